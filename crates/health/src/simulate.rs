@@ -1,8 +1,8 @@
-//! Simulated devices: real agents with plausible readings from a seed, correct or, on request,
-//! as sloppy as devices in the field.
+//! Simulated devices: real agents with plausible readings from a seed, correct or, on request, with
+//! the faults of devices in use.
 //!
-//! A device measures at intervals, keeps what has not been acknowledged, associates again when
-//! its association ends, and counts both sides of the proof: what it measured and what was
+//! A device measures at intervals, keeps unacknowledged reports, associates again when its
+//! association ends, and counts both sides of the comparison: what it measured and what was
 //! acknowledged. Used as the machines are: [`handle`](Device::handle),
 //! [`poll_output`](Device::poll_output), [`poll_timeout`](Device::poll_timeout).
 
@@ -23,29 +23,30 @@ use control::{Control, Turn};
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// Measurements that a device keeps while nobody acknowledges; then it forgets the oldest.
+/// Unacknowledged measurements that a device keeps; beyond, it forgets the oldest.
 pub const KEPT_MAX: usize = 1_024;
-/// How long a device waits before it associates again.
+/// Pause before a device associates again.
 const ASSOCIATE_AGAIN: Duration = Duration::from_secs(1);
-/// Measurements left out to keep to the beat; a device that is later than that begins another.
+/// Measurements skipped to keep the interval; a device that is later than that starts a new
+/// schedule.
 const LEFT_OUT_MAX: u32 = 64;
-/// How long a device waits before it reports again what was rejected.
+/// Pause before a device repeats a rejected report.
 const REPORT_AGAIN: Duration = Duration::from_millis(500);
-/// With [`Faults::MALFORMED`], every so many reports are badly built.
+/// With [`Faults::MALFORMED`], one in so many reports is malformed.
 const MALFORMED_EVERY: u64 = 16;
 /// With [`Faults::UNKNOWN_HANDLE`], the handle that no configuration has.
 const UNKNOWN_HANDLE: Handle = Handle(99);
 
-/// What a device does wrong; faults are added with `|`.
+/// Faults of a device, combined with `|`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Faults(u16);
 
 impl Faults {
     /// None at all.
     pub const NONE: Self = Self(0);
-    /// Its reports ask for no answer.
+    /// Its reports are unconfirmed.
     pub const UNCONFIRMED: Self = Self(1);
-    /// Its observations have octets behind the mapped ones.
+    /// Its observations have octets after the mapped ones.
     pub const TRAILING: Self = Self(1 << 1);
     /// It reports a handle that it never configured.
     pub const UNKNOWN_HANDLE: Self = Self(1 << 2);
@@ -55,7 +56,7 @@ impl Faults {
     pub const LATE_CONFIGURATION: Self = Self(1 << 4);
     /// It reports before it associates.
     pub const EARLY_REPORT: Self = Self(1 << 5);
-    /// Some of its reports are badly built.
+    /// Some of its reports are malformed.
     pub const MALFORMED: Self = Self(1 << 6);
 
     /// The faults by name, as the command line takes them.
@@ -88,23 +89,23 @@ impl core::ops::BitOr for Faults {
     }
 }
 
-/// What to simulate.
+/// Plan of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The kind of device.
     pub kind: &'static Specialisation,
-    /// Who it is; two devices may share it, as some in the field do.
+    /// Its system-id; two devices may share one, as some in use do.
     pub system_id: SystemId,
-    /// Where its readings come from: the same seed, the same readings.
+    /// Seed of its readings: the same seed, the same readings.
     pub seed: u64,
     /// How often it measures.
     pub period: Duration,
-    /// After how long it releases its association, to make a new one; never, if `None`.
+    /// Interval after which it releases its association to establish a new one; never if `None`.
     pub reassociate: Option<Duration>,
     /// Time between two control messages among its data: configuration reports, association
     /// cycles; none, if `None`.
     pub control: Option<Duration>,
-    /// What it does wrong.
+    /// Its faults.
     pub faults: Faults,
     /// Its clock: hundredths of a second since 1970 when the caller's time is zero.
     pub clock: u64,
@@ -126,22 +127,22 @@ impl Plan {
     }
 }
 
-/// What has happened.
+/// Input to a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// The transport is there.
+    /// The transport is connected.
     Connected,
-    /// The transport is gone.
+    /// The transport is disconnected.
     Disconnected,
-    /// One APDU has arrived, whole.
+    /// One complete APDU has arrived.
     Apdu(&'a [u8]),
     /// Time has passed; see [`Device::poll_timeout`].
     Tick,
-    /// Measure no more, and end the association once everything is acknowledged.
+    /// Stop measuring, and end the association once everything is acknowledged.
     Finish,
 }
 
-/// What is to be done.
+/// Output of a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
     /// Send these octets, one APDU.
@@ -152,10 +153,10 @@ pub enum Output {
     Finished,
 }
 
-/// Both sides of the proof.
+/// Counters of both sides of the comparison.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// Associations that came to operate.
+    /// Associations that reached the state operating.
     pub associations: u64,
     /// Reports measured.
     pub measured: u64,
@@ -165,29 +166,29 @@ pub struct Counters {
     pub acknowledged: u64,
     /// Values in those.
     pub acknowledged_values: u64,
-    /// Reports that went back to the store and were sent again.
+    /// Reports returned to the queue and sent again.
     pub repeated: u64,
-    /// Reports forgotten because [`KEPT_MAX`] were kept.
+    /// Reports forgotten because of [`KEPT_MAX`].
     pub forgotten: u64,
-    /// Measurements left out because the device came to them too late.
+    /// Measurements skipped because the device was too late.
     pub left_out: u64,
-    /// Control messages sent: all but reports of measurements. Counted if [`Plan::control`] says
-    /// so, as the two below.
+    /// Control messages sent: all except reports of measurements. Like the next two, counted if
+    /// [`Plan::control`] is set.
     pub control_sent: u64,
-    /// Control messages that want an answer: of association, release and configuration.
+    /// Control messages that need a response: of association, release and configuration.
     pub control_asked: u64,
-    /// Answers to those.
+    /// Responses to those.
     pub control_answered: u64,
 }
 
-/// How long one report waited for its answer, and how late it was made.
+/// Delay of one report's answer, and lateness of the report.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Answered {
-    /// Since it was measured; since it was due, where the manager had not taken what was sent
-    /// before: a manager that holds a device back does not shorten the wait by that.
+    /// Time since it was measured; or since it was due, if the manager had not accepted earlier
+    /// data: a manager that slows a device down does not shorten the delay by that.
     pub took: Duration,
-    /// How much later than it was due it was measured, all else that the device's process had to
-    /// do being why: not in `took`.
+    /// How late it was measured because of other work in the device's process: not included in
+    /// `took`.
     pub late: Duration,
 }
 
@@ -197,7 +198,7 @@ pub struct Device {
     plan: Plan,
     agent: Agent,
     random: Random,
-    /// How far each metric has walked from its middle, in steps.
+    /// Distance of each metric from its middle, in steps.
     walks: Vec<i32>,
     kept: VecDeque<Kept>,
     measured: u64,
@@ -205,35 +206,35 @@ pub struct Device {
     measure_at: Option<Duration>,
     associate_at: Option<Duration>,
     release_at: Option<Duration>,
-    /// When to give the agent what it has not got.
+    /// When to hand the agent further reports.
     give_at: Option<Duration>,
     is_finishing: bool,
     outputs: VecDeque<Output>,
     counters: Counters,
     control: Option<Control>,
-    /// It wants to release its association, to make a new one, as soon as no report waits.
+    /// Whether it will release its association, to establish a new one, once no report waits.
     is_cycling: bool,
-    /// How long each report waited for its answer, until somebody takes it.
+    /// Delays not taken by the caller yet.
     delays: Vec<Answered>,
-    /// Until when the manager did not take what was sent.
+    /// Time until which the manager did not accept data.
     held_until: Duration,
 }
 
-/// A measurement that is not acknowledged.
+/// An unacknowledged measurement.
 #[derive(Clone, Debug)]
 struct Kept {
     id: ReportId,
     observations: Vec<(Handle, Vec<u8>)>,
     values: u64,
-    /// Whether it has been given to the agent.
+    /// Whether the agent has it.
     given: bool,
-    /// Since when it waits for its answer.
+    /// Start of its wait for the answer.
     since: Duration,
     late: Duration,
 }
 
 impl Device {
-    /// A device that is switched on when its transport comes.
+    /// Creates a device that starts when its transport is connected.
     pub fn new(plan: Plan) -> Self {
         let configuration = plan.kind.octets().unwrap_or_default();
         let settings = agent::Settings {
@@ -266,7 +267,7 @@ impl Device {
         }
     }
 
-    /// Both sides of the proof.
+    /// Counters of both sides of the comparison.
     pub fn counters(&self) -> Counters {
         let Some(control) = &self.control else { return self.counters };
         let tally = control.tally();
@@ -278,28 +279,28 @@ impl Device {
         }
     }
 
-    /// How long each report waited for its answer that was acknowledged since this was asked last;
-    /// [`KEPT_MAX`] of them at the most.
+    /// Delays of the reports acknowledged since the last call, at most [`KEPT_MAX`].
     pub fn take_delays(&mut self) -> Vec<Answered> {
         core::mem::take(&mut self.delays)
     }
 
-    /// The manager has only now taken what was sent: what was due meanwhile waits since then.
+    /// The manager has accepted earlier data only now: the delay of what was due meanwhile counts
+    /// from then.
     pub const fn held(&mut self, now: Duration) {
         self.held_until = now;
     }
 
-    /// Where the association stands.
+    /// State of the association.
     pub const fn state(&self) -> State {
         self.agent.state()
     }
 
-    /// The next thing to be done.
+    /// The next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is wanted, at the latest.
+    /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let control = self.control.as_ref().and_then(|control| control.due);
         let control = control.filter(|_| !self.is_finishing);
@@ -307,7 +308,7 @@ impl Device {
         own.into_iter().flatten().chain(self.agent.poll_timeout()).min()
     }
 
-    /// Takes one step for what happened at `now`.
+    /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>) {
         match input {
             Input::Connected => {
@@ -374,17 +375,17 @@ impl Device {
         }
     }
 
-    /// When the measurement after the one that was due at `at` is. It is counted from then and not
-    /// from `now`: devices that were late together once would else be together for good. One that
-    /// would come sooner than half a period from now is left out: no device measures twice at once.
+    /// Time of the measurement after the one due at `at`. It counts from then and not from `now`,
+    /// or devices that were late together once would stay together. A measurement sooner than half
+    /// a period from now is skipped: no device measures twice at once.
     fn next_measurement(&self, at: Duration, now: Duration) -> Duration {
         let period = self.plan.period;
         let mut due = (1..=LEFT_OUT_MAX).map(|times| at + period * times);
         due.find(|due| *due >= now + period / 2).unwrap_or(now + period)
     }
 
-    /// Releases the association, to make a new one, once no report waits for its answer: a report
-    /// without a time would be another one there.
+    /// Releases the association, to establish a new one, once no report waits for its answer: a
+    /// report without a time stamp would count as a different one there.
     fn cycle(&mut self, now: Duration) {
         if !self.is_cycling || self.is_finishing || self.kept.iter().any(|kept| kept.given) {
             return;
@@ -395,7 +396,7 @@ impl Device {
         }
     }
 
-    /// Does what the agent says.
+    /// Processes the agent's outputs.
     fn drain(&mut self, now: Duration) {
         while let Some(output) = self.agent.poll_output() {
             match output {
@@ -462,7 +463,7 @@ impl Device {
         }
     }
 
-    /// Ends in good order when nothing is left to be acknowledged.
+    /// Releases the association when nothing is left to be acknowledged.
     fn finish(&mut self, now: Duration) {
         if !self.is_finishing || !self.kept.is_empty() {
             return;
@@ -479,7 +480,7 @@ impl Device {
         }
     }
 
-    /// Measures once, which was due at `due`, and keeps it.
+    /// Takes the measurement due at `due` and keeps it.
     fn measure(&mut self, now: Duration, due: Duration) {
         let time = self.agent.calendar(now).unwrap_or_default();
         let mut observations = Vec::with_capacity(self.plan.kind.metrics.len());
@@ -511,7 +512,7 @@ impl Device {
         self.kept.push_back(Kept { id, observations, values, given: false, since, late });
     }
 
-    /// Gives the agent what it has not got, as far as it takes more.
+    /// Hands the agent waiting reports, as far as it accepts more.
     fn give(&mut self, now: Duration) {
         let waits = self.is_cycling && !self.is_finishing;
         if self.agent.state() != State::Operating || waits {
@@ -543,7 +544,7 @@ impl Device {
         }
     }
 
-    /// Reports the configuration once more, unasked.
+    /// Reports the configuration once more, without a request.
     fn report_configuration(&mut self, now: Duration) {
         let info = self.plan.kind.octets().unwrap_or_default();
         // No reading has this number.
@@ -552,7 +553,7 @@ impl Device {
         self.agent.handle(now, agent::Input::Report(report));
     }
 
-    /// Reports a measurement that nobody may take yet.
+    /// Sends a report before an association.
     fn report_early(&mut self, now: Duration) {
         self.measure(now, now);
         let Some(kept) = self.kept.back() else { return };
@@ -582,7 +583,7 @@ impl Kept {
     }
 }
 
-/// What a device tells of itself: model, specialisation.
+/// MDS attributes of a device: model, specialisation.
 fn description(kind: &Specialisation) -> Vec<(AttributeId, Vec<u8>)> {
     let text = |writer: &mut Writer, text: &str| {
         // Strings have an even number of octets.

@@ -1,9 +1,9 @@
-//! The kinds of device that this crate knows by name, and their configurations.
+//! Device specialisations known by name, and their configurations.
 //!
-//! Standard configurations are the specialisations' (ISO/IEEE 11073-104zz); an agent that offers
-//! one need not report it. The extended ones (4001 to 4009) are ours: the objects of those
-//! specialisations' standard configurations are not public, so that a device which offers one is
-//! asked for it.
+//! Standard configurations are those of the specialisations (ISO/IEEE 11073-104zz); an agent that
+//! offers one need not report it. The extended ones (4001 to 4009) are this project's own: the
+//! objects of those specialisations' standard configurations are not public, so a manager requests
+//! the configuration from a device that offers one.
 
 use crate::apdu::Attribute;
 use crate::code::{
@@ -12,10 +12,10 @@ use crate::code::{
 use crate::configuration::{Configuration, ConfigurationBuilder, MapEntry, value_map};
 use crate::mder::TooLong;
 
-/// A kind of device and the configuration it comes with.
+/// A kind of device with its configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Specialisation {
-    /// In a word, as `gatewright device simulate --kind` takes it.
+    /// Its name, as `gatewright device simulate --kind` takes it.
     pub name: &'static str,
     /// The standard that describes it.
     pub standard: &'static str,
@@ -23,7 +23,7 @@ pub struct Specialisation {
     pub profile: u16,
     /// The number of its configuration.
     pub config: ConfigId,
-    /// What it measures.
+    /// Its metrics.
     pub metrics: &'static [Metric],
 }
 
@@ -34,15 +34,15 @@ pub struct Metric {
     pub class: ObjectClass,
     /// The handle in this configuration.
     pub handle: Handle,
-    /// What is measured.
+    /// The quantity measured.
     pub kind: Type,
     /// How it is made available, as bits (MetricSpecSmall).
     pub spec: u16,
-    /// In which unit.
+    /// Its unit.
     pub unit: Option<UnitCode>,
     /// Further attributes, in octets.
     pub more: &'static [(AttributeId, &'static [u8])],
-    /// What an observation consists of.
+    /// Attributes of an observation.
     pub map: &'static [MapEntry],
 }
 
@@ -214,7 +214,7 @@ pub const ACTIVITY: Specialisation = Specialisation {
     ],
 };
 
-/// What the samples of the simulated electrocardiogram mean.
+/// Sample parameters of the simulated electrocardiogram.
 const ECG_SAMPLES: &[(AttributeId, &[u8])] = &[
     // 80 ticks of 1/8 ms: a hundred samples a second.
     (attribute::SAMPLE_PERIOD, &[0, 0, 0, 80]),
@@ -347,7 +347,7 @@ impl Specialisation {
         builder.finish(self.config)
     }
 
-    /// Its configuration; `None` if that has a fault, which those of this module have not.
+    /// Its configuration; `None` if that is invalid, which none of this module is.
     pub fn configuration(&self) -> Option<Configuration> {
         self.octets().ok().and_then(|octets| Configuration::from_octets(&octets).ok())
     }

@@ -1,5 +1,5 @@
-//! Stores of measurements taken while nobody was connected: PM-stores, their segments, and how
-//! entries are read and asked for.
+//! Stores of measurements taken without a connection: PM-stores, their segments, and how entries
+//! are requested and decoded.
 
 use crate::apdu::{Attribute, find};
 use crate::code::{Handle, ObjectClass, Type, attribute};
@@ -9,7 +9,7 @@ use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
 use crate::report::SegmentData;
 use crate::time::AbsoluteTime;
 
-/// Which segments of a store are meant (SegmSelection).
+/// Selected segments of a store (SegmSelection).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Selection {
     /// All of them.
@@ -25,7 +25,7 @@ const INSTANCES: u16 = 2;
 const BETWEEN: u16 = 3;
 
 impl Selection {
-    /// The arguments of the actions that describe and clear segments.
+    /// Encodes the arguments of the actions that describe and clear segments.
     ///
     /// # Errors
     ///
@@ -52,11 +52,11 @@ impl Selection {
         writer.finish()
     }
 
-    /// Reads the arguments of an action.
+    /// Decodes the arguments of an action.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// [`Malformed`] with the cause.
     pub fn decode(octets: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(octets);
         let choice = reader.u16()?;
@@ -81,7 +81,7 @@ impl Selection {
 pub struct SegmentInfo<'a> {
     /// Its number.
     pub instance: u16,
-    /// What it tells of itself; its map among others.
+    /// Its attributes, including its map.
     pub attributes: List<'a, Attribute<'a>>,
 }
 
@@ -97,21 +97,21 @@ impl<'a> Element<'a> for SegmentInfo<'a> {
 }
 
 impl SegmentInfo<'_> {
-    /// What its entries consist of.
+    /// Layout of its entries.
     ///
     /// # Errors
     ///
-    /// What is wrong with the map; a missing one is [`Malformed::Truncated`].
+    /// [`Malformed`] with the map's fault; a missing map is [`Malformed::Truncated`].
     pub fn map(&self) -> Result<SegmentMap, Malformed> {
         SegmentMap::decode(find(self.attributes, attribute::SEGMENT_MAP).unwrap_or_default())
     }
 }
 
-/// Reads the answer to a request for the descriptions of segments.
+/// Decodes the response to a request for the descriptions of segments.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// [`Malformed`] with the cause.
 pub fn segments(octets: &[u8]) -> Result<List<'_, SegmentInfo<'_>>, Malformed> {
     let mut reader = Reader::new(octets);
     let list = reader.list()?;
@@ -121,12 +121,12 @@ pub fn segments(octets: &[u8]) -> Result<List<'_, SegmentInfo<'_>>, Malformed> {
 
 /// Entries begin with a calendar time of 8 octets.
 const HEADER_ABSOLUTE: u16 = 0x8000;
-/// Entries begin with a running time of 4 octets.
+/// Entries begin with a relative time of 4 octets.
 const HEADER_RELATIVE: u16 = 0x4000;
-/// Entries begin with a fine running time of 8 octets.
+/// Entries begin with a high-resolution time of 8 octets.
 const HEADER_HIGH_RESOLUTION: u16 = 0x2000;
 
-/// What the entries of a segment consist of (PmSegmentEntryMap).
+/// Layout of a segment's entries (PmSegmentEntryMap).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SegmentMap {
     /// Which times an entry begins with, as bits.

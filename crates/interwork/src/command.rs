@@ -1,9 +1,8 @@
-//! The way back: what a user asks of a device becomes GET, SET or ACTION, and its result the
-//! answer.
+//! Commands to devices: a user's request becomes GET, SET or ACTION, and its result the response.
 //!
 //! A user creates an instance in the device's container [`commands`](crate::device::COMMANDS),
 //! for example `{"command":"set-clock"}` or `{"command":"clear-store","handle":256}`; the result
-//! stands, under the same name, in [`results`](crate::device::RESULTS).
+//! is stored, under the same name, in [`results`](crate::device::RESULTS).
 
 use crate::device::{Device, RESULTS};
 use crate::instance::Hex;
@@ -24,11 +23,11 @@ use gatewright_onem2m::{Kind, Request, Status, Timestamp};
 use serde_json::Value;
 use std::collections::VecDeque;
 
-/// Why a request is not sent to the device: the user's fault.
+/// Why a command is not sent to the device: the user's fault.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The content is no JSON object and no string.
+    /// The content is neither a JSON object nor a string.
     #[error("a command is an object with the member \"command\", or its name alone")]
     NoCommand,
     /// The mapping has no such command.
@@ -37,18 +36,18 @@ pub enum CommandError {
     /// An argument is missing.
     #[error("argument \"{0}\" is missing")]
     Missing(&'static str),
-    /// An argument is not what it should be.
+    /// An argument is invalid.
     #[error("argument \"{name}\" is not {expected}")]
     Wrong {
         /// The argument.
         name: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
 }
 
 impl CommandError {
-    /// The response status code that says the same.
+    /// The corresponding response status code.
     pub const fn status(&self) -> Status {
         match self {
             Self::NoCommand => Status::BadRequest,
@@ -59,12 +58,12 @@ impl CommandError {
     }
 }
 
-/// Reads the content (`con`, JSON) of an instance in the container of commands; `now` is what a
-/// clock is set to that is told no time.
+/// Parses the content (`con`, JSON) of an instance in the command container; a clock without a
+/// given time is set to `now`.
 ///
 /// # Errors
 ///
-/// [`CommandError`] says what the user has wrong.
+/// [`CommandError`] with the user's mistake.
 pub fn operation(
     mapping: &Mapping,
     content: &Value,
@@ -124,7 +123,7 @@ pub fn operation(
     }
 }
 
-/// The members of a command beside its name.
+/// Arguments of a command.
 struct Arguments<'a>(&'a Value);
 
 impl Arguments<'_> {
@@ -151,8 +150,7 @@ impl Arguments<'_> {
     }
 }
 
-/// What a device has answered, or that it could not: the response status code, and the content
-/// of the result, JSON.
+/// Result of a command: the response status code, and the result's content, JSON.
 pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> (Status, String) {
     let mut text = String::new();
     let mut json = Json::new(&mut text);
@@ -181,7 +179,8 @@ pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> 
     (status, text)
 }
 
-/// A device that is away is *not reachable*; one that refuses is a remote entity that refuses.
+/// Status of a failure: a device that is away is *not reachable*; one that refuses is a remote
+/// entity that refuses.
 const fn failure_status(failure: OperationFailure) -> Status {
     match failure {
         OperationFailure::Failed(_) | OperationFailure::Rejected(_) => {
@@ -192,7 +191,7 @@ const fn failure_status(failure: OperationFailure) -> Status {
     }
 }
 
-/// What an action came to, as far as it says.
+/// Writes the result of an action, as far as it reports one.
 fn action_result(json: &mut Json<'_>, mapping: &Mapping, done: u16, info: &[u8]) {
     if done == action::SEGMENT_INFO.0
         && let Ok(list) = segments(info)
@@ -221,8 +220,8 @@ fn action_result(json: &mut Json<'_>, mapping: &Mapping, done: u16, info: &[u8])
     }
 }
 
-/// Writes what a device says of itself: its attributes, and manufacturer and versions apart, which
-/// their shapes leave out.
+/// Writes a device's attributes, and separately manufacturer and versions, which their shapes leave
+/// out.
 pub(crate) fn told(json: &mut Json<'_>, mapping: &Mapping, attributes: &[(AttributeId, Vec<u8>)]) {
     for (id, octets) in attributes {
         shown(json, mapping, *id, octets);
@@ -241,9 +240,9 @@ pub(crate) fn told(json: &mut Json<'_>, mapping: &Mapping, attributes: &[(Attrib
     }
 }
 
-/// Member of a device's description: who made it.
+/// Member of a device's description: its manufacturer.
 pub(crate) const MANUFACTURER: &str = "manufacturer";
-/// Member of a device's description: what it is called there.
+/// Member of a device's description: its model number.
 pub(crate) const MODEL_NUMBER: &str = "modelNumber";
 /// Member of a device's description: the versions of its specialisations, in their order.
 pub(crate) const VERSIONS: &str = "versions";
@@ -306,7 +305,7 @@ fn shaped(json: &mut Json<'_>, shape: Shape, octets: &[u8]) -> Result<(), Malfor
     reader.finish()
 }
 
-/// An attribute as its shape says, to look into; null if it is missing or has no shape.
+/// An attribute as JSON in its shape; null if it is missing or has no shape.
 pub(crate) fn describe(mapping: &Mapping, id: AttributeId, octets: Option<&Vec<u8>>) -> Value {
     let known = mapping.attributes.iter().find(|shown| shown.id == id);
     let (Some(known), Some(octets)) = (known, octets) else { return Value::Null };
@@ -322,12 +321,12 @@ pub(crate) fn readable_model(octets: &[u8]) -> Option<[String; 2]> {
     Some([readable(manufacturer), readable(reader.octet_string().ok()?)])
 }
 
-/// A device's text, without the zeros that make it even.
+/// A device's text without the padding zeros.
 fn readable(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).trim_end_matches(['\0', ' ']).to_owned()
 }
 
-/// What a production specification specifies (ProdSpecEntry).
+/// Name of an entry in a production specification (ProdSpecEntry).
 const fn production(kind: u16) -> &'static str {
     match kind {
         1 => "serialNumber",
@@ -341,13 +340,13 @@ const fn production(kind: u16) -> &'static str {
     }
 }
 
-/// The request that puts a result, as [`result`] wrote it, where the user finds it: under the
-/// name of the command's instance.
+/// The request that stores a result of [`result`] for the user, under the name of the command's
+/// instance.
 pub fn result_request(device: &Device, name: &str, content: &str) -> Request {
     result_at((device.address(), device.originator()), device.system_id(), name, content)
 }
 
-/// The same for a device of which no more is known than who it is, below the CSEBase `base`.
+/// The same request for a device of which only the system-id is known, below the CSEBase `base`.
 pub fn result_request_of(
     mapping: &Mapping,
     base: &str,
@@ -380,12 +379,12 @@ fn result_at(
         .creating(Kind::ContentInstance, text)
 }
 
-/// Requests that wait for any devices; more are refused.
+/// Requests that wait for any device; more are refused.
 pub const WAITING_MAX: usize = 4_096;
 /// Requests that wait for one device.
 pub const WAITING_FOR_ONE_MAX: usize = 16;
 
-/// Keeps requests for devices that are away, as long as their originators allow.
+/// Queue of requests for devices that are away, each kept as long as its originator allows.
 #[derive(Clone, Debug, Default)]
 pub struct Courier {
     waiting: VecDeque<Waiting>,
@@ -401,16 +400,16 @@ struct Waiting {
 }
 
 impl Courier {
-    /// Nothing waits.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A request for a device that is away: it waits until `until`, on the clock of `now`.
+    /// Queues a request for a device that is away, until `until` on the clock of `now`.
     ///
     /// # Errors
     ///
-    /// [`OperationFailure::Away`] if it may not wait, [`OperationFailure::Busy`] if too many do.
+    /// [`OperationFailure::Away`] if it may not wait, [`OperationFailure::Busy`] if too many wait.
     pub fn post(
         &mut self,
         now: Duration,
@@ -431,7 +430,7 @@ impl Courier {
         Ok(())
     }
 
-    /// The device has come: what waits for it, in the order in which it was asked.
+    /// Removes the requests for a device that has connected, in their order.
     pub fn collect(&mut self, system_id: SystemId) -> Vec<(RequestId, Operation)> {
         let mut collected = Vec::new();
         self.waiting.retain_mut(|waiting| {
@@ -444,7 +443,7 @@ impl Courier {
         collected
     }
 
-    /// The requests whose time is up: their answer is [`OperationFailure::Away`].
+    /// Removes the expired requests: their answer is [`OperationFailure::Away`].
     pub fn expired(&mut self, now: Duration) -> Vec<RequestId> {
         let mut expired = Vec::new();
         self.waiting.retain(|waiting| {
@@ -457,7 +456,7 @@ impl Courier {
         expired
     }
 
-    /// When [`expired`](Self::expired) will have something to say.
+    /// Time of the next expiry.
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.waiting.iter().map(|waiting| waiting.until).min()
     }

@@ -1,4 +1,4 @@
-//! A device becomes an AE, its objects become containers.
+//! Devices as AEs, and their objects as containers.
 
 use crate::command::told;
 use crate::instance::primitive_head;
@@ -12,18 +12,18 @@ use gatewright_health::configuration::{Configuration, Object};
 use gatewright_health::kind;
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
-/// Name of the container in which users ask something of a device.
+/// Name of the container for users' commands to a device.
 pub const COMMANDS: &str = "commands";
-/// Name of the container in which the answers stand.
+/// Name of the container for their results.
 pub const RESULTS: &str = "results";
-/// Name of the container in which stands what a device says of itself.
+/// Name of the container for a device's attributes.
 pub const ABOUT: &str = "about";
-/// What the label begins with that says an AE's kind of device.
+/// Prefix of the label with an AE's kind of device.
 pub(crate) const KIND_LABEL: &str = "kind:";
-/// Descriptions that a device's container of them keeps: one for each association.
+/// Instances in a device's attribute container: one for each association.
 const ABOUT_MAX: u64 = 16;
 
-/// A device as resources: names and addresses, made once for each association.
+/// A device as resources: names and addresses, built once for each association.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Device {
     system_id: SystemId,
@@ -34,7 +34,7 @@ pub struct Device {
     address: String,
     /// AE-ID stem.
     originator: String,
-    /// What the names of its readings begin with, and the epoch behind it.
+    /// Prefix of its readings' names, and the epoch after it.
     name_head: [String; 2],
     /// The measuring objects, by handle.
     places: Vec<Place>,
@@ -43,17 +43,17 @@ pub struct Device {
 /// A measuring object as a container.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place {
-    /// The object.
+    /// The object's handle.
     pub handle: Handle,
-    /// What it measures.
+    /// The quantity it measures.
     pub kind: Type,
-    /// The same more precisely, where the device says so.
+    /// The more precise quantity, if the device reports one.
     pub metric: Option<Type>,
-    /// How.
+    /// Its class.
     pub class: ObjectClass,
-    /// In which unit.
+    /// Its unit.
     pub unit: Option<UnitCode>,
-    /// What else is to be said of the measurement: modality, place.
+    /// Further properties of the measurement: modality, place.
     pub supplemental: Vec<Type>,
     /// Address of the container.
     pub address: String,
@@ -61,15 +61,15 @@ pub struct Place {
     pub name: String,
     /// Position of the rule in the mapping.
     rule: Option<usize>,
-    /// What a primitive that creates an instance begins with.
+    /// Start of the primitive that creates an instance.
     pub(crate) primitive: String,
     /// The content of its instances; one for each value of a compound.
     pub(crate) templates: Vec<Template>,
 }
 
 impl Device {
-    /// A device that has associated under `base`, the address of the CSEBase (`cse-mn`, or
-    /// `/id-in/cse-in` for another CSE); `epoch` tells its associations apart: the caller's
+    /// Creates a device associated under `base`, the address of the CSEBase (`cse-mn`, or
+    /// `/id-in/cse-in` for another CSE). `epoch` distinguishes its associations: the caller's
     /// choice, growing and never used twice for one device.
     pub fn new(
         mapping: &Mapping,
@@ -130,42 +130,41 @@ impl Device {
         }
     }
 
-    /// Who the device is.
+    /// The device's system-id.
     pub const fn system_id(&self) -> SystemId {
         self.system_id
     }
 
-    /// Which of its associations this is.
+    /// Epoch of this association.
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The kind of device, in a word; [`UNKNOWN`](kind::UNKNOWN) as long as nothing tells it.
+    /// The kind of device; [`UNKNOWN`](kind::UNKNOWN) until it is known.
     pub fn kind(&self) -> &'static str {
         self.kind.unwrap_or(kind::UNKNOWN)
     }
 
-    /// Whether its kind is known: the number of a standard configuration says it at once. A device
-    /// with an extended configuration is to be asked, see [`hear`](Self::hear).
+    /// Whether its kind is known: the number of a standard configuration tells it at once. A device
+    /// with an extended configuration has to be asked, see [`hear`](Self::hear).
     pub const fn is_kind_known(&self) -> bool {
         self.kind.is_some()
     }
 
-    /// Takes the kind from what is remembered of the device.
+    /// Sets the kind from an earlier association.
     pub fn set_kind(&mut self, kind: &'static str) {
         self.kind = self.kind.or(Some(kind));
     }
 
-    /// Takes the kind from what the device says of itself, the attributes of its MDS, unless its
-    /// configuration has said it.
+    /// Sets the kind from the attributes of the device's MDS, unless its configuration has told it.
     pub fn hear(&mut self, attributes: &[(AttributeId, Vec<u8>)]) {
         let list = attributes.iter().find(|(id, _)| *id == attribute::SPECIALISATIONS);
         let told = list.and_then(|(_, octets)| kind::of_specialisations(octets));
         self.set_kind(told.unwrap_or(kind::UNKNOWN));
     }
 
-    /// The request that has its AE say its kind, if `labels` of the AE as it stands say another;
-    /// its other labels stay. `None` while the kind is not known, too.
+    /// The request that sets the kind in its AE's labels, if the present `labels` name another one;
+    /// other labels stay. Also `None` while the kind is unknown.
     pub fn follow(&self, labels: &[&str]) -> Option<Request> {
         let kind = self.kind.filter(|kind| *kind != kind::UNKNOWN)?;
         if crate::stored::kind(labels) == Some(kind) {
@@ -193,7 +192,7 @@ impl Device {
         &self.address
     }
 
-    /// The AE-ID stem: who asks when this device's readings are created.
+    /// The AE-ID stem: originator of this device's readings.
     pub fn originator(&self) -> &str {
         &self.originator
     }
@@ -214,8 +213,8 @@ impl Device {
         self.places.get(place)
     }
 
-    /// The requests that make the AE and its containers, in this order. Each of them may be
-    /// answered *created* or *conflict*: both mean that the resource is there; see
+    /// The requests that create the AE and its containers, in this order. Each may be answered
+    /// *created* or *conflict*, and both mean that the resource exists; see
     /// [`outcome`](crate::outcome).
     pub fn registration(&self, mapping: &Mapping) -> Vec<Request> {
         let base = self.address.rsplit_once('/').map_or("", |(base, _)| base);
@@ -249,8 +248,7 @@ impl Device {
         requests
     }
 
-    /// The request that puts what the device says of itself where users find it: once for each
-    /// association.
+    /// The request that stores the device's attributes for users: once for each association.
     pub fn about(
         &self,
         mapping: &Mapping,
@@ -291,7 +289,7 @@ impl Device {
 }
 
 impl Place {
-    /// A place that is only looked at: nothing is created there.
+    /// A container for reading only: nothing is created there.
     pub(crate) fn bare(
         mapping: &Mapping,
         (handle, kind, class, unit): (Handle, Type, ObjectClass, Option<UnitCode>),
@@ -313,7 +311,7 @@ impl Place {
         }
     }
 
-    /// The rule that made this container.
+    /// The mapping rule of this container.
     pub fn rule<'mapping>(&self, mapping: &'mapping Mapping) -> Option<&'mapping Rule> {
         self.rule.and_then(|place| mapping.rules.get(place))
     }
@@ -346,7 +344,7 @@ impl Place {
     }
 }
 
-/// The contents of an object's instances: one, or one for each value of its compound.
+/// Templates of an object's instances: one, or one for each value of its compound.
 fn templates(mapping: &Mapping, object: &Object) -> Vec<Template> {
     let template = |kind| Template::new(&mapping.fields, object, kind);
     match object.components.as_slice() {

@@ -1,8 +1,8 @@
 //! FHIR R4 resources after the HL7 implementation guide for personal health devices (PHD IG):
 //! Device, Observation, and the transaction that creates them once.
 //!
-//! Decimals keep the places that the device measured, as the guide demands. An observation's
-//! identifier makes a second creation an empty one (`ifNoneExist`).
+//! Decimals keep the device's number of places, as the guide demands. An observation's identifier
+//! prevents a second creation (`ifNoneExist`).
 
 use crate::command::{MANUFACTURER, MODEL_NUMBER, VERSIONS, describe, readable_model};
 use crate::device::Place;
@@ -19,9 +19,9 @@ use gatewright_onem2m::Timestamp;
 /// The code system of ISO/IEEE 11073-10101.
 const MDC: &str = "urn:iso:std:iso:11073:10101";
 const UCUM: &str = "http://unitsofmeasure.org";
-/// Beats a minute, annotated.
+/// Beats per minute, annotated.
 const BEATS_PER_MINUTE: &str = "{beat}/min";
-/// The same as a computer compares it.
+/// Its computable UCUM code.
 const PER_MINUTE: &str = "/min";
 const LOINC: &str = "http://loinc.org";
 /// Where the profiles of the guide are defined.
@@ -31,7 +31,7 @@ const VITAL_SIGNS: &str = "http://terminology.hl7.org/CodeSystem/observation-cat
 const ABSENT: &str = "http://terminology.hl7.org/CodeSystem/data-absent-reason";
 const STATUS: &str = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status";
 const BITS: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/ASN1ToHL7";
-/// The bit of the regulation status that says that nobody has approved the device
+/// Bit of the regulation status: the device is not approved
 /// (MDC_REG_CERT_DATA_CONTINUA_REG_STATUS).
 const UNREGULATED: &str = "532354.0";
 const YES_NO: &str = "http://terminology.hl7.org/CodeSystem/v2-0136";
@@ -44,9 +44,9 @@ const EUI64: &str = "urn:oid:1.2.840.10004.1.1.1.0.0.1.0.0.1.2680";
 const SUPPLEMENTAL_TYPES: u32 = 68_193;
 /// MDC_ATTR_TIME_STAMP_REL, with its partition.
 const RELATIVE_TIME: u32 = 67_985;
-/// MDC_MOC_VMS_MDS_SIMP, with its partition: what every personal health device is.
+/// MDC_MOC_VMS_MDS_SIMP, with its partition: type of every personal health device.
 const SIMPLE_DEVICE: (u32, &str) = (65_573, "MDC_MOC_VMS_MDS_SIMP");
-/// MDC_MOC_VMS_MDS_AHD, with its partition: what every gateway is.
+/// MDC_MOC_VMS_MDS_AHD, with its partition: type of every gateway.
 const GATEWAY_DEVICE: (u32, &str) = (531_981, "MDC_MOC_VMS_MDS_AHD");
 /// MDC_ID_PROD_SPEC_SW, with its partition.
 const SOFTWARE_REVISION: u32 = 531_975;
@@ -54,7 +54,7 @@ const SOFTWARE_REVISION: u32 = 531_975;
 const CLOCK: u32 = 67_975;
 
 impl Description {
-    /// Reads what stands in the container [`about`](crate::device::ABOUT).
+    /// Parses an instance of the container [`about`](crate::device::ABOUT).
     pub fn stored(mapping: &Mapping, con: &serde_json::Value) -> Self {
         let text = |member: &serde_json::Value| member.as_str().map(str::to_owned);
         let named = |id| mapping.attributes.iter().find(|shown| shown.id == id);
@@ -77,18 +77,18 @@ impl Description {
     }
 }
 
-/// A code with its partition, as FHIR wants it: partition · 2¹⁶ + code.
+/// A code with its partition, in FHIR's form: partition · 2¹⁶ + code.
 pub fn mdc(kind: Type) -> u32 {
     u32::from(kind.partition) << 16 | u32::from(kind.code)
 }
 
-/// Whom and where an observation is about.
+/// References of an observation: patient, device, gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// Who was measured: a reference, `Patient/123`.
+    /// Patient: a reference, `Patient/123`.
     pub subject: &'a str,
-    /// The same in the observation's identifier: identifier and its system, joined by a dash, or
-    /// the logical id.
+    /// Patient in the observation's identifier: identifier and its system, joined by a dash, or the
+    /// logical id.
     pub patient: &'a str,
     /// The measuring device: a reference.
     pub device: &'a str,
@@ -102,7 +102,7 @@ pub struct Context<'a> {
     pub received: Timestamp,
 }
 
-/// A resource and what makes it unique.
+/// A resource and its unique identifier.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Exported {
     /// `Observation` or `Device`.
@@ -113,13 +113,13 @@ pub struct Exported {
     pub identifier: String,
     /// The identifier's system.
     pub system: Option<&'static str>,
-    /// How other resources of one transaction refer to it, if they may.
+    /// Reference to it from other resources of one transaction, if allowed.
     pub full_url: Option<String>,
 }
 
 impl Exported {
-    /// The resource with a logical id, for places where it stands alone: `[A-Za-z0-9.-]`, 64 of
-    /// them at the most (FHIR R4, id).
+    /// The resource with a logical id, for use outside a transaction: `[A-Za-z0-9.-]`, at most 64
+    /// characters (FHIR R4, id).
     pub fn with_id(&self, id: &str) -> String {
         let head = format!("{{\"resourceType\":\"{}\"", self.resource_type);
         let rest = self.resource.strip_prefix(head.as_str()).unwrap_or_default();
@@ -127,22 +127,21 @@ impl Exported {
     }
 }
 
-/// What a device says of itself, as a Device shows it.
+/// A device's attributes for a Device resource.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Description {
-    /// Who made it.
+    /// Its manufacturer.
     pub manufacturer: Option<String>,
-    /// What it is called there.
+    /// Its model number.
     pub model: Option<String>,
-    /// Which of them it is.
+    /// Its serial number.
     pub serial: Option<String>,
-    /// What it can do: codes of partition 8, with the standards' versions if they are known.
+    /// Its specialisations: codes of partition 8, with the standards' versions if known.
     pub specialisations: Vec<(u16, Option<u16>)>,
 }
 
-/// The Observation of what one object has measured at one time: one observation, or all those of
-/// a compound. `None` for a waveform, whose profile needs more than a report says, and for no
-/// observation at all.
+/// The Observation of one object at one time: one observation, or all those of a compound. `None`
+/// for a waveform, whose profile needs more than a report contains, and without observations.
 pub fn observation(
     mapping: &Mapping,
     context: &Context<'_>,
@@ -253,7 +252,7 @@ fn meta(json: &mut Json<'_>, profile: &str, status: MeasurementStatus) {
     });
 }
 
-/// When: a time, or a period for what lasted. Without the device's time, the time of reception.
+/// Writes the time, or a period for a duration. Without a device time, the time of reception.
 fn effective(json: &mut Json<'_>, context: &Context<'_>, observation: &Observation<'_>) {
     let device = observation.time.absolute.and_then(AbsoluteTime::to_unix);
     let moment = |hundredths, offset| Moment { hundredths, offset };
@@ -277,7 +276,7 @@ fn effective(json: &mut Json<'_>, context: &Context<'_>, observation: &Observati
     }
 }
 
-/// Seconds as whole hundredths of a second; what is less than nothing is nothing.
+/// Seconds in hundredths of a second; negative values become 0.
 fn hundredths(seconds: Decimal) -> u64 {
     let mantissa = u64::try_from(seconds.mantissa).unwrap_or(0);
     // A hundredth is two places more.
@@ -291,7 +290,7 @@ fn hundredths(seconds: Decimal) -> u64 {
     }
 }
 
-/// The value, or why there is none.
+/// Writes the value, or why there is none.
 fn value(json: &mut Json<'_>, observation: &Observation<'_>) {
     let absent = absent(observation);
     match observation.value {
@@ -337,7 +336,7 @@ fn quantity(json: &mut Json<'_>, number: Number, observation: &Observation<'_>) 
     }
 }
 
-/// Why there is no value: the status says so, or the number is none.
+/// Why there is no value: from the status, or because the number is a special value.
 fn absent(observation: &Observation<'_>) -> Option<&'static str> {
     let by_status = [(0x8000, "error"), (0x2000, "not-performed"), (0x0020, "temp-unknown")];
     if let Some((_, reason)) = by_status.iter().find(|(bit, _)| observation.status.0 & bit != 0) {
@@ -352,7 +351,7 @@ fn absent(observation: &Observation<'_>) -> Option<&'static str> {
     }
 }
 
-/// What the status says of a value that is there.
+/// Writes the interpretation of a value's status.
 fn interpretation(json: &mut Json<'_>, status: MeasurementStatus) {
     let known = [
         (0x4000, "questionable"),
@@ -370,7 +369,7 @@ fn interpretation(json: &mut Json<'_>, status: MeasurementStatus) {
     }
 }
 
-/// What FHIR R4's profile of blood pressures calls the values of one.
+/// LOINC codes of a blood pressure's values in FHIR R4's profile.
 const fn part_loinc(kind: Type) -> Option<&'static str> {
     match (kind.partition, kind.code) {
         (partition::SCADA, 18_949) => Some("8480-6"),
@@ -380,7 +379,7 @@ const fn part_loinc(kind: Type) -> Option<&'static str> {
     }
 }
 
-/// The values of a compound, the flags that are set, and what else is to be said.
+/// Writes the values of a compound, the flags that are set, and further properties.
 fn components(
     json: &mut Json<'_>,
     place: &Place,
@@ -440,7 +439,7 @@ fn components(
     });
 }
 
-/// The Device of a personal health device, from the attributes that it has told of itself.
+/// The Device resource of a personal health device, from its attributes.
 pub fn device(
     mapping: &Mapping,
     system_id: SystemId,
@@ -468,8 +467,8 @@ pub fn device(
     described(system_id, &description)
 }
 
-/// The Device of a personal health device of which this is known. It claims the guide's profile if
-/// the device has said all that the profile wants.
+/// The Device resource of a personal health device, from its description. It claims the guide's
+/// profile if all that the profile requires is known.
 pub fn described(system_id: SystemId, known: &Description) -> Exported {
     let is_said = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     let versions = known.specialisations.iter().all(|(_, version)| version.is_some());
@@ -506,7 +505,7 @@ pub fn described(system_id: SystemId, known: &Description) -> Exported {
     })
 }
 
-/// The Device of a gateway: who made it and its software's version.
+/// The Device resource of a gateway: manufacturer and software version.
 pub fn gateway(system_id: SystemId, manufacturer: &str, model: &str, version: &str) -> Exported {
     device_resource(Some("PhgDevice"), system_id, GATEWAY_DEVICE, |json| {
         json.text("manufacturer", manufacturer);
@@ -558,8 +557,8 @@ fn device_resource(
     Exported { resource_type: "Device", resource, identifier, system: Some(EUI64), full_url }
 }
 
-/// A name for a device's resource within a transaction: an UUID of version 8 (RFC 9562 §5.8) that
-/// has the EUI-64 in it.
+/// Name of a device's resource within a transaction: a UUID of version 8 (RFC 9562 §5.8) that
+/// contains the EUI-64.
 fn uuid(SystemId(octets): SystemId) -> String {
     let id = u64::from_be_bytes(octets);
     // The version stands behind 48 bits, the variant behind 12 more; the rest is "gateway".
@@ -568,8 +567,8 @@ fn uuid(SystemId(octets): SystemId) -> String {
     format!("urn:uuid:{high:08x}-{middle:04x}-8{low:03x}-{last:04x}-617465776179")
 }
 
-/// The comparison of a device's clock, as it told it, with the gateway's: what the times of its
-/// observations are worth. `None` if the device's time is no date.
+/// Comparison of a device's reported clock with the gateway's, which shows the accuracy of its
+/// observations' times. `None` if the device's time is no valid date.
 pub fn coincident(
     context: &Context<'_>,
     system_id: SystemId,
@@ -606,7 +605,7 @@ pub fn coincident(
     Some(Exported { resource_type: "Observation", resource, identifier, system: None, full_url })
 }
 
-/// A transaction that creates each resource unless one with its identifier is there.
+/// A transaction that creates each resource unless one with its identifier exists.
 pub fn transaction<'a>(resources: impl IntoIterator<Item = &'a Exported>) -> String {
     let mut text = String::new();
     Json::new(&mut text).object(|json| {

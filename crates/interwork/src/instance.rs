@@ -1,4 +1,4 @@
-//! An observation becomes a contentInstance, named so that a second creation is a conflict.
+//! Observations as contentInstances, named so that a second creation is a conflict.
 
 use crate::device::{Device, Place};
 use crate::json::Json;
@@ -12,30 +12,30 @@ use gatewright_health::digest::digest;
 use gatewright_health::time::AbsoluteTime;
 use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 
-/// The name of a reading, the same whenever it is made of the same report: system-id, epoch,
-/// report number, handle, and which of the handle's values it is.
+/// Name of a reading, equal whenever it is made from the same report: system-id, epoch, report
+/// number, handle, and index of the handle's value.
 ///
 /// A CSE refuses a second instance of a name with *conflict*, which counts as success: exactly
-/// once, by name. A report that bears the device's own time is the same report whenever the device
-/// sends it, in whichever association: its epoch is that time, its number a digest of what was
-/// measured ([`Known`]). Any other report is known by its association's epoch and its unwrapped
-/// number in it, that of [`Record`](gatewright_health::manager::Record); where it is recognised as
-/// sent once more ([`Repeats`](crate::repeats::Repeats)), by those of the first.
+/// once, by name. A report with the device's own time is the same report in any association: its
+/// epoch is that time, its number a digest of the measurements ([`Known`]). Any other report is
+/// identified by its association's epoch and its unwrapped number in it, that of
+/// [`Record`](gatewright_health::manager::Record). If it is recognised as repeated
+/// ([`Repeats`](crate::repeats::Repeats)), it has the identity of the first one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ReadingName {
     /// The device.
     pub system_id: SystemId,
-    /// The device's own time of its report, or its association.
+    /// The device's time of its report, or its association's epoch.
     pub epoch: u64,
     /// The digest of its report, or its number in the association.
     pub report: u64,
     /// The object.
     pub handle: Handle,
-    /// Which of the object's values in this report, from 0.
+    /// Index of the object's value in this report, from 0.
     pub nth: u32,
 }
 
-/// `002209225cfe4d32-7-51-1`, and `-2` behind it for the third value of the handle.
+/// Written as `002209225cfe4d32-7-51-1`, with `-2` after it for the third value of the handle.
 impl fmt::Display for ReadingName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { system_id, epoch, report, handle, nth } = self;
@@ -47,7 +47,7 @@ impl fmt::Display for ReadingName {
     }
 }
 
-/// What is known of a report beside its octets.
+/// Arrival of a report: number and time.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Arrival {
     /// The report's unwrapped number.
@@ -56,33 +56,31 @@ pub struct Arrival {
     pub received: Timestamp,
 }
 
-/// By what a report is known again that a device sends once more, in another association, because
-/// the answer to it was lost.
+/// Identity of a report that a device repeats in another association because the answer was lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Known {
-    /// What stands for the association in its name: the device's own time, or the epoch of the
-    /// association in which it came first.
+    /// Epoch in its name: the device's own time, or the epoch of the report's first association.
     pub epoch: u64,
-    /// What stands for its number: a digest of what was measured, or its number there.
+    /// Report number in its name: a digest of the measurements, or its number there.
     pub report: u64,
 }
 
 impl Known {
-    /// A report whose first time, by the device's clock, is `time`; `measured` are its octets
-    /// without the numbers that change.
+    /// Identity of a report whose first time, by the device's clock, is `time`; `measured` are its
+    /// octets without the numbers that change.
     pub fn timed(time: u64, measured: &[u8]) -> Self {
         Self { epoch: time, report: digest(measured) }
     }
 }
 
-/// Makes instances of one report's observations; its memory is used again for the next report.
+/// Builds instances of one report's observations; its buffers are reused.
 #[derive(Debug, Default)]
 pub struct Instances {
     arrival: Arrival,
     known: Option<Known>,
     /// The time of arrival, written.
     received: String,
-    /// How often each handle was met in this report.
+    /// Values per handle in this report.
     met: Vec<(Handle, u32)>,
     text: String,
 }
@@ -94,7 +92,7 @@ pub struct Instance<'text> {
     pub name: ReadingName,
     /// Address of the container.
     pub container: &'text str,
-    /// Who asks.
+    /// Originator.
     pub originator: &'text str,
     /// The content of the creation, JSON: `{"m2m:cin":{…}}`.
     pub content: &'text str,
@@ -115,13 +113,13 @@ impl Instances {
         Self { arrival, known: None, received: String::new(), met: Vec::new(), text: String::new() }
     }
 
-    /// A new report, known by its own identity: its observations' names count from the start.
+    /// Starts a report with its own identity; value indices start at 0.
     pub fn start_known(&mut self, arrival: Arrival, known: Known) {
         self.start(arrival);
         self.known = Some(known);
     }
 
-    /// A new report, known by its number: its observations' names count from the start.
+    /// Starts a report identified by its number; value indices start at 0.
     pub fn start(&mut self, arrival: Arrival) {
         self.known = None;
         self.met.clear();
@@ -138,8 +136,8 @@ impl Instances {
         self.arrival = arrival;
     }
 
-    /// The instance of an observation of the report that was started; `None` if the object has
-    /// no container, because it is none of the device's configuration.
+    /// The instance of an observation in the current report; `None` if the object has no container,
+    /// because it is not in the device's configuration.
     pub fn make<'text>(
         &'text mut self,
         mapping: &Mapping,
@@ -160,8 +158,8 @@ impl Instances {
         })
     }
 
-    /// The whole request primitive of an observation, JSON with short names, as it goes out at
-    /// once in *direct* delivery; `release` is the release version indicator.
+    /// The complete request primitive of an observation, JSON with short names, as it is sent in
+    /// *direct* delivery; `release` is the release version indicator.
     pub fn primitive(
         &mut self,
         mapping: &Mapping,
@@ -228,7 +226,7 @@ const SECOND: u64 = 1_000_000;
 /// Digits behind the comma of a oneM2M time.
 const FRACTION_DIGITS: usize = 6;
 
-/// What a primitive begins with, up to the name of the reading in its request identifier.
+/// Start of a primitive, up to the name of the reading in its request identifier.
 ///
 /// Addresses consist of unreserved characters of URIs: nothing needs an escape.
 pub(crate) fn primitive_head(address: &str, originator: &str) -> String {
@@ -236,7 +234,7 @@ pub(crate) fn primitive_head(address: &str, originator: &str) -> String {
     format!(r#"{{"op":{CREATE},"to":"{address}","fr":"{originator}","rqi":""#)
 }
 
-/// Writes the name of a reading as it is shown, the device's part from its memory.
+/// Writes the name of a reading; the device's part is cached.
 fn push_name(text: &mut String, device: &Device, name: ReadingName) {
     let (system, epoch) = device.name_head();
     text.push_str(system);
@@ -255,7 +253,7 @@ fn push_name(text: &mut String, device: &Device, name: ReadingName) {
     }
 }
 
-/// Writes a member, if there is something to say.
+/// Writes a member, unless its value is missing.
 pub(crate) fn member(
     json: &mut Json<'_>,
     name: &str,
@@ -327,7 +325,7 @@ pub(crate) fn member(
     }
 }
 
-/// What the samples of a waveform mean: as far as the device says it.
+/// Writes a waveform's sample parameters, as far as the device reports them.
 fn samples(json: &mut Json<'_>, waveform: Waveform) {
     if let Some(ticks) = waveform.period {
         // Ticks of 1/8 ms, which are 125 microseconds.
@@ -386,7 +384,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// The flexContainer that shows a value rounded, if the object's rule has one: short name with
+/// The flexContainer with the rounded value, if the object's rule has one: short name with
 /// namespace, and the content of a creation (`created`) or of an update.
 pub fn view(
     mapping: &Mapping,

@@ -1,10 +1,10 @@
-//! JSON, written straight into a text that is used again and again.
+//! JSON writer into a reused text buffer.
 //!
-//! A decimal keeps its digits: through a JSON library's number 96.50 would become 96.5.
+//! A decimal keeps its digits: a JSON library's number would turn 96.50 into 96.5.
 
 use core::fmt::{Display, Write};
 
-/// Appends JSON to a text.
+/// Writes JSON to a text.
 #[derive(Debug)]
 pub(crate) struct Json<'text> {
     text: &'text mut String,
@@ -23,7 +23,7 @@ impl<'text> Json<'text> {
         }
     }
 
-    /// Opens an object or array, writes what `body` writes, and closes it.
+    /// Writes an object or array with the output of `body`.
     fn nested(&mut self, open: char, close: char, body: impl FnOnce(&mut Self)) {
         self.separate();
         self.text.push(open);
@@ -56,14 +56,14 @@ impl<'text> Json<'text> {
         self.text.push('"');
     }
 
-    /// Writes a string of what is shown, which must need no escapes: numbers, times, identifiers.
+    /// Writes a string whose display form needs no escapes: numbers, times, identifiers.
     pub(crate) fn shown(&mut self, value: impl Display) {
         self.separate();
         // Writing into a `String` cannot fail.
         let _ = write!(self.text, "\"{value}\"");
     }
 
-    /// Writes what is shown as it is: a number with all its digits, or JSON already.
+    /// Writes a display form as it is: a number with all its digits, or JSON.
     pub(crate) fn raw(&mut self, value: impl Display) {
         self.separate();
         let _ = write!(self.text, "{value}");

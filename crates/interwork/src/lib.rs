@@ -1,9 +1,9 @@
-//! Personal health devices (IEEE 11073) as oneM2M resources, and back: pure functions over
-//! tables.
+//! Mapping of personal health devices (IEEE 11073) to oneM2M resources and back: pure functions
+//! over tables.
 //!
-//! A device becomes an AE, an object a container, an observation a contentInstance whose name
-//! makes it unique; what a user asks of a device becomes GET, SET or ACTION, and its result the
-//! answer. What becomes what stands in a [`Mapping`], which is data.
+//! A device becomes an AE, an object a container, an observation a contentInstance with a unique
+//! name. A user's command becomes GET, SET or ACTION, and its result the response. The rules are in
+//! a [`Mapping`], which is data.
 //!
 //! | module | what it is |
 //! |---|---|

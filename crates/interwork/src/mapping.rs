@@ -1,42 +1,42 @@
-//! What becomes what: the tables by which devices become resources, and requests operations.
+//! Mapping tables: devices to resources, and commands to operations.
 //!
 //! The tables are plain data with defaults; a configuration may replace or extend each of them.
 
 use gatewright_health::code::{AttributeId, ObjectClass, Type, UnitCode, attribute, class, unit};
 use gatewright_onem2m::address::is_name;
 
-/// All tables together.
+/// All mapping tables.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mapping {
-    /// The App-ID of the AEs that stand for devices; begins with `N` (TS-0001 §7.1.3).
+    /// App-ID of the devices' AEs; begins with `N` (TS-0001 §7.1.3).
     pub app_id: String,
-    /// What the name of such an AE begins with; the system-id follows.
+    /// Prefix of such an AE's name; the system-id follows.
     pub entity_prefix: String,
-    /// Which object becomes which container: the first rule that fits.
+    /// Containers of objects: the first matching rule applies.
     pub rules: Vec<Rule>,
-    /// What an instance's content consists of, in this order.
+    /// Members of an instance's content, in this order.
     pub fields: Vec<Field>,
-    /// What may be asked of a device.
+    /// Commands to devices.
     pub commands: Vec<Command>,
-    /// How a device's attributes are shown.
+    /// Names and shapes of a device's attributes.
     pub attributes: Vec<Shown>,
     /// Instances that a container keeps, unless its rule says otherwise.
     pub instances_max: u64,
 }
 
-/// Which object a rule fits; what is `None` fits all.
+/// Condition of a rule; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct When {
-    /// What is measured.
+    /// The quantity.
     pub kind: Option<Type>,
-    /// Numeric, coded, waveform.
+    /// The class: numeric, coded, waveform.
     pub class: Option<ObjectClass>,
-    /// In which unit: the activity monitor's steps differ from its distance by unit alone.
+    /// The unit: the activity monitor's steps differ from its distance by unit alone.
     pub unit: Option<UnitCode>,
 }
 
 impl When {
-    /// Whether an object of this type, class and unit fits.
+    /// Whether an object of this type, class and unit matches.
     pub fn fits(&self, kind: Type, class: ObjectClass, unit: Option<UnitCode>) -> bool {
         self.kind.is_none_or(|wanted| wanted == kind)
             && self.class.is_none_or(|wanted| wanted == class)
@@ -44,19 +44,19 @@ impl When {
     }
 }
 
-/// What an object becomes.
+/// A mapping rule for objects.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rule {
-    /// Which objects.
+    /// Matching objects.
     pub when: When,
-    /// Name of the container; where another object has it too, or it is empty, the handle is
-    /// appended.
+    /// Name of the container; the handle is appended if another object has the same name or the
+    /// name is empty.
     pub container: String,
     /// Labels of the container, beside those that every container gets.
     pub labels: Vec<String>,
     /// Instances that the container keeps.
     pub instances_max: Option<u64>,
-    /// A flexContainer that shows the latest value rounded, for readers of TS-0023.
+    /// A flexContainer with the latest value rounded, for readers of TS-0023.
     pub view: Option<View>,
     /// LOINC code, for FHIR.
     pub loinc: Option<String>,
@@ -80,11 +80,11 @@ pub struct View {
 pub struct Field {
     /// Its name.
     pub name: String,
-    /// Where its value comes from; without value there is no member.
+    /// Source of its value; without a value there is no member.
     pub source: Source,
 }
 
-/// Where a member's value comes from.
+/// Source of a member's value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Source {
     /// The exact decimal as text, the code, the flags or the text.
@@ -99,25 +99,25 @@ pub enum Source {
     Type,
     /// The standard's name of it.
     Name,
-    /// Who was measured.
+    /// The person measured.
     Person,
-    /// When, by the device's calendar, without zone.
+    /// Device time by its calendar clock, without zone.
     DeviceTime,
-    /// The octets of the device's calendar where they are no date, in hexadecimal.
+    /// Octets of the calendar clock if they are no valid date, in hexadecimal.
     DeviceTimeOctets,
-    /// When, by the device's running counter, in 1/8 ms.
+    /// Device time by its relative clock, in 1/8 ms.
     DeviceTicks,
-    /// When, by the device's fine counter, in microseconds.
+    /// Device time by its high-resolution clock, in microseconds.
     DeviceMicros,
-    /// When, by the device's base time: seconds since 1900 and minutes of offset.
+    /// Device time by its base time: seconds since 1900 and minutes of offset.
     DeviceBase,
-    /// When the gateway received it, UTC.
+    /// Time of reception at the gateway, UTC.
     Received,
-    /// How long what was measured lasted, in seconds.
+    /// Duration of the measurement, in seconds.
     Period,
-    /// How good it is: the names of the bits that are set.
+    /// Measurement status: the names of the bits that are set.
     Status,
-    /// What the samples of a waveform mean.
+    /// Waveform parameters.
     Waveform,
     /// The object it belongs to.
     BelongsTo,
@@ -125,46 +125,46 @@ pub enum Source {
     Report,
 }
 
-/// Something that may be asked of a device.
+/// A command to a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {
-    /// Its name, as a request says it.
+    /// Its name in a request.
     pub name: String,
-    /// What it does.
+    /// Its operation.
     pub verb: Verb,
 }
 
-/// What a command does.
+/// Operation of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verb {
     /// GET of some attributes of the device; none named means all.
     Read(Vec<AttributeId>),
     /// ACTION that sets the clock, to `time` or else to the gateway's.
     SetClock,
-    /// ACTION that asks for measurements: all, or those of `handles`.
+    /// ACTION that requests measurements: all, or those of `handles`.
     RequestData,
     /// ACTION that describes the segments of the store `handle`.
     DescribeStore,
     /// ACTION that starts the transfer of `segment` of the store `handle`.
     TransferSegment,
-    /// ACTION that empties the store `handle`, or its `segments`.
+    /// ACTION that clears the store `handle`, or its `segments`.
     ClearStore,
     /// SET that starts or stops the scanner `handle`, as `enabled` says.
     EnableScanner,
 }
 
-/// How an attribute of a device is shown.
+/// Presentation of a device's attribute.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Shown {
     /// The attribute.
     pub id: AttributeId,
-    /// Under which name.
+    /// Its name.
     pub name: String,
-    /// As what.
+    /// Its shape.
     pub shape: Shape,
 }
 
-/// What an attribute's octets are.
+/// Type of an attribute's octets.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Shape {
     /// A number of 16 bits.
@@ -193,8 +193,8 @@ fn rule(kind: Type, container: &str, loinc: Option<&str>) -> Rule {
     }
 }
 
-/// The objects of the known specialisations. LOINC codes are those of the HL7 guide's examples
-/// and of FHIR's vital signs profile; what is no vital sign has none.
+/// Rules for the known specialisations. LOINC codes are those of the HL7 guide's examples and of
+/// FHIR's vital signs profile; other measurements have none.
 fn rules() -> Vec<Rule> {
     let oximeter_view = View {
         definition: "org.onem2m.common.moduleclass.oximeter".to_owned(),
@@ -313,27 +313,27 @@ impl Default for Mapping {
     }
 }
 
-/// What a user's tables have wrong.
+/// Error in a user's tables.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingError {
-    /// Resource names have unreserved characters of URIs only, and some are taken.
+    /// A resource name has other characters than URIs' unreserved ones, or is reserved.
     #[error("\"{0}\" cannot be part of a resource name")]
     Name(String),
-    /// An App-ID begins with N, or is registered and begins with R.
+    /// An App-ID begins neither with N nor, if registered, with R.
     #[error("App-ID \"{0}\" does not begin with N or R")]
     AppId(String),
-    /// One name stands for two things.
+    /// One name is used twice.
     #[error("\"{0}\" twice")]
     Twice(String),
 }
 
 impl Mapping {
-    /// Whether the tables can be used: call this once on what a user wrote.
+    /// Checks that the tables are usable; to be called once on a user's tables.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn check(&self) -> Result<(), MappingError> {
         if !self.app_id.starts_with(['N', 'R']) || self.app_id.len() < 2 {
             return Err(MappingError::AppId(self.app_id.clone()));
@@ -355,7 +355,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Without the flexContainers that show latest values.
+    /// Removes the flexContainers that show latest values.
     #[must_use]
     pub fn without_views(mut self) -> Self {
         for rule in &mut self.rules {
@@ -364,7 +364,8 @@ impl Mapping {
         self
     }
 
-    /// The rule for an object of this type, class and unit; the last rule fits all by default.
+    /// The rule for an object of this type, class and unit; by default the last rule matches
+    /// everything.
     pub fn rule(&self, kind: Type, class: ObjectClass, unit: Option<UnitCode>) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.when.fits(kind, class, unit))
     }

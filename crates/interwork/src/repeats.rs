@@ -1,9 +1,8 @@
-//! Reports that a device without a clock sends once more, in another association.
+//! Recognition of reports that a device without a clock repeats in another association.
 //!
-//! A report that bears the device's own time is known by it. Any other says nothing of which
-//! measurement it is: sent again, it has another invoke-id and another number, and a device that
-//! measures the same twice says the same octets twice. So it is taken for a repetition only where
-//! the device is known not to have its answer:
+//! A report with the device's own time is identified by it. Any other report does not identify its
+//! measurement: repeated, it has another invoke-id and another number, and equal measurements have
+//! equal octets. So it counts as a repetition only if the device is known not to have its answer:
 //!
 //! | what happened to the first | it is the same again |
 //! |---|---|
@@ -12,7 +11,7 @@
 //! | the device said that no answer came (ABRT, *response timeout*) | first in a later association |
 //! | it was answered, and bears the device's running counter | first in a later association, if less time has passed than the counter shows: the device was not switched off meanwhile |
 //!
-//! Everything else is another measurement: to store one twice is better than to lose one.
+//! Everything else is a new measurement: storing one twice is better than losing one.
 
 use crate::instance::Known;
 use core::time::Duration;
@@ -20,46 +19,46 @@ use gatewright_health::association::TO_REPORT;
 use gatewright_health::code::SystemId;
 use std::collections::HashMap;
 
-/// Devices remembered; beyond, all are forgotten and begin anew.
+/// Devices remembered; beyond, all are forgotten.
 pub const DEVICES_MAX: usize = 100_000;
-/// Reports remembered of one device that it may send again; beyond, the oldest is forgotten.
+/// Reports remembered per device that it may repeat; beyond, the oldest is forgotten.
 pub const REPORTS_MAX: usize = 4;
 
-/// A confirmed report that is told from others by nothing but its number.
+/// A confirmed report that only its number distinguishes from others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Numbered {
     /// Its association.
     pub epoch: u64,
     /// Its number there, that of [`Record`](gatewright_health::manager::Record).
     pub number: u64,
-    /// Digest of what was measured.
+    /// Digest of the measurements.
     pub digest: u64,
-    /// The device's running counter when it measured, if it says so.
+    /// The device's relative clock at the measurement, if it reports one.
     pub running: Option<Duration>,
 }
 
-/// What is known of the answer to a report.
+/// Outcome of the answer to a report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
-    /// The device has none, or not in time.
+    /// The device has no answer, or not in time.
     Open,
-    /// It has left in time.
+    /// It was sent in time.
     Answered,
-    /// The device was told to keep it.
+    /// The report was rejected.
     Refused,
 }
 
-/// A report that may come again.
+/// A report that may be repeated.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     report: Numbered,
-    /// Under which name it came first.
+    /// Identity of the first report.
     known: Known,
     taken: Duration,
     fate: Fate,
 }
 
-/// The last reports of each device that nothing but their number tells apart.
+/// The last reports of each device that only their numbers distinguish.
 #[derive(Clone, Debug)]
 pub struct Repeats {
     devices: HashMap<SystemId, Vec<Kept>>,
@@ -67,7 +66,7 @@ pub struct Repeats {
     forgotten: u64,
 }
 
-/// Of [`DEVICES_MAX`] devices.
+/// Limited to [`DEVICES_MAX`] devices.
 impl Default for Repeats {
     fn default() -> Self {
         Self::with_devices_max(DEVICES_MAX)
@@ -75,13 +74,12 @@ impl Default for Repeats {
 }
 
 impl Repeats {
-    /// Of so many devices; beyond, all are forgotten and begin anew.
+    /// Limits the number of devices; beyond, all are forgotten.
     pub fn with_devices_max(devices_max: usize) -> Self {
         Self { devices: HashMap::new(), devices_max, forgotten: 0 }
     }
 
-    /// A report of `device` has come: by what the same report was known before, if it is one that
-    /// was here.
+    /// Takes a report of `device`; returns the identity of the first one if this is a repetition.
     pub fn meet(&mut self, now: Duration, device: SystemId, report: Numbered) -> Option<Known> {
         if self.devices.len() >= self.devices_max && !self.devices.contains_key(&device) {
             self.forgotten += u64::try_from(self.devices.len()).unwrap_or(u64::MAX);
@@ -106,7 +104,7 @@ impl Repeats {
         found
     }
 
-    /// The answer to the last report of this association has left.
+    /// Records that the answer to the last report of this association was sent.
     pub fn answered(&mut self, now: Duration, device: SystemId, epoch: u64) {
         let in_time = |kept: &&mut Kept| now.saturating_sub(kept.taken) < TO_REPORT;
         if let Some(kept) = self.last(device, epoch).filter(in_time) {
@@ -114,14 +112,14 @@ impl Repeats {
         }
     }
 
-    /// The device was told to keep the last report of this association.
+    /// Records that the last report of this association was rejected.
     pub fn refused(&mut self, device: SystemId, epoch: u64) {
         if let Some(kept) = self.last(device, epoch) {
             kept.fate = Fate::Refused;
         }
     }
 
-    /// The device says that it got no answer in this association.
+    /// Records that the device got no answer in this association.
     pub fn unheard(&mut self, device: SystemId, epoch: u64) {
         let answered = |kept: &&mut Kept| kept.fate == Fate::Answered;
         if let Some(kept) = self.last(device, epoch).filter(answered) {
@@ -129,7 +127,7 @@ impl Repeats {
         }
     }
 
-    /// How many devices were forgotten because [`DEVICES_MAX`] were there.
+    /// Devices forgotten because of [`DEVICES_MAX`].
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
     }

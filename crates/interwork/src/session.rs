@@ -1,8 +1,8 @@
-//! One association, as resources: its records become readings.
+//! One association as resources: its records become readings.
 //!
-//! Live reports are read by the configuration. Entries of a store are read by the map that the
-//! store tells when it is asked to describe its segments; until then they cannot be read, and the
-//! caller is told.
+//! Live reports are decoded by the configuration. Entries of a store are decoded by the map in the
+//! store's description of its segments; without it they cannot be decoded, and the caller gets an
+//! error.
 
 use crate::device::{Device, Place};
 use crate::instance::{Arrival, Instance, Instances, Known, view};
@@ -22,7 +22,7 @@ use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maps of segments that one session keeps; more are not learned.
+/// Segment maps that one session keeps; further ones are ignored.
 pub const SEGMENTS_MAX: usize = 256;
 
 /// One association of a device.
@@ -30,18 +30,18 @@ pub const SEGMENTS_MAX: usize = 256;
 pub struct Session {
     device: Device,
     configuration: Arc<Configuration>,
-    /// What the entries of a segment consist of, by store and segment.
+    /// Layout of a segment's entries, by store and segment.
     maps: BTreeMap<(Handle, u16), SegmentMap>,
     instances: Instances,
-    /// The last report that bore a time.
+    /// The last report with a time stamp.
     last: Option<Last>,
-    /// A report that was recognised as one of another association.
+    /// A report recognised as a repetition from another association.
     again: Option<(RecordId, Known)>,
-    /// Whether what it reports is test data.
+    /// Whether its reports are test data.
     is_test: bool,
 }
 
-/// A report that bore a time, and by what it is known.
+/// A report with a time stamp, and its identity.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     record: RecordId,
@@ -49,15 +49,15 @@ struct Last {
     known: Option<Known>,
 }
 
-/// Why a record gives no readings.
+/// Why a record yields no readings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unread {
     /// The record carries neither measurements nor entries of a store.
     #[error("the record carries no measurements")]
     NoMeasurements,
-    /// The store `store` has not told what the entries of `segment` consist of: ask it to describe
-    /// its segments.
+    /// The store `store` has not described the entries of `segment`: request the description of its
+    /// segments.
     #[error("segment {segment} of store {store} is not described yet")]
     NotDescribed {
         /// The store.
@@ -68,7 +68,7 @@ pub enum Unread {
 }
 
 impl Session {
-    /// A device whose configuration has become known; see [`Device::new`].
+    /// Creates a session of a device with known configuration; see [`Device::new`].
     pub const fn new(device: Device, configuration: Arc<Configuration>) -> Self {
         let instances = Instances::new();
         Self {
@@ -82,15 +82,15 @@ impl Session {
         }
     }
 
-    /// The same as a test association: its readings bear the status *test-data*, whether the device
-    /// says so or not.
+    /// Marks a test association: its readings bear the status *test-data*, whether the device sets
+    /// it or not.
     #[must_use]
     pub const fn test(mut self, is_test: bool) -> Self {
         self.is_test = is_test;
         self
     }
 
-    /// Takes the kind of device from what it says of itself; see [`Device::hear`].
+    /// Sets the kind of device from its attributes; see [`Device::hear`].
     pub fn hear(&mut self, attributes: &[(AttributeId, Vec<u8>)]) {
         self.device.hear(attributes);
     }
@@ -100,12 +100,12 @@ impl Session {
         &self.device
     }
 
-    /// The configuration by which its reports are read.
+    /// The configuration that decodes its reports.
     pub const fn configuration(&self) -> &Arc<Configuration> {
         &self.configuration
     }
 
-    /// Learns what segments consist of, if `answer` describes some. Says how many were new.
+    /// Stores the segment maps in `answer`, if it has any; returns the number of new ones.
     pub fn learn(&mut self, answer: &Answer) -> usize {
         let Answer::Action { handle, action: action::SEGMENT_INFO, info } = answer else {
             return 0;
@@ -122,15 +122,15 @@ impl Session {
         self.maps.len() - before
     }
 
-    /// Makes an instance of each observation of a record and hands it to `sink`.
+    /// Builds an instance of each observation of a record and passes it to `sink`.
     ///
-    /// The same record gives the same names, whenever it is read; and so does another record of the
-    /// same report, sent once more in another association, if the device says when it measured and
-    /// its clock runs, or if it was [recognised](Self::recognise).
+    /// The same record always gives the same names. So does another record of the same report,
+    /// repeated in another association, if the device reports its own time and its clock runs, or
+    /// if the repetition was [recognised](Self::recognise).
     ///
     /// # Errors
     ///
-    /// [`Unread`] says what is missing; the record may be read again when it is there.
+    /// [`Unread`] with what is missing; the record may be read again once that is known.
     pub fn read(
         &mut self,
         mapping: &Mapping,
@@ -154,8 +154,8 @@ impl Session {
         tally
     }
 
-    /// A confirmed report that nothing but its number tells from others: `None` if the device's own
-    /// time tells it, or if nobody waits for its answer, or if it cannot be read.
+    /// Identity of a confirmed report that only its number distinguishes: `None` if it has the
+    /// device's own time, needs no answer, or is malformed.
     pub fn numbered(&mut self, record: &Record) -> Option<Numbered> {
         if !record.confirmed {
             return None;
@@ -165,13 +165,13 @@ impl Session {
         Some(Numbered { epoch: self.device.epoch(), number: record.number, digest, running })
     }
 
-    /// From now on the report `record` is read under the name that it had when it came first.
+    /// Gives the report `record` the identity of its first occurrence.
     pub const fn recognise(&mut self, record: RecordId, known: Known) {
         self.again = Some((record, known));
     }
 
-    /// The views of what a record's objects show now: for each the request that changes it, and
-    /// the one that makes it if it is not there yet.
+    /// Requests that update the views of a record's objects: for each an update, and a creation in
+    /// case the view does not exist yet.
     pub fn views(&self, mapping: &Mapping, record: &Record) -> Vec<[Request; 2]> {
         let mut latest: BTreeMap<Handle, [Request; 2]> = BTreeMap::new();
         let read = self.observe(record, |observation| {
@@ -205,7 +205,7 @@ impl Session {
         ])
     }
 
-    /// Hands each observation of a record to `sink`.
+    /// Passes each observation of a record to `sink`.
     fn observe(
         &self,
         record: &Record,
@@ -235,7 +235,7 @@ impl Session {
         }
     }
 
-    /// By what a report is known that bears a time, and the device's running counter, if it is told.
+    /// Identity of a report with a time stamp, and the device's relative clock, if reported.
     fn identify(&mut self, record: &Record) -> Result<(Option<Known>, Option<Duration>), Unread> {
         let (mut time, mut running) = (None, None);
         self.observe(record, |observation| {
@@ -245,8 +245,8 @@ impl Session {
         Ok((time.and_then(|time| self.known(record, time)), running))
     }
 
-    /// By what a report is known whose first time is `time`. A device whose clock stands still says
-    /// the same time of different reports: those after the first are known by their numbers.
+    /// Identity of a report whose first time is `time`. A device whose clock stands still gives
+    /// different reports the same time: those after the first are identified by their numbers.
     fn known(&mut self, record: &Record, time: u64) -> Option<Known> {
         if let Some(last) = self.last
             && last.record == record.id
@@ -261,15 +261,15 @@ impl Session {
     }
 }
 
-/// The device's own time as a number, if it says one: hundredths of a second since 1970 by its
-/// calendar, or 1/65536 s since 1900 by its base time.
+/// The device's time as a number, if reported: hundredths of a second since 1970 by its calendar
+/// clock, or 1/65536 s since 1900 by its base time.
 fn clock(time: &Timestamps) -> Option<u64> {
     let calendar = time.absolute.and_then(AbsoluteTime::to_unix);
     let base = time.base_offset.filter(|base| base.seconds > 0);
     calendar.or_else(|| base.map(|it| u64::from(it.seconds) << 16 | u64::from(it.fraction)))
 }
 
-/// The device's running counter, which begins when it is switched on, if it tells one.
+/// The device's relative clock, which starts at power-on, if reported.
 fn counter(time: &Timestamps) -> Option<Duration> {
     let ticks = |ticks| {
         let micros = u64::from(ticks) * MICROS_PER_SECOND / u64::from(RELATIVE_TICKS_PER_SECOND);

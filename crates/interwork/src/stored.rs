@@ -1,7 +1,7 @@
-//! Readings as they stand in a CSE, read back: labels tell the objects, contents the observations.
+//! Decoder of readings stored in a CSE: labels identify the objects, contents the observations.
 //!
-//! What [`instance`](crate::instance) writes is read here, so that what was stored yesterday, or at
-//! the CSE above, becomes what a live report would: for FHIR and other exports.
+//! It reads what [`instance`](crate::instance) writes, so that a reading stored earlier, or at the
+//! CSE above, equals that of a live report: for FHIR and other exports.
 
 use crate::device::{KIND_LABEL, Place};
 use crate::mapping::{Mapping, Source};
@@ -12,7 +12,7 @@ use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
 use gatewright_onem2m::Timestamp;
 use serde_json::Value;
 
-/// Who the device is whose AE has these labels; `None` if it is no device's.
+/// System-id of the device whose AE has these labels; `None` if it is no device's AE.
 pub fn system_id(labels: &[&str]) -> Option<SystemId> {
     let digits = label(labels, "system-id:")?;
     let fits = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -20,7 +20,7 @@ pub fn system_id(labels: &[&str]) -> Option<SystemId> {
     Some(SystemId(number.to_be_bytes()))
 }
 
-/// The kind of the device whose AE has these labels.
+/// Kind of the device whose AE has these labels.
 pub fn kind<'label>(labels: &[&'label str]) -> Option<&'label str> {
     label(labels, KIND_LABEL)
 }
@@ -30,8 +30,8 @@ fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
 }
 
 impl Place {
-    /// The object whose container is called `name`, stands at `address` and has these labels;
-    /// `None` if it is no object's.
+    /// The object of the container `name` at `address` with these labels; `None` if it is no
+    /// object's.
     pub fn stored(mapping: &Mapping, name: &str, address: &str, labels: &[&str]) -> Option<Self> {
         let kind = label(labels, "mdc:").and_then(code)?;
         let handle = Handle(label(labels, "handle:")?.parse().ok()?);
@@ -52,22 +52,22 @@ fn code(text: &str) -> Option<Type> {
     Some(Type::new(partition.parse().ok()?, code.parse().ok()?))
 }
 
-/// A reading as it stands in a CSE.
+/// A stored reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// Its report and handle: all values of a compound have the same.
+    /// Name of its report and handle, equal for all values of a compound.
     pub report: String,
-    /// Which of the handle's values in that report it is.
+    /// Index of the handle's value in that report.
     pub nth: u32,
     /// When the gateway received it.
     pub received: Timestamp,
-    /// The value's text, if it is one.
+    /// The value, if it is a text.
     text: String,
     observation: Observation<'static>,
 }
 
 impl Stored {
-    /// Reads the instance called `name` with the content `con`; `None` if it is no reading.
+    /// Parses the instance `name` with the content `con`; `None` if it is no reading.
     pub fn read(mapping: &Mapping, place: &Place, name: &str, con: &Value) -> Option<Self> {
         let (report, nth) = split(name)?;
         let member = |source| {
@@ -115,13 +115,13 @@ impl Stored {
         Observation { value: Measured::Text(self.text.as_bytes()), ..self.observation }
     }
 
-    /// What it was measured of.
+    /// The quantity measured.
     pub const fn kind(&self) -> Type {
         self.observation.kind
     }
 }
 
-/// Readings of one place, in any order, as what was measured at once: one, or all values of a
+/// Groups readings of one container, in any order, by time of measurement: one, or all values of a
 /// compound.
 pub fn together(place: &Place, mut readings: Vec<Stored>) -> Vec<Vec<Stored>> {
     readings.sort_by(|one, other| {
@@ -144,7 +144,7 @@ pub fn together(place: &Place, mut readings: Vec<Stored>) -> Vec<Vec<Stored>> {
     groups
 }
 
-/// Splits the name of a reading into that of report and handle, and which value it is.
+/// Splits the name of a reading into that of report and handle, and the value's index.
 fn split(name: &str) -> Option<(String, u32)> {
     let parts: Vec<&str> = name.split('-').collect();
     let nth = match parts.as_slice() {

@@ -1,7 +1,7 @@
-//! What is the same in every instance of an object, written once for each association.
+//! Template of an object's instances: their constant text, built once for each association.
 //!
-//! Of an instance's content only value, times and numbers change from report to report. A
-//! [`Template`] holds the rest as text; what changes is written between its pieces, without
+//! In an instance's content only value, times and numbers change from report to report. A
+//! [`Template`] holds the rest as text; changing values are written between its pieces without
 //! formatting machinery.
 
 use crate::instance::{Arrival, meaning, member};
@@ -13,27 +13,27 @@ use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Val
 use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::time::AbsoluteTime;
 
-/// The content of an object's instances, with holes.
+/// Content of an object's instances, with gaps.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Template {
-    /// An observation fits if these are its own.
+    /// The observation's quantity must equal this one.
     kind: Type,
     unit: Option<UnitCode>,
     source: Option<Handle>,
     pieces: Vec<Piece>,
 }
 
-/// A part of a template. Every member ends with a comma; the last one is taken off at the end.
+/// A part of a template. Every member ends with a comma; the last comma is removed at the end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Piece {
     /// Members that never change.
     Text(String),
-    /// A member that does: its key with the colon, and where its value comes from.
+    /// A changing member: its key with the colon, and the source of its value.
     Hole(String, Source),
 }
 
 impl Template {
-    /// What the instances of an object have in common.
+    /// Builds the common content of an object's instances.
     pub(crate) fn new(fields: &[Field], object: &Object, kind: Type) -> Self {
         let Object { handle, unit, source, waveform, .. } = *object;
         let observation = Observation {
@@ -72,7 +72,7 @@ impl Template {
         Self { kind, unit, source, pieces }
     }
 
-    /// Whether the observation has what the template takes for granted.
+    /// Whether the observation has the template's constant values.
     pub(crate) fn fits(&self, observation: &Observation<'_>) -> bool {
         self.kind == observation.kind
             && self.unit == observation.unit
@@ -106,7 +106,7 @@ impl Template {
     }
 }
 
-/// Whether a source says the same for every observation of an object.
+/// Whether a source is constant for all observations of an object.
 const fn is_constant(source: Source) -> bool {
     matches!(
         source,
@@ -119,7 +119,7 @@ const fn is_constant(source: Source) -> bool {
     )
 }
 
-/// Whether an observation has something to say.
+/// Whether an observation has a value for this source.
 fn is_there(source: Source, observation: &Observation<'_>) -> bool {
     let time = &observation.time;
     match source {

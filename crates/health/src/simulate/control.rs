@@ -1,5 +1,5 @@
 //! Control messages of a simulated device: configuration reports and association cycles among its
-//! data, and what of all that was answered.
+//! data, and their responses.
 
 use crate::apdu::Apdu;
 use crate::code::event;
@@ -13,29 +13,30 @@ pub(super) struct Control {
     period: Duration,
     /// When the next is due.
     pub(super) due: Option<Duration>,
-    /// How many had left when the present turn began.
+    /// Control messages sent before the present turn.
     before: u64,
     turn: u64,
     tally: Tally,
 }
 
-/// Control messages: everything but reports of measurements.
+/// Counts of control messages: everything except reports of measurements.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Tally {
-    /// Those that left: what the device asked, and its answers.
+    /// Those sent: the device's requests and responses.
     pub(super) sent: u64,
-    /// Those of them that want an answer.
+    /// Those of them that need a response.
     pub(super) asked: u64,
-    /// Answers to those.
+    /// Responses to those.
     pub(super) answered: u64,
 }
 
-/// What the device does in a turn.
+/// Action of the device in a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Turn {
-    /// It reports its configuration, unasked.
+    /// It reports its configuration, without a request.
     Configuration,
-    /// It releases its association and makes a new one, in which the manager may ask what it is.
+    /// It releases its association and establishes a new one, in which the manager may request
+    /// attributes.
     Association,
 }
 
@@ -49,14 +50,14 @@ impl Control {
         self.tally
     }
 
-    /// The device reports; the first turn is a `share` of 256 of the period away.
+    /// Starts the schedule; the first turn is a `share` of 256 of the period away.
     pub(super) fn begin(&mut self, now: Duration, share: u32) {
         if self.due.is_none() {
             self.due = Some(now + self.period * share / 256);
         }
     }
 
-    /// What to do now, if anything is due: nothing while something asked is not answered.
+    /// The turn that is due; `None` while a response is outstanding.
     pub(super) fn turn(&mut self, now: Duration) -> Option<Turn> {
         let due = self.due.filter(|due| *due <= now)?;
         // What the last turn sent beyond one message (its answers, too) has used up time.
@@ -71,7 +72,7 @@ impl Control {
         Some(if self.turn.is_multiple_of(2) { Turn::Association } else { Turn::Configuration })
     }
 
-    /// An APDU of the device has left.
+    /// Counts an APDU that the device sent.
     pub(super) fn sent(&mut self, octets: &[u8]) {
         let Ok(apdu) = Apdu::decode(octets) else { return };
         let (is_control, asks) = match apdu {
@@ -87,7 +88,7 @@ impl Control {
         self.tally.asked += u64::from(asks);
     }
 
-    /// An APDU has arrived.
+    /// Counts an APDU that the device received.
     pub(super) fn arrived(&mut self, octets: &[u8]) {
         let Ok(apdu) = Apdu::decode(octets) else { return };
         let answers = match apdu {

@@ -1,4 +1,4 @@
-//! Handlers: what is done with a request, as a graph of basic blocks.
+//! Handlers: the processing of a request, as a graph of basic blocks.
 
 use super::{
     BlockId, ColumnType, Fold, LiteralId, MessageId, ParameterId, Pattern, PeersId, RegisterId,
@@ -9,15 +9,15 @@ use gatewright_diagnostic::Span;
 
 /// One handler, from block 0 to a `Return`, `Close`, `Done` or `Fail`.
 ///
-/// Every register is set before it is used on every path. What must survive a suspension is the
-/// block to go on with and the registers: a continuation.
+/// On every path, every register is set before it is used. A continuation consists of the next
+/// block and the registers; only these survive a suspension.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Handler {
     /// Its name, unique in the program.
     pub name: String,
     /// Its declaration.
     pub span: Span,
-    /// What starts it.
+    /// The event that starts it.
     pub kind: HandlerKind,
     /// Its values.
     pub registers: Vec<Register>,
@@ -32,23 +32,23 @@ impl Handler {
     }
 }
 
-/// What starts a handler.
+/// Event that starts a handler.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HandlerKind {
     /// A request; the view is in register 0.
     Request {
-        /// Whose.
+        /// The role.
         role: RoleId,
         /// The view.
         view: MessageId,
     },
-    /// A client connection that was just made, before its first request. Ends by `Done` (fit for
-    /// use) or `Fail` (the send that wanted it takes its `failed` edge).
+    /// A new client connection, before its first request. The handler ends by `Done` (ready for
+    /// use) or `Fail` (the send that needed it takes its `failed` edge).
     Opening {
-        /// Whose.
+        /// The role.
         role: RoleId,
     },
-    /// Time: starts once after each period, unless the last turn is still running.
+    /// A timer: starts once after each period, unless the last run is not over.
     Every {
         /// The period.
         period: Duration,
@@ -58,175 +58,175 @@ pub enum HandlerKind {
 /// A typed value of a handler.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Register {
-    /// The name in the text; empty for one that has none.
+    /// The name in the text; empty if it has none.
     pub name: String,
-    /// Where it was named.
+    /// Source position of the name.
     pub span: Span,
-    /// What it holds.
+    /// Its type.
     pub ty: RegisterType,
 }
 
-/// What a register holds.
+/// Type of a register.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RegisterType {
     /// A number in these bounds.
     Int {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// At most this many octets.
     Octets {
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
-    /// A message, perhaps still on its way.
+    /// A message, which may still be arriving.
     View(MessageId),
-    /// A list of its own; absent and empty are one.
+    /// A list owned by the handler; absent and empty are the same.
     List {
-        /// What an element is.
+        /// Type of an element.
         column: ColumnType,
-        /// The most elements.
+        /// The maximum number of elements.
         max: u32,
     },
 }
 
-/// A stretch of code without a jump.
+/// A sequence of statements without a jump.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Block {
-    /// What is done.
+    /// The statements.
     pub statements: Vec<Statement>,
-    /// What comes then.
+    /// The terminator.
     pub terminator: Terminator,
-    /// Where the terminator is in the text.
+    /// Source position of the terminator.
     pub span: Span,
 }
 
-/// One operation with its place in the text.
+/// One operation with its source position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Statement {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Where.
+    /// Its source position.
     pub span: Span,
 }
 
-/// What never waits and never fails.
+/// An operation that never waits and never fails.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Operation {
     /// Sets a register.
     Set {
-        /// Which.
+        /// The destination register.
         into: RegisterId,
-        /// To what.
+        /// The value.
         value: Operand,
     },
     /// Sets a register to a result; saturates.
     Compute {
-        /// Which.
+        /// The destination register.
         into: RegisterId,
-        /// How.
+        /// The operator.
         operator: Arithmetic,
         /// The left side.
         left: Operand,
         /// The right side; for `Divide` and `Modulo` a constant that is not 0.
         right: Operand,
     },
-    /// Puts octets together.
+    /// Concatenates octets.
     Format {
-        /// Where.
+        /// The destination register.
         into: RegisterId,
         /// The pieces, in order.
         pieces: Vec<Piece>,
     },
-    /// The first octets of a value, all if there are not as many.
+    /// The first octets of a value; all of them if there are fewer.
     First {
-        /// Where.
+        /// The destination register.
         into: RegisterId,
-        /// Of what.
+        /// The operand.
         of: Operand,
-        /// How many at most.
+        /// The maximum number.
         octets: u32,
     },
-    /// Octets as small hexadecimal digits, two for each.
+    /// Octets as lower-case hexadecimal digits, two per octet.
     Hex {
-        /// Where.
+        /// The destination register.
         into: RegisterId,
-        /// Of what.
+        /// The operand.
         of: Operand,
     },
     /// Octets with their ASCII letters folded.
     Fold {
-        /// Where.
+        /// The destination register.
         into: RegisterId,
-        /// Of what.
+        /// The operand.
         of: Operand,
-        /// How.
+        /// The case folding.
         fold: Fold,
     },
-    /// How many octets or elements.
+    /// Number of octets or elements.
     Size {
-        /// Where.
+        /// The destination register.
         into: RegisterId,
-        /// Of what.
+        /// The operand.
         of: Operand,
     },
     /// Sets a session variable.
     SetSession {
-        /// Which.
+        /// The slot.
         slot: SlotId,
-        /// To what.
+        /// The value.
         value: Operand,
     },
     /// Makes the list in a register empty.
     Empty {
-        /// Which.
+        /// The destination register.
         into: RegisterId,
     },
     /// Makes a session variable absent, or a list empty.
     ClearSession {
-        /// Which.
+        /// The slot.
         slot: SlotId,
     },
     /// Ends the keyed session: its variables and connections are freed.
     EndSession,
-    /// Answers for now; the request stays open.
+    /// Sends a provisional answer; the request stays open.
     Provisional(Build),
-    /// Takes the requester out of a variable that stores peers.
+    /// Removes the requester from a variable that stores peers.
     Part {
-        /// Which.
+        /// The variable.
         peers: PeersId,
     },
-    /// Takes the requester out of every variable of every session; where the request carries the
-    /// `fresh` number of what was sent to it last ([`Peers::mark`](super::Peers::mark)), only out
-    /// of those through which that was sent.
+    /// Removes the requester from every variable of every session. If the request carries the
+    /// `fresh` number of the last message to it ([`Peers::mark`](super::Peers::mark)), only the
+    /// variables through which that message was sent are changed.
     ForgetRequester,
-    /// Takes every peer out of a variable.
+    /// Removes every peer from a variable.
     ClearPeers {
-        /// Which.
+        /// The variable.
         peers: PeersId,
     },
-    /// Sends a message to a stored peer, and waits for nothing: what the peer has no room for is
-    /// dropped and counted.
+    /// Sends a message to a stored peer without waiting. A message for which the peer has no room
+    /// is dropped and counted.
     Tell {
         /// The variable.
         peers: PeersId,
-        /// Which of its peers: the register that [`Terminator::EachPeer`] counts in.
+        /// The peer: the register in which [`Terminator::EachPeer`] counts.
         cursor: RegisterId,
-        /// What.
+        /// The message.
         message: Build,
     },
-    /// The session's connection of this role may serve others, as soon as a response that is still
-    /// on its way has been read to its end.
+    /// Releases the session's connection of this role for others, once a response in flight has
+    /// been read to its end.
     Release {
-        /// Which.
+        /// The role.
         role: RoleId,
     },
-    /// The session's connection of this role is closed, as soon as a response that the handler
-    /// still reads there has been read to its end, or the handler is over.
+    /// Closes the session's connection of this role, once the response that the handler still reads
+    /// has been read to its end, or the handler has ended.
     Hangup {
-        /// Which.
+        /// The role.
         role: RoleId,
     },
 }
@@ -242,7 +242,7 @@ pub enum Arithmetic {
     Multiply,
     /// Quotient, towards zero.
     Divide,
-    /// Rest of the division, with the sign of the left side.
+    /// Remainder of the division, with the sign of the left side.
     Modulo,
 }
 
@@ -257,10 +257,10 @@ pub enum Piece {
     Decimal(Operand),
 }
 
-/// A value at hand.
+/// A value that is available without waiting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operand {
-    /// What a register holds.
+    /// The value of a register.
     Register(RegisterId),
     /// A number.
     Int(i64),
@@ -270,46 +270,46 @@ pub enum Operand {
     Slot {
         /// The view.
         view: RegisterId,
-        /// Which slot.
+        /// The slot.
         slot: SlotId,
     },
-    /// A slot of the request that is being answered; absent if it was not read so far.
+    /// A slot of the request being answered; absent if it has not been read yet.
     Request(SlotId),
     /// A session variable, set or absent as it is.
     Session(SlotId),
-    /// What was said when the program was started.
+    /// A parameter set when the program was started.
     Parameter(ParameterId),
-    /// How many peers a variable stores; 0 outside of a session.
+    /// Number of peers that a variable stores; 0 outside a session.
     Peers(PeersId),
-    /// In the message of a [`Operation::Tell`]: what was kept of the request of the peer that is
-    /// told, by its place in [`Peers::kept`](super::Peers::kept); absent if it was absent there.
+    /// In the message of an [`Operation::Tell`]: a value kept from the request of the recipient, by
+    /// its index in [`Peers::kept`](super::Peers::kept); absent if it was absent there.
     Kept(u32),
-    /// A number that no exchange in the air of this role uses, in the width of the hole; for
-    /// octets, four of them.
+    /// A number that no exchange in flight of this role uses, in the width of the hole; for octets,
+    /// four of them.
     Fresh,
 }
 
 /// A message to be written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Build {
-    /// Which.
+    /// The message.
     pub message: MessageId,
     /// Its slots; those not named are absent.
     pub holes: Vec<Hole>,
-    /// Where it stands in the text.
+    /// Its source position.
     pub span: Span,
 }
 
 /// One filled slot of a message to be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Hole {
-    /// Which.
+    /// The slot.
     pub slot: SlotId,
-    /// With what; an absent value leaves it absent, octets for a stream are a stream of them.
+    /// Its value; an absent value leaves the slot absent, and octets for a stream become a stream.
     pub value: Operand,
 }
 
-/// A condition. An absent value is not any pattern.
+/// A condition. An absent value matches no pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Test {
     /// The value matches one of the patterns.
@@ -325,7 +325,7 @@ pub enum Test {
     Equal(Operand, Operand),
     /// The first number is less than the second.
     Less(Operand, Operand),
-    /// Every one holds.
+    /// All hold.
     All(Vec<Self>),
     /// At least one holds.
     Any(Vec<Self>),
@@ -333,55 +333,56 @@ pub enum Test {
     Not(Box<Self>),
 }
 
-/// What may have no result.
+/// A value that may have no result.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Partial {
     /// The value itself, if it is set.
     Value(Operand),
-    /// What follows a prefix, spaces and tabs at both ends taken off (ASCII case does not matter).
+    /// The octets after a prefix, without spaces and tabs at both ends (ASCII case is ignored).
     After {
-        /// The whole.
+        /// The whole value.
         of: Operand,
         /// The prefix.
         prefix: LiteralId,
     },
-    /// What stands before the first occurrence.
+    /// The octets before the first occurrence.
     Before {
-        /// The whole.
+        /// The whole value.
         of: Operand,
         /// The delimiter.
         delimiter: LiteralId,
     },
-    /// What follows the first occurrence, spaces and tabs at both ends taken off.
+    /// The octets after the first occurrence, without spaces and tabs at both ends.
     Past {
-        /// The whole.
+        /// The whole value.
         of: Operand,
         /// The delimiter.
         delimiter: LiteralId,
     },
-    /// An element of a list, counted from 1; of its only column, or of the one named.
+    /// An element of a list, counted from 1: its only column, or the named one.
     Item {
         /// The list.
         of: Operand,
-        /// Which.
+        /// The index.
         index: Operand,
-        /// Which column.
+        /// The column.
         column: u32,
     },
     /// Decimal digits as a number that is not above `high`.
     Decimal {
         /// The digits.
         of: Operand,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
-    /// The elements of a list of octets with a text between them, if that is not above `max`.
+    /// The elements of a list of octets, joined by a separator, if the result is at most `max`
+    /// octets.
     Join {
         /// The list.
         of: Operand,
-        /// What stands between.
+        /// The separator.
         separator: LiteralId,
-        /// The most octets.
+        /// The maximum number of octets.
         max: u32,
     },
 }
@@ -389,26 +390,26 @@ pub enum Partial {
 /// How a block ends.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Terminator {
-    /// Goes on elsewhere.
+    /// Continues at another block.
     Jump(BlockId),
-    /// One way or the other.
+    /// Chooses between two blocks.
     Branch {
         /// The condition.
         test: Test,
-        /// If it holds.
+        /// The block if it holds.
         then: BlockId,
-        /// If not.
+        /// The block if it does not hold.
         otherwise: BlockId,
     },
-    /// Tries; an absent value has its own edge.
+    /// Evaluates a value that may be absent; absence has its own edge.
     Try {
-        /// What.
+        /// The partial value.
         partial: Partial,
-        /// Where the result goes.
+        /// The destination register.
         into: RegisterId,
-        /// If there is one.
+        /// The block if there is a result.
         present: BlockId,
-        /// If there is none.
+        /// The block if there is none.
         absent: BlockId,
     },
     /// Appends to a list.
@@ -417,170 +418,173 @@ pub enum Terminator {
         list: Operand,
         /// The element.
         value: Operand,
-        /// If it had room.
+        /// The block if there was room.
         done: BlockId,
-        /// If it is full.
+        /// The block if it is full.
         full: BlockId,
     },
     /// The next element of a list, counted in a register that starts at 0.
     Next {
         /// The list.
         list: Operand,
-        /// How many were taken.
+        /// The number of elements taken.
         cursor: RegisterId,
-        /// Where each column goes.
+        /// The register for each column.
         into: Vec<RegisterId>,
-        /// For each element.
+        /// The block for each element.
         body: BlockId,
-        /// After the last.
+        /// The block after the last.
         done: BlockId,
     },
-    /// The next part of octets between two separators, or before the first, or behind the last.
-    /// Where it begins is counted in a register that starts at 0.
+    /// The next part of octets between two separators, before the first or after the last. Its
+    /// beginning is counted in a register that starts at 0.
     NextPart {
-        /// The whole.
+        /// The whole value.
         of: Operand,
-        /// What separates; not empty.
+        /// The separator; not empty.
         separator: LiteralId,
-        /// How many octets were taken, with their separators.
+        /// The number of octets taken, with their separators.
         cursor: RegisterId,
-        /// Where the part goes.
+        /// The register for the part.
         into: RegisterId,
-        /// For each part.
+        /// The block for each part.
         body: BlockId,
-        /// After the last.
+        /// The block after the last.
         done: BlockId,
     },
-    /// Stores the requester in a session's variable: its connection, or its address with what the
-    /// role's `sending … after …` keeps of its request. One that is there already is renewed.
+    /// Stores the requester in a session's variable: its connection, or its address with the values
+    /// that the role's `sending … after …` keeps of its request. A requester that is stored already
+    /// is renewed.
     Store {
         /// The variable.
         peers: PeersId,
-        /// If there was room; a variable of one peer always has.
+        /// The block if there was room; a variable of one peer always has room.
         done: BlockId,
-        /// If it is full.
+        /// The block if it is full.
         full: BlockId,
     },
-    /// The next of the stored peers, counted in a register that starts at 0.
+    /// The next stored peer, counted in a register that starts at 0.
     EachPeer {
         /// The variable.
         peers: PeersId,
-        /// How many were taken.
+        /// Number of elements taken.
         cursor: RegisterId,
-        /// For each peer.
+        /// The block for each peer.
         body: BlockId,
-        /// After the last.
+        /// The block after the last.
         done: BlockId,
     },
-    /// Suspends until the slots of a view are settled; goes on at once if they are.
+    /// Suspends until the slots of a view are settled; continues at once if they are.
     Await {
         /// The view.
         view: RegisterId,
         /// The slots.
         slots: Vec<SlotId>,
-        /// Then.
+        /// The next block.
         then: BlockId,
     },
     /// Sends a request and suspends until its response begins.
     Send {
-        /// To whom.
+        /// The role that sends it.
         role: RoleId,
-        /// `host:port` instead of the role's own; octets.
+        /// `host:port` in place of the role's own; octets.
         address: Option<Operand>,
-        /// What.
+        /// The message.
         message: Build,
-        /// Which view the response has, and where it goes; `None` does not wait for one and goes
-        /// on when the request is written.
+        /// The response's view and its register. With `None` the handler expects no response, and
+        /// continues when the request is written.
         response: Option<(MessageId, RegisterId)>,
-        /// How long the whole exchange may take, connecting and retransmissions counted.
+        /// The timeout of the whole exchange, with connecting and retransmissions.
         within: Duration,
-        /// With the response.
+        /// The block after a response.
         then: BlockId,
-        /// Without: refused, broken, malformed, full or late.
+        /// The block without a response: refused, broken, malformed, full or late.
         failed: BlockId,
     },
-    /// Sends a request, collects responses until time is up or `max` are there, and suspends.
+    /// Sends a request, and suspends to collect responses until the timeout or `max` responses.
     Gather {
-        /// To whom.
+        /// The role that sends it.
         role: RoleId,
-        /// `host:port` instead of the role's own; octets.
+        /// `host:port` in place of the role's own; octets.
         address: Option<Operand>,
-        /// What.
+        /// The message.
         message: Build,
-        /// The responses' view, and the register of each.
+        /// The responses' view, and the register for each.
         response: (MessageId, RegisterId),
-        /// How long.
+        /// The timeout.
         within: Duration,
-        /// The most responses.
+        /// Maximum number of responses.
         max: u32,
-        /// For each; runs to a `NextResponse`.
+        /// The block for each response; runs to a `NextResponse`.
         body: BlockId,
-        /// After the last.
+        /// The block after the last.
         done: BlockId,
     },
-    /// Suspends until the next response of the running `Gather`, or goes to its `done`.
+    /// Suspends until the next response of the running `Gather`, or continues at its `done`.
     NextResponse {
         /// The block that ends with the `Gather`.
         gather: BlockId,
     },
-    /// Suspends until the next message of the connection begins: of the requester in a request's
-    /// handler, of the new connection in an opening.
+    /// Suspends until the next message of a connection begins: the requester's in a request's
+    /// handler, the new one in an opening.
     Receive {
         /// Which view.
         view: MessageId,
-        /// Where it goes.
+        /// The register for it.
         into: RegisterId,
-        /// How long.
+        /// The timeout.
         within: Duration,
-        /// With it.
+        /// The block after the message.
         then: BlockId,
-        /// Without: broken, malformed or late.
+        /// The block without one: broken, malformed or late.
         failed: BlockId,
     },
     /// Suspends for a time.
     Sleep {
-        /// How long.
+        /// The period.
         period: Duration,
-        /// Then.
+        /// The next block.
         then: BlockId,
     },
-    /// Begins the session of this request's key, or finds it.
+    /// Finds or begins the session of this request's key.
     StartSession {
-        /// The key, where the program names its sessions ([`SessionKey::Value`]); octets.
+        /// The key, if the program names its sessions ([`SessionKey::Value`]); octets.
+        ///
+        /// [`SessionKey::Value`]: super::SessionKey::Value
         ///
         /// [`SessionKey::Value`]: super::SessionKey::Value
         key: Option<Operand>,
-        /// If there was room.
+        /// The block if there was room.
         then: BlockId,
-        /// If every session is taken.
+        /// The block if all sessions are in use.
         full: BlockId,
     },
     /// Finds the session of this request's key.
     ResumeSession {
-        /// The key, where the program names its sessions; octets.
+        /// The key, if the program names its sessions; octets.
         key: Option<Operand>,
-        /// If it is there.
+        /// The block if the session exists.
         then: BlockId,
-        /// If it is not.
+        /// The block if it does not.
         none: BlockId,
     },
-    /// Ends; answers, if there is a message.
+    /// Ends the handler; answers, if there is a message.
     Return {
         /// The response.
         message: Option<Build>,
-        /// Whether the requester's connection is closed behind it.
+        /// Whether the requester's connection is closed afterwards.
         close: bool,
     },
-    /// Ends; the requester's connection is closed without an answer.
+    /// Ends the handler; the requester's connection is closed without an answer.
     Close,
-    /// An opening is done: the connection is fit for use.
+    /// Ends an opening: the connection is ready for use.
     Done,
-    /// An opening failed; elsewhere: ends by the role's `failed` answer.
+    /// An opening fails; any other handler ends by the role's `failed` answer.
     Fail,
 }
 
 impl Terminator {
-    /// Whether a handler may wait here; it then goes on with one of the block's edges.
+    /// Whether a handler may wait here; it then resumes by one of the block's edges.
     pub const fn suspends(&self) -> bool {
         matches!(
             self,
@@ -593,7 +597,7 @@ impl Terminator {
         )
     }
 
-    /// The blocks that may come next.
+    /// The blocks that may follow.
     pub fn targets(&self) -> Vec<BlockId> {
         let mut targets = Vec::new();
         self.clone().retarget(|block| {
@@ -603,7 +607,7 @@ impl Terminator {
         targets
     }
 
-    /// Sends every edge elsewhere.
+    /// Changes the target of every edge.
     pub(crate) fn retarget(&mut self, mut to: impl FnMut(BlockId) -> BlockId) {
         let mut lead = |block: &mut BlockId| *block = to(*block);
         match self {

@@ -1,31 +1,31 @@
-//! Layouts: octets to slots and back.
+//! Message layouts: between octets and slots.
 
 use super::{LiteralId, LocalId, SlotId, StepId};
 use gatewright_diagnostic::Span;
 
-/// One layout: what it holds, how it is read, how it is written.
+/// One layout: its slots, its parser and its serializer.
 ///
-/// For every message with a parser, parsing what was emitted gives the slots back.
+/// For every message with a parser, parsing the emitted octets gives the slots back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Message {
     /// `module.name`.
     pub name: String,
     /// Its declaration.
     pub span: Span,
-    /// Its fields, in the order of the text; scratch slots behind them.
+    /// Its fields in the order of the text, followed by scratch slots.
     pub slots: Vec<Slot>,
-    /// The machine that reads it, from step 0; empty for a template of plain text.
+    /// The parser's steps, from step 0; empty for a template of plain text.
     pub parser: Vec<ParseStep>,
-    /// What writes it, in order.
+    /// The serializer's parts, in order.
     pub emit: Vec<Emit>,
-    /// How many [`LocalId`]s `emit` uses.
+    /// Number of [`LocalId`]s that `emit` uses.
     pub locals: u32,
     /// Whether one message is one datagram (the end of octets is the end of the message).
     pub datagram: bool,
-    /// The longest stretch that the parser must see at once outside a stream: a line, a field, a
-    /// number.
+    /// Maximum stretch, in octets, that the parser must see at once outside a stream: a line, a
+    /// field, a number.
     pub window_max: u32,
-    /// The most octets that the slots hold together; streams count nothing.
+    /// Maximum octets that the slots hold together; streams do not count.
     pub octets_max: u64,
 }
 
@@ -35,7 +35,7 @@ impl Message {
         self.slots.get(id.index())
     }
 
-    /// The longest stretch, in octets, that its reader must see at once, its stream's included.
+    /// Maximum stretch, in octets, that its reader must see at once, also in its stream.
     pub fn window(&self) -> u32 {
         let chunked = self.parser.iter().any(|step| match &step.op {
             ParseOp::Stream { select, .. } => {
@@ -46,8 +46,8 @@ impl Message {
         if chunked { self.window_max.max(CHUNK_WINDOW_OCTETS) } else { self.window_max }
     }
 
-    /// Whether it is a line, or lines in a row: then the next message begins behind a line's end,
-    /// whatever is wrong with this one.
+    /// Whether it consists of lines only. Then the next message begins after a line's end, even if
+    /// this one is malformed.
     pub fn is_lines(&self) -> bool {
         let (mut depth, mut lines) = (0_u32, false);
         for step in &self.parser {
@@ -73,154 +73,154 @@ impl Message {
     }
 }
 
-/// A typed place for one recognised field.
+/// A typed place for one field.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Slot {
     /// The field's name.
     pub name: String,
     /// Its declaration.
     pub span: Span,
-    /// What it holds.
+    /// Its type.
     pub ty: SlotType,
-    /// What happens to the letters of its octets when they are read.
+    /// Case folding of its octets when they are read.
     pub fold: Fold,
     /// Whether a well-formed message may lack it.
     pub optional: bool,
     /// Whether the protocol fills it (`sending`) rather than the gateway.
     pub private: bool,
-    /// Whether only the parser and the serializer use it.
+    /// Whether it is internal to the parser and the serializer.
     pub scratch: bool,
 }
 
-/// What a slot holds.
+/// Type of a slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SlotType {
     /// A number in these bounds, both included.
     Int {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// At most this many octets.
     Octets {
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
-    /// At most `max` elements, each of these columns (one, but for lists of parts).
+    /// At most `max` elements with these columns (one, except for lists of parts).
     List {
-        /// Name and type of each column; the name is empty when there is but one.
+        /// Name and type of each column; the name of a single column is empty.
         columns: Vec<(String, ColumnType)>,
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
-    /// Octets that pass through and are never held.
+    /// Octets that pass through and are never stored.
     Stream,
 }
 
-/// What one column of a list holds.
+/// Type of a list's column.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ColumnType {
     /// A number in these bounds.
     Int {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// At most this many octets.
     Octets {
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
 }
 
-/// One instruction of a parser, with the text it comes from.
+/// One instruction of a parser, with its source position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParseStep {
-    /// What it does.
+    /// The operation.
     pub op: ParseOp,
-    /// The item of the layout.
+    /// Source position of the layout's item.
     pub span: Span,
 }
 
-/// What a parser can do in one step.
+/// Operation of a parser step.
 ///
-/// A parser keeps a step, a stack of regions (datagram or stream, and what `EnterLine` and
-/// `EnterCounted` opened), loop counters, and the slots. Every operation either completes, or
-/// consumes nothing and waits for more octets (except `Stream`, which passes octets on), or fails.
-/// An operation that completes settles the slots it names as `into`: set, or absent for good; a
-/// mandatory one that would be absent is malformed. Scratch slots are never waited for.
-/// "End" below means the end of the innermost region; the end of a stream connection inside a
-/// message is a failure, but for [`StreamFraming::UntilClose`].
+/// A parser keeps a step, a stack of regions (the datagram or stream, and those opened by
+/// `EnterLine` and `EnterCounted`), loop counters, and the slots. Every operation completes, fails,
+/// or consumes nothing and waits for more octets; only `Stream` passes octets on while it waits. An
+/// operation that completes settles its `into` slots: set, or absent for good. A mandatory slot
+/// that would be absent makes the message malformed. Scratch slots are never waited for. "End"
+/// below means the end of the innermost region. The end of a stream connection inside a message is
+/// a failure, except for [`StreamFraming::UntilClose`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ParseOp {
-    /// These octets come next, or the message is malformed.
+    /// These octets must come next, or the message is malformed.
     Literal {
         /// The octets.
         literal: LiteralId,
-        /// Whether ASCII case does not matter.
+        /// Whether ASCII case is ignored.
         fold: bool,
     },
     /// Octets up to a delimiter, which is consumed; malformed if it is not within `max` octets
     /// or the end comes first.
     Until {
-        /// What ends the field.
+        /// The delimiter that ends the field.
         delimiter: LiteralId,
-        /// Where the octets go.
+        /// The slot for the octets.
         into: Option<SlotId>,
-        /// How they are folded.
+        /// Their case folding.
         fold: Fold,
-        /// The field's bound, delimiter not counted.
+        /// The field's maximum length without the delimiter.
         max: u32,
     },
     /// The longest run of octets of a class; malformed if shorter than `min` or longer than `max`.
     Run {
-        /// Which octets.
+        /// The class of octets.
         class: Class,
-        /// Where they go.
+        /// The slot for them.
         into: Option<SlotId>,
         /// Whether an empty run leaves the slot absent, rather than empty.
         empty_is_absent: bool,
-        /// How they are folded.
+        /// Their case folding.
         fold: Fold,
-        /// The least length.
+        /// The minimum length.
         min: u32,
-        /// The greatest length.
+        /// The maximum length.
         max: u32,
     },
     /// A number of octets; malformed if the end comes first or above `max`.
     Take {
-        /// How many.
+        /// The number of octets.
         length: Length,
-        /// Where they go.
+        /// The slot for them.
         into: Option<SlotId>,
         /// Whether no octets leave the slot absent, rather than empty.
         empty_is_absent: bool,
-        /// How they are folded.
+        /// Their case folding.
         fold: Fold,
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
-    /// Digits, as a number; malformed outside the slot's bounds. Greedy up to `max`. Where `min`
-    /// is 0, no digit leaves the slot absent.
+    /// Digits, as a number; malformed outside the slot's bounds. It takes as many digits as
+    /// possible, up to `max`. If `min` is 0, no digit leaves the slot absent.
     Digits {
         /// 10 or 16.
         radix: u32,
-        /// The fewest digits.
+        /// The minimum number of digits.
         min: u32,
-        /// The most digits.
+        /// The maximum number of digits.
         max: u32,
-        /// Where the number goes.
+        /// The slot for the number.
         into: SlotId,
     },
     /// One octet of the set.
     OneOf {
         /// The set.
         set: LiteralId,
-        /// Where it goes, as one octet.
+        /// The slot for it, as one octet.
         into: SlotId,
-        /// Whether any other octet (which is not consumed) leaves the slot absent; else it is
+        /// Whether any other octet leaves the slot absent, unconsumed; otherwise the message is
         /// malformed.
         optional: bool,
     },
@@ -236,14 +236,14 @@ pub enum ParseOp {
     /// A number in groups of seven bits, least group first, the high bit set on all but the last
     /// octet (MQTT 3.1.1 §2.2.3).
     Varint {
-        /// The most octets.
+        /// The maximum number of octets.
         octets_max: u8,
-        /// Where it goes.
+        /// The slot for the number.
         into: SlotId,
     },
-    /// If the slot has the value of a case, reads that many octets more as a big-endian number,
-    /// adds the case's constant, and stores the sum instead. Malformed if the slot's value is
-    /// above that of the last case (RFC 7252 §3.1: 15 is reserved).
+    /// If the slot has the value of a case, reads that case's octets as a big-endian number, adds
+    /// the case's constant, and stores the sum instead. A value above that of the last case is
+    /// malformed (RFC 7252 §3.1: 15 is reserved).
     Extend {
         /// The slot.
         slot: SlotId,
@@ -254,121 +254,123 @@ pub enum ParseOp {
     Sum {
         /// The running sum.
         into: SlotId,
-        /// What is added.
+        /// The slot to add.
         add: SlotId,
     },
     /// Opens a region: a line without its CRLF (a lone LF ends it as well). Waits for the whole
-    /// line; malformed above `max` octets, CRLF counted.
+    /// line; malformed above `max` octets, with the CRLF.
     EnterLine {
-        /// The bound.
+        /// The maximum length.
         max: u32,
-        /// Whether a line's end does not end it where a space or tab follows (RFC 3261 §7.3.1); it
-        /// then waits for one octet behind it, unless it is empty or nothing can follow. In such a
-        /// region [`Class::Blank`] has CR and LF, too, and octets that are stored have one space
-        /// where a line's end is with the blanks around it; their bound counts what was sent.
+        /// Whether the line continues after a line's end followed by a space or tab (RFC 3261
+        /// §7.3.1). It then waits for one octet after the line's end, unless the line is empty or
+        /// nothing can follow. In such a region [`Class::Blank`] includes CR and LF. Stored octets
+        /// have one space in place of a line's end and the blanks around it; their bound counts the
+        /// octets as sent.
         folded: bool,
     },
-    /// Opens a region of as many octets as the slot says, less those that stand before it;
+    /// Opens a region of the length in the slot, less the octets before it that the length counts;
     /// malformed above `max`.
     EnterCounted {
         /// Its length.
         length: SlotId,
-        /// How many octets before the region are counted, too.
+        /// Number of octets before the region that the length counts, too.
         less: u32,
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
     /// Closes the innermost region: consumes a line's end; malformed if octets are left over.
     Leave,
-    /// Octets from here on are summed up. Up to the `EndCheck`, the end of the region is as many
-    /// octets earlier as the check takes.
+    /// Begins a check over the following octets. Up to the `EndCheck`, the region ends earlier by
+    /// the length of the check.
     BeginCheck {
-        /// How.
+        /// The checksum.
         by: Checksum,
     },
-    /// The check over the octets since the last `BeginCheck` comes next, or the message is
+    /// The check over the octets since the last `BeginCheck` must come next, or the message is
     /// malformed. Checks do not nest.
     EndCheck {
-        /// How.
+        /// The checksum.
         by: Checksum,
     },
-    /// Goes elsewhere at the end of the region.
+    /// Continues at another step at the end of the region.
     AtEnd {
-        /// Where to.
+        /// The step to continue at.
         then: StepId,
     },
-    /// If these octets come next, consumes them and goes elsewhere. At the end they do not come.
+    /// If these octets come next, consumes them and continues at another step. At the end there is
+    /// no match.
     Peek {
         /// The octets.
         literal: LiteralId,
-        /// Where to go then.
+        /// The step after a match.
         then: StepId,
     },
-    /// Goes elsewhere unless the guard holds.
+    /// Continues at another step unless the guard holds.
     Branch {
         /// The guard.
         guard: Guard,
-        /// Where to go if it does not hold.
+        /// The step if the guard does not hold.
         otherwise: StepId,
     },
-    /// Goes elsewhere.
+    /// Continues at another step.
     Jump(StepId),
-    /// Counts a turn of the loop that starts here; malformed above `max`.
+    /// Counts an iteration of the loop that starts here; malformed above `max`.
     ///
     /// The counter starts at 0 when the message begins.
     Count {
         /// Which counter, from 0, at most seven in a message.
         counter: u8,
-        /// The most turns.
+        /// The maximum number of iterations.
         max: u32,
     },
-    /// Makes scratch slots absent again: a new turn of a loop.
+    /// Makes scratch slots absent again, for a new iteration of a loop.
     Clear {
-        /// Which.
+        /// The slots.
         slots: Vec<SlotId>,
     },
-    /// Files a value under its key: the entry whose key equals the slot's; none is no fault.
-    /// A second value for an entry that is no list is malformed. Where the key is octets, spaces
-    /// and tabs at both ends of the value are taken off first. Entries are not settled before a
-    /// `Settle` says so.
+    /// Stores a value in the entry whose key equals the key slot's value; an unknown key is
+    /// ignored. A second value for an entry that is no list is malformed. If the key is octets,
+    /// spaces and tabs at both ends of the value are removed first. Entries are only settled by a
+    /// `Settle`.
     Lookup {
-        /// The key, octets (ASCII case does not matter) or a number.
+        /// The key: octets (ASCII case is ignored) or a number.
         key: SlotId,
         /// The value, octets.
         value: SlotId,
         /// The known keys.
         entries: Vec<Entry>,
     },
-    /// Copies a slot; absent stays absent.
+    /// Copies a slot; an absent one stays absent.
     Copy {
-        /// From here.
+        /// The source slot.
         from: SlotId,
-        /// To there.
+        /// The destination slot.
         into: SlotId,
     },
     /// Appends one element; malformed if the list is full.
     Append {
         /// The list.
         list: SlotId,
-        /// Where each column comes from.
+        /// The slot for each column.
         columns: Vec<SlotId>,
     },
-    /// Those of the slots that are not set will not be set any more: handlers that wait may go on.
-    /// Malformed if a mandatory one is among them.
+    /// Settles the slots that are not set as absent: handlers that wait may resume. Malformed if a
+    /// mandatory one is among them.
     Settle {
-        /// Which.
+        /// The slots.
         slots: Vec<SlotId>,
     },
-    /// The stream begins: the slot is settled, and octets pass under the first framing whose guard
-    /// holds. The step completes with the stream's end; malformed if none holds.
+    /// Begins the stream: the slot is settled, and octets pass under the first framing whose guard
+    /// holds. The step completes at the stream's end; malformed if no guard holds.
     Stream {
         /// The slot.
         into: SlotId,
         /// The framings.
         select: Vec<Select>,
     },
-    /// The message is complete; the next one begins with the next octet. In a datagram, octets
-    /// that are left over are malformed.
+    /// Completes the message; the next one begins with the next octet. In a datagram, remaining
+    /// octets are malformed.
     Accept,
     /// The message is malformed.
     Refuse,
@@ -392,7 +394,7 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// How many octets the check takes.
+    /// Length of the check in octets.
     pub const fn octets(self) -> u8 {
         match self {
             Self::Crc16Modbus | Self::Crc16Ccitt => 2,
@@ -402,26 +404,26 @@ impl Checksum {
     }
 }
 
-/// How many octets a [`ParseOp::Take`] takes.
+/// Number of octets for a [`ParseOp::Take`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Length {
-    /// Always as many.
+    /// A fixed number.
     Fixed(u32),
-    /// As many as a slot says.
+    /// The number in a slot.
     Slot(SlotId),
-    /// All up to the end of the region.
+    /// All octets to the end of the region.
     Rest,
 }
 
-/// What happens to letters on the way into a slot.
+/// Case folding of letters stored in a slot.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Fold {
-    /// Nothing.
+    /// No folding.
     #[default]
     Keep,
-    /// ASCII capitals.
+    /// To ASCII upper case.
     Upper,
-    /// ASCII small letters.
+    /// To ASCII lower case.
     Lower,
 }
 
@@ -434,8 +436,8 @@ pub enum Class {
     Blank,
     /// Anything but controls, space and DEL (0x21 to 0x7e, and 0x80 to 0xff).
     Token,
-    /// What names are made of in HTTP and SIP: letters, digits and ``!#$%&'*+-.^_`|~``
-    /// (RFC 9110 §5.6.2).
+    /// The characters of names in HTTP and SIP: letters, digits and ``!#$%&'*+-.^_`|~`` (RFC 9110
+    /// §5.6.2).
     Word,
     /// 0 to 9.
     Digit,
@@ -467,7 +469,7 @@ impl Class {
     }
 }
 
-/// The order of a word's octets.
+/// Byte order of a word.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Order {
     /// Most significant first: network order.
@@ -480,24 +482,24 @@ pub enum Order {
 /// One bit field of a [`ParseOp::Word`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BitField {
-    /// How far its lowest bit is from the word's lowest.
+    /// Distance of its lowest bit from the word's lowest bit.
     pub shift: u8,
-    /// Its bits.
+    /// Its width in bits.
     pub width: u8,
-    /// Where it goes.
+    /// The slot for its value.
     pub into: Option<SlotId>,
-    /// The only value that is well-formed.
+    /// The only well-formed value, if there is one.
     pub expect: Option<i64>,
 }
 
 /// One escape of [`ParseOp::Extend`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ExtendCase {
-    /// The value that announces more.
+    /// The value that announces further octets.
     pub value: i64,
-    /// How many octets more, 1 to 7.
+    /// Number of further octets, 1 to 7.
     pub octets: u8,
-    /// What is added to them.
+    /// The constant added to them.
     pub add: i64,
 }
 
@@ -506,29 +508,29 @@ pub struct ExtendCase {
 pub struct Entry {
     /// The key.
     pub key: Key,
-    /// The slot; one that is a list takes every value, another only one.
+    /// The slot; a list takes every value, any other slot only one.
     pub into: SlotId,
-    /// What becomes of the value.
+    /// Conversion of the value.
     pub convert: Convert,
 }
 
 /// A table's key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Key {
-    /// Octets; ASCII case does not matter.
+    /// Octets; ASCII case is ignored.
     Octets(LiteralId),
     /// A number.
     Int(i64),
 }
 
-/// How a value's octets become what the slot holds; malformed if they cannot.
+/// Conversion of a value's octets to a slot's value; malformed if it fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Convert {
-    /// As they are.
+    /// No conversion.
     Keep,
-    /// In small letters.
+    /// To lower case.
     Lower,
-    /// In capitals.
+    /// To upper case.
     Upper,
     /// Decimal digits, as a number.
     Decimal,
@@ -536,10 +538,10 @@ pub enum Convert {
     Uint,
 }
 
-/// A condition over the slots of one message. An absent slot is not any pattern.
+/// A condition over the slots of one message. An absent slot matches no pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Guard {
-    /// Holds.
+    /// Always holds.
     Always,
     /// The slot's value matches one of the patterns.
     Is {
@@ -550,7 +552,7 @@ pub enum Guard {
     },
     /// The slot is set.
     Present(SlotId),
-    /// Every one holds.
+    /// All hold.
     All(Vec<Self>),
     /// At least one holds.
     Any(Vec<Self>),
@@ -558,14 +560,14 @@ pub enum Guard {
     Not(Box<Self>),
 }
 
-/// What a value is compared with.
+/// A pattern to compare a value with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pattern {
     /// A number in these bounds, both included.
     Int {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// These octets.
@@ -574,36 +576,36 @@ pub enum Pattern {
     Empty,
 }
 
-/// A framing with the guard under which it is used.
+/// A framing and the guard for its use.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Select {
-    /// When.
+    /// The guard.
     pub guard: Guard,
-    /// How.
+    /// The framing.
     pub framing: StreamFraming,
 }
 
-/// The longest part of a chunked stream that is looked at as a whole: a size of 16 digits with
-/// 8,192 octets of extensions and its line's end.
+/// The longest part of a chunked stream that must be seen whole: a size of 16 digits with 8,192
+/// octets of extensions and its line's end.
 const CHUNK_WINDOW_OCTETS: u32 = 8_210;
 
-/// How the end of a stream is known.
+/// How a stream ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StreamFraming {
-    /// Lines up to a line that is the terminator. On the way in one `stuffing` is taken off each
-    /// line that begins with it; on the way out one is put before each, and an unfinished last
-    /// line is finished (RFC 5321 §4.5.2). A line ends with LF, and stays as it is; the terminator
-    /// stands behind CRLF and before CRLF only, so that no message can be smuggled in behind it.
+    /// Lines, up to a line that is the terminator. The reader removes one `stuffing` from each line
+    /// that begins with it. The writer puts one before each such line, and finishes an unfinished
+    /// last line (RFC 5321 §4.5.2). A line ends with LF and stays unchanged. The terminator is only
+    /// recognised between CRLF and CRLF, so that no message can be smuggled in after it.
     Lines {
         /// The last line, without CRLF.
         terminator: LiteralId,
-        /// What is doubled at the beginning of a line.
+        /// The octets doubled at the beginning of a line.
         stuffing: LiteralId,
     },
     /// Chunks with their sizes in hexadecimal; extensions and trailers are skipped, at most
     /// 8,192 octets of them (RFC 9112 §7.1).
     Chunked,
-    /// As many octets as the slot says.
+    /// The number of octets in the slot.
     Counted(SlotId),
     /// Up to the end of the connection.
     UntilClose,
@@ -611,30 +613,30 @@ pub enum StreamFraming {
     Nothing,
 }
 
-/// One part of what a serializer writes.
+/// One part of a serializer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Emit {
     /// Constant octets.
     Literal(LiteralId),
     /// Octets of the source, if they pass the check.
     Octets {
-        /// What.
+        /// The source of the value.
         from: Source,
-        /// What they must be, so that they can be read again.
+        /// The check that they can be read again.
         check: Check,
     },
     /// A number in digits, filled with zeros to `width`.
     Digits {
-        /// What.
+        /// The source of the value.
         from: Source,
         /// 10 or 16.
         radix: u32,
-        /// The fewest digits.
+        /// The minimum number of digits.
         width: u32,
-        /// The most digits; more cannot be built.
+        /// The maximum number of digits; a longer number cannot be built.
         max: u32,
     },
-    /// A word, put together of bit fields.
+    /// A word composed of bit fields.
     Word {
         /// Its octets.
         octets: u8,
@@ -645,59 +647,59 @@ pub enum Emit {
     },
     /// A number in groups of seven bits; see [`ParseOp::Varint`].
     Varint {
-        /// What.
+        /// The source of the value.
         from: Source,
-        /// The most octets; more cannot be built.
+        /// The maximum number of octets; a longer number cannot be built.
         octets_max: u8,
     },
-    /// What follows an escape; nothing if the value needs none.
+    /// The octets after an escape; none if the value needs no escape.
     Extension {
-        /// The whole value.
+        /// The value.
         of: Source,
         /// The escapes.
         cases: Vec<ExtendCase>,
     },
     /// A length, then as many octets.
     Counted {
-        /// The length's own octets, 1 to 4; 0 for a varint of at most four.
+        /// Octets of the length itself, 1 to 4; 0 for a varint of at most four.
         octets: u8,
         /// Their order.
         order: Order,
-        /// How many octets before the body are counted, too.
+        /// Number of octets before the body that the length counts, too.
         more: u32,
-        /// The most octets of the body; more cannot be built.
+        /// The maximum octets of the body; a longer body cannot be built.
         max: u32,
         /// The body.
         body: Vec<Self>,
     },
-    /// The parts, and behind them the check over their octets.
+    /// The parts, followed by the check over their octets.
     Checked {
-        /// How.
+        /// The checksum.
         by: Checksum,
         /// The parts.
         body: Vec<Self>,
     },
     /// The parts of a line or datagram.
     Bounded {
-        /// The most octets that they write; more cannot be built.
+        /// The maximum octets of the parts; a longer result cannot be built.
         max: u32,
         /// The parts.
         body: Vec<Self>,
     },
-    /// Keeps a value for later; a second one replaces it.
+    /// Stores a value for later; a second one replaces it.
     Let {
-        /// Where.
+        /// The local value.
         local: LocalId,
-        /// What.
+        /// The value.
         value: Source,
     },
-    /// One thing or the other.
+    /// Chooses by whether a slot is set.
     IfPresent {
         /// The slot.
         slot: SlotId,
-        /// If it is set.
+        /// The parts if it is set.
         then: Vec<Self>,
-        /// If it is absent.
+        /// The parts if it is absent.
         otherwise: Vec<Self>,
     },
     /// The parts, if the guard holds.
@@ -726,63 +728,64 @@ pub enum Emit {
 /// One bit field of an [`Emit::Word`]; a value that does not fit cannot be built.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EmitField {
-    /// How far its lowest bit is from the word's lowest.
+    /// Distance of its lowest bit from the word's lowest bit.
     pub shift: u8,
-    /// Its bits.
+    /// Its width in bits.
     pub width: u8,
-    /// What.
+    /// The source of the value.
     pub from: Source,
 }
 
-/// Where a serializer takes a value from.
+/// Source of a serializer's value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
-    /// A slot; an absent one is no octets, or 0.
+    /// A slot; an absent one counts as no octets, or 0.
     Slot(SlotId),
-    /// A slot of a number, or the default where it is absent.
+    /// A number's slot, or the default if it is absent.
     SlotOr(SlotId, i64),
     /// A column of the current element.
     Element(u32),
-    /// What an [`Emit::Let`] kept; 0 before the first.
+    /// The value of an [`Emit::Let`]; 0 before the first.
     Local(LocalId),
     /// A number.
     Int(i64),
     /// Constant octets.
     Literal(LiteralId),
-    /// How many octets.
+    /// Number of octets.
     Size(Box<Self>),
-    /// How many elements.
+    /// Number of elements.
     Count(SlotId),
-    /// The first less the second; a negative difference cannot be built.
+    /// The first minus the second; a negative difference cannot be built.
     Difference(Box<Self>, Box<Self>),
-    /// The value itself below every escape, else the escape that announces it.
+    /// The value itself if it is below every escape; otherwise the escape that announces it.
     Escape {
-        /// The whole value.
+        /// The value.
         of: Box<Self>,
         /// The escapes.
         cases: Vec<ExtendCase>,
     },
     /// Decimal digits of a number, as octets.
     Decimal(Box<Self>),
-    /// A number in as few big-endian octets as it needs; 0 is none.
+    /// A number in as few big-endian octets as possible; 0 has none.
     Uint(Box<Self>),
 }
 
-/// What octets must be so that the layout reads them back; otherwise the message cannot be built.
+/// Conditions under which the layout reads octets back; a message that fails them cannot be built.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Check {
     /// Every octet is of this class.
     pub class: Option<Class>,
-    /// The value is one octet of these.
+    /// The value is one of these octets.
     pub one_of: Option<LiteralId>,
-    /// These octets do not occur: a delimiter, or a line's end (no header can be smuggled in).
+    /// These octets do not occur: a delimiter, or a line's end (so that no header can be smuggled
+    /// in).
     pub without: Option<LiteralId>,
     /// Whether CR and LF are refused as well.
     pub one_line: bool,
-    /// The first octet is not of this class: it would be skipped.
+    /// The first octet is not of this class: a reader would skip it.
     pub not_first: Option<Class>,
-    /// The least length.
+    /// The minimum length.
     pub min: u32,
-    /// The greatest length.
+    /// The maximum length.
     pub max: u32,
 }

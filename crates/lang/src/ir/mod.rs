@@ -1,40 +1,39 @@
-//! The typed program: what a gateway means, with nothing left of how it was written.
+//! The typed program: a gateway's meaning, independent of its notation.
 //!
-//! One [`Program`] is one gateway. Three parts hang together by ids:
+//! One [`Program`] is one gateway. Three parts refer to one another by ids:
 //!
-//! - [`Message`]s say how octets become typed slots ([`Message::parser`], a small resumable
-//!   machine) and how slots become octets again ([`Message::emit`]);
-//! - [`Role`]s say how a protocol behaves on one side of the gateway: transport, dispatch of
-//!   requests, correlation of responses, timers, limits, reuse of connections;
-//! - [`Handler`]s say what is done with a request: basic blocks over typed registers, with every
-//!   suspension and every absent value as an edge of its own.
+//! - [`Message`]s convert octets to typed slots ([`Message::parser`], a small resumable machine)
+//! and slots to octets ([`Message::emit`]);
+//! - [`Role`]s describe a protocol on one side of the gateway: transport, dispatch of requests,
+//! correlation of responses, timers, limits, reuse of connections;
+//! - [`Handler`]s process requests: basic blocks over typed registers, with a separate edge for
+//! every suspension and every absent value.
 //!
 //! # What every reader of the program may rely on
 //!
-//! - Ids index the vector that their type names, and always hit.
-//! - Every size has a bound: [`SlotType`], [`Register`] and [`Bounds`] say how many octets are
-//!   needed at most, so that nothing has to grow while a gateway runs.
-//! - Nothing suspends but a parser out of octets and the terminators that
-//!   [`Terminator::suspends`] names.
-//! - Integers are 64-bit and signed; arithmetic saturates, and so has no failure of its own.
-//! - Nothing here belongs to one host language; every node that can be pointed at has a span.
+//! - Ids index the vector that their type names, and are always valid.
+//! - Every size is bounded: [`SlotType`], [`Register`] and [`Bounds`] give the maximum octets, so
+//! that nothing has to grow while a gateway runs.
+//! - Only a parser out of octets, and the terminators that [`Terminator::suspends`] names, suspend.
+//! - Integers are 64-bit and signed; arithmetic saturates, and so never fails.
+//! - Nothing depends on one host language; every node with a place in the text has a span.
 //!
 //! # How a request runs
 //!
 //! Octets enter the role's request parser. As soon as the slots in [`RequestKind::waits`] are
-//! settled (set, or known to be absent) the first [`Case`] whose guard holds is taken. A handler
+//! settled (set, or known to be absent), the first [`Case`] whose guard holds is taken. A handler
 //! starts at block 0 with the view in its first register, while the rest of the message may still
-//! be on its way; [`Terminator::Await`] suspends it until the slots it needs are settled. If the
-//! message turns out malformed, or its sender breaks off, the handler ends there and
-//! [`Role::malformed`] is answered. If a message cannot be built ([`Check`]), or a wait runs out
-//! without an edge of its own, the handler ends and [`Role::failed`] is answered.
+//! be arriving. [`Terminator::Await`] suspends it until its slots are settled. If the message turns
+//! out malformed, or its sender breaks off, the handler ends and [`Role::malformed`] is answered.
+//! If a message cannot be built ([`Check`]), or a wait runs out without an edge of its own, the
+//! handler ends and [`Role::failed`] is answered.
 //!
-//! A client connection that a handler sent over belongs to the handler's *session* (the server
-//! connection, or the keyed session) until it is released, closed, or the session ends; the next
-//! send to the same role uses it again. A response that is returned while a stream of its request
-//! is still unread waits until the stream has been read to its end and thrown away.
-//! A kept connection that turns out to be closed before it gave an octet of response is replaced by
-//! a new one, once, unless octets of a stream were already sent on it.
+//! A client connection used by a handler belongs to the handler's *session* (the server connection,
+//! or the keyed session) until it is released or closed, or the session ends. The next send to the
+//! same role uses it again. A response returned while a stream of its request is unread waits until
+//! that stream has been read to its end and discarded. If a kept connection turns out to be closed
+//! before the first octet of a response, a new one replaces it, once, unless octets of a stream
+//! were already sent on it.
 
 mod handler;
 mod message;
@@ -60,7 +59,7 @@ pub use test::{Expect, Step, StepAction, TestCase};
 
 use gatewright_diagnostic::Span;
 
-/// One gateway, ready to run or to be written out as C or Java.
+/// One gateway, ready to run or to be emitted as C or Java.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Program {
     /// The gateway's name.
@@ -71,17 +70,17 @@ pub struct Program {
     pub literals: Vec<Vec<u8>>,
     /// The layouts that its roles read and write.
     pub messages: Vec<Message>,
-    /// The protocols it speaks, each on one side.
+    /// The protocols that it speaks, each on one side.
     pub roles: Vec<Role>,
-    /// What is said when it is started.
+    /// Parameters set at its start.
     pub parameters: Vec<Parameter>,
-    /// What is remembered between requests, if anything.
+    /// The state kept between requests, if any.
     pub session: Option<Session>,
-    /// What is done with requests.
+    /// The handlers of requests.
     pub handlers: Vec<Handler>,
-    /// The `test` blocks beside the gateway.
+    /// The gateway's `test` blocks.
     pub tests: Vec<TestCase>,
-    /// The worst case of memory.
+    /// The worst-case memory.
     pub bounds: Bounds,
 }
 
@@ -91,11 +90,10 @@ impl Program {
         self.literals.get(id.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether one event loop runs the whole program, however many there could be: what its handlers
-    /// share by a value is in one place, what several connections share by a field is, too, and what
-    /// only the clock starts is started once.
+    /// Whether one event loop must run the whole program. It must if handlers share sessions by a
+    /// value, if several connections share sessions by a field, or if only timers start handlers.
     ///
-    /// Datagrams can go to the loop that has their session, connections cannot.
+    /// Datagrams can be passed to the loop of their session, connections cannot.
     pub fn is_of_one_loop(&self) -> bool {
         let tcp =
             |role: RoleId| self.role(role).is_some_and(|role| role.transport == Transport::Tcp);
@@ -141,7 +139,7 @@ macro_rules! ids {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }
 
-            /// Where the element is in its vector.
+            /// Index of the element in its vector.
             pub fn index(self) -> usize {
                 usize::try_from(self.0).unwrap_or(usize::MAX)
             }
@@ -154,7 +152,7 @@ ids! {
     LiteralId;
     /// Index into [`Program::messages`].
     MessageId;
-    /// Index into [`Message::slots`], or into [`Session::slots`] where the session is meant.
+    /// Index into [`Message::slots`], or into [`Session::slots`] for a session variable.
     SlotId;
     /// Index into [`Program::roles`].
     RoleId;
@@ -168,9 +166,8 @@ ids! {
     BlockId;
     /// Index into [`Handler::registers`].
     RegisterId;
-    /// Index into [`Message::parser`]: where a parser goes on.
+    /// Index into [`Message::parser`]: the next step of a parser.
     StepId;
-    /// A value that lives while one message is emitted ([`Emit::Let`]); below
-    /// [`Message::locals`].
+    /// A value kept while one message is emitted ([`Emit::Let`]); below [`Message::locals`].
     LocalId;
 }

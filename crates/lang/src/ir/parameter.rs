@@ -1,39 +1,40 @@
-//! Parameters: what is said when a program is started.
+//! Parameters: values set when a program is started.
 
 use super::Program;
 use gatewright_diagnostic::Span;
 
-/// A value that whoever starts the program may choose.
+/// A value that may be chosen when the program is started.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Parameter {
     /// Its name in the gateway.
     pub name: String,
     /// Its declaration.
     pub span: Span,
-    /// What it may be.
+    /// Its permitted values.
     pub bounds: ParameterBounds,
-    /// What it is: its default, or what was set. A program runs only when all have a value.
+    /// Its value: the default, or the one set. A program runs only when all parameters have a
+    /// value.
     pub value: Option<ParameterValue>,
 }
 
-/// What a parameter may be.
+/// Permitted values of a parameter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ParameterBounds {
     /// A number in these bounds, both included.
     Int {
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// At most this many octets.
     Octets {
-        /// The bound.
+        /// The maximum length.
         max: u32,
     },
 }
 
-/// What a parameter is.
+/// Value of a parameter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ParameterValue {
     /// A number.
@@ -51,7 +52,7 @@ pub enum ParameterError {
     Unknown {
         /// The name that was given.
         name: String,
-        /// Those that it has.
+        /// The existing parameters.
         known: String,
     },
     /// The value is no number within the parameter's bounds.
@@ -59,9 +60,9 @@ pub enum ParameterError {
     NotWithin {
         /// The parameter.
         name: String,
-        /// The least.
+        /// The minimum.
         low: i64,
-        /// The greatest.
+        /// The maximum.
         high: i64,
     },
     /// The value has more octets than the parameter holds.
@@ -69,9 +70,9 @@ pub enum ParameterError {
     TooLong {
         /// The parameter.
         name: String,
-        /// The bound.
+        /// The maximum length.
         max: u32,
-        /// How many octets were given.
+        /// Length of the given value in octets.
         length: usize,
     },
     /// A parameter without a default was not set.
@@ -100,11 +101,11 @@ impl Program {
         Ok(())
     }
 
-    /// Says whether every parameter has a value.
+    /// Checks that every parameter has a value.
     ///
     /// # Errors
     ///
-    /// The first one that has none.
+    /// The first parameter without a value.
     pub fn parameters_are_set(&self) -> Result<(), ParameterError> {
         match self.parameters.iter().find(|of| of.value.is_none()) {
             Some(unset) => Err(ParameterError::Unset { name: unset.name.clone() }),
@@ -112,7 +113,7 @@ impl Program {
         }
     }
 
-    /// The program as its tests run it: a parameter without a value has its least number, or its
+    /// The program as its tests run it: a parameter without a value gets its minimum number, or its
     /// own name.
     #[must_use]
     pub fn with_parameters_for_tests(&self) -> Self {
@@ -132,7 +133,7 @@ impl Program {
 }
 
 impl ParameterBounds {
-    /// The value that a text is.
+    /// Converts a text to a value.
     fn value(self, name: &str, text: &[u8]) -> Result<ParameterValue, ParameterError> {
         let name = name.to_owned();
         match self {

@@ -4,7 +4,7 @@ use super::{Build, Guard, HandlerId, MessageId, PeersId, RoleId, Slot, SlotId};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
-/// A protocol, played on one side.
+/// A protocol on one side of the gateway.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Role {
     /// The name in the gateway.
@@ -15,25 +15,25 @@ pub struct Role {
     pub span: Span,
     /// Server or client.
     pub side: Side,
-    /// What carries it.
+    /// Transport protocol.
     pub transport: Transport,
     /// Whether responses come in the order of requests.
     pub mode: Mode,
-    /// Whether requests go to one or to many.
+    /// Whether requests are unicast or multicast.
     pub cast: Cast,
-    /// `host:port` where the server listens or the client connects, unless configured otherwise;
-    /// a host is an address, or a name for the resolver.
+    /// `host:port` where the server listens or to which the client connects, unless configured
+    /// otherwise. A host is an address, or a name for the resolver.
     pub address: String,
-    /// What a server can be asked; on the side of an asynchronous client, what its server may ask:
-    /// a message that answers nothing in the air is dispatched here.
+    /// Requests to a server. For an asynchronous client, requests from its server: a message that
+    /// answers no exchange in flight is dispatched here.
     pub requests: Vec<RequestKind>,
-    /// The view that answers a request, and that a client reads.
+    /// The view of a response, which a client reads.
     pub response: MessageId,
-    /// What matches a response to its request; empty when the order does.
+    /// The keys that match a response to its request; empty if the order does.
     pub flow: Vec<FlowKey>,
-    /// What a server says first.
+    /// The message that a server sends first.
     pub greeting: Option<Build>,
-    /// What a client does with a new connection.
+    /// The handler of a client's new connection.
     pub opening: Option<HandlerId>,
     /// The answer to a message that cannot be read.
     pub malformed: Answer,
@@ -43,12 +43,12 @@ pub struct Role {
     pub full: Answer,
     /// How long a connection may be silent in both directions; UDP has none.
     pub idle: Option<Duration>,
-    /// The most connections at once; for UDP, the most exchanges in the air.
+    /// Maximum number of concurrent connections; for UDP, of exchanges in flight.
     pub connections_max: u32,
-    /// Whether and when a client's connection serves another session.
+    /// Whether and when a client's connection is reused by another session.
     pub reuse: Option<Reuse>,
-    /// Whether one connection to a server carries the requests of all sessions, and how many of
-    /// them may wait for it.
+    /// Whether all sessions share one connection to a server, and how many requests may wait for
+    /// it.
     pub shared: Option<u32>,
     /// How an unanswered request is repeated (UDP).
     pub retransmit: Option<Retransmit>,
@@ -56,16 +56,16 @@ pub struct Role {
     pub duplicates: Option<Duplicates>,
 }
 
-/// Which side of a protocol a role plays.
+/// Side of a protocol that a role plays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
-    /// Is asked.
+    /// Receives requests.
     Server,
-    /// Asks.
+    /// Sends requests.
     Client,
 }
 
-/// What carries a protocol.
+/// Transport of a protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Transport {
     /// A stream of octets.
@@ -74,7 +74,7 @@ pub enum Transport {
     Udp,
 }
 
-/// When responses come.
+/// Order of responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// In the order of the requests, one request at a time on a connection.
@@ -83,7 +83,7 @@ pub enum Mode {
     Async,
 }
 
-/// To whom requests go.
+/// Recipients of requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cast {
     /// To one peer.
@@ -97,7 +97,7 @@ pub enum Cast {
 pub struct RequestKind {
     /// Its view.
     pub view: MessageId,
-    /// The slots that the guards look at: dispatch waits for them and for no other.
+    /// The slots that the guards test: dispatch waits for these only.
     pub waits: Vec<SlotId>,
     /// The cases, tried in order; the last one always holds.
     pub cases: Vec<Case>,
@@ -106,20 +106,20 @@ pub struct RequestKind {
 /// One case of a dispatch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Case {
-    /// When.
+    /// The guard.
     pub guard: Guard,
-    /// What then.
+    /// The action.
     pub action: Action,
-    /// Where it stands in the text.
+    /// Its source position.
     pub span: Span,
 }
 
-/// What is done with a request.
+/// Action for a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// A handler runs.
+    /// Runs a handler.
     Handle(HandlerId),
-    /// It is answered here.
+    /// Answers without a handler.
     Answer(Answer),
 }
 
@@ -128,7 +128,7 @@ pub enum Action {
 pub struct Answer {
     /// The message.
     pub message: Option<Build>,
-    /// Whether the connection is closed behind it.
+    /// Whether the connection is closed afterwards.
     pub close: bool,
 }
 
@@ -143,32 +143,32 @@ pub struct FlowKey {
     pub response: SlotId,
 }
 
-/// How a client keeps connections for later.
+/// How a client keeps connections for reuse.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reuse {
-    /// The most connections kept.
+    /// Maximum number of kept connections.
     pub connections_max: u32,
-    /// How long one is kept.
+    /// How long a connection is kept.
     pub idle: Duration,
-    /// When a session lets go of one.
+    /// When a session releases a connection.
     pub when: ReuseWhen,
 }
 
 /// When a connection becomes free for others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReuseWhen {
-    /// When a handler says `release`.
+    /// When a handler executes `release`.
     Released,
     /// When a response was read to its end (and does not end with the connection).
     EachResponse,
 }
 
-/// Recognition of repeated requests: one that comes again from the same address, with the same
-/// values, is answered with the same octets again (with nothing while its handler still runs, or
-/// if it answered nothing), and runs no handler.
+/// Recognition of repeated requests. A request from the same address with the same values runs no
+/// handler, and gets the same octets as an answer. It gets no answer while its handler still runs,
+/// or if there was none.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Duplicates {
-    /// What repeated requests have in common.
+    /// The slots that a request and its repetitions share.
     pub keys: Vec<(MessageId, SlotId)>,
     /// How long an answer is kept.
     pub keep: Duration,
@@ -179,43 +179,44 @@ pub struct Duplicates {
 pub struct Retransmit {
     /// The first pause.
     pub after: Duration,
-    /// Whether each pause is twice the last.
+    /// Whether each pause is twice the previous one.
     pub doubling: bool,
     /// The longest pause.
     pub pause_max: Duration,
-    /// How many repetitions.
+    /// Maximum number of repetitions.
     pub times: u32,
 }
 
-/// What is remembered between requests.
+/// State kept between requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Session {
     /// Its declaration.
     pub span: Span,
-    /// Which server role it belongs to; without meaning for one that is found by a value.
+    /// The server role that it belongs to; without meaning for a session found by a value.
     pub role: RoleId,
-    /// What tells sessions apart.
+    /// The key that distinguishes sessions.
     pub key: SessionKey,
-    /// Its variables: all absent, and lists empty, when it begins.
+    /// Its variables; initially all absent, and lists empty.
     pub slots: Vec<Slot>,
-    /// Its variables that store peers: all empty when it begins. A peer is in none of them any more
-    /// when its connection is over; while a connection is in one, the session is not unused.
+    /// Its variables that store peers, initially all empty. A peer is removed from all of them when
+    /// its connection ends. While a variable stores a connection, the session counts as used.
     pub peers: Vec<Peers>,
-    /// The most sessions at once.
+    /// Maximum number of concurrent sessions.
     pub sessions_max: u32,
-    /// How long an unused one is kept.
+    /// How long an unused session is kept.
     pub idle: Duration,
 }
 
-/// What tells sessions apart.
+/// The key that distinguishes sessions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SessionKey {
-    /// The server connection: begins and ends with it.
+    /// The server connection: the session begins and ends with it.
     Connection,
-    /// Slots of the request view: begins at `StartSession`, ends at `EndSession` or when idle.
+    /// Slots of the request view: the session begins at `StartSession`, and ends at `EndSession` or
+    /// when idle.
     Slots(Vec<(MessageId, SlotId)>),
-    /// Octets that the program gives at `StartSession`, at most so many; such a session belongs to
-    /// no role.
+    /// Octets that the program gives at `StartSession`, with a maximum length; such a session
+    /// belongs to no role.
     Value {
         /// The most octets of a key.
         max: u32,
@@ -229,16 +230,16 @@ pub struct Peers {
     pub name: String,
     /// Its declaration.
     pub span: Span,
-    /// Whose peers.
+    /// The role of the peers.
     pub role: RoleId,
-    /// The most at once.
+    /// The maximum number.
     pub max: u32,
-    /// Whether it is a list; otherwise it stores one, and another one takes its place.
+    /// Whether it is a list; otherwise it stores one peer, and a new one replaces it.
     pub list: bool,
-    /// The view of the requests that something is kept of, and what.
+    /// The slots of requests whose values are kept, each with its view.
     pub kept: Vec<(MessageId, SlotId)>,
-    /// The slot of a request that carries the `fresh` number of what was sent to the peer last,
-    /// where it is about that.
+    /// The slot of a request that carries the `fresh` number of the last message to the peer, if
+    /// the request refers to it.
     pub mark: Option<(MessageId, SlotId)>,
 }
 
@@ -249,22 +250,22 @@ impl Session {
     }
 }
 
-/// The worst case of memory of one session, in octets.
+/// The worst-case memory of one session, in octets.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Bounds {
-    /// What it is made of.
+    /// Its components.
     pub lines: Vec<BoundsLine>,
     /// The sum.
     pub session_octets: u64,
-    /// The most sessions at once.
+    /// Maximum number of concurrent sessions.
     pub sessions_max: u64,
 }
 
 /// One addend of [`Bounds`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BoundsLine {
-    /// What needs it.
+    /// The component.
     pub what: String,
-    /// How many octets.
+    /// Number of octets.
     pub octets: u64,
 }

@@ -1,20 +1,19 @@
-//! The `test` blocks of a gateway: a transcript in virtual time.
+//! The `test` blocks of a gateway: transcripts in virtual time.
 
 use super::{MessageId, Operand, RoleId, SlotId};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
 /// One `test` block: peers are mocked, time is virtual, steps run in order.
-///
-/// Every role has one peer. A server's peer connects before the first step; a client's accepts
-/// when the gateway connects, and what it was told to send earlier goes out then. A `sees` that is
-/// not fulfilled when nothing moves any more fails the test, and so do octets that are left over
-/// when the steps are through.
+/// Every role has one peer. A server's peer connects before the first step. A client's peer accepts
+/// when the gateway connects, and then sends what it was told to send earlier. The test fails if a
+/// `sees` is not fulfilled when nothing moves any more, or if octets are left over after the last
+/// step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TestCase {
-    /// What it shows.
+    /// Its name.
     pub name: String,
-    /// Its place.
+    /// Its source position.
     pub span: Span,
     /// The transcript.
     pub steps: Vec<Step>,
@@ -23,44 +22,44 @@ pub struct TestCase {
 /// One line of a transcript.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step {
-    /// What happens.
+    /// The action.
     pub action: StepAction,
-    /// Its place.
+    /// Its source position.
     pub span: Span,
 }
 
-/// What happens in a step.
+/// Action of a step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StepAction {
     /// The peer sends octets (UDP: one datagram).
     Sends {
-        /// Whose peer.
+        /// The role.
         role: RoleId,
-        /// What.
+        /// The octets.
         octets: Vec<u8>,
     },
-    /// The peer has got this from the gateway, next.
+    /// The peer must have received this next from the gateway.
     Sees {
-        /// Whose peer.
+        /// The role.
         role: RoleId,
-        /// What.
+        /// The expected result.
         expect: Expect,
     },
     /// The peer closes its connection.
     Closes {
-        /// Whose peer.
+        /// The role.
         role: RoleId,
     },
     /// Time goes by.
     Pass(Duration),
 }
 
-/// What a peer must see.
+/// Expectation of a `sees` step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Expect {
     /// Exactly these octets.
     Octets(Vec<u8>),
-    /// One message of this view, with these values; other slots may be as they are.
+    /// One message of this view with these values; other slots may have any value.
     Message {
         /// The view.
         view: MessageId,

@@ -1,10 +1,10 @@
 //! Socket applications: code above UDP that runs on the worker, with sockets of its own.
 //!
-//! An application on a thread of its own pays for waking that thread, and for waking the worker
-//! when it answers. One that only looks at datagrams and sends them on needs neither: the worker
+//! An application on its own thread pays for waking that thread, and for waking the worker when it
+//! answers. An application that only reads datagrams and forwards them needs neither. The worker
 //! calls it once for each batch that brought datagrams to its sockets, with no channel, copy or
-//! lock between. How many datagrams wait is counted below it ([`ApplicationSockets::waiting`]), so
-//! it reads exactly those and never waits for one that may not come.
+//! lock between. Waiting datagrams are counted below it ([`ApplicationSockets::waiting`]), so it
+//! reads exactly those and never waits for one that may not come.
 
 use crate::{
     Out, Route, SOCKET_QUEUE_MAX,
@@ -21,20 +21,20 @@ use std::{
 
 /// An application whose sockets live on the worker.
 ///
-/// It shares the worker with every packet of the gateway: it must not wait, and what it does costs
-/// all of them.
+/// It shares the worker with every packet of the gateway: it must not wait, and its work delays all
+/// of them.
 pub trait SocketApplication: Send {
     /// Reads what has arrived, and sends. Called once for each batch that brought datagrams to its
     /// sockets, and when [`Self::poll_timeout`] is reached.
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>);
 
-    /// When it wants to be called if no datagram comes before.
+    /// When it is to be called if no datagram comes before.
     fn poll_timeout(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Which socket of an application, counted from 0 in the order they were asked for.
+/// The number of a socket of an application, counted from 0 in the order of the request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SocketIndex(pub u16);
 
@@ -44,7 +44,7 @@ impl SocketIndex {
     }
 }
 
-/// A received datagram, still in the chunk that its frame came in.
+/// A received datagram, still in the chunk of its frame.
 #[derive(Debug)]
 pub struct Datagram {
     pub(crate) packet: Packet,
@@ -53,32 +53,32 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    /// What it carries.
+    /// Its payload.
     pub fn octets(&self) -> &[u8] {
         self.packet.octets()
     }
 
-    /// Who sent it.
+    /// Its source.
     pub const fn from(&self) -> SocketAddr {
         self.from
     }
 
-    /// To which of our addresses it was sent. An answer is sent from there
+    /// The address of ours to which it was sent. Answers use it as their source
     /// ([`ApplicationSockets::forward_from`]; RFC 1122 §4.1.3.5).
     pub const fn to(&self) -> IpAddr {
         self.to
     }
 
-    /// What a datagram that is sent for its sake owes to it.
+    /// The origin for datagrams that are sent because of this one.
     pub fn origin(&self) -> Origin {
         let hops = hops_left(&self.packet).unwrap_or_default();
         Origin { received_ns: self.packet.received_ns(), hops }
     }
 }
 
-/// What a datagram that an application sends owes to those that led to it: when they came, from which
-/// its time in this gateway is counted, and the hops they had left, so that a circle of relays has an
-/// end (RFC 8656 §15). By default nothing led to it.
+/// The origin of a sent datagram: the arrival time and remaining hops of the datagrams that led to
+/// it. Its time in this gateway counts from that arrival. The hops end a loop of relays (RFC 8656
+/// §15). By default nothing led to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Origin {
     received_ns: u64,
@@ -92,8 +92,8 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// That of a datagram to which one more was joined: the time of the first, the hops of the one
-    /// that had fewest left.
+    /// The origin of a datagram merged with a later one: the time of the first, the fewest
+    /// remaining hops of both.
     #[must_use]
     pub fn joined_by(self, later: Self) -> Self {
         Self { received_ns: self.received_ns, hops: self.hops.min(later.hops) }
@@ -110,10 +110,10 @@ pub enum SendError {
     /// The host has no address to send from.
     #[error("there is no address to send from")]
     NoSource,
-    /// More octets than a datagram holds, or no chunk is free.
+    /// More octets than a datagram holds, or no free chunk.
     #[error("no packet is free for {0} octets")]
     NoPacket(usize),
-    /// A datagram to be sent on has spent its hops: it goes in a circle.
+    /// A datagram to be forwarded has no hops left: it goes in a loop.
     #[error("the datagram has spent its hops")]
     HopsSpent,
 }
@@ -130,9 +130,9 @@ pub(crate) struct Running {
     pub(crate) id: u32,
     pub(crate) application: Box<dyn SocketApplication>,
     pub(crate) sockets: Vec<OwnSocket>,
-    /// Sockets at which datagrams wait, each once.
+    /// Sockets with waiting datagrams, each once.
     ready: VecDeque<SocketIndex>,
-    /// Those that the application was told of during this call.
+    /// Sockets that were returned to the application during this call.
     told: Vec<SocketIndex>,
 }
 
@@ -153,7 +153,7 @@ impl Running {
         Self { id, application, sockets, ready: VecDeque::new(), told: Vec::new() }
     }
 
-    /// Puts a datagram where the application finds it; gives it back if it does not read.
+    /// Queues a datagram for the application; returns it if the application does not read.
     pub(crate) fn deliver(
         &mut self,
         socket: SocketIndex,
@@ -172,7 +172,7 @@ impl Running {
         Ok(())
     }
 
-    /// Whether it has something to read.
+    /// Whether there is anything to read.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -192,13 +192,14 @@ impl Running {
     }
 }
 
-/// The sockets of an application, for the time of one call.
+/// The sockets of an application, during one call.
 pub struct ApplicationSockets<'call, 'graph> {
     sockets: &'call mut Vec<OwnSocket>,
     ready: &'call mut VecDeque<SocketIndex>,
     told: &'call mut Vec<SocketIndex>,
     out: &'call mut Out<'graph>,
-    /// The last destination with the address to send from: a batch mostly goes one way.
+    /// The last destination with its source address: most datagrams of a batch have the same
+    /// destination.
     source: Option<(IpAddr, IpAddr)>,
 }
 
@@ -219,15 +220,15 @@ impl ApplicationSockets<'_, '_> {
         self.sockets.get(socket.index()).map(|own| own.local)
     }
 
-    /// A socket at which datagrams wait; each is given once a call.
+    /// The next socket with waiting datagrams; each is returned once a call.
     pub fn next_ready(&mut self) -> Option<SocketIndex> {
         let socket = self.ready.pop_front()?;
         self.told.push(socket);
         Some(socket)
     }
 
-    /// How many datagrams wait at a socket: so many reads give one each. This is the counter that
-    /// a cross-layer gateway asks before it merges.
+    /// The number of datagrams that wait at a socket: as many reads return one each. A cross-layer
+    /// gateway reads this counter before it merges.
     pub fn waiting(&self, socket: SocketIndex) -> usize {
         self.sockets.get(socket.index()).map_or(0, |own| own.queue.len())
     }
@@ -239,12 +240,12 @@ impl ApplicationSockets<'_, '_> {
 
     /// Sends `octets` to `to` from a socket.
     ///
-    /// `origin` is that of the datagrams that led to it ([`Datagram::origin`]), or the default if none
-    /// did.
+    /// `origin` is that of the datagrams that led to it ([`Datagram::origin`]), or the default if
+    /// none did.
     ///
     /// # Errors
     ///
-    /// [`SendError`] says what was missing; nothing is sent then.
+    /// [`SendError`] gives the reason; nothing is sent then.
     pub fn send(
         &mut self,
         socket: SocketIndex,
@@ -265,11 +266,11 @@ impl ApplicationSockets<'_, '_> {
         Ok(())
     }
 
-    /// Sends a received datagram on to `to` from a socket, in the chunk that it came in.
+    /// Forwards a received datagram to `to` from a socket, in its own chunk.
     ///
     /// # Errors
     ///
-    /// [`SendError`] says what was missing; the datagram is dropped then.
+    /// [`SendError`] gives the reason; the datagram is dropped then.
     pub fn forward(
         &mut self,
         socket: SocketIndex,
@@ -280,7 +281,7 @@ impl ApplicationSockets<'_, '_> {
         forward(datagram.packet, from, to, self.out)
     }
 
-    /// As [`Self::forward`], from the address `source` of ours: where an answer must come from.
+    /// As [`Self::forward`], from our address `source`, as an answer requires.
     ///
     /// # Errors
     ///
@@ -296,8 +297,8 @@ impl ApplicationSockets<'_, '_> {
         forward(datagram.packet, SocketAddr::new(source, port), to, self.out)
     }
 
-    /// Octets that a datagram to `to` carries without being sent in fragments: what the link of its
-    /// route, and the path as far as it is known, leave beside the headers. `None` without a route.
+    /// Maximum octets of a datagram to `to` without fragments. They are limited by the link of its
+    /// route and the known path MTU, less the headers. `None` without a route.
     pub fn payload_max(&mut self, to: IpAddr) -> Option<usize> {
         let host = self.out.host();
         let (route, headers) = match to {
@@ -313,13 +314,13 @@ impl ApplicationSockets<'_, '_> {
         mtu.checked_sub(headers)
     }
 
-    /// What a socket is bound to, if it can send to `to`.
+    /// The address to which a socket is bound, if it can send to `to`.
     fn bound(&self, socket: SocketIndex, to: SocketAddr) -> Result<SocketAddr, SendError> {
         let local = self.local(socket).filter(|local| local.is_ipv4() == to.is_ipv4());
         local.ok_or(SendError::NoSocket(socket.0))
     }
 
-    /// The address and port that a datagram to `to` is sent from.
+    /// The source address and port of a datagram to `to`.
     fn from(&mut self, socket: SocketIndex, to: SocketAddr) -> Result<SocketAddr, SendError> {
         let local = self.bound(socket, to)?;
         if !local.ip().is_unspecified() {

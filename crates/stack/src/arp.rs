@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// The message is for other address types than Ethernet and IPv4, or contradicts itself.
+/// The message is for address types other than Ethernet and IPv4, or is inconsistent.
 pub(crate) const BAD_ARP: Reason = Reason("bad-arp");
 
 /// A message that we sent ourselves came back.
@@ -29,19 +29,19 @@ pub(crate) const OWN_ARP: Reason = Reason("own-arp");
 /// No frame was free in the slab.
 pub(crate) const NO_FRAME: Reason = Reason("no-frame");
 
-/// An address is used by another station too.
+/// Another station uses the address too.
 pub(crate) const CONFLICT: Reason = Reason("conflict");
 
 /// ARP on all links of a host.
 ///
-/// Receives `ether:arp` and answers to the station that asked; keeps the neighbours of each link.
-/// Transmits nothing but its own messages: packets that come by `unresolved:ipv4` wait here until
-/// their neighbour has answered, and go to `error:ipv4:HostUnreachable` if it does not. Probes each
-/// tentative address before it is used, and one that is in use at once meanwhile, announces it
-/// afterwards, and defends it for as long as it is in use (RFC 5227). An address that another station
-/// has is probed again every minute. Tells [`Event::Unique`], [`Event::Duplicate`] and
+/// Receives `ether:arp` and answers the station that asked; keeps the neighbours of each link.
+/// Transmits only its own messages: packets that come by `unresolved:ipv4` wait here until their
+/// neighbour has answered, and go to `error:ipv4:HostUnreachable` if it does not. Probes each
+/// tentative address before its use, announces it afterwards, and defends it while it is in use
+/// (RFC 5227). An address that is in use at once is probed meanwhile. An address of another station
+/// is probed again every minute. Reports [`Event::Unique`], [`Event::Duplicate`] and
 /// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `own-arp`, `other-station`, `no-frame`,
-/// `conflict`, and what the neighbour cache drops.
+/// `conflict`, and the drops of the neighbour cache.
 #[derive(Debug)]
 pub struct ArpLayer {
     links: Vec<ArpLink>,
@@ -140,7 +140,7 @@ fn read(packet: &Packet) -> Result<ArpFields, Reason> {
 }
 
 impl ArpLink {
-    /// Takes a message, answers it if it asks for us.
+    /// Handles a message; answers if it asks for us.
     fn hear(
         &mut self,
         message: ArpFields,
@@ -183,7 +183,7 @@ impl ArpLink {
         Ok(())
     }
 
-    /// Whether another station uses an address of ours, or is about to; defends it or gives it up.
+    /// Whether another station uses our address, or is about to; defends it or gives it up.
     fn conflicts(&mut self, message: &ArpFields, out: &mut Out<'_>) -> bool {
         let probed = message.sender_protocol.is_unspecified().then_some(message.target_protocol);
         // Whoever has an address that we gave up is a neighbour like any other.
@@ -211,7 +211,7 @@ impl ArpLink {
         true
     }
 
-    /// Begins to claim new addresses, and forgets those that are gone.
+    /// Starts to claim new addresses, and forgets removed ones.
     fn look_at_host(&mut self, random: &mut Random, out: &mut Out<'_>) {
         let now = out.now();
         let interface = out.host().interface(self.link).filter(|interface| interface.up);
@@ -276,7 +276,7 @@ impl ArpLink {
         self.settle(out);
     }
 
-    /// Does what the neighbour cache asks for.
+    /// Carries out the outputs of the neighbour cache.
     fn settle(&mut self, out: &mut Out<'_>) {
         loop {
             let Some(output) = self.neighbours.borrow_mut().poll_output() else { return };
@@ -310,7 +310,7 @@ impl ArpLink {
         self.ask(address, address, None, out);
     }
 
-    /// Asks who has `target`, all stations or only `to`.
+    /// Asks for the owner of `target`, at all stations or only at `to`.
     fn ask(&self, source: Ipv4Addr, target: Ipv4Addr, to: Option<MacAddress>, out: &mut Out<'_>) {
         let Some(mac) = out.host().interface(self.link).map(|interface| interface.mac) else {
             return;
@@ -338,8 +338,8 @@ impl ArpLink {
     }
 }
 
-/// The address to ask with: one of the target's subnet if we have one there. Without any address
-/// we ask as a probe does.
+/// The source address of a request: one of the target's subnet if we have one there. Without any
+/// address we ask as a probe does.
 fn source_for(interface: Option<&Interface>, target: Ipv4Addr) -> Ipv4Addr {
     let usable = || interface.into_iter().flat_map(Interface::usable);
     let of_v4 = |ip| match ip {

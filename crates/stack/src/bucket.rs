@@ -1,4 +1,4 @@
-//! A token bucket: so many at once, so many a second.
+//! A token bucket: a burst, and a rate per second.
 
 use crate::paths::subnet_of;
 use gatewright_packet::LinkIndex;
@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-/// Lets at most `burst` things pass at once and `per_second` in the long run.
+/// A token bucket: lets at most `burst` things pass at once and `per_second` in the long run.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
-    /// Nanoseconds that one token takes to come back.
+    /// Nanoseconds to refill one token.
     refill: u64,
-    /// Nanoseconds of refill that fill the bucket.
+    /// Nanoseconds to refill the whole bucket.
     depth: u64,
     /// When the bucket would be full if nothing more were taken, on the caller's clock.
     full_at: u64,
@@ -46,27 +46,27 @@ impl Bucket {
     }
 }
 
-/// How many ICMP errors are sent (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)): so many about what came by
-/// each link, and so many of those to each subnet, so that who provokes them takes nobody else's.
+/// Limits ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)), for each receiving link and for each
+/// destination subnet. A sender that provokes errors so uses up nobody else's.
 #[derive(Debug)]
 pub(crate) struct ErrorLimit {
-    /// In the order of links.
+    /// One bucket for each link, in order.
     links: Vec<Bucket>,
-    /// One for all subnets of a hash.
+    /// One bucket for all subnets with the same hash.
     subnets: Vec<Bucket>,
     key: u64,
 }
 
-/// Errors a second about what came by one link, and at once.
+/// Errors about packets of one link: per second, and in a burst.
 const OF_LINK: (u32, u32) = (1000, 500);
 
-/// Errors a second to one subnet, and at once.
+/// Errors to one subnet: per second, and in a burst.
 const OF_SUBNET: (u32, u32) = (100, 50);
 
-/// Buckets for subnets, 2 to this power.
+/// Number of subnet buckets, as a power of 2.
 const SUBNETS_BITS: u32 = 10;
 
-/// Links with a bucket of their own at the most; the others have one together.
+/// Maximum links with their own bucket; the others share one.
 const LINKS_MAX: usize = 256;
 
 impl ErrorLimit {
@@ -75,7 +75,7 @@ impl ErrorLimit {
         Self { links: Vec::new(), subnets: Vec::new(), key: random | 1 }
     }
 
-    /// Whether an error about what came by `link` may be sent `to` its sender at `now`.
+    /// Whether an error about a packet received on `link` may be sent to its source `to` at `now`.
     pub(crate) fn take(&mut self, link: LinkIndex, to: IpAddr, now: Duration) -> bool {
         let full = |(rate, burst)| Bucket::new(rate, burst);
         if self.subnets.is_empty() {
@@ -93,10 +93,10 @@ impl ErrorLimit {
     }
 }
 
-/// A bucket that several workers take from, without a lock.
+/// A bucket shared by several workers, without a lock.
 #[derive(Debug)]
 pub(crate) struct SharedBucket {
-    /// What one worker's bucket would be, with the time that is shared left at its beginning.
+    /// The bucket of one worker; its shared time is left at the initial value.
     shape: Bucket,
     full_at: AtomicU64,
 }
@@ -107,7 +107,7 @@ impl SharedBucket {
         Self { shape: Bucket::new(per_second, burst), full_at: AtomicU64::new(0) }
     }
 
-    /// How many of `wanted` may pass at `now`; takes a token for each that may.
+    /// The number of `wanted` that may pass at `now`; takes a token for each.
     pub(crate) fn take(&self, wanted: usize, now: Duration) -> usize {
         let mut passed = 0;
         let taken = |full_at| {

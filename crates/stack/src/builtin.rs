@@ -1,4 +1,4 @@
-//! Handlers that come with the house: attachable from configuration and at run time.
+//! Built-in handlers: attachable from configuration and at run time.
 //!
 //! | handler | does | keys |
 //! |---|---|---|
@@ -38,7 +38,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Packets that passed.
+    /// Packets counted.
     pub fn packets(&self) -> u64 {
         self.packets.get()
     }
@@ -60,23 +60,23 @@ impl Handler for Count {
     }
 }
 
-/// Which packets: those for which all that is given holds. Packets that are not IP match only the
-/// empty match.
+/// A condition on packets: all given fields must match. Packets that are not IP match only the
+/// empty condition.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Match {
-    /// The source is in this subnet: its address and the bits that count.
+    /// The subnet of the source: its address and prefix length.
     pub source: Option<(IpAddr, u8)>,
-    /// The destination is in this subnet.
+    /// The subnet of the destination.
     pub destination: Option<(IpAddr, u8)>,
-    /// The upper layer, behind all options and extension headers.
+    /// The upper-layer protocol, after all options and extension headers.
     pub protocol: Option<IpProtocol>,
     /// The destination port, of TCP, UDP, UDP-Lite or SCTP.
     pub port: Option<u16>,
 }
 
 impl Match {
-    /// Whether `packet` matches; `link_header` octets stand before its IP header, and a VLAN tag if
-    /// it is a frame that has one. A later fragment, which has no ports, matches none.
+    /// Whether `packet` matches. `link_header` octets precede its IP header, and a VLAN tag if it
+    /// is a tagged frame. A later fragment has no ports and matches none.
     pub fn matches(&self, packet: &Packet, link_header: usize) -> bool {
         if *self == Self::default() {
             return true;
@@ -91,7 +91,7 @@ impl Match {
     }
 }
 
-/// What `packet` has from its IP header on.
+/// The octets of `packet` from its IP header on.
 fn ip_octets(packet: &Packet, link_header: usize) -> &[u8] {
     let octets = packet.network_octets();
     let is_tagged = link_header >= Ethernet::LEN && vlan::id_of(octets).is_some();
@@ -99,9 +99,9 @@ fn ip_octets(packet: &Packet, link_header: usize) -> &[u8] {
     octets.get(behind..).unwrap_or_default()
 }
 
-/// Lets so many packets pass a second, and takes the others.
+/// Lets a number of packets pass a second, and takes the others.
 ///
-/// Those of several workers take from one bucket: it is asked once for a batch.
+/// The limiters of several workers share one bucket, used once for a batch.
 #[derive(Clone, Debug)]
 pub struct RateLimit(Arc<SharedBucket>);
 
@@ -170,24 +170,24 @@ impl Handler for Mirror {
     }
 }
 
-/// A captured packet, on its way to whoever writes it down.
+/// A captured packet, on its way to its writer.
 #[derive(Debug)]
 pub struct Captured {
     /// A copy of the packet: a frame, or an IP packet ([`Capture::is_framed`]).
     pub octets: Parcel,
     /// When it passed, since the gateway's epoch.
     pub at: Duration,
-    /// Which way it travelled.
+    /// Its direction.
     pub side: Side,
-    /// The link it came by if it travelled up, else the one that it leaves by, if it has one.
+    /// The link that received it if it travelled up, else its outgoing link, if it has one.
     pub link: LinkIndex,
 }
 
-/// Gives copies of packets to the control side, never waiting for it.
+/// Copies packets to the control side, never waiting for it.
 ///
-/// Frames are copied whole, and what is above the network layer from its IP header on, so that a
-/// reader finds what it knows. A payload that is neither gets an Ethernet header with its type and
-/// without addresses.
+/// Frames are copied whole. Packets above the network layer are copied from their IP header on, so
+/// that a reader can parse them. A payload that is neither gets an Ethernet header with its type
+/// and without addresses.
 #[derive(Clone, Debug)]
 pub struct Capture {
     out: SyncSender<Captured>,
@@ -197,25 +197,25 @@ pub struct Capture {
     which: Match,
 }
 
-/// Captured packets that wait to be written at the most.
+/// Maximum captured packets queued for writing.
 const CAPTURED_MAX: usize = 1024;
 
 impl Capture {
-    /// A handler for packets at `at` that travel to `side` and match, and where its copies come out;
-    /// the counter has what did not fit.
+    /// A handler for matching packets at `at` that travel to `side`, the receiver of its copies,
+    /// and the counter of packets without room.
     pub fn new(at: At, side: Side, which: Match) -> (Self, Receiver<Captured>, Counter) {
         let (out, captured) = sync_channel(CAPTURED_MAX);
         let missed = Counter::default();
         (Self { out, missed: missed.clone(), at, side, which }, captured, missed)
     }
 
-    /// One for packets that travel to `side`, on the same worker and into the same channel.
+    /// A handler for packets that travel to `side`, on the same worker and with the same channel.
     #[must_use]
     pub fn beside(&self, side: Side) -> Self {
         Self { side, ..self.clone() }
     }
 
-    /// Whether what is captured at `at` begins with an Ethernet header; if not, with an IP header.
+    /// Whether a packet captured at `at` begins with an Ethernet header; if not, with an IP header.
     pub const fn is_framed(at: At) -> bool {
         match at {
             At::Frame => true,

@@ -1,13 +1,13 @@
-//! Counters that a worker moves and anyone reads.
+//! Counters that one worker increments and any thread reads.
 
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
-/// A number that one worker raises and anyone may read, without a lock on either side.
+/// A number that one worker increments and any thread may read, without a lock on either side.
 ///
-/// Where several workers count the same, each has a part of its own ([`Self::part`]).
+/// If several workers count the same thing, each has its own part ([`Self::part`]).
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<Number>);
 
@@ -19,14 +19,14 @@ struct Number {
 }
 
 impl Counter {
-    /// Raises it; only its one worker may.
+    /// Increments it; only its one worker may call this.
     pub fn add(&self, more: u64) {
         let value = &self.0.value;
         // One writer: a load and a store do, which cost a tenth of a locked addition.
         value.store(value.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Its value now, with that of all parts that were made of it.
+    /// Its value now, with the values of all its parts.
     pub fn get(&self) -> u64 {
         let (mut sum, mut next) = (0_u64, Some(self));
         while let Some(part) = next {
@@ -36,7 +36,7 @@ impl Counter {
         sum
     }
 
-    /// One for another worker, which raises what this one says.
+    /// A part for another worker, included in this counter's value.
     #[must_use]
     pub fn part(&self) -> Self {
         let (mut last, mut part) = (self, Self::default());
@@ -76,7 +76,7 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts `packets` under `reason`; only the layer's one worker may.
+    /// Counts `packets` under `reason`; only the layer's one worker may call this.
     pub fn add(&self, reason: Reason, packets: u64) {
         // The first free slot becomes the reason's; a layer beyond its bound shares the last one.
         let slot = self.0.iter().find(|slot| *slot.reason.get_or_init(|| reason.0) == reason.0);
@@ -98,7 +98,7 @@ impl Drops {
         self.iter().find(|&(name, _)| name == reason.0).map_or(0, |(_, count)| count)
     }
 
-    /// The reasons met so far with their counts.
+    /// The reasons that have occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().filter_map(|slot| {
             slot.reason.get().map(|&reason| (reason, slot.count.load(Ordering::Relaxed)))

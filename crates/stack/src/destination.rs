@@ -1,34 +1,34 @@
-//! The destination cache: where packets went lately (RFC 4861 §5.1).
+//! The destination cache: recent destinations and their next hops (RFC 4861 §5.1).
 //!
-//! A router asks the same question for each packet of a flow. The answer is kept beside the
-//! destination, in sets of four with the set chosen by a hash, so that most packets of a few
-//! thousand flows cost one look instead of a walk through the trie and three tables. An answer
-//! holds while neither the routes nor the interfaces have moved; after that the whole cache is
-//! forgotten at once by a number. It never grows: in a full set one answer gives way.
+//! A router looks up the same route for each packet of a flow. The result is kept with the
+//! destination, in sets of four chosen by a hash. Most packets of a few thousand flows then cost
+//! one lookup instead of a walk through the trie and three tables. An entry holds until the routes
+//! or interfaces change; then a number invalidates the whole cache at once. The cache never grows:
+//! in a full set one entry gives way.
 
 use crate::{Route, View};
 use gatewright_packet::{LinkIndex, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Answers of a set.
+/// Entries of a set.
 const WAYS: usize = 4;
 
-/// Sets of a cache, a power of two: with four answers each enough for some ten thousand flows,
-/// and 256 KiB (IPv4) or 640 KiB (IPv6) once all are used; pages never used cost nothing.
+/// Sets of a cache, a power of two: with four entries each enough for some ten thousand flows, and
+/// 256 KiB (IPv4) or 640 KiB (IPv6) once all are used; pages never used cost nothing.
 const SETS_BITS: u32 = 12;
 
-/// What is asked for: an address of either family.
+/// The key of a lookup: an address of either family.
 pub(crate) trait Key: Copy + Eq + Into<IpAddr> {
-    /// No address that is ever looked up.
+    /// An address that is never looked up.
     const NONE: Self;
-    /// A number that spreads neighbouring addresses over the upper bits.
+    /// A hash that spreads neighbouring addresses over the upper bits.
     fn hash(self) -> u64;
-    /// Whether it is the address of one host, which may be anywhere: not a group's, not of one
+    /// Whether it is the unicast address of a host that may be anywhere: not a group, not of one
     /// link or of the host itself, not reserved.
     fn is_routable(self) -> bool;
-    /// What moves when the routes of this family do.
+    /// A number that changes when the routes of this family do.
     fn changes(view: &View) -> u32;
-    /// The link and the neighbour that the router chooses, if it chooses any.
+    /// The link and next hop that the router chooses, if any.
     fn route(self, view: &View) -> Option<(LinkIndex, Self)>;
 }
 
@@ -95,30 +95,30 @@ impl Key for Ipv6Addr {
 /// 2^64 divided by the golden ratio, odd (Knuth, The Art of Computer Programming 3, §6.4).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Where packets to one destination go.
+/// The link and next hop for one destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Destination<A> {
     /// The destination.
     to: A,
-    /// The neighbour that takes the packets: the destination itself, or a gateway.
+    /// The next hop: the destination itself, or a gateway.
     pub(crate) next_hop: A,
-    /// The age of the cache in which this was true.
+    /// The age of the cache in which this was valid.
     age: u32,
-    /// The link to send by; it is up.
+    /// The outgoing link; it is up.
     pub(crate) link: LinkIndex,
     /// Octets of the largest packet that the link takes; 65,535 if it takes more.
     pub(crate) mtu: u16,
 }
 
-/// Destinations and where they were last sent to, for one layer of one worker.
+/// The destination cache of one layer of one worker.
 #[derive(Debug)]
 pub(crate) struct Destinations<A> {
-    /// Made with the first answer: a host that forwards nothing has none.
+    /// Allocated with the first entry: a host that forwards nothing has none.
     sets: Vec<[Destination<A>; WAYS]>,
-    /// What [`View`] and routes counted when `age` began.
+    /// The generations of [`View`] and routes when `age` began.
     seen: (u64, u32),
     age: u32,
-    /// Which of a full set gives way next.
+    /// The entry of a full set that gives way next.
     turn: usize,
 }
 
@@ -129,7 +129,7 @@ impl<A: Key> Default for Destinations<A> {
 }
 
 impl<A: Key> Destinations<A> {
-    /// Forgets everything if routes or interfaces have moved; to be called before each batch.
+    /// Forgets everything if routes or interfaces have changed; call it before each batch.
     #[inline]
     pub(crate) fn refresh(&mut self, view: &View) {
         let now = (view.generation(), A::changes(view));
@@ -144,19 +144,19 @@ impl<A: Key> Destinations<A> {
         }
     }
 
-    /// A number, never 0, that changes when an answer may.
+    /// A number, never 0, that changes when a result may.
     #[inline]
     pub(crate) fn age(&self) -> u32 {
         self.age
     }
 
-    /// Where packets to `to` go, if it is to a neighbour over a link that is up.
+    /// The link and next hop for `to`, if it leads to a neighbour over a link that is up.
     #[inline]
     pub(crate) fn find_or_ask(&mut self, to: A, view: &View) -> Option<Destination<A>> {
         self.find(to).copied().or_else(|| self.ask(to, view).copied())
     }
 
-    /// Asks the router, and remembers what it says.
+    /// Looks up the route, and keeps the result.
     #[inline(never)]
     pub(crate) fn ask(&mut self, to: A, view: &View) -> Option<&Destination<A>> {
         let (link, next_hop) = Some(to).filter(|to| to.is_routable())?.route(view)?;
@@ -165,14 +165,14 @@ impl<A: Key> Destinations<A> {
         self.find(to)
     }
 
-    /// Where packets to `to` go, if it is known.
+    /// The link and next hop for `to`, if they are cached.
     #[inline]
     pub(crate) fn find(&self, to: A) -> Option<&Destination<A>> {
         let set = self.sets.get(set_of(to))?;
         set.iter().find(|known| known.to == to && known.age == self.age)
     }
 
-    /// Remembers where packets to `to` go.
+    /// Keeps the link and next hop for `to`.
     fn keep(&mut self, to: A, next_hop: A, link: LinkIndex, mtu: u32) {
         if self.sets.is_empty() {
             let none = Destination {
@@ -195,7 +195,7 @@ impl<A: Key> Destinations<A> {
     }
 }
 
-/// Whether the link that packets come by forwards; asked once for each run of packets by one link.
+/// Whether the receiving link forwards; looked up once for each run of packets of one link.
 #[derive(Debug)]
 pub(crate) struct Ingress {
     link: LinkIndex,
@@ -209,7 +209,7 @@ impl Default for Ingress {
 }
 
 impl Ingress {
-    /// Whether the link by which `packet` came forwards.
+    /// Whether the link that received `packet` forwards.
     #[inline]
     pub(crate) fn forwards(&mut self, packet: &Packet, view: &View) -> bool {
         let link = packet.meta().ingress;

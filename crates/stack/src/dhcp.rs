@@ -14,15 +14,15 @@ use std::{
     time::Duration,
 };
 
-/// No client runs on the link that the message came by.
+/// No client runs on the link that received the message.
 const NO_CLIENT: Reason = Reason("no-client");
 
 /// A DHCP client on each link whose [`Interface`](crate::Interface) asks for one.
 ///
-/// Receives the payloads of `udp:68`, sends by `local:ipv4`, and tells [`Event::Lease`] when a
-/// lease begins, is prolonged, or is over. One that is no longer wanted is released. If the leased address turns out to be another host's (its
-/// state becomes [`AddressState::Duplicate`]), the lease is declined. Drops `no-client`, and
-/// messages that do not fit by cause.
+/// Receives the payloads of `udp:68`, sends by `local:ipv4`, and reports [`Event::Lease`] when a
+/// lease begins, is prolonged, or ends. A lease that is no longer wanted is released. If another
+/// host has the leased address (its state becomes [`AddressState::Duplicate`]), the lease is
+/// declined. Drops `no-client`, and invalid messages by cause.
 #[derive(Debug)]
 pub struct DhcpLayer {
     clients: Vec<(LinkIndex, Client)>,
@@ -30,7 +30,7 @@ pub struct DhcpLayer {
 }
 
 impl DhcpLayer {
-    /// Clients for all links that will ask; `random` makes transactions unpredictable.
+    /// Clients for all links that request an address; `random` makes transactions unpredictable.
     pub fn new(random: u64) -> Self {
         Self { clients: Vec::new(), random: Random::new(random) }
     }

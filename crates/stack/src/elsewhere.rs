@@ -1,12 +1,12 @@
-//! Several workers, one host: what a worker leaves to the first.
+//! Handoff of packets from other workers to the first.
 //!
-//! Each worker has a graph of the same plan. Transit is every worker's: the link layers and the
-//! network layers' short way ([`crate::Ipv4Layer`], [`crate::Ipv6Layer`]). All else is the first
-//! worker's: ARP, neighbour discovery, ICMP, groups, sockets, reassembly, options, fragments and
-//! errors, so that each of them has one state, one set of bounds and one rate. On the other workers
-//! an [`ElsewhereLayer`] stands in their place. A packet that comes there leaves the graph as
-//! [`HandedOver`] and goes on in the first worker's graph at the same layer, with everything it
-//! carries: the handlers of the way that led there have seen it already, and see it once.
+//! Each worker has a graph of the same plan. Every worker handles transit: the link layers and the
+//! network layers' short way ([`crate::Ipv4Layer`], [`crate::Ipv6Layer`]). The first worker handles
+//! all else: ARP, neighbour discovery, ICMP, groups, sockets, reassembly, options, fragments and
+//! errors. So each of them has one state, one set of limits and one rate. On the other workers an
+//! [`ElsewhereLayer`] stands in their place. A packet that comes there leaves the graph as
+//! [`HandedOver`], with all its metadata, and resumes in the first worker's graph at the same
+//! layer. Handlers on the way there have seen it already, and see it only once.
 
 use crate::{At, Layer, NodeIndex, Out, Side};
 use gatewright_packet::{Batch, LinkIndex, Packet};
@@ -17,12 +17,12 @@ use gatewright_tables::{
 use gatewright_wire::MacAddress;
 use std::{cell::RefCell, net::IpAddr, rc::Rc, time::Duration};
 
-/// A packet that goes on in another worker's graph.
+/// A packet that resumes in another worker's graph.
 #[derive(Debug)]
 pub struct HandedOver {
-    /// The layer that it comes to.
+    /// The layer at which it resumes.
     pub to: NodeIndex,
-    /// The position by which it came there.
+    /// The position by which it came to the layer.
     pub at: At,
     /// Whether it comes from below or from above.
     pub side: Side,
@@ -30,11 +30,10 @@ pub struct HandedOver {
     pub packet: Packet,
 }
 
-/// The neighbours of a link as the first worker has written them down.
+/// The neighbours of a link, from the first worker's table.
 ///
-/// One that is no longer fresh is used as it is, and told: who keeps it has to ask whether it is
-/// still there (RFC 4861 §7.3.3). One that is not known has packets go to the first worker, where
-/// they wait.
+/// A neighbour that is no longer fresh is used, and reported: the first worker has to verify it
+/// (RFC 4861 §7.3.3). Packets for an unknown neighbour go to the first worker, where they wait.
 #[derive(Clone, Debug)]
 pub struct KeptNeighbours {
     table: Map<NeighbourKey, Neighbour>,
@@ -47,20 +46,21 @@ pub struct KeptNeighbours {
 pub struct UsedNeighbours(Rc<RefCell<Vec<(LinkIndex, IpAddr)>>>);
 
 impl UsedNeighbours {
-    /// Takes one of them.
+    /// Takes one neighbour.
     pub fn pop(&self) -> Option<(LinkIndex, IpAddr)> {
         self.0.borrow_mut().pop()
     }
 }
 
-/// Used neighbours that wait to be told at the most; later ones are told when they are used again.
+/// Maximum used neighbours waiting to be reported; later ones are reported when they are used
+/// again.
 const USED_MAX: usize = 64;
 
-/// How long a neighbour that is not fresh is used before that is told again.
+/// Minimum time between two reports of the same neighbour.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl KeptNeighbours {
-    /// The neighbours of `link` in `table`; those that are used while not fresh come to `used`.
+    /// The neighbours of `link` in `table`; those used while not fresh are added to `used`.
     pub fn new(table: Map<NeighbourKey, Neighbour>, link: LinkIndex, used: UsedNeighbours) -> Self {
         Self { table, link, used }
     }
@@ -93,7 +93,7 @@ impl KeptNeighbours {
     }
 }
 
-/// Stands where the first worker has the layer `name`, and leaves all packets to that.
+/// Stands in for the first worker's layer `name`, and hands all packets to it.
 #[derive(Debug)]
 pub(crate) struct ElsewhereLayer {
     pub(crate) name: &'static str,

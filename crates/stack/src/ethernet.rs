@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The frame is shorter than its header.
 pub(crate) const TRUNCATED: Reason = Reason("truncated");
 
-/// The type field is a length: an 802.2 frame, which no layer here takes.
+/// The type field is a length: an 802.2 frame, which no layer here supports.
 pub(crate) const NOT_ETHERNET_II: Reason = Reason("not-ethernet-ii");
 
 /// The source address is that of a group (IEEE 802.3 §3.2.3 forbids it).
@@ -39,8 +39,8 @@ pub(crate) const NO_HEADROOM: Reason = Reason("no-headroom");
 /// Receives frames; strips the header, marks how the frame was addressed, and pushes the payload to
 /// `ether:TYPE`. Transmits packets whose `next_hop` and `ether_type` the layer above has set: looks
 /// the station up in the neighbour caches, writes the header and pushes the frame down to the
-/// device. A packet whose neighbour is not known yet goes to `unresolved:TYPE`, where ARP or
-/// neighbour discovery stands. Drops `truncated`, `not-ethernet-ii`, `bad-station`, `other-station`,
+/// device. A packet with an unknown neighbour goes to `unresolved:TYPE`, where ARP or neighbour
+/// discovery stands. Drops `truncated`, `not-ethernet-ii`, `bad-station`, `other-station`,
 /// `no-interface`, `no-next-hop`, `no-headroom`.
 #[derive(Debug)]
 pub struct EthernetLayer {
@@ -49,12 +49,12 @@ pub struct EthernetLayer {
 }
 
 impl EthernetLayer {
-    /// The link layer of the link that `neighbours` are of.
+    /// The link layer of the link to which `neighbours` belong.
     pub fn new(neighbours: LinkNeighbours) -> Self {
         Self { link: neighbours.link, stations: Stations::new(neighbours) }
     }
 
-    /// Our own address, and whether frames to others are wanted.
+    /// Our own address, and whether frames to other stations are wanted.
     fn own(&self, out: &Out<'_>) -> Option<(MacAddress, bool)> {
         out.host().interface(self.link).map(|interface| (interface.mac, interface.promiscuous))
     }
@@ -84,7 +84,7 @@ impl Layer for EthernetLayer {
     }
 }
 
-/// A batch received.
+/// A received batch.
 struct Received {
     link: LinkIndex,
     mac: MacAddress,
@@ -150,7 +150,7 @@ impl Each for Sent<'_> {
     }
 }
 
-/// How the frame is addressed and what it carries, if we take it.
+/// The address class and payload type of the frame, if we take it.
 #[inline(always)]
 #[expect(
     clippy::inline_always,

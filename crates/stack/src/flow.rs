@@ -1,4 +1,4 @@
-//! Which flow a frame is of, so that one worker has all of it.
+//! The flow of a frame, so that one worker has all of it.
 
 use gatewright_wire::{
     EtherType, IpProtocol,
@@ -8,15 +8,15 @@ use gatewright_wire::{
     vlan::Vlan,
 };
 
-/// VLAN tags behind which an IP header is looked for.
+/// Maximum VLAN tags before an IP header.
 const TAGS_MAX: usize = 2;
 
-/// A number for the flow that an Ethernet frame is of: the same for all its frames, and for those of
-/// the way back. `None` if it carries no IP packet.
+/// A number for the flow of an Ethernet frame: the same for all its frames, in both directions.
+/// `None` if the frame carries no IP packet.
 ///
-/// A flow is what has both addresses, the protocol, and both ports in common; ports are looked for in
-/// TCP, UDP and UDP-Lite, directly behind the IP header. Fragments carry no ports but the first, so
-/// those of two hosts are one flow of their own.
+/// A flow has both addresses, the protocol, and both ports in common; ports are read in TCP, UDP
+/// and UDP-Lite, directly after the IP header. Only the first fragment carries ports, so the
+/// fragments of two hosts are a separate flow.
 pub fn flow_of(frame: &[u8]) -> Option<u32> {
     let (header, mut rest) = Ethernet::split(frame).ok()?;
     let mut kind = header.ether_type();
@@ -52,7 +52,7 @@ fn of_ipv6(packet: &[u8]) -> Option<u32> {
     Some(number(ends, next_header, payload))
 }
 
-/// The number of what goes between two `ends`, whichever sends.
+/// The number of the flow between two `ends`, in both directions.
 fn number([from, to]: [u64; 2], protocol: IpProtocol, payload: &[u8]) -> u32 {
     let with_ports = matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE);
     let ports = payload.first_chunk().filter(|_| with_ports);
@@ -64,8 +64,7 @@ fn number([from, to]: [u64; 2], protocol: IpProtocol, payload: &[u8]) -> u32 {
     u32::try_from(high).unwrap_or_default()
 }
 
-/// Another number for each, the upper half of which depends on all of it (SplitMix64, Steele, Lea,
-/// Flood 2014).
+/// A bijective mix whose upper half depends on all bits (SplitMix64, Steele, Lea, Flood 2014).
 const fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -11,9 +11,9 @@ use crate::{
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
 use std::{fmt, rc::Rc, time::Duration};
 
-/// Where frames leave the graph.
+/// The receiver of frames that leave the graph.
 pub trait Exit {
-    /// Takes frames to be sent by `link`; what is left in the batch is dropped and counted.
+    /// Takes frames to be sent by `link`; frames left in the batch are dropped and counted.
     fn send(&mut self, link: LinkIndex, batch: &mut Batch);
 }
 
@@ -26,17 +26,17 @@ impl<F: FnMut(LinkIndex, &mut Batch)> Exit for F {
 /// A packet that a layer left in its batch.
 const LEFT: Reason = Reason("left");
 
-/// A batch went around more often than any real path is long.
+/// A batch took more steps than any real path has.
 const LOOP: Reason = Reason("loop");
 
-/// Edge visits of one run at the most: what a batch of 64 takes is below 200, floods of fragments
-/// included, so more means a loop between layers.
+/// Maximum edge visits of one run: a batch of 64 takes below 200, floods of fragments included, so
+/// more means a loop between layers.
 const VISITS_MAX: u32 = 8192;
 
 struct Node {
     layer: Box<dyn Layer>,
     drops: Drops,
-    /// The edge that the layer found last, in the wiring as it is.
+    /// The edge that the layer found last, in the current wiring.
     last: Found,
 }
 
@@ -46,14 +46,14 @@ impl Node {
     }
 }
 
-/// A handler with what it took.
+/// A handler with its count of packets taken.
 struct Attached {
     id: AttachmentId,
     handler: Box<dyn Handler>,
     taken: Counter,
 }
 
-/// Layers, the wiring between them, and the packets on their way: one worker's whole work.
+/// Layers, the wiring between them, and the packets on their way: the whole of one worker's work.
 pub struct Graph {
     wiring: Wiring,
     floor: Floor,
@@ -61,7 +61,7 @@ pub struct Graph {
     batch: Batch,
 }
 
-/// What the wiring runs over; apart from it, so that an edge can be read while layers work.
+/// State under the wiring; separate, so that an edge can be read while layers work.
 struct Floor {
     nodes: Vec<Node>,
     attached: Vec<Attached>,
@@ -75,9 +75,9 @@ struct Floor {
     paths: Paths,
     frames: Rc<Pool>,
     datagrams: Rc<Pool>,
-    /// Drops that are no layer's: on edges that lead nowhere, and loops.
+    /// Drops that belong to no layer: on edges that lead nowhere, and in loops.
     drops: Drops,
-    /// Room to part a batch by link.
+    /// Buffer to split a batch by link.
     seen: Batch,
     others: Batch,
     /// Frames that handlers send past the graph.
@@ -92,11 +92,11 @@ impl fmt::Debug for Graph {
     }
 }
 
-/// What [`Graph::swap`] takes and gives: a wiring, and handlers with the count of what they took.
+/// Input and output of [`Graph::swap`]: a wiring, and handlers with their counts of packets taken.
 pub struct Swap {
-    /// The wiring to run from now on; coming back, the one that ran before.
+    /// The wiring to run from now on; in the result, the earlier one.
     pub wiring: Wiring,
-    /// Handlers that the wiring newly names; coming back, those that it no longer names.
+    /// Handlers that the wiring newly names; in the result, those that it no longer names.
     pub handlers: Vec<(AttachmentId, Box<dyn Handler>, Counter)>,
 }
 
@@ -109,7 +109,8 @@ impl fmt::Debug for Swap {
 impl Graph {
     /// A graph of `layers`, in the order in which the plan of `wiring` names them.
     ///
-    /// `host` is what the layers share, `frames` the slab for frames that they make, `datagrams` the one for reassembly.
+    /// `host` is shared by the layers, `frames` is the slab for frames that they create,
+    /// `datagrams` the slab for reassembly.
     pub fn new(
         layers: Vec<Box<dyn Layer>>,
         wiring: Wiring,
@@ -151,13 +152,14 @@ impl Graph {
         self.floor.nodes.get(node.index()).map(|node| node.drops.clone())
     }
 
-    /// The drops that are no layer's, to be read from anywhere.
+    /// The drops that belong to no layer, to be read from anywhere.
     pub fn drops(&self) -> Drops {
         self.floor.drops.clone()
     }
 
-    /// Swaps the wiring between two batches, with handlers that it newly names; gives back the old
-    /// wiring and the handlers that the new one no longer names, to be freed by somebody with time.
+    /// Swaps the wiring between two batches, with handlers that it newly names. Returns the old
+    /// wiring and the handlers that the new one no longer names, to be freed outside the packet
+    /// path.
     pub fn swap(&mut self, swap: Swap) -> Swap {
         let old = std::mem::replace(&mut self.wiring, swap.wiring);
         for node in &mut self.floor.nodes {
@@ -178,7 +180,7 @@ impl Graph {
         Swap { wiring: old, handlers }
     }
 
-    /// Follows one packet; `false` if another is followed.
+    /// Traces one packet; `false` if another trace runs.
     pub fn trace(&mut self, trace: Trace) -> bool {
         let free = self.floor.trace.is_none();
         if free {
@@ -187,17 +189,17 @@ impl Graph {
         free
     }
 
-    /// The trace that is over at `now`, or is to be, if there is one.
+    /// The trace that has ended at `now` or is to end, if there is one.
     pub fn take_trace(&mut self, now: Duration, is_over: bool) -> Option<Trace> {
         self.floor.trace.take_if(|trace| is_over || trace.is_over(now))
     }
 
-    /// What layers learnt from the network since the last call.
+    /// Events from the layers since the last call.
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.floor.told.events.drain(..)
     }
 
-    /// Takes frames received by `link` through the graph; sends what leaves it through `exit`.
+    /// Passes frames received by `link` through the graph; frames that leave it go to `exit`.
     pub fn receive(
         &mut self,
         link: LinkIndex,
@@ -232,12 +234,12 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// What is to go on in the first worker's graph since the last call.
+    /// Packets to resume in the first worker's graph, since the last call.
     pub fn take_handed(&mut self) -> impl ExactSizeIterator<Item = HandedOver> + '_ {
         self.floor.told.handed.drain(..)
     }
 
-    /// Goes on with packets that another worker has left to the layer `node`, from below or above.
+    /// Resumes packets that another worker handed over to the layer `node`, from below or above.
     pub fn resume(
         &mut self,
         (node, at, side): (NodeIndex, At, Side),
@@ -255,7 +257,7 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// When [`Self::handle_timeouts`] wants to be called, if nothing is received before.
+    /// When [`Self::handle_timeouts`] is to be called, if nothing is received before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.has_news() {
             return Some(Duration::ZERO);
@@ -263,13 +265,13 @@ impl Graph {
         self.floor.nodes.iter().filter_map(|node| node.layer.poll_timeout()).min()
     }
 
-    /// Whether the layers have not yet seen the host, or the groups as they are.
+    /// Whether the layers have not yet seen the current host or groups.
     fn has_news(&self) -> bool {
         self.floor.seen_groups != Some(self.floor.groups.generation())
             || self.floor.host.has_changed()
     }
 
-    /// Lets each layer do what is due.
+    /// Makes each layer do its due work.
     pub fn handle_timeouts(&mut self, now: Duration, exit: &mut impl Exit) {
         self.refresh(now);
         for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
@@ -283,7 +285,7 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// Lets each layer send what others are to know before the graph ends.
+    /// Makes each layer send its last messages before the graph ends.
     pub fn end(&mut self, now: Duration, exit: &mut impl Exit) {
         for index in (0..).map(NodeIndex).take(self.floor.nodes.len()) {
             let end = |layer: &mut dyn Layer, out: &mut Out<'_>| layer.handle_end(out);
@@ -292,7 +294,7 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// Looks whether the host or its groups have changed; if so, each layer does.
+    /// Checks whether the host or its groups have changed; if so, informs each layer.
     fn refresh(&mut self, now: Duration) {
         if !self.floor.host.refresh() && !self.has_news() {
             return;
@@ -326,7 +328,7 @@ impl Graph {
     }
 }
 
-/// What the packets on an edge can move.
+/// Counters that packets on an edge can increment.
 struct Counted {
     taken: Vec<(AttachmentId, u64)>,
     dropped: Vec<(&'static str, u64)>,
@@ -334,7 +336,7 @@ struct Counted {
 }
 
 impl Floor {
-    /// Returns an emptied queue for its memory, behind which packets may have come already.
+    /// Returns an emptied queue for its memory; new packets may have come meanwhile.
     fn give_back(&mut self, edge: EdgeIndex, mut empty: Vec<Packet>) {
         if let Some(queue) = self.queues.get_mut(edge.index()) {
             empty.append(queue);
@@ -360,7 +362,7 @@ impl Floor {
         }
     }
 
-    /// Takes a batch over an edge in three parts: a packet that is traced has one of its own.
+    /// Takes a batch over an edge in three parts, so that a traced packet is alone.
     #[cold]
     fn pass_traced(
         &mut self,
@@ -395,7 +397,7 @@ impl Floor {
         }
     }
 
-    /// Where a traced packet has come.
+    /// The place of a traced packet.
     fn step(&self, edge: &Edge, packet: &Packet) -> Step {
         let Binding { at, side, to, .. } = edge.binding;
         let node = if let Target::Layer(node) = to { self.nodes.get(node.index()) } else { None };
@@ -412,7 +414,7 @@ impl Floor {
         }
     }
 
-    /// What a packet on this edge can move: what handlers took, what was dropped.
+    /// The counters that a packet on this edge can increment: taken by handlers, dropped.
     fn counted(&self, edge: &Edge) -> Counted {
         let taken = self.attached.iter().map(|attached| (attached.id, attached.taken.get()));
         let node = if let Target::Layer(node) = edge.binding.to { Some(node) } else { None };
@@ -422,7 +424,7 @@ impl Floor {
         Counted { taken: taken.collect(), dropped, handed: self.told.handed.len() }
     }
 
-    /// What became of the one packet that passed since `before` was counted.
+    /// The fate of the one packet that passed since `before` was counted.
     fn fate(&self, edge: &Edge, before: &Counted) -> Fate {
         let Counted { taken, dropped, .. } = self.counted(edge);
         let new = taken.into_iter().find(|taken| !before.taken.contains(taken));
@@ -444,7 +446,8 @@ impl Floor {
         new.map_or(Fate::Kept, |(reason, _)| Fate::Dropped(reason))
     }
 
-    /// As [`Self::pass`], for the few: that one is a part of each visit, and large.
+    /// As [`Self::pass`], out of line for rare cases: [`Self::pass`] is inlined in each visit, and
+    /// large.
     #[inline(never)]
     fn pass_apart(
         &mut self,
@@ -493,7 +496,7 @@ impl Floor {
         batch.clear();
     }
 
-    /// Lets one handler see the batch; what it stands instead of a layer for is taken.
+    /// Shows the batch to one handler; packets left by a handler that replaces the layer are taken.
     fn hand(&mut self, post: Post, side: Side, batch: &mut Batch, now: Duration) {
         let found = self.attached.iter_mut().find(|attached| attached.id == post.id);
         let Some(Attached { handler, taken, .. }) = found else { return };
@@ -519,7 +522,7 @@ impl Floor {
         }
     }
 
-    /// Sends what handlers send past the graph; by a VLAN, with its tag.
+    /// Sends frames of handlers past the graph; on a VLAN, with its tag.
     fn send_past(&mut self, vlans: &[VlanLink], exit: &mut impl Exit) {
         for (mut link, mut frame) in self.sent.drain(..) {
             if let Some(vlan) = vlans.iter().find(|vlan| vlan.link == link) {
@@ -565,7 +568,7 @@ impl Floor {
     }
 }
 
-/// One handler, one batch.
+/// Calls one handler with one batch.
 fn handle(
     handler: &mut dyn Handler,
     post: Post,
@@ -585,7 +588,7 @@ fn handle(
     }
 }
 
-/// Packets for which each queue has room from the start.
+/// Initial packets of each queue's memory.
 const QUEUE_START: usize = 64;
 
 /// A handler added packets to a full batch.

@@ -1,12 +1,12 @@
-//! The multicast groups that this host takes part in.
+//! The multicast groups that this host has joined.
 
 use gatewright_packet::LinkIndex;
 use std::net::IpAddr;
 
-/// Groups of all links together at the most.
+/// Maximum groups of all links together.
 pub const GROUPS_MAX: usize = 1024;
 
-/// A group on a link, with how many take part in it.
+/// A group on a link, with its number of members.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Membership {
     link: LinkIndex,
@@ -14,7 +14,7 @@ struct Membership {
     members: u32,
 }
 
-/// The groups joined by sockets and layers of one graph. IGMP and MLD tell routers of them.
+/// The groups joined by sockets and layers of one graph. IGMP and MLD report them to routers.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     memberships: Vec<Membership>,
@@ -22,7 +22,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Takes part in `group` on `link` once more; whether there was room.
+    /// Adds a member of `group` on `link`; returns whether there was room.
     pub fn join(&mut self, link: LinkIndex, group: IpAddr) -> bool {
         if let Some(membership) = self.find(link, group) {
             membership.members += 1;
@@ -36,7 +36,7 @@ impl Groups {
         true
     }
 
-    /// Takes part in `group` on `link` once less.
+    /// Removes a member of `group` on `link`.
     pub fn leave(&mut self, link: LinkIndex, group: IpAddr) {
         let Some(membership) = self.find(link, group) else { return };
         membership.members = membership.members.saturating_sub(1);
@@ -50,7 +50,7 @@ impl Groups {
         self.memberships.iter_mut().find(|found| found.link == link && found.group == group)
     }
 
-    /// Whether this host takes part in `group` on `link`.
+    /// Whether this host has joined `group` on `link`.
     pub fn has(&self, link: LinkIndex, group: IpAddr) -> bool {
         self.memberships.iter().any(|found| found.link == link && found.group == group)
     }
@@ -61,7 +61,7 @@ impl Groups {
         self.memberships.iter().filter(here).map(|membership| membership.group)
     }
 
-    /// Moves with each change of which groups there are.
+    /// A number that changes with the set of groups.
     pub const fn generation(&self) -> u64 {
         self.generation
     }

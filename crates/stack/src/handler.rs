@@ -1,4 +1,4 @@
-//! What users attach to the graph.
+//! Handlers: user code attached to the graph.
 
 use crate::{At, Side};
 use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet, Pool};
@@ -6,20 +6,20 @@ use std::{fmt, time::Duration};
 
 /// A user's code at a position of the graph.
 ///
-/// It sees every batch that passes there. What it removes from the batch is gone, and counted as
-/// taken by it; what it adds travels on with the others.
+/// It sees every batch that passes there. Packets that it removes are gone, and counted as taken by
+/// it; packets that it adds travel on with the others.
 pub trait Handler: Send {
     /// Handles the packets that pass.
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>);
 
-    /// The same for another worker, with which it shares what it limits and what it tells; `None`
-    /// if it can only be one. Asked where a handler is attached, before it handles anything.
+    /// A copy for another worker, with shared limits and reports; `None` if there can only be one.
+    /// Called when a handler is attached, before it handles anything.
     fn another(&self) -> Option<Box<dyn Handler>> {
         None
     }
 }
 
-/// What a handler has beside its batch.
+/// The context of a handler, beside its batch.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) now: Duration,
@@ -27,7 +27,7 @@ pub struct Context<'a> {
     pub(crate) sent: &'a mut Vec<(LinkIndex, Packet)>,
 }
 
-/// Frames that handlers may send out of turn during one batch at the most.
+/// Maximum frames that handlers may send past the graph during one batch.
 const SENT_MAX: usize = 2 * BATCH_MAX;
 
 impl Context<'_> {
@@ -45,7 +45,7 @@ impl Context<'_> {
     ///
     /// # Errors
     ///
-    /// Gives the frame back if too many were sent with this batch already.
+    /// Returns the frame if too many were sent with this batch already.
     pub fn send(&mut self, link: LinkIndex, frame: Packet) -> Result<(), Packet> {
         if self.sent.len() >= SENT_MAX {
             return Err(frame);
@@ -74,30 +74,30 @@ impl<F: FnMut(&Batch) + Send> Handler for Look<F> {
     }
 }
 
-/// Where a handler stands, seen from the layer that the position leads to.
+/// The place of a handler relative to the layer at the position.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Place {
-    /// Sees what comes to the layer and may change it.
+    /// Sees packets before the layer and may change them.
     Before,
-    /// Sees what comes to the layer, which sees nothing of it.
+    /// Sees packets in place of the layer, which sees none of them.
     Instead,
-    /// Sees what the layer passes on.
+    /// Sees packets that the layer passes on.
     After,
-    /// Sees what comes to the layer, after the other handlers there; meant for those that only
+    /// Sees packets before the layer, after the other handlers there; meant for handlers that only
     /// look.
     Tap,
 }
 
-/// Names an attachment until it is detached.
+/// The id of an attachment until it is detached.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AttachmentId(pub u32);
 
-/// Where a handler is attached.
+/// The position and place of a handler.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attachment {
     /// The position.
     pub at: At,
-    /// Which way the packets travel.
+    /// The direction of the packets.
     pub side: Side,
     /// Before, instead of, after, or beside the layer.
     pub place: Place,
@@ -106,7 +106,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// On all links, for packets that travel up.
+    /// An attachment on all links, for packets that travel up.
     pub const fn new(at: At, place: Place) -> Self {
         Self { at, side: Side::Receive, place, link: None }
     }

@@ -1,9 +1,8 @@
-//! What the layers of a host share: its interfaces and its one router.
+//! State that the layers of a host share: its interfaces and its one router.
 //!
-//! The control side owns a [`Host`] and changes it; each worker reads a [`View`] of it, without
-//! waiting: routes in the mapped tables at once, the rest when it next looks ([`View::refresh`]).
-//! What a layer learns from the network that the host should know, it reports as an [`Event`]; the
-//! control side decides what becomes of it.
+//! The control side owns a [`Host`] and changes it. Each worker reads a [`View`] of it without
+//! waiting: routes in the mapped tables at once, the rest at its next refresh ([`View::refresh`]).
+//! A layer reports what it learns from the network as an [`Event`]; the control side acts upon it.
 
 mod event;
 mod records;
@@ -29,7 +28,7 @@ use std::{
 pub struct Address {
     /// The address itself.
     pub ip: IpAddr,
-    /// Bits that the subnet's addresses share.
+    /// Its prefix length in bits.
     pub prefix_len: u8,
     /// Whether it may be used.
     pub state: AddressState,
@@ -50,7 +49,7 @@ impl Address {
     }
 }
 
-/// Whether an address may be used (RFC 4862 §5.5.4).
+/// The permitted use of an address (RFC 4862 §5.5.4).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum AddressState {
     /// Being checked for duplicates: not to be used yet.
@@ -82,20 +81,20 @@ pub struct Interface {
     pub promiscuous: bool,
     /// Whether frames can be sent and received.
     pub up: bool,
-    /// Whether packets that arrive here for others are sent on.
+    /// Whether packets that arrive here for other hosts are forwarded.
     pub forwarding: bool,
-    /// What it tells hosts as a router (RFC 4861 §6.2), if it does.
+    /// Its router advertisements to hosts (RFC 4861 §6.2), if it sends any.
     pub advertise: Option<Advertise>,
-    /// Whether it configures itself from router advertisements (RFC 4862) and asks for them.
+    /// Whether it configures itself from router advertisements (RFC 4862) and solicits them.
     pub autoconfigure: bool,
-    /// Whether it asks a DHCP server for an IPv4 address (RFC 2131).
+    /// Whether it requests an IPv4 address from a DHCP server (RFC 2131).
     pub dhcp: bool,
-    /// Whether the kernel is the host here: it claims addresses, asks for neighbours, joins groups
+    /// Whether the kernel is the host here: it claims addresses, resolves neighbours, joins groups
     /// and answers, and we only forward.
     pub shared: bool,
 }
 
-/// What a router advertises on a link (RFC 4861 §6.2.1).
+/// The content of router advertisements on a link (RFC 4861 §6.2.1).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Advertise {
     /// Longest time between two unsolicited advertisements.
@@ -104,7 +103,7 @@ pub struct Advertise {
     pub lifetime: Duration,
     /// Hop limit that hosts should start with.
     pub hop_limit: u8,
-    /// Whether the link's MTU is told.
+    /// Whether the link's MTU is advertised.
     pub mtu: bool,
 }
 
@@ -137,13 +136,13 @@ impl Interface {
         self.addresses.iter().find(|address| address.ip == ip).map(|address| address.state)
     }
 
-    /// Whether `ip` is one of its addresses that may be used.
+    /// Whether `ip` is one of its usable addresses.
     pub fn has(&self, ip: IpAddr) -> bool {
         self.usable().any(|address| address.ip == ip)
     }
 }
 
-/// Where the router sends a packet.
+/// The router's decision for a packet.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Route {
     /// To this host: one of its addresses.
@@ -156,28 +155,28 @@ pub enum Route {
     Via {
         /// The link.
         link: LinkIndex,
-        /// The neighbour that forwards.
+        /// The next hop.
         gateway: IpAddr,
     },
     /// Nowhere, silently.
     Blackhole,
-    /// Nowhere, with an ICMP error that says it is forbidden.
+    /// Nowhere, with an ICMP error *prohibited*.
     Prohibited,
-    /// No route: an ICMP error says so.
+    /// No route: an ICMP error reports it.
     None,
 }
 
-/// Next hops of a host at the most, counted by kind, link and gateway.
+/// Maximum next hops of a host, counted by kind, link and gateway.
 const HOPS_MAX: u32 = 65_536;
 
-/// Interfaces of a host at the most: links and VLANs on them.
+/// Maximum interfaces of a host: links and VLANs on them.
 const INTERFACES_MAX: u32 = 256;
 
-/// Addresses of a host at the most.
+/// Maximum addresses of a host.
 const ADDRESSES_MAX: u32 = 4096;
 
-/// Neighbours that can be read in the table at the most, which costs memory for those that are there;
-/// each link's cache has its own bound.
+/// Maximum neighbours in the shared table, which costs memory for those in use; each link's cache
+/// has its own limit.
 const NEIGHBOURS_MAX: u32 = 262_144;
 
 /// The control side of a host: changes its interfaces and routes.
@@ -187,7 +186,7 @@ pub struct Host {
     tables: TablesWriter,
     hops: Vec<Route>,
     hop_of: HashMap<Route, HopIndex>,
-    /// Changes are not told one by one: [`Host::change`] tells them together.
+    /// Whether changes are not published one by one: [`Host::change`] publishes them together.
     quiet: bool,
 }
 
@@ -207,14 +206,14 @@ pub enum HostError {
     /// The table of addresses is full.
     #[error("a host has at most {ADDRESSES_MAX} addresses")]
     Addresses,
-    /// The memory for the tables could not be had.
+    /// The memory for the tables could not be allocated.
     #[error("no memory for a table of {0} routes of each family")]
     Memory(u32),
 }
 
 impl Host {
-    /// A host without interfaces, with room for `routes_max` routes of each family. Its tables are in
-    /// this process's own memory; `random` keeps outsiders from choosing neighbours that collide
+    /// A host without interfaces, with room for `routes_max` routes of each family. Its tables are
+    /// in this process's own memory; `random` keeps outsiders from choosing neighbours that collide
     /// there.
     ///
     /// # Errors
@@ -244,12 +243,13 @@ impl Host {
         self.tables.readers()
     }
 
-    /// The table of attachments and that of permanent neighbours are the control side's to write.
+    /// The writers of the attachments and of the permanent neighbours, which belong to the control
+    /// side.
     pub const fn tables_mut(&mut self) -> &mut TablesWriter {
         &mut self.tables
     }
 
-    /// The writer of the neighbours that are learnt, for the worker that learns them; there is one.
+    /// The only writer of learnt neighbours, for the worker that learns them.
     pub const fn take_neighbours(&mut self) -> Option<MapWriter<NeighbourKey, Neighbour>> {
         self.tables.neighbours.take()
     }
@@ -278,7 +278,7 @@ impl Host {
         Ok(())
     }
 
-    /// Changes an interface in place by `change`, which leaves its addresses alone.
+    /// Changes an interface in place by `change`, which must not change its addresses.
     pub fn change_interface(&mut self, link: LinkIndex, change: impl FnOnce(&mut Interface)) {
         if let Some(interface) = self.interfaces.iter_mut().find(|found| found.link == link) {
             change(interface);
@@ -286,8 +286,8 @@ impl Host {
         }
     }
 
-    /// Gives an interface these addresses, and leaves all routes alone: for a host whose routes, those
-    /// to its own addresses too, come from the kernel.
+    /// Sets the addresses of an interface without changing routes. It is for a host whose routes,
+    /// also those to its own addresses, come from the kernel.
     pub fn set_addresses(&mut self, link: LinkIndex, addresses: Vec<Address>) {
         let found = self.interfaces.iter_mut().find(|found| found.link == link);
         if let Some(interface) = found.filter(|found| found.addresses != addresses) {
@@ -296,7 +296,7 @@ impl Host {
         }
     }
 
-    /// Adds an address, or changes the state of one that is there, with its routes: to itself, to
+    /// Adds an address, or changes the state of an existing one. Its routes follow: to itself, to
     /// its subnet, and for IPv4 to the subnet's broadcast address.
     ///
     /// # Errors
@@ -381,7 +381,7 @@ impl Host {
         self.publish();
     }
 
-    /// The route to exactly `to` that follows from an own address, whatever the router has there.
+    /// The route to exactly `to` that follows from an own address, whatever route the router has.
     pub fn own_route(&self, to: Prefix<Ipv4Addr>) -> Option<Route> {
         self.own().find_map(|(link, own)| {
             let IpAddr::V4(ip) = own.ip else { return None };
@@ -417,7 +417,7 @@ impl Host {
         interfaces.flat_map(|own| own.usable().map(move |address| (own.link, address)))
     }
 
-    /// Makes several changes that workers see at once, but for routes, of which each is whole by
+    /// Makes several changes that workers see at once, except routes, each of which is visible by
     /// itself.
     pub fn change<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
         let outer = std::mem::replace(&mut self.quiet, true);
@@ -439,7 +439,7 @@ impl Host {
         }
     }
 
-    /// Sends IPv4 packets for `to` by `route`.
+    /// Routes IPv4 packets for `to` by `route`.
     ///
     /// # Errors
     ///
@@ -450,7 +450,7 @@ impl Host {
         Ok(())
     }
 
-    /// Sends IPv6 packets for `to` by `route`.
+    /// Routes IPv6 packets for `to` by `route`.
     ///
     /// # Errors
     ///
@@ -496,7 +496,7 @@ impl Host {
         hop.copied().unwrap_or(Route::None)
     }
 
-    /// The index of a next hop: equal ones share it, so an index never changes its meaning.
+    /// The index of a next hop. Equal next hops share it, and its meaning never changes.
     fn hop(&mut self, route: Route) -> Result<HopIndex, HostError> {
         if let Some(&hop) = self.hop_of.get(&route) {
             return Ok(hop);
@@ -509,7 +509,7 @@ impl Host {
         Ok(HopIndex(index))
     }
 
-    /// Lets workers see what has changed.
+    /// Publishes changes to workers.
     fn publish(&mut self) {
         if self.quiet {
             return;
@@ -521,7 +521,7 @@ impl Host {
     }
 }
 
-/// The subnet's last address, where it has one apart from its hosts (RFC 3021 for 31 bits).
+/// The subnet's last address, if it is not a host address (RFC 3021 for 31 bits).
 fn broadcast(subnet: Prefix<Ipv4Addr>) -> Option<Ipv4Addr> {
     let host_bits = 32_u8.checked_sub(subnet.len()).filter(|&bits| bits >= 2)?;
     let hosts = u32::MAX.checked_shr(32 - u32::from(host_bits))?;
@@ -532,30 +532,30 @@ fn same_subnet(one: &Address, other: &Address) -> bool {
     one.prefix_len == other.prefix_len && one.covers(other.ip)
 }
 
-/// Whether `ip` means something on one link only (RFC 4291 §2.5.6, §2.7).
+/// Whether `ip` is valid on one link only (RFC 4291 §2.5.6, §2.7).
 fn scope_is_link(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local()
         || (ip.is_multicast() && matches!(ip.segments(), [0xff01 | 0xff02, ..]))
 }
 
-/// A worker's side of a host: read-only, and never waiting.
+/// A worker's side of a host: read-only, without waiting.
 #[derive(Debug)]
 pub struct View {
     tables: Tables,
-    /// What [`Published`] had changed to when the interfaces here were read.
+    /// The version of [`Published`] when the interfaces here were read.
     seen: u32,
     generation: u64,
     interfaces: Vec<Interface>,
-    /// Where interfaces are read into, until it is clear that they are of one moment.
+    /// Buffer for interfaces, until they are known to be consistent.
     spare: Vec<Interface>,
-    /// Next hops read so far: they are only ever added.
+    /// Next hops read so far; they are never removed.
     hops: Vec<Route>,
-    /// What follows from the interfaces for the sources of packets.
+    /// Data for the source addresses of packets, derived from the interfaces.
     sources: sources::Sources,
 }
 
 impl View {
-    /// Takes over what has changed; whether anything had. Called between two batches.
+    /// Takes over changes; returns whether there were any. Called between two batches.
     pub fn refresh(&mut self) -> bool {
         let changes = self.tables.published.changes();
         if changes == self.seen {
@@ -579,22 +579,22 @@ impl View {
         true
     }
 
-    /// A number that moves when interfaces or next hops do.
+    /// A number that changes when interfaces or next hops do.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// A number that moves when IPv4 routes do.
+    /// A number that changes when IPv4 routes do.
     pub(crate) fn changes4(&self) -> u32 {
         self.tables.routes4.changes()
     }
 
-    /// A number that moves when IPv6 routes do.
+    /// A number that changes when IPv6 routes do.
     pub(crate) fn changes6(&self) -> u32 {
         self.tables.routes6.changes()
     }
 
-    /// Whether something has changed that [`Self::refresh`] would take over.
+    /// Whether there are changes for [`Self::refresh`].
     pub fn has_changed(&self) -> bool {
         self.tables.published.changes() != self.seen
     }
@@ -617,20 +617,20 @@ impl View {
         self.interface(link).is_some_and(|interface| interface.shared)
     }
 
-    /// Where a packet for `destination` goes. Multicast and link-local destinations are not asked
-    /// here: they are bound to a link.
+    /// The route for a packet to `destination`. Multicast and link-local destinations are not
+    /// looked up here: they are bound to a link.
     #[inline]
     pub fn route4(&self, destination: Ipv4Addr) -> Route {
         self.hop(self.tables.routes4.lookup(destination).ok())
     }
 
-    /// Where a packet for `destination` goes, as [`Self::route4`].
+    /// The route for a packet to `destination`, as [`Self::route4`].
     pub fn route6(&self, destination: Ipv6Addr) -> Route {
         self.hop(self.tables.routes6.lookup(destination).ok())
     }
 
-    /// The address to send from to `destination`: one of the link that leads there, with the longest
-    /// common prefix, deprecated ones last.
+    /// The source address for `destination`: one of the outgoing link, with the longest common
+    /// prefix, deprecated ones last.
     pub fn source4(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
         let link = match self.route4(destination) {
             Route::Local => return Some(destination),
@@ -640,15 +640,15 @@ impl View {
         self.source4_on(link, destination)
     }
 
-    /// As [`Self::source4`], for a destination that is reached by `link`.
+    /// As [`Self::source4`], for a destination reached by `link`.
     pub fn source4_on(&self, link: Option<LinkIndex>, destination: Ipv4Addr) -> Option<Ipv4Addr> {
         let rank = |ip: Ipv4Addr| (ip.to_bits() ^ destination.to_bits()).leading_zeros();
         let of = |ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
         self.best_source(link, of, rank)
     }
 
-    /// The address to send from to `destination` by `link`, or by whatever link leads there
-    /// (RFC 6724 §5, rules 1 to 3, 5 and 8).
+    /// The source address for `destination` by `link`, or by the link of its route (RFC 6724 §5,
+    /// rules 1 to 3, 5 and 8).
     pub fn source6(&self, link: Option<LinkIndex>, destination: Ipv6Addr) -> Option<Ipv6Addr> {
         let link = link.or_else(|| match self.route6(destination) {
             Route::Connected(link) | Route::Broadcast(link) | Route::Via { link, .. } => Some(link),
@@ -690,7 +690,7 @@ impl View {
         known.copied().unwrap_or_else(|| self.new_hop(place))
     }
 
-    /// A next hop that has come since the last look.
+    /// Reads a next hop that is new since the last refresh.
     #[cold]
     fn new_hop(&self, place: u32) -> Route {
         records::route(self.tables.hops.get(place).ok().flatten())

@@ -32,20 +32,20 @@ const BAD_CHECKSUM: Reason = Reason("bad-checksum");
 /// An echo request to everyone or to a group (RFC 1122 §3.2.2.6 lets us be silent).
 const BROADCAST_ECHO: Reason = Reason("broadcast-echo");
 
-/// A message that nobody here waits for.
+/// A message without a receiver here.
 const UNHANDLED: Reason = Reason("unhandled");
 
-/// An error message that does not fit to anything we sent, or comes from who may not send it.
+/// An error message that matches nothing we sent, or whose sender is not permitted to send it.
 const UNTRUSTED: Reason = Reason("untrusted");
 
-/// No error is sent about errors, broadcasts, later fragments and nobody's packets
+/// No error is sent about errors, broadcasts, later fragments and packets without a single source
 /// (RFC 1812 §4.3.2.7).
 const NO_ERROR_ABOUT: Reason = Reason("no-error-about");
 
 /// More errors than the rate allows (RFC 1812 §4.3.2.8).
 const RATE_LIMITED: Reason = Reason("rate-limited");
 
-/// Redirects a second, and at once: a host that does not listen is told all the same, as often as it
+/// Redirects: per second, and in a burst. A host that ignores them is sent more, as often as it
 /// sends.
 pub(crate) const REDIRECTS_PER_SECOND: u32 = 10;
 pub(crate) const REDIRECTS_AT_ONCE: u32 = 10;
@@ -61,12 +61,13 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 
 /// ICMP on all links of a host.
 ///
-/// Receives `ip:icmp`: answers echo requests of any size, learns path MTUs, tells
-/// [`Event::Redirect`] and [`Event::Router`]. Advertises this host as a router where the link says so,
-/// and asks for routers where a host configures itself (RFC 1256). Receives `error:ipv4:CAUSE`: packets, header in
-/// front, whose source is to be told; the MTU or the octet at fault is their `parameter`. Pushes
-/// *destination unreachable* to `dispatch:3`, and messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`, `unhandled`,
-/// `untrusted`, `no-error-about`, `rate-limited`.
+/// Receives `ip:icmp`: answers echo requests of any size, learns path MTUs, reports
+/// [`Event::Redirect`] and [`Event::Router`]. Advertises this host as a router where the link is
+/// set to, and solicits routers where a host configures itself (RFC 1256). Receives
+/// `error:ipv4:CAUSE`: packets, header in front, whose source is to be informed; the MTU or the
+/// octet at fault is their `parameter`. Pushes *destination unreachable* to `dispatch:3`, and
+/// messages to IPv4 by `local:ipv4`. Drops `truncated`, `bad-checksum`, `broadcast-echo`,
+/// `unhandled`, `untrusted`, `no-error-about`, `rate-limited`.
 #[derive(Debug)]
 pub struct Icmpv4Layer {
     errors: ErrorLimit,
@@ -75,7 +76,7 @@ pub struct Icmpv4Layer {
 }
 
 impl Icmpv4Layer {
-    /// ICMP on all links; `random` spreads what routers and hosts that start together send.
+    /// ICMP on all links; `random` spreads the messages of routers and hosts that start together.
     pub fn new(random: u64) -> Self {
         Self {
             discovery: Discovery::new(random),
@@ -136,7 +137,7 @@ impl Layer for Icmpv4Layer {
 }
 
 impl Icmpv4Layer {
-    /// Takes a message for us.
+    /// Handles a message for us.
     fn hear(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
         let heard = hear(packet, out)?;
         let ingress = packet.meta().ingress;
@@ -151,7 +152,7 @@ impl Icmpv4Layer {
         }
     }
 
-    /// Makes an error message of the packet that it is about.
+    /// Makes an error message about a packet.
     fn report(
         &mut self,
         error: IcmpError,
@@ -189,7 +190,7 @@ impl Icmpv4Layer {
     }
 }
 
-/// Type, code and the word behind the checksum for an error.
+/// Type, code and the word after the checksum for an error.
 fn error_fields(error: IcmpError, parameter: u32) -> Icmpv4Fields {
     let [a, b, c, d] = parameter.to_be_bytes();
     let (kind, code, rest_of_header) = match error {
@@ -245,22 +246,22 @@ fn may_be_reported(packet: &Packet, host: &View) -> Result<(Ipv4Addr, Ipv4Addr),
     if refused { Err(NO_ERROR_ABOUT) } else { Ok((source, destination)) }
 }
 
-/// What has become of a message for us.
+/// The result of a message for us.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Heard {
     /// The answer to it.
     Answer,
-    /// It is about a packet of a layer above.
+    /// It is about a packet of an upper layer.
     ForOthers,
-    /// A host asks for routers.
+    /// A router solicitation.
     Asked,
-    /// A router has told of itself.
+    /// A router advertisement.
     Told,
     /// Nothing more.
     Done,
 }
 
-/// Takes a message for us.
+/// Handles a message for us.
 fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
     packet.restore_network();
     let octets = packet.octets();
@@ -318,7 +319,7 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
     }
 }
 
-/// Makes a request the reply to it: only the type changes, and the checksum with it (RFC 1624).
+/// Turns a request into its reply: only the type changes, and the checksum with it (RFC 1624).
 fn answer_echo(message: &mut [u8]) {
     let Some(fixed) = message.first_chunk_mut() else { return };
     let mut fixed = Icmpv4Mut::of(fixed);
@@ -339,7 +340,7 @@ fn sign(message: &mut [u8]) {
     }
 }
 
-/// Makes a packet that came, one that goes.
+/// Turns a received packet into one to be sent.
 fn forget_the_way(packet: &mut Packet) {
     let meta = packet.meta_mut();
     meta.egress = LinkIndex::NONE;
@@ -348,8 +349,8 @@ fn forget_the_way(packet: &mut Packet) {
     meta.parameter = 0;
 }
 
-/// Remembers what a router says about the size of a packet that this host has sent (RFC 1191); none
-/// if it has sent no such packet.
+/// Learns the path MTU that a router reports for a packet of this host (RFC 1191); `None` if it has
+/// sent no such packet.
 fn learn_path(message: &[u8], out: &mut Out<'_>) -> Option<()> {
     let (needed, quoted) = FragmentationNeeded::split(message).ok()?;
     let (original, _) = Ipv4::split(quoted).ok()?;
@@ -364,10 +365,10 @@ fn learn_path(message: &[u8], out: &mut Out<'_>) -> Option<()> {
     Some(())
 }
 
-/// MTUs in use, largest first (RFC 1191 §7.1), down to what is believed.
+/// Common MTUs, largest first (RFC 1191 §7.1), down to the least accepted one.
 const PLATEAUS: [usize; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, PATH_MTU_MIN];
 
-/// What our router says about a better first hop (RFC 1122 §3.2.2.2).
+/// A better first hop, reported by our router (RFC 1122 §3.2.2.2).
 fn redirect(message: &[u8], from: Ipv4Addr, link: LinkIndex, host: &View) -> Option<Event> {
     let (redirect, original) = Redirect::split(message).ok()?;
     let (original, _) = Ipv4::split(original).ok()?;
@@ -385,7 +386,7 @@ fn redirect(message: &[u8], from: Ipv4Addr, link: LinkIndex, host: &View) -> Opt
     })
 }
 
-/// Tells the routers of an advertisement (RFC 1256 §5), to a host that wants to know them.
+/// Reports the routers of an advertisement (RFC 1256 §5), on a host that configures itself.
 fn routers(message: &[u8], link: LinkIndex, out: &mut Out<'_>) -> Option<()> {
     let (advertisement, rest) = RouterAdvertisement::split(message).ok()?;
     let (list, _) = advertisement.router_addresses(rest).ok()?;
@@ -412,7 +413,7 @@ fn routers(message: &[u8], link: LinkIndex, out: &mut Out<'_>) -> Option<()> {
 /// The preference of a router that is not to be a default router (RFC 1256 §3).
 const NEVER_DEFAULT: u32 = 0x8000_0000;
 
-/// The causes for which errors are asked, by network layer.
+/// The causes of requested errors, by network layer.
 pub(crate) fn error_positions(family: EtherType) -> impl Iterator<Item = At> {
     IcmpError::ALL.into_iter().map(move |error| At::Error(family, error))
 }

@@ -1,4 +1,4 @@
-//! ICMPv6 (RFC 4443): echo, errors asked for by other layers, and errors received.
+//! ICMPv6 (RFC 4443): echo, errors requested by other layers, and received errors.
 
 use crate::{At, Bucket, IcmpError, Layer, Out, Reason, bucket::ErrorLimit, udp::Ends};
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet};
@@ -16,28 +16,28 @@ use std::net::Ipv6Addr;
 const TRUNCATED: Reason = Reason("truncated");
 /// The checksum is wrong.
 const CHECKSUM: Reason = Reason("bad-checksum");
-/// The packet's network header is not in front of it.
+/// The packet's network header does not precede it.
 const NO_NETWORK: Reason = Reason("no-network-header");
-/// A message of a kind that is not known here.
+/// A message of an unknown kind.
 const UNKNOWN: Reason = Reason("unknown-type");
 /// No error is sent about such a packet (RFC 4443 §2.4 (e)).
 const NOT_ANSWERED: Reason = Reason("error-not-sent");
 /// An error was not sent because of the rate limit (RFC 4443 §2.4 (f)).
 const LIMITED: Reason = Reason("error-rate-limited");
-/// An error that does not fit to anything that this host has sent.
+/// An error that matches nothing that this host has sent.
 const UNTRUSTED: Reason = Reason("untrusted");
-/// An error about something that this host did.
+/// An error about a packet of this host.
 const ERRORS: Reason = Reason("errors-received");
 /// No packet was free.
 const NO_PACKET: Reason = Reason("no-packet");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// Echo replies a second, and at once: enough for `ping -f`, not for a reflector.
+/// Echo replies: per second, and in a burst. It is enough for `ping -f`, not for a reflector.
 const ECHOES_PER_SECOND: u32 = 100_000;
 const ECHOES_AT_ONCE: u32 = 10_000;
 
-/// Answers echo requests and sends the errors that other layers ask for.
+/// ICMPv6 on all links: answers echo requests and sends the errors that other layers request.
 ///
 /// Expects ICMPv6 messages with their network header marked, and by `error:ipv6:…` packets with
 /// the IPv6 header in front. Pushes neighbour discovery and listener discovery to
@@ -49,7 +49,8 @@ pub struct Icmpv6Layer {
 }
 
 impl Icmpv6Layer {
-    /// ICMPv6 on all links; `random` keeps outsiders from choosing whose errors are limited together.
+    /// ICMPv6 on all links; `random` keeps outsiders from choosing which sources share an error
+    /// limit.
     pub fn new(random: u64) -> Self {
         Self {
             errors: ErrorLimit::new(random),
@@ -57,7 +58,7 @@ impl Icmpv6Layer {
         }
     }
 
-    /// A message for this host.
+    /// Handles a message for this host.
     fn accept(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Ok((icmp, _)) = Icmpv6::split(packet.octets()) else {
             return out.drop(TRUNCATED, packet);
@@ -85,8 +86,8 @@ impl Icmpv6Layer {
         }
     }
 
-    /// RFC 4443 §4.2: the reply comes from the address that was asked, or from one of the link if
-    /// a group was asked; its data is the request's.
+    /// RFC 4443 §4.2: the reply comes from the requested address, or from one of the link if that
+    /// is a group; its data is the request's.
     fn echo(&mut self, mut packet: Packet, ends: Ends, out: &mut Out<'_>) {
         let (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) = (ends.from, ends.to) else {
             return out.drop(NO_NETWORK, packet);
@@ -108,7 +109,7 @@ impl Icmpv6Layer {
         send(packet, source, from, bound.then_some(link), out);
     }
 
-    /// An error that a layer asks for about `packet`.
+    /// Sends an error that a layer requests about `packet`.
     fn report(&mut self, cause: IcmpError, packet: Packet, out: &mut Out<'_>) {
         let Some((ip, to)) = answerable(cause, &packet) else {
             return out.drop(NOT_ANSWERED, packet);
@@ -138,7 +139,7 @@ impl Icmpv6Layer {
     }
 }
 
-/// The head of an error message, checksum zero.
+/// The header of an error message, checksum zero.
 fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
     let (kind, code, pointer) = match cause {
         IcmpError::NetworkUnreachable => {
@@ -169,7 +170,7 @@ fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
     ParameterProblemFields { kind, code, checksum: 0, pointer }.emit()
 }
 
-/// The header of a packet that may be answered by an error, and to whom (RFC 4443 §2.4 (e)).
+/// The header and source of a packet that an error may answer (RFC 4443 §2.4 (e)).
 fn answerable(cause: IcmpError, packet: &Packet) -> Option<(Ipv6<'_>, Ipv6Addr)> {
     let (ip, _) = Ipv6::split(packet.octets()).ok()?;
     let source = ip.source_address();
@@ -182,8 +183,8 @@ fn answerable(cause: IcmpError, packet: &Packet) -> Option<(Ipv6<'_>, Ipv6Addr)>
     may_be.then_some((ip, source))
 }
 
-/// Whether a packet is an ICMPv6 error or a redirect, or may be as far as can be seen: behind its
-/// extension headers, or in a fragment that is not the first.
+/// Whether a packet is an ICMPv6 error or a redirect, or may be one: after its extension headers,
+/// or in a fragment that is not the first.
 fn is_about_error(octets: &[u8]) -> bool {
     // What has no end to its headers is told of that.
     let Ok(upper) = UpperLayer::find(octets) else { return false };
@@ -195,8 +196,8 @@ fn is_about_error(octets: &[u8]) -> bool {
     upper.protocol == IpProtocol::ICMPV6 && kind.is_none_or(is_error)
 }
 
-/// Remembers the MTU that a *packet too big* tells of a packet that this host has sent; none if it
-/// has sent no such packet.
+/// Learns the MTU that a *packet too big* reports for a packet of this host; `None` if it has sent
+/// no such packet.
 ///
 /// RFC 8201 §4: "If a node receives a Packet Too Big message reporting a next-hop MTU that is less
 /// than the IPv6 minimum link MTU, it must discard it."
@@ -236,7 +237,7 @@ pub(crate) fn send(
 /// Hop limit of messages that may be routed.
 const HOPS: u8 = 64;
 
-/// As [`send`], with a hop limit: neighbour discovery demands 255 (RFC 4861 §6.1).
+/// As [`send`], with a hop limit: neighbour discovery requires 255 (RFC 4861 §6.1).
 pub(crate) fn send_with_hops(
     packet: Packet,
     source: Ipv6Addr,
@@ -250,8 +251,8 @@ pub(crate) fn send_with_hops(
     send_behind(packet, fields, &[], link, out);
 }
 
-/// As [`send`], with the IPv6 header given but for its length, and the octets of extension headers
-/// behind it.
+/// As [`send`], with the IPv6 header given except its length, and the octets of extension headers
+/// after it.
 pub(crate) fn send_behind(
     mut packet: Packet,
     mut fields: Ipv6Fields,

@@ -1,4 +1,4 @@
-//! Telling routers which IPv4 multicast groups this host takes part in (IGMP, RFC 3376).
+//! Reports of joined IPv4 multicast groups to routers (IGMP, RFC 3376).
 
 use crate::{
     At, Layer, Out, Reason, UNCLAIMED,
@@ -26,23 +26,23 @@ const TRUNCATED: Reason = Reason("truncated");
 /// The message's checksum is wrong.
 const BAD_CHECKSUM: Reason = Reason("bad-checksum");
 
-/// The message may have come over a router, or from none of the link's hosts: its time to live is not
-/// 1, or its source is not on the link.
+/// The message may come from outside the link: its time to live is not 1, or its source is not on
+/// the link.
 const INVALID: Reason = Reason("invalid-message");
 
-/// A message for routers, or of no kind that is known.
+/// A message for routers, or of an unknown kind.
 const UNHANDLED: Reason = Reason("unhandled");
 
 /// All routers that speak version 3 (RFC 3376 §4.2.14).
 const ALL_V3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 
-/// Records of one report at the most: so that it fits into 1,280 octets.
+/// Maximum records of one report: so that it fits into 1,280 octets.
 const RECORDS_MAX: usize = 150;
 
 /// The response time of a query of version 1, which has none (RFC 2236 §4): 10 seconds.
 const RESPONSE_TIME_V1: Duration = Duration::from_secs(10);
 
-/// Router alert (RFC 2113), with which all messages but those of version 1 are sent.
+/// Router alert (RFC 2113), in all messages except those of version 1.
 const ROUTER_ALERT: [u8; 4] = [Ipv4Option::ROUTER_ALERT, 4, 0, 0];
 
 /// Type of service of messages: internetwork control (RFC 3376 §4).
@@ -50,17 +50,17 @@ const IGMP_PRECEDENCE: u8 = 0xc0;
 
 /// IGMP as a host, on all links: version 3, and versions 1 and 2 where such a querier is heard.
 ///
-/// Receives `ip:igmp`; sends by `local:ipv4`. Reports the groups that are joined on each link
-/// ([`Out::groups`](crate::Out::groups)) when they change and when a router asks. Every group is
-/// listened to from all sources, so a query about sources is answered like one about the group.
-/// Drops `truncated`, `bad-checksum`, `invalid-message`, `unhandled`.
+/// Receives `ip:igmp`; sends by `local:ipv4`. Reports the joined groups of each link
+/// ([`Out::groups`](crate::Out::groups)) when they change and when a router queries. Every group is
+/// received from all sources, so a query about sources is answered like one about the group. Drops
+/// `truncated`, `bad-checksum`, `invalid-message`, `unhandled`.
 #[derive(Debug)]
 pub struct IgmpLayer {
     links: Links<Ipv4Addr>,
 }
 
 impl IgmpLayer {
-    /// IGMP with nothing to tell yet; `random` spreads the answers of many hosts.
+    /// IGMP without groups yet; `random` spreads the answers of many hosts.
     pub fn new(random: u64) -> Self {
         Self { links: Links::new(random) }
     }
@@ -102,7 +102,7 @@ impl IgmpLayer {
 }
 
 /// Whether a message was sent on its link: with a time to live of 1 (RFC 3376 §4), which no router
-/// passes on, and from an address of the link's subnets (RFC 2236 §10).
+/// forwards, and from an address of the link's subnets (RFC 2236 §10).
 fn is_of_link(packet: &Packet, out: &Out<'_>) -> bool {
     let Ok((ip, _)) = Ipv4::split(packet.network_octets()) else { return false };
     let source = ip.source_address();

@@ -23,75 +23,76 @@ use std::{
     time::Duration,
 };
 
-/// The source is no other host's address, or the destination none that is forwarded to
+/// The source is not another host's address, or the destination is not one that routers forward to
 /// (RFC 1812 §5.3.7).
 const MARTIAN: Reason = Reason("martian");
 
-/// The frame was to a group of stations, the packet to one host (RFC 1122 §3.3.6, RFC 1812 §5.3.4).
+/// The frame was sent to a group of stations, the packet to one host (RFC 1122 §3.3.6, RFC 1812
+/// §5.3.4).
 const LINK_BROADCAST: Reason = Reason("link-broadcast");
 
 /// A broadcast to the subnet of another link (RFC 2644).
 const DIRECTED_BROADCAST: Reason = Reason("directed-broadcast");
 
-/// To a multicast group that we did not join.
+/// For a multicast group that we did not join.
 const NOT_JOINED: Reason = Reason("not-joined");
 
-/// For another host, and the link it came by does not forward.
+/// For another host, and the receiving link does not forward.
 const NOT_FORWARDING: Reason = Reason("not-forwarding");
 
-/// Routed nowhere on purpose.
+/// The route is a blackhole.
 const BLACKHOLE: Reason = Reason("blackhole");
 
-/// The link it should leave by is down or gone.
+/// The outgoing link is down or gone.
 const LINK_DOWN: Reason = Reason("link-down");
 
-/// The sender chose the way itself, which is refused (RFC 7126 §4.3).
+/// The sender set the route itself, which is refused (RFC 7126 §4.3).
 const SOURCE_ROUTE: Reason = Reason("source-route");
 
-/// There is no address of ours to send from.
+/// We have no source address.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// What a layer above gave is no IPv4 packet.
+/// An upper layer sent something that is no IPv4 packet.
 const MISUSE: Reason = Reason("misuse");
 
-/// The hop count of what we send (RFC 1122 §3.2.1.7, IANA's recommended value).
+/// The time to live of our packets (RFC 1122 §3.2.1.7, IANA's recommended value).
 pub(crate) const TIME_TO_LIVE: u8 = 64;
 
-/// Octets that every path is taken to carry, whatever an error says: what a host may send anywhere
-/// (RFC 1122 §3.3.3). What is not to be cut further is cut by routers on narrower paths.
+/// The least path MTU that is accepted from an error: the size that a host may send anywhere (RFC
+/// 1122 §3.3.3). Routers on narrower paths fragment such packets.
 pub(crate) const PATH_MTU_MIN: usize = 576;
 
 /// IPv4 on all links of a host.
 ///
-/// Receives `ether:ipv4`; delivers what is for this host by `ip:PROTOCOL`, its header stripped and
-/// marked ([`Packet::restore_network`]), fragments put together; forwards the rest by the host's
-/// one router, down to the next link. Transmits packets that begin with an IPv4 header: the layer
-/// above fills in protocol and destination, and what else it wants (source, time to live, type of
-/// service, *don't fragment*); a link of broadcasts and multicasts is named in `egress`. Asks for
-/// ICMP errors at `error:ipv4:CAUSE`. Drops malformed headers by cause, `martian`,
-/// `link-broadcast`, `directed-broadcast`, `not-joined`, `not-forwarding`, `blackhole`,
-/// `link-down`, `source-route`, `no-source`, `no-frame`, and what reassembly drops.
+/// Receives `ether:ipv4`; delivers packets for this host by `ip:PROTOCOL`, reassembled, with the
+/// header stripped and marked ([`Packet::restore_network`]); forwards the rest by the host's one
+/// router, down to the next link. Transmits packets that begin with an IPv4 header: the layer above
+/// fills in protocol and destination, and optionally source, time to live, type of service, *don't
+/// fragment*; `egress` names the link of broadcasts and multicasts. Requests ICMP errors at
+/// `error:ipv4:CAUSE`. Drops malformed headers by cause, `martian`, `link-broadcast`,
+/// `directed-broadcast`, `not-joined`, `not-forwarding`, `blackhole`, `link-down`, `source-route`,
+/// `no-source`, `no-frame`, and the drops of reassembly.
 #[derive(Debug)]
 pub struct Ipv4Layer {
     reassembly: Reassembly,
     identifications: Identifications,
-    /// Where packets were forwarded to lately.
+    /// The cache of forwarded destinations.
     destinations: Destinations<Ipv4Addr>,
-    /// The address of ours that the last packet was for, and the age of `destinations` then: the
-    /// packets of a socket come in runs.
+    /// Our address in the last packet for us, and the age of `destinations` then: the packets of a
+    /// socket come in runs.
     own: (Ipv4Addr, u32),
-    /// All else is another worker's.
+    /// Whether another worker handles all except transit.
     transit_only: bool,
 }
 
-/// Why a packet goes no further.
+/// Why a packet is not passed on.
 #[derive(Clone, Copy)]
 enum Refusal {
     Drop(Reason),
     Error(IcmpError, u32),
 }
 
-/// Where a packet goes.
+/// The way of a packet.
 #[derive(Clone, Copy)]
 enum Way {
     Up,
@@ -99,8 +100,7 @@ enum Way {
 }
 
 impl Ipv4Layer {
-    /// IPv4 with nothing to put together yet; `random` makes identifications unpredictable
-    /// (RFC 7739 §5).
+    /// IPv4 without pending reassembly; `random` makes identifications unpredictable (RFC 7739 §5).
     pub fn new(random: u64) -> Self {
         let identifications = Identifications::new(random);
         let destinations = Destinations::default();
@@ -109,7 +109,7 @@ impl Ipv4Layer {
         Self { reassembly, identifications, destinations, own, transit_only: false }
     }
 
-    /// For a worker that only passes packets on: what is not plain transit it leaves to the first.
+    /// A layer that only forwards: everything except plain transit goes to the first worker.
     pub(crate) fn transit_only(random: u64) -> Self {
         Self { transit_only: true, ..Self::new(random) }
     }

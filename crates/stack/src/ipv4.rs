@@ -115,7 +115,7 @@ impl Ipv4Layer {
     }
 }
 
-/// A batch received.
+/// A received batch.
 struct Received<'a> {
     layer: &'a mut Ipv4Layer,
     /// The address of ours that the last packet was for, if it still is.
@@ -172,7 +172,7 @@ impl Ipv4Layer {
         self.own == (address, self.destinations.age())
     }
 
-    /// The route of a received packet; that to an address of ours is remembered.
+    /// Handles any received packet.
     fn route(&mut self, destination: Ipv4Addr, out: &Out<'_>) -> Route {
         if self.own_is(destination) {
             return Route::Local;
@@ -184,7 +184,7 @@ impl Ipv4Layer {
         route
     }
 
-    /// Takes one received packet, whatever it is.
+    /// Delivers a packet for this host to its protocol.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         if self.transit_only {
             return out.hand_over(Side::Receive, packet);
@@ -235,14 +235,14 @@ impl Ipv4Layer {
         }
     }
 
-    /// Tells what reassembly gave up.
+    /// Reports the packets that reassembly gave up.
     fn settle(&mut self, out: &mut Out<'_>) {
         while let Some(beginning) = self.reassembly.expire(out) {
             refuse(Refusal::Error(IcmpError::Reassembly, 0), beginning, out);
         }
     }
 
-    /// Completes and sends a packet from above.
+    /// Completes and sends a packet from an upper layer.
     fn send(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         let meta = *packet.meta();
         let Some((header_len, destination)) = header::destination(packet.octets()) else {
@@ -294,7 +294,7 @@ impl Ipv4Layer {
 /// The octet of the header that names the protocol.
 const PROTOCOL_AT: u32 = 9;
 
-/// Drops the packet, or asks for an ICMP error about it.
+/// Drops the packet, or requests an ICMP error about it.
 fn refuse(refusal: Refusal, mut packet: Packet, out: &mut Out<'_>) {
     match refusal {
         Refusal::Drop(reason) => out.drop(reason, packet),
@@ -305,7 +305,7 @@ fn refuse(refusal: Refusal, mut packet: Packet, out: &mut Out<'_>) {
     }
 }
 
-/// Where a received packet goes.
+/// The way of a received packet.
 fn received_way(
     header: &Header,
     packet: &Packet,
@@ -362,9 +362,9 @@ fn received_way(
     }
 }
 
-/// RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a source is a host's address; only a host that has none yet
-/// may send from none, and only to everyone. What the destination may not be on any link is here,
-/// too.
+/// RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a source is a host's address. Only a host without an address
+/// may send from none, and only to everyone. Destinations that are invalid on every link are
+/// checked here, too.
 fn may_be_a_source(source: Ipv4Addr, destination: Ipv4Addr) -> bool {
     let [first, ..] = source.octets();
     let [to, ..] = destination.octets();
@@ -377,7 +377,7 @@ fn is_bound_to_link(address: Ipv4Addr) -> bool {
     address.is_link_local() || address.octets().first().is_some_and(|&first| first >= 240)
 }
 
-/// Whether a group is listened to on a link: all hosts are in 224.0.0.1 (RFC 1112 §4).
+/// Whether a group is received on a link: all hosts are in 224.0.0.1 (RFC 1112 §4).
 fn joined(group: Ipv4Addr, link: LinkIndex, out: &mut Out<'_>) -> bool {
     let router = || out.host().interface(link).is_some_and(|interface| interface.forwarding);
     group == ALL_SYSTEMS
@@ -391,7 +391,7 @@ pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// The group of all routers on a link (RFC 1256 §2).
 pub(crate) const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 
-/// Spends a hop and sends the packet on (RFC 1812 §5.2.1.2, §5.3.1).
+/// Spends a hop and forwards the packet (RFC 1812 §5.2.1.2, §5.3.1).
 fn forward(
     header: &Header,
     mut packet: Packet,
@@ -423,7 +423,7 @@ fn forward(
     push_down(header, packet, (link, next_hop, mtu), out);
 }
 
-/// Octets that a link carries; none if it is down or gone.
+/// The MTU of a link; none if it is down or gone.
 fn mtu_of(link: LinkIndex, out: &Out<'_>) -> u32 {
     let up = out.host().interface(link).filter(|interface| interface.up);
     up.map_or(0, |interface| interface.mtu)
@@ -474,7 +474,7 @@ fn push_frame(packet: Packet, link: LinkIndex, out: &mut Out<'_>) {
     }
 }
 
-/// Where a packet of ours goes; `bound` is the link it is bound to, if any.
+/// The way of a packet of ours; `bound` is the link it is bound to, if any.
 fn transmit_way(destination: Ipv4Addr, bound: LinkIndex, out: &Out<'_>) -> Result<Way, Refusal> {
     let host = out.host();
     let or_first = |link: LinkIndex| {
@@ -511,8 +511,8 @@ fn transmit_way(destination: Ipv4Addr, bound: LinkIndex, out: &Out<'_>) -> Resul
     Ok(Way::Down(link, next_hop))
 }
 
-/// Identifications of what we send: one counter for many destinations, each from a random start,
-/// so that they tell nobody how much we send to others (RFC 7739 §5.3).
+/// Identifications of our packets: one counter for many destinations, each from a random start. So
+/// they reveal nothing about our traffic to others (RFC 7739 §5.3).
 #[derive(Debug)]
 struct Identifications {
     counters: [u16; COUNTERS],

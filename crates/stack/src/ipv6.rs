@@ -24,60 +24,60 @@ use std::{
     time::Duration,
 };
 
-/// The packet is shorter than its header, or than the header says.
+/// The packet is shorter than its header, or than its length field.
 const TRUNCATED: Reason = Reason("truncated");
 /// The version is not 6.
 const VERSION: Reason = Reason("bad-version");
-/// The source cannot be one: multicast, loopback, or one of this host's own addresses.
+/// The source is invalid: multicast, loopback, or one of this host's own addresses.
 const SOURCE: Reason = Reason("bad-source");
-/// The destination cannot be one: unspecified or loopback.
+/// The destination is invalid: unspecified or loopback.
 const DESTINATION: Reason = Reason("bad-destination");
-/// For a group that this host takes no part in.
+/// For a group that this host has not joined.
 const NOT_MEMBER: Reason = Reason("not-member");
 /// For another host, and this link does not forward.
 const NOT_FORWARDING: Reason = Reason("not-forwarding");
 /// Link-local addresses stay on their link (RFC 4291 §2.5.6).
 const SCOPE: Reason = Reason("beyond-scope");
-/// Sent to a neighbour that holds the link-layer address of a group: never forwarded (RFC 1812
-/// §5.3.4 in spirit).
+/// The frame was sent to the link-layer address of a group: such a packet is never forwarded (RFC
+/// 1812 §5.3.4 in spirit).
 const LINK_BROADCAST: Reason = Reason("link-broadcast");
-/// The route says that nothing answers.
+/// The route is a blackhole.
 const BLACKHOLE: Reason = Reason("blackhole");
-/// A header says to discard the packet silently.
+/// An option requires that the packet is discarded silently.
 const OPTION: Reason = Reason("option-discard");
 /// More extension headers than any real packet has.
 const CHAIN: Reason = Reason("long-chain");
-/// A fragment header behind a fragment header: each header occurs once at the most in what a sender
-/// makes (RFC 8200 §4.1), and a datagram in a datagram would be put together as often as it says.
+/// A fragment header after a fragment header. A sender writes each header at most once (RFC 8200
+/// §4.1), and nested datagrams would be reassembled as often as they are nested.
 const NESTED: Reason = Reason("nested-fragment");
 /// Neighbour discovery in fragments (RFC 6980 §5: "Nodes MUST silently ignore" it).
 const FRAGMENTED_DISCOVERY: Reason = Reason("fragmented-discovery");
 /// Nothing follows the headers (RFC 8200 §4.7).
 const EMPTY: Reason = Reason("no-next-header");
-/// A packet of this host has no way to leave.
+/// A packet of this host has no route.
 const NO_LINK: Reason = Reason("no-link");
 /// No packet was free for a fragment.
 const NO_PACKET: Reason = Reason("no-packet");
-/// A packet of this host is too large and cannot be cut.
+/// A packet of this host is too large and cannot be fragmented.
 const UNCUTTABLE: Reason = Reason("cannot-fragment");
 
 /// The network layer of IPv6: one for all links.
 ///
-/// Expects packets with the IPv6 header in front. Pushes payloads for this host to
-/// `ip:PROTOCOL`, packets for others down to their link with `next_hop` set, and packets that
-/// call for an ICMP error to `error:ipv6:…`.
+/// Expects packets with the IPv6 header in front. Pushes payloads for this host to `ip:PROTOCOL`,
+/// packets for others down to their link with `next_hop` set, and packets that need an ICMP error
+/// to `error:ipv6:…`.
 #[derive(Debug)]
 pub struct Ipv6Layer {
     reassembly: Reassembly,
     identification: u32,
-    /// Where packets were forwarded to lately.
+    /// The cache of forwarded destinations.
     destinations: Destinations<Ipv6Addr>,
-    /// All else is another worker's.
+    /// Whether another worker handles all except transit.
     transit_only: bool,
 }
 
 impl Ipv6Layer {
-    /// A layer whose fragments are identified from `identification` on, which should be random
+    /// A layer whose fragment identifications start at `identification`, which should be random
     /// (RFC 7739 §5).
     pub fn new(identification: u32) -> Self {
         let destinations = Destinations::default();
@@ -85,12 +85,12 @@ impl Ipv6Layer {
         Self { reassembly, identification, destinations, transit_only: false }
     }
 
-    /// For a worker that only passes packets on: what is not plain transit it leaves to the first.
+    /// A layer that only forwards: everything except plain transit goes to the first worker.
     pub(crate) fn transit_only(identification: u32) -> Self {
         Self { transit_only: true, ..Self::new(identification) }
     }
 
-    /// One received packet.
+    /// Handles one received packet.
     fn accept(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         if self.transit_only {
             return out.hand_over(Side::Receive, packet);
@@ -139,7 +139,7 @@ impl Ipv6Layer {
         }
     }
 
-    /// Walks the extension headers of a packet for this host and hands its payload up.
+    /// Walks the extension headers of a packet for this host and delivers its payload.
     fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
         match chain::walk(packet.octets()) {
             Step::Fragment(chain) => {
@@ -156,7 +156,7 @@ impl Ipv6Layer {
         }
     }
 
-    /// The packet that a fragment is of, once all of it is there.
+    /// Adds a fragment; returns its packet once that is complete.
     fn whole(&mut self, packet: Packet, chain: Chain, out: &mut Out<'_>) -> Option<Packet> {
         let fragment = packet.octets().get(chain.offset..).unwrap_or_default();
         let Ok((fragment, _)) = Fragment::split(fragment) else {
@@ -188,7 +188,7 @@ impl Ipv6Layer {
         None
     }
 
-    /// One packet of this host: finds its link and next hop, and cuts it if it must.
+    /// Sends one packet of this host: finds its link and next hop, and fragments it if needed.
     fn send(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         packet.mark_network();
         let Ok((ip, _)) = Ipv6::split(packet.octets()) else { return out.drop(TRUNCATED, packet) };
@@ -235,11 +235,11 @@ impl Ipv6Layer {
     }
 }
 
-/// [`MTU_MIN`], as interfaces count.
+/// [`MTU_MIN`], in the type of interface MTUs.
 #[expect(clippy::cast_possible_truncation, reason = "1280")]
 const MTU_MIN_U32: u32 = MTU_MIN as u32;
 
-/// Octets of a packet; one that does not fit into 32 bits does not exist.
+/// Octets of a packet; more than 32 bits cannot occur.
 fn octets(packet: &Packet) -> u32 {
     u32::try_from(packet.len()).unwrap_or(u32::MAX)
 }
@@ -251,8 +251,8 @@ fn push_down(packet: Packet, out: &mut Out<'_>) {
     }
 }
 
-/// Whether this host listens to `group` on `link`: to all nodes, as a router to all routers
-/// (RFC 4291 §2.8), to the groups of its own addresses, and to those that are joined.
+/// Whether this host receives `group` on `link`: all nodes, as a router all routers (RFC 4291
+/// §2.8), the groups of its own addresses, and joined groups.
 fn is_member(out: &mut Out<'_>, link: LinkIndex, group: Ipv6Addr) -> bool {
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -269,13 +269,13 @@ fn is_member(out: &mut Out<'_>, link: LinkIndex, group: Ipv6Addr) -> bool {
     })
 }
 
-/// The group that everyone with an address like `ip` listens to (RFC 4291 §2.7.1).
+/// The solicited-node group of `ip` (RFC 4291 §2.7.1).
 pub(crate) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let low = ip.to_bits() & 0xff_ffff;
     Ipv6Addr::from_bits(0xff02_0000_0000_0000_0000_0001_ff00_0000 | low)
 }
 
-/// Sends a packet for another host on.
+/// Forwards a packet for another host.
 fn forward(
     mut packet: Packet,
     source: Ipv6Addr,
@@ -324,15 +324,15 @@ fn forward(
     push_down(packet, out);
 }
 
-/// Whether a packet is a neighbour advertisement of this link: whoever has taken an address of ours
-/// may send it from there (RFC 4861 §7.2.4), and neighbour discovery has to know (RFC 4862 §5.4.4).
+/// Whether a packet is a neighbour advertisement of this link. A station that has taken our address
+/// may send it from there (RFC 4861 §7.2.4), and neighbour discovery needs it (RFC 4862 §5.4.4).
 fn tells_of_a_duplicate(ip: Ipv6<'_>, payload: &[u8]) -> bool {
     ip.next_header() == IpProtocol::ICMPV6
         && ip.hop_limit() == u8::MAX
         && payload.first() == Some(&Icmpv6Type::NEIGHBOR_ADVERTISEMENT.0)
 }
 
-/// Does with a packet for this host what its chain of headers came to.
+/// Handles a packet for this host by the result of its header chain.
 fn finish(packet: Packet, step: Step, out: &mut Out<'_>) {
     match step {
         Step::Upper(chain) => hand_up(packet, chain, out),
@@ -360,9 +360,9 @@ fn is_discovery(packet: &Packet, chain: Chain) -> bool {
         })
 }
 
-/// Takes the fragment header out of a packet that is whole although it has one: "processed as a
-/// fully reassembled packet (i.e., Fragment Offset and M are zero) … any other fragments that match
-/// this packet … are processed independently" (RFC 8200 §4.5, RFC 6946 §4).
+/// Removes the fragment header from a packet that is whole: "processed as a fully reassembled
+/// packet (i.e., Fragment Offset and M are zero) … any other fragments that match this packet … are
+/// processed independently" (RFC 8200 §4.5, RFC 6946 §4).
 fn without_fragment_header(mut packet: Packet, chain: Chain) -> Packet {
     let next_header = packet.octets().get(chain.offset).copied();
     let octets = packet.octets_mut();
@@ -381,7 +381,7 @@ fn without_fragment_header(mut packet: Packet, chain: Chain) -> Packet {
     packet
 }
 
-/// Strips the headers of a whole packet for this host and hands the rest up.
+/// Strips the headers of a whole packet for this host and delivers the rest.
 fn hand_up(mut packet: Packet, chain: Chain, out: &mut Out<'_>) {
     if chain.next_header == IpProtocol::NO_NEXT_HEADER {
         return out.drop(EMPTY, packet);
@@ -401,7 +401,7 @@ fn ask_for_error(mut packet: Packet, cause: IcmpError, parameter: u32, out: &mut
 
 /// Cuts a packet of this host into fragments of at most `mtu` octets (RFC 8200 §4.5).
 ///
-/// Packets that this host makes have no extension headers, so all behind the IPv6 header is
+/// Packets of this host have no extension headers, so everything after the IPv6 header is
 /// fragmentable.
 fn cut(packet: &Packet, mtu: u32, identification: u32, out: &mut Out<'_>) {
     let headers = Ipv6::LEN + Fragment::LEN;
@@ -441,7 +441,7 @@ fn cut(packet: &Packet, mtu: u32, identification: u32, out: &mut Out<'_>) {
     }
 }
 
-/// A batch received.
+/// A received batch.
 struct Received<'a> {
     layer: &'a mut Ipv6Layer,
     ingress: Ingress,

@@ -1,4 +1,4 @@
-//! What a layer is, and what it can do with a packet.
+//! Layers, and their operations on packets.
 
 use crate::{
     At, Drops, Event, Groups, HandedOver, Learnt, NodeIndex, Paths, Reason, Side, Trace, View,
@@ -9,7 +9,7 @@ use std::{cmp::Ordering, net::IpAddr, time::Duration};
 
 /// A protocol layer: takes batches from below and from above, and pushes packets on.
 ///
-/// A layer drains the batch it is given: what it leaves in it is dropped and counted as `left`.
+/// A layer drains its batch: packets left in it are dropped and counted as `left`.
 pub trait Layer {
     /// The layer's name, as the protocol's standard writes it in lower case.
     fn name(&self) -> &'static str;
@@ -20,27 +20,26 @@ pub trait Layer {
     /// Handles packets from above.
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>);
 
-    /// Looks at the host anew: its interfaces, addresses or groups have changed, or the graph is
-    /// new.
+    /// Reads the host again: its interfaces, addresses or groups have changed, or the graph is new.
     fn handle_host(&mut self, _out: &mut Out<'_>) {}
 
-    /// Sends what others are to know before the graph ends; nothing is received afterwards but the
-    /// answers of neighbours.
+    /// Sends its last messages before the graph ends; afterwards only the answers of neighbours are
+    /// received.
     fn handle_end(&mut self, _out: &mut Out<'_>) {}
 
-    /// When [`Self::handle_timeout`] wants to be called, if nothing else happens.
+    /// When [`Self::handle_timeout`] is to be called, if nothing else happens.
     fn poll_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Does what is due at [`Out::now`].
+    /// Does the work that is due at [`Out::now`].
     fn handle_timeout(&mut self, _out: &mut Out<'_>) {}
 }
 
-/// Where a layer's packets go: the edges that leave it, and the drain.
+/// The exits for a layer's packets: its outgoing edges, and the drain.
 ///
-/// It is made for one call of the layer and knows the layer's edges, the clock's reading, and the
-/// slabs for packets that the layer makes itself.
+/// It exists for one call of the layer and has the layer's edges, the time, and the slabs for the
+/// layer's own packets.
 pub struct Out<'a> {
     pub(crate) node: usize,
     pub(crate) at: At,
@@ -55,20 +54,20 @@ pub struct Out<'a> {
     pub(crate) paths: &'a mut Paths,
     pub(crate) frames: &'a Pool,
     pub(crate) datagrams: &'a Pool,
-    /// The last edge found: packets mostly go the same way.
+    /// The last edge found: packets mostly take the same one.
     pub(crate) last: &'a mut Found,
 }
 
-/// What a layer does with each packet of a batch ([`Out::push_each`]).
+/// A layer's treatment of each packet of a batch ([`Out::push_each`]).
 pub(crate) trait Each {
-    /// Readies a packet for its way, if it is one of most; leaves it as it is otherwise.
+    /// Prepares a packet of the common case and returns its edge; otherwise leaves it unchanged.
     fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex>;
 
-    /// Takes a packet that is not one of most.
+    /// Takes a packet outside the common case.
     fn other(&mut self, packet: Packet, out: &mut Out<'_>);
 }
 
-/// What layers tell whoever runs the graph.
+/// Reports of layers to the owner of the graph.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) events: Vec<Event>,
@@ -97,7 +96,7 @@ impl Out<'_> {
         self.host
     }
 
-    /// Tells the control side what was learnt from the network.
+    /// Reports an event from the network to the control side.
     pub fn report(&mut self, event: Event) {
         if self.told.events.len() < EVENTS_MAX {
             self.told.events.push(event);
@@ -106,17 +105,17 @@ impl Out<'_> {
         }
     }
 
-    /// The multicast groups that this host takes part in.
+    /// The multicast groups that this host has joined.
     pub fn groups(&mut self) -> &mut Groups {
         self.groups
     }
 
-    /// What the paths to destinations carry.
+    /// The path MTUs of destinations.
     pub fn paths(&mut self) -> &mut Paths {
         self.paths
     }
 
-    /// Learns what a path carries, and tells it if that is less than was known.
+    /// Learns a path MTU, and reports it if it is lower than the known one.
     pub(crate) fn learn_path(&mut self, destination: IpAddr, mtu: u32) {
         match self.paths.learn(destination, mtu, self.now) {
             Learnt::Known => return,
@@ -126,7 +125,7 @@ impl Out<'_> {
         self.report(Event::PathMtu { destination, mtu });
     }
 
-    /// Takes part in a multicast group, or no longer.
+    /// Joins or leaves a multicast group.
     pub fn join(&mut self, group: IpAddr, link: LinkIndex, join: bool) {
         if !join {
             self.groups.leave(link, group);
@@ -145,29 +144,29 @@ impl Out<'_> {
         self.datagrams
     }
 
-    /// The way to what stands behind `at`, or behind any value of its kind: for layers that push
-    /// packet after packet the same way.
+    /// The edge to the layer at `at`, or at any value of its kind: for layers that push packet
+    /// after packet the same way.
     #[inline]
     pub(crate) fn way(&mut self, at: At) -> Option<EdgeIndex> {
         self.edge_at(at)
     }
 
-    /// The way down to `link`.
+    /// The edge down to `link`.
     #[inline]
     pub(crate) fn way_down(&mut self, link: LinkIndex) -> Option<EdgeIndex> {
         self.edge(down_key(link))
     }
 
-    /// Whether a layer or a handler stands behind `at`, or behind any value of its kind.
+    /// Whether a layer or a handler stands at `at`, or at any value of its kind.
     pub fn leads_somewhere(&mut self, at: At) -> bool {
         self.edge_at(at).is_some()
     }
 
-    /// Pushes the packet to what stands behind `at`, or behind any value of its kind.
+    /// Pushes the packet to the layer at `at`, or at any value of its kind.
     ///
     /// # Errors
     ///
-    /// Gives the packet back if nothing stands there.
+    /// Returns the packet if nothing stands there.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the kind of position is known where it is called")]
     pub fn push(&mut self, at: At, packet: Packet) -> Result<(), Packet> {
@@ -180,7 +179,7 @@ impl Out<'_> {
         }
     }
 
-    /// Pushes the packet to what stands behind `at`; counts it as [`UNCLAIMED`] if nothing does.
+    /// Pushes the packet to the layer at `at`; counts it as [`UNCLAIMED`] if there is none.
     #[inline]
     pub fn push_or_drop(&mut self, at: At, packet: Packet) {
         if self.push(at, packet).is_err() {
@@ -192,7 +191,7 @@ impl Out<'_> {
     ///
     /// # Errors
     ///
-    /// Gives the packet back if this layer does not stand above the link.
+    /// Returns the packet if this layer does not stand above the link.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as `push`")]
     pub fn push_down(&mut self, link: LinkIndex, packet: Packet) -> Result<(), Packet> {
@@ -209,7 +208,7 @@ impl Out<'_> {
     ///
     /// # Errors
     ///
-    /// Gives the packet back if no such way leads from this layer.
+    /// Returns the packet if no such edge leaves this layer.
     pub(crate) fn push_released(&mut self, link: LinkIndex, packet: Packet) -> Result<(), Packet> {
         match self.edge(released_key(link)) {
             Some(edge) => {
@@ -220,9 +219,9 @@ impl Out<'_> {
         }
     }
 
-    /// Hands each packet of a batch on, in order.
+    /// Passes each packet of a batch on, in order.
     ///
-    /// A batch that goes one way, as most do, changes hands without a packet being moved.
+    /// A batch with one way, the usual case, is passed on without moving a packet.
     #[inline]
     pub(crate) fn push_each(&mut self, batch: &mut Batch, each: &mut impl Each) {
         let (mut way, mut alike) = (None, 0);
@@ -245,8 +244,8 @@ impl Out<'_> {
         }
     }
 
-    /// Hands the packets of a batch on one by one: the first so many are readied for a way, the
-    /// next, if there is one, for the other or for none.
+    /// Passes the packets of a batch on one by one: the first ones are ready for one edge, the
+    /// next, if there is one, for another edge or for none.
     #[inline(never)]
     fn push_parted(
         &mut self,
@@ -273,7 +272,7 @@ impl Out<'_> {
         self.drops.add(reason, 1);
     }
 
-    /// Leaves the packet to the same layer of the first worker.
+    /// Hands the packet over to the same layer of the first worker.
     pub(crate) fn hand_over(&mut self, side: Side, mut packet: Packet) {
         if self.told.handed.len() >= QUEUE_MAX {
             self.overflow(packet);
@@ -284,7 +283,7 @@ impl Out<'_> {
         self.told.handed.push(HandedOver { to, at: self.at, side, packet });
     }
 
-    /// Counts something that is not a dropped packet, such as a table that was full.
+    /// Counts an occurrence other than a dropped packet, such as a full table.
     pub fn count(&mut self, reason: Reason) {
         self.drops.add(reason, 1);
     }
@@ -331,32 +330,31 @@ impl Out<'_> {
 /// An event was lost because the control side had not fetched the earlier ones.
 pub const EVENTS_FULL: Reason = Reason("events-full");
 
-/// What a path carries was forgotten for another's sake.
+/// A path MTU was forgotten to make room for a new one.
 const PATH_FORGOTTEN: Reason = Reason("path-forgotten");
 
 /// A group was not joined because there are too many.
 pub const GROUPS_FULL: Reason = Reason("groups-full");
 
-/// Events that wait for the control side at the most.
+/// Maximum events queued for the control side.
 const EVENTS_MAX: usize = 256;
 
-/// Packets that wait on one edge at the most: a batch of datagrams of 65,535 octets in fragments of
-/// 1,280.
+/// Maximum packets queued on one edge: a batch of datagrams of 65,535 octets in fragments of 1,280.
 pub(crate) const QUEUE_MAX: usize = 4096;
 
-/// The number for lookup of the way down to a link.
+/// The lookup key of the edge down to a link.
 pub(crate) const fn down_key(link: LinkIndex) -> u64 {
     (10 << 32) | link.0 as u64
 }
 
-/// The number of the way by which packets that have waited for their neighbour leave to `link`:
-/// handlers of their own way have seen them before they waited.
+/// The lookup key of the edge to `link` for packets that have waited for their neighbour: the
+/// handlers on their own edge have seen them already.
 pub(crate) const fn released_key(link: LinkIndex) -> u64 {
     (13 << 32) | link.0 as u64
 }
 
-/// An edge with the number by which it was found.
+/// An edge with the key by which it was found.
 pub(crate) type Found = (u64, EdgeIndex);
 
-/// No edge: no position has this number.
+/// No edge: no position has this key.
 pub(crate) const NOTHING_FOUND: Found = (0, EdgeIndex(0));

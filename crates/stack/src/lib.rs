@@ -1,10 +1,10 @@
 //! The layer graph and the layers of the Internet protocol suite.
 //!
-//! A gateway is a [`Graph`]: [`Layer`]s joined by edges. A link gives it a batch of frames, each
+//! A gateway is a [`Graph`]: [`Layer`]s joined by edges. A link gives it a batch of frames; each
 //! layer strips its header in place and pushes the packets on by a typed position ([`At`]): an
 //! EtherType, an IP protocol, a port. [`Handler`]s are attached at positions, before, instead of,
-//! after, or as a tap on the layer that stands there. What leaves the graph is given back per link.
-//! The graph opens no device, reads no clock and draws no randomness: all three are arguments.
+//! after, or as a tap on the layer there. Packets that leave the graph are returned per link. The
+//! graph opens no device, reads no clock and draws no randomness: all three are arguments.
 //!
 //! ```text
 //!            receive                                   transmit

@@ -1,28 +1,27 @@
-//! What the routers of each link are to be told of groups, and when: the machine that IGMP and MLD
-//! share.
+//! The state machine for group reports to the routers of each link, which IGMP and MLD share.
 //!
 //! MLD is IGMP for IPv6 (RFC 2710 §1, RFC 3810 §1): its version 1 behaves as IGMP's version 2, its
-//! version 2 as IGMP's version 3, with the same times. Sections are those of IGMP; RFC 3810 has
-//! the same ones as §6, §8.2.1 and §9.
+//! version 2 as IGMP's version 3, with the same times. Section numbers are those of IGMP; RFC 3810
+//! has the same ones as §6, §8.2.1 and §9.
 
 use crate::{Out, random::Random};
 use gatewright_packet::LinkIndex;
 use gatewright_wire::mld::RecordType;
 use std::{net::IpAddr, time::Duration};
 
-/// How often a change is told (RFC 3376 §8.1: the robustness variable).
+/// How often a change is reported (RFC 3376 §8.1: the robustness variable).
 const ROBUSTNESS: u8 = 2;
 
-/// Reports that are pending at the most: each group once, and as many that were just left.
+/// Maximum pending reports: each group once, and as many that were just left.
 const PENDING_MAX: usize = 2 * crate::GROUPS_MAX;
 
-/// The longest wait before a change is told again (RFC 3376 §8.11), and in version 2
-/// (RFC 2236 §8.10).
+/// The longest wait before a change is reported again (RFC 3376 §8.11), and in version 2 (RFC 2236
+/// §8.10).
 const REPEAT_WITHIN: Duration = Duration::from_secs(1);
 const REPEAT_WITHIN_V2: Duration = Duration::from_secs(10);
 
-/// How long a querier of an older version counts (RFC 3376 §8.12): twice the query interval and a
-/// response interval.
+/// How long a querier of an older version stays in effect (RFC 3376 §8.12): twice the query
+/// interval and a response interval.
 const OLDER_QUERIER: Duration = Duration::from_secs(2 * 125 + 10);
 
 /// The version that the link's querier speaks, as IGMP counts them.
@@ -33,19 +32,19 @@ pub(super) enum Version {
     V3,
 }
 
-/// What is told of a group.
+/// A report about a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Report {
-    /// We take part in it: the answer to a query.
+    /// We are a member: the answer to a query.
     Current,
-    /// We take part in it from now on.
+    /// We join it.
     Join,
-    /// We no longer do.
+    /// We leave it.
     Leave,
 }
 
 impl Report {
-    /// What a record of the newest version says: every group is listened to from all sources.
+    /// The record type of the newest version: every group is received from all sources.
     pub(super) const fn record_type(self) -> RecordType {
         match self {
             Self::Current => RecordType::MODE_IS_EXCLUDE,
@@ -55,7 +54,7 @@ impl Report {
     }
 }
 
-/// What a link's routers are told now, in which version.
+/// The reports to a link's routers that are due, and their version.
 pub(super) type Due<A> = (LinkIndex, Version, Vec<(A, Report)>);
 
 /// The groups of all links that are up, of one family.
@@ -70,8 +69,8 @@ impl<A: Copy + Eq> Links<A> {
         Self { links: Vec::new(), random: Random::new(random) }
     }
 
-    /// Looks at which links are up and which groups are joined; `told` are those that routers are
-    /// told of.
+    /// Updates the links that are up and the joined groups; `told` selects the groups that are
+    /// reported.
     pub(super) fn look_at(&mut self, told: impl Fn(IpAddr) -> Option<A>, out: &mut Out<'_>) {
         let up: Vec<LinkIndex> = (out.host().interfaces().iter())
             .filter(|interface| interface.up && !interface.shared)
@@ -89,7 +88,7 @@ impl<A: Copy + Eq> Links<A> {
         }
     }
 
-    /// The groups of a link that is up, and what spreads its answers.
+    /// The groups of a link that is up, and the random source for its answers.
     pub(super) fn of(&mut self, link: LinkIndex) -> Option<(&mut Memberships<A>, &mut Random)> {
         let found = self.links.iter_mut().find(|(known, _)| *known == link);
         found.map(|(_, memberships)| (memberships, &mut self.random))
@@ -99,7 +98,7 @@ impl<A: Copy + Eq> Links<A> {
         self.links.iter().filter_map(|(_, link)| link.poll_timeout()).min()
     }
 
-    /// What is told now.
+    /// The reports that are due.
     pub(super) fn due(&mut self, now: Duration) -> impl Iterator<Item = Due<A>> + '_ {
         let Self { links, random } = self;
         links.iter_mut().map(move |(link, memberships)| {
@@ -114,16 +113,16 @@ struct Pending<A> {
     group: A,
     report: Report,
     due: Duration,
-    /// How often it is still told, this time included.
+    /// How many times it is still sent, this time included.
     left: u8,
 }
 
-/// One link's groups and what is pending about them: at most one change and one answer each.
+/// One link's groups and their pending reports: at most one change and one answer each.
 #[derive(Debug)]
 pub(super) struct Memberships<A> {
     groups: Vec<A>,
     pending: Vec<Pending<A>>,
-    /// When all groups are told.
+    /// When all groups are reported.
     general: Option<Duration>,
     v1_until: Duration,
     v2_until: Duration,
@@ -148,7 +147,7 @@ impl<A: Copy + Eq> Memberships<A> {
         }
     }
 
-    /// Takes the groups that are joined now.
+    /// Takes the joined groups.
     pub(super) fn change(&mut self, groups: &[A], now: Duration) {
         let joined: Vec<_> = groups.iter().filter(|group| !self.groups.contains(group)).collect();
         let left: Vec<_> = self.groups.iter().filter(|group| !groups.contains(group)).collect();
@@ -166,13 +165,14 @@ impl<A: Copy + Eq> Memberships<A> {
         self.groups.extend(groups);
     }
 
-    /// Tells all groups as if they were joined now.
+    /// Reports all groups as if they were joined now.
     pub(super) fn again(&mut self, now: Duration) {
         let groups = std::mem::take(&mut self.groups);
         self.change(&groups, now);
     }
 
-    /// A router asks for one group or for all; the answer comes at a random time `within`.
+    /// Handles a query of a router for one group or for all; the answer comes at a random time
+    /// `within`.
     pub(super) fn asked(
         &mut self,
         version: Version,
@@ -216,7 +216,8 @@ impl<A: Copy + Eq> Memberships<A> {
         }
     }
 
-    /// Another host has told the group: ours need not (RFC 2236 §3). Version 3 has no such rule.
+    /// Another host has reported the group: ours need not (RFC 2236 §3). Version 3 has no such
+    /// rule.
     pub(super) fn reported(&mut self, group: A, now: Duration) {
         if self.version(now) != Version::V3 {
             self.pending
@@ -228,7 +229,7 @@ impl<A: Copy + Eq> Memberships<A> {
         self.pending.iter().map(|pending| pending.due).chain(self.general).min()
     }
 
-    /// What is told now.
+    /// The reports that are due.
     pub(super) fn handle_timeout(
         &mut self,
         now: Duration,

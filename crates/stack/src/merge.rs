@@ -1,17 +1,17 @@
-//! Merging small datagrams into large ones, and taking them apart again.
+//! Merging small datagrams into large ones, and splitting them again.
 //!
-//! A link that costs per packet carries more when several datagrams share one. In the *plain* form
-//! datagrams are joined end to end, and only who knows their length can part them. In the
-//! *prefixed* form each stands behind its length in two octets, and [`split`] gives back exactly
-//! what was merged.
+//! A link with a cost per packet carries more when several datagrams share one. In the *plain* form
+//! datagrams are joined end to end, and only a receiver that knows their length can split them. In
+//! the *prefixed* form each follows its length in two octets, and [`split`] returns exactly the
+//! merged datagrams.
 
-/// How datagrams are joined.
+/// The form of a merged datagram.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Form {
     /// End to end.
     #[default]
     Plain,
-    /// Each behind its length, two octets, most significant first.
+    /// Each after its length, two octets, most significant first.
     Prefixed,
 }
 
@@ -42,9 +42,9 @@ impl Merger {
         self.limit = limit;
     }
 
-    /// Adds `datagram`; gives to `send` what was joined before, if both do not fit together.
+    /// Adds `datagram`; gives the earlier ones to `send` if both do not fit together.
     ///
-    /// A datagram that is larger than the limit by itself is sent by itself.
+    /// A datagram that alone is larger than the limit is sent alone.
     pub fn push(&mut self, datagram: &[u8], send: impl FnMut(&[u8])) {
         let prefix = match self.form {
             Form::Plain => 0,
@@ -61,7 +61,7 @@ impl Merger {
         self.joined.extend_from_slice(datagram);
     }
 
-    /// Gives what is joined to `send`, if anything is.
+    /// Gives the merged datagram to `send`, if there is one.
     pub fn flush(&mut self, mut send: impl FnMut(&[u8])) {
         if !self.joined.is_empty() {
             send(&self.joined);
@@ -70,7 +70,7 @@ impl Merger {
     }
 }
 
-/// The datagrams that were merged in the prefixed form; ends after the first that is cut short.
+/// The datagrams that were merged in the prefixed form; ends after the first truncated one.
 pub fn split(merged: &[u8]) -> impl Iterator<Item = Result<&[u8], CutShort>> {
     let mut rest = merged;
     std::iter::from_fn(move || {
@@ -90,7 +90,8 @@ pub fn split(merged: &[u8]) -> impl Iterator<Item = Result<&[u8], CutShort>> {
     })
 }
 
-/// The end of a merged datagram is no whole datagram: it was cut, or never merged in this form.
+/// The end of a merged datagram is no whole datagram: it was truncated, or never merged in this
+/// form.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{left} octets are left, less than their length prefix says")]
 pub struct CutShort {

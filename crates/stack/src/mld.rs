@@ -1,4 +1,4 @@
-//! Telling routers which IPv6 multicast groups this host takes part in (MLD, RFC 3810).
+//! Reports of joined IPv6 multicast groups to routers (MLD, RFC 3810).
 
 use crate::{
     Interface, Layer, Out, Reason, UNCLAIMED,
@@ -21,26 +21,26 @@ use std::{
 /// The message is shorter than it must be.
 const TRUNCATED: Reason = Reason("truncated");
 
-/// The message may have come over a router, or not from one: its hop limit is not 1, its source not
-/// link-local, or it has no router alert (RFC 3810 §6.2).
+/// The message may come from outside the link or not from a router: its hop limit is not 1, its
+/// source not link-local, or it has no router alert (RFC 3810 §6.2).
 const INVALID: Reason = Reason("invalid-message");
 
 /// A message for routers.
 const UNHANDLED: Reason = Reason("unhandled");
 
-/// Every node, which nobody is told of (RFC 3810 §6).
+/// All nodes, a group that is never reported (RFC 3810 §6).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// All routers, to which leaving is told in version 1 (RFC 2710 §4).
+/// All routers, the destination of leave messages in version 1 (RFC 2710 §4).
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 /// All routers that speak version 2 (RFC 3810 §5.2.14).
 const ALL_V2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// The lowest scope that leaves the host: groups of scope 0 and 1 are not told (RFC 3810 §6).
+/// The lowest scope that leaves the host: groups of scope 0 and 1 are not reported (RFC 3810 §6).
 const LINK_LOCAL_SCOPE: u8 = 2;
 
-/// Records of one report at the most: so that it fits into 1,280 octets (RFC 3810 §5.2.15).
+/// Maximum records of one report: so that it fits into 1,280 octets (RFC 3810 §5.2.15).
 const RECORDS_MAX: usize = 60;
 
 /// All messages stay on their link (RFC 3810 §5).
@@ -54,20 +54,20 @@ const ROUTER_ALERT: [u8; 8] =
 /// MLD as a host, on all links: version 2, and version 1 where such a querier is heard.
 ///
 /// Receives `dispatch:130`, `131`, `132` and `143` (ICMPv6 types); sends by `local:ipv6`. Reports
-/// the groups that are joined on each link ([`Out::groups`](crate::Out::groups)), those of its own
-/// addresses among them, when they change, when a router asks, and once more as soon as there is a
-/// link-local address to report from (RFC 3590 §4). Every group is listened to from all sources,
-/// so a query about sources is answered like one about the group. Drops `truncated`,
-/// `invalid-message`, `unhandled`.
+/// the joined groups of each link ([`Out::groups`](crate::Out::groups)), those of its own addresses
+/// among them. It does so when they change, when a router queries, and once more as soon as there
+/// is a link-local source address (RFC 3590 §4). Every group is received from all sources, so a
+/// query about sources is answered like one about the group. Drops `truncated`, `invalid-message`,
+/// `unhandled`.
 #[derive(Debug)]
 pub struct MldLayer {
     links: Links<Ipv6Addr>,
-    /// Links that have a link-local address to report from.
+    /// Links that have a link-local source address.
     sourced: Vec<LinkIndex>,
 }
 
 impl MldLayer {
-    /// MLD with nothing to tell yet; `random` spreads the answers of many hosts.
+    /// MLD without groups yet; `random` spreads the answers of many hosts.
     pub const fn new(random: u64) -> Self {
         Self { links: Links::new(random), sourced: Vec::new() }
     }
@@ -161,7 +161,7 @@ impl Layer for MldLayer {
     }
 }
 
-/// Whether a router alert stands in the hop-by-hop options of a packet.
+/// Whether the hop-by-hop options of a packet contain a router alert.
 fn has_router_alert(packet: &[u8]) -> bool {
     let options = Ipv6::split(packet).ok().and_then(|(ip, rest)| {
         let (header, behind) = ExtensionOptions::split(rest).ok()?;
@@ -175,13 +175,13 @@ fn has_router_alert(packet: &[u8]) -> bool {
     })
 }
 
-/// Whether routers are told of `group` (RFC 3810 §6).
+/// Whether `group` is reported to routers (RFC 3810 §6).
 fn is_told(group: Ipv6Addr) -> bool {
     let [_, flags_and_scope, ..] = group.octets();
     group != ALL_NODES && flags_and_scope & 0xf >= LINK_LOCAL_SCOPE
 }
 
-/// The address to report from: link-local, and known to be ours alone.
+/// The source address of reports: link-local, and known to be ours alone.
 fn link_local(interface: &Interface) -> Option<Ipv6Addr> {
     interface.usable().find_map(|address| match address.ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),

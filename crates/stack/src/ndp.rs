@@ -30,33 +30,34 @@ use std::{
     time::Duration,
 };
 
-/// The message breaks a rule of RFC 4861 §6.1, §7.1 or §8.1: it came over a router, or is cut.
+/// The message breaks a rule of RFC 4861 §6.1, §7.1 or §8.1: it came over a router, or is
+/// truncated.
 const INVALID: Reason = Reason("invalid-message");
 /// There is no address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 /// The message is about an address that is not ours.
 const NOT_OURS: Reason = Reason("not-ours");
-/// An advertisement or redirect that this link is not configured to believe.
+/// An advertisement or redirect that this link is not configured to accept.
 const NOT_ASKED: Reason = Reason("not-configured");
 /// More redirects than the rate allows (RFC 4861 §8.2).
 const RATE_LIMITED: Reason = Reason("rate-limited");
 /// The better first hop is a router whose link-local address is not known.
 const NOT_TOLD: Reason = Reason("no-link-local");
-/// An address is used by another station too.
+/// Another station uses the address too.
 const CONFLICT: Reason = Reason("conflict");
 
 /// Neighbour discovery on all links of a host.
 ///
-/// Receives `icmpv6:133` to `icmpv6:137` and `unresolved:ipv6`, whose packets
-/// wait here until their neighbour has answered; they go to `error:ipv6:HostUnreachable` if it does
-/// not. Checks each address for duplicates, and one that another station has every minute again;
-/// defends those in use; asks for routers where the link configures itself, and advertises this host
-/// as a router where the link says so, and once more with lifetime zero when it no longer does. Tells
-/// [`Event::Unique`], [`Event::Duplicate`], [`Event::Conflict`], [`Event::Router`], [`Event::Prefix`],
-/// [`Event::LinkMtu`] and [`Event::Redirect`]. Drops `invalid-message`,
-/// `other-station`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and what
-/// the neighbour cache drops. Receives `error:ipv6:Redirect`, packets whose sender is to be told
-/// of a better first hop.
+/// Receives `icmpv6:133` to `icmpv6:137` and `unresolved:ipv6`. Its packets wait here until their
+/// neighbour has answered; they go to `error:ipv6:HostUnreachable` if it does not. Checks each
+/// address for duplicates, and repeats the check every minute for one that another station has;
+/// defends those in use. Solicits routers where the link configures itself. Advertises this host as
+/// a router where the link says so, and once more with lifetime zero when it no longer does.
+/// Reports [`Event::Unique`], [`Event::Duplicate`], [`Event::Conflict`], [`Event::Router`],
+/// [`Event::Prefix`], [`Event::LinkMtu`] and [`Event::Redirect`]. Drops `invalid-message`,
+/// `other-station`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and
+/// the drops of the neighbour cache. Receives `error:ipv6:Redirect`, packets whose sender is to be
+/// informed of a better first hop.
 #[derive(Debug)]
 pub struct NdpLayer {
     links: Vec<NdpLink>,
@@ -76,8 +77,8 @@ struct NdpLink {
 }
 
 impl NdpLayer {
-    /// Neighbour discovery on the links of `neighbours`; `random` spreads what hosts that start
-    /// together send.
+    /// Neighbour discovery on the links of `neighbours`; `random` spreads the messages of hosts
+    /// that start together.
     pub(crate) fn new(neighbours: &[LinkNeighbours], random: u64) -> Self {
         let link = |of: &LinkNeighbours| NdpLink {
             link: of.link,
@@ -203,7 +204,8 @@ impl Layer for NdpLayer {
 }
 
 impl NdpLink {
-    /// Begins and ends as the interface says; what was under way ends when the link goes down.
+    /// Starts and ends its work by the interface's settings; work in progress ends when the link
+    /// goes down.
     fn look_at(&mut self, interface: &Interface, random: &mut Random, out: &mut Out<'_>) {
         let now = out.now();
         if !interface.up {
@@ -235,11 +237,11 @@ impl NdpLink {
         self.look_at(&none, &mut Random::new(0), out);
     }
 
-    /// The address to ask for `target` from, and whether it is known to be ours alone.
+    /// The source address to solicit `target`, and whether it is known to be ours alone.
     ///
-    /// RFC 4429 §3.2: "A node MUST NOT use an Optimistic Address as the source address of a Neighbor
-    /// Solicitation." Where there is no other, it is used without our link-layer address, so that
-    /// no neighbour's cache is changed by it.
+    /// RFC 4429 §3.2: "A node MUST NOT use an Optimistic Address as the source address of a
+    /// Neighbor Solicitation." If there is no other address, it is used without our link-layer
+    /// address, so that it changes no neighbour's cache.
     fn source_for(&self, target: Ipv6Addr, out: &Out<'_>) -> Option<(Ipv6Addr, bool)> {
         let chosen = out.host().source6(Some(self.link), target)?;
         if !self.dad.is_probing(chosen) {
@@ -254,7 +256,7 @@ impl NdpLink {
         Some(nearest.map_or((chosen, false), |ip| (ip, true)))
     }
 
-    /// Does what the neighbour cache asks for.
+    /// Carries out the outputs of the neighbour cache.
     fn settle(&mut self, out: &mut Out<'_>) {
         loop {
             let output = self.neighbours.borrow_mut().poll_output();
@@ -297,8 +299,8 @@ impl NdpLink {
         }
     }
 
-    /// Tells the sender of a packet, which goes back over this link, of the better first hop that is
-    /// its next hop (RFC 4861 §8.2).
+    /// Redirects the sender of a packet that goes back over its link to the packet's next hop (RFC
+    /// 4861 §8.2).
     fn redirect(&mut self, packet: &Packet, out: &mut Out<'_>) -> Result<(), Reason> {
         let (ip, _) = Ipv6::split(packet.octets()).map_err(|_| INVALID)?;
         let (to, destination) = (ip.source_address(), ip.destination_address());
@@ -317,7 +319,7 @@ impl NdpLink {
         Ok(())
     }
 
-    /// Takes one message.
+    /// Handles one message.
     fn hear(
         &mut self,
         packet: &Packet,
@@ -480,7 +482,7 @@ impl NdpLink {
         Ok(())
     }
 
-    /// Tells of a prefix that a router advertises (RFC 4861 §6.3.4, RFC 4862 §5.5.3).
+    /// Reports a prefix that a router advertises (RFC 4861 §6.3.4, RFC 4862 §5.5.3).
     fn prefix(&self, found: PrefixInformation<'_>, out: &mut Out<'_>) {
         let Ok(prefix) = Prefix::new(found.prefix(), found.prefix_length()) else { return };
         let (valid, preferred) = (found.valid_lifetime(), found.preferred_lifetime());
@@ -541,16 +543,16 @@ impl NdpLink {
     }
 }
 
-/// Tells the hosts of a link that this is no longer a router of theirs (RFC 4861 §6.2.5: "a Router
-/// Lifetime field of zero").
+/// Tells the hosts of a link that this is no longer a router (RFC 4861 §6.2.5: "a Router Lifetime
+/// field of zero").
 fn advertise_no_more(interface: &Interface, out: &mut Out<'_>) {
     let last =
         Advertise { interval: Duration::ZERO, lifetime: Duration::ZERO, hop_limit: 0, mtu: false };
     message::advertise_router(interface, &last, ALL_NODES, out);
 }
 
-/// The source (or else the target) link-layer address among the options; an error if any of them
-/// cannot be read.
+/// The source (or else the target) link-layer address among the options; an error if any option is
+/// invalid.
 fn link_address(options: &[u8], source: bool) -> Result<Option<MacAddress>, ()> {
     let mut found = None;
     for option in NdpOptions::new(options) {

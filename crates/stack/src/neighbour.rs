@@ -1,8 +1,8 @@
-//! The neighbour cache: which link-layer address an on-link IP address has.
+//! The neighbour cache: link-layer addresses of on-link IP addresses.
 //!
-//! One machine for both families (RFC 4861 §7.3.2): ARP and neighbour discovery bring each its own
-//! messages and share states, bounds and times. It sends nothing by itself: what is to be done
-//! comes out of [`Neighbours::poll_output`].
+//! One state machine serves both families (RFC 4861 §7.3.2): ARP and neighbour discovery bring
+//! their own messages and share states, limits and times. It sends nothing by itself: its outputs
+//! come from [`Neighbours::poll_output`].
 //!
 //! ```text
 //!              first packet                answered               30 s, jittered
@@ -11,11 +11,11 @@
 //!        └────── no answer ───────┴────────── PROBE ◀─5 s─ DELAY ◀───────────────────┘
 //! ```
 //!
-//! Only in INCOMPLETE do packets wait: in every other state they are sent to the address known.
+//! Packets wait only in INCOMPLETE: in every other state they are sent to the known address.
 //!
-//! Memory is by use, and no step depends on how many neighbours there are but by the timers' heap.
-//! A full cache has the neighbour give way that was heard of first and never confirmed, else the one
-//! that is idle for longest, else the one that is asked for in vain for longest; one in use never does.
+//! Memory grows with use, and no step depends on the number of neighbours except the timers' heap.
+//! In a full cache the oldest neighbour that was never confirmed gives way, else the one idle for
+//! longest, else the one solicited in vain for longest. A neighbour in use never does.
 
 mod entries;
 mod origins;
@@ -34,19 +34,19 @@ use std::{
     time::Duration,
 };
 
-/// Bounds of the neighbours of one link and family.
+/// Limits of the neighbours of one link and family.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NeighbourLimits {
-    /// Neighbours at the most. Each that is known takes about 150 octets.
+    /// Maximum neighbours. Each known neighbour takes about 150 octets.
     pub neighbours: u32,
-    /// Neighbours that are asked for at once at the most.
+    /// Maximum neighbours being resolved at once.
     pub pending: u32,
-    /// Neighbours a second that may be asked for in vain; those that answer do not count.
+    /// Maximum unanswered resolutions per second; those that are answered do not count.
     pub resolutions_per_second: u32,
 }
 
 impl NeighbourLimits {
-    /// Those of a large site's link: 131,072 neighbours.
+    /// The limits for a large site's link: 131,072 neighbours.
     pub const DEFAULT: Self =
         Self { neighbours: 131_072, pending: 4096, resolutions_per_second: 1000 };
 }
@@ -57,10 +57,10 @@ impl Default for NeighbourLimits {
     }
 }
 
-/// Packets that wait for one neighbour at the most (RFC 4861 §7.2.2 asks for one or more).
+/// Maximum packets that wait for one neighbour (RFC 4861 §7.2.2 asks for one or more).
 pub const WAITING_PER_NEIGHBOUR_MAX: u8 = 8;
 
-/// Packets that wait for all neighbours of one link and family at the most.
+/// Maximum packets that wait for all neighbours of one link and family.
 pub const WAITING_MAX: usize = 256;
 
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT (RFC 4861 §10).
@@ -78,63 +78,63 @@ pub const NEIGHBOUR_EVICTED: Reason = Reason("neighbour-evicted");
 /// A packet found no place for its neighbour: all [`NeighbourLimits::neighbours`] are in use.
 pub const NEIGHBOURS_FULL: Reason = Reason("neighbours-full");
 
-/// A packet for a neighbour that is not known was dropped, as too many are asked for in vain.
+/// A packet for an unknown neighbour was dropped, as too many resolutions are unanswered.
 pub const RESOLUTION_LIMITED: Reason = Reason("resolution-limited");
 
-/// What is known of a neighbour (RFC 4861 §7.3.2).
+/// The state of a neighbour (RFC 4861 §7.3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NeighbourState {
-    /// Its address is being asked for.
+    /// Its address is being resolved.
     Incomplete,
-    /// It was heard to receive what we send, a short time ago.
+    /// It was confirmed to receive our packets, a short time ago.
     Reachable,
-    /// Its address is known; whether it holds is asked with the next packet.
+    /// Its address is known; the next packet starts its verification.
     Stale,
-    /// A packet was sent to it; an answer above may still confirm it.
+    /// A packet was sent to it; an upper-layer answer may still confirm it.
     Delay,
-    /// It is being asked whether it is still there.
+    /// Its reachability is being probed.
     Probe,
-    /// Set by configuration; neither asked for nor forgotten.
+    /// Set by configuration; neither solicited nor forgotten.
     Permanent,
 }
 
-/// What a neighbour said about its own address (RFC 4861 §4.4; an ARP reply is one that is
-/// solicited and overrides).
+/// A neighbour's message about its own address (RFC 4861 §4.4; an ARP reply counts as solicited and
+/// overriding).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Advertised {
-    /// Its link-layer address, if it was told.
+    /// Its link-layer address, if given.
     pub mac: Option<MacAddress>,
-    /// Whether it answers what we asked.
+    /// Whether it answers a solicitation of ours.
     pub solicited: bool,
-    /// Whether it replaces what is known.
+    /// Whether it replaces the known address.
     pub overrides: bool,
-    /// Whether it says that it is a router.
+    /// Whether it is a router.
     pub router: bool,
 }
 
-/// What is to be done for a neighbour.
+/// An action for a neighbour.
 #[derive(Debug)]
 pub enum NeighbourOutput {
-    /// Ask for the link-layer address of `address`: everyone, or the one station `to`.
+    /// Solicit the link-layer address of `address`: at everyone, or at the one station `to`.
     Solicit {
-        /// Whose address is asked for.
+        /// The address to resolve.
         address: IpAddr,
-        /// Whom to ask, if it is known.
+        /// The station to ask, if it is known.
         to: Option<MacAddress>,
     },
     /// Send the packet: its neighbour is known now.
     Send(Packet),
-    /// The neighbour does not answer: the packet's source is told.
+    /// The neighbour does not answer: inform the packet's source.
     Unreachable(Packet),
     /// Drop the packet under this reason.
     Drop(Reason, Packet),
     /// Count an occurrence.
     Count(Reason),
-    /// A router no longer says that it is one, or is gone (RFC 4861 §7.2.5, §7.3.3).
+    /// A router has ceased to be one, or is gone (RFC 4861 §7.2.5, §7.3.3).
     RouterGone(IpAddr),
 }
 
-/// Changes that wait for [`Neighbours::take_changed`] at the most.
+/// Maximum changes queued for [`Neighbours::take_changed`].
 const JOURNAL_MAX: usize = 65_536;
 
 /// The neighbours of one link and family.
@@ -145,9 +145,10 @@ pub struct Neighbours {
     origins: Origins,
     waiting: VecDeque<(u32, Packet)>,
     outputs: VecDeque<NeighbourOutput>,
-    /// When entries want a step, soonest first; one that has moved is put back when it comes up.
+    /// The next steps of entries, soonest first; an entry whose time has moved is put back when it
+    /// comes up.
     alarms: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// There is output that was not caused by a layer.
+    /// Whether there is output that no layer caused.
     urgent: bool,
     random: Random,
     /// BaseReachableTime (RFC 4861 §6.3.2).
@@ -156,20 +157,20 @@ pub struct Neighbours {
     retransmit: Duration,
     /// See [`Self::changes`].
     changes: u32,
-    /// Whose entries have changed, where somebody takes it.
+    /// The addresses of changed entries, if a reader takes them.
     journal: Option<Vec<IpAddr>>,
-    /// Where they are looked up instead, if another worker keeps them.
+    /// The table used instead, if another worker keeps the neighbours.
     kept: Option<KeptNeighbours>,
 }
 
 impl Neighbours {
-    /// An empty cache with the times of RFC 4861 §10, which are also good for ARP; `random` makes
-    /// hash and jitter unpredictable.
+    /// An empty cache with the times of RFC 4861 §10, which also suit ARP; `random` makes hash and
+    /// jitter unpredictable.
     pub fn new(random: u64) -> Self {
         Self::with_limits(random, NeighbourLimits::default())
     }
 
-    /// As [`Self::new`], with bounds of its own.
+    /// As [`Self::new`], with other limits.
     pub fn with_limits(random: u64, limits: NeighbourLimits) -> Self {
         let mut random = Random::new(random);
         Self {
@@ -208,8 +209,8 @@ impl Neighbours {
         self.resolve_until(address, now).map(|(mac, _)| mac)
     }
 
-    /// As [`Self::resolve`], with the time until which the answer holds while
-    /// [`Self::changes`] stays.
+    /// As [`Self::resolve`], with the time until which the result holds while [`Self::changes`]
+    /// stays the same.
     pub(crate) fn resolve_until(
         &mut self,
         address: IpAddr,
@@ -233,17 +234,17 @@ impl Neighbours {
         known.map(|entry| (entry.mac, NEVER))
     }
 
-    /// A number that moves when a neighbour's address, or for how long it holds, does.
+    /// A number that changes with a neighbour's address or its lifetime.
     pub fn changes(&self) -> u32 {
         self.kept.as_ref().map_or(self.changes, KeptNeighbours::changes)
     }
 
-    /// Looks neighbours up in what another worker has written down, from now on.
+    /// Looks neighbours up in another worker's table from now on.
     pub fn follow(&mut self, kept: KeptNeighbours) {
         self.kept = Some(kept);
     }
 
-    /// Keeps `packet` until the neighbour has answered; asks for it if nobody has yet.
+    /// Keeps `packet` until the neighbour has answered; starts the resolution if needed.
     pub fn wait(&mut self, address: IpAddr, packet: Packet, now: Duration) {
         let index = match self.entries.find(address) {
             Some(index) => index,
@@ -262,7 +263,7 @@ impl Neighbours {
         }
     }
 
-    /// Begins to ask for a neighbour that is not known, if the origin of `packet` may have one more.
+    /// Starts to resolve an unknown neighbour, if the origin of `packet` may have one more.
     fn ask_for(&mut self, address: IpAddr, packet: &Packet, now: Duration) -> Result<u32, Reason> {
         let origin = self.origins.take(packet, address, now).ok_or(RESOLUTION_LIMITED)?;
         let index = self.insert(address, now);
@@ -277,7 +278,7 @@ impl Neighbours {
         Ok(index)
     }
 
-    /// Takes what the neighbour at `address` said about itself (RFC 4861 §7.2.5).
+    /// Handles an advertisement of the neighbour at `address` about itself (RFC 4861 §7.2.5).
     pub fn advertised(&mut self, address: IpAddr, said: Advertised, now: Duration) {
         let Some(index) = self.entries.find(address) else { return };
         let reachable_until = now + self.jittered(self.reachable);
@@ -311,8 +312,8 @@ impl Neighbours {
         self.settled(index, was_incomplete);
     }
 
-    /// Takes the address of a neighbour that spoke to us about something else: asked for our
-    /// address, or for a router (RFC 4861 §7.2.3). One not known yet is added if `add` says so.
+    /// Takes the address of a neighbour from another message: a request for our address, or for a
+    /// router (RFC 4861 §7.2.3). An unknown one is added if `add` is set.
     pub fn heard(&mut self, address: IpAddr, mac: MacAddress, add: bool, now: Duration) {
         let found = self.entries.find(address);
         let is_new = found.is_none();
@@ -328,8 +329,8 @@ impl Neighbours {
         }
     }
 
-    /// Says that the neighbour receives what we send it, as an answer above has shown
-    /// (RFC 4861 §7.3.1).
+    /// Confirms that the neighbour receives our packets, as an upper-layer answer has shown (RFC
+    /// 4861 §7.3.1).
     pub fn confirm(&mut self, address: IpAddr, now: Duration) {
         let Some(index) = self.entries.find(address) else { return };
         let reachable_until = now + self.jittered(self.reachable);
@@ -340,8 +341,7 @@ impl Neighbours {
         }
     }
 
-    /// Marks the neighbour as a router; one that goes away is told as
-    /// [`NeighbourOutput::RouterGone`].
+    /// Marks the neighbour as a router; its loss is reported as [`NeighbourOutput::RouterGone`].
     pub fn set_router(&mut self, address: IpAddr, router: bool) {
         let index = self.entries.find(address);
         if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
@@ -349,7 +349,7 @@ impl Neighbours {
         }
     }
 
-    /// Sets a neighbour that is neither asked for nor forgotten; `false` if there is no place.
+    /// Sets a neighbour that is neither solicited nor forgotten; `false` if there is no room.
     pub fn set_permanent(&mut self, address: IpAddr, mac: MacAddress) -> bool {
         let Some((index, was_asked)) = self.find_or_insert(address, Duration::ZERO) else {
             return false;
@@ -363,11 +363,11 @@ impl Neighbours {
         true
     }
 
-    /// Takes what the kernel, where it asks for neighbours in our place, says of one: that it is
-    /// `fresh`, or known but not heard of for a while; `false` if there is no place for it.
+    /// Takes the kernel's state of a neighbour, where the kernel resolves for us: `fresh`, or known
+    /// but not confirmed for a while. Returns `false` if there is no room.
     ///
-    /// One that is used while it is not fresh is solicited for from time to time, and is good until
-    /// the kernel says otherwise: it takes its own time to find out.
+    /// A neighbour used while not fresh is solicited from time to time, and stays valid until the
+    /// kernel reports otherwise: the kernel takes its own time to find out.
     pub fn kept_elsewhere(
         &mut self,
         address: IpAddr,
@@ -384,18 +384,18 @@ impl Neighbours {
         true
     }
 
-    /// Forgets a neighbour, and has what follows from it done soon.
+    /// Forgets a neighbour, and makes the consequences due soon.
     pub fn gone_elsewhere(&mut self, address: IpAddr) {
         self.remove(address);
         self.settle_soon();
     }
 
-    /// Whoever keeps the cache looks at once for what is to be done.
+    /// Makes the owner of the cache look for outputs at once.
     fn settle_soon(&mut self) {
         self.urgent |= !self.outputs.is_empty();
     }
 
-    /// Forgets a neighbour; what waits for it is unreachable.
+    /// Forgets a neighbour; packets that wait for it are unreachable.
     pub fn remove(&mut self, address: IpAddr) {
         if let Some(index) = self.entries.find(address) {
             self.forget(index);
@@ -412,7 +412,7 @@ impl Neighbours {
         }
     }
 
-    /// How many neighbours there are.
+    /// The number of neighbours.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -441,8 +441,8 @@ impl Neighbours {
         status(entry, now).map(|(_, mac, state)| (mac, state))
     }
 
-    /// The neighbours at so many places from `first` on, and the place to go on from; `None` behind
-    /// the last. By it all are looked at in pieces, while they change.
+    /// The neighbours at a number of places from `first` on, and the next place; `None` after the
+    /// last. So all are read in pieces, while they change.
     pub fn part(
         &self,
         first: u32,
@@ -462,7 +462,7 @@ impl Neighbours {
     }
 
     /// The neighbours that have changed, come or gone since the last call; `None` if there are more
-    /// than a journal holds, or none is kept.
+    /// than the journal holds, or there is no journal.
     pub fn take_changed(&mut self) -> Option<Vec<IpAddr>> {
         let changed = std::mem::take(self.journal.as_mut()?);
         for address in &changed {
@@ -474,12 +474,12 @@ impl Neighbours {
         (changed.len() < JOURNAL_MAX).then_some(changed)
     }
 
-    /// What is to be done next.
+    /// The next action.
     pub fn poll_output(&mut self) -> Option<NeighbourOutput> {
         self.outputs.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// When [`Self::handle_timeout`] is to be called.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.urgent {
             return Some(Duration::ZERO);
@@ -546,9 +546,9 @@ impl Neighbours {
         }
     }
 
-    /// Has `packet` wait. Where too many wait already, the neighbour's own oldest gives way
-    /// (RFC 4861 §7.2.2), or the oldest of all to the first packet for its neighbour: so many packets for a
-    /// few silent neighbours do not drive out those of others.
+    /// Makes `packet` wait. If too many wait already, the neighbour's own oldest packet gives way
+    /// (RFC 4861 §7.2.2), or the oldest of all to the first packet for its neighbour. So many
+    /// packets for a few silent neighbours do not displace those of others.
     fn enqueue(&mut self, index: u32, packet: Packet) {
         let Some(entry) = self.entries.get_mut(index) else { return };
         let gone = if entry.waiting >= WAITING_PER_NEIGHBOUR_MAX {
@@ -584,7 +584,7 @@ impl Neighbours {
         }
     }
 
-    /// The entry of `address`, which is made if there is none, and whether it is being asked for.
+    /// The entry of `address`, created if needed, and whether it is being resolved.
     fn find_or_insert(&mut self, address: IpAddr, now: Duration) -> Option<(u32, bool)> {
         if let Some(index) = self.entries.find(address) {
             let was_asked = self.entries.get(index)?.state == State::Incomplete;
@@ -593,7 +593,7 @@ impl Neighbours {
         self.insert(address, now).map(|index| (index, false))
     }
 
-    /// Makes an entry for an address that has none; another gives way if there are too many.
+    /// Creates an entry for an address that has none; an older one gives way if there are too many.
     fn insert(&mut self, address: IpAddr, now: Duration) -> Option<u32> {
         if u32::try_from(self.entries.len()).is_ok_and(|len| len >= self.limits.neighbours) {
             let victim = self.victim(now)?;
@@ -604,7 +604,8 @@ impl Neighbours {
         self.entries.insert(address)
     }
 
-    /// Who gives way to a new neighbour. Those in use never do, so no flood drives them out.
+    /// The entry that gives way to a new neighbour. Entries in use never do, so no flood displaces
+    /// them.
     fn victim(&self, now: Duration) -> Option<u32> {
         let stale =
             |index: &u32| self.entries.get(*index).is_some_and(|entry| entry.fresh_until <= now);
@@ -614,7 +615,7 @@ impl Neighbours {
             .or_else(|| self.entries.first(Queue::Incomplete))
     }
 
-    /// The address of an entry is known, or known anew; it was asked for until now if `was_asked`.
+    /// Records a new address of an entry; it was being resolved until now if `was_asked`.
     fn settled(&mut self, index: u32, was_asked: bool) {
         if was_asked && let Some(entry) = self.entries.get(index) {
             self.origins.give_back(entry.origin, true);
@@ -635,7 +636,7 @@ impl Neighbours {
         }
     }
 
-    /// Removes the entry; what waits for it is unreachable.
+    /// Removes the entry; packets that wait for it are unreachable.
     fn forget(&mut self, index: u32) {
         let Some(entry) = self.entries.get(index) else { return };
         let (address, router, origin) = (entry.address, entry.router, entry.origin);
@@ -658,7 +659,7 @@ impl Neighbours {
     }
 }
 
-/// What others see of an entry at `now`.
+/// The public state of an entry at `now`.
 fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, MacAddress, NeighbourState)> {
     let state = match entry.state {
         State::Vacant => return None,
@@ -672,14 +673,15 @@ fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, MacAddress, Neighbour
     Some((entry.address, entry.mac, state))
 }
 
-/// Bounds on the times that a router may set, against one that would stop or flood us: an hour is
-/// the longest reachable time of RFC 4861 §6.2.1, and three solicitations are to end before a user does.
+/// Limits on the times that a router may set, against one that would stop or flood us: an hour is
+/// the longest reachable time of RFC 4861 §6.2.1, and three solicitations are to end before a user
+/// gives up.
 const TIME_MIN: Duration = Duration::from_millis(100);
 const REACHABLE_MAX: Duration = Duration::from_hours(1);
 const RETRANSMIT_MAX: Duration = Duration::from_secs(10);
 
-/// A link's neighbours of one family, as the layers of one worker share them: the link layer looks
-/// them up, ARP or neighbour discovery keeps them.
+/// A link's neighbours of one family, shared by the layers of one worker: the link layer looks them
+/// up, ARP or neighbour discovery keeps them.
 #[derive(Clone, Debug)]
 pub struct SharedNeighbours(Rc<RefCell<Neighbours>>);
 
@@ -689,7 +691,7 @@ impl SharedNeighbours {
         Self(Rc::new(RefCell::new(Neighbours::with_limits(random, limits))))
     }
 
-    /// The cache, for as long as one call of one layer: the graph never runs two at once.
+    /// The cache, for one call of one layer: the graph never runs two at once.
     pub fn borrow_mut(&self) -> RefMut<'_, Neighbours> {
         self.0.borrow_mut()
     }

@@ -1,5 +1,5 @@
-//! What the paths to destinations carry (RFC 1191, RFC 8201), and what of ours tells that an ICMP
-//! error about it is not forged (RFC 5927 §7, RFC 8899 §4.6).
+//! Path MTUs of destinations (RFC 1191, RFC 8201), and the sent packets that show that an ICMP
+//! error is not forged (RFC 5927 §7, RFC 8899 §4.6).
 
 use gatewright_wire::{
     IpProtocol,
@@ -13,37 +13,37 @@ use std::{
     time::Duration,
 };
 
-/// Paths that are remembered at the most.
+/// Maximum paths kept.
 pub const PATHS_MAX: usize = 1024;
 
-/// Paths to the hosts of one subnet, of 24 bits or of 64, that are remembered at the most.
+/// Maximum paths kept to the hosts of one subnet, of 24 bits or of 64.
 pub const PATHS_OF_SUBNET_MAX: usize = 128;
 
 /// How long a path MTU holds (RFC 8201 §5.3: "The recommended value for this timer is 10 minutes").
 pub const PATH_MTU_FOR: Duration = Duration::from_mins(10);
 
-/// Flows whose large packets are remembered: a power of two, each flow in the one place that a hash
-/// gives it.
+/// Flows whose large packets are remembered: a power of two, each flow at the one place of its
+/// hash.
 const FLOWS: usize = 1024;
 
-/// How long after a large packet an error about it is believed: round trips are far shorter.
+/// How long after a large packet an error about it is accepted: round trips are far shorter.
 const SENT_FOR: Duration = Duration::from_secs(10);
 
 /// Path MTUs learnt from ICMP errors, for packets of this host.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
     mtus: HashMap<IpAddr, (u32, Duration)>,
-    /// Made with the first large packet.
+    /// Allocated with the first large packet.
     sent: Vec<Option<(Flow, Duration)>>,
     hash: RandomState,
 }
 
-/// What became of a path MTU that was told.
+/// The result of learning a path MTU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Learnt {
-    /// As small a value is held already.
+    /// An equal or lower value is known already.
     Known,
-    /// The path carries less than was held.
+    /// The path MTU is lower than the known one.
     Lower,
     /// The same, and another path was forgotten for it.
     LowerForAnother,
@@ -52,9 +52,9 @@ pub enum Learnt {
 impl Paths {
     /// Learns that the path to `destination` carries at most `mtu` octets.
     ///
-    /// A larger value than the one that holds is not believed: paths grow by the timer only. Where
-    /// there is no room for one more, or for one more of its subnet, the path that was learnt first
-    /// is forgotten: errors tell it again.
+    /// A value larger than the known one is not accepted: paths grow by the timer only. If there is
+    /// no room for a further path, in all or for its subnet, the path learnt first is forgotten:
+    /// errors report it again.
     pub fn learn(&mut self, destination: IpAddr, mtu: u32, now: Duration) -> Learnt {
         let learnt = match self.mtus.get(&destination) {
             Some(&(held, until)) if until > now && held <= mtu => return Learnt::Known,
@@ -65,7 +65,7 @@ impl Paths {
         learnt
     }
 
-    /// Forgets all paths, as when a link went down: it may come up as another network.
+    /// Forgets all paths, as when a link went down: it may come up on a different network.
     pub fn clear(&mut self) {
         self.mtus.clear();
     }
@@ -78,7 +78,7 @@ impl Paths {
         }
     }
 
-    /// Remembers that a large packet was sent, whose IP header `octets` begin with.
+    /// Remembers a sent large packet, whose IP header is at the front of `octets`.
     pub(crate) fn sent(&mut self, octets: &[u8], now: Duration) {
         let Some((flow, _)) = Flow::of(octets) else { return };
         if self.sent.is_empty() {
@@ -90,8 +90,8 @@ impl Paths {
         }
     }
 
-    /// Where the packet went that an error is about, if this host has sent such a packet lately and
-    /// it was larger than `mtu`; `quoted` begins with its IP header.
+    /// The destination of the packet in an error, if this host has sent it lately and it was larger
+    /// than `mtu`; `quoted` begins with its IP header.
     pub(crate) fn too_big(&self, quoted: &[u8], mtu: u32, now: Duration) -> Option<IpAddr> {
         let (flow, len) = Flow::of(quoted)?;
         let &(known, at) = self.sent.get(self.place(&flow))?.as_ref()?;
@@ -104,7 +104,7 @@ impl Paths {
         usize::try_from(self.hash.hash_one(flow)).unwrap_or_default() % FLOWS
     }
 
-    /// Forgets what was learnt first, of the same subnet or of all, if there are as many as may be.
+    /// Forgets the oldest path, of the same subnet or of all, if the maximum is reached.
     fn make_room(&mut self, destination: IpAddr) -> Learnt {
         let subnet = subnet_of(destination);
         let of_subnet = || self.mtus.iter().filter(|(to, _)| subnet_of(**to) == subnet);
@@ -129,21 +129,21 @@ pub(crate) const fn subnet_of(address: IpAddr) -> (bool, u64) {
     }
 }
 
-/// What a packet is of, as far as an error tells it back: who does not see our packets has to guess
-/// a port.
+/// The flow of a packet, as far as an error quotes it: an attacker that does not see our packets
+/// has to guess a port.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Flow {
     source: IpAddr,
     destination: IpAddr,
     protocol: IpProtocol,
-    /// What an upper-layer header begins with: the ports, where it has any.
+    /// The first octets of the upper-layer header: the ports, if it has any.
     beginning: [u8; 4],
 }
 
 impl Flow {
-    /// Reads the packet whose IP header `octets` begin with, and the octets that it says to have;
-    /// none of later fragments, or if it is cut short. What this host sends has no other extension
-    /// headers than that of a fragment.
+    /// Parses the packet whose IP header is at the front of `octets`; returns its flow and length.
+    /// None for later fragments and truncated packets. Packets of this host have no extension
+    /// headers except that of a fragment.
     fn of(octets: &[u8]) -> Option<(Self, usize)> {
         let (source, destination, protocol, payload, len): (IpAddr, IpAddr, _, _, _) =
             match octets.first()? >> 4 {

@@ -1,9 +1,9 @@
-//! Where in the graph something happens.
+//! Positions in the graph.
 
 use gatewright_wire::{EtherType, IpProtocol};
 use std::{fmt, str::FromStr};
 
-/// Which way a packet travels.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Side {
     /// From a link up.
@@ -22,7 +22,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// An ICMP error that a layer asks for, named by cause; ICMPv4 and ICMPv6 each have their code.
+/// An ICMP error that a layer requests, named by cause; ICMPv4 and ICMPv6 each have their code.
 ///
 /// The packet is pushed with its network header in front
 /// ([`restore_network`](gatewright_packet::Packet::restore_network)).
@@ -32,7 +32,7 @@ pub enum IcmpError {
     NetworkUnreachable,
     /// The neighbour does not answer.
     HostUnreachable,
-    /// No layer for the protocol; the octet that names it is `parameter`.
+    /// No layer for the protocol; `parameter` is the octet that names it.
     ProtocolUnreachable,
     /// No socket on the port.
     PortUnreachable,
@@ -42,7 +42,7 @@ pub enum IcmpError {
     Prohibited,
     /// The hop limit is spent.
     HopLimit,
-    /// Fragments were missing when the time was over.
+    /// Fragments were missing at the timeout.
     Reassembly,
     /// A malformed header; the octet at fault is `parameter`.
     BadHeader,
@@ -50,8 +50,8 @@ pub enum IcmpError {
     BadOption,
     /// The first fragment of an IPv6 packet does not have all of its headers (RFC 7112 §5).
     IncompleteChain,
-    /// Forwarded back over the link that it came by: its sender can reach the next hop, which is the
-    /// packet's `next_hop`, without us.
+    /// Forwarded back over its own link: its sender can reach the next hop, which is the packet's
+    /// `next_hop`, without us.
     Redirect,
 }
 
@@ -73,10 +73,11 @@ impl IcmpError {
     ];
 }
 
-/// A position in the graph: what the packets that pass there are.
+/// A position in the graph, named by the kind of packets there.
 ///
-/// Its text is the one of configuration and command line: `frame`, `ether:ipv4`, `ether:0x88b5`,
-/// `ip:udp`, `ip:89`, `icmp:3`, `icmpv6:135`, `udp:5683`, `tcp:80`, `label:100`, `dispatch:0x41`.
+/// Its text is used in configuration and on the command line: `frame`, `ether:ipv4`,
+/// `ether:0x88b5`, `ip:udp`, `ip:89`, `icmp:3`, `icmpv6:135`, `udp:5683`, `tcp:80`, `label:100`,
+/// `dispatch:0x41`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum At {
     /// Whole frames between a link and its link layer.
@@ -97,12 +98,12 @@ pub enum At {
     Dispatch(u8),
     /// Payloads of MPLS packets, by label.
     Label(u32),
-    /// IP packets made by this host, on their way to their network layer: each has its IP header in
-    /// front, and goes out by `egress` if that is set already, else as the router says.
+    /// IP packets of this host, on their way to their network layer: each has its IP header in
+    /// front. It leaves by `egress` if that is set already, else by its route.
     Local(EtherType),
     /// IP packets whose next hop has no link address yet, by network layer.
     Unresolved(EtherType),
-    /// Packets that ask for an ICMP error, by network layer and cause.
+    /// Packets that request an ICMP error, by network layer and cause.
     Error(EtherType, IcmpError),
 }
 
@@ -114,8 +115,8 @@ impl At {
         std::iter::once("frame".to_owned()).chain(ether).chain(ip)
     }
 
-    /// The position that stands for any value of this kind, for kinds that have one: a layer that
-    /// finds nothing behind the exact position pushes there. Port 0 is no port (RFC 6335 §6).
+    /// The position for any value of this kind, if the kind has one: a layer that finds nothing at
+    /// the exact position pushes there. Port 0 is no port (RFC 6335 §6).
     pub const fn any(self) -> Option<Self> {
         match self {
             Self::UdpPort(_) => Some(Self::UdpPort(0)),
@@ -211,12 +212,12 @@ impl fmt::Display for At {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AtError {
-    /// The word before the colon is none of the kinds.
+    /// The word before the colon is no kind of position.
     #[error(
         "a position is `frame`, `ether:TYPE`, `ip:PROTOCOL`, `icmp:TYPE`, `icmpv6:TYPE`, `udp:PORT`, `tcp:PORT`, `label:NUMBER` or `dispatch:OCTET`"
     )]
     Kind,
-    /// The word behind the colon is neither a known name nor a number that fits.
+    /// The word after the colon is neither a known name nor a number in range.
     #[error("behind the colon stands neither a known name nor a number that fits")]
     Value,
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A stream of numbers (SplitMix64): unpredictable to who does not know the seed and sees few of
-/// them; not for secrets.
+/// A stream of numbers (SplitMix64): unpredictable without the seed if few of them are seen; not
+/// for secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

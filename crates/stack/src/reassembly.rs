@@ -1,9 +1,9 @@
-//! Fragments back to packets, for both families (RFC 791 §3.2, RFC 8200 §4.5, RFC 5722).
+//! Reassembly of fragments, for both families (RFC 791 §3.2, RFC 8200 §4.5, RFC 5722).
 //!
-//! Fragments wait in their own chunks, uncopied, until the last one is there; then they are put
-//! together in one chunk of the datagram slab. Everything is bounded. When a bound is reached, a source
-//! that holds a quarter gives up its oldest packet, so that a flood costs its own sender first; if
-//! there is none, the oldest packet of all goes.
+//! Fragments wait in their own chunks, uncopied, until the last one arrives; then they are joined
+//! in one chunk of the datagram slab. Everything has a limit. When a limit is reached, a source
+//! that holds a quarter gives up its oldest packet, so that a flood harms its own sender first. If
+//! there is no such source, the oldest packet of all goes.
 
 use crate::{Out, Reason};
 use gatewright_packet::{LinkIndex, Packet};
@@ -14,23 +14,23 @@ use gatewright_wire::{
 };
 use std::{net::IpAddr, time::Duration};
 
-/// Packets that wait for fragments at the most.
+/// Maximum packets that wait for fragments.
 pub(crate) const REASSEMBLIES_MAX: usize = 256;
 
-/// Packets of one source that wait for fragments at the most.
+/// Maximum packets of one source that wait for fragments.
 pub(crate) const REASSEMBLIES_OF_SOURCE_MAX: usize = 64;
 
-/// Fragments of one packet at the most: 65,535 octets that were cut for an MTU of 1500 and again for
+/// Maximum fragments of one packet: 65,535 octets that were cut for an MTU of 1500 and again for
 /// one of 296 are 266.
 pub(crate) const FRAGMENTS_MAX: usize = 512;
 
-/// Fragments that wait in all at the most, each holding a chunk of the slab.
+/// Maximum waiting fragments in all, each holding a chunk of the slab.
 pub(crate) const FRAGMENTS_HELD_MAX: usize = 1024;
 
-/// Fragments that wait hold at most one of so many chunks of the slab.
+/// The divisor of the slab's chunks that gives the maximum for waiting fragments.
 const SLAB_SHARE: usize = 8;
 
-/// A source that holds one of so many parts of all there is, is a flood when all is taken.
+/// The divisor of the total from which a source counts as a flood when everything is taken.
 const A_FLOOD: usize = 4;
 
 /// Fragments for which a packet's list has room from the start: 9,000 octets over 1,500.
@@ -39,7 +39,7 @@ const PIECES_START: usize = 8;
 /// How long a packet waits for its fragments (RFC 8200 §4.5: 60 seconds).
 pub(crate) const REASSEMBLY_FOR: Duration = Duration::from_mins(1);
 
-/// What the length field of an IP packet says at the most.
+/// Maximum of the length field of an IP packet.
 const LENGTH_MAX: usize = 65_535;
 
 /// Fragments that overlap: the whole packet is dropped (RFC 5722 §4).
@@ -48,21 +48,21 @@ const OVERLAP: Reason = Reason("fragment-overlap");
 const REPEATED: Reason = Reason("fragment-repeated");
 /// A fragment reaches past 65,535 octets, or past the packet's end as another fragment has it.
 const BEYOND_END: Reason = Reason("fragment-beyond-end");
-/// A fragment of a size that none can have.
+/// A fragment of an impossible size.
 const BAD_FRAGMENT: Reason = Reason("bad-fragment");
 /// The packet has more fragments than are kept.
 const TOO_MANY: Reason = Reason("too-many-fragments");
 /// Congestion was marked on one fragment, and another is of a sender that does not know the mark
 /// (RFC 3168 §5.3).
 const CONGESTION: Reason = Reason("fragment-congestion");
-/// A packet was given up for room.
+/// A packet was given up for lack of room.
 const EVICTED: Reason = Reason("reassembly-evicted");
-/// A packet was given up for time.
+/// A packet was given up at its timeout.
 const TIMEOUT: Reason = Reason("reassembly-timeout");
 /// No chunk was free for the whole packet.
 const NO_DATAGRAM: Reason = Reason("no-datagram");
 
-/// What tells the fragments of one packet from those of others.
+/// The key that identifies the fragments of one packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Key {
     source: IpAddr,
@@ -70,12 +70,12 @@ struct Key {
     identification: u32,
     /// IPv4 only: the same identification may be used for another protocol.
     protocol: IpProtocol,
-    /// The link that a link-local source is on: the same address may be another host's on another
-    /// (RFC 4007 §6). Fragments of all others may come by any link.
+    /// The link of a link-local source: another host may have the same address on another link (RFC
+    /// 4007 §6). Fragments of all others may come by any link.
     link: LinkIndex,
 }
 
-/// One fragment: where its octets stand in the packet's payload.
+/// One fragment, with the position of its octets in the packet's payload.
 #[derive(Debug)]
 struct Piece {
     start: usize,
@@ -99,12 +99,12 @@ struct Slot {
     filled: usize,
     /// Octets of the whole payload, once the last fragment is there.
     total: Option<usize>,
-    /// Why its fragments contradicted each other: what still comes of it is dropped too (RFC 5722
-    /// §4: "including those not yet received").
+    /// The contradiction in its fragments: later ones are dropped too (RFC 5722 §4: "including
+    /// those not yet received").
     refused: Option<Reason>,
 }
 
-/// What one source has waiting.
+/// The waiting packets of one source.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     source: IpAddr,
@@ -112,7 +112,7 @@ struct Share {
     fragments: usize,
 }
 
-/// What became of a fragment.
+/// The result of adding a fragment.
 #[derive(Debug)]
 pub(crate) enum Whole {
     /// It was the last one missing: the packet, without a fragment header.

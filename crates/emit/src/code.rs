@@ -1,7 +1,7 @@
-//! The tree between the walk and the printers: small imperative functions of no one language.
+//! The language-independent tree between the walk and the printers: small imperative functions.
 //!
-//! What it calls are the functions of a runtime, which has them under the same names in every
-//! language; the first argument is whom the call is about (C passes it, Java calls on it).
+//! It calls functions of a runtime, which have the same names in every language. The first argument
+//! is the object of the call: C passes it, Java calls the method on it.
 
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -16,7 +16,7 @@ pub struct Place {
     pub line: usize,
 }
 
-/// Says where in the program's text a span is; `None` leaves the line untold.
+/// Returns the source line of a span; `None` omits the line.
 pub type Places<'p> = &'p dyn Fn(Span) -> Option<Place>;
 
 /// A value.
@@ -44,14 +44,14 @@ pub(crate) enum Expr {
     Message(usize),
     /// The slot of a parameter of the program.
     Parameter(usize),
-    /// Something that the program declares by itself.
+    /// An item declared in the generated program.
     Declared(String),
     Time(Duration),
-    /// Indices of slots, with their number before them where the language needs it: a list of
+    /// Indices of slots, preceded by their number where the language needs it: a list of
     /// [`Machine::indices`] and its length.
     Indices(usize, usize),
     Escapes(Vec<ExtendCase>),
-    /// Several slots, with their number before them where the language needs it.
+    /// Several slots, preceded by their number where the language needs it.
     Slots(Vec<Self>),
     /// The same, to be written to.
     Targets(Vec<Self>),
@@ -60,11 +60,11 @@ pub(crate) enum Expr {
     Any(Vec<Self>),
 }
 
-/// What a local variable holds.
+/// Type of a local variable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Type {
     Number,
-    /// A position in what is being written.
+    /// A position in the output.
     Mark,
 }
 
@@ -75,45 +75,45 @@ pub(crate) enum Stmt {
     Let(Type, String, Expr),
     Set(String, Expr),
     If(Expr, Vec<Self>, Vec<Self>),
-    /// What follows comes from here.
+    /// Source position of the following statements.
     At(Span),
-    /// For each row of a list, whose number is in the variable.
+    /// A loop over the rows of a list, with the row number in the variable.
     Rows {
         list: Expr,
         row: String,
         body: Vec<Self>,
     },
-    /// The outcome of a reader's step; unless it says to go on, the step ends with it.
+    /// Result of a reader's step; the step ends with it unless it means to continue.
     Turn(Expr),
-    /// A turn that may say that the reader goes on at another step.
+    /// A result that may tell the reader to continue at another step.
     TurnOrGo(Expr, usize),
-    /// The reader goes on at another step.
+    /// Continues the reader at another step.
     Go(usize),
-    /// The handler goes on at another block.
+    /// Continues the handler at another block.
     Block(usize),
-    /// The function ends with this value.
+    /// Returns this value from the function.
     Leave(Expr),
-    /// Unless the first holds, the function ends with the second.
+    /// Returns the second value from the function, unless the first holds.
     Ensure(Expr, Expr),
-    /// The handler goes on at a block, or waits for it.
+    /// Continues the handler at a block, or waits for it.
     Await(Expr, usize),
 }
 
-/// One step of a reader, at which it can be taken up again.
+/// One step of a reader, at which it can resume.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) span: Span,
     pub(crate) body: Vec<Stmt>,
 }
 
-/// One message: its slots by name, what reads and what writes it.
+/// One message: its slots by name, its reader and its writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// A name in small letters with `_`, unique in the program.
+    /// A name in lower case with `_`, unique in the program.
     pub(crate) name: String,
-    /// The names of its slots, in their order.
+    /// The names of its slots, in order.
     pub(crate) slots: Vec<String>,
-    /// What reads it; empty for one that is only written.
+    /// Its reader; empty for a message that is only written.
     pub(crate) read: Vec<Step>,
     pub(crate) write: Vec<Stmt>,
 }
@@ -126,11 +126,11 @@ pub(crate) struct HandlerCode {
     pub(crate) blocks: Vec<Step>,
 }
 
-/// An answer that a protocol gives by itself.
+/// An answer that the protocol itself gives.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerCode {
     pub(crate) name: String,
-    /// What builds its message, if it has one.
+    /// The statements that build its message, if it has one.
     pub(crate) build: Option<Vec<Stmt>>,
     pub(crate) close: bool,
 }
@@ -161,10 +161,10 @@ pub(crate) struct RoleCode {
     pub(crate) flow_waits: usize,
 }
 
-/// What a program does, beside reading and writing messages.
+/// The behaviour of a program, beside reading and writing messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
-    /// Lists of indices that live as long as the program.
+    /// Lists of indices, with the lifetime of the program.
     pub(crate) indices: Vec<Vec<usize>>,
     pub(crate) answers: Vec<AnswerCode>,
     pub(crate) handlers: Vec<HandlerCode>,
@@ -174,7 +174,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A list of indices, each list once.
+    /// Index of a list of indices; each list is stored once.
     pub(crate) fn list(&mut self, list: Vec<usize>) -> usize {
         if let Some(at) = self.indices.iter().position(|known| *known == list) {
             return at;
@@ -193,7 +193,7 @@ impl Expr {
         Self::Int(value.into())
     }
 
-    /// Holds if every one does; `true` for none.
+    /// Whether all hold; `true` for none.
     pub(crate) fn all(mut parts: Vec<Self>) -> Self {
         match (parts.pop(), parts.is_empty()) {
             (None, _) => Self::Bool(true),
@@ -205,7 +205,7 @@ impl Expr {
         }
     }
 
-    /// Holds if one does; `false` for none.
+    /// Whether any holds; `false` for none.
     pub(crate) fn any(mut parts: Vec<Self>) -> Self {
         match (parts.pop(), parts.is_empty()) {
             (None, _) => Self::Bool(false),
@@ -222,7 +222,7 @@ impl Expr {
     }
 }
 
-/// Whether an expression that passes the test is in a body.
+/// Whether a body contains an expression that passes the test.
 pub(crate) fn mentions(body: &[Stmt], test: &dyn Fn(&Expr) -> bool) -> bool {
     let has = |expr: &Expr| expr.mentions(test);
     body.iter().any(|statement| match statement {

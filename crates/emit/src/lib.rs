@@ -1,11 +1,11 @@
-//! Writes the typed programs of the gateway language as source text: readable C11 or Java 17 that
-//! needs nothing but the hand-written runtime in `runtime/c` or `runtime/java`.
+//! Generates source text from typed programs of the gateway language: readable C11 or Java 17 that
+//! only needs the hand-written runtime in `runtime/c` or `runtime/java`.
 //!
-//! A program is walked once: what reads and writes its messages becomes functions in a small
-//! imperative tree ([`walk`](self)) that belongs to no language, and a printer for each language
-//! turns the tree into text. So a further language adds a printer and no further reading of
-//! [`gatewright_lang::ir`]. Nothing here ever sees the program's own text; where a line of it is to
-//! be named, the caller says which ([`Places`]).
+//! A program is walked once ([`walk`](self)). The walk turns its readers and writers of messages
+//! into functions in a small, language-independent imperative tree. A printer for each language
+//! converts the tree to text. So another language only needs a printer, and no other reader of
+//! [`gatewright_lang::ir`]. This crate never sees the program's own text; the caller supplies its
+//! line numbers ([`Places`]).
 #![forbid(unsafe_code)]
 
 mod c;
@@ -28,19 +28,19 @@ pub struct SourceFile {
     pub text: String,
 }
 
-/// A program that the generated languages cannot hold: a limit of the back end, not the author's
-/// fault.
+/// A program that exceeds a limit of the generated languages: a limit of the back end, not the
+/// author's fault.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unwritable {
-    /// Lines, counted blocks and checks are too deep within each other.
+    /// Lines, counted blocks and checks are nested too deeply.
     #[error("message {message} nests {depth} regions, more than {max}")]
     TooDeep {
         /// The message.
         message: String,
-        /// How deep.
+        /// The depth.
         depth: usize,
-        /// How deep it may be.
+        /// The maximum depth.
         max: usize,
     },
     /// A list's rows are too wide.
@@ -48,9 +48,9 @@ pub enum Unwritable {
     TooWide {
         /// The message.
         message: String,
-        /// How many columns.
+        /// The number of columns.
         columns: usize,
-        /// How many there may be.
+        /// The maximum number of columns.
         max: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! Names that every generated language accepts.
+//! Generates names that are valid in every generated language.
 
 use std::collections::BTreeSet;
 
-/// Words of C and Java, and names that the runtimes or the printers use.
+/// Keywords of C and Java, and names that the runtimes or the printers use.
 const TAKEN: [&str; 91] = [
     "abstract",
     "escapes",
@@ -97,7 +97,7 @@ const TAKEN: [&str; 91] = [
     "yield",
 ];
 
-/// Gives out names, each once.
+/// Assigns names, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     given: BTreeSet<String>,

@@ -1,12 +1,12 @@
-//! Lines and constants of generated text, where the languages have them alike.
+//! Formats lines and constants of generated text, as far as the languages agree.
 
 use std::fmt::Write;
 
-/// The longest line of generated text, in characters.
+/// Maximum length of a generated line, in characters.
 const WIDTH: usize = 100;
 
-/// Octets between quotes, with those of `escaped` behind a backslash. Octal escapes end after three
-/// digits in C and in Java; hexadecimal ones do not in C.
+/// Octets between quotes, with a backslash before those of `escaped`. Octal escapes end after three
+/// digits in C and in Java; hexadecimal escapes do not in C.
 pub(crate) fn quoted(octets: &[u8], escaped: &[u8]) -> String {
     let mut text = String::from("\"");
     for octet in octets {
@@ -28,7 +28,7 @@ pub(crate) fn quoted(octets: &[u8], escaped: &[u8]) -> String {
     text
 }
 
-/// A line in as many as it needs, each behind `indent` blanks, those that go on four further in.
+/// Wraps a line, indented by `indent` blanks; continuation lines are indented four further.
 pub(crate) fn wrapped(text: &str, indent: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim_end();
@@ -46,8 +46,8 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> Vec<String> {
     }
 }
 
-/// Where to break: behind the last comma or before the last operator that leaves the line short
-/// enough, outside of quotes; behind the first one if none does.
+/// Where to break: after the last comma or before the last operator, outside quotes, that leaves
+/// the line short enough; after the first one if none does.
 fn break_before(text: &str, room: usize) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     let mut best = None;

@@ -1,4 +1,4 @@
-//! Roles and handlers as C: `gateway.c`.
+//! Prints roles and handlers as C: `gateway.c`.
 
 use super::print::{Printer, milliseconds};
 use super::text::number;
@@ -43,7 +43,7 @@ pub(super) fn source(program: &Program, machine: &Machine, places: Places<'_>) -
     out.finish()
 }
 
-/// What is said when the program is started: slots, whose octets have room for any value.
+/// The program's parameters: slots, whose octets have room for any value.
 fn parameters(out: &mut Printer<'_>, program: &Program) {
     if program.parameters.is_empty() {
         return;
@@ -296,7 +296,7 @@ fn role_lines(machine: &Machine, role: &Role, code: &RoleCode) -> Vec<String> {
     lines
 }
 
-/// What a role's table says of reuse, retransmission and repeated requests.
+/// Settings of a role's table for reuse, retransmission and repeated requests.
 fn times(role: &Role, name: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(reuse) = &role.reuse {
@@ -322,7 +322,8 @@ fn times(role: &Role, name: &str) -> Vec<String> {
     lines
 }
 
-/// What is kept of the requests of stored peers, and the table of the variables that store them.
+/// The values kept of the requests of stored peers, and the table of the variables that store
+/// peers.
 fn peers(out: &mut Printer<'_>, program: &Program, session: &Session) {
     for (at, peers) in session.peers.iter().enumerate() {
         let slots: Vec<Slot> = peers

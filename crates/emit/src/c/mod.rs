@@ -1,4 +1,4 @@
-//! The printer of C11.
+//! Printer for C11.
 
 mod gateway;
 mod print;
@@ -12,7 +12,7 @@ use print::Printer;
 use std::fmt::Write;
 use text::number;
 
-/// The runtime that the generated text is compiled with, file by file.
+/// The runtime to compile the generated text with, file by file.
 pub const RUNTIME: [(&str, &str); 22] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
     ("memory.c", include_str!("../../../../runtime/c/memory.c")),
@@ -38,7 +38,7 @@ pub const RUNTIME: [(&str, &str); 22] = [
     ("values.c", include_str!("../../../../runtime/c/values.c")),
 ];
 
-/// What makes a runtime with sockets of it: an event loop over epoll or libuv, names, and `main`.
+/// The files that add sockets to the runtime: an event loop over epoll or libuv, names, and `main`.
 pub const RIM: [(&str, &str); 9] = [
     ("sockets.h", include_str!("../../../../runtime/c/sockets.h")),
     ("sockets.c", include_str!("../../../../runtime/c/sockets.c")),
@@ -70,11 +70,11 @@ pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwri
     ])
 }
 
-/// What the event loop waits with: the `Makefile` takes one of them.
+/// Pollers of the event loop: the `Makefile` selects one of them.
 const POLLERS: [&str; 2] = ["epoll", "uv"];
 
-/// Builds the program beside its runtime. The files are listed: one that an earlier build left is
-/// none of its own.
+/// A `Makefile` that builds the program beside its runtime. It lists the files, so that files left
+/// by an earlier build are not included.
 fn makefile(program: &Program) -> String {
     let name = Names::default().give(&program.name);
     let files = |ending: &'static str| {
@@ -133,7 +133,7 @@ fn header(program: &Program, records: &[(&Message, &Record)]) -> String {
     out.finish()
 }
 
-/// What a slot holds, in words.
+/// Description of a slot's type, in words.
 fn about(slot: &Slot) -> String {
     let mut about = match &slot.ty {
         SlotType::Int { low, high } => format!("{low} to {high}"),

@@ -1,4 +1,4 @@
-//! The tree as C: expressions, statements, functions.
+//! Prints the tree as C: expressions, statements, functions.
 
 use super::text::{number, quoted};
 use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type, mentions};
@@ -7,7 +7,7 @@ use core::time::Duration;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{ExtendCase, Program};
 
-/// Text under way, with the place that its lines are said to come from.
+/// Output in progress, with the source position of its lines.
 pub(crate) struct Printer<'p> {
     program: &'p Program,
     places: Places<'p>,
@@ -16,7 +16,7 @@ pub(crate) struct Printer<'p> {
     indent: usize,
     lines: usize,
     place: Option<Place>,
-    /// Lists of escapes that have names.
+    /// Named lists of escapes.
     escapes: Vec<Vec<ExtendCase>>,
 }
 
@@ -79,7 +79,7 @@ impl<'p> Printer<'p> {
         self.escapes.push(cases.to_vec());
     }
 
-    /// The next line comes from there.
+    /// Sets the source position of the next line.
     pub(crate) fn at(&mut self, span: Span) {
         let Some(place) = (self.places)(span) else { return };
         if self.place.as_ref() == Some(&place) {
@@ -89,7 +89,7 @@ impl<'p> Printer<'p> {
         self.place = Some(place);
     }
 
-    /// The next line is this file's own again.
+    /// Returns the next line to the generated file's own position.
     pub(crate) fn home(&mut self) {
         if self.place.take().is_some() {
             let line = self.lines + 2;

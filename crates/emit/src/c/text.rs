@@ -1,8 +1,8 @@
-//! Constants as C has them.
+//! Constants in C syntax.
 
 use crate::wrap;
 
-/// A number as a constant of 64 bits where 32 do not hold it.
+/// A number as a constant, of 64 bits where 32 are too few.
 pub(crate) fn number(value: i64) -> String {
     match value {
         i64::MIN => "INT64_MIN".to_owned(),
@@ -12,7 +12,7 @@ pub(crate) fn number(value: i64) -> String {
     }
 }
 
-/// Octets between quotes; a question mark might begin a trigraph.
+/// Octets between quotes; question marks are escaped, as they might begin a trigraph.
 pub(crate) fn quoted(octets: &[u8]) -> String {
     wrap::quoted(octets, b"\"\\?")
 }

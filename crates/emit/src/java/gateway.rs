@@ -1,4 +1,4 @@
-//! Roles and handlers as Java: `Gateway.java`.
+//! Prints roles and handlers as Java: `Gateway.java`.
 
 use super::print::{Printer, milliseconds};
 use super::text::{Texts, camel, class, comment, constant, number};
@@ -173,7 +173,7 @@ fn roles(out: &mut Printer<'_>, program: &Program, machine: &Machine) {
     out.close("};");
 }
 
-/// What is said of a role behind its name.
+/// Settings of a role, after its name.
 fn role_lines(
     out: &Printer<'_>,
     machine: &Machine,
@@ -217,7 +217,7 @@ fn role_lines(
     lines
 }
 
-/// What is said of reuse, retransmission and repeated requests.
+/// Settings of reuse, retransmission and repeated requests.
 fn times(out: &Printer<'_>, role: &Role) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(reuse) = &role.reuse {
@@ -242,7 +242,7 @@ fn times(out: &Printer<'_>, role: &Role) -> Vec<String> {
     lines
 }
 
-/// The variables that store peers, with what is kept of their requests.
+/// The variables that store peers, with the values kept of their requests.
 fn peers(out: &mut Printer<'_>, program: &Program, session: &Session) {
     out.line("");
     out.open("private static final PeersKind[] PEERS = {");
@@ -297,7 +297,7 @@ fn session(out: &mut Printer<'_>, program: &Program, session: &Session, machine:
     ));
 }
 
-/// What is said when the program is started: slots with their defaults.
+/// The program's parameters: slots with their defaults.
 fn parameters(out: &mut Printer<'_>, program: &Program) {
     out.line("");
     out.open("private static final Slot[] PARAMETERS = {");

@@ -1,4 +1,4 @@
-//! The printer of Java 17.
+//! Printer for Java 17.
 
 mod gateway;
 mod print;
@@ -22,7 +22,7 @@ macro_rules! class_file {
     };
 }
 
-/// The runtime that the generated text is compiled with, file by file.
+/// The runtime to compile the generated text with, file by file.
 pub const RUNTIME: [(&str, &str); 69] = [
     class_file!("Answer"),
     class_file!("Answers"),
@@ -118,13 +118,13 @@ pub fn java(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Un
     ])
 }
 
-/// The package that a program's classes are in.
+/// The package of a program's classes.
 pub fn java_package(program: &Program) -> String {
     Names::default().give(&program.name)
 }
 
-/// Builds the program beside its runtime. The files are listed: one that an earlier build left is
-/// none of its own.
+/// A `Makefile` that builds the program beside its runtime. It lists the files, so that files left
+/// by an earlier build are not included.
 fn makefile(package: &str) -> String {
     let own = ["Messages", "Gateway", "Texts"].map(|name| format!("{package}/{name}.java"));
     let runtime = RUNTIME.iter().map(|(name, _)| (*name).to_owned());

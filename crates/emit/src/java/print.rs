@@ -1,4 +1,4 @@
-//! Expressions and statements as Java.
+//! Prints expressions and statements as Java.
 
 use super::text::{Texts, camel, class, comment, constant, number};
 use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type};
@@ -7,7 +7,7 @@ use core::time::Duration;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{ExtendCase, Program};
 
-/// Text under way, with the place that its lines are said to come from.
+/// Output in progress, with the source position of its lines.
 pub(crate) struct Printer<'p> {
     program: &'p Program,
     records: &'p [Record],
@@ -16,9 +16,9 @@ pub(crate) struct Printer<'p> {
     out: String,
     indent: usize,
     place: Option<Place>,
-    /// What is printed belongs to the view that it speaks of.
+    /// Whether the output belongs to the view that it refers to.
     own: bool,
-    /// Lists of escapes that have names.
+    /// Named lists of escapes.
     escapes: Vec<Vec<ExtendCase>>,
 }
 
@@ -46,7 +46,7 @@ impl<'p> Printer<'p> {
         self.out
     }
 
-    /// The lists of escapes that were used, in the order of their names.
+    /// The lists of escapes in use, in the order of their names.
     pub(crate) fn escapes(&self) -> Vec<Vec<ExtendCase>> {
         self.escapes.clone()
     }
@@ -80,7 +80,7 @@ impl<'p> Printer<'p> {
         self.indent = self.indent.saturating_sub(1);
     }
 
-    /// What follows comes from there.
+    /// Sets the source position of the following lines.
     pub(crate) fn at(&mut self, span: Span) {
         let Some(place) = (self.places)(span) else { return };
         if self.place.as_ref() != Some(&place) {
@@ -89,7 +89,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// What follows has no place, or another one.
+    /// Clears the source position; a later call may set another.
     pub(crate) fn home(&mut self) {
         self.place = None;
     }
@@ -192,7 +192,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// What a stretch of a handler ends with.
+    /// The last statement of a section of a handler.
     fn ending(&mut self, statement: &Stmt) {
         match statement {
             Stmt::Block(to) => {
@@ -285,7 +285,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// Constant octets, by the name that they have among all.
+    /// Constant octets, by their name.
     pub(crate) fn text(&mut self, octets: &[u8]) -> String {
         format!("Texts.{}", self.texts.name(octets))
     }
@@ -296,7 +296,7 @@ impl<'p> Printer<'p> {
         format!("Messages.{name}.MESSAGE")
     }
 
-    /// A list of escapes by its name, which it gets when it is first used.
+    /// The name of a list of escapes, assigned at its first use.
     fn named_escapes(&mut self, cases: &[ExtendCase]) -> String {
         let at = self.escapes.iter().position(|known| known == cases).unwrap_or_else(|| {
             self.escapes.push(cases.to_vec());
@@ -305,7 +305,7 @@ impl<'p> Printer<'p> {
         format!("ESCAPES_{at}")
     }
 
-    /// Functions of numbers stand by themselves, all others are called on their first argument.
+    /// A call: functions of numbers are static, all others are methods of their first argument.
     fn call(&mut self, name: &str, arguments: &[Expr]) -> String {
         let all: Vec<String> =
             arguments.iter().map(|of| self.expr(of)).filter(|of| !of.is_empty()).collect();
@@ -336,7 +336,7 @@ impl<'p> Printer<'p> {
     }
 }
 
-/// A constant of the runtime, with the class that it belongs to.
+/// A constant of the runtime, qualified by its class.
 fn qualified(name: &str) -> String {
     let class = match name {
         "NO_TEXT" => return "Text.NONE".to_owned(),

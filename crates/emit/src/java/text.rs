@@ -1,12 +1,12 @@
-//! Constants and names as Java has them.
+//! Constants and names in Java syntax.
 
 use crate::wrap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest name of a constant, in characters, before what makes it the only one.
+/// Maximum length of a constant's name, in characters, before the suffix that makes it unique.
 const NAME_MAX: usize = 32;
 
-/// A number as a constant, a long one where 32 bits do not hold it.
+/// A number as a constant, a `long` where 32 bits are too few.
 pub(crate) fn number(value: i64) -> String {
     match value {
         i64::MIN => "Long.MIN_VALUE".to_owned(),
@@ -21,8 +21,8 @@ pub(crate) fn quoted(octets: &[u8]) -> String {
     wrap::quoted(octets, b"\"\\")
 }
 
-/// A name in small letters with `_`, as methods and variables are called. Two names that differ
-/// differ still: a capital stands for `_` before a letter, and nothing else changes.
+/// The camel-case name of a method or variable, from a name in lower case with `_`. Different names
+/// stay different: a capital replaces `_` before a letter, and nothing else changes.
 pub(crate) fn camel(name: &str) -> String {
     let mut camel = String::with_capacity(name.len());
     let mut before = '_';
@@ -43,7 +43,7 @@ pub(crate) fn camel(name: &str) -> String {
     camel
 }
 
-/// The same, as classes are called; none of them hides one that the generated text speaks of.
+/// The name of a class; it hides no class that the generated text uses.
 pub(crate) fn class(name: &str) -> String {
     const TAKEN: [&str; 6] =
         ["OctetClass", "RequestKind", "SessionKind", "SessionVariables", "Override", "String"];
@@ -57,17 +57,17 @@ pub(crate) fn class(name: &str) -> String {
     class
 }
 
-/// The same, as constants are called.
+/// The name of a constant.
 pub(crate) fn constant(name: &str) -> String {
     name.to_ascii_uppercase()
 }
 
-/// What may stand in a comment: a backslash could be read as an escape there.
+/// Text that is safe in a comment: Java could read a backslash there as an escape.
 pub(crate) fn comment(text: &str) -> String {
     text.chars().map(|c| if c == '\\' || c.is_control() { '/' } else { c }).collect()
 }
 
-/// Constant octets under names that tell what they are.
+/// Constant octets under descriptive names.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     named: BTreeMap<Vec<u8>, String>,
@@ -91,7 +91,7 @@ impl Texts {
         name
     }
 
-    /// All that were named, by name.
+    /// All named octets, by name.
     pub(crate) fn all(&self) -> Vec<(String, Vec<u8>)> {
         let mut all: Vec<_> =
             self.named.iter().map(|(octets, name)| (name.clone(), octets.clone())).collect();

@@ -1,4 +1,4 @@
-//! Messages that are built, and the values that fill them.
+//! Builds messages, and the values that fill them.
 
 use crate::code::{Expr, Record, Stmt};
 use gatewright_lang::ir::{
@@ -6,7 +6,7 @@ use gatewright_lang::ir::{
     RegisterType, RoleId, SlotId, SlotType,
 };
 
-/// What an operand is known to be before the program runs.
+/// The kind of an operand, known before the program runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Number,
@@ -14,12 +14,12 @@ pub(crate) enum Kind {
     List,
     Stream,
     Message,
-    /// A number that nobody else uses.
+    /// A number that no other exchange uses.
     Fresh,
     Unknown,
 }
 
-/// Where operands are seen: in a handler, or in an answer of the protocol.
+/// The scope of operands: a handler, or an answer of the protocol.
 pub(crate) struct Scope<'s> {
     pub(crate) program: &'s Program,
     pub(crate) records: &'s [Record],
@@ -41,7 +41,7 @@ impl Scope<'_> {
         Some((record.name.clone(), record.slots.get(slot.index())?.clone()))
     }
 
-    /// A slot of the message that is being built.
+    /// A slot of the message being built.
     pub(crate) fn built(&self, message: MessageId, slot: SlotId) -> Option<Expr> {
         let (record, slot) = self.record_slot(message, slot)?;
         Some(Expr::Built(record, slot))
@@ -68,7 +68,7 @@ impl Scope<'_> {
         Some(Expr::Inside(record, self.register_name(view), slot))
     }
 
-    /// The slot that an operand is; `None` for a constant.
+    /// The slot of an operand; `None` for a constant.
     pub(crate) fn slot(&self, operand: Operand) -> Option<Expr> {
         match operand {
             Operand::Register(register) => Some(self.register(register)),
@@ -155,7 +155,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A call in the form that a slot, a number or a text needs.
+    /// A call in the form for a slot, a number or a text.
     pub(crate) fn by_kind(
         &self,
         functions: [&'static str; 3],
@@ -173,7 +173,7 @@ impl Scope<'_> {
         Expr::Call(function, before)
     }
 
-    /// Builds a message that goes out by a role; where there is no memory, leaves with a value.
+    /// Builds a message that goes out by a role; without memory, returns a value from the function.
     pub(crate) fn build(&self, build: &Build, role: RoleId, leave: Expr) -> Vec<Stmt> {
         let b = || Expr::local("b");
         let message = Expr::Message(build.message.index());
@@ -208,7 +208,7 @@ impl Scope<'_> {
     }
 }
 
-/// An index, which is far below any bound.
+/// An index; every index is far below any bound.
 pub(crate) fn index(index: usize) -> Expr {
     Expr::Int(i64::try_from(index).unwrap_or(i64::MAX))
 }

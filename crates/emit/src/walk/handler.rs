@@ -1,4 +1,4 @@
-//! Handlers: each block as calls of the runtime.
+//! Translates handlers: each block to calls of the runtime.
 
 use super::build::{Kind, Scope, index};
 use crate::code::{Expr, HandlerCode, Machine, Record, Step, Stmt};

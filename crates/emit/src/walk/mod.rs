@@ -1,4 +1,4 @@
-//! The walk: a typed program to the tree that the printers print.
+//! Walks a typed program, and builds the tree that the printers print.
 
 mod build;
 mod handler;
@@ -11,11 +11,10 @@ use crate::code::{Expr, Machine, Record};
 use crate::names::Names;
 use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
 
-/// The deepest nesting of lines, counted blocks and checks that the runtimes hold, below the whole
-/// message.
+/// Maximum nesting of lines, counted blocks and checks in the runtimes, below the whole message.
 const DEPTH_MAX: usize = 15;
 
-/// The widest row of a list that the runtimes hold.
+/// Maximum columns of a list in the runtimes.
 const COLUMNS_MAX: usize = 32;
 
 /// The messages of a program, in their order.
@@ -68,7 +67,7 @@ fn bounded(message: &Message) -> Result<(), Unwritable> {
     Ok(())
 }
 
-/// What the program does with its messages.
+/// The program's processing of messages.
 pub(crate) fn machine(program: &Program, records: &[Record]) -> Machine {
     let mut names = Names::default();
     for record in records {
@@ -92,7 +91,7 @@ pub(crate) fn machine(program: &Program, records: &[Record]) -> Machine {
     machine
 }
 
-/// How the slots of one message are called.
+/// The names of one message's slots.
 pub(crate) struct SlotNames<'m> {
     pub(crate) message: &'m Message,
     pub(crate) slots: Vec<String>,

@@ -1,4 +1,4 @@
-//! What reads a message: each step of its parser as calls of the runtime.
+//! Translates readers of messages: each parser step to calls of the runtime.
 
 use super::SlotNames;
 use crate::code::{Expr, Step, Stmt};

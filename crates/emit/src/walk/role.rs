@@ -1,4 +1,4 @@
-//! Roles: dispatch of requests, and the answers that a protocol gives by itself.
+//! Translates roles: dispatch of requests, and answers of the protocol itself.
 
 use super::SlotNames;
 use super::build::Scope;
@@ -40,7 +40,7 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// An answer under a name of its own.
+    /// An answer with its own name.
     fn answer(&mut self, what: &str, answer: &Answer) -> String {
         let name = self.names.give(&format!("{}_{what}", self.name));
         let build = answer.message.as_ref().map(|message| {

@@ -1,4 +1,4 @@
-//! What writes a message: each part of its layout as calls of the runtime.
+//! Translates writers of messages: each part of a layout to calls of the runtime.
 
 use super::SlotNames;
 use super::read::{checksum, class_of, order_of};
@@ -19,7 +19,7 @@ struct Walk<'w> {
     names: &'w SlotNames<'w>,
     /// The variables of [`Emit::Let`].
     locals: BTreeMap<usize, String>,
-    /// The list that is gone through, and the variable with the row's number.
+    /// The list of the current loop, and the variable with the row number.
     row: Option<(SlotId, String)>,
 }
 
@@ -123,7 +123,7 @@ impl Walk<'_> {
         self.locals.entry(index).or_insert_with(|| given.give("kept")).clone()
     }
 
-    /// The parts, and where they began.
+    /// The parts, and the position where they begin.
     fn marked(&mut self, body: &[Emit]) -> (Expr, Vec<Stmt>) {
         let mark = self.given.give("mark");
         let mut code = vec![Stmt::Let(Type::Mark, mark.clone(), writer("mark", vec![]))];

@@ -1,11 +1,11 @@
-//! Findings about a text that a user wrote, rendered as rustc renders its own.
+//! Findings about a user's text, rendered in the style of rustc.
 //!
-//! A [`Diagnostic`] says what is wrong, where, and what to do about it. It is made by the crates
-//! that read a user's text (configuration, gateway programs, packet diagrams) and shown by the
-//! command line, as a picture of the text ([`Diagnostic::render`]) or as data ([`Finding`]).
+//! A [`Diagnostic`] says what is wrong, where, and how to fix it. The crates that read a user's
+//! text (configuration, gateway programs, packet diagrams) create it. The command line shows it
+//! with an excerpt ([`Diagnostic::render`]) or as data ([`Finding`]).
 //!
-//! Every finding carries a [`Code`] with its explanation, so that an unexplained code cannot be
-//! reported. The hundreds of a code number say who reports it:
+//! Every finding carries a [`Code`] with its explanation, so every reported code is explained. The
+//! hundreds of a code number identify the reporting crate:
 //!
 //! | codes | reported by |
 //! |---|---|
@@ -22,10 +22,10 @@ pub use source::{Position, Source, SourceId, Sources, Span};
 use serde::Serialize;
 use std::fmt;
 
-/// A kind of finding, with what `gatewright explain` says about it.
+/// A kind of finding, with the text of `gatewright explain`.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Code {
-    /// The number behind `GW`, unique in the whole house.
+    /// The number after `GW`, unique in the project.
     pub number: u16,
     /// What is wrong, in a few words without a full stop.
     pub title: &'static str,
@@ -39,37 +39,37 @@ impl fmt::Display for Code {
     }
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The text works, but probably not as meant.
+    /// The text is accepted, but is probably not what was meant.
     Warning,
     /// The text is refused.
     Error,
 }
 
-/// A place in the text with a few words about it.
+/// A position in the text with a short remark.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Label {
     /// The place.
     pub span: Span,
-    /// What is to be seen there; may be empty.
+    /// The remark; may be empty.
     pub text: String,
 }
 
-/// An edit that would mend the finding without changing anything else.
+/// An edit that fixes the finding and changes nothing else.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fix {
-    /// What to replace; empty to insert.
+    /// The text to replace; empty to insert.
     pub span: Span,
-    /// What to put there.
+    /// The replacement.
     pub replacement: String,
     /// What the edit does, as the user reads it: "write `lan`".
     pub message: String,
 }
 
-/// One finding: a code, a message, the place, and help.
+/// One finding: a code, a message, the position, and help.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Diagnostic {
     /// Whether the text is refused.
@@ -78,25 +78,25 @@ pub struct Diagnostic {
     pub code: &'static Code,
     /// What is wrong here, with the names and numbers of this case.
     pub message: String,
-    /// The place the message is about.
+    /// The position of the message.
     pub primary: Label,
-    /// Other places that explain it.
+    /// Other positions that explain it.
     pub secondary: Vec<Label>,
-    /// Facts that belong to it, a line each.
+    /// Related facts, one per line.
     pub notes: Vec<String>,
-    /// What the user can do.
+    /// Advice for the user.
     pub help: Option<String>,
-    /// The edit that does it.
+    /// The edit that follows this advice.
     pub fix: Option<Fix>,
 }
 
 impl Diagnostic {
-    /// A finding that refuses the text.
+    /// A finding that rejects the text.
     pub fn error(code: &'static Code, span: Span, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, code, span, message.into())
     }
 
-    /// A finding that lets the text pass.
+    /// A finding that accepts the text.
     pub fn warning(code: &'static Code, span: Span, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, code, span, message.into())
     }
@@ -115,14 +115,14 @@ impl Diagnostic {
         }
     }
 
-    /// Writes `text` at the primary place.
+    /// Sets the remark at the primary position.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
         self.primary.text = text.into();
         self
     }
 
-    /// Points at a second place.
+    /// Adds a second position.
     #[must_use]
     pub fn also(mut self, span: Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span, text: text.into() });
@@ -136,14 +136,14 @@ impl Diagnostic {
         self
     }
 
-    /// Says what the user can do.
+    /// Sets the advice for the user.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
         self
     }
 
-    /// Offers the edit that mends it.
+    /// Sets the edit that fixes it.
     #[must_use]
     pub fn fix(mut self, span: Span, replacement: impl Into<String>, message: &str) -> Self {
         let replacement = replacement.into();
@@ -183,21 +183,21 @@ pub struct Finding {
     pub severity: Severity,
     /// What is wrong.
     pub message: String,
-    /// What is to be seen at the place.
+    /// The remark at the position.
     pub label: String,
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// Other places that explain it.
+    /// Other positions that explain it.
     pub related: Vec<Related>,
-    /// Facts that belong to it.
+    /// Related facts.
     pub notes: Vec<String>,
-    /// What the user can do.
+    /// Advice for the user.
     pub help: Option<String>,
-    /// The edit that does it.
+    /// The edit that follows this advice.
     pub fix: Option<Edit>,
 }
 
-/// A stretch of a file; lines and columns count from 1, columns in characters.
+/// A range of a file; lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Place {
     /// The file's name as the user gave it.
@@ -208,31 +208,31 @@ pub struct Place {
     pub column: usize,
     /// Last line.
     pub end_line: usize,
-    /// The column behind the last.
+    /// The column after the last.
     pub end_column: usize,
 }
 
-/// Another place of a [`Finding`].
+/// Another position of a [`Finding`].
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Related {
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// Why it matters.
+    /// Its relevance.
     pub message: String,
 }
 
 /// An edit of a [`Finding`].
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Edit {
-    /// What to replace.
+    /// The range to replace.
     pub place: Place,
-    /// By what.
+    /// The replacement.
     pub replacement: String,
     /// What the edit does.
     pub message: String,
 }
 
-/// Whether any of `diagnostics` refuses the text.
+/// Whether any of `diagnostics` rejects the text.
 pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
 }
@@ -252,8 +252,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Damerau's distance: the fewest characters to insert, delete or replace, or neighbours to swap,
-/// where no stretch is edited twice.
+/// Damerau's distance: the fewest insertions, deletions, replacements or swaps of neighbouring
+/// characters, where no substring is edited twice.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or_default();

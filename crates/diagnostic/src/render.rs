@@ -1,4 +1,4 @@
-//! A finding as a picture of the text, drawn by rustc's own renderer.
+//! Renders a finding with an excerpt of the text, by rustc's own renderer.
 
 use crate::{Diagnostic, Label, Severity, Source, Sources, Span};
 use annotate_snippets::{
@@ -9,8 +9,8 @@ use std::ops::Range;
 
 impl Diagnostic {
     /// The finding with file, line, excerpt, code and help; with colours for a terminal.
-    ///
-    /// No control character of the text, of its name or of the finding's words is in it, but for
+    /// The result contains no control character of the text, of its name or of the finding's words,
+    /// except line ends. So a file's author cannot control the reader's terminal.
     /// line ends: what a stranger wrote into a file cannot steer the reader's terminal.
     pub fn render(&self, sources: &Sources, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -63,7 +63,8 @@ fn snippet(source: &Source) -> Snippet<'_, Annotation<'_>> {
     Snippet::source(source.text()).path(shown(source.name()))
 }
 
-/// Words with pictures in place of control characters, as the renderer draws them in excerpts.
+/// The words with visible symbols in place of control characters, as the renderer draws them in
+/// excerpts.
 fn shown(words: &str) -> Cow<'_, str> {
     let steers = |c: char| c.is_control() && c != '\n';
     if !words.contains(steers) {
@@ -77,7 +78,7 @@ fn shown(words: &str) -> Cow<'_, str> {
     words.chars().map(|c| if steers(c) { picture(c) } else { c }).collect::<String>().into()
 }
 
-/// The first of Unicode's pictures of the C0 characters, which stand in their order.
+/// The first of Unicode's symbols for the C0 characters, which are in the same order.
 const PICTURES: u32 = 0x2400;
 
 fn annotation<'a>(source: &Source, kind: AnnotationKind, label: &'a Label) -> Annotation<'a> {
@@ -85,7 +86,7 @@ fn annotation<'a>(source: &Source, kind: AnnotationKind, label: &'a Label) -> An
     if label.text.is_empty() { annotation } else { annotation.label(shown(&label.text)) }
 }
 
-/// The span, cut to the text and to whole characters: the renderer trusts what it is given.
+/// The span, limited to the text and to whole characters: the renderer does not check it.
 fn within(source: &Source, span: Span) -> Range<usize> {
     let text = source.text();
     let start = text.floor_char_boundary(span.start);

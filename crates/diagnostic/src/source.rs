@@ -1,8 +1,8 @@
-//! The texts that findings point into.
+//! The source texts of findings.
 
 use crate::Place;
 
-/// A text with its name: a file, or what stands for one.
+/// A text with its name: a file, or a substitute for one.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: String,
@@ -39,18 +39,18 @@ pub struct Position {
     pub column: usize,
 }
 
-/// Which text of a [`Sources`].
+/// Index of a text in a [`Sources`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SourceId(u32);
 
-/// A stretch of a text, in octets from its beginning.
+/// A range of a text, in octets from its beginning.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Span {
     /// Which text.
     pub source: SourceId,
     /// The first octet.
     pub start: usize,
-    /// The octet behind the last.
+    /// The octet after the last.
     pub end: usize,
 }
 
@@ -60,7 +60,7 @@ impl Span {
         Self { source, start, end }
     }
 
-    /// From the beginning of this one to the end of `other`, both in one text.
+    /// The range from the beginning of this one to the end of `other`, both in one text.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
         Self { end: self.end.max(other.end), ..self }
@@ -81,7 +81,7 @@ impl Sources {
         sources
     }
 
-    /// Takes a text in.
+    /// Adds a text.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> SourceId {
         let id = SourceId(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
         self.sources.push(Source { name: name.into(), text: text.into() });
@@ -94,7 +94,7 @@ impl Sources {
         usize::try_from(id.0).ok().and_then(|index| self.sources.get(index)).unwrap_or(NONE)
     }
 
-    /// Where a span is, in lines and columns.
+    /// Position of a span, in lines and columns.
     pub fn place(&self, span: Span) -> Place {
         let source = self.get(span.source);
         let (start, end) = (source.position(span.start), source.position(span.end));

@@ -1,4 +1,4 @@
-//! What art cannot say, behind the word `where`: constants, types, lengths, other names.
+//! Annotations after the word `where`: constants, types, lengths and names that art cannot express.
 
 use crate::{
     codes,
@@ -7,19 +7,19 @@ use crate::{
 };
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 
-/// Nested brackets in a length, at most.
+/// Maximum nesting of brackets in a length.
 const DEPTH_MAX: usize = 16;
 
 /// One item of the list.
 #[derive(Clone, Debug)]
 pub(crate) enum Annotation {
-    /// The header stands at the end of the packet.
+    /// The header is at the end of the packet.
     Trailer,
-    /// Something about one field.
+    /// An annotation of one field.
     Field { target: Target, rename: Option<String>, says: Option<Says>, span: Span },
 }
 
-/// Which field is meant.
+/// The field of an annotation.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// By its `snake_case` name.
@@ -28,7 +28,7 @@ pub(crate) enum Target {
     Written(String),
 }
 
-/// What is said about a field.
+/// Content of a field's annotation.
 #[derive(Clone, Debug)]
 pub(crate) enum Says {
     /// `= 4`
@@ -48,7 +48,7 @@ pub(crate) enum Says {
 }
 
 impl Says {
-    /// What a word behind `:`, or a `type` in a field list, means.
+    /// The annotation for a word after `:`, or for a `type` in a field list.
     pub(crate) fn of(word: &str) -> Self {
         match word {
             "reserved" => Self::Reserved,
@@ -60,7 +60,7 @@ impl Says {
     }
 }
 
-/// Splits the drawing from its annotations: octet where `where` begins, if it is there.
+/// Finds the octet at which `where` begins, if it occurs.
 pub(crate) fn find(text: &str) -> Option<usize> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -73,7 +73,7 @@ pub(crate) fn find(text: &str) -> Option<usize> {
     None
 }
 
-/// Reads the list with the word `where` before it; `start` is the place where `text` begins.
+/// Reads the list with the word `where` before it; `start` is the position where `text` begins.
 pub(crate) fn read(text: &str, start: Span) -> Result<Vec<Annotation>, Diagnostic> {
     let mut reader = Reader { tokens: tokens(text, start)?, at: 0 };
     reader.expect_word("where")?;

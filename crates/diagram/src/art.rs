@@ -1,4 +1,4 @@
-//! A drawing to drawn fields: bars and ruled lines are geometry, the rest are names.
+//! Reads a drawing into drawn fields: bars and ruled lines are geometry, the rest are names.
 
 use crate::{
     codes,
@@ -11,12 +11,12 @@ use gatewright_diagnostic::{Diagnostic, Span};
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
     pub(crate) texts: Vec<String>,
-    /// Bits that are drawn; says nothing about a variable one.
+    /// Number of bits drawn; without meaning for a variable field.
     pub(crate) width: u32,
     pub(crate) variable: bool,
-    /// It has at least one row of the diagram for itself.
+    /// Whether it has at least one row of the diagram to itself.
     pub(crate) full_row: bool,
-    /// It stands at the left border.
+    /// Whether it begins at the left border.
     pub(crate) starts_row: bool,
     pub(crate) span: Span,
 }
@@ -42,7 +42,7 @@ struct Row {
 struct Segment {
     from: u32,
     to: u32,
-    /// Drawn through, so that what is above and below are different fields.
+    /// Whether it is closed, so that different fields are above and below it.
     closed: bool,
     text: String,
 }
@@ -87,7 +87,7 @@ fn not_closed(last: &Line) -> Diagnostic {
         .help("close it with a line such as `+-+-+-+-+`")
 }
 
-/// The lines of one row to its cells.
+/// Splits the lines of one row into its cells.
 fn row(grid: Grid, band: &[Line]) -> Result<Row, Diagnostic> {
     let is_wall = |line: &&Line| matches!(line.at(grid.left), '|' | '!');
     let broken = !band.iter().all(|line| is_wall(&line));
@@ -136,7 +136,7 @@ fn row(grid: Grid, band: &[Line]) -> Result<Row, Diagnostic> {
     Ok(Row { cells: cells.collect(), width })
 }
 
-/// The first line of a cell that says something, else the first one.
+/// The first line of a cell with text, otherwise the first line.
 fn span(band: &[Line], left: usize, right: usize) -> Span {
     let speaking = band.iter().find(|line| !line.slice(left + 1, right).trim().is_empty());
     let line = speaking.or(band.first());
@@ -167,7 +167,7 @@ fn bars_differ(line: &Line, bars: &[usize], other: &Line, wanted: &[usize]) -> D
         .help("lines without a ruled line between them are one row")
 }
 
-/// A ruled line to its stretches. What is right of its end counts as closed.
+/// Splits a ruled line into segments. Everything right of its end counts as closed.
 fn segments(grid: Grid, line: &Line) -> Vec<Segment> {
     let marks: Vec<usize> = (grid.left..line.width())
         .filter(|&column| matches!(line.at(column), '+' | '*') && grid.bit(column).is_some())

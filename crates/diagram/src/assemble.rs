@@ -1,4 +1,4 @@
-//! Drawn fields and annotations to a [`Layout`] that cannot be wrong.
+//! Combines drawn fields and annotations into a valid [`Layout`].
 
 use crate::{
     annotation::{Annotation, Says, Target},
@@ -10,19 +10,19 @@ use crate::{
 use gatewright_diagnostic::{Diagnostic, Span, nearest};
 use std::collections::HashSet;
 
-/// Fields of one header, at most.
+/// Maximum number of fields of one header.
 const FIELDS_MAX: usize = 512;
 
-/// Octets of the fixed part, at most: an IP packet holds no more.
+/// Maximum octets of the fixed part: an IP packet holds no more.
 const OCTETS_MAX: u32 = 65_535;
 
-/// Bits of a constant field, at most: every language has such numbers.
+/// Maximum bits of a constant field: every language has such numbers.
 const CONSTANT_BITS_MAX: u32 = 64;
 
-/// A length is computed from fields of at most this many bits.
+/// Maximum bits of a field from which a length is computed.
 const LENGTH_BITS_MAX: u32 = 32;
 
-/// A field between being drawn and being placed.
+/// A drawn field that has no position yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) naming: Naming,
@@ -31,7 +31,7 @@ pub(crate) struct Part {
     pub(crate) span: Span,
 }
 
-/// The parts of a drawing: continued ones joined, constant bits next to each other merged.
+/// The parts of a drawing, with continued parts joined and adjacent constant bits merged.
 pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
     let mut parts: Vec<Part> = Vec::new();
     for drawn in drawn {
@@ -92,7 +92,7 @@ fn no_name(span: Span) -> Diagnostic {
         .help("write its name, `Reserved`, or its constant bits into it")
 }
 
-/// Constant bits without a name are called `pattern`, open text without one `data`.
+/// Names constant bits without a name `pattern`, and open text without one `data`.
 fn name_patterns(parts: &mut [Part]) -> Result<(), Diagnostic> {
     let mut patterns = 0;
     for part in parts {
@@ -124,7 +124,7 @@ impl Beside {
         Self { annotations, used }
     }
 
-    /// Those that say something about one of `parts`, by its own name or one it was given.
+    /// The annotations that apply to one of `parts`, by its own name or a given one.
     pub(crate) fn fitting(&mut self, parts: &[Part]) -> Vec<Annotation> {
         let mut names: Vec<String> = parts.iter().map(|part| part.naming.name.clone()).collect();
         let mut fitting = Vec::new();
@@ -147,7 +147,7 @@ impl Beside {
         fitting
     }
 
-    /// A finding for each that no diagram has a field for.
+    /// A finding for each annotation whose field is in no diagram.
     pub(crate) fn unused(&self) -> impl Iterator<Item = Diagnostic> {
         let unused = self.annotations.iter().zip(&self.used).filter(|(_, used)| !**used);
         unused.filter_map(|(annotation, _)| match annotation {
@@ -221,7 +221,7 @@ fn annotate(
     Ok(())
 }
 
-/// Puts one part behind the others; the finding if it cannot stand there.
+/// Places one part after the others; returns a finding if it does not fit there.
 fn place(layout: &mut Layout, part: &Part) -> Option<Diagnostic> {
     let name = part.naming.name.clone();
     let behind_rest = layout.variable.last().is_some_and(|last| last.length.is_none());
@@ -297,14 +297,14 @@ fn field(part: &Part, name: String, offset: u32) -> Field {
     Field { name, offset, width: part.width, role, kind }
 }
 
-/// Numbers as far as machines have them; odd widths on octets are octets.
+/// Numbers as far as machines have them; octet-aligned fields of other widths are octets.
 pub(crate) fn natural_kind(offset: u32, width: u32, role: Role) -> Kind {
     let number = width <= 32 || width == 64 || width == 128 || matches!(role, Role::Constant(_));
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
     if !number && octets { Kind::Octets } else { Kind::Number }
 }
 
-/// What is wrong with width, place or constant of a field.
+/// The error in a field's width, position or constant.
 fn misfit(field: &Field) -> Option<String> {
     let Field { name, offset, width, role, kind } = field;
     let octets = offset % 8 == 0 && width % 8 == 0;
@@ -346,7 +346,7 @@ fn misfit(field: &Field) -> Option<String> {
     }
 }
 
-/// What is wrong with the header as a whole.
+/// The error in the header as a whole.
 fn whole(layout: &Layout, parts: &[Part]) -> Option<Diagnostic> {
     let span = match (parts.first(), parts.last()) {
         (Some(first), Some(last)) => first.span.to(last.span),

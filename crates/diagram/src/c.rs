@@ -1,5 +1,5 @@
-//! A layout to C99: `static inline` functions over octets, without assumptions about alignment or
-//! the machine's byte order.
+//! Generates C99 from a layout: `static inline` functions over octets, independent of alignment and
+//! of the machine's byte order.
 
 use crate::{
     expression::{Expression, Operator},
@@ -15,7 +15,7 @@ const NUMBER_BITS_MAX: u32 = 64;
 /// The headers' getters, setters, plain values and builders as one C header file.
 ///
 /// Numbers of more than 64 bits, addresses and octets are pointers into the header. Every function
-/// but `…_split` trusts that the header has its octets.
+/// except `…_split` requires that the header has all its octets.
 pub fn c(layouts: &[Layout]) -> String {
     let mut out = String::from(HEAD);
     for layout in layouts {
@@ -41,12 +41,12 @@ struct Emitter<'a> {
     prefix: String,
 }
 
-/// How C holds a field.
+/// Representation of a field in C.
 enum Holds {
     Number(&'static str),
-    /// So many octets that lie in the header as they are.
+    /// This number of octets, unchanged in the header.
     Octets(u32),
-    /// A number too wide for C that does not lie on octets: its 16 octets, the highest first.
+    /// A number too wide for C that is not octet-aligned: its 16 octets, most significant first.
     Wide,
 }
 
@@ -300,7 +300,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The number that the field's octets make.
+/// The number in a field's octets.
 fn number(field: &Field) -> String {
     let wide = if field.width > 32 { "uint64_t" } else { "uint32_t" };
     let part = |piece: &Piece| {
@@ -344,7 +344,7 @@ fn literal(field: &Field, value: u128) -> String {
     format!("{value:#x}{suffix}")
 }
 
-/// The name of a member, with `_` behind it if C needs the word itself.
+/// The name of a member, followed by `_` if it is a keyword of C.
 fn member(name: &str) -> String {
     const KEYWORDS: [&str; 39] = [
         "auto", "bool", "break", "case", "char", "const", "continue", "default", "do", "double",
@@ -356,7 +356,7 @@ fn member(name: &str) -> String {
     if KEYWORDS.contains(&name) { format!("{name}_") } else { name.to_owned() }
 }
 
-/// The name of a getter, away from those that every header has.
+/// The name of a getter, distinct from those that every header has.
 fn function(name: &str) -> String {
     match name {
         "split" | "emit" | "read" | "has_constants" | "set_constants" => format!("{name}_"),

@@ -1,4 +1,4 @@
-//! The findings about diagrams and field lists: `GW0001` to `GW0099`.
+//! Diagnostic codes of diagrams and field lists: `GW0001` to `GW0099`.
 
 use gatewright_diagnostic::Code;
 
@@ -8,7 +8,7 @@ macro_rules! codes {
         pub const $name: Code =
             Code { number: $number, title: $title, explanation: $explanation };)*
 
-        /// Every code of this crate, for `gatewright explain`.
+        /// All codes of this crate, for `gatewright explain`.
         pub const ALL: &[&Code] = &[$(&$name),*];
     };
 }

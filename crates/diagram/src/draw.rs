@@ -1,4 +1,4 @@
-//! A layout back to art, as RFCs draw it: `read_art(name, draw(layout))` is the layout again.
+//! Draws a layout as art in RFC style: `read_art(name, draw(layout))` gives the layout again.
 
 use crate::{
     assemble::natural_kind,
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{collections::HashSet, fmt::Write};
 
-/// The layout as a diagram of 32 bits a row, with the annotations that it needs behind it.
+/// The layout as a diagram of 32 bits per row, followed by the necessary annotations.
 pub fn draw(layout: &Layout) -> String {
     let mut drawing = Drawing { labels: Labels::of(layout), annotations: Vec::new() };
     let mut out = String::from(RULER);
@@ -53,10 +53,10 @@ const RULER: &str = " 0                   1                   2                 
  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 ";
 
-/// Rows that a field is drawn in; a longer one is drawn in one row with its octets in brackets.
+/// Maximum rows of a field; a longer one is drawn in one row with its octets in brackets.
 const FIELD_ROWS_MAX: u32 = 4;
 
-/// What carries on a field at a place that the open ruled line cannot reach.
+/// Mark of a continued field at a place that the open ruled line cannot reach.
 const DITTO: &str = "\"";
 
 /// Part of a field in one row.
@@ -65,7 +65,7 @@ struct Cell {
     from: u32,
     to: u32,
     label: Vec<String>,
-    /// It goes on from the row above through an open ruled line.
+    /// Whether it continues from the row above through an open ruled line.
     joined: bool,
 }
 
@@ -186,7 +186,7 @@ fn wrap(name: &str, columns: usize, downwards: bool) -> Option<Vec<String>> {
     (fits && differ && names::identifier(name) == name).then_some(lines)
 }
 
-/// What the art does not say about a field.
+/// The annotation that a field needs beside the art.
 fn says(field: &Field) -> Option<String> {
     let natural = natural_kind(field.offset, field.width, field.role);
     let plain = !names::is_reserved(&field.name);
@@ -205,7 +205,7 @@ fn says(field: &Field) -> Option<String> {
     })
 }
 
-/// The ruled line between two rows, open where a field goes on.
+/// The ruled line between two rows, open where a field continues.
 fn rule(out: &mut String, above: &[Cell], below: &[Cell]) {
     let width = above.last().into_iter().chain(below.last()).map(|cell| cell.to).max().unwrap_or(0);
     let open = match (above.last(), below.first()) {
@@ -221,7 +221,7 @@ fn rule(out: &mut String, above: &[Cell], below: &[Cell]) {
     out.push('\n');
 }
 
-/// The lines of one row, each label in the middle of its cell.
+/// The lines of one row, with each label centred in its cell.
 fn lines(out: &mut String, row: &[Cell]) {
     let height = row.iter().map(|cell| cell.label.len()).max().unwrap_or(0).max(1);
     for line in 0..height {

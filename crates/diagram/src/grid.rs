@@ -1,4 +1,4 @@
-//! Where a diagram stands in a text, and how many bits a column is.
+//! Finds diagrams in a text, and the number of bits per column.
 
 use crate::{codes, text::Line};
 use gatewright_diagnostic::Diagnostic;
@@ -13,10 +13,10 @@ pub(crate) struct Grid {
     scale: Scale,
 }
 
-/// Columns to bits.
+/// Scale from columns to bits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Scale {
-    /// So many columns are one bit; two in most RFCs.
+    /// This number of columns per bit; two in most RFCs.
     Columns(usize),
     /// Nine columns are one octet, as in `+--------+--------+` (RFC 768).
     OctetBoxes,
@@ -64,7 +64,7 @@ pub(crate) struct Found<'a> {
     pub(crate) grid: Grid,
 }
 
-/// All diagrams drawn to scale in `lines`; other boxes and arrows are passed over.
+/// All diagrams drawn to scale in `lines`; other boxes and arrows are ignored.
 pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -86,7 +86,7 @@ pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
     found
 }
 
-/// A ruled line that is drawn through from its left end.
+/// Whether a line is a ruled line, closed from its left end.
 fn is_top(line: &Line) -> bool {
     drawn(line).is_some()
 }

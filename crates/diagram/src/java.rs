@@ -1,4 +1,4 @@
-//! A layout to Java 17: a view over a `ByteBuffer` and a record of plain values.
+//! Generates Java 17 from a layout: a view over a `ByteBuffer` and a record of plain values.
 
 use crate::{
     expression::{Expression, Operator},
@@ -16,8 +16,8 @@ const INT_BITS_MAX: u32 = 31;
 
 /// The header's view and its record of values as one Java source file, `NAME.java`.
 ///
-/// Addresses, octets and numbers of more than 64 bits are arrays of octets. The view stands on the
-/// buffer's octets without a copy.
+/// Addresses, octets and numbers of more than 64 bits are octet arrays. The view uses the buffer's
+/// octets without a copy.
 pub fn java(layout: &Layout) -> String {
     let emitter = Emitter { layout, name: &layout.name };
     let mut out = emitter.head();
@@ -39,12 +39,12 @@ struct Emitter<'a> {
     name: &'a str,
 }
 
-/// How Java holds a field.
+/// Representation of a field in Java.
 enum Holds {
     Number(&'static str),
-    /// So many octets that lie in the header as they are.
+    /// This number of octets, unchanged in the header.
     Octets(u32),
-    /// A number too wide for Java that does not lie on octets: its 16 octets, the highest first.
+    /// A number too wide for Java that is not octet-aligned: its 16 octets, most significant first.
     Wide,
 }
 
@@ -236,7 +236,7 @@ fn setter(field: &Field) -> String {
     format!("    /** {}. */\n    public void {name}({ty} value) {{\n{body}    }}\n\n", place(field))
 }
 
-/// The number that the field's octets make.
+/// The number in a field's octets.
 fn number(field: &Field) -> String {
     let wide = if field.width > INT_BITS_MAX { "(long) " } else { "" };
     let part = |piece: &Piece| {
@@ -280,7 +280,7 @@ fn literal(field: &Field, value: u128) -> String {
     format!("{value:#x}{suffix}")
 }
 
-/// The length in exact arithmetic: what does not fit 64 bits is thrown as an arithmetic exception.
+/// The length in exact arithmetic: a value beyond 64 bits throws an arithmetic exception.
 fn java_length(length: &Expression) -> String {
     match length {
         Expression::Number(number) => format!("{number}L"),
@@ -296,7 +296,7 @@ fn java_length(length: &Expression) -> String {
     }
 }
 
-/// Whether a difference is in it.
+/// Whether it contains a difference.
 fn subtracts(length: &Expression) -> bool {
     match length {
         Expression::Binary(left, operator, right) => {
@@ -306,7 +306,7 @@ fn subtracts(length: &Expression) -> bool {
     }
 }
 
-/// A header that counts fewer octets than it takes away contradicts itself.
+/// Checks a difference: a header with fewer octets than it subtracts contradicts itself.
 const DIFFERENCE: &str = "    private static long difference(long from, long what) {
         if (from < what) {
             throw new BufferUnderflowException();
@@ -316,7 +316,7 @@ const DIFFERENCE: &str = "    private static long difference(long from, long wha
 
 ";
 
-/// The getter's name, with `_` behind it if Java needs the word itself.
+/// The getter's name, followed by `_` if it is a keyword of Java.
 fn method(name: &str) -> String {
     const KEYWORDS: [&str; 60] = [
         "abstract",

@@ -1,4 +1,4 @@
-//! The field table that a diagram is read into, and that accessors are written from.
+//! The field table of a header: read from a diagram, and the source of accessors.
 
 use crate::expression::Expression;
 
@@ -13,11 +13,11 @@ pub const NUMBER_BITS_MAX: u32 = 128;
 pub struct Layout {
     /// The type's name, such as `Udp`.
     pub name: String,
-    /// Whether it stands at the end of a packet and is taken off from there.
+    /// Whether it is at the end of a packet and is removed from there.
     pub trailer: bool,
-    /// The fields at fixed places, without gaps; together whole octets.
+    /// The fields at fixed positions, without gaps; together whole octets.
     pub fields: Vec<Field>,
-    /// What follows the fixed fields.
+    /// The parts after the fixed fields.
     pub variable: Vec<Variable>,
 }
 
@@ -33,27 +33,27 @@ impl Layout {
     }
 }
 
-/// A field at a fixed place.
+/// A field at a fixed position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Field {
     /// Its name in `snake_case`, such as `source_port`.
     pub name: String,
     /// Bits before it, from the start of the header.
     pub offset: u32,
-    /// Bits of it.
+    /// Its width in bits.
     pub width: u32,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
-    /// What type its value has.
+    /// Type of its value.
     pub kind: Kind,
 }
 
-/// What a field is for.
+/// Role of a field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// It carries a value.
     Value,
-    /// It is sent as zero and not looked at: no accessor.
+    /// It is sent as zero and ignored: no accessor.
     Reserved,
     /// It always carries this number.
     Constant(u128),
@@ -61,12 +61,12 @@ pub enum Role {
     Checksum,
 }
 
-/// What type a field's value has.
+/// Type of a field's value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A flag (one bit) or the smallest unsigned number that holds it.
     Number,
-    /// Octets as they are.
+    /// Octets, unchanged.
     Octets,
     /// `core::net::Ipv4Addr`, 32 bits.
     Ipv4,
@@ -78,11 +78,11 @@ pub enum Kind {
     Newtype(String),
 }
 
-/// A part behind the fixed fields whose length differs from packet to packet.
+/// A part after the fixed fields whose length varies from packet to packet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Variable {
     /// Its name in `snake_case`, such as `options`.
     pub name: String,
-    /// Its length in octets, from the values of fixed fields; `None` if the header does not say.
+    /// Its length in octets, computed from fixed fields; `None` if the header does not contain it.
     pub length: Option<Expression>,
 }

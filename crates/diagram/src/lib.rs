@@ -1,8 +1,8 @@
-//! Packet diagrams as RFCs print them, read into field tables; from these, accessors in Rust, C
+//! Reads packet diagrams, as printed in RFCs, into field tables, and generates accessors in Rust, C
 //! and Java.
 //!
-//! A diagram is read by [`read_art`] into a [`Layout`]: the art itself gives names, places and
-//! widths; what art cannot say stands behind it, after the word `where`:
+//! [`read_art`] reads a diagram into a [`Layout`]. The art itself gives names, positions and
+//! widths; annotations that art cannot express follow it after the word `where`:
 //!
 //! ```
 //! let text = "
@@ -20,8 +20,8 @@
 //! # Ok::<(), Vec<gatewright_diagnostic::Diagnostic>>(())
 //! ```
 //!
-//! Whatever is wrong with a text is a [`Diagnostic`] (`GW0001` to `GW0099`) that points into it;
-//! its spans belong to [`Sources::of`](gatewright_diagnostic::Sources::of) the same text.
+//! Every error in a text is a [`Diagnostic`] (`GW0001` to `GW0099`) that points into it. Its spans
+//! belong to [`Sources::of`](gatewright_diagnostic::Sources::of) the same text.
 #![forbid(unsafe_code)]
 #![allow(clippy::result_large_err, reason = "a finding is made once, and ends the reading")]
 
@@ -54,22 +54,22 @@ use annotation::Annotation;
 use assemble::Beside;
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 
-/// What a document with any number of diagrams holds.
+/// The contents of a document with any number of diagrams.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
-    /// The headers that could be read, in order, each with a name of its own.
+    /// The headers that could be read, in order, each with a unique name.
     pub layouts: Vec<Layout>,
-    /// What is wrong with the others, and with the document.
+    /// Findings about the others, and about the document.
     pub findings: Vec<Diagnostic>,
 }
 
 impl Document {
-    /// A document of which nothing can be read.
+    /// A document that cannot be read.
     fn refused(finding: Diagnostic) -> Self {
         Self { layouts: Vec::new(), findings: vec![finding] }
     }
 
-    /// Takes one reading in, under a name that no other has.
+    /// Adds one header under a unique name.
     fn add(&mut self, reading: Result<Layout, Vec<Diagnostic>>) {
         match reading {
             Ok(mut layout) => {
@@ -87,7 +87,7 @@ impl Document {
     }
 }
 
-/// Reads whatever `text` is: a field list or an xml2rfc document (XML), an RFC, or one diagram with
+/// Reads `text` by its kind: a field list or an xml2rfc document (XML), an RFC, or one diagram with
 /// its annotations, which becomes the header `name`.
 ///
 /// With a `section`, given by its number or its title, only the diagrams in it are read.
@@ -95,9 +95,9 @@ pub fn read(name: &str, text: &str, section: Option<&str>) -> Document {
     read_with(name, text, section, &mut Beside::default())
 }
 
-/// [`read`], with annotations that stand beside the document and not in it: the list that follows
-/// the word `where`. It is a text of its own, `source`. Each annotation holds for the diagrams that
-/// have its field; at least one must have it. A field list does not take annotations.
+/// Reads like [`read`], with annotations outside the document: the list that follows the word
+/// `where`, as its own text `source`. Each annotation applies to the diagrams that have its field;
+/// at least one must have it. A field list does not take annotations.
 pub fn read_annotated(
     name: &str,
     text: &str,
@@ -129,11 +129,11 @@ fn read_with(name: &str, text: &str, section: Option<&str>, beside: &mut Beside)
     document
 }
 
-/// Reads one diagram, with its annotations behind it, as the header `name`.
+/// Reads one diagram, followed by its annotations, as the header `name`.
 ///
 /// # Errors
 ///
-/// What is wrong, each finding with its place in `text`.
+/// The errors, each a finding with its position in `text`.
 pub fn read_art(name: &str, text: &str) -> Result<Layout, Vec<Diagnostic>> {
     read_one(name, text, &mut Beside::default())
 }

@@ -1,19 +1,19 @@
-//! What is written in a cell: a name, constant bits, a width in octets, or that the length is open.
+//! Reads the text in a cell: a name, constant bits, a width in octets, or an open length.
 
 use crate::art::Drawn;
 
 /// The meaning of the text in a drawn field.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Naming {
-    /// As drawn, with single blanks; what quoted annotations compare with.
+    /// As drawn, with single blanks; compared with quoted annotations.
     pub(crate) written: String,
-    /// `snake_case`; empty if nothing names it.
+    /// `snake_case`; empty if there is no name.
     pub(crate) name: String,
     pub(crate) constant: Option<u128>,
     /// Width given in brackets, as in `chaddr (16)` (RFC 2131).
     pub(crate) bracketed: Option<u32>,
     pub(crate) variable: bool,
-    /// It carries on the last field of the row above: `(continued)`, `(cont.)` or `"`.
+    /// Whether it continues the last field of the row above: `(continued)`, `(cont.)` or `"`.
     pub(crate) continued: bool,
 }
 
@@ -68,8 +68,8 @@ pub(crate) fn read(drawn: &Drawn) -> Naming {
     naming
 }
 
-/// The lines of a cell as one text: words of one line below another, each line only once (an array
-/// is drawn by repeating its element), and single letters below each other as one word.
+/// The lines of a cell as one text. Words of one line are joined with the next, each line only once
+/// (an array is drawn by repeating its element). Single letters below each other form one word.
 fn written(drawn: &Drawn) -> String {
     let mut lines: Vec<String> = Vec::new();
     let downwards = drawn.width == 1 && drawn.texts.iter().all(|text| text.trim().len() <= 1);
@@ -85,7 +85,7 @@ fn written(drawn: &Drawn) -> String {
     lines.join(if downwards { "" } else { " " })
 }
 
-/// Dots, dashes and stars that stand for what is left out.
+/// Whether a word is dots, dashes or stars in place of omitted text.
 fn is_filler(word: &str) -> bool {
     word.chars().all(|c| matches!(c, '.' | '-' | '~' | ':' | '*' | '/' | '\\' | '|'))
         && word != "..."
@@ -132,7 +132,7 @@ pub(crate) fn identifier(text: &str) -> String {
     name
 }
 
-/// Whether RFCs use this name for bits that are sent as zero and not looked at.
+/// Whether RFCs use this name for bits that are sent as zero and ignored.
 pub(crate) fn is_reserved(name: &str) -> bool {
     const NAMES: [&str; 12] = [
         "reserved",

@@ -1,11 +1,11 @@
-//! A field cut at octets: what every language's accessors are written from.
+//! Splits a field at octets: the basis of every language's accessors.
 
 use crate::layout::Field;
 
 /// The part of a field in one octet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// Which octet of the header.
+    /// Index of the header's octet.
     pub(crate) octet: u32,
     /// Bits of the value right of this part.
     pub(crate) below: u32,
@@ -35,13 +35,13 @@ pub(crate) fn pieces(field: &Field) -> Vec<Piece> {
     (first..first + count).map(piece).collect()
 }
 
-/// First octet and number of octets that hold some bit of the field.
+/// The first octet and the number of octets that contain bits of the field.
 pub(crate) fn octets_of(field: &Field) -> (u32, u32) {
     let first = field.offset / 8;
     (first, (field.offset + field.width).div_ceil(8) - first)
 }
 
-/// So many ones.
+/// A number of `width` one bits.
 pub(crate) fn ones(width: u32) -> u128 {
     u128::MAX.checked_shr(128_u32.saturating_sub(width)).unwrap_or(0)
 }
@@ -72,7 +72,7 @@ pub(crate) fn camel(name: &str) -> String {
     camel
 }
 
-/// `version` to `VERSION`, away from the constants that every header has.
+/// `version` to `VERSION`, distinct from the constants that every header has.
 pub(crate) fn constant(name: &str) -> String {
     match name {
         "len" | "fields" | "checksum_at" => format!("{}_", name.to_uppercase()),

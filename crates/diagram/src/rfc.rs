@@ -1,4 +1,4 @@
-//! An RFC as published in plain text: sections, page breaks, captions.
+//! Reads an RFC as published in plain text: sections, page breaks, captions.
 
 use crate::{
     Document,
@@ -11,7 +11,7 @@ use crate::{
 };
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 
-/// A heading and the line on which it stands.
+/// A heading and its line.
 #[derive(Clone, Debug)]
 struct Heading {
     at: usize,
@@ -20,7 +20,7 @@ struct Heading {
     title: String,
 }
 
-/// Lines below a diagram in which its caption is looked for.
+/// Number of lines below a diagram that are searched for its caption.
 const CAPTION_LINES: usize = 6;
 
 /// Reads the diagrams of the document, or of one section.

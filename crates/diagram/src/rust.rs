@@ -1,4 +1,5 @@
-//! A layout to Rust: views and builders over `&[u8; N]`, in which no panic is reachable.
+//! Generates Rust from a layout: views and builders over `&[u8; N]`, in which no panic is
+//! reachable.
 
 use crate::{
     draw::draw,

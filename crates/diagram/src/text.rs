@@ -1,8 +1,8 @@
-//! The text under reading, line by line, with the place of each column.
+//! The text being read, line by line, with the position of each column.
 
 use gatewright_diagnostic::{SourceId, Span};
 
-/// One line: its characters and where each stands in the whole text.
+/// One line: its characters with their positions in the whole text.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     start: usize,
@@ -35,7 +35,7 @@ impl Line {
         (from..self.width()).filter(|&column| self.at(column) == wanted).collect()
     }
 
-    /// The place of columns `from` to `to` in the whole text; at least one character.
+    /// The position of columns `from` to `to` in the whole text; at least one character.
     pub(crate) fn span(&self, from: usize, to: usize) -> Span {
         let offset = |column: usize| {
             self.start + self.chars.iter().take(column).map(|c| c.len_utf8()).sum::<usize>()
@@ -43,7 +43,7 @@ impl Line {
         Span::new(SourceId::default(), offset(from), offset(to.max(from + 1)))
     }
 
-    /// The place of the whole line without its indentation.
+    /// The position of the whole line without its indentation.
     pub(crate) fn whole(&self) -> Span {
         self.span(self.indent().unwrap_or(0), self.width())
     }

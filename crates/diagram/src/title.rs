@@ -1,4 +1,4 @@
-//! Titles of sections and figures to type names.
+//! Converts titles of sections and figures to type names.
 
 /// `3.1.  Internet Header Format` to `InternetHeader`.
 pub(crate) fn type_name(title: &str) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn type_name(title: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_uppercase()) { name } else { format!("Header{name}") }
 }
 
-/// Whether the section `number` with this title is the one that the user asks for, or lies in it.
+/// Whether the section `number` with this title is the requested one, or is inside it.
 pub(crate) fn is_in(wanted: &str, number: &str, title: &str) -> bool {
     let wanted = wanted.trim().trim_end_matches('.');
     let inside =

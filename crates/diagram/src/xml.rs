@@ -1,4 +1,5 @@
-//! XML: RFCs in xml2rfc's vocabulary (version 2: RFC 7749, version 3: RFC 7991) and field lists.
+//! Reads XML: RFCs in xml2rfc's vocabulary (version 2: RFC 7749, version 3: RFC 7991) and field
+//! lists.
 
 use crate::{
     Document,
@@ -14,7 +15,7 @@ use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 use roxmltree::{Node, ParsingOptions};
 use std::{borrow::Cow, ops::Range};
 
-/// Elements and texts of one document, at most.
+/// Maximum number of elements and texts of one document.
 const NODES_MAX: u32 = 1_000_000;
 
 /// Reads an xml2rfc document or a field list, by its root element.
@@ -42,8 +43,8 @@ pub(crate) fn read(text: &str, section: Option<&str>, beside: &mut Beside) -> Do
     }
 }
 
-/// The text with its DOCTYPE and its references to entities (other documents, mostly) blanked, so
-/// that nothing is fetched or expanded and every octet keeps its place.
+/// The text with blanks in place of its DOCTYPE and its references to entities (mostly other
+/// documents). So nothing is fetched or expanded, and every octet keeps its position.
 fn without_entities(text: &str) -> String {
     const KNOWN: [&str; 5] = ["amp", "lt", "gt", "quot", "apos"];
     let mut out = text.to_owned();
@@ -150,12 +151,12 @@ fn document(
     document
 }
 
-/// Whether a diagram may stand in a node: version 3 has drawings also as `sourcecode`.
+/// Whether a node may contain a diagram: version 3 has drawings also as `sourcecode`.
 fn is_drawing(node: Node<'_, '_>) -> bool {
     node.has_tag_name("artwork") || node.has_tag_name("sourcecode")
 }
 
-/// Whether a node, or one around it, has this anchor.
+/// Whether a node, or an enclosing one, has this anchor.
 fn is_anchored(node: Node<'_, '_>, anchor: &str) -> bool {
     node.ancestors().any(|node| node.attribute("anchor") == Some(anchor))
 }
@@ -185,8 +186,8 @@ fn heading(node: Node<'_, '_>) -> (String, String) {
     section.map(|section| (section_number(section), section_title(section))).unwrap_or_default()
 }
 
-/// What a published document of version 3 says (`pn="section-2.1"`), or counted from the sections
-/// before it and around it.
+/// The number in a published document of version 3 (`pn="section-2.1"`), otherwise counted from the
+/// preceding and enclosing sections.
 fn section_number(section: Node<'_, '_>) -> String {
     if let Some(part) = section.attribute("pn").and_then(|part| part.strip_prefix("section-")) {
         let appendix = part.strip_prefix("appendix.").map(str::to_ascii_uppercase);

@@ -1,10 +1,10 @@
-//! `header!`: packet headers from the diagrams of their RFCs.
+//! The macro `header!`: packet headers from the diagrams of their RFCs.
 #![forbid(unsafe_code)]
 
 use gatewright_diagnostic::{Diagnostic, Sources};
 use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
-/// Writes a header's view, mutable view, plain values and builder from its drawing.
+/// Generates a header's view, mutable view, plain values and builder from its diagram.
 ///
 /// ```text
 /// header! {
@@ -21,8 +21,8 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenSt
 /// }
 /// ```
 ///
-/// Behind `where` stands what the drawing cannot say: see `gatewright_diagram`. The drawing is read
-/// as it is printed; a bad one is an error of compilation that shows it.
+/// Annotations that a diagram cannot express follow `where`: see `gatewright_diagram`. The diagram
+/// is read as printed; an invalid one is a compile error that shows it.
 #[proc_macro]
 pub fn header(input: TokenStream) -> TokenStream {
     match expand(input) {
@@ -31,7 +31,7 @@ pub fn header(input: TokenStream) -> TokenStream {
     }
 }
 
-/// A message of the compiler, and where.
+/// A compiler message with its position.
 type Failure = (String, Span);
 
 fn expand(input: TokenStream) -> Result<TokenStream, Failure> {
@@ -61,7 +61,7 @@ fn expand(input: TokenStream) -> Result<TokenStream, Failure> {
     Ok(output)
 }
 
-/// The header as Rust text, or the drawing with what is wrong in it.
+/// The header as Rust text, or the diagram with its errors.
 fn write(name: &str, art: &str, annotations: &str) -> Result<String, String> {
     let source =
         if annotations.is_empty() { art.to_owned() } else { format!("{art}\n{annotations}") };
@@ -84,8 +84,8 @@ fn text(literal: &Literal) -> Result<String, Failure> {
     unquoted(&literal.to_string()).ok_or_else(wrong)
 }
 
-/// What stands between the quotation marks. Drawings hold backslashes, so that raw strings are
-/// usual; a plain one must do without escapes.
+/// The text between the quotation marks. Diagrams contain backslashes, so raw strings are usual; a
+/// plain string must have no escapes.
 fn unquoted(written: &str) -> Option<String> {
     let inner = |text: &str| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned());
     match written.strip_prefix('r') {
@@ -95,7 +95,7 @@ fn unquoted(written: &str) -> Option<String> {
     }
 }
 
-/// The findings as the user reads them, with the drawing.
+/// The findings as the user reads them, with the diagram.
 fn picture(name: &str, source: &str, findings: &[Diagnostic]) -> String {
     let sources = Sources::of(name, source);
     let pictures = findings.iter().map(|finding| finding.render(&sources, false));
@@ -126,7 +126,7 @@ fn error(message: &str, span: Span) -> TokenStream {
 mod tests {
     use super::{unquoted, write};
 
-    /// The message of the compiler shows the drawing with a caret below the bar that is wrong.
+    /// The compiler's message shows the diagram with a caret below the wrong bar.
     #[test]
     fn a_bad_drawing_is_shown() {
         let art = "\n+-+-+-+-+-+-+-+-+\n|  Kind  |Length|\n+-+-+-+-+-+-+-+-+\n";

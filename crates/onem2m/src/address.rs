@@ -1,7 +1,7 @@
-//! Where a request is to go (TS-0001 §9.3.1): absolute, SP-relative or CSE-relative, structured
-//! or unstructured.
+//! Target addresses (TS-0001 §9.3.1): absolute, SP-relative or CSE-relative, structured or
+//! unstructured.
 
-/// A target address, taken apart.
+/// A parsed target address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Address<'text> {
     /// On this CSE: the path below it, structured (`cse-in/ae`) or an identifier (`cnt17/la`).
@@ -18,8 +18,8 @@ pub enum Address<'text> {
 }
 
 impl<'text> Address<'text> {
-    /// Takes `to` apart, as seen from the CSE `cse` (with its slash) of provider `provider`
-    /// (with its two slashes).
+    /// Parses `to` as seen from the CSE `cse` (with its slash) of provider `provider` (with its two
+    /// slashes).
     pub fn parse(to: &'text str, cse: &str, provider: &str) -> Self {
         if to.starts_with("//") {
             return match to.strip_prefix(provider) {

@@ -1,7 +1,7 @@
-//! What an audit log says: who asked for what, and how it ended. It names resources and never
-//! contains their values.
+//! Audit log entries: operation, target, originator and result. They name resources and never
+//! contain their values.
 //!
-//! An entry is one JSON object, so that no name can pass for more than a name:
+//! An entry is one JSON object, so that a name cannot be mistaken for another member:
 //!
 //! | member | what it says |
 //! |---|---|
@@ -21,27 +21,27 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-/// Octets of a target that an entry keeps, and of the place of what was made.
+/// Octets of a target, and of a created resource's address, in an entry.
 const TO_OCTETS_MAX: usize = 512;
-/// Octets of an originator that an entry keeps.
+/// Octets of an originator in an entry.
 const FROM_OCTETS_MAX: usize = 256;
 
-/// Whether an audit log is kept, and what becomes of a request that it cannot say.
+/// Whether an audit log is kept, and what happens to a request whose entry cannot be stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Audit {
-    /// There is none.
+    /// No audit log.
     #[default]
     Off,
-    /// What cannot be noted is not answered: it is refused (5000).
+    /// A request that cannot be logged is refused (5000).
     Strict,
-    /// What changes nothing is answered all the same, and lost to the log.
+    /// A request without changes is answered nevertheless; its entry is lost.
     Lenient,
 }
 
-/// What a noted request was a part of.
+/// Relation of a logged request to another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Part {
-    /// Of nothing: it came from outside.
+    /// None: a request of its own.
     Whole,
     /// `member`: of a request to a group, which `of` names.
     Member,
@@ -65,38 +65,38 @@ impl Part {
     }
 }
 
-/// How a noted request ended.
+/// Result of a logged request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum End {
-    /// It was answered so.
+    /// It was answered with this status.
     Answered(Status),
-    /// `waits`: others have to be asked first; how it ends stands in an entry of its own.
+    /// `waits`: other entities have to answer first; the result is in a later entry.
     Waits,
-    /// `given up`: it was not delivered in time, or made room for later ones.
+    /// `given up`: it was not delivered in time, or was dropped for later ones.
     GivenUp,
 }
 
-/// A request that is to be noted.
+/// A request to be logged.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Asked {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// For what.
+    /// The target.
     pub to: Box<str>,
-    /// By whom.
+    /// The originator.
     pub from: Box<str>,
-    /// From which address, if that is known.
+    /// The peer's address, if known.
     pub address: Option<IpAddr>,
-    /// By whose certificate, if that is not the originator's own.
+    /// The CSE whose certificate authorised it, if that is not the originator's own.
     pub sponsor: Option<Arc<str>>,
-    /// What it is a part of.
+    /// Its relation to another request.
     pub part: Part,
-    /// The name of what it is a part of.
+    /// Name of the other request.
     pub of: Box<str>,
 }
 
 impl Asked {
-    /// A request that came from outside.
+    /// A request from outside.
     pub fn new(request: &Request) -> Self {
         Self {
             operation: request.operation,
@@ -116,40 +116,40 @@ impl Asked {
     }
 }
 
-/// What happened, and when.
+/// A log entry with its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// Microseconds since 1970.
     pub at_micros: u64,
-    /// What happened.
+    /// Its content.
     pub said: Said,
 }
 
-/// What an entry says.
+/// Content of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Said {
-    /// A request ended so.
+    /// A request with its result.
     Ended {
         /// The request.
         asked: Arc<Asked>,
-        /// How it ended.
+        /// The result.
         end: End,
-        /// Whether whoever asked had an answer before: that it was accepted.
+        /// Whether the originator had an earlier answer: that it was accepted.
         later: bool,
-        /// Where what it created is.
+        /// Address of the created resource.
         made: Option<Arc<str>>,
     },
-    /// So many requests were refused of which nothing else is said.
+    /// A number of refused requests that are only counted.
     Refused {
-        /// By whom they were, or from which address.
+        /// Their originator or address.
         from: Box<str>,
-        /// How many.
+        /// Their number.
         count: u64,
     },
 }
 
 impl Entry {
-    /// The entry as the log has it, without its time: one JSON object.
+    /// The entry's JSON object, without its time.
     pub fn to_text(&self) -> String {
         match &self.said {
             Said::Ended { asked, end, later, made } => {
@@ -180,7 +180,7 @@ impl Entry {
 }
 
 impl Asked {
-    /// The members of an entry that are known before it has ended, without the closing brace.
+    /// Members of an entry known before its result, without the closing brace.
     fn to_text(&self) -> String {
         let mut text = format!("{{\"op\":\"{:?}\"", self.operation);
         push_member(&mut text, "to", &self.to);
@@ -207,7 +207,7 @@ fn push_member(text: &mut String, name: &str, value: &str) {
     push_json_text(text, value);
 }
 
-/// The beginning of a long text, and how many octets are left out.
+/// The beginning of a long text, with the number of octets left out.
 pub(crate) fn cut(text: &str, most: usize) -> Box<str> {
     let end = text.floor_char_boundary(most);
     match text.split_at_checked(end) {
@@ -216,7 +216,7 @@ pub(crate) fn cut(text: &str, most: usize) -> Box<str> {
     }
 }
 
-/// A URL without the name and password that may stand before its host (RFC 3986 §3.2.1).
+/// A URL without user and password (RFC 3986 §3.2.1).
 fn without_password(to: &str) -> std::borrow::Cow<'_, str> {
     let Some((scheme, rest)) = to.split_once("://") else { return to.into() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

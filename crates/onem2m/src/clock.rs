@@ -1,29 +1,29 @@
-//! The two clocks: one that only goes on, by which whatever takes time is measured, and the wall
-//! clock, which says what time it is and may be wrong.
+//! The two clocks: a monotonic one that measures durations, and the wall clock, which gives the
+//! time and may be wrong.
 
 use crate::time::Timestamp;
 use core::time::Duration;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What the process around the machine says of time, at one moment.
+/// Readings of both clocks at one moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Now {
     /// The wall clock's time since 1970.
     pub wall: Duration,
-    /// A clock that only goes on, from any beginning: the machine looks at differences only.
+    /// A monotonic clock of any origin: only differences are used.
     pub elapsed: Duration,
 }
 
 impl From<Duration> for Now {
-    /// Both clocks as one, for whoever has a clock that never leaps, such as a simulator.
+    /// Both clocks as one, for a caller whose clock never steps, such as a simulator.
     fn from(time: Duration) -> Self {
         Self { wall: time, elapsed: time }
     }
 }
 
-/// A moment of the clock that only goes on, in microseconds: it continues over restarts, and does not
-/// count the time in which the CSE did not run.
+/// A moment of the monotonic clock, in microseconds: it continues over restarts and excludes the
+/// time in which the CSE did not run.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Moment(u64);
 
@@ -44,26 +44,26 @@ impl Moment {
         Self(self.0.saturating_add(micros(span)))
     }
 
-    /// How long after `earlier` it is.
+    /// Time since `earlier`.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// How far the wall clock may go apart from the other one at once before that is a leap.
+/// Largest change of the wall clock against the monotonic one that is not a step.
 pub(crate) const LEAP_MICROS: u64 = 60_000_000;
-/// How long a wall clock that has leapt must go on evenly before it is believed.
+/// Time that a stepped wall clock must run evenly before it is trusted.
 pub(crate) const BELIEVED_AFTER: Duration = Duration::from_hours(1);
-/// How often the clocks are noted in the store, with what is stored anyway.
+/// Interval at which the clocks are stored together with other data.
 const NOTED_EVERY: Duration = Duration::from_secs(10);
-/// Spans of wrong wall time that are remembered; beyond, the oldest two become one.
+/// Remembered spans of wrong wall time; beyond, the oldest two are merged.
 const SPANS_MAX: usize = 16;
 
-/// How far the wall clock is ahead of the moment, in microseconds.
+/// Lead of the wall clock over the moment, in microseconds.
 type Offset = i64;
 
-/// A span of wall time in which the wall clock had an offset that may have been wrong: whatever was
-/// given a time of expiry then may have been given a wrong one.
+/// A span of wall time in which the wall clock may have been wrong: times of expiry given then may
+/// be wrong too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Span {
     pub(crate) from: Timestamp,
@@ -71,13 +71,12 @@ pub(crate) struct Span {
     offset: Offset,
 }
 
-/// What became of the wall clock.
+/// Change of the wall clock's state.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Change {
-    /// It has leapt and is not believed.
+    /// It has stepped and is in doubt.
     Leapt,
-    /// It is believed. What was stamped in these spans was stamped by a clock that was behind it by
-    /// so much.
+    /// It is trusted. Times in these spans came from a clock that was behind it by this much.
     Believed(Vec<(Span, Duration)>),
 }
 
@@ -88,11 +87,11 @@ pub(crate) struct Clock {
     origin: (Duration, Moment),
     wall: Timestamp,
     moment: Moment,
-    /// The offset that is believed.
+    /// The trusted offset.
     believed: Offset,
-    /// Since when the offset is another one.
+    /// Start of the doubt.
     doubted_since: Option<Moment>,
-    /// Since when the wall clock has its present offset.
+    /// Start of the present offset, by the wall clock.
     even_since: Timestamp,
     spans: Vec<Span>,
     noted: Option<Moment>,
@@ -100,10 +99,10 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The number of the row in which the clocks are noted; resources are numbered from 1.
+    /// The number of the row that stores the clocks; resources are numbered from 1.
     pub(crate) const ROW: u64 = 0;
 
-    /// The clocks of a CSE that has noted none: the wall clock is believed.
+    /// Clocks of a CSE without stored ones: the wall clock is trusted.
     pub(crate) fn new(now: Now) -> Self {
         let (wall, moment) = (Timestamp::new(now.wall), Moment::default());
         Self {
@@ -119,8 +118,8 @@ impl Clock {
         }
     }
 
-    /// The clocks as they were noted in `row`, going on from `now`. A wall clock that does not go on
-    /// from there is doubted: for how long the CSE did not run nobody knows.
+    /// Restores the clocks from `row`. A wall clock that does not continue from there is in doubt,
+    /// since the length of the stop is unknown.
     pub(crate) fn restored(now: Now, row: &str) -> Option<Self> {
         let row: Value = serde_json::from_str(row).ok()?;
         let row = row.get("_k")?;
@@ -157,7 +156,7 @@ impl Clock {
         Some(clock)
     }
 
-    /// What requests are remembered by, of which the store has the same as long as it is there.
+    /// Salt of the hashes of remembered requests, stored for the lifetime of the database.
     pub(crate) const fn salt(&self) -> u64 {
         self.salt
     }
@@ -172,8 +171,8 @@ impl Clock {
         self.moment
     }
 
-    /// The time by which resources expire: what the wall clock has reached, and while it is doubted
-    /// what it would have reached by any offset that it has had since it was believed last.
+    /// Time for the expiry of resources: the wall clock's; while it is in doubt, the earliest by
+    /// any offset since it was trusted last.
     pub(crate) fn expiring(&self) -> Timestamp {
         if self.doubted_since.is_none() {
             return self.wall;
@@ -183,17 +182,17 @@ impl Clock {
         self.wall.min(Timestamp::from_micros(u64::try_from(micros).unwrap_or(0)))
     }
 
-    /// Whether a clock that is believed has something to make good.
+    /// Whether a trusted clock has spans to correct.
     pub(crate) const fn owes(&self) -> bool {
         !self.is_doubted() && !self.spans.is_empty()
     }
 
-    /// Whether the wall clock is not believed.
+    /// Whether the wall clock is in doubt.
     pub(crate) const fn is_doubted(&self) -> bool {
         self.doubted_since.is_some()
     }
 
-    /// By how much the wall clock is ahead of the one that is believed, in seconds.
+    /// Lead of the wall clock over the trusted one, in seconds.
     pub(crate) fn ahead_seconds(&self) -> i64 {
         offset(self.wall, self.moment).saturating_sub(self.believed) / 1_000_000
     }
@@ -204,12 +203,12 @@ impl Clock {
         began.saturating_add(moment.since(first))
     }
 
-    /// When something is to be done about the wall clock.
+    /// Next time at which the wall clock's state may change.
     pub(crate) fn due(&self) -> Option<Moment> {
         self.doubted_since.map(|since| since.plus(BELIEVED_AFTER))
     }
 
-    /// Takes what the clocks say now.
+    /// Takes new readings of both clocks.
     pub(crate) fn advance(&mut self, now: Now) -> Option<Change> {
         let (began, first) = self.origin;
         let moment = first.plus(now.elapsed.saturating_sub(began)).max(self.moment);
@@ -235,8 +234,7 @@ impl Clock {
         None
     }
 
-    /// Has the wall clock believed from now on: by an operator, or whoever has asked a server of
-    /// time.
+    /// Trusts the wall clock from now on: on behalf of an operator or a time server.
     pub(crate) fn believe(&mut self) -> Option<Change> {
         self.believed = offset(self.wall, self.moment);
         let doubted = self.doubted_since.take().is_some();
@@ -252,7 +250,7 @@ impl Clock {
         Some(Change::Believed(behind.collect()))
     }
 
-    /// The clocks as they are to be noted, if that is due.
+    /// The clocks' row, if it is due for storing.
     pub(crate) fn note(&mut self) -> Option<Arc<str>> {
         if self.noted.is_some_and(|noted| self.moment < noted.plus(NOTED_EVERY)) {
             return None;
@@ -272,7 +270,7 @@ impl Clock {
         Some(noted.to_string().into())
     }
 
-    /// What was to be noted could not be stored: it is still to be noted.
+    /// The row could not be stored and is due again.
     pub(crate) const fn note_again(&mut self) {
         self.noted = None;
     }
@@ -294,8 +292,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How far a wall clock is ahead of a moment. Neither is further from zero than the year 9999 and a
-/// run that long.
+/// Lead of a wall clock over a moment. Both are bounded by the year 9999 and a run of that length.
 fn offset(wall: Timestamp, moment: Moment) -> Offset {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     signed(wall.micros()).saturating_sub(signed(moment.0))

@@ -1,12 +1,13 @@
-//! The audit log: who asked for what, each entry chained to the one before by its hash, so that
-//! none can be changed, left out or put in between without the rest showing it.
+//! Audit log: requests, originators and results, each entry chained to the one before by its hash,
+//! so that none can be changed, removed or inserted without breaking the chain.
 //!
 //! An entry is the JSON object that [`gatewright_onem2m::audit`] makes. Older databases have lines,
-//! `Retrieve cse-in/c by Ca: 2000`: both are chained alike, so a log may begin with the one and go on
-//! with the other.
+//! `Retrieve cse-in/c by Ca: 2000`; both are chained alike, so a log may begin with lines and
+//! continue with objects.
 //!
-//! The log keeps to its share of the file: where it takes more, its oldest entries are dropped, in one
-//! transaction with an entry that carries the hash of the last of them. The chain begins with that one.
+//! The log is limited to its share of the file. Beyond, its oldest entries are dropped in one
+//! transaction with an entry that carries the hash of the last of them. The chain begins with that
+//! entry.
 
 use crate::database::{StoreError, open_stopped, used_pages};
 use core::fmt::Write;
@@ -17,39 +18,39 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::path::Path;
 
-/// What an entry says of a request that was taken and not yet ended; elsewhere stands its response
-/// status code.
+/// `end` of a request that is still in progress; otherwise it is the response status code.
 const WAITS: &str = "waits";
-/// What an entry says of earlier ones that were dropped, to make room: the number and the hash of the
-/// last of them, which the entry behind it begins with.
+/// `op` of an entry about dropped entries: the number and the hash of the last of them, which the
+/// next entry continues.
 const DROPPED: &str = "Dropped";
-/// Part of the entries that is dropped at once, so that it happens seldom.
+/// Fraction of the entries dropped at once, so that dropping is rare.
 const DROPPED_PART: i64 = 64;
-/// Entries that are written at the most before it is seen whether there is room: they are some
-/// hundred octets each, and 10 KiB at the worst.
+/// Entries written at most before the log's size is checked: they are some hundred octets each, and
+/// 10 KiB at the worst.
 const ENTRIES_UNSEEN: i64 = 64;
 
-/// How requests ended, by the entries of a log.
+/// Results of requests, counted over the entries of a log.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Outcomes {
-    /// Done, or accepted to be done.
+    /// Successful, or accepted.
     pub allowed: u64,
-    /// Refused because of who asked.
+    /// Refused because of the originator.
     pub denied: u64,
-    /// Refused or failed because of something else.
+    /// Refused or failed for another reason.
     pub failed: u64,
-    /// Taken when others had to be asked first; how they ended stands in entries of their own.
+    /// In progress, waiting for other entities; their results are in later entries.
     pub waiting: u64,
-    /// Requests that were refused and only counted.
+    /// Refused requests that were only counted.
     pub counted: u64,
-    /// Entries that are not about a request, or of earlier versions that do not say.
+    /// Entries without a request, or of earlier versions without a result.
     pub untold: u64,
 }
 
 impl Outcomes {
-    /// Statuses that are about who asks: no privilege of a subscriber, originator, receiver or
-    /// host of a subscription, an originator that is not registered or not whom its certificate
-    /// names, a missing security association, an application that is not admitted (TS-0004 §6.6.3).
+    /// Statuses that concern the originator: no privilege of a subscriber, originator, receiver or
+    /// host of a subscription, an originator that is not registered or not authorised by its
+    /// certificate, a missing security association, an application that is not admitted (TS-0004
+    /// §6.6.3).
     const DENIALS: [u64; 7] = [4101, 4103, 4106, 4107, 4126, 5105, 5205];
 
     fn count(&mut self, entry: &Told) {
@@ -75,18 +76,18 @@ impl Outcomes {
     }
 }
 
-/// An entry as it stands in the log.
+/// An entry of the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Told {
     /// Its number, from 1.
     pub number: u64,
     /// Microseconds since 1970.
     pub at_micros: u64,
-    /// What it says, as it is chained.
+    /// Its text, as it is chained.
     pub text: String,
-    /// The same as an object; nothing in the lines of earlier versions.
+    /// Its JSON object; `None` for the lines of earlier versions.
     pub fields: Option<Value>,
-    /// Its hash, over itself and the hash before.
+    /// Its hash, over its own content and the previous hash.
     pub hash: [u8; 32],
 }
 
@@ -99,12 +100,12 @@ impl Told {
         Ok(Self { number, at_micros, text, fields, hash: row.get(3)? })
     }
 
-    /// A member of the object that is a text.
+    /// A text member of the object.
     pub fn text_of(&self, name: &str) -> Option<&str> {
         self.fields.as_ref()?.get(name)?.as_str()
     }
 
-    /// A member of the object that is a number.
+    /// A numeric member of the object.
     pub fn number_of(&self, name: &str) -> Option<u64> {
         self.fields.as_ref()?.get(name)?.as_u64()
     }
@@ -117,30 +118,30 @@ pub struct Verified {
     pub entries: u64,
     /// Entries before them that were dropped to make room.
     pub dropped: u64,
-    /// The hash that the first one follows: of the last that was dropped, or zeroes.
+    /// The hash before the first entry: of the last dropped entry, or zeroes.
     pub start: [u8; 32],
-    /// The hash of the last one: kept elsewhere, it also shows whether the end was cut off.
+    /// The hash of the last entry: stored outside the database, it also shows a truncated end.
     pub head: [u8; 32],
-    /// The first entry that does not follow from the one before; the log is not to be trusted
-    /// from there on.
+    /// The first entry that does not follow from the one before; the log is not trustworthy from
+    /// there on.
     pub broken_at: Option<u64>,
-    /// How what it tells of ended.
+    /// Results of its requests.
     pub outcomes: Outcomes,
 }
 
-/// The end of the chain, and what the log takes.
+/// The end of the chain, and the log's size.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     number: i64,
     head: [u8; 32],
-    /// Pages of the file that it takes.
+    /// Pages of the file that the log uses.
     pub(crate) pages: i64,
     /// Entries dropped since the database was opened.
     pub(crate) dropped: u64,
 }
 
 impl Chain {
-    /// Writes an entry and goes on behind it.
+    /// Appends an entry to the chain.
     fn add(&mut self, transaction: &Transaction<'_>, at: i64, text: &str) -> rusqlite::Result<()> {
         self.number += 1;
         self.head = link(&self.head, self.number, at, text);
@@ -150,8 +151,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Drops the oldest entries if the log takes more than `pages_max`, and says so in an entry.
-    /// `others` is what the file has beside the log.
+    /// Drops the oldest entries if the log uses more than `pages_max`, and records that in an
+    /// entry. `others` are the file's other pages.
     fn keep_to(
         &mut self,
         transaction: &Transaction<'_>,
@@ -175,8 +176,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Drops a part of the entries, the oldest, but never the last one. Number and hash of the last
-    /// that was dropped; nothing if there is none to drop.
+    /// Drops the oldest part of the entries, but never the last one. Returns number and hash of the
+    /// last dropped entry; `None` if there is none to drop.
     fn drop_oldest(
         &mut self,
         transaction: &Transaction<'_>,
@@ -232,8 +233,8 @@ pub(crate) fn last(connection: &Connection) -> Result<Chain, StoreError> {
     Ok(Chain { number, head, pages, dropped: 0 })
 }
 
-/// Writes the entries of these batches. Where the log takes more than `pages_max` then, its oldest
-/// entries are dropped.
+/// Appends the entries of these batches, and drops the oldest entries if the log then uses more
+/// than `pages_max`.
 pub(crate) fn append(
     transaction: &Transaction<'_>,
     chain: &Chain,
@@ -257,8 +258,8 @@ pub(crate) fn append(
     Ok(chain)
 }
 
-/// The last entries of the log in the database at `path`, at most so many, newest last; may be done
-/// while a CSE writes to it. Whether they hold together, [`verify`] says.
+/// Returns up to `most` of the last entries of the database at `path`, newest last. A CSE may be
+/// writing to it. [`verify`] checks whether the chain holds.
 ///
 /// # Errors
 ///
@@ -273,8 +274,8 @@ pub fn last_entries(path: &Path, most: u32) -> Result<Vec<Told>, StoreError> {
     Ok(entries)
 }
 
-/// A connection that only reads. Beside a CSE that runs it shares that one's index of the log; where
-/// none does, nothing is written and no CSE starts until it is read.
+/// Opens a read-only connection. Beside a running CSE it shares the CSE's index of the write-ahead
+/// log; otherwise nothing is written and no CSE starts until the connection is closed.
 fn open(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
     match open_stopped(path) {
         Err(StoreError::InUse(_)) => {
@@ -285,10 +286,9 @@ fn open(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
     }
 }
 
-/// Follows the chain of the database at `path` from its first entry; may be done while a CSE
-/// writes to it. Where none does, the database may lie where nothing can be written; only if the CSE
-/// was killed, and its log is still to be moved into the file, SQLite keeps an index of that log
-/// beside it.
+/// Verifies the chain of the database at `path` from its first entry. A CSE may be writing to it.
+/// Without one, the database may be on read-only storage. Only if the CSE was killed, and its
+/// write-ahead log is still to be moved into the file, SQLite keeps an index of that log beside it.
 ///
 /// # Errors
 ///
@@ -297,7 +297,7 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
     verify_telling(path, |_| {})
 }
 
-/// The same, handing every entry that is in its place to `sink`.
+/// Verifies the chain as [`verify`] does, and passes every valid entry to `sink`.
 ///
 /// # Errors
 ///
@@ -330,8 +330,8 @@ pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verifie
     Ok(verified)
 }
 
-/// The number and the hash of the last entry that was dropped, if the log says so itself: the entry
-/// that does is in the chain that begins with them.
+/// Number and hash of the last dropped entry, if the log has an entry about it: that entry is in
+/// the chain that begins with them.
 fn dropped(connection: &Connection) -> Result<(u64, [u8; 32]), StoreError> {
     let first: Option<i64> =
         connection.query_row("SELECT min(number) FROM audit", [], |row| row.get(0))?;

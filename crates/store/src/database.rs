@@ -1,4 +1,4 @@
-//! The file: how it is opened, read back and written in groups.
+//! Database file: opened, read back and written in groups of batches.
 
 use crate::audit::{self, Chain};
 use crate::mover::{Done, Log, Mover};
@@ -13,32 +13,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// "GWcs" in ASCII: marks the file as ours (SQLite, `PRAGMA application_id`).
+/// "GWcs" in ASCII: identifies the file (SQLite, `PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4757_6373;
-/// Of the tables below.
+/// Version of the tables below.
 const SCHEMA_VERSION: i64 = 1;
-/// Pages of log after which the mover moves them into the file, beside the commits: 4 MiB of 4 KiB
-/// pages.
+/// Pages of write-ahead log (WAL) after which the mover moves them into the file, beside the
+/// commits: 4 MiB of 4 KiB pages.
 const MOVE_PAGES: i64 = 1_000;
-/// Pages of log after which the rest that the mover has left is moved between two commits, so that
-/// the log begins anew: 32 MiB, which a busy CSE writes in some seconds.
+/// Pages of WAL after which the rest that the mover has left is moved between two commits, so that
+/// the WAL restarts: 32 MiB, which a busy CSE writes in some seconds.
 const RESTART_PAGES: i64 = 8_000;
-/// Pages of log after which all of them are moved within a commit where there is no mover: on a disk
-/// that has been full, where the log is to be short.
+/// Pages of WAL after which all are moved within a commit if there is no mover: on a disk that has
+/// been full, where the WAL has to be short.
 const MOVE_PAGES_TIGHT: i64 = 64;
-/// By how much the number that is noted for the next row runs ahead: to note it in each commit would
-/// make each a third longer. A process that is killed leaves out as many numbers at the most.
+/// Lead of the recorded number of the next row: recording it in each commit would make each a third
+/// longer. A killed process skips at most as many numbers.
 const MARKED_AHEAD: u64 = 4_096;
-/// Octets that the audit log may grow to, if nothing else is said: more than a million entries.
+/// Default limit of the audit log in octets: more than a million entries.
 const AUDIT_OCTETS_MAX: u64 = 256 * 1024 * 1024;
 /// Octets of a page (SQLite's default).
 const PAGE_OCTETS: i64 = 4_096;
-/// Pages that the file may have beyond what rows and audit log may: ends of tables, and what is
-/// written before the oldest entries are dropped.
+/// Pages beyond the limits of rows and audit log: ends of tables, and what is written before the
+/// oldest entries are dropped.
 const SPARE_PAGES: i64 = 1_024;
-/// Pages that a commit writes whatever is in it: the ends of tables and what leads there.
+/// Pages that every commit writes: the ends of tables and the inner pages above them.
 const COMMIT_PAGES: i64 = 4;
-/// About how many octets an audit entry is.
+/// Approximate size of an audit entry in octets.
 const ENTRY_OCTETS: usize = 256;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
@@ -51,17 +51,17 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
-/// How the database is kept.
+/// Options of the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Octets that the rows may grow to, the logs apart; what goes beyond is refused like a full
+    /// Limit on the rows in octets, without the logs; beyond, a commit is refused as on a full
     /// disk.
     pub octets_max: Option<u64>,
-    /// Octets that the audit log may grow to, beside those; then its oldest entries are dropped. The
-    /// rows never take what is the log's.
+    /// Limit on the audit log in octets, in addition; beyond, its oldest entries are dropped. The
+    /// rows never use the log's share.
     pub audit_octets_max: u64,
-    /// Batches that may wait for the writer.
+    /// Batches queued for the writer.
     pub batches_max: usize,
 }
 
@@ -78,7 +78,7 @@ pub enum StoreError {
     /// Another process has it open.
     #[error("{} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// The file is a database of something else.
+    /// The file belongs to another program.
     #[error("{} is no database of a CSE", .0.display())]
     Foreign(PathBuf),
     /// The file was written by a later version.
@@ -88,31 +88,31 @@ pub enum StoreError {
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// Ours.
+        /// This program's version.
         known: i64,
     },
-    /// The lock beside the file cannot be made.
+    /// The lock file cannot be created.
     #[error("the lock {} cannot be taken", path.display())]
     Lock {
         /// The lock.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no such file, or it cannot be looked at.
+    /// The file does not exist or cannot be accessed.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The database refuses: damaged, unreadable, or the disk is full.
+    /// The database fails: damaged, unreadable, or the disk is full.
     #[error("the database refuses: {0}")]
     Database(#[from] rusqlite::Error),
 }
 
-/// What an earlier run stored.
+/// Rows of an earlier run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Restored {
     /// Number and body, in ascending order of number.
@@ -121,44 +121,44 @@ pub struct Restored {
     pub next_seq: u64,
 }
 
-/// How long moving the log took.
+/// Durations of moving the WAL.
 #[derive(Debug)]
 pub(crate) struct Tended {
     /// Each pass beside the commits.
     pub(crate) passes: Vec<Duration>,
-    /// The rest of it between two commits, where there was one.
+    /// The rest between two commits, if there was any.
     pub(crate) rest: Option<Duration>,
 }
 
-/// An open database that nobody writes yet.
+/// An open database without a writer.
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
     chain: Chain,
     remembered: Remembered,
     options: Options,
-    /// The disk was full and the log could not be moved: until it can, nothing is written, lest
-    /// the log take the room that moving it needs.
+    /// The disk was full and the WAL could not be moved: until it can, nothing is written, so that
+    /// the WAL does not use the space needed for moving it.
     is_stuck: bool,
-    /// The number of the next row, and what is noted of it in the file: mostly a later one.
+    /// The number of the next row, and the recorded one, which is usually higher.
     next_seq: u64,
     marked: u64,
-    /// Moves the log beside the commits; none in memory, and none on a disk that has been full.
+    /// Moves the WAL beside the commits; `None` in memory, and on a disk that has been full.
     mover: Option<Mover>,
-    /// About how many pages of log the mover has not been asked to move.
+    /// Approximate pages of WAL that the mover was not asked to move.
     unmoved: i64,
-    /// The file itself, for the mover. It stands behind the connection, to be closed after it.
+    /// The file itself, for the mover. It is declared after the connection, to be closed after it.
     file: Option<Arc<File>>,
-    /// Held as long as the database is: two writers would number rows alike.
+    /// Lock held as long as the database is open: two writers would give rows the same numbers.
     lock: Option<File>,
 }
 
 impl Database {
-    /// Opens the database at `path`, made if it does not exist, and reads it back.
+    /// Opens the database at `path`, creates it if it does not exist, and reads its rows.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; the file is not touched if it is not ours.
+    /// [`StoreError`]; another program's file is not changed.
     pub fn open(path: &Path, options: &Options) -> Result<(Self, Restored), StoreError> {
         let lock = lock(path)?;
         let connection = Connection::open_with_flags(
@@ -171,9 +171,9 @@ impl Database {
         Self::set_up(connection, options, Some(lock))
     }
 
-    /// Reads back the database at `path` of a CSE that is stopped. Nothing is written, so it may lie
-    /// where nothing can be; only where the CSE was killed, and its log is still to be moved into
-    /// the file, SQLite keeps an index of that log beside it (`-shm`).
+    /// Reads the database at `path` of a stopped CSE. Nothing is written, so it may be on read-only
+    /// storage. Only if the CSE was killed, and its WAL is still to be moved into the file, SQLite
+    /// keeps an index of that WAL beside it (`-shm`).
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Database {
         read_back(&connection)
     }
 
-    /// A database that lives as long as the process: for tests and for CSEs that keep nothing.
+    /// Opens a database in memory: for tests and for CSEs that store nothing.
     ///
     /// # Errors
     ///
@@ -239,8 +239,8 @@ impl Database {
         Ok((database, restored))
     }
 
-    /// Starts the thread that writes. `report` is called on it after each commit, and before
-    /// the next begins.
+    /// Starts the writer's thread, which calls `report` after each commit and before the next
+    /// begins.
     ///
     /// # Errors
     ///
@@ -256,10 +256,10 @@ impl Database {
         Writer::start(self, batches_max, report)
     }
 
-    /// Commits the batches as one transaction, each with its audit entries. On a full disk it makes room by
-    /// moving the log into the file, and tries once more.
+    /// Commits the batches as one transaction, each with its audit entries. On a full disk it frees
+    /// space by moving the WAL into the file, and tries once more.
     ///
-    /// When its rows had been written and only the disk was to be waited for.
+    /// Returns when its rows had been written and only the disk synchronisation remained.
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         if self.is_stuck {
             self.move_log()?;
@@ -286,8 +286,8 @@ impl Database {
         self.chain.dropped
     }
 
-    /// Has the log moved into the file when it has grown long. To be called when nobody waits.
-    /// What was done, once it is.
+    /// Has the WAL moved into the file when it is long; to be called when no batch waits. Returns
+    /// what was done, once it is.
     pub(crate) fn tend(&mut self) -> Option<Tended> {
         let mover = self.mover.as_ref()?;
         let mut tended = None;
@@ -354,7 +354,7 @@ impl Drop for Database {
     }
 }
 
-/// Notes the number that the next row has, or a later one.
+/// Records the number of the next row, or a later one.
 fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)")?
@@ -362,7 +362,7 @@ fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Pages in use: of rows, of the audit log, and what leads there.
+/// Pages in use: rows, audit log, and their inner pages.
 pub(crate) fn used_pages(connection: &Connection) -> rusqlite::Result<i64> {
     let read =
         |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
@@ -373,13 +373,13 @@ fn pages_of(octets: u64) -> i64 {
     i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 
-/// What SQLite says when the file is as large as it may be.
+/// SQLite's error for a file at its size limit.
 fn full() -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
     rusqlite::Error::SqliteFailure(code, Some("the rows are as many as may be".to_owned()))
 }
 
-/// About how many pages of log a commit of these has made.
+/// Approximate pages of WAL that a commit of these batches has made.
 fn pages(batches: &[Batch]) -> i64 {
     let records = batches.iter().flat_map(|batch| &batch.records);
     let rows = records.map(|record| match record {
@@ -391,7 +391,7 @@ fn pages(batches: &[Batch]) -> i64 {
     COMMIT_PAGES + i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
 
-/// Notes the clocks in row 0: resources are numbered from 1.
+/// Stores the clocks in row 0: resources are numbered from 1.
 fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()> {
     let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (0, ?1)";
     transaction.prepare_cached(put)?.execute([clock])?;
@@ -416,8 +416,8 @@ fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Res
     going.delete(transaction)
 }
 
-/// Rows in a row that are to be deleted: what a full container gives up for each new instance goes
-/// in one statement for a transaction.
+/// Consecutive rows to be deleted: the instances that a full container drops for new ones take one
+/// statement per transaction.
 #[derive(Default)]
 struct Going(Option<RangeInclusive<u64>>);
 
@@ -443,7 +443,7 @@ impl Going {
     }
 }
 
-/// Row numbers count what was created; 2⁶³ of them are out of reach.
+/// Row numbers count creations; 2⁶³ of them are out of reach.
 fn to_row_id(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
@@ -466,10 +466,10 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     Ok(Restored { rows, next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1) })
 }
 
-/// Whose a file is that is not another program's.
+/// Owner of a file, unless it is another program's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Owner {
-    /// There is nothing in it.
+    /// None: the file is empty.
     Nobody,
     Ours,
 }
@@ -496,15 +496,15 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError
     Ok(Owner::Ours)
 }
 
-/// The file beside the database whose name has this at its end.
+/// The path of the database with this suffix.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
 }
 
-/// The name of a database that nobody changes, as SQLite takes it: it looks for no log then, and
-/// makes none.
+/// URI of a database that is not being changed, for SQLite, which then neither looks for a WAL nor
+/// creates one.
 fn immutable(path: &Path) -> String {
     let octets = path.as_os_str().as_encoded_bytes();
     let escaped = octets.iter().map(|octet| match octet {
@@ -514,8 +514,8 @@ fn immutable(path: &Path) -> String {
     format!("file:{}?immutable=1", escaped.collect::<String>())
 }
 
-/// Opens the database of a CSE that is stopped so that nothing is written, with what keeps a CSE
-/// from starting meanwhile.
+/// Opens the database of a stopped CSE read-only, with the lock that keeps a CSE from starting
+/// meanwhile.
 pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
     let path =
         path.canonicalize().map_err(|source| StoreError::File { path: path.to_owned(), source })?;
@@ -531,8 +531,8 @@ pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), St
     Ok((connection, lock))
 }
 
-/// The lock of a database that is only read, which keeps writers out; none was made where none has
-/// ever been.
+/// Shared lock of a database that is only read, which keeps writers out; none is created if there
+/// has never been one.
 fn share_lock(path: &Path) -> Result<Option<File>, StoreError> {
     let lock = beside(path, ".lock");
     let refuse = |source| StoreError::Lock { path: lock.clone(), source };

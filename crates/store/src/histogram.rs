@@ -1,11 +1,11 @@
-//! How long things took and how many came together, by powers of two.
+//! Histogram of durations and counts, by powers of two.
 
 use core::time::Duration;
 
-/// Entries: the last but one ends at 2²⁶, of microseconds a minute.
+/// Number of entries: the last but one ends at 2²⁶, a minute in microseconds.
 pub const HISTOGRAM_ENTRIES: usize = 28;
 
-/// Values by powers of two: microseconds that things took, or how many came together.
+/// Histogram by powers of two: of durations in microseconds, or of counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Histogram {
     counts: [u64; HISTOGRAM_ENTRIES],
@@ -19,7 +19,7 @@ impl Histogram {
         self.add_times(value, 1);
     }
 
-    /// Adds a value that so many have.
+    /// Adds a value several times.
     pub fn add_times(&mut self, value: u64, times: u64) {
         let entry = usize::try_from(u64::BITS - value.leading_zeros()).unwrap_or(usize::MAX);
         if let Some(count) = self.counts.get_mut(entry.min(HISTOGRAM_ENTRIES - 1)) {
@@ -29,7 +29,7 @@ impl Histogram {
         self.largest = self.largest.max(value);
     }
 
-    /// Adds the values of another.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count = count.saturating_add(more);
@@ -38,13 +38,13 @@ impl Histogram {
         self.largest = self.largest.max(other.largest);
     }
 
-    /// Adds how long something took, in microseconds.
+    /// Adds a duration, in microseconds.
     pub fn add_time(&mut self, took: Duration) {
         self.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The entry `n` counts the values below 2ⁿ and not below 2ⁿ⁻¹; the last one all that are
-    /// larger, too.
+    /// The entries: `n` counts the values below 2ⁿ and not below 2ⁿ⁻¹; the last one also counts all
+    /// larger values.
     pub const fn counts(&self) -> &[u64; HISTOGRAM_ENTRIES] {
         &self.counts
     }

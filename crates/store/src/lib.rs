@@ -1,14 +1,13 @@
-//! The one database: what a CSE must not forget, and who did what.
+//! Database of a CSE: its persistent state and its audit log.
 //!
-//! [`Database::open`] reads the stored rows back ([`Database::read`] does no more than that);
-//! [`Database::start`] gives a [`Writer`], whose
-//! thread commits whatever is queued as one transaction (SQLite, write-ahead log,
-//! `synchronous=FULL`) and reports the number of the last batch that is on disk. Nothing else
-//! here knows what the rows mean.
+//! [`Database::open`] reads the stored rows ([`Database::read`] only that); [`Database::start`]
+//! returns a [`Writer`], whose thread commits all queued batches as one transaction (SQLite,
+//! write-ahead log, `synchronous=FULL`) and reports the number of the last batch on disk. Only the
+//! CSE interprets the rows.
 //!
-//! A commit that fails (a full disk, a damaged file) changes nothing: it is reported as
-//! [`Report::Failed`], every batch made before the failure was heard of is refused, and what was
-//! stored stays.
+//! A failed commit (a full disk, a damaged file) changes nothing. It is reported as
+//! [`Report::Failed`], every batch made before the failure was known is refused, and stored data
+//! stay.
 #![forbid(unsafe_code)]
 
 mod audit;

@@ -1,8 +1,8 @@
-//! Moves the write-ahead log into the file, on a thread of its own: commits go on meanwhile.
+//! Moves the write-ahead log (WAL) into the database file, on its own thread beside the commits.
 //!
-//! SQLite would do it within the commit that makes the log too long, and everything that waits for
-//! a commit would wait for megabytes to be written and synchronised. Here only the rest is left to
-//! the thread that commits: what it has written itself since the mover began its last pass.
+//! SQLite would do it within the commit that makes the WAL too long, so that every request waiting
+//! for a commit would wait for megabytes to be written and synchronised. Here the committing thread
+//! moves only the rest: what it has written since the mover began its last pass.
 
 use rusqlite::{Connection, OpenFlags};
 use std::fs::File;
@@ -12,21 +12,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Passes of one turn: while the first synchronises what has gathered, commits go on, and the second
-/// has less to do.
+/// Passes of one turn: while the first synchronises the accumulated pages, commits go on, and the
+/// second has less to do.
 const PASSES: usize = 2;
 
-/// What the log came to when it was moved.
+/// State of the WAL after a move.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Log {
-    /// Pages in it.
+    /// Pages in the WAL.
     pub(crate) pages: i64,
-    /// Those of them that the file has.
+    /// Pages of it that are moved.
     pub(crate) moved: i64,
 }
 
 impl Log {
-    /// Moves as much as can be moved without anyone waiting.
+    /// Moves as much as is possible without blocking a commit.
     pub(crate) fn move_now(connection: &Connection) -> rusqlite::Result<Self> {
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok(Self { pages: row.get(1)?, moved: row.get(2)? })
@@ -34,22 +34,22 @@ impl Log {
     }
 }
 
-/// What one turn came to.
+/// Result of one turn.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Done {
-    /// The log behind it.
+    /// The WAL afterwards.
     pub(crate) log: Log,
-    /// How long each pass took.
+    /// Duration of each pass.
     pub(crate) passes: Vec<Duration>,
 }
 
-/// Where the mover is.
+/// State of the mover.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Turn {
     Rests,
     Asked,
     Moves,
-    /// It has moved what there was; nobody has looked yet.
+    /// It has finished a turn whose result was not taken yet.
     Done(Done),
     Ends,
 }
@@ -61,19 +61,19 @@ struct Shared {
 }
 
 impl Shared {
-    /// A turn is whole, whatever has happened to who held it.
+    /// A poisoned lock is safe here: a turn is replaced as a whole.
     fn lock(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits as long as `so`; the turn then.
+    /// Waits while `so` holds; returns the turn.
     fn wait(&self, so: impl Fn(&Turn) -> bool) -> MutexGuard<'_, Turn> {
         let turn = self.lock();
         let waited = self.changed.wait_while(turn, |turn| so(turn));
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a turn, unless the end has come.
+    /// Sets the turn, unless the mover is ending.
     fn set(&self, to: Turn) {
         let mut turn = self.lock();
         if *turn != Turn::Ends {
@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// The thread that moves. Dropped, it finishes what it is at.
+/// The moving thread. Dropping it waits for its present turn.
 #[derive(Debug)]
 pub(crate) struct Mover {
     shared: Arc<Shared>,
@@ -92,10 +92,10 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// A mover with a connection of its own to the database at `path`, which is `file`.
+    /// Starts a mover with its own connection to the database at `path`, which is `file`.
     ///
-    /// No other descriptor of that file may be closed as long as a connection is open, this one
-    /// included: its locks would go with it (POSIX, `fcntl`).
+    /// No other descriptor of that file may be closed while a connection is open, this one
+    /// included: its locks would be released (POSIX, `fcntl`).
     pub(crate) fn start(path: &Path, file: Arc<File>) -> io::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(io::Error::other)?;
@@ -107,7 +107,7 @@ impl Mover {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Has it move what is in the log, if it rests; whether it does.
+    /// Starts a turn if the mover is idle; returns whether it did.
     pub(crate) fn ask(&self) -> bool {
         let rests = *self.shared.lock() == Turn::Rests;
         if rests {
@@ -116,7 +116,7 @@ impl Mover {
         rests
     }
 
-    /// What it has moved, told once.
+    /// The result of the last turn, once.
     pub(crate) fn take(&self) -> Option<Done> {
         let mut turn = self.shared.lock();
         let done = match &mut *turn {

@@ -1,4 +1,4 @@
-//! The memory of requests: a line for each transaction, which goes when it is old or there are many.
+//! Memory of requests: one line per transaction, dropped by age and total size.
 
 use gatewright_onem2m::Batch;
 use rusqlite::{Connection, Transaction};
@@ -6,16 +6,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a line is kept: a little longer than requests are remembered.
+/// Time that a line is kept: a little longer than requests are remembered.
 const KEPT: Duration = Duration::from_mins(6);
-/// Octets of all lines; beyond, the oldest go.
+/// Octets of all lines; beyond, the oldest are dropped.
 const OCTETS_MAX: usize = 16 * 1024 * 1024;
 
 pub(crate) const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS remembered (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT;
 ";
 
-/// The lines that are there.
+/// The stored lines.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     last: i64,
@@ -31,7 +31,7 @@ struct Line {
 }
 
 impl Remembered {
-    /// Takes over the lines of an earlier run; they are as if of now.
+    /// Reads the lines of an earlier run; their age counts from now.
     pub(crate) fn open(connection: &Connection) -> rusqlite::Result<Self> {
         let mut all = connection.prepare("SELECT number, length(line) FROM remembered")?;
         let since = Instant::now();
@@ -47,8 +47,8 @@ impl Remembered {
         Ok(remembered)
     }
 
-    /// Writes what these batches have remembered, and drops what is over: what is so once that is
-    /// committed.
+    /// Writes the lines of these batches and drops old ones; returns the change to apply after the
+    /// commit.
     pub(crate) fn append(
         &self,
         transaction: &Transaction<'_>,
@@ -78,7 +78,7 @@ impl Remembered {
         Ok(Some(Change { line, gone }))
     }
 
-    /// Takes note of what was committed.
+    /// Applies a committed change.
     pub(crate) fn apply(&mut self, change: Option<Change>) {
         let Some(Change { line, gone }) = change else { return };
         self.last = line.number;
@@ -91,7 +91,7 @@ impl Remembered {
     }
 }
 
-/// A line that is written, and the last of those that are dropped with it.
+/// A written line, and the last of those dropped with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     line: Line,

@@ -1,4 +1,4 @@
-//! The thread that commits: whatever is queued goes into one transaction.
+//! Writer thread: commits all queued batches as one transaction.
 
 use crate::database::Database;
 use crate::histogram::Histogram;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Batches in one transaction at most: bounds how long a commit takes, and with it how long an
-/// answer waits when many are asked at once.
+/// Batches in one transaction at most: limits the duration of a commit, and so the delay of an
+/// answer under load.
 const GROUP_MAX: usize = 4_096;
-/// Time between the beginnings of two transactions in which nothing is that somebody hurries for:
-/// a transaction costs a tenth of a millisecond of processor time whatever is in it, and thousands
-/// of devices that report would else have one for every few reports.
+/// Time between the starts of two transactions without urgent batches. A transaction costs a tenth
+/// of a millisecond of processor time whatever its size; without a pause, thousands of reporting
+/// devices would cause one for every few reports.
 pub const PACE: Duration = Duration::from_millis(4);
-/// How long what is hurried for waits at the most for others that are to be expected: as many as the
-/// last transaction had. Whoever asks again when it is answered comes by then, and a transaction for
-/// the first that comes back, and another for all behind it, are twice the work.
+/// Longest wait of an urgent batch for further ones: as many as the last transaction had are
+/// expected, since originators that were just answered ask again. Separate transactions for the
+/// first of them and for the rest are twice the work.
 const GATHER: Duration = Duration::from_micros(500);
-/// Batches that are not to wait any longer, however patient they are.
+/// Number of patient batches from which a transaction starts at once.
 const GROUP_ENOUGH: usize = 256;
 
-/// What became of the batches handed over.
+/// Result of queued batches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Report {
     /// Every batch up to this number is on disk.
@@ -31,12 +31,12 @@ pub enum Report {
     Failed {
         /// The first that is not stored.
         number: u64,
-        /// What the database said.
+        /// The database's error.
         cause: String,
     },
 }
 
-/// What the writer did.
+/// Counters of the writer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -48,60 +48,60 @@ pub struct Counters {
     pub records: u64,
     /// Transactions that failed.
     pub failures: u64,
-    /// Batches refused because they were made before a failure was heard of.
+    /// Batches refused because they were made before a failure was known.
     pub stale: u64,
     /// Audit entries written.
     pub audited: u64,
-    /// Audit entries that were not written, as the database refused what they came with.
+    /// Audit entries lost because their transaction failed.
     pub audit_lost: u64,
     /// Audit entries dropped to make room for later ones.
     pub audit_dropped: u64,
 }
 
-/// How long what took: where a late answer has waited.
+/// Durations in the writer: where a late answer has waited.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Histograms {
-    /// Batches in a transaction.
+    /// Batches per transaction.
     pub batches: Histogram,
     /// Microseconds that a batch waited for the transactions before its own.
     pub waited: Histogram,
-    /// Microseconds that a transaction took until its rows were written into the log's pages.
+    /// Microseconds of a transaction until its rows were written into the WAL's pages.
     pub written: Histogram,
-    /// Microseconds that it took from then until the log was on the disk.
+    /// Microseconds from then until the WAL was on disk.
     pub synchronised: Histogram,
-    /// Microseconds of moving the log's rest between two transactions, which then wait.
+    /// Microseconds of moving the WAL's rest between two transactions, which wait meanwhile.
     pub rests_moved: Histogram,
-    /// Microseconds of each pass that moves the log beside the transactions.
+    /// Microseconds of each pass that moves the WAL beside the transactions.
     pub passes: Histogram,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     batches: Vec<Batch>,
-    /// Since when each of them waits.
+    /// Arrival time of each.
     since: Vec<Instant>,
     closed: bool,
-    /// How many of them somebody hurries for, and how many of the last transaction's.
+    /// Urgent batches in the queue, and those in the last transaction.
     hurried: usize,
     expected: usize,
-    /// What the thread waits for: to tell it needlessly takes a system call each time.
+    /// Condition that the thread waits for: a needless wake-up costs a system call.
     awaited: Awaited,
     counters: Counters,
     histograms: Histograms,
 }
 
-/// What the thread waits for.
+/// Condition that the thread waits for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Awaited {
-    /// It is at work.
+    /// None: it is working.
     #[default]
     Nothing,
-    /// Anything.
+    /// Any batch.
     Anything,
-    /// What does not wait for the pace.
+    /// An urgent batch.
     Hurry,
-    /// As many as are expected.
+    /// As many urgent batches as are expected.
     Rest,
 }
 
@@ -110,13 +110,13 @@ impl Queue {
         self.batches.is_empty()
     }
 
-    /// Whether what there is does not wait for more.
+    /// Whether the queued batches are to be committed without waiting for more.
     const fn is_urgent(&self) -> bool {
         let all_here = self.hurried > 0 && self.hurried >= self.expected;
         self.closed || all_here || self.batches.len() >= GROUP_ENOUGH
     }
 
-    /// How long what there is waits for more, if the last transaction began at `last`.
+    /// Wait for further batches, if the last transaction began at `last`.
     fn pause(&self, last: Option<Instant>) -> Duration {
         if self.is_urgent() {
             return Duration::ZERO;
@@ -127,7 +127,7 @@ impl Queue {
     }
 }
 
-/// What one transaction takes.
+/// Content of one transaction.
 #[derive(Debug)]
 struct Group {
     batches: Vec<Batch>,
@@ -141,12 +141,12 @@ struct Shared {
 }
 
 impl Shared {
-    /// A panic elsewhere leaves the queue as it was between two operations: usable.
+    /// A poisoned lock is safe here: the queue stays consistent between operations.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread look, if it waits.
+    /// Wakes the thread, if its condition holds.
     fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
         let is_awaited = match queue.awaited {
             Awaited::Nothing => false,
@@ -163,8 +163,8 @@ impl Shared {
         }
     }
 
-    /// Waits for work, and for more of it if the last transaction began at `last` and nobody
-    /// hurries; what there is, or nothing when the writer is closed and all is written.
+    /// Waits for batches, and for further ones if the last transaction began at `last` and none is
+    /// urgent; `None` when the writer is closed and everything is written.
     fn take(&self, last: Option<Instant>) -> Option<Group> {
         let mut queue = self.lock();
         loop {
@@ -199,7 +199,7 @@ impl Shared {
     }
 }
 
-/// Hands batches to the thread that commits. Dropped, it waits until everything is written.
+/// Passes batches to the committing thread. Dropping it waits until everything is written.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -221,18 +221,18 @@ impl Writer {
         Ok(Self { shared, batches_max, thread: Some(thread) })
     }
 
-    /// Queues a batch that somebody hurries for: it is stored as soon as the batches before it, or
-    /// at most half a millisecond later with as many others as the last transaction had.
+    /// Queues an urgent batch: it is stored right after the batches before it, or at most half a
+    /// millisecond later with as many others as the last transaction had.
     ///
     /// # Errors
     ///
-    /// The batch itself if too many wait: its maker is to treat it as failed.
+    /// The batch itself if the queue is full: the caller has to treat it as failed.
     pub fn push(&self, batch: Batch) -> Result<(), Batch> {
         self.queue(batch, true)
     }
 
-    /// Queues a batch that may wait a moment for others, [`PACE`] at the most behind the last
-    /// transaction's beginning: after a pause it is stored at once all the same.
+    /// Queues a patient batch, stored at most [`PACE`] after the start of the last transaction:
+    /// after a pause it is stored at once.
     ///
     /// # Errors
     ///
@@ -253,12 +253,12 @@ impl Writer {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         self.shared.lock().counters
     }
 
-    /// How long what took so far.
+    /// Durations so far.
     pub fn histograms(&self) -> Histograms {
         self.shared.lock().histograms
     }

@@ -1,5 +1,5 @@
-//! Our requests: one after the other to each peer, in blocks if they are large, and their
-//! answers, put together if they come in blocks.
+//! Outgoing CoAP requests: one at a time to each peer, in blocks if they are large, with the
+//! reassembly of responses in blocks.
 
 use super::endpoint::{Endpoint, Purpose, Timer, Token};
 use super::{BLOCK_SIZE, Failure, Message, NSTART, Output, RequestId};
@@ -7,7 +7,7 @@ use core::time::Duration;
 use gatewright_wire::coap::{Block, Code, OptionNumber};
 use std::net::SocketAddr;
 
-/// A request of ours that is not answered.
+/// An unanswered outgoing request.
 #[derive(Debug)]
 pub(super) struct Asking {
     to: SocketAddr,
@@ -17,12 +17,12 @@ pub(super) struct Asking {
     block_size: usize,
     /// Octets of the body that the peer has.
     offset: usize,
-    /// The message that is on its way.
+    /// The message in flight.
     flying: Option<u16>,
     /// Whether it counts among those that are neither acknowledged nor answered.
     outstanding: bool,
     unanswered_at: Option<Duration>,
-    /// What is there of an answer in blocks, and which one is wanted next.
+    /// The partial response in blocks, and the next block.
     partial: Option<(Message, Block)>,
 }
 
@@ -54,7 +54,7 @@ impl Endpoint {
         self.start_next(to);
     }
 
-    /// Sends what waits for this peer, as far and as soon as it may.
+    /// Sends queued requests to this peer, within the limits and the pace.
     pub(super) fn start_next(&mut self, to: SocketAddr) {
         let now = self.now;
         while let Some(peer) = self.peer(to).filter(|peer| peer.outstanding < NSTART) {
@@ -74,7 +74,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends the request, its next block, or asks for the next block of its answer.
+    /// Sends the request or its next block, or requests the next block of its response.
     fn send_part(&mut self, id: RequestId) {
         let Some(asking) = self.asking.get_mut(&id) else {
             return;
@@ -111,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer has the request and will answer later: another may be sent meanwhile.
+    /// Handles an acknowledgement without response: the next request may be sent meanwhile.
     pub(super) fn request_acknowledged(&mut self, id: RequestId) {
         let due = self.now.saturating_add(self.limits.answer_within);
         let Some(asking) = self.asking.get_mut(&id) else {
@@ -127,7 +127,7 @@ impl Endpoint {
         self.start_next(to);
     }
 
-    /// Takes an answer, or one block of it, or the wish for the next block of the request.
+    /// Handles a response, one block of it, or the request for the next block.
     pub(super) fn take_answer(&mut self, id: RequestId, answer: Message) {
         let most = self.limits.body_octets;
         let Some(asking) = self.asking.get_mut(&id) else {
@@ -149,7 +149,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a request and says what became of it.
+    /// Removes a request and reports its result.
     pub(super) fn finish(&mut self, id: RequestId, answer: Result<Message, Failure>) {
         if self.asking.contains_key(&id) {
             self.say(Output::Answered { id, answer });
@@ -183,11 +183,11 @@ fn peer_counts(endpoint: &mut Endpoint, to: SocketAddr, change: isize) {
     }
 }
 
-/// What follows from an answer.
+/// Next step after a response.
 enum Step {
     /// Another message is to be sent.
     Next,
-    /// It is all there, or cannot be had.
+    /// The response is complete, or unobtainable.
     Done(Result<Message, Failure>),
 }
 
@@ -264,7 +264,7 @@ impl Asking {
     }
 }
 
-/// An answer as the application sees it.
+/// A response without its block options.
 fn without_blocks(mut answer: Message) -> Message {
     answer.options.retain(|(number, _)| {
         !matches!(

@@ -1,5 +1,4 @@
-//! Bodies that travel in blocks (RFC 7959): those that peers are sending, and those that they
-//! fetch.
+//! Block-wise transfers (RFC 7959): bodies that peers send, and bodies that they fetch.
 
 use super::{Counters, Limits, Message};
 use core::time::Duration;
@@ -8,11 +7,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Peer, and what tells its requests apart: code and options.
+/// Key of a transfer: the peer, and a hash of code and options.
 pub(super) type Key = (SocketAddr, u64);
 
-/// One address may have a quarter of what is kept: beyond, its own oldest gives way and nobody
-/// else's.
+/// One address may have this fraction of what is kept; beyond, its own oldest transfer is dropped.
 const SHARE: usize = 4;
 
 /// Bodies kept, each with the time of its last use.
@@ -23,7 +21,7 @@ struct Kept<T> {
     shares: HashMap<IpAddr, Share>,
 }
 
-/// What one address has of it.
+/// Share of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     entries: usize,
@@ -36,7 +34,7 @@ impl<T> Default for Kept<T> {
     }
 }
 
-/// A peer's address, of IPv6 its network of 64 bits: a host has as many addresses as it likes there.
+/// A peer's address, for IPv6 its /64 network: a host may use any number of addresses there.
 fn network((peer, _): &Key) -> IpAddr {
     match peer.ip().to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
@@ -44,7 +42,7 @@ fn network((peer, _): &Key) -> IpAddr {
     }
 }
 
-/// How many octets something holds.
+/// Size in octets.
 trait Weigh {
     fn weight(&self) -> usize;
 }
@@ -84,7 +82,7 @@ impl<T: Weigh> Kept<T> {
         self.entries.insert(key, (now, value));
     }
 
-    /// Makes room for `more` octets of a peer; how many were dropped before their time.
+    /// Frees space for `more` octets of a peer; returns the number of dropped transfers.
     fn make_room(
         &mut self,
         (key, more): (&Key, usize),
@@ -110,8 +108,8 @@ impl<T: Weigh> Kept<T> {
         }
     }
 
-    /// Makes room in what the peer's address may have, of its own; how many were dropped before
-    /// their time.
+    /// Frees space in the address's share, at its own expense; returns the number of dropped
+    /// transfers.
     fn make_share(
         &mut self,
         (key, more): (&Key, usize),
@@ -135,15 +133,15 @@ impl<T: Weigh> Kept<T> {
     }
 }
 
-/// Bodies of requests that are being put together.
+/// Incomplete bodies of requests.
 #[derive(Debug, Default)]
 pub(super) struct Uploads(Kept<Vec<u8>>);
 
-/// What a block of a request's body makes of it.
+/// Result of a block of a request's body.
 pub(super) enum Upload {
-    /// The body is whole.
+    /// The body is complete.
     Whole(Vec<u8>),
-    /// The next block is wanted.
+    /// The next block is expected.
     Continue,
     /// The block is refused.
     Refused(Code),
@@ -183,7 +181,7 @@ impl Uploads {
     }
 }
 
-/// Answers that peers fetch block by block.
+/// Responses that peers fetch block by block.
 #[derive(Debug, Default)]
 pub(super) struct Downloads(Kept<Message>);
 
@@ -202,7 +200,7 @@ impl Downloads {
         self.0.insert(key, now, answer);
     }
 
-    /// Takes an answer out, to serve the next block of it.
+    /// Removes a response, to serve its next block.
     pub(super) fn take(&mut self, key: &Key, now: Duration, age: Duration) -> Option<Message> {
         let (at, _) = self.0.entries.get(key)?;
         let fresh = at.saturating_add(age) > now;

@@ -1,4 +1,4 @@
-//! The machine: datagrams in and out, what is on its way, and when to send it again.
+//! CoAP endpoint: datagrams in and out, messages in flight, and retransmission.
 
 use super::asking::Asking;
 use super::blocks::{Downloads, Uploads};
@@ -18,13 +18,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::DefaultHasher;
 use std::net::SocketAddr;
 
-/// Peers that are not used any more are looked for at most so often.
+/// Shortest interval between searches for unused peers.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// A token of ours.
+/// Token of an outgoing request.
 pub(super) type Token = [u8; TOKEN_LEN_MAX];
 
-/// What stands behind one UDP socket: server and client at once.
+/// Endpoint of one UDP socket: server and client at once.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(super) limits: Limits,
@@ -49,18 +49,18 @@ pub struct Endpoint {
     pub(super) counters: Counters,
 }
 
-/// Somebody to whom confirmable messages go.
+/// A peer that receives confirmable messages.
 #[derive(Debug)]
 pub(super) struct Peer {
     message_id: u16,
     pub(super) pace: Pace,
     used: Duration,
-    /// Own requests that are neither acknowledged nor answered.
+    /// Outgoing requests neither acknowledged nor answered.
     pub(super) outstanding: usize,
     pub(super) waiting: VecDeque<RequestId>,
 }
 
-/// A confirmable message that is not acknowledged.
+/// An unacknowledged confirmable message.
 #[derive(Debug)]
 struct Flight {
     octets: Vec<u8>,
@@ -70,7 +70,7 @@ struct Flight {
     purpose: Purpose,
 }
 
-/// What a confirmable message is.
+/// Purpose of a confirmable message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     Request(RequestId),
@@ -80,20 +80,19 @@ pub(super) enum Purpose {
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Timer {
-    /// A flight is to be sent again.
+    /// Retransmit a message.
     Resend(SocketAddr, u16),
-    /// A request is to be acknowledged, its answer takes longer.
+    /// Acknowledge a request whose response takes longer.
     Acknowledge(AskId),
-    /// An acknowledged request is not answered.
+    /// An acknowledged request timed out.
     Unanswered(RequestId),
-    /// What waits for this peer may go.
+    /// Send the next request to this peer.
     Next(SocketAddr),
 }
 
 impl Endpoint {
-    /// An endpoint that understands the critical options for which `understands` is true, beside
-    /// those that it deals with itself. `secret` makes its tokens hard to guess; it is to be drawn
-    /// anew each time.
+    /// Creates an endpoint that supports the critical options for which `understands` is true,
+    /// beside its own. `secret` makes its tokens hard to guess; draw a new one for each endpoint.
     pub fn new(limits: Limits, understands: fn(OptionNumber) -> bool, secret: [u64; 2]) -> Self {
         Self {
             limits,
@@ -119,7 +118,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes one step for what happened at `now`, counted from any epoch that stays the same.
+    /// Processes an input at `now`, counted from any fixed epoch.
     pub fn handle(&mut self, now: Duration, input: Input<'_>) {
         self.now = now.max(self.now);
         match input {
@@ -133,17 +132,17 @@ impl Endpoint {
         self.run_timers();
     }
 
-    /// The next thing to be done, if there is one.
+    /// The next output, if there is one.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due at the latest.
+    /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         self.timers.first().map(|&(due, _)| due)
     }
 
-    /// What was done and refused so far.
+    /// Counters so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -165,7 +164,7 @@ impl Endpoint {
         self.timers.remove(&(due, timer));
     }
 
-    /// A number that nobody guesses who does not know the secret.
+    /// A number that cannot be guessed without the secret.
     pub(super) fn draw(&mut self) -> u64 {
         self.drawn += 1;
         let mut hasher = self.keyed_hasher();
@@ -181,7 +180,7 @@ impl Endpoint {
         hasher
     }
 
-    /// The peer's entry; there is none if too many are remembered.
+    /// The peer's entry; `None` if too many are remembered.
     pub(super) fn peer(&mut self, address: SocketAddr) -> Option<&mut Peer> {
         if !self.peers.contains_key(&address) {
             if self.peers.len() >= self.limits.peers {
@@ -227,7 +226,7 @@ impl Endpoint {
         u16::from_be_bytes([high, low])
     }
 
-    /// Sends a confirmable message, again and again until it is acknowledged.
+    /// Sends a confirmable message and retransmits it until it is acknowledged.
     ///
     /// # Errors
     ///
@@ -263,7 +262,7 @@ impl Endpoint {
         ACK_TIMEOUT + spread * u32::from(u16::from_be_bytes([high, low])) / u32::from(u16::MAX)
     }
 
-    /// Takes a message off its way; what it was.
+    /// Removes a message in flight; returns its purpose.
     pub(super) fn land(&mut self, to: SocketAddr, id: u16) -> Option<Purpose> {
         let flight = self.flights.remove(&(to, id))?;
         self.clear_timer(flight.due, Timer::Resend(to, id));
@@ -391,7 +390,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a message is new; if not, it is replied to as before.
+    /// Whether a message is new; a duplicate gets the earlier reply.
     pub(super) fn is_new(&mut self, from: SocketAddr, message: &Datagram<'_>) -> bool {
         let id = message.message_id();
         let confirmable = message.message_type() == MessageType::CONFIRMABLE;
@@ -409,7 +408,7 @@ impl Endpoint {
         }
     }
 
-    /// Replies to a message, now and whenever it comes again.
+    /// Replies to a message, now and to each duplicate.
     pub(super) fn reply(&mut self, to: SocketAddr, id: u16, octets: Vec<u8>) {
         self.repeats.reply((to, id), &octets);
         self.send(to, octets);

@@ -1,11 +1,11 @@
-//! CoAP for oneM2M: the message layer (RFC 7252, blocks RFC 7959, observe RFC 7641) as one pure
-//! machine, and how primitives are written in it (TS-0008).
+//! CoAP for oneM2M without I/O: the message layer (RFC 7252, blocks RFC 7959, observe RFC 7641),
+//! and primitives as CoAP messages (TS-0008).
 //!
-//! An [`Endpoint`] is what stands behind one UDP socket, both as server and as client. Datagrams
-//! and what the application wants go in by [`Endpoint::handle`]; datagrams to send, whole requests
-//! that peers ask and whole answers that they give come out by [`Endpoint::poll_output`].
-//! Retransmission, acknowledgements, recognition of duplicates, cutting into blocks and putting
-//! together again are its own affair. Randomness is an argument: the secret of [`Endpoint::new`].
+//! An [`Endpoint`] belongs to one UDP socket, both as server and as client. Datagrams and the
+//! application's messages go in by [`Endpoint::handle`]. Datagrams to send, complete requests of
+//! peers and complete responses come out by [`Endpoint::poll_output`]. It retransmits,
+//! acknowledges, recognises duplicates, and splits and reassembles blocks. Randomness is an
+//! argument: the secret of [`Endpoint::new`].
 //!
 //! | module | holds |
 //! |---|---|
@@ -33,44 +33,44 @@ use core::time::Duration;
 use gatewright_wire::coap::{Block, Builder, Code, Message as Datagram, MessageType, OptionNumber};
 use std::net::SocketAddr;
 
-/// How long the first wait for an acknowledgement is at least (RFC 7252 §4.8).
+/// Shortest first wait for an acknowledgement (RFC 7252 §4.8).
 pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// That wait is drawn between once and this many halves of [`ACK_TIMEOUT`] (RFC 7252 §4.8: 1.5).
 const ACK_RANDOM_HALVES: u32 = 3;
-/// How often a confirmable message is sent again (RFC 7252 §4.8).
+/// Retransmissions of a confirmable message (RFC 7252 §4.8).
 pub const MAX_RETRANSMIT: u32 = 4;
-/// Interactions with one peer at the same time (RFC 7252 §4.8).
+/// Interactions with one peer at a time (RFC 7252 §4.8).
 pub const NSTART: usize = 1;
-/// How long a confirmable message's identifier means that message (RFC 7252 §4.8.2).
+/// Validity of a confirmable message's identifier (RFC 7252 §4.8.2).
 pub const EXCHANGE_LIFETIME: Duration = Duration::from_secs(247);
-/// How long a non-confirmable message's identifier means that message (RFC 7252 §4.8.2).
+/// Validity of a non-confirmable message's identifier (RFC 7252 §4.8.2).
 pub const NON_LIFETIME: Duration = Duration::from_secs(145);
-/// A request that takes longer is acknowledged first and answered separately: half of the time
-/// after which the peer sends it again.
+/// Time after which a request is acknowledged first and answered separately: half of the time after
+/// which the peer retransmits it.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Octets of a block that is sent: with header and options one datagram without fragments
-/// (RFC 7252 §4.6).
+/// Octets of a block that is sent: with header and options one unfragmented datagram (RFC 7252
+/// §4.6).
 pub const BLOCK_SIZE: usize = 1_024;
 
-/// What one endpoint may hold. Of each, what comes beyond is refused or dropped and counted.
+/// Limits of one endpoint. Beyond each, data are refused or dropped and counted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Octets of one body, put together of its blocks.
+    /// Octets of one reassembled body.
     pub body_octets: usize,
-    /// Own requests that are not answered.
+    /// Unanswered outgoing requests.
     pub requests: usize,
-    /// Requests of peers that are not answered.
+    /// Unanswered requests of peers.
     pub asked: usize,
     /// Of one peer.
     pub asked_per_peer: usize,
-    /// Peers that are remembered.
+    /// Remembered peers.
     pub peers: usize,
-    /// Message identifiers that are remembered to recognise duplicates.
+    /// Message identifiers remembered to recognise duplicates.
     pub repeats: usize,
     /// Octets of the replies kept for duplicates.
     pub repeats_octets: usize,
-    /// Bodies that peers are sending block by block.
+    /// Incomplete bodies from peers.
     pub uploads: usize,
     /// Octets of them.
     pub uploads_octets: usize,
@@ -78,12 +78,12 @@ pub struct Limits {
     pub downloads: usize,
     /// Octets of them.
     pub downloads_octets: usize,
-    /// Peers that observe.
+    /// Observers.
     pub observers: usize,
-    /// How long an unfinished body is kept after its last block: no shorter than a peer may take to
-    /// learn that the block has come and to have the next one come, each by its last retransmission.
+    /// Time that an incomplete body is kept after its last block: long enough for the
+    /// acknowledgement and the peer's next block, each by its last retransmission.
     pub blocks_age: Duration,
-    /// How long an answer is waited for once the request is acknowledged.
+    /// Time limit for a response once the request is acknowledged.
     pub answer_within: Duration,
 }
 
@@ -108,22 +108,22 @@ impl Default for Limits {
     }
 }
 
-/// Names a request of ours, chosen by the caller; its answer comes out with the same.
+/// Number of an outgoing request, chosen by the caller; its response has the same.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId(pub u64);
 
-/// Names a request of a peer, chosen by the endpoint; the answer goes in with the same.
+/// Number of a peer's request, chosen by the endpoint; the response has the same.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AskId(pub u64);
 
-/// A whole request or response: what is said, without how it travels.
+/// A complete request or response, independent of its transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Message {
     /// Method or response code.
     pub code: Code,
-    /// Options, repeated ones in their order. Those of blocks are the endpoint's.
+    /// Options, repeated ones in their order, without the block options.
     pub options: Vec<(OptionNumber, Vec<u8>)>,
-    /// The whole body.
+    /// The complete body.
     pub payload: Vec<u8>,
 }
 
@@ -219,7 +219,7 @@ const OPTION_HEAD_MAX: usize = 5;
 /// Octets of the largest UDP datagram over IPv4.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// How a message travels.
+/// Header of a message.
 #[derive(Clone, Copy, Debug)]
 struct Head<'a> {
     message_type: MessageType,
@@ -227,115 +227,115 @@ struct Head<'a> {
     token: &'a [u8],
 }
 
-/// A message of nothing but its header: an acknowledgement or a reset.
+/// A message with only a header: an acknowledgement or a reset.
 fn empty(message_type: MessageType, id: u16) -> Vec<u8> {
     let head = Head { message_type, id, token: &[] };
     Message::new(Code::EMPTY).write(head, &[], &[]).unwrap_or_default()
 }
 
-/// What happened.
+/// Input to an endpoint.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// A datagram came.
+    /// A datagram arrived.
     Datagram {
-        /// Who sent it.
+        /// Its sender.
         from: SocketAddr,
-        /// All of it.
+        /// Its octets.
         octets: &'a [u8],
     },
-    /// A request of ours is to be sent, and sent again until it is acknowledged.
+    /// Send a request, and retransmit it until it is acknowledged.
     Request {
-        /// Comes out with the answer.
+        /// Returned with the response.
         id: RequestId,
-        /// Where to.
+        /// The receiver.
         to: SocketAddr,
-        /// What to ask.
+        /// The request.
         message: Message,
     },
-    /// Nobody waits for the answer to this request any more.
+    /// The response to this request is no longer needed.
     Cancel(RequestId),
-    /// The answer to a peer's request.
+    /// The response to a peer's request.
     Respond {
         /// Of the request.
         id: AskId,
         /// The answer.
         message: Message,
     },
-    /// What a peer observes has changed. What was told before and not acknowledged yet is
-    /// replaced (RFC 7641 §4.5.2).
+    /// An observed resource has changed. An earlier, unacknowledged notification is replaced (RFC
+    /// 7641 §4.5.2).
     Notify {
-        /// Of the request that began it.
+        /// Of the observing request.
         id: AskId,
-        /// The resource as it is now; with an error code, the last that is told.
+        /// The new representation; with an error code, the last notification.
         message: Message,
     },
-    /// Nothing but time passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// Output of an endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
     /// Send this datagram.
     Send {
-        /// Where to.
+        /// The receiver.
         to: SocketAddr,
-        /// All of it.
+        /// Its octets.
         octets: Vec<u8>,
     },
-    /// A peer asks; answer with [`Input::Respond`].
+    /// A peer's request; answer with [`Input::Respond`].
     Asked {
-        /// Goes back in with the answer.
+        /// To be returned with the response.
         id: AskId,
-        /// Who.
+        /// The peer.
         from: SocketAddr,
-        /// The request, its body whole.
+        /// The complete request.
         message: Message,
-        /// Whether it wants to be told of changes: granted by an answer of class 2 that carries
-        /// the option *observe*, whatever its value.
+        /// Whether the peer requests observation: granted by a response of class 2 with the option
+        /// *observe*, whatever its value.
         observes: bool,
     },
-    /// A request of ours was answered, or will not be.
+    /// Result of an outgoing request.
     Answered {
         /// Of the request.
         id: RequestId,
-        /// The answer, its body whole.
+        /// The complete response, or a failure.
         answer: Result<Message, Failure>,
     },
-    /// A peer does not observe any more; nothing is to be told it.
+    /// A peer has stopped observing; send it no further notifications.
     Unobserved(AskId),
 }
 
-/// Why a request was not answered.
+/// Why a request has no response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The peer did not acknowledge, however often it was asked.
+    /// The peer did not acknowledge any transmission.
     #[error("not acknowledged after {} transmissions", MAX_RETRANSMIT + 1)]
     Unacknowledged,
-    /// The peer acknowledged and then said nothing.
+    /// The peer acknowledged and did not answer.
     #[error("acknowledged, and not answered")]
     Unanswered,
-    /// The peer could not make sense of the request.
+    /// The peer rejected the message.
     #[error("reset by the peer")]
     Reset,
-    /// The answer is larger than what is taken.
+    /// The response exceeds the limit.
     #[error("answer larger than the {0} octets that are taken")]
     TooLarge(usize),
-    /// The blocks of the answer do not fit each other, or it changed while it was fetched.
+    /// The blocks of the response do not match, or it changed during the transfer.
     #[error("the blocks of the answer do not fit each other")]
     Blocks,
-    /// Too many requests are not answered: ours to wait.
+    /// Too many outgoing requests are unanswered: the caller has to wait.
     #[error("too many requests are unanswered")]
     Full,
-    /// The options fit no datagram: misuse.
+    /// The options fit no datagram: the caller's fault.
     #[error("the options fit no datagram")]
     Options,
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What an endpoint did and refused, since it was made.
+        /// Counters of an endpoint since its creation.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -352,37 +352,37 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams that came.
+    /// Datagrams received.
     received,
     /// Datagrams sent, each transmission counted.
     sent,
-    /// Of those, sent again because no acknowledgement came.
+    /// Of those, retransmissions.
     retransmitted,
-    /// Datagrams that are no messages, or messages that mean nothing here.
+    /// Malformed datagrams, and messages without meaning here.
     malformed,
     /// Messages recognised as duplicates.
     duplicates,
-    /// Replies forgotten before their time because too many were kept.
+    /// Replies dropped early because too many were kept.
     repeats_full,
-    /// Requests of peers handed on.
+    /// Requests of peers passed to the application.
     asked,
-    /// Requests of peers refused because too many were not answered.
+    /// Requests of peers refused because too many were unanswered.
     asked_full,
-    /// Requests refused because of an option that must be understood and is not.
+    /// Requests refused because of an unsupported critical option.
     bad_options,
-    /// Answers to nothing that was asked.
+    /// Responses without a request.
     stray_answers,
     /// Confirmable messages never acknowledged.
     unacknowledged,
-    /// Times that requests had to wait lest message identifiers come again too soon.
+    /// Requests delayed so that message identifiers are not reused too soon.
     paced,
-    /// Own requests refused because too many were not answered.
+    /// Outgoing requests refused because too many were unanswered.
     requests_full,
-    /// Peers forgotten before their time because there were too many.
+    /// Peers forgotten early because there were too many.
     peers_full,
-    /// Bodies in blocks refused because they are too large.
+    /// Block-wise bodies refused because they were too large.
     bodies_too_large,
-    /// Unfinished bodies of peers dropped because there were too many.
+    /// Incomplete bodies of peers dropped because there were too many.
     uploads_full,
     /// Kept bodies dropped because there were too many.
     downloads_full,

@@ -1,4 +1,4 @@
-//! Requests and responses of oneM2M as CoAP messages (TS-0008 §6).
+//! oneM2M requests and responses as CoAP messages (TS-0008 §6).
 
 use super::{Message, OPTION_OCTETS_MAX};
 use crate::primitive::{Operation, Release, Request, Response, Serialisation};
@@ -7,10 +7,10 @@ use core::time::Duration;
 use gatewright_wire::coap::{Code, ContentFormat, OptionNumber};
 use std::sync::Arc;
 
-/// Seconds that an answer is good for which does not say (RFC 7252 §5.10.5).
+/// Default Max-Age of a response in seconds (RFC 7252 §5.10.5).
 const MAX_AGE: u64 = 60;
 
-/// Options that TS-0008 adds (table 6.2.2.4-1).
+/// Options defined by TS-0008 (table 6.2.2.4-1).
 pub mod option {
     use gatewright_wire::coap::OptionNumber;
 
@@ -46,17 +46,17 @@ pub mod option {
     /// The first and the last number that TS-0008 uses.
     const RANGE: core::ops::RangeInclusive<u16> = 259..=351;
 
-    /// Whether an option is one of oneM2M: those that are not acted upon are carried for others.
+    /// Whether an option is oneM2M's: those without effect here are carried for other entities.
     pub fn is_known(number: OptionNumber) -> bool {
         number == OptionNumber::CONTENT_FORMAT || RANGE.contains(&number.0)
     }
 }
 
-/// Reads a request.
+/// Parses a request.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// [`Refusal`] with the cause.
 pub fn read_request(message: &Message) -> Result<Request, Refusal> {
     let operation = match message.code {
         Code::GET => Operation::Retrieve,
@@ -111,7 +111,7 @@ pub fn read_request(message: &Message) -> Result<Request, Refusal> {
     Ok(request)
 }
 
-/// The identifier of a request that may be wrong in every other respect.
+/// The identifier of a request that may otherwise be malformed.
 pub fn request_id(message: &Message) -> &str {
     message.text(option::RQI).unwrap_or_default()
 }
@@ -157,7 +157,7 @@ fn write_target(message: &mut Message, address: &str) {
 }
 
 impl Serialisation {
-    /// That of a message's body; JSON if it does not say.
+    /// Serialisation of a message's body; JSON by default.
     fn of_format(message: &Message) -> Result<Self, Refusal> {
         let Some(format) = message.value(OptionNumber::CONTENT_FORMAT) else {
             return Ok(Self::Json);
@@ -171,7 +171,7 @@ impl Serialisation {
         })
     }
 
-    /// What a request wants its answer in: what it accepts, else what it is itself written in.
+    /// Serialisation of a request's response: the accepted one, else the request's own.
     pub fn accepted(message: &Message) -> Self {
         let wanted = message.uint(OptionNumber::ACCEPT).and_then(Self::from_format);
         wanted.or_else(|| Self::of_format(message).ok()).unwrap_or_default()
@@ -193,8 +193,8 @@ impl Serialisation {
     }
 }
 
-/// Writes a request to be sent to the entity that is reached at `url` (`coap://host:port/path`);
-/// a notification to a URL has that for its target.
+/// Builds a request for the entity at `url` (`coap://host:port/path`); for a notification to a URL
+/// the target is the URL.
 ///
 /// # Errors
 ///
@@ -291,7 +291,7 @@ fn split_url(url: &str) -> (&str, &str, &str) {
     (host, path, query)
 }
 
-/// The response code that goes with a response status code (TS-0008 §6.3).
+/// The CoAP response code of a response status code (TS-0008 §6.3).
 pub const fn code_of(status: Status) -> Code {
     // Its own row in CoAP's table, another in HTTP's.
     if matches!(status, Status::ContentsUnacceptable) {
@@ -315,7 +315,7 @@ pub const fn code_of(status: Status) -> Code {
     }
 }
 
-/// Writes a response.
+/// Builds a response.
 pub fn write_response(response: &Response, serialisation: Serialisation) -> Message {
     let mut message = Message::new(code_of(response.status));
     let location = response.location.as_deref().unwrap_or_default();
@@ -344,11 +344,11 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Mess
     message
 }
 
-/// Reads a response.
+/// Parses a response.
 ///
 /// # Errors
 ///
-/// If it is not one of oneM2M, nor a plain success.
+/// If it is neither a oneM2M response nor a plain success.
 pub fn read_response(message: &Message) -> Result<Response, Refusal> {
     let number = message.uint(option::RSC).and_then(|number| u16::try_from(number).ok());
     let is_busy = matches!(message.code, Code::TOO_MANY_REQUESTS | Code::SERVICE_UNAVAILABLE);

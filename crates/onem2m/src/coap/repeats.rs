@@ -1,4 +1,4 @@
-//! Message identifiers seen lately, and what was replied (RFC 7252 §4.5).
+//! Duplicate detection: recent message identifiers with their replies (RFC 7252 §4.5).
 
 use super::{Counters, EXCHANGE_LIFETIME, Limits};
 use core::time::Duration;
@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 
 type Key = (SocketAddr, u16);
 
-/// The messages of the last while.
+/// Recent messages.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     seen: HashMap<Key, Seen>,
-    /// In the order they came: when, and a number that tells a reused identifier apart.
+    /// In order of arrival: time, and a number that distinguishes a reused identifier.
     order: VecDeque<(Duration, Key, u64)>,
     counted: u64,
     octets: usize,
@@ -24,16 +24,16 @@ struct Seen {
     reply: Option<Vec<u8>>,
 }
 
-/// Whether a message came before.
+/// Whether a message is a duplicate.
 pub(super) enum Verdict {
-    /// It is new, and noted.
+    /// It is new, and now recorded.
     New,
-    /// It came before; the reply to it, if there was one.
+    /// It is a duplicate; the earlier reply, if there was one.
     Repeated(Option<Vec<u8>>),
 }
 
 impl Repeats {
-    /// Notes a message that means the same for `lifetime`.
+    /// Records a message identifier valid for `lifetime`.
     pub(super) fn note(
         &mut self,
         key: Key,
@@ -55,7 +55,7 @@ impl Repeats {
         Verdict::New
     }
 
-    /// Keeps what was replied, for when the message comes again.
+    /// Keeps a reply for duplicates of the message.
     pub(super) fn reply(&mut self, key: Key, octets: &[u8]) {
         if let Some(seen) = self.seen.get_mut(&key) {
             self.octets -= seen.reply.as_ref().map_or(0, Vec::len);

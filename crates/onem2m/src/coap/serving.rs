@@ -1,4 +1,4 @@
-//! Peers' requests: checked, put together, answered at once or separately, and told of changes.
+//! CoAP requests of peers: checked, reassembled, answered at once or separately, and observed.
 
 use super::blocks::{Key, Upload};
 use super::endpoint::{Endpoint, Purpose, Timer};
@@ -11,25 +11,25 @@ use gatewright_wire::coap::{
 };
 use std::net::SocketAddr;
 
-/// A request of a peer that is not answered.
+/// An unanswered request of a peer.
 #[derive(Debug)]
 pub(super) struct Asked {
     from: SocketAddr,
     token: Vec<u8>,
     message_id: u16,
     confirmable: bool,
-    /// When it will be acknowledged without an answer.
+    /// Time at which it is acknowledged without a response.
     acknowledge_at: Option<Duration>,
     acknowledged: bool,
     /// The last block of its body, if that came in blocks.
     block1: Option<Block>,
-    /// Which block of the answer it wants.
+    /// The requested block of the response.
     block2: Option<Block>,
     observes: bool,
     key: Key,
 }
 
-/// A peer that is told of changes.
+/// An observer.
 #[derive(Debug)]
 pub(super) struct Observer {
     from: SocketAddr,
@@ -38,13 +38,13 @@ pub(super) struct Observer {
     size: usize,
     /// Of the last notification; the low 24 bits go out.
     sequence: u64,
-    /// Whether the last one is not acknowledged.
+    /// Whether the last notification is unacknowledged.
     flying: bool,
-    /// What is to be told next.
+    /// The next notification.
     next: Option<Message>,
 }
 
-/// What a request is answered with without asking anybody.
+/// Response to a request that is not passed on.
 struct Refusal {
     code: Code,
     block1: Option<Block>,
@@ -97,7 +97,7 @@ impl Endpoint {
         self.hand_on(asked, message);
     }
 
-    /// Sees whether a request can be handed on, and puts its body together.
+    /// Checks a request and reassembles its body.
     fn check(&mut self, asked: &Asked, message: &mut Message) -> Result<(), Refusal> {
         for (number, value) in &message.options {
             match *number {
@@ -175,7 +175,7 @@ impl Endpoint {
         self.say(Output::Asked { id, from, message, observes });
     }
 
-    /// Says that the request has come and the answer takes longer (RFC 7252 §5.2.2).
+    /// Acknowledges a request whose response takes longer (RFC 7252 §5.2.2).
     pub(super) fn acknowledge_first(&mut self, id: AskId) {
         let Some(asked) = self.asked.get_mut(&id) else {
             return;
@@ -219,7 +219,7 @@ impl Endpoint {
         self.send_answer(asked, (&Message::new(refusal.code), &more, &[]));
     }
 
-    /// Answers with the block that is wanted, and keeps the whole if there is more of it.
+    /// Answers with the requested block, and keeps the rest for further ones.
     fn answer(&mut self, asked: &Asked, message: &Message) {
         let mut more = Vec::new();
         if let Some(block) = asked.block1 {
@@ -246,7 +246,7 @@ impl Endpoint {
         }
     }
 
-    /// The message with an ETag of its body: by it a peer sees that its blocks are of one piece
+    /// The message with an ETag of its body, which shows the peer that all blocks belong together
     /// (RFC 7959 §2.4).
     fn tagged(&self, message: &Message) -> Message {
         let mut message = message.clone();
@@ -276,7 +276,7 @@ impl Endpoint {
         }
     }
 
-    /// What tells requests of one peer for different things apart (RFC 7252 §5.6, RFC 7959 §2.4).
+    /// Hash that distinguishes requests of one peer (RFC 7252 §5.6, RFC 7959 §2.4).
     fn cache_key(&self, message: &Message) -> u64 {
         let mut hasher = self.keyed_hasher();
         hasher.write_u8(message.code.0);
@@ -294,7 +294,7 @@ impl Endpoint {
         hasher.finish()
     }
 
-    /// Takes note of an observer, and tells its first number; `None` if there is no room.
+    /// Registers an observer and returns its first number; `None` if there is no room.
     fn observe(&mut self, id: AskId, asked: &Asked) -> Option<u64> {
         let before = self.forget_observer(asked.from, &asked.token);
         if self.observers.len() >= self.limits.observers {
@@ -315,7 +315,7 @@ impl Endpoint {
         Some(sequence)
     }
 
-    /// Forgets who observes by this token; the number that it was told last.
+    /// Removes the observer with this token; returns its last number.
     fn forget_observer(&mut self, from: SocketAddr, token: &[u8]) -> Option<u64> {
         let same = |(_, it): &(&AskId, &Observer)| it.from == from && it.token == token;
         let (&id, observer) = self.observers.iter().find(same)?;
@@ -370,7 +370,7 @@ impl Endpoint {
         }
     }
 
-    /// The observer has the last notification; if there is news, it is told at once.
+    /// Handles an acknowledged notification; a waiting one is sent at once.
     pub(super) fn notification_arrived(&mut self, id: AskId) {
         let Some(observer) = self.observers.get_mut(&id) else {
             return;
@@ -383,19 +383,19 @@ impl Endpoint {
 }
 
 /// The number of a notification: greater than the one before, and at least the time in
-/// milliseconds, so that who comes again with a token that has been forgotten here does not take
-/// what it is told for old (RFC 7641 §4.4).
+/// milliseconds, so that an observer with a token forgotten here does not take it for outdated (RFC
+/// 7641 §4.4).
 fn next_sequence(before: Option<u64>, now: Duration) -> u64 {
     let clock = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     before.map_or(clock, |before| clock.max(before.saturating_add(1)))
 }
 
-/// What of a notification's number goes out: 24 bits (RFC 7641 §3.4).
+/// The transmitted 24 bits of a notification's number (RFC 7641 §3.4).
 fn written(sequence: u64) -> u32 {
     u32::try_from(sequence & 0x00ff_ffff).unwrap_or_default()
 }
 
-/// Block `number` of a body cut into blocks of `size`; `None` behind its end.
+/// Block `number` of a body in blocks of `size`; `None` after its end.
 fn cut(body: &[u8], number: u32, size: usize) -> Option<(Block, &[u8])> {
     let offset = usize::try_from(number).ok()?.checked_mul(size)?;
     let end = offset.saturating_add(size).min(body.len());

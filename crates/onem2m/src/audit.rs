@@ -87,7 +87,7 @@ pub struct Asked {
     pub from: Box<str>,
     /// The peer's address, if known.
     pub address: Option<IpAddr>,
-    /// The CSE whose certificate authorised it, if that is not the originator's own.
+    /// Identity of the certificate it came by, if that is not the originator's own.
     pub sponsor: Option<Arc<str>>,
     /// Its relation to another request.
     pub part: Part,

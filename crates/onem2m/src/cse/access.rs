@@ -1,4 +1,4 @@
-//! Who may do what (TS-0003 §7.1): access control policies, and what holds without one.
+//! Access control (TS-0003 §7.1): access control policies, and the default without one.
 
 use super::{Cse, Refusal, denied};
 use crate::address::cse_of;
@@ -16,7 +16,7 @@ use core::cell::Cell;
 use core::net::IpAddr;
 use serde_json::{Map, Value};
 
-/// An operation as access control counts it (m2m:accessControlOperations).
+/// An operation in access control (m2m:accessControlOperations).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Right {
     Create,
@@ -86,7 +86,7 @@ impl Cse {
         policies.any(|policy| self.grants(policy, "pv", from, right, resource.kind, child))
     }
 
-    /// Whether an AE or remoteCSE stands for `from`.
+    /// Whether an AE or remoteCSE belongs to `from`.
     pub(super) fn is_entity(&self, from: &str, entity: Slot) -> bool {
         self.tree.get(entity).is_some_and(|entity| match entity.kind {
             Kind::ApplicationEntity => *entity.id == *from,
@@ -95,8 +95,9 @@ impl Cse {
         })
     }
 
-    /// The policies of this CSE among those named. Policies may be deleted or expire while they are
-    /// still named; a resource none of whose policies is left is its creator's again.
+    /// The existing policies of this CSE among those named. Policies may be deleted or expire while
+    /// they are still named; a resource without any remaining policy is again under its creator's
+    /// control.
     fn policies<'id>(
         &self,
         named: impl Iterator<Item = &'id str>,
@@ -109,8 +110,8 @@ impl Cse {
             .filter(|policy| policy.kind == Kind::AccessControlPolicy)
     }
 
-    /// Refuses lists of policies (acpi, macp) that name something else, or no policy of this CSE:
-    /// nobody would have any right, the owner neither.
+    /// Refuses lists of policies (acpi, macp) that name other resources, or no policy of this CSE:
+    /// such a list would leave no one any right, not even the owner.
     ///
     /// # Errors
     ///
@@ -152,8 +153,8 @@ impl Cse {
         self.policies(policies).any(|policy| self.grants(policy, "pv", from, right, kind, child))
     }
 
-    /// Whether the policies themselves may be exchanged by `from`: by the self-privileges of
-    /// those that stand, or by the owner where none does (TS-0001 §9.6.1.3.2).
+    /// Whether `from` may change the list of policies: by the self-privileges of existing policies,
+    /// or as owner if there are none (TS-0001 §9.6.1.3.2).
     pub(super) fn may_change_policies(&self, from: &str, resource: &Resource) -> bool {
         if self.is_almighty(from) {
             return true;
@@ -165,14 +166,13 @@ impl Cse {
         policies.any(|policy| self.grants(policy, "pvs", from, Right::Update, resource.kind, None))
     }
 
-    /// Whether `from` may do everything: the administrator, and this CSE itself, as which nothing
-    /// comes from outside.
+    /// Whether `from` has every right: the administrator, and this CSE itself, which no outside
+    /// request can have as originator.
     pub(super) fn is_almighty(&self, from: &str) -> bool {
         self.config.admin.as_deref() == Some(from) || from == self.config.cse_id
     }
 
-    /// Without a policy a resource is its creator's; the CSEBase can be seen by whoever is
-    /// registered.
+    /// Without a policy only the creator has rights; registered entities can retrieve the CSEBase.
     fn allows_by_default(&self, resource: &Resource, from: &str, right: Right) -> bool {
         match resource.kind {
             Kind::CseBase => {
@@ -194,7 +194,7 @@ impl Cse {
             .is_some_and(|resource| resource.kind == Kind::ApplicationEntity)
     }
 
-    /// Whether `from` is this CSE or one that is registered here.
+    /// Whether `from` is this CSE or one registered here.
     pub(super) fn is_cse(&self, from: &str) -> bool {
         from == self.config.cse_id || self.remote_cse(from).is_some()
     }
@@ -242,15 +242,14 @@ impl Cse {
         })
     }
 
-    /// Whether an identifier in an attribute means a resource of this CSE, whether that is there or
-    /// not.
+    /// Whether an identifier in an attribute names a resource of this CSE, existing or not.
     fn is_here(&self, id: &str) -> bool {
         use crate::address::Address;
         let address = Address::parse(id, &self.config.cse_id, &self.config.provider);
         matches!(address, Address::Here(_))
     }
 
-    /// The resource that an identifier in an attribute means, if it is on this CSE.
+    /// The resource named by an identifier in an attribute, if it is on this CSE.
     pub(super) fn resolve_local<'id>(&self, id: &'id str) -> Option<super::Target<'id>> {
         use crate::address::Address;
         match Address::parse(id, &self.config.cse_id, &self.config.provider) {
@@ -265,15 +264,15 @@ fn owns(resource: &Resource, from: &str) -> bool {
     !from.is_empty() && (*resource.owner == *from || resource.text("cstn") == Some(from))
 }
 
-/// Where the originator of a request is: where the request came from, unless somebody else sent it
-/// on, a CSE for an entity of its own or one that it is the sponsor of.
+/// Address of a request's originator: the request's address, unless another entity forwarded it,
+/// such as a CSE for one of its entities or for one that it sponsors.
 pub(super) fn source_of(request: &Request, from: &str) -> Option<IpAddr> {
     let is_sent_on = request.sponsor.is_some() || (from.starts_with('/') && cse_of(from) != from);
     if is_sent_on { None } else { request.source }
 }
 
-/// Whether a rule holds, now and for who asks from `source`: always, or in one of its contexts;
-/// `by_place` hears of it if that is one that wants an address.
+/// Whether a rule holds now and for the address `source`: always, or in one of its contexts;
+/// `by_place` reports whether that context depends on the address.
 fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>, by_place: &Cell<bool>) -> bool {
     let Some(contexts) = rule.get("acco") else {
         return true;
@@ -327,13 +326,13 @@ fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Checks a set of privileges that somebody wrote (m2m:setOfAcrs).
+/// Checks a given set of privileges (m2m:setOfAcrs).
 ///
 /// # Errors
 ///
 /// 4000 if a rule lacks its originators or operations, or they are out of range, or a time window
-/// is no pattern, or an address none; 5001 for other contexts (places, users) and object attributes,
-/// which are not offered: a rule that could not be evaluated must not be kept.
+/// is no pattern, or an address is invalid. 5001 for other contexts (places, users) and object
+/// attributes, which are not supported: a rule that cannot be evaluated must not be stored.
 pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Refusal> {
     let rules = match set.get("acr") {
         None => return Ok(()),
@@ -363,7 +362,7 @@ pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Re
     Ok(())
 }
 
-/// Checks the contexts that a rule is bound to (m2m:accessControlContexts): time windows, addresses.
+/// Checks the contexts of a rule (m2m:accessControlContexts): time windows, addresses.
 fn check_contexts(contexts: &Value, entries_max: usize) -> Result<(), Refusal> {
     let contexts = contexts.as_array().filter(|list| (1..=entries_max).contains(&list.len()));
     for context in contexts.ok_or_else(|| Refusal::bad("acco is a list of contexts"))? {
@@ -404,7 +403,7 @@ fn check_addresses(addresses: &Value, entries_max: usize) -> Result<(), Refusal>
     Err(Refusal::bad("acip has lists of addresses, ipv4 and ipv6, perhaps with /LENGTH"))
 }
 
-/// Whether a value is a list of some texts of this form, and not of too many.
+/// Whether a value is a list of texts in this form, within the limit.
 fn is_list_of(value: &Value, entries_max: usize, fits: impl Fn(&str) -> bool) -> bool {
     value.as_array().is_some_and(|list| {
         (1..=entries_max).contains(&list.len())

@@ -1,9 +1,9 @@
-//! Announcements (TS-0001 §9.6.26, §10.2.18): a resource of this CSE that is known at another one
-//! by an announced variant, which says where the original is and what some of its attributes are.
+//! Announcements (TS-0001 §9.6.26, §10.2.18): a resource of this CSE has an announced variant at
+//! another CSE, with a link to the original and some of its attributes.
 //!
-//! An announced resource bears its original's identifier as its name, so its address is known
-//! before it is made, and making it twice is a conflict that counts as success. Everything is told
-//! by letters, one lane for each CSE: in order, kept over a restart, tried again.
+//! An announced resource has its original's identifier as its name. So its address is known before
+//! it is created, and a second creation is a conflict that counts as success. All updates are
+//! outbox messages in one queue per CSE: in order, kept over a restart, retried.
 
 use super::calls::Purpose;
 use super::outbox::Letter;
@@ -20,26 +20,26 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What lanes of announcements begin with; the CSE-ID follows.
+/// Prefix of announcement queues; the CSE-ID follows.
 const LANE: &str = "announce ";
-/// How long an announcement is kept for a CSE that is away.
+/// Time that an announcement is kept for a CSE that is away.
 const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
-/// How often an announcement is tried whose place the other CSE does not have.
+/// Attempts at an announcement whose parent the other CSE lacks.
 const TRIES: u32 = 3;
-/// Attributes that name resources or entities: seen from elsewhere they need the CSE-ID before them
+/// Attributes that name resources or entities: at another CSE they need the CSE-ID before them
 /// (TS-0004 §7.3.3.10).
 const NAMING: [&str; 10] = ["acpi", "daci", "mid", "macp", "hael", "hsl", "aei", "nl", "hcl", "li"];
 /// Attributes whose rules name originators.
 const PRIVILEGES: [&str; 2] = ["pv", "pvs"];
 
-/// What was announced before an update.
+/// State of the announcements before an update.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
     places: Vec<String>,
     attributes: Vec<String>,
 }
 
-/// Whether letters of this lane are announcements.
+/// Whether outbox messages of this queue are announcements.
 pub(super) fn is_announcing(lane: &str) -> bool {
     lane.starts_with(LANE)
 }
@@ -52,11 +52,12 @@ fn cse_of(entry: &str) -> Option<&str> {
 }
 
 impl Cse {
-    /// Whether announceTo says what it may.
+    /// Checks the value of announceTo.
     ///
     /// # Errors
     ///
-    /// 4000 if one names no other CSE of this provider; 5001 for synchronisation both ways.
+    /// 4000 if an entry names no other CSE of this provider; 5001 for bidirectional
+    /// synchronisation.
     pub(super) fn check_announcing(
         &self,
         kind: Kind,
@@ -80,14 +81,14 @@ impl Cse {
         Ok(())
     }
 
-    /// Who may make an announced resource: a CSE, of its own.
+    /// Checks the originator of an announced resource: a CSE, for its own originals.
     pub(super) fn check_announced(&self, from: &str) -> Result<(), Refusal> {
         let by_admin = self.config.admin.as_deref() == Some(from);
         if by_admin || self.is_cse(from) { Ok(()) } else { Err(super::denied()) }
     }
 
-    /// Where a resource with this identifier is known at each CSE that `wanted` names; those are
-    /// left out that have no place for it.
+    /// Addresses of a resource's announced variants at the CSEs of `wanted`; CSEs without a parent
+    /// for it are left out.
     pub(super) fn places<'entry>(
         &self,
         parent: Slot,
@@ -105,7 +106,7 @@ impl Cse {
         places
     }
 
-    /// Below its announced parent, or below this CSE's own announcement.
+    /// The address below its announced parent, or below this CSE's own announcement.
     fn place_at(&self, cse: &str, parent: Slot, kind: Kind, id: &str) -> Option<String> {
         let announced = kind.announced()?;
         let above = self.tree.get(parent)?;
@@ -123,7 +124,7 @@ impl Cse {
         format!("{cse}/-/{}_Annc", self.config.cse_id.trim_start_matches('/'))
     }
 
-    /// Writes into the attributes of a new resource where it will be announced.
+    /// Writes the addresses of future announcements into the attributes of a new resource.
     pub(super) fn place_announcements(
         &self,
         attributes: &mut Map<String, Value>,
@@ -142,14 +143,14 @@ impl Cse {
         }
     }
 
-    /// Announces a new resource at the places that it names.
+    /// Announces a new resource at its addresses.
     pub(super) fn announce(&mut self, slot: Slot) {
         for place in self.announced_at(slot) {
             self.announce_at(slot, &place);
         }
     }
 
-    /// Where a resource is announced.
+    /// Addresses at which a resource is announced.
     fn announced_at(&self, slot: Slot) -> Vec<String> {
         let Some(resource) = self.tree.get(slot) else {
             return Vec::new();
@@ -185,7 +186,7 @@ impl Cse {
         self.tell_announcement(&cse, request.creating(kind, content));
     }
 
-    /// This CSE is announced itself before anything of it is.
+    /// Announces this CSE itself, before any of its resources.
     fn announce_base(&mut self, cse: &str) {
         let Some(root) = self.tree.root() else {
             return;
@@ -203,7 +204,7 @@ impl Cse {
         });
     }
 
-    /// What the announced variant says: the link, what is always announced, and what is to be.
+    /// Attributes of the announced variant: the link, the mandatory ones and the chosen ones.
     fn announced_attributes(&self, resource: &Resource, place: &str) -> Map<String, Value> {
         let object = resource.to_object();
         let wanted: Vec<&str> = texts(&object, "aa").collect();
@@ -240,8 +241,8 @@ impl Cse {
         }
     }
 
-    /// Privileges with originators that mean the same at another CSE: `Ca` there would be an AE of
-    /// that CSE which happens to have the same name.
+    /// Privileges with originators in a form valid at another CSE: `Ca` there would be an AE of
+    /// that CSE with the same name.
     fn privileges_elsewhere(&self, set: &Value) -> Value {
         let mut set = set.clone();
         let rules = set.get_mut("acr").and_then(Value::as_array_mut);
@@ -271,8 +272,7 @@ impl Cse {
         }
     }
 
-    /// What is announced of a resource that is about to be changed. New places are written into
-    /// what is given.
+    /// State of the announcements before an update. New addresses are written into `given`.
     pub(super) fn before_update(
         &self,
         slot: Slot,
@@ -300,7 +300,7 @@ impl Cse {
         Ok(before)
     }
 
-    /// Tells what an update changed of what is announced.
+    /// Announces the changes of an update.
     pub(super) fn after_update(&mut self, slot: Slot, before: &Announced, changed: &[String]) {
         let now = self.announced_at(slot);
         if before.places.is_empty() && now.is_empty() {
@@ -364,7 +364,7 @@ impl Cse {
         }
     }
 
-    /// Takes back what was announced of resources that are about to go, parents first.
+    /// Deletes the announcements of resources that are about to be deleted, parents first.
     pub(super) fn withdraw_all(&mut self, going: &[Slot]) {
         let mut withdrawn: Vec<String> = Vec::new();
         for &slot in going {
@@ -387,7 +387,8 @@ impl Cse {
         }
     }
 
-    /// A CSE that this one registered at anew may know nothing of it any more.
+    /// Repeats all announcements at a CSE that this one registered at anew and that may have lost
+    /// them.
     pub(super) fn announce_again(&mut self, cse: &str) {
         let waits = !self.has_nothing_on(&format!("{LANE}{cse}"));
         if waits || self.tree.root().is_none_or(|root| self.announced_at(root).is_empty()) {
@@ -402,7 +403,7 @@ impl Cse {
         }
     }
 
-    /// The other CSE does not know the place of an announcement. Whether the letter is done with.
+    /// Handles a missing parent of an announcement. Returns whether the outbox message is finished.
     pub(super) fn announcement_lost(&mut self, request: &Request, failures: u32) -> bool {
         match request.operation {
             Operation::Delete => true,
@@ -425,7 +426,7 @@ impl Cse {
         }
     }
 
-    /// Outside of its lane, where the letter waits that needs it.
+    /// Sends it outside of the queue, in which the message that needs it waits.
     fn announce_base_at_once(&mut self, to: &str) {
         let (Some(cse), Some(root)) = (cse_of(to), self.tree.root()) else {
             return;
@@ -448,7 +449,7 @@ impl Cse {
         }
     }
 
-    /// An announcement that was refused for good is none: its original says so.
+    /// Removes an announcement that was refused for good from its original.
     pub(super) fn announcement_refused(&mut self, request: &Request) {
         if request.operation != Operation::Create {
             return;
@@ -478,8 +479,8 @@ impl Cse {
         }
     }
 
-    /// A retrieval of an announced resource that wants the original (result content 7): it is
-    /// sent on to where the original is. Whether it was.
+    /// Forwards a retrieval of an announced resource that asks for the original (result content 7)
+    /// to the original's CSE. Returns whether it did.
     pub(super) fn retrieve_original(
         &mut self,
         asker: &Asker,
@@ -503,8 +504,8 @@ impl Cse {
     }
 }
 
-/// The short name of the announced variant (TS-0004 §8.2.4): `m2m:cntA`; of what is defined
-/// elsewhere `cod:oximrAnnc`.
+/// The short name of the announced variant (TS-0004 §8.2.4): `m2m:cntA`; for externally defined
+/// types `cod:oximrAnnc`.
 fn announced_tag(resource: &Resource) -> Cow<'static, str> {
     match resource.kind.announced() {
         Some(Kind::FlexContainerAnnc) => Cow::Owned(format!("{}Annc", resource.tag)),
@@ -517,7 +518,7 @@ fn texts<'map>(map: &'map Map<String, Value>, name: &str) -> impl Iterator<Item 
     map.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Where a letter of an announcement goes and what it is, if it is one.
+/// Receiver and kind of an announcement's outbox message, if it is one.
 pub(super) fn announcement(lane: &Arc<str>, request: &Request) -> Option<Request> {
     is_announcing(lane).then(|| request.clone())
 }

@@ -1,54 +1,54 @@
-//! How a request ends: to whom its answer goes, and how it is given.
+//! End of a request: the receiver of its answer, and its delivery.
 
 use super::{Asked, Cse, Token, repeats};
 use crate::primitive::{Release, Request, Response};
 use crate::status::{Refusal, Status};
 use std::sync::Arc;
 
-/// To whom an answer goes, and what it must carry.
+/// Receiver and context of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) whom: Whom,
     pub(super) id: Arc<str>,
     pub(super) release: Release,
-    /// Whether the process itself asks, and nobody outside.
+    /// Whether this process sent the request itself.
     pub(super) is_own: bool,
-    /// Who asks.
+    /// The originator.
     pub(super) from: Arc<str>,
-    /// What the audit log is to say of the request, with how it ends.
+    /// The request's data for the audit log entry.
     pub(super) asked: Option<Arc<Asked>>,
-    /// The batch that was being written when it came.
+    /// The batch being written when it arrived.
     pub(super) since: u64,
 }
 
 impl Asker {
-    /// Whoever sent `request` from outside.
+    /// The sender of an outside `request`.
     pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
         let whom = Whom::Outside(token, key);
         let (id, from) = (request.id.as_str().into(), request.from.as_str().into());
         Self { whom, id, release: request.release, is_own: false, from, asked: None, since: 0 }
     }
 
-    /// The same, whose request is to be noted in the batch `since` or later.
+    /// Adds the audit data, to be logged in the batch `since` or later.
     pub(super) fn noted(self, asked: Option<Arc<Asked>>, since: u64) -> Self {
         Self { asked, since, ..self }
     }
 }
 
-/// To whom an answer goes.
+/// Receiver of an answer.
 #[derive(Clone, Debug)]
 pub(super) enum Whom {
-    /// To the outside.
+    /// An outside requester.
     Outside(Token, Option<repeats::Key>),
-    /// To the fan-out of this number, of which it is a part.
+    /// The fan-out with this number, of which the request is a member.
     Member(u64, usize),
-    /// Into the request resource of this number, and to these targets.
+    /// The request resource with this number, and these notification targets.
     Kept(u64, Arc<[String]>),
-    /// To nobody.
+    /// None.
     Nobody,
 }
 
-/// The good end of a request.
+/// Success of a request.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) status: Status,
@@ -95,7 +95,7 @@ impl Cse {
         self.ledger.respond(token, response);
     }
 
-    /// Gives the answer to a part of a request, or to one that had an answer before.
+    /// Delivers the answer of a member request, or of one that was accepted before.
     fn deliver_inside(&mut self, asker: &Asker, response: Response) {
         self.note_answer(asker, &response);
         match &asker.whom {

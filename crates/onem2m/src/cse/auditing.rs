@@ -1,5 +1,5 @@
-//! What the audit log is told: each request and how it ended, in the batch of what it made. A
-//! request that makes nothing has a batch of its own for that, and its answer waits for it.
+//! Audit log entries of requests: each request with its result, in the batch of its changes. A
+//! request without changes has a batch for its entry, and its answer waits for it.
 
 use super::calls::{Purpose, device_address};
 use super::outbox::Letter;
@@ -14,37 +14,37 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Time in which so many refusals are noted one by one.
+/// Interval in which refusals are limited.
 const COUNTED_EACH: Duration = Duration::from_mins(1);
-/// Refusals of one address, or of one originator without one, that are noted one by one in that
-/// time; further ones are counted. A stranger must not push what others did out of the log.
+/// Refusals per address, or per originator without one, that are logged individually in that time;
+/// further ones are counted. An unknown peer must not displace other entries from the log.
 const REFUSALS_OF_ONE: u64 = 20;
-/// Refusals of all that are noted one by one in that time.
+/// Refusals of all peers that are logged individually in that time.
 const REFUSALS_OF_ALL: u64 = 120;
-/// How many are told apart in that time; all others are one.
+/// Peers counted separately in that time; all others are counted together.
 const REFUSED_MAX: usize = 16;
-/// Octets of an originator by which it is told apart.
+/// Octets of an originator that identify it.
 const NAME_OCTETS_MAX: usize = 64;
-/// As what all others are noted.
+/// Name of all other peers.
 const OTHERS: &str = "others";
 
-/// The refusals of one minute.
+/// Refusals of one minute.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// Since the first.
     since: Option<Moment>,
-    /// By whom: how many, and how many of them are not noted.
+    /// By peer: the number of refusals, and of those not logged.
     by: BTreeMap<Box<str>, (u64, u64)>,
     noted: u64,
 }
 
 impl Refusals {
-    /// When the count is to be noted.
+    /// Time at which the count is to be logged.
     pub(super) fn due(&self) -> Option<Moment> {
         self.since.map(|since| since.plus(COUNTED_EACH))
     }
 
-    /// Takes note of another one; whether it is to be noted by itself, if `may` says that it may.
+    /// Counts a refusal; returns whether it is to be logged individually, if `may` allows that.
     fn count(&mut self, now: Moment, from: &str, address: Option<IpAddr>, may: bool) -> bool {
         self.since.get_or_insert(now);
         let mut by: Box<str> = address
@@ -62,13 +62,13 @@ impl Refusals {
 }
 
 impl Cse {
-    /// Whoever sent a request from outside, which is to be noted if requests are.
+    /// The sender of an outside request, with audit data if requests are logged.
     pub(super) fn asker(&self, token: Token, request: &Request) -> Asker {
         let asked = (self.config.audit != Audit::Off).then(|| Arc::new(Asked::new(request)));
         Asker::outside(token, None, request).noted(asked, self.ledger.number())
     }
 
-    /// A part of another request, or of a subscription, that is to be noted, if requests are.
+    /// Audit data of a part of another request or of a subscription, if requests are logged.
     pub(super) fn asked_part(
         &self,
         request: &Request,
@@ -79,12 +79,12 @@ impl Cse {
         (self.config.audit != Audit::Off).then(|| Arc::new(Asked::part(request, to, part, of)))
     }
 
-    /// Notes a request that is not ended.
+    /// Logs a request in progress.
     pub(super) fn note_waiting(&mut self, asked: Option<Arc<Asked>>) {
         self.enter(asked, End::Waits, false, None);
     }
 
-    /// Notes what a subscription, or an answer that comes later, sends out, and how that ended.
+    /// Logs an outbox message of a subscription or of a later answer, with its result.
     pub(super) fn note_letter(&mut self, letter: &Letter, end: End) {
         if letter.request.operation == Operation::Notify {
             // Its lane is named after the subscription, and after the target.
@@ -94,7 +94,7 @@ impl Cse {
         }
     }
 
-    /// Notes an answer. Refusals are noted one by one as long as they are few.
+    /// Logs an answer. Refusals are logged individually up to a limit.
     pub(super) fn note_answer(&mut self, asker: &Asker, response: &Response) {
         let Some(asked) = &asker.asked else { return };
         let (token, later) = match &asker.whom {
@@ -116,7 +116,7 @@ impl Cse {
         self.enter(Some(Arc::clone(asked)), end, later, response.location.clone());
     }
 
-    /// Notes that a request was refused after all, as its batch could not be stored.
+    /// Logs that a request was refused because its batch could not be stored.
     pub(super) fn note_unstored(&mut self, asked: Option<Arc<Asked>>) {
         self.enter(asked, End::Answered(Status::InternalServerError), false, None);
     }
@@ -127,7 +127,7 @@ impl Cse {
         self.ledger.note(Entry { at_micros: self.now.micros(), said });
     }
 
-    /// Notes where a request goes that is somebody else's.
+    /// Logs the receiver of a forwarded request.
     pub(super) fn note_passed_on(&mut self, route: &Route, request: &Request, purpose: &Purpose) {
         let Purpose::Forward(Asker { asked: Some(asked), .. }) = purpose else { return };
         let to = match route {
@@ -139,14 +139,14 @@ impl Cse {
         self.note_waiting(Some(Arc::new(passed_on)));
     }
 
-    /// Counts a request that was refused before it came here.
+    /// Counts a request that was refused before it reached the CSE.
     pub(super) fn take_refused(&mut self, from: &str, address: Option<IpAddr>) {
         if self.config.audit != Audit::Off {
             self.refusals.count(self.moment, from, address, false);
         }
     }
 
-    /// Notes how many refusals were only counted, once a minute.
+    /// Logs the number of refusals that were only counted, once a minute.
     pub(super) fn note_refusals(&mut self) {
         if self.refusals.due().is_none_or(|due| due > self.moment) {
             return;

@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use std::borrow::Cow;
 
 impl Cse {
-    /// Makes the CSEBase, or brings a restored one up to the configuration.
+    /// Creates the CSEBase, or updates a restored one from the configuration.
     pub(super) fn found_base(&mut self) {
         let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
         let mut attributes = Map::new();

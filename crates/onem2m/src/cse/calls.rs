@@ -1,4 +1,4 @@
-//! Requests that this CSE sends, and what their answers are for.
+//! Outgoing requests of this CSE, and the purpose of their responses.
 
 use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal, Whom};
 use crate::clock::Moment;
@@ -13,38 +13,38 @@ use std::sync::Arc;
 /// A request to be sent to another entity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Goes back in with the answer.
+    /// Returned with the response.
     pub id: CallId,
-    /// Where the entity can be reached, best first; the sender takes the first that it can use.
+    /// URLs of the entity, best first; the sender takes the first usable one.
     pub urls: Vec<String>,
-    /// How the entity wants to be written to, if it says.
+    /// Serialisation that the entity prefers, if it has one.
     pub serialisation: Option<Serialisation>,
-    /// What to send.
+    /// The request.
     pub request: Request,
-    /// When the CSE gives it up by itself.
+    /// Time at which the CSE gives it up.
     ///
-    /// By the clock that only goes on ([`Now::elapsed`](crate::Now)).
+    /// By the monotonic clock ([`Now::elapsed`](crate::Now)).
     pub deadline: Duration,
-    /// Whether it is on the CSE's own account: its registration, or what its devices say. Nobody
-    /// else's requests are to hold it up.
+    /// Whether it is the CSE's own: its registration, or its devices' readings. Other requests must
+    /// not delay it.
     pub own: bool,
 }
 
-/// A request for a device that the process around the machine speaks with.
+/// A request for a device connected to the surrounding process.
 ///
-/// It goes there because that process gave the device's AE its address, `device://SYSTEM-ID`; nobody
-/// else can give one.
+/// That process gave the device's AE its address, `device://SYSTEM-ID`; no other originator can set
+/// one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceCall {
-    /// Goes back in with the answer.
+    /// Returned with the response.
     pub id: CallId,
     /// The device, as its address names it: `0022090000000001`.
     pub device: String,
-    /// What to ask it.
+    /// The request.
     pub request: Request,
 }
 
-/// What the addresses of devices begin with.
+/// Prefix of device addresses.
 const DEVICE: &str = "device://";
 
 /// The address of a device, for the AE that stands for it: its point of access.
@@ -52,41 +52,41 @@ pub fn device_address(device: impl core::fmt::Display) -> String {
     format!("{DEVICE}{device}")
 }
 
-/// The device that an address leads to.
+/// The device of an address.
 pub(super) fn device_of(address: &str) -> Option<&str> {
     address.strip_prefix(DEVICE)
 }
 
-/// Whether a text would be taken for the address of a device, by whoever reads URLs.
+/// Whether a URL parser would take a text for the address of a device.
 pub(super) fn is_device_like(address: &str) -> bool {
     let scheme = address.trim_start().split(':').next().unwrap_or_default();
     address.contains(':') && scheme.eq_ignore_ascii_case("device")
 }
 
-/// The entity did not take the request: nothing listens, the connection broke, no answer in time.
+/// The request was not delivered: no listener, a broken connection, or no response in time.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not reachable: {0}")]
 pub struct Unreachable(pub String);
 
-/// What an answer is for.
+/// Purpose of a response.
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
-    /// It is somebody else's: pass it on.
+    /// It answers another entity's request: forward it.
     Forward(Asker),
     /// This CSE's own registration.
     Registration,
-    /// What is under way on a lane of the outbox.
+    /// The outbox message in progress in a queue.
     Letter(Arc<str>),
-    /// Whether a notification target agrees.
+    /// Verification of a notification target.
     Verification(u64),
-    /// Whether the resource of this number may be updated.
+    /// Consent to an update of the resource with this number.
     Consent(u64),
-    /// For nothing: what it brought about shows elsewhere.
+    /// None: its effect shows elsewhere.
     Nothing,
 }
 
 impl Purpose {
-    /// Whether it is this CSE's own, and nobody asked for it.
+    /// Whether the request is this CSE's own, without an originator waiting.
     fn is_own(&self) -> bool {
         match self {
             Self::Registration => true,
@@ -96,29 +96,29 @@ impl Purpose {
     }
 }
 
-/// Requests sent and not answered.
+/// Unanswered outgoing requests.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     next: u64,
     open: BTreeMap<CallId, Open>,
     deadlines: BTreeSet<(Moment, CallId)>,
-    /// How many each payer has; what is on the CSE's own account has none.
+    /// Requests by payer; the CSE's own have none.
     by_payer: HashMap<Arc<str>, usize>,
-    /// Those with a payer.
+    /// Requests with a payer.
     others: usize,
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 #[derive(Debug)]
 struct Open {
     deadline: Moment,
     purpose: Purpose,
-    /// Who uses it up, unless it is on the CSE's own account.
+    /// The entity whose quota it uses, unless it is the CSE's own.
     payer: Option<Arc<str>>,
 }
 
 impl Calls {
-    /// When the next one counts as unanswered.
+    /// Time at which the next one expires.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.deadlines.first().map(|&(time, _)| time)
     }
@@ -135,7 +135,7 @@ impl Calls {
         id
     }
 
-    /// Whether an answer is still waited for.
+    /// Whether a response is still expected.
     pub(super) fn is_open(&self, id: CallId) -> bool {
         self.open.contains_key(&id)
     }
@@ -156,7 +156,8 @@ impl Calls {
     }
 }
 
-/// Of an entity elsewhere its CSE, which can name as many as it likes: `/id-mn` of `/id-mn/Cx`.
+/// The CSE of a remote entity, since a CSE can name any number of entities: `/id-mn` of
+/// `/id-mn/Cx`.
 pub(super) fn node_of(from: &str) -> &str {
     let rest = from.strip_prefix('/').and_then(|rest| rest.split_once('/'));
     rest.and_then(|(_, entity)| from.strip_suffix(entity))
@@ -164,8 +165,8 @@ pub(super) fn node_of(from: &str) -> &str {
 }
 
 impl Cse {
-    /// Sends a request to one of these URLs; its answer, or that there is none, is handled by
-    /// its purpose. `payer` is who asked for it.
+    /// Sends a request to one of these URLs; its response or failure is handled by its purpose.
+    /// `payer` is the entity whose quota it uses.
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Takes note of a request that is about to be sent, and until when it is waited for.
+    /// Registers a request about to be sent, with its deadline.
     pub(super) fn open_call(
         &mut self,
         request: &Request,
@@ -206,8 +207,8 @@ impl Cse {
         Ok((self.calls.add(deadline, purpose, payer), deadline))
     }
 
-    /// Whether there is room for one more request: what peers ask for leaves a quarter to what is
-    /// on this CSE's own account, and one of them has a quarter.
+    /// Whether one more request is allowed: peers' requests leave a quarter to this CSE's own, and
+    /// one peer has a quarter.
     fn check_calls(&mut self, payer: Option<&str>) -> Result<(), Refusal> {
         let most = self.config.limits.outstanding;
         let share = share(most);
@@ -226,7 +227,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Forgets a request that was not sent after all.
+    /// Removes a request that was not sent after all.
     pub(super) fn close_call(&mut self, id: CallId) {
         self.calls.take(id);
     }
@@ -246,7 +247,7 @@ impl Cse {
         }
     }
 
-    /// Gives up on what was not answered in time.
+    /// Expires unanswered requests.
     pub(super) fn give_up(&mut self) {
         while let Some(&(deadline, id)) = self.calls.deadlines.first() {
             if deadline > self.moment {
@@ -276,7 +277,7 @@ impl Cse {
         self.answer(asker, outcome);
     }
 
-    /// A refusal of another CSE is handed on word for word.
+    /// Passes on another CSE's refusal verbatim.
     fn answer_remote_refusal(&mut self, asker: &Asker, answer: Response) {
         self.counters.refused += 1;
         let mut response = Response::new(answer.status, &*asker.id, asker.release);

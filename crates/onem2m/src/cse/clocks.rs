@@ -1,5 +1,5 @@
-//! What a step does with the clocks: what a leap of the wall clock holds back, and what becomes of
-//! that when the clock is believed again.
+//! Clocks of a step: effects of a wall-clock step on expiry, and their correction once the clock is
+//! trusted again.
 
 use super::Cse;
 use crate::clock::{Change, Moment, Now, Span};
@@ -8,20 +8,20 @@ use crate::tree::{Record, Slot};
 use core::time::Duration;
 
 impl Cse {
-    /// Whether the wall clock has leapt and is not believed yet, and by how many seconds it is ahead:
-    /// until then nothing expires but what both clocks say has.
+    /// Seconds by which the wall clock is ahead, if it has stepped and is in doubt: meanwhile only
+    /// resources that have expired by both clocks expire.
     pub fn doubted_clock(&self) -> Option<i64> {
         self.clock.is_doubted().then(|| self.clock.ahead_seconds())
     }
 
-    /// Takes what the clocks say in this step.
+    /// Sets the clocks of this step.
     pub(super) fn set_clocks(&mut self, now: Now) {
         let change = self.clock.advance(now);
         (self.now, self.moment) = (self.clock.wall(), self.clock.moment());
         self.follow_clock(change);
     }
 
-    /// Has the wall clock believed.
+    /// Trusts the wall clock.
     pub(super) fn believe_clock(&mut self) {
         let change = self.clock.believe();
         self.follow_clock(change);
@@ -40,8 +40,8 @@ impl Cse {
         }
     }
 
-    /// What was made in a span in which the wall clock was behind was given as much too early a time
-    /// of expiry: it gets what it lacks.
+    /// Corrects resources made while the wall clock was behind: their expiry was too early by that
+    /// much.
     fn postpone_expiry(&mut self, span: Span, behind: Duration) {
         let within = |time: Timestamp| span.from <= time && time <= span.to;
         let wrong: Vec<Slot> = self
@@ -67,12 +67,12 @@ impl Cse {
         }
     }
 
-    /// When the wall clock will say `time`, if it goes on evenly.
+    /// Moment at which the wall clock will show `time`, if it runs evenly.
     pub(super) fn moment_of(&self, time: Timestamp) -> Moment {
         self.moment.plus(time.since_epoch().saturating_sub(self.now.since_epoch()))
     }
 
-    /// When what expires at `time` will.
+    /// Moment at which a resource with expiry `time` expires.
     pub(super) fn moment_of_expiry(&self, time: Timestamp) -> Moment {
         let now = self.clock.expiring().since_epoch();
         self.moment.plus(time.since_epoch().saturating_sub(now))

@@ -1,10 +1,10 @@
-//! Who a CSE is, whom it admits, and its bounds.
+//! Configuration of a CSE: its identity, admitted entities and limits.
 
 use super::Registrar;
 use crate::audit::Audit;
 use crate::limits::Limits;
 
-/// What kind of node the CSE serves (m2m:cseTypeID).
+/// Node type of the CSE (m2m:cseTypeID).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CseType {
     /// 1: the infrastructure node's, the root of a service provider's tree.
@@ -16,7 +16,7 @@ pub enum CseType {
 }
 
 impl CseType {
-    /// The number on the wire.
+    /// The number in primitives.
     pub const fn number(self) -> u8 {
         match self {
             Self::Infrastructure => 1,
@@ -26,10 +26,10 @@ impl CseType {
     }
 }
 
-/// Who a CSE is and whom it admits.
+/// Configuration of a CSE.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// What kind of node it serves.
+    /// Node type.
     pub cse_type: CseType,
     /// CSE-ID with its leading slash, `/id-in`.
     pub cse_id: String,
@@ -37,33 +37,34 @@ pub struct Config {
     pub name: String,
     /// Identifier of the service provider with its two slashes, `//example.com`.
     pub provider: String,
-    /// The originator that may do everything; none by default.
+    /// The administrator, an originator with every right; none by default.
     pub admin: Option<String>,
-    /// Where the CSE can be reached: URLs.
+    /// URLs of the CSE.
     pub points_of_access: Vec<String>,
     /// Patterns of AE-IDs that may register; `*` stands for any characters.
     pub admitted_entities: Vec<String>,
     /// Patterns of CSE-IDs that may register.
     pub admitted_cses: Vec<String>,
-    /// Patterns of AE-IDs that such a CSE may register here by its own certificate, for others.
+    /// Patterns of AE-IDs that such a CSE may register here by its own certificate, for other
+    /// entities.
     pub sponsored_entities: Vec<String>,
-    /// Whose AEs that came without a certificate such a CSE takes over, as `/id-mn/Cphd-*`: its
+    /// AEs registered without a certificate that such a CSE takes over, as `/id-mn/Cphd-*`: the
     /// CSE-ID, and a pattern of AE-IDs of this CSE.
     pub adopted_entities: Vec<String>,
-    /// The CSEs that are beyond those registered here, as `/id-mn/id-leaf`: the one that is here and
-    /// sends on what the other asks, and the other.
+    /// CSEs below those registered here, as `/id-mn/id-leaf`: the registered CSE that forwards
+    /// requests, and the CSE below it.
     pub cses_beyond: Vec<String>,
-    /// The CSE that this one registers at.
+    /// The registrar of this CSE.
     pub registrar: Option<Registrar>,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
-    /// Whether each request is noted, and what becomes of one that cannot be.
+    /// Whether each request is logged, and what happens if that fails.
     pub audit: Audit,
 }
 
 impl Config {
-    /// A CSE that admits any AE and no other CSE, without an administrator. From the CSEs that it
-    /// may come to admit it takes devices.
+    /// A CSE that admits any AE and no other CSE, without an administrator. It accepts devices from
+    /// CSEs admitted later.
     pub fn new(cse_type: CseType, cse_id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             cse_type,

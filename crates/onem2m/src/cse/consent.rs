@@ -1,6 +1,5 @@
-//! Updates that wait for somebody's consent (TS-0001 §9.6.8, TS-0004 §7.5.1.2.19): a blocking
-//! subscription has its target asked before an update is done, and what else would change the
-//! resource waits behind it.
+//! Updates that wait for consent (TS-0001 §9.6.8, TS-0004 §7.5.1.2.19): the target of a blocking
+//! subscription is asked before an update is done. Other changes of the resource wait behind it.
 
 use super::calls::{Purpose, Unreachable};
 use super::notify::Seen;
@@ -13,22 +12,23 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// An update whose target's keeper has not answered yet.
+/// An update without the target's answer yet.
 #[derive(Debug)]
 struct Blocked {
     asker: Asker,
     request: Request,
     given: Map<String, Value>,
-    /// Updates and deletions of the same resource, in the order they came.
+    /// Updates and deletions of the same resource, in their order.
     behind: VecDeque<(Asker, Request)>,
 }
 
-/// Updates that wait, by the number of the resource.
+/// Waiting updates, by the number of the resource.
 #[derive(Debug, Default)]
 pub(super) struct Consents(BTreeMap<u64, Blocked>);
 
 impl Cse {
-    /// Has a change of a resource wait whose update waits for consent. Whether it does.
+    /// Queues a change of a resource behind an update that waits for consent. Returns whether it
+    /// did.
     pub(super) fn wait_behind(
         &mut self,
         asker: &Asker,
@@ -55,8 +55,8 @@ impl Cse {
         Ok(true)
     }
 
-    /// Asks for consent to a checked update, if the resource has a subscription that wants that.
-    /// Whether it waits.
+    /// Asks for consent to a checked update, if the resource has a blocking subscription. Returns
+    /// whether the update waits.
     pub(super) fn ask_consent(
         &mut self,
         asker: &Asker,
@@ -124,8 +124,8 @@ impl Cse {
         self.send(route, question, Purpose::Consent(seq), &request.from)
     }
 
-    /// The keeper has answered, or will not: the update is done or refused, and those behind it
-    /// have their turn.
+    /// Handles the target's answer or failure: the update is done or refused, and the changes
+    /// behind it follow.
     pub(super) fn consent_answered(&mut self, seq: u64, answer: Result<Response, Unreachable>) {
         let Some(blocked) = self.consents.0.remove(&seq) else {
             return;
@@ -156,7 +156,7 @@ impl Cse {
     }
 }
 
-/// What a keeper's answer means for the update (TS-0004 §7.3.2.9).
+/// Effect of the target's answer on the update (TS-0004 §7.3.2.9).
 fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
     let answer = answer.map_err(|unreachable| keeper_away(&unreachable.0))?;
     let number = answer.status.number();
@@ -172,7 +172,7 @@ fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
     }
 }
 
-/// m2m:notificationEvent of an update that waits.
+/// m2m:notificationEvent of a waiting update.
 fn blocking_event(representation: &str) -> String {
     format!("{{\"net\":7,\"rep\":{representation}}}")
 }

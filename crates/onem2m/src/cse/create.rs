@@ -1,4 +1,4 @@
-//! Creation of resources (TS-0001 §10.1.2), instances apart.
+//! Creation of resources (TS-0001 §10.1.2), except instances.
 
 use super::access::{Right, check_privileges};
 use super::watch::{check_time_series, settle_time_series};
@@ -16,20 +16,20 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Octets of most names that are invented: room that need not grow.
+/// Octets of most generated names: an allocation that need not grow.
 const NAME_OCTETS: usize = 24;
 
-/// What a creation is about, once its content is taken apart.
+/// A creation with its content parsed.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) kind: Kind,
     pub(super) tag: Cow<'static, str>,
     pub(super) parent: Slot,
     pub(super) attributes: Map<String, Value>,
-    /// Overrides the identifier that the CSE would invent.
+    /// Overrides the identifier that the CSE would generate.
     pub(super) id: Option<String>,
     pub(super) owner: String,
-    /// The CSE that brings an AE, if it speaks for it by its own certificate.
+    /// The CSE that registers an AE by its own certificate, if there is one.
     pub(super) sponsor: Option<Arc<str>>,
 }
 
@@ -85,7 +85,8 @@ impl Cse {
         self.creation_response(request, slot, &given).map(Some)
     }
 
-    /// Registration needs no right: whoever is admitted may create its own AE or remoteCSE.
+    /// Checks the right to create; registration needs none: an admitted entity may create its own
+    /// AE or remoteCSE.
     fn demand_creation(&self, from: &str, kind: Kind, parent: Slot) -> Result<(), Refusal> {
         let registers = matches!(kind, Kind::ApplicationEntity | Kind::RemoteCse)
             && self.resource(parent)?.kind == Kind::CseBase;
@@ -99,7 +100,7 @@ impl Cse {
         self.demand(from, Right::Create, parent, Some(kind))
     }
 
-    /// The rules of each type beyond the form of its attributes.
+    /// Checks each type's rules beyond the form of its attributes.
     fn prepare(&self, draft: &mut Draft, from: &str, request: &Request) -> Result<(), Refusal> {
         if let Some(creator) = draft.attributes.remove("cr") {
             // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
@@ -154,7 +155,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Registration of an AE (TS-0001 §10.2.2.2): its AE-ID, and whether it is admitted.
+    /// Registers an AE (TS-0001 §10.2.2.2): its AE-ID, and whether it is admitted.
     fn prepare_entity(
         &self,
         draft: &mut Draft,
@@ -207,7 +208,7 @@ impl Cse {
         }
     }
 
-    /// Puts a checked draft into the tree.
+    /// Puts a checked creation into the tree.
     pub(super) fn found(&mut self, mut draft: Draft) -> Result<Slot, Refusal> {
         self.check_room(draft.parent)?;
         let wanted = match draft.attributes.remove("rn") {
@@ -256,7 +257,7 @@ impl Cse {
         Ok(slot)
     }
 
-    /// Whether the tree takes one more resource below `parent`.
+    /// Checks that the tree has room for one more resource below `parent`.
     pub(super) fn check_room(&mut self, parent: Slot) -> Result<(), Refusal> {
         let limits = &self.config.limits;
         if self.tree.len() >= limits.resources {
@@ -269,7 +270,7 @@ impl Cse {
         self.check_depth(parent)
     }
 
-    /// Refuses what would lie too deep.
+    /// Refuses a resource beyond the depth limit.
     pub(super) fn check_depth(&mut self, parent: Slot) -> Result<(), Refusal> {
         let deepest = self.config.limits.depth;
         if self.tree.depth(parent) >= deepest {
@@ -282,7 +283,7 @@ impl Cse {
         Ok(())
     }
 
-    /// The name of a new resource: the one wanted, if it may be one and is free, or an invented.
+    /// The name of a new resource: the requested one if it is valid and free, or a generated one.
     pub(super) fn name_below(
         &self,
         parent: Slot,
@@ -308,8 +309,8 @@ impl Cse {
         Ok(name.into())
     }
 
-    /// When a resource expires: as asked for, no later than this CSE keeps anything, nor than its
-    /// parent (TS-0004 §7.3.3.3).
+    /// Expiry of a resource: as requested, but not after this CSE's limit nor after its parent
+    /// (TS-0004 §7.3.3.3).
     pub(super) fn expiry_of(
         &self,
         wanted: Option<&Value>,
@@ -327,7 +328,7 @@ impl Cse {
         Ok(wanted.min(latest))
     }
 
-    /// What the creator is told (TS-0004 §7.5.2): by default the whole resource.
+    /// Response to a creation (TS-0004 §7.5.2): by default the whole resource.
     pub(super) fn creation_response(
         &mut self,
         request: &Request,
@@ -362,7 +363,7 @@ impl Cse {
     }
 }
 
-/// A management object's name goes with its definition (TS-0004, m2m:mgmtDefinition).
+/// Checks that a management object's name matches its definition (TS-0004, m2m:mgmtDefinition).
 fn check_management(draft: &Draft) -> Result<(), Refusal> {
     let names = [
         (1001, "m2m:fwr"),
@@ -388,7 +389,7 @@ fn check_management(draft: &Draft) -> Result<(), Refusal> {
     }
 }
 
-/// Result contents that a creation may ask for; checked before anything is created.
+/// Checks the result content of a creation, before anything is created.
 pub(super) fn check_creation_result(request: &Request) -> Result<(), Refusal> {
     match request.result_content {
         None | Some(0 | 1 | 2 | 3 | 9) => Ok(()),
@@ -429,8 +430,8 @@ pub(super) fn content_of(
     }
 }
 
-/// An application identifier: `N` and anything, or `R` and a registered one (TS-0001 §7.1.11);
-/// releases up to 3 still allow a small `r`.
+/// Checks an application identifier: `N` and any text, or `R` and a registered one (TS-0001
+/// §7.1.11); releases up to 3 still allow a small `r`.
 fn check_app_id(api: Option<&str>, release: Release) -> Result<(), Refusal> {
     let api = api.unwrap_or_default();
     let fits = match api.chars().next() {

@@ -1,4 +1,4 @@
-//! Requests that wait inside this CSE: how many there may be, and what becomes of their deadlines.
+//! Requests that wait inside this CSE: their limits and their deadlines.
 
 use super::calls::node_of;
 use super::{Cse, Refusal};
@@ -8,16 +8,16 @@ use crate::status::Status;
 use crate::time::Timestamp;
 use std::collections::HashMap;
 
-/// What requests that wait inside this CSE hold: those that are accepted already are nobody else's
-/// to count.
+/// Space held by requests that wait inside this CSE; requests already accepted are counted only
+/// here.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     all: Held,
-    /// Of each who has something wait here.
+    /// Space by payer.
     by_payer: HashMap<Box<str>, Held>,
 }
 
-/// So many requests, of so many octets.
+/// Requests and their octets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     requests: usize,
@@ -45,7 +45,7 @@ impl Deferred {
         self.by_payer.get(payer).copied().unwrap_or_default()
     }
 
-    /// Takes note of one that has waited before.
+    /// Counts a request that has waited before.
     fn keep(&mut self, request: &Request, payer: &str) {
         let held = self.of(payer).and(request);
         self.all = self.all.and(request);
@@ -64,11 +64,11 @@ impl Deferred {
 }
 
 impl Cse {
-    /// Takes note of a request that is to wait here.
+    /// Counts a request that is to wait here.
     ///
     /// # Errors
     ///
-    /// 5000 if as many wait as may, of all or of who asks.
+    /// 5000 if the limit is reached, of all or of the originator.
     pub(super) fn defer(&mut self, request: &Request) -> Result<(), Refusal> {
         let payer = node_of(self.own_form(&request.from));
         let limits = &self.config.limits;
@@ -86,20 +86,20 @@ impl Cse {
         Ok(())
     }
 
-    /// Takes note of a request that has waited before.
+    /// Counts a request that has waited before.
     pub(super) fn defer_again(&mut self, request: &Request) {
         let payer = node_of(self.own_form(&request.from));
         self.deferred.keep(request, payer);
     }
 
-    /// A request waits no more.
+    /// Ends the wait of a request.
     pub(super) fn undefer(&mut self, request: &Request) {
         let payer = node_of(self.own_form(&request.from));
         self.deferred.remove(request, payer);
     }
 }
 
-/// What a request holds, roughly: its content, and its other texts.
+/// Approximate size of a request: its content and its other texts.
 fn octets_of(request: &Request) -> usize {
     let content = request.content.as_ref().map_or(0, |content| content.len());
     let texts = [&request.to, &request.from, &request.id].into_iter().chain(&request.notify);
@@ -107,7 +107,7 @@ fn octets_of(request: &Request) -> usize {
 }
 
 impl Request {
-    /// This request with its deadlines as points in time: it is looked at again later.
+    /// This request with absolute deadlines, since it is examined again later.
     pub(super) fn received_at(&self, now: Timestamp) -> Self {
         let absolute = |deadline: Deadline| Deadline::At(deadline.resolve(now));
         Self {

@@ -1,4 +1,4 @@
-//! Deletion (TS-0001 §10.1.5): a resource goes with everything below it.
+//! Deletion (TS-0001 §10.1.5) of a resource with everything below it.
 
 use super::access::Right;
 use super::create::no_such_result;

@@ -1,4 +1,4 @@
-//! Discovery (TS-0001 §10.2.6), and whether a resource meets filter criteria.
+//! Discovery (TS-0001 §10.2.6), and the match of a resource with filter criteria.
 
 use super::access::Right;
 use super::{Asker, Cse, Done, Refusal};
@@ -29,12 +29,12 @@ impl Cse {
         self.search(asker, request, from, (slot, right), rcn)
     }
 
-    /// Whether a resource meets the conditions: several values of one criterion are
-    /// alternatives, different criteria combine as the filter says. What costs more than a glance
-    /// is paid for in `steps`.
+    /// Whether a resource meets the conditions: several values of one criterion are alternatives,
+    /// and different criteria combine as the filter says. Expensive conditions are paid for in
+    /// `steps`.
     ///
-    /// What only a retrieval shows counts where `from` may retrieve it: else the criteria would
-    /// tell a reading, digit by digit, to whoever may only discover it.
+    /// Content counts only if `from` may retrieve the resource: otherwise the criteria would reveal
+    /// a reading, digit by digit, to an originator that may only discover it.
     pub(super) fn matches(
         &self,
         filter: &Filter,
@@ -76,7 +76,7 @@ impl Cse {
         Ok(verdicts.combine(filter.operation))
     }
 
-    /// How many steps the criteria of one request may take.
+    /// Limit of steps for the criteria of one request.
     pub(super) const fn steps(&self) -> Steps {
         Steps::new(self.config.limits.filter_steps)
     }
@@ -100,7 +100,7 @@ impl Cse {
         Ok(false)
     }
 
-    /// Judges what is asked of the parent and of the children, each as far as `from` may see it.
+    /// Checks the criteria on the parent and the children, as far as `from` may see them.
     fn judge_relatives(
         &self,
         filter: &Filter,
@@ -155,7 +155,7 @@ impl Cse {
     }
 }
 
-/// How many conditions there are and how many of them hold.
+/// Number of conditions, and of those that hold.
 #[derive(Default)]
 struct Verdicts {
     all: usize,
@@ -168,7 +168,7 @@ impl Verdicts {
         self.held += if holds { 1 } else { 0 };
     }
 
-    /// A value that lies from `least` on and below `end`; no condition where neither is given.
+    /// Adds a range from `least` to below `end`; no condition if neither is given.
     fn add_range<T: PartialOrd>(&mut self, least: Option<T>, value: Option<T>, end: Option<T>) {
         if least.is_none() && end.is_none() {
             return;
@@ -178,7 +178,7 @@ impl Verdicts {
         }));
     }
 
-    /// Values of attributes: several of one attribute are alternatives.
+    /// Adds values of attributes: several of one attribute are alternatives.
     fn add_attributes(
         &mut self,
         wanted: &[(String, String)],
@@ -191,7 +191,7 @@ impl Verdicts {
         }
     }
 
-    /// Whether nothing that is still to be judged can change that they do not hold.
+    /// Whether the remaining conditions cannot change a failure.
     const fn are_lost(&self, operation: Combine) -> bool {
         matches!(operation, Combine::And) && self.held < self.all
     }
@@ -205,8 +205,8 @@ impl Verdicts {
     }
 }
 
-/// Judges times, the state tag and the size: of each, both bounds together are one condition
-/// (TS-0004 §7.3.3.17.1 to 4 and 7).
+/// Checks times, the state tag and the size: both bounds of each are one condition (TS-0004
+/// §7.3.3.17.1 to 4 and 7).
 fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
     let state = resource.kind.has_state_tag().then_some(resource.state);
     let size = resource.kind.is_instance().then_some(resource.size);
@@ -246,7 +246,7 @@ fn judge_attributes(
     Ok(())
 }
 
-/// Steps that the labels of a resource cost to read.
+/// Steps for reading a resource's labels.
 fn label_cost(resource: &Resource) -> u64 {
     match &resource.representation {
         Some(text) if text.contains(LABELS) => count(text.len() / READ_STEP),
@@ -275,7 +275,7 @@ fn judge_labels(
     Ok(())
 }
 
-/// Whether a resource has a location, and it lies as asked.
+/// Whether a resource has a location that meets the geo-query.
 fn is_placed(filter: &Filter, resource: &Resource, steps: &mut Steps) -> Result<bool, Refusal> {
     let parsed = match &resource.representation {
         Some(text) if !text.contains("\"loc\":") => return Ok(false),
@@ -294,7 +294,7 @@ fn is_placed(filter: &Filter, resource: &Resource, steps: &mut Steps) -> Result<
     Geometry::read_location(location).map_or(Ok(false), |it| filter.place.holds(&it, steps))
 }
 
-/// The attributes of an instance, which are kept as text.
+/// The attributes of an instance, parsed from its text.
 fn read(resource: &Resource, steps: &mut Steps) -> Result<Option<Map<String, Value>>, Refusal> {
     let Some(text) = &resource.representation else {
         return Ok(None);
@@ -338,18 +338,18 @@ fn says_json(info: &str) -> bool {
     (media == "application/json" || media.ends_with("+json")) && matches!(rest, "" | "0" | "0:0")
 }
 
-/// A number of things, as steps.
+/// A count as steps.
 fn count(things: usize) -> u64 {
     u64::try_from(things).unwrap_or(u64::MAX)
 }
 
-/// What stands in the text of each instance that has labels.
+/// Mark in the text of each instance with labels.
 const LABELS: &str = "\"lbl\":";
-/// Steps that judging one of a resource's children costs.
+/// Steps for one child of a resource.
 const RELATIVE: u64 = 100;
-/// Octets of JSON that the attributes of other types are worth.
+/// Octets of JSON that the attributes of other types count for.
 const READ_OCTETS: usize = 512;
-/// Octets of JSON that are read in a step.
+/// Octets of JSON parsed per step.
 const READ_STEP: usize = 4;
 
 fn is_one_of(kind: Kind, numbers: &[u16]) -> bool {

@@ -1,4 +1,4 @@
-//! Instances other than contentInstances: of flexContainers, which keep what they were
+//! Instances other than contentInstances: of flexContainers, which record their earlier states
 //! (TS-0001 §9.6.35), and of time series (§9.6.36).
 
 use super::create::check_creation_result;
@@ -38,7 +38,7 @@ pub(super) fn custom_attributes(attributes: &Map<String, Value>) -> (Map<String,
 }
 
 impl Cse {
-    /// Keeps what a flexContainer is now, if it keeps its history.
+    /// Records the present state of a flexContainer, if it keeps its history.
     pub(super) fn keep_history(&mut self, slot: Slot) {
         let Some(flex) = self.tree.get(slot).filter(|it| it.kind == Kind::FlexContainer) else {
             return;
@@ -64,7 +64,7 @@ impl Cse {
         );
     }
 
-    /// A timeSeriesInstance: like a contentInstance, but named by the time it was generated.
+    /// Creates a timeSeriesInstance: like a contentInstance, but named by its time of generation.
     pub(super) fn create_time_series_instance(
         &mut self,
         request: &Request,
@@ -167,20 +167,20 @@ impl Cse {
         });
     }
 
-    /// Notes the size of a flexContainer's own attributes.
+    /// Sets the size of a flexContainer's own attributes.
     pub(super) fn measure_flex(attributes: &mut Map<String, Value>) {
         let (_, octets) = custom_attributes(attributes);
         attributes.insert("cs".into(), json!(octets));
     }
 
-    /// Tells and keeps what a creation made.
+    /// Notifies and announces a creation.
     pub(super) fn announce_creation(&mut self, parent: Slot, slot: Slot) {
         self.tell(parent, Event::ChildCreated, slot, &[]);
         self.keep_history(slot);
     }
 }
 
-/// What an instance is but for its content.
+/// Data of an instance without its content.
 struct Instance {
     seq: u64,
     id: String,

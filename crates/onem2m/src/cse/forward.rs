@@ -1,4 +1,4 @@
-//! Requests for another CSE are sent on to it, or to the next on the way (TS-0001 §10.2.1).
+//! Forwarding of requests to another CSE, or to the next one on the way (TS-0001 §10.2.1).
 
 use super::calls::{Purpose, device_of, is_device_like};
 use super::polling::Route;
@@ -12,7 +12,7 @@ use crate::tree::Slot;
 use serde_json::{Map, Value};
 
 impl Cse {
-    /// Sends a request for the resource `path` of the CSE `cse` on its way.
+    /// Forwards a request for the resource `path` of the CSE `cse`.
     pub(super) fn forward(
         &mut self,
         asker: &Asker,
@@ -43,7 +43,7 @@ impl Cse {
         self.send(route, onward, Purpose::Forward(asker.clone()), from)
     }
 
-    /// How a registered AE or CSE is reached.
+    /// Route to a registered AE or CSE.
     pub(super) fn route_to(&self, entity: Slot) -> Result<Route, Refusal> {
         let resource = self.resource(entity)?;
         match resource.kind {
@@ -63,8 +63,8 @@ impl Cse {
         }
     }
 
-    /// Refuses addresses of devices, wherever they are given: who could name one would ask the
-    /// device past its AE, and past the policies there.
+    /// Refuses addresses of devices in any attribute: they would let an originator reach a device
+    /// without its AE and the AE's policies.
     pub(super) fn check_addresses<'text>(
         mut addresses: impl Iterator<Item = &'text str>,
     ) -> Result<(), Refusal> {
@@ -76,7 +76,7 @@ impl Cse {
         Ok(())
     }
 
-    /// The same for the attributes of a resource, from anybody but the process itself.
+    /// Checks the addresses in a resource's attributes, unless the process itself gives them.
     pub(super) fn check_ways(&self, given: &Map<String, Value>) -> Result<(), Refusal> {
         if self.is_own {
             return Ok(());
@@ -86,8 +86,8 @@ impl Cse {
         Self::check_addresses(lists.flatten().filter_map(Value::as_str).chain(single))
     }
 
-    /// The remoteCSE to send to for `cse`: itself, one that has it below, or the registrar. What
-    /// came from above does not go up again: it would go round.
+    /// The remoteCSE on the way to `cse`: itself, one that has it below, or the registrar. A
+    /// request from the registrar does not go back to it, which would be a loop.
     pub(super) fn next_hop(&self, cse: &str, from: &str) -> Option<Slot> {
         if let Some(direct) = self.remote_cse(cse) {
             return Some(direct);
@@ -105,8 +105,8 @@ impl Cse {
     }
 }
 
-/// How an entity wants to be written to: "it shall use one of the serializations specified in that
-/// <AE>'s contentSerialization attribute" (TS-0004 §7.5.1.1). Nothing if it leaves the choice.
+/// Serialisation for an entity: "it shall use one of the serializations specified in that <AE>'s
+/// contentSerialization attribute" (TS-0004 §7.5.1.1). `None` if it leaves the choice.
 fn serialisation_of(entity: &Resource) -> Option<Serialisation> {
     let speaks = |wanted: Serialisation| entity.texts("csz").any(|it| wanted.is_called(it));
     match (speaks(Serialisation::Json), speaks(Serialisation::Cbor)) {

@@ -1,4 +1,4 @@
-//! Groups (TS-0001 §9.6.13, §10.2.7): their members, and requests to all of them at once.
+//! Groups (TS-0001 §9.6.13, §10.2.7): their members, and fan-out of requests.
 
 use super::access::Right;
 use super::{Asker, Cse, Done, Part, Refusal, Whom, denied, not_allowed};
@@ -11,7 +11,7 @@ use core::fmt::Write;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
-/// Levels of groups within groups that one request goes down.
+/// Levels of nested groups that one request reaches.
 const NESTED_MAX: usize = 4;
 /// m2m:consistencyStrategy: leave out a member of another type (the default).
 const LEAVE_OUT: u64 = 1;
@@ -20,21 +20,21 @@ const REFUSE: u64 = 2;
 /// m2m:resourceType of a group whose members are of any type.
 const MIXED: u64 = 0;
 
-/// A request to all members that is not answered yet.
+/// A fan-out without all answers yet.
 #[derive(Debug)]
 pub(super) struct Fan {
     asker: Asker,
     members: Vec<(String, Option<Response>)>,
     missing: usize,
-    /// Octets that their answers may still have.
+    /// Octets left for their answers.
     octets_left: usize,
 }
 
-/// Fan-outs under way.
+/// Fan-outs in progress.
 pub(super) type Fans = BTreeMap<u64, Fan>;
 
 impl Cse {
-    /// Checks a group's members and takes note of what was found.
+    /// Checks a group's members and records the result in its attributes.
     pub(super) fn prepare_group(
         &self,
         attributes: &mut Map<String, Value>,
@@ -87,7 +87,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Whom an address means: a resource here and what is below it, or what it says.
+    /// Identity of a member: a resource here and the path below it, or the address itself.
     fn member_of<'address>(&self, member: &'address str) -> (Option<u64>, &'address str) {
         let number = |slot: Slot| self.tree.get(slot).map(|resource| resource.seq);
         match self.resolve_local(member) {
@@ -97,7 +97,7 @@ impl Cse {
         }
     }
 
-    /// The type of a member, if it is on this CSE; one elsewhere shows itself when it is asked.
+    /// The type of a member on this CSE; the type of a remote one shows in its response.
     fn member_kind(&self, member: &str, from: &str) -> Result<Option<Kind>, Refusal> {
         use crate::address::Address;
         let here = matches!(
@@ -122,7 +122,7 @@ impl Cse {
         Ok(Some(self.resource(slot)?.kind))
     }
 
-    /// Sends a request to every member of a group; the answer holds all of theirs.
+    /// Sends a request to every member of a group; the response contains all of theirs.
     pub(super) fn fan_out(
         &mut self,
         asker: &Asker,
@@ -168,7 +168,7 @@ impl Cse {
         Ok(None)
     }
 
-    /// The members' own policies (macp) decide over requests to them, or else the group's.
+    /// Checks the members' policies (macp) for a fan-out, or else the group's.
     fn demand_fan_out(
         &self,
         operation: Operation,
@@ -197,7 +197,7 @@ impl Cse {
         Err(denied())
     }
 
-    /// Takes a member's answer; the last one sets the group's answer free.
+    /// Takes a member's answer; the last one completes the group's answer.
     pub(super) fn member_answered(&mut self, number: u64, at: usize, response: Response) {
         let Some(fan) = self.fans.get_mut(&number) else {
             return;

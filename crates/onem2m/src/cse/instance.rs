@@ -1,4 +1,4 @@
-//! contentInstances: the path that readings take, so it builds no tree of values.
+//! contentInstances: the path of readings, so it builds no tree of values.
 
 use super::access::Right;
 use super::create::check_creation_result;
@@ -28,7 +28,7 @@ struct Outer<'text> {
     instance: Given<'text>,
 }
 
-/// What may be given; values that nothing here looks into stay as they came.
+/// Given attributes; values without checks here stay as they came.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given<'text> {
@@ -51,11 +51,11 @@ struct Given<'text> {
     loc: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     cr: Option<Value>,
-    /// deletionCnt: after so many retrievals the instance would go.
+    /// deletionCnt: number of retrievals after which the instance would be deleted.
     dcnt: Option<Value>,
 }
 
-/// Tells null from absent.
+/// Distinguishes null from absent.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -126,7 +126,7 @@ impl Cse {
         self.instance_response(request, parent, seq)
     }
 
-    /// Where an instance will be announced: where its container is.
+    /// Addresses at which an instance will be announced: those of its container.
     fn place_instance(&self, given: &mut Given<'_>, parent: Slot, id: &str) -> Result<(), Refusal> {
         if given.at.is_none() && given.aa.is_none() {
             return Ok(());
@@ -146,14 +146,14 @@ impl Cse {
         Ok(())
     }
 
-    /// Announces a new instance, if it is still there and is to be announced.
+    /// Announces a new instance, if it still exists and is to be announced.
     pub(super) fn announce_instance(&mut self, seq: u64) {
         if let Some(slot) = self.tree.by_seq(seq) {
             self.announce(slot);
         }
     }
 
-    /// Puts an instance below its parent, whose state it carries, and makes room for it.
+    /// Adds an instance to its parent, whose state it carries, and trims the parent.
     pub(super) fn add_instance(&mut self, resource: Resource) {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
         let body = resource.to_record();
@@ -171,7 +171,7 @@ impl Cse {
         self.trim(parent);
     }
 
-    /// Takes an instance back that could not be stored, and with it what it did to its holder.
+    /// Removes an instance that could not be stored, and restores its parent's state.
     pub(super) fn take_back_instance(&mut self, seq: u64, holder: Option<(u64, Timestamp)>) {
         let instance = self.tree.by_seq(seq).and_then(|slot| self.tree.remove(slot));
         let parent = instance.and_then(|instance| instance.parent);
@@ -202,8 +202,8 @@ impl Cse {
         }
     }
 
-    /// In a tree that is full a container's oldest instance gives way to its newest: a gateway that
-    /// has come to its bound goes on taking readings.
+    /// Removes the container's oldest instance for a new one if the tree is full: a gateway at its
+    /// limit continues to accept readings.
     fn make_room(&mut self, parent: Slot) {
         if self.tree.len() >= self.config.limits.resources
             && let Some(oldest) = self.tree.oldest(parent)
@@ -228,7 +228,7 @@ impl Cse {
         Ok(())
     }
 
-    /// When a new instance expires: as asked for, no later than its container's mia says.
+    /// Expiry of a new instance: as requested, but not after its container's mia.
     pub(super) fn instance_expiry(
         &self,
         parent: Slot,
@@ -272,7 +272,7 @@ impl Cse {
         Ok(done)
     }
 
-    /// Refuses to show instances of a container that says so (disableRetrieval).
+    /// Refuses the retrieval of instances if the container has disableRetrieval set.
     pub(super) fn check_shown(&self, slot: Slot) -> Result<(), Refusal> {
         let resource = self.resource(slot)?;
         let hidden = resource.kind == Kind::ContentInstance
@@ -283,13 +283,13 @@ impl Cse {
         Ok(())
     }
 
-    /// Whether a container shows none of its instances (disableRetrieval).
+    /// Whether a container hides its instances (disableRetrieval).
     pub(super) fn hides_instances(&self, slot: Slot) -> bool {
         let container = self.tree.get(slot).filter(|it| it.kind == Kind::Container);
         container.is_some_and(|container| container.flag("disr"))
     }
 
-    /// Deletes the instances of a container: those that came while it showed none are never shown
+    /// Deletes the instances of a container: those created while it hid them are never shown
     /// (TS-0001 §9.6.6, disableRetrieval).
     pub(super) fn take_out_instances(&mut self, slot: Slot) {
         while let Some(oldest) = self.tree.oldest(slot) {
@@ -297,13 +297,13 @@ impl Cse {
         }
     }
 
-    /// Whether an instance may be read by `from`: its container's rights hold.
+    /// Checks that `from` may retrieve an instance, by its container's rights.
     pub(super) fn demand_retrieval(&self, from: &str, slot: Slot) -> Result<(), Refusal> {
         self.demand(from, Right::Retrieve, slot, None)
     }
 }
 
-/// Octets of content: of the text itself, or of the JSON that a structured value is written in.
+/// Octets of content: of the text, or of a structured value's JSON.
 pub(super) fn content_octets(raw: &str) -> u64 {
     let octets = match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(plain) if !plain.contains('\\') => plain.len(),
@@ -339,7 +339,7 @@ fn instance_id(seq: u64) -> Arc<str> {
     id.into()
 }
 
-/// Writes the instance once, for every reader and for the store.
+/// Serialises the instance once, for every reader and for the store.
 fn represent(resource: &Resource, given: &Given<'_>, from: &str) -> String {
     let content = given.con.map_or("", RawValue::get);
     let mut text = String::with_capacity(256 + content.len());

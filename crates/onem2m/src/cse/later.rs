@@ -1,8 +1,8 @@
-//! Requests that are to be done at a time (operation execution time; TS-0001 §8.1.2).
+//! Requests with an operation execution time (TS-0001 §8.1.2), which wait for it.
 //!
-//! One whose originator waits for the answer goes with this process. One that was accepted is
-//! stored until it is done, and goes out of the store together with what it brings about: it is
-//! done once, whenever the process ends.
+//! A request whose originator waits for the answer ends with this process. An accepted one is
+//! stored until it is done, and removed from the store together with its effect: so it is done
+//! exactly once, even over a restart.
 
 use super::{Asker, Cse, Refusal, Whom};
 use crate::audit::Asked;
@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How long a request rests whose effect could not be stored.
+/// Pause before a request whose effect could not be stored is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A request that waits for its time.
+/// A request waiting for its time.
 #[derive(Clone, Debug)]
 struct Postponed {
     asker: Asker,
     request: Request,
     due: Timestamp,
-    /// Whether a row stands for it.
+    /// Whether it has a row.
     stored: bool,
 }
 
-/// Every request that waits for its time.
+/// Every request waiting for its time.
 #[derive(Debug, Default)]
 pub(super) struct Later {
     by_time: BTreeMap<(Timestamp, u64), Postponed>,
@@ -36,18 +36,18 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// When the next one is to be done.
+    /// Time of the next one.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.by_time.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// Those that are stored, as rows.
+    /// The stored ones, as rows.
     pub(super) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let stored = self.by_time.iter().filter(|(_, it)| it.stored);
         stored.map(|((_, seq), it)| (*seq, it.to_record()))
     }
 
-    /// The request resources in which results of those that wait are to stand.
+    /// The request resources for their results.
     pub(super) fn kept(&self) -> BTreeSet<u64> {
         let resource = |it: &Postponed| match it.asker.whom {
             Whom::Kept(seq, _) => Some(seq),
@@ -67,7 +67,7 @@ impl Later {
         self.by_time.remove(&(time, seq))
     }
 
-    /// The one whose result is to stand in the request resource of this number.
+    /// The request whose result goes to the request resource with this number.
     fn kept_in(&self, resource: u64) -> Option<u64> {
         let is_it = |it: &Postponed| matches!(it.asker.whom, Whom::Kept(seq, _) if seq == resource);
         self.by_time.iter().find(|(_, it)| is_it(it)).map(|((_, seq), _)| *seq)
@@ -75,7 +75,7 @@ impl Later {
 }
 
 impl Postponed {
-    /// These and resources share the store; a row of these begins like no resource's.
+    /// Prefix of their rows, which no resource's row has.
     const MARK: &'static str = "{\"_o\":";
 
     fn to_record(&self) -> Arc<str> {
@@ -122,17 +122,17 @@ impl Postponed {
 }
 
 impl Cse {
-    /// When a request that came now is done at the earliest.
+    /// Earliest execution time of a request that arrived now.
     pub(super) fn begins(&self, request: &Request) -> Timestamp {
         request.executes.map_or(self.now, |time| time.resolve(self.now).max(self.now))
     }
 
-    /// Has a request wait that is to be done at a later time. Whether it does.
+    /// Queues a request with a later execution time. Returns whether it did.
     ///
     /// # Errors
     ///
-    /// 4103 if its originator is not known here, 4000 if it is to wait longer than anything is kept,
-    /// 5000 if as many wait as may.
+    /// 4103 if its originator is unknown here, 4000 if it would wait longer than anything is kept,
+    /// 5000 if the limit is reached.
     pub(super) fn postpone(
         &mut self,
         asker: &Asker,
@@ -171,7 +171,7 @@ impl Cse {
         Ok(true)
     }
 
-    /// Does what is due.
+    /// Executes due requests.
     pub(super) fn do_postponed(&mut self) {
         while let Some((&(time, seq), _)) = self.later.by_time.first_key_value() {
             if time > self.now {
@@ -186,7 +186,7 @@ impl Cse {
         }
     }
 
-    /// Takes out a request that waits; its row goes with what comes of it.
+    /// Removes a waiting request; its row is deleted with its effect.
     fn end_waiting(&mut self, seq: u64) -> Option<Postponed> {
         let postponed = self.later.take(seq)?;
         self.undefer(&postponed.request);
@@ -197,19 +197,19 @@ impl Cse {
         Some(postponed)
     }
 
-    /// A request resource is gone: so is what was to be done for it (TS-0001 §10.2.5.6).
+    /// Cancels the request of a deleted request resource (TS-0001 §10.2.5.6).
     pub(super) fn call_off(&mut self, resource: u64) {
         if let Some(seq) = self.later.kept_in(resource) {
             self.end_waiting(seq);
         }
     }
 
-    /// Whether what is asked was to end in a request resource that is gone.
+    /// Whether the request resource for an answer was deleted.
     pub(super) fn is_called_off(&self, asker: &Asker) -> bool {
         matches!(asker.whom, Whom::Kept(seq, _) if self.tree.by_seq(seq).is_none())
     }
 
-    /// Takes over a stored row; whether it is a request that waits.
+    /// Restores a stored row; returns whether it is a waiting request.
     pub(super) fn restore_postponed(&mut self, seq: u64, body: &str) -> bool {
         let Some(postponed) = Postponed::from_record(body) else {
             return false;
@@ -220,7 +220,7 @@ impl Cse {
         true
     }
 
-    /// Takes back a row whose end could not be stored; whether it is a request that waits.
+    /// Restores a row whose removal could not be stored; returns whether it is a waiting request.
     pub(super) fn postpone_again(&mut self, seq: u64, body: &str) -> bool {
         let restored = self.restore_postponed(seq, body);
         if let Some(postponed) = self.later.take(seq) {
@@ -230,7 +230,7 @@ impl Cse {
         restored
     }
 
-    /// Forgets a request without a word.
+    /// Removes a request without an answer.
     pub(super) fn forget_postponed(&mut self, seq: u64) {
         if let Some(postponed) = self.later.take(seq) {
             self.undefer(&postponed.request);

@@ -1,4 +1,4 @@
-//! What was written and said, in batches: what is said waits until what was written is stored.
+//! Batches of changes, and outputs that wait until their batch is stored.
 
 use super::repeats::Key;
 use super::{Asked, Batch, CallId, Entry, Output, Token};
@@ -8,7 +8,7 @@ use crate::tree::Record;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Batches not yet stored, how to undo them, and outputs that wait for them.
+/// Batches not yet stored, their undo records, and waiting outputs.
 #[derive(Debug)]
 pub(super) struct Ledger {
     next_seq: u64,
@@ -17,34 +17,34 @@ pub(super) struct Ledger {
     number: u64,
     committed: u64,
     records: Vec<Record>,
-    /// How records are undone, with their batches' numbers: those of the batch being written, and of
-    /// batches that were handed out and are not yet known to be stored.
+    /// Undo records with their batches' numbers: of the batch being written, and of batches handed
+    /// out and not yet known to be stored.
     open: VecDeque<(u64, Undo)>,
-    /// What the audit log is to say of the step under way.
+    /// Audit log entries of the current step.
     entries: Vec<Entry>,
-    /// Whose requests it speaks of, with their batches' numbers, as long as those may be undone.
+    /// Logged requests with their batches' numbers, as long as those may be undone.
     noted: VecDeque<(u64, Token, Arc<Asked>)>,
-    /// Outputs of the step under way.
+    /// Outputs of the current step.
     fresh: Vec<Output>,
-    /// Requests that were answered in the step under way and are remembered.
+    /// Requests answered in the current step, to be remembered.
     remembered: Vec<Key>,
-    /// The latest batch whose effect the step under way has seen.
+    /// The latest batch whose effect the current step has seen.
     seen: u64,
-    /// The latest batch that has rows.
+    /// The latest batch with rows.
     rows: u64,
-    /// By the batch that they wait for, in ascending order; that, and the latest with rows whose
-    /// effect they have seen.
+    /// Outputs by the batch that they wait for, in ascending order; with it, the latest batch with
+    /// rows whose effect they have seen.
     waiting: VecDeque<(u64, u64, Output)>,
     ready: VecDeque<Output>,
 }
 
-/// How one record is taken back.
+/// How one record is undone.
 #[derive(Debug)]
 pub(super) enum Undo {
     /// By another record.
     Row(Record),
-    /// An instance goes, and what holds it has again this stateTag and this time of modification,
-    /// which are stored with its instances.
+    /// Removes an instance and restores its parent's stateTag and time of modification, which are
+    /// stored with its instances.
     Instance { seq: u64, holder: Option<(u64, Timestamp)> },
 }
 
@@ -54,24 +54,24 @@ impl From<Record> for Undo {
     }
 }
 
-/// What a failure takes back.
+/// Effects of a failed batch.
 #[derive(Debug, Default)]
 pub(super) struct Undone {
     pub(super) batches: u64,
     /// To be applied in this order.
     pub(super) steps: Vec<Undo>,
     pub(super) unanswered: Vec<Unanswered>,
-    /// Requests to others that were not sent.
+    /// Outgoing requests that were not sent.
     pub(super) unsent: Vec<CallId>,
 }
 
-/// An answer that is not to be given.
+/// An answer that must not be sent.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     pub(super) token: Token,
     pub(super) id: Arc<str>,
     pub(super) release: Release,
-    /// What the audit log was to say.
+    /// Audit data of the request.
     pub(super) asked: Option<Arc<Asked>>,
 }
 
@@ -112,7 +112,7 @@ impl Ledger {
         self.next_seq
     }
 
-    /// Makes sure that new rows are numbered above `seq`.
+    /// Ensures that new rows have numbers above `seq`.
     pub(super) fn keep_above(&mut self, seq: u64) {
         self.next_seq = self.next_seq.max(seq.saturating_add(1));
     }
@@ -122,12 +122,12 @@ impl Ledger {
         self.open.push_back((self.number, undo.into()));
     }
 
-    /// What is said in this step depends on the batch `number`.
+    /// Makes this step's outputs depend on the batch `number`.
     pub(super) fn see(&mut self, number: u64) {
         self.seen = self.seen.max(number);
     }
 
-    /// What is said in this step depends on everything written so far.
+    /// Makes this step's outputs depend on everything written so far.
     pub(super) fn see_all(&mut self) {
         self.see(self.rows);
     }
@@ -136,12 +136,12 @@ impl Ledger {
         self.fresh.push(Output::Respond { token, response });
     }
 
-    /// Gives an answer that depends on nothing.
+    /// Sends an answer that depends on no batch.
     pub(super) fn respond_now(&mut self, token: Token, response: Response) {
         self.ready.push_back(Output::Respond { token, response });
     }
 
-    /// Whether this step has an answer for `token` that is a success.
+    /// Whether this step has a success answer for `token`.
     pub(super) fn has_succeeded(&self, token: Token) -> bool {
         self.fresh.iter().rev().any(|output| match output {
             Output::Respond { token: it, response } => *it == token && response.status.is_success(),
@@ -156,32 +156,32 @@ impl Ledger {
         self.fresh.iter().rev().any(is_it)
     }
 
-    /// Has the audit log say this of the step under way.
+    /// Adds an audit log entry to the current step.
     pub(super) fn note(&mut self, entry: Entry) {
         self.entries.push(entry);
     }
 
-    /// The last entry is about this request, should its answer have to be taken back.
+    /// Links the last entry with this request, in case its answer is undone.
     pub(super) fn noted(&mut self, token: Token, asked: Arc<Asked>) {
         self.noted.push_back((self.number, token, asked));
     }
 
-    /// Says something that depends on what this step has seen and written.
+    /// Adds an output that depends on what this step has seen and written.
     pub(super) fn say(&mut self, output: Output) {
         self.fresh.push(output);
     }
 
-    /// Has a request remembered with what this step has stored.
+    /// Remembers a request with what this step has stored.
     pub(super) fn remember(&mut self, key: Key) {
         self.remembered.push(key);
     }
 
-    /// The requests that are to be remembered with what this step has stored.
+    /// The requests to be remembered with what this step has stored.
     pub(super) fn remembered(&self) -> &[Key] {
         &self.remembered
     }
 
-    /// The row of this step that has this very text.
+    /// The row of this step with this text.
     pub(super) fn row_of(&self, text: &Arc<str>) -> Option<u64> {
         self.records.iter().find_map(|record| match record {
             Record::Put { seq, body } if Arc::ptr_eq(body, text) => Some(*seq),
@@ -189,12 +189,12 @@ impl Ledger {
         })
     }
 
-    /// Whether this step has something to be stored.
+    /// Whether this step has something to store.
     pub(super) const fn has_written(&self) -> bool {
         !self.records.is_empty()
     }
 
-    /// Closes the step, whose batch notes the clocks so. Whether it made a batch of rows.
+    /// Closes the step, with the clocks to store. Returns whether it made a batch of rows.
     pub(super) fn settle(
         &mut self,
         (clock, remembered): (Option<Arc<str>>, Option<Arc<str>>),
@@ -227,7 +227,7 @@ impl Ledger {
         wrote
     }
 
-    /// Has what this step said wait for the batch `until`.
+    /// Makes this step's outputs wait for the batch `until`.
     fn wait(&mut self, until: u64) {
         // Mostly the last: only who has written nothing waits for an earlier batch.
         let at = self.waiting.partition_point(|(number, ..)| *number <= until);
@@ -236,7 +236,7 @@ impl Ledger {
         self.waiting.extend(later);
     }
 
-    /// Lets out what waited for batches up to `number`.
+    /// Releases outputs that waited for batches up to `number`.
     pub(super) fn committed(&mut self, number: u64) {
         self.committed = self.committed.max(number.min(self.number - 1));
         let committed = self.committed;
@@ -247,8 +247,8 @@ impl Ledger {
         }
     }
 
-    /// Gives up the batches from `number` on. If `lenient`, what depends on none of their rows is
-    /// said all the same.
+    /// Discards the batches from `number` on. If `lenient`, outputs that depend on none of their
+    /// rows are released.
     pub(super) fn fail(&mut self, number: u64, lenient: bool) -> Undone {
         // The store takes batches in order: what came before the failed one is stored.
         self.committed(number.saturating_sub(1));

@@ -52,8 +52,8 @@ fn network(len: u8) -> Prefix<Ipv4Addr> {
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Looks [`HOST`] up while `change` happens. Whatever was linked leads to the first three hops, so
-/// another answer comes out of cells that were used again.
+/// Looks [`HOST`] up while `change` happens. The linked routes lead to the first three hops, so any
+/// other result comes from reused cells.
 ///
 /// The writer is the thread that loom runs first. It loads words before it stores them, and loom
 /// would take its own load for the latest access and leave the reader's before it out.

@@ -1,8 +1,8 @@
 //! Versioned plain records in one region: one writer, many lock-free readers.
 //!
-//! This is where the control plane and the data plane meet. Whatever one says to the other
-//! (interfaces, neighbours, routes, attachments) is a record of 32-bit words at an offset, never a
-//! pointer, so both may be threads or processes, of different word sizes.
+//! Here the control plane and the data plane meet. Shared state (interfaces, neighbours, routes,
+//! attachments) consists of records of 32-bit words at an offset, never a pointer. So both sides
+//! may be threads or processes, of different word sizes.
 //!
 //! - [`Layout`] says which tables a region has; [`RegionOwner`] makes one and hands each table to
 //!   its one writer; [`Region`] attaches to one, read-only.
@@ -15,13 +15,13 @@
 //!
 //! A record is read whole, from one write, or not at all: [`ReadError::Unsettled`] after a bounded
 //! number of tries. A writer that dies at any instant leaves every other record readable and the
-//! last linked routes in force; the next one mends what it left ([`RegionOwner::adopt`]). Whatever
-//! the words say, a reader neither panics nor reads outside of the region.
+//! last linked routes in force; the next writer repairs the rest ([`RegionOwner::adopt`]). Whatever
+//! the words contain, a reader neither panics nor reads outside of the region.
 //!
 //! # Tests with every interleaving
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p gatewright-tables --release --lib` goes through all
-//! orders in which a reader can see what the writer does, by loom.
+//! `RUSTFLAGS="--cfg loom" cargo test -p gatewright-tables --release --lib` checks with loom all
+//! orders in which a reader can see the writer's stores.
 #![cfg_attr(loom, allow(dead_code, reason = "loom goes through the parts that wait for nobody"))]
 
 #[cfg(all(test, loom))]

@@ -1,4 +1,4 @@
-//! Records found by a key: a bounded hash table that is read without a lock.
+//! A bounded hash table of records, read without a lock.
 //!
 //! Linear probing over at least twice as many slots as records. A record never moves while it is
 //! there, so a reader cannot miss it; a removed one leaves a *tombstone*, and tombstones before an
@@ -30,8 +30,8 @@ const SLOT_HEADER: usize = 2;
 const EMPTY: u32 = 0;
 const TOMBSTONE: u32 = 1;
 
-/// Slots that a search looks at. With at most half of them taken, a run of so many has a
-/// probability below 10⁻⁹; the seed keeps an attacker from choosing keys that make one.
+/// Maximum slots of one search. With at most half of them taken, a run of so many has a probability
+/// below 10⁻⁹; the seed keeps an attacker from choosing keys that make one.
 const PROBES: usize = 128;
 
 /// Words of a whole map, or nothing beyond 2³⁰ slots.
@@ -76,7 +76,7 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
         Self { words, seed, mask: slots.saturating_sub(1), kinds: PhantomData }
     }
 
-    /// A number that moves with every write.
+    /// A number that changes with every write.
     #[inline]
     pub fn changes(&self) -> u32 {
         self.header(CHANGES)
@@ -118,7 +118,7 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
         Ok(None)
     }
 
-    /// Every record with its key, in no order; each is read when it is its turn.
+    /// Every record with its key, in no order; each is read when it is reached.
     pub fn iter(&self) -> impl Iterator<Item = Result<(K, R), ReadError>> + '_ {
         (0..=self.mask).filter_map(|slot| Self::entry(self.cell(slot)?))
     }
@@ -150,7 +150,7 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
         })
     }
 
-    /// The slots to look at for a key, in order.
+    /// The slots for a key, in search order.
     #[inline]
     fn probes(&self, first: usize) -> impl Iterator<Item = usize> + use<K, R> {
         let mask = self.mask;
@@ -184,8 +184,8 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
     }
 }
 
-/// Sets the seed of the empty map in `words`, before it has readers. Draw it at random, so that
-/// nobody outside knows which keys collide.
+/// Sets the seed of the empty map in `words`, before it has readers. Draw it at random, so that no
+/// outsider knows which keys collide.
 pub(crate) fn set_seed(words: &[AtomicU32], seed: [u64; 2]) {
     for (word, half) in words.iter().skip(SEED).zip(seed.into_iter().flat_map(halves)) {
         word.store(half, Ordering::Release);
@@ -215,7 +215,7 @@ fn tag_of(cell: &[AtomicU32]) -> u32 {
 pub struct MapFull {
     /// Records that there are.
     pub records: u32,
-    /// Records that it was made for.
+    /// Its capacity in records.
     pub capacity: u32,
 }
 
@@ -261,7 +261,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         self.reader.clone()
     }
 
-    /// Records inside of which the last writer died, freed when this one took over.
+    /// Records left half-written by the last writer, freed at the takeover.
     pub fn torn(&self) -> u32 {
         self.torn
     }
@@ -291,7 +291,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         self.reader.iter().filter_map(Result::ok)
     }
 
-    /// Sets the record of `key` and says whether it had one.
+    /// Sets the record of `key`; returns whether it had one.
     ///
     /// # Errors
     ///
@@ -318,7 +318,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         Ok(found.is_some())
     }
 
-    /// Takes `key` away and says whether it had a record.
+    /// Removes `key`; returns whether it had a record.
     pub fn remove(&mut self, key: &K) -> bool {
         let (Some(slot), _) = self.find(&key.to_words()) else { return false };
         if self.tag(slot.wrapping_add(1)) == EMPTY {
@@ -339,7 +339,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         true
     }
 
-    /// The slot of `key`, and the first one that it could take.
+    /// The slot of `key`, and the first slot that it could take.
     fn find(&self, key: &K::Words) -> (Option<usize>, Option<usize>) {
         let (first, tag) = self.reader.hash(key);
         let mut free = None;

@@ -1,4 +1,5 @@
-//! Memory behind a descriptor: made, sealed against resizing, mapped; and memory of this process alone.
+//! Memory mappings: behind a descriptor, created and sealed against resizing; or of this process
+//! alone.
 #![expect(unsafe_code, reason = "the system calls that make and map shared memory")]
 
 use crate::sync::AtomicU32;
@@ -10,7 +11,7 @@ use std::ptr::NonNull;
 /// Octets of a word.
 const WORD_OCTETS: usize = size_of::<AtomicU32>();
 
-/// A mapping, given back when dropped.
+/// A mapping, unmapped when dropped.
 pub(crate) struct Mapping {
     first: NonNull<AtomicU32>,
     len: usize,
@@ -21,7 +22,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: shared, it gives out nothing but its place and size.
 unsafe impl Sync for Mapping {}
 
-/// What a mapping is for.
+/// The purpose of a mapping.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Access {
     Read,
@@ -50,7 +51,7 @@ impl Mapping {
 
     /// `len` words of this process alone, all zero, which cost address space until they are touched.
     ///
-    /// The system does not set memory aside for them (`MAP_NORESERVE`): a small machine, too, has
+    /// The system does not reserve memory for them (`MAP_NORESERVE`): a small machine, too, has
     /// address space for tables that it will never fill.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let octets = len.checked_mul(WORD_OCTETS).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -106,15 +107,15 @@ pub(crate) fn sealed_memory(len: usize) -> io::Result<File> {
     if sealed < 0 { Err(io::Error::last_os_error()) } else { Ok(file) }
 }
 
-/// Whether the file can no longer become shorter, which would turn a read into a signal.
+/// Whether the file can no longer shrink, which would turn a read into a signal.
 pub(crate) fn cannot_shrink(file: &File) -> bool {
     // SAFETY: asks for flags only.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
-/// Opens the memory behind a descriptor anew, so that a lock on it is this holder's alone and ends
-/// with it, even if copies of the first descriptor live on in other processes.
+/// Opens the memory behind a descriptor anew. A lock on it then belongs to this holder alone and
+/// ends with it, even if copies of the first descriptor live on in other processes.
 pub(crate) fn reopen(descriptor: impl AsFd, access: Access) -> io::Result<File> {
     let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     File::options().read(true).write(access == Access::Write).open(path)

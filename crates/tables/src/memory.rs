@@ -1,7 +1,6 @@
 //! A run of shared 32-bit words.
 //!
-//! Everything above sees words and offsets only, so a table looks the same wherever its
-//! memory comes from.
+//! All code above sees words and offsets only, so a table looks the same in any memory.
 #![expect(unsafe_code, reason = "words live behind a pointer that outlasts every borrow of them")]
 
 use crate::sync::AtomicU32;
@@ -17,7 +16,7 @@ const LARGE_PAGE_OCTETS: usize = 2 << 20;
 #[cfg(not(loom))]
 const PAGE_OCTETS_MAX: usize = 64 << 10;
 
-/// What holds the words, and gives them back when the last [`Words`] is gone.
+/// The owner of the words; frees them when the last [`Words`] is gone.
 enum Backing {
     /// Memory of this process alone.
     Boxed(#[expect(dead_code, reason = "kept for its drop")] Box<[AtomicU32]>),
@@ -29,7 +28,7 @@ enum Backing {
     Mapped(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
 }
 
-/// A run of words that many threads, and perhaps processes, see at once.
+/// A run of words that many threads, and perhaps processes, access at once.
 #[derive(Clone)]
 pub(crate) struct Words {
     first: NonNull<AtomicU32>,
@@ -57,7 +56,7 @@ impl Words {
     ///
     /// # Errors
     ///
-    /// What the system says if it has no address space for them.
+    /// The system's error if it has no address space for them.
     #[cfg(not(loom))]
     pub(crate) fn reserved(len: usize) -> std::io::Result<Self> {
         let mapping = crate::mapping::Mapping::anonymous(len)?;
@@ -78,14 +77,14 @@ impl Words {
         Self { first, len, backing: Arc::new(Backing::Mapped(mapping)) }
     }
 
-    /// `len` of these words from `start` on, or nothing if they reach past the end.
+    /// `len` of these words from `start` on, or `None` if they reach past the end.
     pub(crate) fn part(&self, start: usize, len: usize) -> Option<Self> {
         let first = NonNull::from(self.all().get(start..start.checked_add(len)?)?).cast();
         Some(Self { first, len, backing: Arc::clone(&self.backing) })
     }
 
-    /// Asks for large pages behind `len` words from `start` on, where the system has them to give:
-    /// a walk over megabytes otherwise waits for the address translation more than for the data.
+    /// Requests large pages for `len` words from `start` on, where the system has them: a walk over
+    /// megabytes otherwise waits for address translation more than for the data.
     #[cfg(not(loom))]
     pub(crate) fn prefer_large_pages(&self, start: usize, len: usize) {
         let Some(part) = start.checked_add(len).and_then(|end| self.all().get(start..end)) else {

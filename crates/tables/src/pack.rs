@@ -1,9 +1,10 @@
-//! Values to words and back, one after the other, for kinds of record.
+//! Encoding of values as words and back, in sequence, for kinds of record.
 
 use crate::routes::Key;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Fills the words of a record in order; what does not fit is left out, what is not filled is zero.
+/// Fills the words of a record in order; values that do not fit are left out, and unfilled words
+/// are zero.
 ///
 /// The number of words is part of a record's type, so a record's own round-trip test shows at once
 /// if they are too few.
@@ -66,7 +67,8 @@ impl<const N: usize> Packer<N> {
     }
 }
 
-/// Takes the words of a record in order; each gives nothing when they do not say what is asked.
+/// Takes the words of a record in order; returns nothing for words that are not the requested
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacker<const N: usize> {
     words: [u32; N],

@@ -1,15 +1,15 @@
-//! A record and how it is read while it may be written.
+//! A record, and how it is read during a write.
 //!
 //! Each record has a version word before it: odd while the writer is inside. A reader copies the
-//! words and looks at the version before and after. It tries a bounded number of times: a writer
-//! that died inside leaves the version odd for good, until the next writer mends it.
+//! words and compares the version before and after. It tries a bounded number of times: a writer
+//! that died inside leaves the version odd until the next writer repairs it.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// How often a reader tries to catch a record between two writes.
+/// Maximum tries of a reader to read a record between two writes.
 #[cfg(not(loom))]
 const TRIES: u32 = 256;
-/// Few are enough for loom to go through, and more only repeat them.
+/// Loom can check a few, and more only repeat them.
 #[cfg(loom)]
 const TRIES: u32 = 2;
 
@@ -18,14 +18,14 @@ const TRIES: u32 = 2;
 /// Words hold numbers, so the octet order of the machine plays no part in one region; two machines
 /// never share one.
 pub trait Record: Copy {
-    /// Name and layout version, as in `"neighbour/1"`: part of what a reader checks on attaching,
-    /// so it changes whenever the words do.
+    /// Name and layout version, as in `"neighbour/1"`: a reader checks it on attaching, so it
+    /// changes whenever the words do.
     const NAME: &'static str;
     /// `[u32; N]`.
     type Words: RecordWords;
     /// The value as words.
     fn to_words(&self) -> Self::Words;
-    /// The value in words; nothing if they are no value of this kind.
+    /// The value in the words; `None` if they are no value of this kind.
     fn from_words(words: Self::Words) -> Option<Self>;
 }
 
@@ -42,14 +42,14 @@ impl<const N: usize> RecordWords for [u32; N] {
     const ZERO: Self = [0; N];
 }
 
-/// Why a record that should be there cannot be read.
+/// Why an existing record cannot be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The writer is inside of the record, or died there: try later.
     #[error("the record was being written during {TRIES} reads in a row")]
     Unsettled,
-    /// The words are no value of this kind: the writer has another idea of it.
+    /// The words are no value of this kind: the writer's layout differs.
     #[error("the words are not a {record}")]
     Malformed {
         /// Name of the kind.
@@ -57,7 +57,7 @@ pub enum ReadError {
     },
 }
 
-/// What `copy` makes of the words behind the version in `cell`, all from one write.
+/// The result of `copy` on the words after the version in `cell`, all from one write.
 #[inline]
 pub(crate) fn read<T>(
     cell: &[AtomicU32],
@@ -78,7 +78,7 @@ pub(crate) fn read<T>(
     Err(ReadError::Unsettled)
 }
 
-/// Copies as many words as `W` has, and says which are left.
+/// Copies as many words as `W` has, and returns the rest.
 #[inline]
 pub(crate) fn copy_words<W: RecordWords>(words: &[AtomicU32]) -> (W, &[AtomicU32]) {
     let mut copy = W::ZERO;
@@ -103,7 +103,7 @@ pub(crate) fn write(cell: &[AtomicU32], values: impl Iterator<Item = u32>) {
     version.store(odd.wrapping_add(1), Ordering::Release);
 }
 
-/// Whether a writer died inside of `cell`; only a new writer asks, and no other writes.
+/// Whether a writer died inside of `cell`; only for a new writer, while no other writes.
 pub(crate) fn is_torn(cell: &[AtomicU32]) -> bool {
     cell.first().is_some_and(|version| version.load(Ordering::Relaxed) % 2 == 1)
 }

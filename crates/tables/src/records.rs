@@ -1,7 +1,7 @@
 //! The kinds of record that control and data plane share.
 //!
-//! A `link` is a link's index, as the frames' metadata has it. Each kind is a handful of words,
-//! described where it is encoded; none holds a pointer or anything of a machine's word size.
+//! A `link` is a link's index, as in the frames' metadata. Each kind is a handful of words,
+//! described where it is encoded; none holds a pointer or a value of the machine's word size.
 
 use crate::pack::{Packer, Unpacker};
 use crate::record::Record;
@@ -22,7 +22,7 @@ impl Default for Name {
 const NAME_OCTETS: usize = 36;
 
 impl Name {
-    /// The name, or nothing if it is longer than 35 octets or has a zero in it.
+    /// The name; `None` if it is longer than 35 octets or contains a zero.
     pub fn new(text: &str) -> Option<Self> {
         let mut octets = [0; NAME_OCTETS];
         let [place @ .., _end] = &mut octets;
@@ -66,7 +66,7 @@ pub struct LinkAddress {
 }
 
 impl LinkAddress {
-    /// The address, or nothing if it is longer than 8 octets.
+    /// The address; `None` if it is longer than 8 octets.
     pub fn new(octets: &[u8]) -> Option<Self> {
         let mut address = Self { len: u8::try_from(octets.len()).ok()?, ..Self::default() };
         address.octets.get_mut(..octets.len())?.copy_from_slice(octets);
@@ -115,7 +115,7 @@ pub struct Interface {
     pub mtu: u32,
     /// The kernel's index of the device behind it, 0 for none.
     pub device: u32,
-    /// What it is and how it stands: an or of the constants of [`Interface`].
+    /// Its properties and state: an or of the constants of [`Interface`].
     pub flags: u32,
     /// The longest time between two router advertisements in milliseconds, 0 for none at all
     /// (RFC 4861 §6.2.1, as the next two).
@@ -135,13 +135,13 @@ impl Interface {
     pub const EXCLUSIVE: u32 = 1 << 2;
     /// Frames can arrive with a checksum that is only a pseudo-header sum.
     pub const PARTIAL_CHECKSUMS: u32 = 1 << 3;
-    /// Every frame reaches everyone: no neighbour has to be asked for.
+    /// Every frame reaches everyone: no address resolution is needed.
     pub const POINT_TO_POINT: u32 = 1 << 4;
     /// Packets that arrive here may leave by another link.
     pub const FORWARDING: u32 = 1 << 5;
     /// Frames to other stations are passed up, too.
     pub const PROMISCUOUS: u32 = 1 << 6;
-    /// IPv6 addresses are made of what routers advertise.
+    /// IPv6 addresses are formed from router advertisements.
     pub const AUTOCONFIGURE: u32 = 1 << 7;
     /// A DHCP server is asked for an IPv4 address.
     pub const DHCP: u32 = 1 << 8;
@@ -187,7 +187,7 @@ pub struct Address {
     pub address: IpAddr,
     /// Bits of the prefix that is on the link.
     pub prefix_len: u8,
-    /// How it stands: an or of the constants of [`Address`].
+    /// Its state: an or of the constants of [`Address`].
     pub flags: u32,
 }
 
@@ -196,7 +196,7 @@ impl Address {
     pub const TENTATIVE: u32 = 1 << 0;
     /// Another host has it: not to be used at all.
     pub const DUPLICATE: u32 = 1 << 1;
-    /// Made or leased, not configured: it can run out.
+    /// Formed or leased, not configured: it can expire.
     pub const DYNAMIC: u32 = 1 << 2;
     /// Still valid, but no longer for new connections.
     pub const DEPRECATED: u32 = 1 << 3;
@@ -224,7 +224,7 @@ impl Record for Address {
     }
 }
 
-/// What a route leads to.
+/// The kind of a route's next hop.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum HopKind {
     /// A network on the link itself: the destination is the neighbour.
@@ -234,26 +234,26 @@ pub enum HopKind {
     Gateway,
     /// One of our own addresses: deliver here.
     Local,
-    /// Drop without a word.
+    /// Drop silently.
     Blackhole,
     /// Drop and say that the destination is unreachable.
     Unreachable,
-    /// Drop and say that it is forbidden.
+    /// Drop and report that it is prohibited.
     Prohibited,
     /// Everyone on the link, this host included: never forwarded.
     Broadcast,
 }
 
-/// Where packets of a route go; its place in the table is the route's [`HopIndex`].
+/// The next hop of a route; its place in the table is the route's [`HopIndex`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct NextHop {
-    /// What is there.
+    /// Its kind.
     pub kind: HopKind,
-    /// The link they leave by; of no meaning where they do not leave.
+    /// The outgoing link; meaningless where packets do not leave.
     pub link: u16,
     /// The router's address, for [`HopKind::Gateway`].
     pub gateway: Option<IpAddr>,
-    /// Octets that the way beyond is known to take, 0 for the link's.
+    /// The known MTU of the way beyond, 0 for the link's.
     pub mtu: u32,
 }
 
@@ -305,7 +305,7 @@ impl Record for NextHop {
     }
 }
 
-/// Whom a neighbour record is about.
+/// The key of a neighbour record.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct NeighbourKey {
     /// The link.
@@ -330,32 +330,32 @@ impl Record for NeighbourKey {
     }
 }
 
-/// How sure it is that the neighbour is there (RFC 4861 §7.3.2, for both families).
+/// The reachability state of a neighbour (RFC 4861 §7.3.2, for both families).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum NeighbourState {
-    /// Asked, not answered: its address is not known.
+    /// Solicited, not answered: its address is not known.
     #[default]
     Incomplete,
-    /// Known to be there a moment ago.
+    /// Confirmed a moment ago.
     Reachable,
-    /// Known, but not lately.
+    /// Known, but not confirmed lately.
     Stale,
-    /// Used while stale: a confirmation is awaited before it is asked.
+    /// Used while stale: a confirmation is awaited before it is probed.
     Delay,
-    /// Asked again.
+    /// Probed.
     Probe,
     /// Did not answer.
     Failed,
-    /// Configured: never asked.
+    /// Configured: never solicited.
     Permanent,
 }
 
-/// What is known of a neighbour.
+/// A known neighbour.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Neighbour {
     /// Its link-layer address; empty while it is not known.
     pub address: LinkAddress,
-    /// How sure that is.
+    /// Its reachability.
     pub state: NeighbourState,
     /// Whether it is a router (RFC 4861 §4.4).
     pub router: bool,
@@ -399,12 +399,12 @@ impl Record for Neighbour {
 
 /// Whether the writer is between two records that belong together.
 ///
-/// The table of the one record is written before the first of them and after the last: a reader takes
-/// [`Table::changes`](crate::Table::changes) of it, reads them, and has them from one moment if it is
-/// not under way and has not moved.
+/// The table of this one record is written before the first of them and after the last. A reader
+/// reads [`Table::changes`](crate::Table::changes) of it, then the records. They are consistent if
+/// no write is in progress and the number has not changed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Published {
-    /// Whether some are written and others not yet.
+    /// Whether only some of them are written yet.
     pub is_under_way: bool,
 }
 
@@ -423,7 +423,7 @@ impl Record for Published {
     }
 }
 
-/// Who sends: address and port.
+/// A sender: address and port.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Sender {
     /// The address.
@@ -454,20 +454,20 @@ pub const KINDS_MAX: usize = 6;
 /// A health device that is associated: an application entity of the gateway, found by its
 /// [`Sender`].
 ///
-/// What the codes mean is the affair of ISO/IEEE 11073; here they are carried.
+/// ISO/IEEE 11073 defines the meaning of the codes; here they are only carried.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Entity {
     /// Its system-id, an EUI-64.
     pub system_id: [u8; 8],
     /// The number of its configuration.
     pub configuration: u16,
-    /// Where its association stands, as the manager's machine numbers it.
+    /// The state of its association, as numbered by the manager's state machine.
     pub state: u8,
     /// Objects that measure.
     pub objects: u8,
     /// When it associated: microseconds since 1970.
     pub associated: u64,
-    /// What the first of its objects measure, partition and code; 0 where there is no more.
+    /// The types of its first objects, partition and code; 0 for the unused rest.
     pub kinds: [u32; KINDS_MAX],
 }
 
@@ -498,16 +498,16 @@ impl Record for Entity {
     }
 }
 
-/// A handler at a point of the graph, as the user asked for it.
+/// A handler at a position of the graph, as the user requested it.
 ///
-/// What the numbers of a point mean is the graph's affair; here they are carried.
+/// The graph defines the meaning of a position's numbers; here they are only carried.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Attachment {
     /// The handler's name.
     pub handler: Name,
     /// The layer, as in `ipv4`.
     pub layer: Name,
-    /// The one link, or nothing for all.
+    /// The one link, or `None` for all.
     pub link: Option<u16>,
     /// The layer's own number for the position (EtherType, protocol, port), or 0.
     pub position: u32,

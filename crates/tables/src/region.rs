@@ -22,13 +22,13 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const MAGIC: [u32; 2] = [0x4757_5441, 0x424c_4553];
-/// Moves whenever the meaning of any word outside of the records changes.
+/// The format version: it changes with the meaning of any word outside of the records.
 const VERSION: u32 = 1;
 const HEADER: usize = 16;
 /// Words of a cache line, to which tables are aligned.
 const LINE: usize = 16;
 
-/// Why a region cannot be made, adopted or attached.
+/// Why a region cannot be created, adopted or attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -41,7 +41,7 @@ pub enum RegionError {
         #[source]
         source: io::Error,
     },
-    /// The capacities asked for are beyond what offsets reach.
+    /// The requested capacities are too large for offsets.
     #[error("the table `{table}` is too large: {capacity} records")]
     TooLarge {
         /// Name of the table.
@@ -49,22 +49,22 @@ pub enum RegionError {
         /// Records asked for.
         capacity: u32,
     },
-    /// Another process, or this one, is the writer of this region.
+    /// This or another process is the writer of this region already.
     #[error("the region has a writer already")]
     HasWriter,
-    /// The table was handed to a writer before.
+    /// The table was already handed to a writer.
     #[error("the table `{table}` has a writer already")]
     Taken {
         /// Name of the table.
         table: &'static str,
     },
-    /// The descriptor is not a region that this program can trust to stay as large as it is.
+    /// The descriptor is not a region whose size is fixed.
     #[error("the descriptor is no region of tables: {why}")]
     NotARegion {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The region was made by a program with another idea of the tables.
+    /// A program with a different layout of the tables created the region.
     #[error(
         "the region has version {found} and another layout; this program has version {VERSION}"
     )]
@@ -74,7 +74,7 @@ pub enum RegionError {
     },
 }
 
-/// Where a table is, and how it is made.
+/// The position of a table, and its kind.
 #[derive(Clone, Copy, Debug)]
 struct Section {
     name: &'static str,
@@ -102,7 +102,7 @@ pub struct Layout {
     words: usize,
     hash: u64,
     sections: usize,
-    /// Where the maps are, whose hash wants a seed.
+    /// The positions of maps, whose hash needs a seed.
     maps: Vec<usize>,
 }
 
@@ -194,14 +194,14 @@ impl Layout {
         Ok(section)
     }
 
-    /// FNV-1a, which is plenty to tell two versions of one program apart.
+    /// FNV-1a, which suffices to distinguish two versions of one program.
     fn mix(&mut self, octets: &[u8]) {
         for &octet in octets {
             self.hash = (self.hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// What the header of a region of this layout says.
+    /// The header of a region of this layout.
     fn header(&self) -> [u32; 7] {
         let [high, low] = MAGIC;
         let [hash, hash_low] = halves(self.hash);
@@ -230,7 +230,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps the region behind `descriptor`, read-only, after its header says that it has this
+    /// Maps the region behind `descriptor`, read-only, after its header was compared with this
     /// layout.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Region {
         Routes::new(self.part(&at.0))
     }
 
-    /// The words of a section; none if it is of another layout, which reads as an empty table.
+    /// The words of a section; empty if it is of another layout, which reads as an empty table.
     fn part(&self, section: &Section) -> Words {
         self.words.part(section.start, section.len).unwrap_or_else(|| Words::zeroed(0))
     }
@@ -265,22 +265,23 @@ impl Region {
 /// The writer's hold on a region: hands each table to one writer, once.
 ///
 /// With a descriptor behind it the region has one owner among all processes, by a lock that ends
-/// with the owner however it ends.
+/// with the owner in every case.
 #[derive(Debug)]
 pub struct RegionOwner {
     region: Region,
     taken: Vec<bool>,
-    /// Whether another writer was here before.
+    /// Whether there was an earlier writer.
     adopted: bool,
     shared: Option<Shared>,
 }
 
-/// What makes a region one for several processes.
+/// The state of a region for several processes.
 #[derive(Debug)]
 struct Shared {
-    /// To be given away. Not the locked one: a lock lasts as long as any copy of its descriptor.
+    /// The descriptor for other processes. It is not the locked one: a lock lasts as long as any
+    /// copy of its descriptor.
     descriptor: OwnedFd,
-    /// Locked, and opened for this alone, so the lock ends with this process.
+    /// The locked descriptor, opened only for this, so the lock ends with this process.
     _lock: File,
 }
 
@@ -339,7 +340,7 @@ impl RegionOwner {
         }
     }
 
-    /// Writes the header, last its magic number, by which a reader knows it is complete.
+    /// Writes the header, its magic number last, so that a reader knows it is complete.
     fn begin(&self, layout: &Layout, seed: [u64; 2]) {
         let words = self.region.words.all();
         for &map in &layout.maps {
@@ -353,7 +354,7 @@ impl RegionOwner {
         }
     }
 
-    /// The region as readers have it.
+    /// The region for readers.
     pub fn region(&self) -> Region {
         self.region.clone()
     }

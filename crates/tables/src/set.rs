@@ -8,7 +8,7 @@ use crate::table::{Table, TableWriter};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// How many records each table has room for. The room costs address space, not memory.
+/// The capacities of the tables in records. They cost address space, not memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capacities {
     /// Links.
@@ -45,7 +45,7 @@ impl Default for Capacities {
     }
 }
 
-/// Where each table is.
+/// The positions of the tables.
 struct Places {
     layout: Layout,
     published: TableAt<Published>,
@@ -90,9 +90,9 @@ pub struct Tables {
     pub hops: Table<NextHop>,
     /// The neighbours on all links, as the data plane knows them.
     pub neighbours: Map<NeighbourKey, Neighbour>,
-    /// The neighbours that are set, which the data plane neither asks for nor forgets.
+    /// The neighbours that were set, which the data plane neither solicits nor forgets.
     pub permanent: Map<NeighbourKey, Neighbour>,
-    /// The handlers that are to be attached.
+    /// The handlers to be attached.
     pub attachments: Table<Attachment>,
     /// The IPv4 routes.
     pub routes4: Routes<Ipv4Addr>,
@@ -126,8 +126,8 @@ impl Tables {
     }
 }
 
-/// The gateway's tables, to write: there is one of these. The control plane has it, but for the
-/// neighbours, whose writer is whoever learns them.
+/// The gateway's tables, to write: there is only one such value. The control plane has it, except
+/// the neighbours, whose writer learns them.
 #[derive(Debug)]
 pub struct TablesWriter {
     /// At place 0 whether interfaces and addresses are being written.
@@ -138,11 +138,11 @@ pub struct TablesWriter {
     pub addresses: TableWriter<Address>,
     /// The next hops, by [`HopIndex`](crate::HopIndex).
     pub hops: TableWriter<NextHop>,
-    /// The neighbours on all links, as the data plane knows them; nothing once it has taken this.
+    /// The neighbours on all links, as the data plane knows them; `None` once it has taken this.
     pub neighbours: Option<MapWriter<NeighbourKey, Neighbour>>,
-    /// The neighbours that are set, which the data plane neither asks for nor forgets.
+    /// The neighbours that were set, which the data plane neither solicits nor forgets.
     pub permanent: MapWriter<NeighbourKey, Neighbour>,
-    /// The handlers that are to be attached.
+    /// The handlers to be attached.
     pub attachments: TableWriter<Attachment>,
     /// The IPv4 routes.
     pub routes4: RoutesWriter<Ipv4Addr>,

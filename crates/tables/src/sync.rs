@@ -1,4 +1,4 @@
-//! The atomics of the house, or loom's when `RUSTFLAGS="--cfg loom"` asks for its scheduler.
+//! The atomics used here, or loom's when `RUSTFLAGS="--cfg loom"` is set.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};

@@ -1,4 +1,4 @@
-//! An array of records: each has a place, which is its name.
+//! An array of records: each is identified by its place.
 //!
 //! ```text
 //! word 0  changes      moves with every write, so that a reader with its own copy knows it is old
@@ -35,7 +35,7 @@ fn stride<R: Record>() -> usize {
 /// A record with the state of its place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Entry<R> {
-    /// Differs from that of every other record that was at this place, for 2³¹ of them.
+    /// Unique among all records at this place, for 2³¹ of them.
     pub generation: u32,
     /// The record.
     pub record: R,
@@ -60,21 +60,21 @@ impl<R: Record> Table<R> {
         Self { words, record: PhantomData }
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub fn capacity(&self) -> u32 {
         let places = self.words.all().len().saturating_sub(TABLE_HEADER) / stride::<R>();
         u32::try_from(places).unwrap_or(u32::MAX)
     }
 
-    /// A number that moves with every write: one load tells whether a copy is still the latest.
+    /// A number that changes with every write: one load tells whether a copy is still the latest.
     ///
-    /// Take it *before* reading the records that it is to stand for.
+    /// Read it *before* the records to which it applies.
     #[inline]
     pub fn changes(&self) -> u32 {
         self.header(CHANGES)
     }
 
-    /// The record at `place`, or nothing if the place is free or beyond the table.
+    /// The record at `place`; `None` if the place is free or beyond the table.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<R: Record> Table<R> {
         Ok(Some(Entry { generation, record }))
     }
 
-    /// Every used place with its record, in order; each is read when it is its turn.
+    /// Every used place with its record, in order; each is read when it is reached.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Result<R, ReadError>)> + '_ {
         (0..self.header(USED_TO).min(self.capacity()))
             .filter_map(|place| Some((place, self.get(place).transpose()?)))
@@ -130,15 +130,15 @@ pub struct TableFull {
 #[derive(Debug)]
 pub struct TableWriter<R> {
     reader: Table<R>,
-    /// No place below this one is free.
+    /// A lower bound of the free places.
     first_free: u32,
     torn: u32,
     refused: u64,
 }
 
 impl<R: Record> TableWriter<R> {
-    /// Takes the table in `words` over: what is there stays, but for records inside of which the
-    /// last writer died, which are freed.
+    /// Takes over the table in `words`. Its records stay, except those inside of which the last
+    /// writer died, which are freed.
     pub(crate) fn new(words: Words) -> Self {
         let reader = Table::new(words);
         let mut writer = Self { reader, first_free: 0, torn: 0, refused: 0 };
@@ -172,7 +172,7 @@ impl<R: Record> TableWriter<R> {
         self.reader.get(place).ok().flatten()
     }
 
-    /// Puts `record` at `place` and says whether one was there, whose generation it keeps.
+    /// Puts `record` at `place`; returns whether one was there, whose generation it keeps.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl<R: Record> TableWriter<R> {
         Ok(generation % 2 == 1)
     }
 
-    /// Puts `record` at the lowest free place and says which.
+    /// Puts `record` at the lowest free place; returns the place.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl<R: Record> TableWriter<R> {
         Ok(self.first_free)
     }
 
-    /// Frees `place` and says whether it was used.
+    /// Frees `place`; returns whether it was used.
     pub fn remove(&mut self, place: u32) -> bool {
         let generation = self.generation(place);
         if generation.is_multiple_of(2) {

@@ -1,20 +1,20 @@
 //! Room for cells and results inside one half of a route area.
 //!
 //! Cells grow from the bottom and results from the top, so that cells stay aligned to half a cache
-//! line. What is freed waits in *limbo* until the area's generation says that no reader that
-//! could still see it will trust what it read.
+//! line. Freed pieces wait in *limbo* until the area's generation ensures that no reader that could
+//! still see them trusts its result.
 
 use super::cell::CELL_WORDS;
 use std::ops::Range;
 
-/// Sizes that are handed out, in cells or in results; a request takes the next one up.
+/// Sizes of pieces, in cells or in results; a request is rounded up to the next one.
 const SIZES: [u32; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 
 /// The half is full.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Exhausted;
 
-/// What a piece of the arena holds.
+/// The kind of elements in a piece of the arena.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Cells,
@@ -55,12 +55,12 @@ impl Arena {
         Self { room, cells, results, limbo_words: 0, used_words: 0 }
     }
 
-    /// Words that are handed out, their rounding included.
+    /// Words in use, rounding included.
     pub(crate) fn used_words(&self) -> u32 {
         self.used_words
     }
 
-    /// Words that wait until no reader can be at them.
+    /// Words that wait until no reader can see them.
     pub(crate) fn limbo_words(&self) -> u32 {
         self.limbo_words
     }
@@ -99,7 +99,7 @@ impl Arena {
         }
     }
 
-    /// Gives back room that readers may still be looking at.
+    /// Frees room that readers may still be reading.
     pub(crate) fn give(&mut self, kind: Kind, at: u32, count: u32) {
         let Ok(Some((class, words))) = class(kind, count) else { return };
         let free = match kind {
@@ -111,7 +111,7 @@ impl Arena {
         self.limbo_words += words;
     }
 
-    /// Makes what waited available again; the caller has just moved the area's generation.
+    /// Makes waiting pieces available again; the caller has just changed the area's generation.
     pub(crate) fn reclaim(&mut self) {
         for free in [&mut self.cells, &mut self.results] {
             for (class, at) in free.limbo.drain(..) {

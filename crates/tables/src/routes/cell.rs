@@ -14,7 +14,7 @@
 //! prefix alone below its parent. A *skip* leads to the branch at depth `len`, if the address
 //! begins with `key`, past bits in which nothing ends and nothing parts.
 //!
-//! The same set of prefixes always makes the same cells, in whatever order it came about.
+//! The same set of prefixes always makes the same cells, independent of the order of changes.
 
 use super::prefix::Key;
 use crate::memory::halves;
@@ -134,8 +134,8 @@ pub(crate) type CellWords = [AtomicU32; CELL_WORDS as usize];
 
 /// A cell where it lies, each word loaded when it is needed.
 ///
-/// Plain loads are enough: the one acquiring load of the direct table's entry comes after every
-/// word that can be reached from it was written.
+/// Plain loads are enough: every word reachable from the direct table's entry was written before
+/// the one acquiring load of that entry.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'words>(pub(crate) &'words CellWords);
 

@@ -1,11 +1,11 @@
-//! The walk from an address to its value, one address at a time or many abreast.
+//! The walk from an address to its value, for one address or for many in parallel.
 //!
 //! A table of a million routes does not fit a core's own cache, so a walk waits for memory two or
-//! three times. Many walks abreast wait together: each round first loads one word of every lane's
-//! next cell, none depending on another, and only then decides anything.
+//! three times. Many walks in parallel wait together. Each round first loads one word of every
+//! lane's next cell, none depending on another, and only then decides anything.
 //!
-//! What a walk meets may be rewritten under its feet; then the caller throws the answer away, and
-//! all that is asked of it is that it ends and stays inside.
+//! Cells may be rewritten during a walk. The caller then discards the result; the walk only has to
+//! end and stay inside.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "calls code for instructions that the processor was asked about")
@@ -20,10 +20,9 @@ use crate::sync::{AtomicU32, Ordering};
 /// Walks abreast: enough to have a miss of each on its way, few enough for the first-level cache.
 pub(crate) const LANES: usize = 32;
 
-/// What the processor of this process can do; asked once, when a reader is made.
+/// The features of the processor; detected once, when a reader is created.
 ///
-/// A value with `true` in it is the proof that the features are there, so only [`Self::detect`]
-/// makes one.
+/// A value with `true` in it proves that the features exist, so only [`Self::detect`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
     #[cfg(target_arch = "x86_64")]
@@ -31,8 +30,8 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// Whether the processor counts bits itself: every x86-64 since 2013 does, but a compiler that
-    /// must serve them all counts in a dozen steps.
+    /// Whether the processor has a bit-count instruction: every x86-64 since 2013 has, but a
+    /// compiler for all of them needs a dozen steps.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn detect() -> Self {
         let counts_bits = is_x86_feature_detected!("popcnt")
@@ -42,7 +41,7 @@ impl Processor {
         Self { counts_bits }
     }
 
-    /// Elsewhere the compiler knows the best way.
+    /// On other architectures the compiler knows the best way.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn detect() -> Self {
         Self {}

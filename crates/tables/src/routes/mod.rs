@@ -1,23 +1,24 @@
 //! Longest-prefix match for both families: a compressed trie that readers walk without a lock.
 //!
-//! An address's first 12 or 18 bits index a *direct table*; each of its entries holds the best
-//! route of those bits and leads to [cells](cell) of six bits each, found by counting bits, as in
-//! the tree bitmap of Eatherton, Varghese and Dittia (2004). Nothing is pushed down into the cells,
-//! so a change costs the cells on its own way and no more; ways without a fork are skipped.
+//! An address's first 12 or 18 bits index a *direct table*. Each of its entries holds the best
+//! route of those bits and leads to [cells](cell) of six bits each. A cell's elements are found by
+//! counting bits, as in the tree bitmap of Eatherton, Varghese and Dittia (2004). No value is
+//! copied down into the cells, so a change costs only the cells on its own way; ways without a fork
+//! are skipped.
 //!
 //! # How readers and the writer meet
 //!
 //! The writer never changes a cell that a reader can reach. It builds the changed way beside the
 //! old one and links it by storing one word of the direct table. A rebuild happens in the other of
-//! two halves and is linked by storing the root. Old cells are used again only after the area's
-//! *generation* has moved; a reader looks at the generation before and after its walk, and walks
-//! again if it moved. No reader waits for the writer, nor the writer for a reader, and a writer
-//! that dies at any instant leaves the last linked routes in force.
+//! two halves and is linked by storing the root. Old cells are reused only after the area's
+//! *generation* has changed. A reader compares the generation before and after its walk, and walks
+//! again if it changed. Readers and writer never wait for each other. A writer that dies at any
+//! instant leaves the last linked routes in force.
 //!
 //! # Bounds
 //!
-//! A half has room for `routes_max` routes however they lie (see [`half_words`]); only the part
-//! that is used ever costs memory. [`RoutesWriter::insert`] refuses what is beyond.
+//! A half has room for `routes_max` routes in any arrangement (see [`half_words`]); only the used
+//! part ever costs memory. [`RoutesWriter::insert`] refuses further ones.
 
 mod arena;
 mod cell;
@@ -54,7 +55,7 @@ pub(crate) const ENTRY_WORDS: u32 = 2;
 /// and R results: 25 words a route. Rounding a piece up to the next size costs less than half more.
 const WORDS_A_ROUTE: u32 = 38;
 
-/// How often a reader walks again because the writer used old cells meanwhile.
+/// Maximum repeated walks of a reader because the writer reused old cells meanwhile.
 ///
 /// The generation moves at most once in dozens of changes, so even the second walk is rare.
 #[cfg(not(loom))]
@@ -70,14 +71,14 @@ pub struct HopIndex(
     pub u32,
 );
 
-/// Why a lookup gives no next hop. Each is an outcome to count, not an error.
+/// Why a lookup has no next hop. Each is an outcome to count, not an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
-    /// No prefix of the table begins the address.
+    /// No prefix of the table matches the address.
     #[error("no route")]
     NoRoute,
-    /// The writer used old cells again during each of several walks: try later.
+    /// The writer reused old cells during each of several walks: try later.
     #[error("routes changed during {WALKS} lookups in a row")]
     Unsettled,
 }
@@ -169,18 +170,18 @@ impl<A: Family> Routes<A> {
         Self { words, processor: Processor::detect(), family: PhantomData }
     }
 
-    /// A number that moves after every change: what was looked up after it was read holds for as
-    /// long as it stays.
+    /// A number that changes after every change: a lookup made after reading it stays valid as long
+    /// as the number stays.
     ///
-    /// For readers that remember answers. It comes round after 2^32 changes.
+    /// For readers that cache results. It wraps around after 2^32 changes.
     #[inline]
     pub fn changes(&self) -> u32 {
         load(self.words.all(), CHANGES, Ordering::Acquire)
     }
 
-    /// The next hop of the longest prefix that begins `address`.
+    /// The next hop of the longest prefix that matches `address`.
     ///
-    /// Takes no lock and waits for nobody. The answer was right at some instant of the call.
+    /// Takes no lock and never waits. The result was right at some instant of the call.
     ///
     /// # Errors
     ///
@@ -193,7 +194,7 @@ impl<A: Family> Routes<A> {
         value.checked_sub(1).map(HopIndex).ok_or(Miss::NoRoute)
     }
 
-    /// Looks many addresses up at once and writes each answer to the same place in `hops`.
+    /// Looks many addresses up at once and writes each result to the same place in `hops`.
     ///
     /// With more routes than a core's cache holds this takes about half the time of as many calls
     /// of [`Self::lookup`], as the walks wait for memory together. What is beyond the shorter of
@@ -220,7 +221,7 @@ impl<A: Family> Routes<A> {
     }
 }
 
-/// What `walk` finds, once no old cells were used again during it.
+/// The result of `walk`, once no old cells were reused during it.
 #[inline]
 fn settled<T>(words: &[AtomicU32], mut walk: impl FnMut() -> T) -> Option<T> {
     for _ in 0..WALKS {

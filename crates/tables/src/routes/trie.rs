@@ -1,7 +1,7 @@
 //! Changing the cells: build from a sorted list, insert one, remove one.
 //!
-//! Every operation makes new cells and gives the old ones back to the arena; none touches a cell
-//! that is linked. It returns the cell to put in the old one's place.
+//! Every operation creates new cells and frees the old ones in the arena; none changes a linked
+//! cell. It returns the cell that replaces the old one.
 
 use super::arena::{Arena, Exhausted, Kind};
 use super::cell::{Branch, CELL_WORDS, Cell, STRIDE, Skip, Tail, short_index};

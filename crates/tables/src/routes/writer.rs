@@ -1,4 +1,4 @@
-//! The one who writes the routes: keeps the set, changes the trie, links what is new.
+//! The writer of routes: it keeps the set, changes the trie, and links new cells.
 
 use super::arena::{Arena, Exhausted};
 use super::prefix::{Family, Key, Prefix};
@@ -25,7 +25,7 @@ pub struct RoutesFull {
     pub routes_max: u32,
 }
 
-/// What the routes take and what was done for them.
+/// Statistics of the routes: memory and maintenance.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RoutesStats {
     /// Octets that readers may walk over: direct table, cells, results.
@@ -52,9 +52,9 @@ struct Active {
 
 /// The writer of the routes of family `A`: there is one, and readers come from [`Self::reader`].
 ///
-/// It keeps the routes themselves in ordinary memory (about 30 octets each); what readers see is
-/// only the trie. A change costs microseconds; [`Self::replace`] builds the whole anew and links
-/// it in one step.
+/// It keeps the routes themselves in ordinary memory (about 30 octets each); readers see only the
+/// trie. A change costs microseconds; [`Self::replace`] rebuilds the whole and links it in one
+/// step.
 #[derive(Debug)]
 pub struct RoutesWriter<A: Family> {
     words: Words,
@@ -159,8 +159,8 @@ impl<A: Family> RoutesWriter<A> {
         Some(HopIndex(old.saturating_sub(1)))
     }
 
-    /// Puts `routes` in the place of all there are; readers see the old set or the new one, never
-    /// a mixture. Of a prefix named twice the last counts.
+    /// Replaces all routes by `routes`; readers see the old set or the new one, never a mixture. Of
+    /// a prefix named twice the last counts.
     ///
     /// # Errors
     ///
@@ -198,14 +198,14 @@ impl<A: Family> RoutesWriter<A> {
         change(self)
     }
 
-    /// Whether a direct table that is larger than needed may stay: only well below the limit is it
-    /// given up, so that a route that comes and goes at the limit costs no rebuild each time.
+    /// Whether a larger direct table than needed may stay. It is given up only well below the
+    /// limit, so that a route that comes and goes at the limit costs no rebuild each time.
     fn is_roomy_enough(&self) -> bool {
         self.active.bits > self.shape.bits_for(self.routes.len())
             && self.routes.len() > self.shape.few / 2
     }
 
-    /// Tells readers that what they remember may no longer hold.
+    /// Tells readers that cached results may no longer hold.
     fn tell(&self) {
         if let Some(changes) = self.words.all().get(CHANGES) {
             // Releases the links made before: who sees the new number looks up the new routes.
@@ -213,7 +213,7 @@ impl<A: Family> RoutesWriter<A> {
         }
     }
 
-    /// Tells readers that cells they may be looking at are about to be used again.
+    /// Tells readers that cells they may be reading are about to be reused.
     fn move_generation(&self) {
         if let Some(generation) = self.words.all().get(GENERATION) {
             let next = generation.load(Ordering::Relaxed).wrapping_add(1);
@@ -360,7 +360,7 @@ impl<A: Family> RoutesWriter<A> {
         self.entry(entry, 0).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Links a cell: everything written before is seen by whoever sees this.
+    /// Links a cell: a reader that sees it also sees everything written before.
     fn set_child(&self, entry: u32, at: u32) {
         if let Some(word) = self.entry(entry, 0) {
             word.store(at, Ordering::Release);
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// Memory is in proportion to the routes: the half that readers have left is given back.
+    /// Memory is proportional to the routes: the half that readers have left is freed.
     #[test]
     fn a_rebuild_gives_the_other_half_back() {
         let mut writer = RoutesWriter::<Ipv4Addr>::in_memory(40_000).unwrap();

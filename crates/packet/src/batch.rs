@@ -2,12 +2,12 @@
 
 use crate::Packet;
 
-/// Packets of a batch at the most.
+/// Maximum packets of a batch.
 pub const BATCH_MAX: usize = 64;
 
 /// Up to [`BATCH_MAX`] packets that a layer handles in one call.
 ///
-/// Its memory is taken with the first packet and kept.
+/// Its memory is allocated with the first packet and kept.
 #[derive(Debug, Default)]
 pub struct Batch(Vec<Packet>);
 
@@ -16,7 +16,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// Gives the packet back if the batch is full.
+    /// Returns the packet if the batch is full.
     #[inline]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.0.len() >= BATCH_MAX {
@@ -50,7 +50,7 @@ impl Batch {
         self.0.extend(packets.drain(..room));
     }
 
-    /// Puts all packets behind `packets`.
+    /// Appends all packets to `packets`.
     #[inline]
     pub fn append_to(&mut self, packets: &mut Vec<Packet>) {
         if packets.is_empty() {
@@ -69,7 +69,7 @@ impl Batch {
         self.0.iter_mut()
     }
 
-    /// Keeps the packets for which `keep` holds; the others go home.
+    /// Keeps the packets for which `keep` holds; the others return to their pools.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Packet) -> bool) {
         self.0.retain_mut(|packet| keep(packet));
     }
@@ -89,7 +89,7 @@ impl Batch {
         self.0.is_empty()
     }
 
-    /// Sends all packets home.
+    /// Returns all packets to their pools.
     pub fn clear(&mut self) {
         self.0.clear();
     }

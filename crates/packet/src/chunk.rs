@@ -25,14 +25,14 @@ pub(crate) struct Head {
     pub(crate) received_ns: u64,
     /// Octets of the packet; on the return list, the next chunk of it.
     pub(crate) len: u32,
-    /// The rest of what a packet carries.
+    /// The packet's metadata.
     pub(crate) meta: Meta,
 }
 
 // One cache line: whoever touches a packet pays for one, and has all of it.
 const _: () = assert!(size_of::<Head>() == 64);
 
-/// A packet was to grow where its chunk ends.
+/// A packet would grow beyond the end of its chunk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{needed} octets do not fit into the {free} that are free in the packet's chunk")]
 pub struct NoRoom {
@@ -42,7 +42,7 @@ pub struct NoRoom {
     pub free: usize,
 }
 
-/// One packet in the slab: a frame, or what is left of it after layers have stripped headers.
+/// One packet in the slab: a frame, or its rest after layers have stripped headers.
 ///
 /// Dropping it gives its chunk back to the pool.
 pub struct Packet {
@@ -81,7 +81,7 @@ impl Packet {
         self.home().chunk_size
     }
 
-    /// Octets of its chunk in front of it.
+    /// Octets of its chunk before it.
     fn front(&self) -> usize {
         let chunk = self.home().chunk(self.head);
         self.head().first.as_ptr() as usize - chunk.as_ptr() as usize
@@ -92,7 +92,7 @@ impl Packet {
         self.head().len as usize
     }
 
-    /// Whether nothing is left of it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.head().len == 0
     }
@@ -110,12 +110,12 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(self.head().first.as_ptr(), self.len()) }
     }
 
-    /// What it carries beside its octets.
+    /// Its metadata.
     pub fn meta(&self) -> &Meta {
         &self.head().meta
     }
 
-    /// What it carries beside its octets, to change.
+    /// Its metadata, to change.
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.head_mut().meta
     }
@@ -125,18 +125,18 @@ impl Packet {
         self.head().received_ns & !ABROAD
     }
 
-    /// Stamps when its link received it.
+    /// Sets when its link received it.
     pub fn set_received_ns(&mut self, now_ns: u64) {
         let head = self.head_mut();
         head.received_ns = (head.received_ns & ABROAD) | (now_ns & !ABROAD);
     }
 
-    /// Octets free in front.
+    /// Free octets before it.
     pub fn headroom(&self) -> usize {
         self.front()
     }
 
-    /// Octets free behind.
+    /// Free octets after it.
     pub fn tailroom(&self) -> usize {
         self.chunk_size() - self.front() - self.len()
     }
@@ -161,14 +161,14 @@ impl Packet {
         self.head_mut().len = len;
     }
 
-    /// Remembers that the network header begins here: [`Self::restore_network`] comes back.
+    /// Marks the packet's start as its network header, for [`Self::restore_network`].
     pub fn mark_network(&mut self) {
         let front = u16::try_from(self.front()).unwrap_or_default();
         self.head_mut().meta.network = front;
     }
 
-    /// Grows the packet back to where [`Self::mark_network`] stood, so that the stripped network
-    /// header is in front again; nothing happens if the packet begins there or before it.
+    /// Grows the packet back to the position of [`Self::mark_network`], so that the stripped
+    /// network header is in front again. Nothing happens if the packet begins there or before it.
     pub fn restore_network(&mut self) {
         if let Some(grown) = self.stripped_since_mark() {
             let head = self.head_mut();
@@ -206,8 +206,8 @@ impl Packet {
         Ok(())
     }
 
-    /// Grows the packet by `octets` in front and gives them to be written: they hold whatever was
-    /// there, such as a header stripped before.
+    /// Grows the packet by `octets` in front and returns them to be written: they hold old data,
+    /// such as a header stripped before.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Packet {
         Ok(self.octets_mut().split_at_mut(octets).0)
     }
 
-    /// Puts `trailer` behind.
+    /// Appends `trailer`.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Grows the packet by `octets` behind and gives them to be written.
+    /// Grows the packet by `octets` at its end and returns them to be written.
     ///
     /// # Errors
     ///
@@ -253,26 +253,26 @@ impl Packet {
         Ok(self.octets_mut().split_at_mut(before).1)
     }
 
-    /// Whether its chunk is one of `pool`: a link sends only what is in the slab it shares with the
-    /// kernel.
+    /// Whether its chunk belongs to `pool`: a link sends only chunks of the slab that it shares
+    /// with the kernel.
     pub fn is_of(&self, pool: &Pool) -> bool {
         self.head().home == pool.home
     }
 
-    /// Whether it is, or was, with another worker than its pool's: its chunk is a frame's, but no link
-    /// of this worker shares it with the kernel.
+    /// Whether it is, or was, with another worker than its pool's: its chunk holds a frame, but no
+    /// link of this worker shares it with the kernel.
     pub fn is_abroad(&self) -> bool {
         self.head().received_ns & ABROAD != 0
     }
 
-    /// Leaves for another worker.
+    /// Makes it a parcel for another worker.
     pub fn into_parcel(mut self) -> Parcel {
         self.head_mut().received_ns |= ABROAD;
         Parcel(self)
     }
 
-    /// Gives the chunk away without returning it to the pool, as to a kernel ring; gives where its
-    /// octets begin in the region, and how many they are.
+    /// Gives the chunk away without returning it to the pool, as to a kernel ring; returns the
+    /// position and number of its octets in the region.
     pub fn into_raw(self) -> (u64, u32) {
         let slab = self.home().region.base().as_ptr() as usize;
         let raw = ((self.head().first.as_ptr() as usize - slab) as u64, self.head().len);
@@ -316,7 +316,7 @@ pub struct Parcel(Packet);
 unsafe impl Send for Parcel {}
 
 impl Parcel {
-    /// Arrives: from here on it is a packet of the worker that holds it.
+    /// Makes it a packet of the worker that holds it.
     pub fn into_packet(self) -> Packet {
         self.0
     }

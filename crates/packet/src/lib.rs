@@ -1,7 +1,7 @@
 //! The frame slab: packets that are never copied on their way through a gateway.
 //!
-//! A [`Pool`] owns a page-aligned region cut into equal chunks; a [`Packet`] is the one handle of a
-//! chunk, eight octets wide, and gives the chunk back when it is dropped. Layers strip headers by
+//! A [`Pool`] owns a page-aligned region cut into equal chunks. A [`Packet`] is the one handle of a
+//! chunk, eight octets wide, and returns the chunk when it is dropped. Layers strip headers by
 //! moving the front of the packet forwards and add them by moving it back into the headroom:
 //!
 //! ```text
@@ -11,15 +11,15 @@
 //!  +----------------------------+-------------------------+-----------+
 //! ```
 //!
-//! What else a packet carries ([`Meta`]) stands in a line of its own beside the slab, one after the
-//! other: at the fronts of chunks, which are 2048 octets apart, a batch of them would not fit into a
-//! processor's first cache.
+//! The metadata of packets ([`Meta`]) lies in lines of its own beside the slab, one after the
+//! other. At the fronts of chunks, which are 2048 octets apart, the metadata of a batch would not
+//! fit into a processor's first cache.
 //!
 //! The region can be registered as an AF_XDP UMEM as it is: the kernel leaves 256 octets in front
 //! of each frame it receives (`XDP_PACKET_HEADROOM`), which is where [`DATA_OFFSET`] stands.
 //!
-//! A pool and its packets belong to one worker thread. A packet leaves for another worker as a
-//! [`Parcel`], by a [`ring()`]; its chunk finds its way home by a lock-free list.
+//! A pool and its packets belong to one worker thread. A packet goes to another worker as a
+//! [`Parcel`], by a [`ring()`]; its chunk returns by a lock-free list.
 
 mod batch;
 mod chunk;
@@ -38,10 +38,10 @@ pub use ring::{RingReceiver, RingSender, ring};
 /// Octets from the beginning of a chunk to where a received frame begins.
 pub const DATA_OFFSET: usize = 256;
 
-/// Octets that every received frame has free in front, at the least.
+/// Minimum free octets before every received frame.
 pub const HEADROOM: usize = 128;
 
-/// Octets that every received frame has free behind it, at the least.
+/// Minimum free octets after every received frame.
 pub const TAILROOM: usize = 32;
 
 /// Octets of a chunk that holds one Ethernet frame of 1500 octets of payload.

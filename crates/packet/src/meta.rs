@@ -1,8 +1,8 @@
-//! What a packet carries beside its octets.
+//! The metadata of a packet.
 
 use std::{fmt, net::IpAddr};
 
-/// Which link of a gateway, counted from 0 in the order of its description.
+/// The index of a link in its gateway, counted from 0 in the order of its description.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LinkIndex(pub u16);
 
@@ -22,14 +22,14 @@ impl fmt::Display for LinkIndex {
     }
 }
 
-/// Whether the transport checksum is in the packet already.
+/// The state of the transport checksum.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Checksum {
     /// As on the wire: right or wrong, but final.
     #[default]
     Complete,
     /// The field holds only the pseudo-header's sum; the sender left the rest to its device.
-    /// It must be completed before anything that it covers is changed, and before transmission.
+    /// Complete it before any covered octet changes, and before transmission.
     Partial,
 }
 
@@ -47,7 +47,7 @@ pub enum Arrival {
     Other,
 }
 
-/// Where the router sends a packet next, on the link [`Meta::egress`].
+/// The next hop of a packet, on the link [`Meta::egress`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum NextHop {
     /// Not routed yet.
@@ -58,32 +58,32 @@ pub enum NextHop {
     Neighbour(IpAddr),
     /// Everyone on the link.
     Broadcast,
-    /// The station with this 48-bit link-layer address: a layer that was asked by a station answers
-    /// it, whether or not its IP address is known.
+    /// The station with this 48-bit link-layer address: a layer answers a station's request
+    /// directly, whether or not its IP address is known.
     Station([u8; 6]),
 }
 
-/// What a packet carries beside its octets; a new packet has the default.
+/// The metadata of a packet; a new packet has the default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Meta {
-    /// The link it came by.
+    /// The link that received it.
     pub ingress: LinkIndex,
-    /// The link it leaves by, once routed.
+    /// The outgoing link, once routed.
     pub egress: LinkIndex,
     /// How the link layer addressed it.
     pub arrival: Arrival,
     /// The state of its transport checksum.
     pub checksum: Checksum,
-    /// Whose turn it is on the egress link.
+    /// The next hop on the egress link.
     pub next_hop: NextHop,
-    /// Where in its chunk the network header begins, 0 until a layer has marked it
+    /// The position of the network header in its chunk, 0 until a layer has marked it
     /// ([`crate::Packet::mark_network`]).
     pub network: u16,
-    /// The EtherType of what the packet begins with, while it is between link and network layer.
+    /// The EtherType of its payload, while it is between link and network layer.
     pub ether_type: u16,
-    /// What one layer tells the next about this packet: the MTU or the pointer of an ICMP error.
+    /// A value from one layer to the next about this packet: the MTU or the pointer of an ICMP
+    /// error.
     pub parameter: u32,
-    /// Free for handlers; the house reads it nowhere, and writes it only of the one packet that is
-    /// traced.
+    /// Free for handlers; the gateway reads it nowhere, and writes it only in a traced packet.
     pub mark: u32,
 }

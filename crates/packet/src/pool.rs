@@ -1,4 +1,4 @@
-//! The chunks of a slab and who has them.
+//! The chunks of a slab and their owners.
 #![expect(unsafe_code, reason = "the free list hands out raw chunks; see `Packet`")]
 
 use crate::{
@@ -18,7 +18,7 @@ const END: u32 = u32::MAX;
 /// Chunk sizes are powers of two where AF_XDP is to use them; all are multiples of this.
 pub(crate) const CHUNK_GRAIN: usize = 2048;
 
-/// What a pool and its packets share. It lives until both are gone.
+/// The common state of a pool and its packets. It lives until both are gone.
 pub(crate) struct Home {
     pub(crate) region: Region,
     /// The chunks' heads, in their order.
@@ -39,7 +39,7 @@ impl Home {
         unsafe { self.heads.base().cast().add(index as usize) }
     }
 
-    /// Which chunk a head is of.
+    /// The chunk number of a head.
     fn index(&self, head: NonNull<Head>) -> usize {
         (head.as_ptr() as usize - self.heads.base().as_ptr() as usize) / size_of::<Head>()
     }
@@ -85,7 +85,7 @@ impl Home {
         }
     }
 
-    /// Moves what came back from abroad to the free list.
+    /// Moves chunks returned by other workers to the free list.
     fn collect(&self, free: &mut Vec<u32>) {
         // The whole list is taken at once, so that no chunk can come back in between (no ABA).
         let mut index = self.returned.swap(END, Ordering::Acquire);
@@ -103,11 +103,11 @@ const fn narrow(index: usize) -> u32 {
     index as u32
 }
 
-/// Why a pool cannot be made.
+/// Why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The sizes make no slab.
+    /// The sizes are invalid for a slab.
     #[error(
         "a slab of {chunks} chunks of {chunk_size} octets cannot be: chunks are multiples of 2048 up to {CHUNK_SIZE_DATAGRAM}, at least one and at most {CHUNKS_MAX}"
     )]
@@ -128,12 +128,12 @@ pub enum PoolError {
     },
 }
 
-/// Chunks that a pool may have at the most: 2 GiB of the smallest.
+/// Maximum chunks of a pool: 2 GiB of the smallest.
 const CHUNKS_MAX: usize = 1 << 20;
 
 /// A slab of equal chunks, and the worker's right to hand them out.
 ///
-/// Neither `Send` nor `Sync`: it is made on the worker that uses it.
+/// Neither `Send` nor `Sync`: it is created on the worker that uses it.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) home: NonNull<Home>,
@@ -144,7 +144,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Shape`] for sizes that cannot be, [`PoolError::Memory`] if the kernel refuses.
+    /// [`PoolError::Shape`] for invalid sizes, [`PoolError::Memory`] if the kernel refuses.
     pub fn new(chunks: usize, chunk_size: usize) -> Result<Self, PoolError> {
         let shape = PoolError::Shape { chunks, chunk_size };
         let fits = (CHUNK_GRAIN..=CHUNK_SIZE_DATAGRAM).contains(&chunk_size)
@@ -174,7 +174,7 @@ impl Pool {
         unsafe { self.home.as_ref() }
     }
 
-    /// An empty packet that begins at [`DATA_OFFSET`]; `None` and a count if every chunk is out.
+    /// An empty packet that begins at [`DATA_OFFSET`]; `None` and a count if every chunk is in use.
     pub fn packet(&self) -> Option<Packet> {
         let home = self.home();
         // SAFETY: a pool is not `Send` nor `Sync`: this is the owning worker, and no other
@@ -190,7 +190,7 @@ impl Pool {
         Some(self.packet_at(index, DATA_OFFSET, 0))
     }
 
-    /// A packet with a copy of `octets`; `None` if every chunk is out or they do not fit.
+    /// A packet with a copy of `octets`; `None` if every chunk is in use or they do not fit.
     pub fn packet_of(&self, octets: &[u8]) -> Option<Packet> {
         let mut packet = self.packet()?;
         packet.append(octets).ok()?;
@@ -233,7 +233,7 @@ impl Pool {
         }
     }
 
-    /// Chunks that can be had now.
+    /// Free chunks.
     pub fn available(&self) -> usize {
         let home = self.home();
         // SAFETY: as in `packet`.
@@ -252,12 +252,12 @@ impl Pool {
         self.home().chunk_size
     }
 
-    /// Octets that a packet of this pool holds at the most, with the promised tailroom.
+    /// Maximum octets of a packet of this pool, with the promised tailroom.
     pub fn packet_len_max(&self) -> usize {
         self.chunk_size() - DATA_OFFSET - TAILROOM
     }
 
-    /// How often a packet was asked for when every chunk was out.
+    /// Number of requests when every chunk was in use.
     pub fn exhausted(&self) -> u64 {
         self.home().exhausted.get()
     }

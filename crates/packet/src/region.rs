@@ -1,4 +1,4 @@
-//! The memory under a pool.
+//! The memory region of a pool.
 #![expect(unsafe_code, reason = "mapped memory has no safe owner in std")]
 
 use std::{io, ptr::NonNull};

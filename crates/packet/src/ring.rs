@@ -1,14 +1,14 @@
 //! A ring from one worker to another.
 //!
-//! One sender, one receiver, a fixed number of places, and no lock: whoever finds it full or empty
-//! goes on with something else. What the receiver takes comes in the order in which it was sent.
+//! It has one sender, one receiver, a fixed number of places, and no lock. A side that finds it
+//! full or empty does other work. Values arrive in the order in which they were sent.
 #![expect(unsafe_code, reason = "a place of the ring belongs to one side or the other by turns")]
 
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 use std::{fmt, mem::MaybeUninit};
 
-/// Keeps what two threads write out of each other's cache lines; two lines, as processors fetch
-/// them in pairs.
+/// Keeps the words of two threads in separate cache lines; two lines each, as processors fetch them
+/// in pairs.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -49,19 +49,19 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// The end by which values go into a ring.
+/// The sending end of a ring.
 pub struct RingSender<T> {
     shared: Arc<Shared<T>>,
     sent: usize,
-    /// How many were taken when that was last looked at.
+    /// The number taken, when last read.
     taken: usize,
 }
 
-/// The end by which values come out of a ring.
+/// The receiving end of a ring.
 pub struct RingReceiver<T> {
     shared: Arc<Shared<T>>,
     taken: usize,
-    /// How many were sent when that was last looked at.
+    /// The number sent, when last read.
     sent: usize,
 }
 
@@ -80,7 +80,7 @@ impl<T: Send> RingSender<T> {
     ///
     /// # Errors
     ///
-    /// Gives it back if every place is taken.
+    /// Returns it if every place is taken.
     pub fn send(&mut self, value: T) -> Result<(), T> {
         let places = self.shared.places.len();
         if self.sent.wrapping_sub(self.taken) >= places {
@@ -101,7 +101,7 @@ impl<T: Send> RingSender<T> {
 }
 
 impl<T: Send> RingReceiver<T> {
-    /// Takes the value that was sent first of those that are on their way.
+    /// Takes the oldest value in the ring.
     pub fn take(&mut self) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -116,7 +116,7 @@ impl<T: Send> RingReceiver<T> {
         Some(value)
     }
 
-    /// Whether nothing is on its way.
+    /// Whether the ring is empty.
     pub fn is_empty(&mut self) -> bool {
         if self.taken == self.sent {
             // Acquire: what was counted is to be seen.

@@ -1,4 +1,4 @@
-//! What the ring is made of, or loom's when `RUSTFLAGS="--cfg loom"` asks for its scheduler.
+//! The primitives of the ring, or loom's when `RUSTFLAGS="--cfg loom"` is set.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -14,7 +14,7 @@ pub(crate) use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The standard library's cell with loom's face.
+/// The standard library's cell with loom's interface.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -1,8 +1,9 @@
-//! The world in virtual time: media that lose, delay, repeat and reorder frames as a seed says.
+//! A simulated world in virtual time: media lose, delay, repeat and reorder frames by a seed.
 //!
 //! A [`Segment`] joins ports as a hub, a switch or a radio does. It reads no clock: every call is
-//! told the time, and [`Segment::poll_timeout`] says when the next frame arrives. The same seed and
-//! the same calls give the same frames at the same times, so a failure is reproduced from its seed.
+//! given the time, and [`Segment::poll_timeout`] returns when the next frame arrives. The same seed
+//! and the same calls give the same frames at the same times, so a failure is reproduced from its
+//! seed.
 //!
 //! ```
 //! use core::time::Duration;

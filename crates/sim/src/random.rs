@@ -1,8 +1,8 @@
-//! Randomness that a seed decides.
+//! Random numbers determined by a seed.
 
 use std::{fmt, time::Duration};
 
-/// How often something happens, in parts of a million.
+/// A probability in parts of a million.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Chance(u32);
 
@@ -38,7 +38,7 @@ const MILLION: u32 = 1_000_000;
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that `seed` decides.
+    /// The sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -60,7 +60,7 @@ impl Random {
         u64::try_from(product >> 64).unwrap_or_default()
     }
 
-    /// Whether it happens this time. What never or always happens draws nothing.
+    /// Whether it happens this time. Probabilities of never and always draw no number.
     pub fn happens(&mut self, chance: Chance) -> bool {
         match chance {
             Chance::NEVER => false,

@@ -8,65 +8,65 @@ use std::{
     time::Duration,
 };
 
-/// Ports of a segment at the most.
+/// Maximum ports of a segment.
 pub const PORTS_MAX: usize = 1024;
 
-/// Addresses that a switch remembers at the most; a stranger is flooded, as in a real one.
+/// Maximum addresses that a switch remembers; frames to unknown ones are flooded, as in a real one.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Octets of a frame at the most: the largest IP datagram behind an Ethernet header.
+/// Maximum octets of a frame: the largest IP datagram after an Ethernet header.
 const FRAME_LEN_MAX: usize = 65_535 + 14;
 
 /// A port of a segment, counted from 0.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortIndex(pub u16);
 
-/// How a segment passes frames on.
+/// The way a segment passes frames on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Medium {
-    /// One medium for all: a frame is heard by every other port that hears the sender, and while
-    /// one sends, the others wait. A hub; with deaf ports ([`Segment::set_hears`]), a radio.
+    /// One medium for all: every other port that hears the sender hears a frame, and while one
+    /// sends, the others wait. It is a hub, or, with deaf ports ([`Segment::set_hears`]), a radio.
     #[default]
     Shared,
-    /// A line of its own for each port. A frame goes to the port where its Ethernet destination
-    /// was last seen as a source, and to every port if that is not known or is a group.
+    /// A line of its own for each port. A frame goes to the port where its Ethernet destination was
+    /// last seen as a source. It goes to every port if the destination is unknown or a group.
     Switched,
 }
 
-/// What happens to a frame between two ports.
+/// Impairments of frames between two ports.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Impairment {
-    /// How often it is lost.
+    /// Probability of loss.
     pub loss: Chance,
-    /// How often it arrives twice.
+    /// Probability of duplication.
     pub duplicate: Chance,
-    /// How often it is held back, so that others overtake it.
+    /// Probability that it is held back, so that others overtake it.
     pub reorder: Chance,
     /// How long it is held back then.
     pub reorder_by: Duration,
-    /// How often one of its bits is flipped.
+    /// Probability that one of its bits is flipped.
     pub corrupt: Chance,
     /// Added to the latency: a random time below this. It reorders, too, if frames follow closely.
     pub jitter: Duration,
 }
 
-/// What a segment is like; the default is a perfect hub.
+/// Properties of a segment; the default is a perfect hub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SegmentConfig {
     /// How frames are passed on.
     pub medium: Medium,
-    /// Decides every impairment.
+    /// Seed of every impairment.
     pub seed: u64,
     /// Bits a second; `None` takes no time. Of the whole medium if it is shared, of each port's
     /// line if it is switched.
     pub capacity: Option<u64>,
-    /// From the end of transmission to the arrival.
+    /// Time from the end of transmission to the arrival.
     pub latency: Duration,
-    /// Between every two ports for which [`Segment::set_impairment`] says nothing else.
+    /// The impairment between every two ports without their own ([`Segment::set_impairment`]).
     pub impairment: Impairment,
-    /// Octets that wait for the medium (or for one port's line) at the most.
+    /// Maximum octets that wait for the medium (or for one port's line).
     pub backlog_octets_max: u64,
-    /// Frames on their way to one port, or waiting there to be received, at the most.
+    /// Maximum frames on their way to one port, or waiting there to be received.
     pub queue_frames_max: usize,
 }
 
@@ -85,7 +85,7 @@ impl Default for SegmentConfig {
     }
 }
 
-/// What has happened on a segment since it was made.
+/// Counters of a segment since it was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SegmentCounters {
     /// Frames that ports have sent.
@@ -114,14 +114,14 @@ pub struct SegmentCounters {
     pub no_packet: u64,
 }
 
-/// Why a segment cannot be made or changed.
+/// Why a segment cannot be created or changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
     /// A segment has another number of ports.
     #[error("a segment has 1 to {PORTS_MAX} ports, not {0}")]
     Ports(usize),
-    /// A capacity of nothing would never deliver.
+    /// A capacity of zero would never deliver.
     #[error("a segment without capacity delivers nothing; leave it out for an unlimited one")]
     Capacity,
 }
@@ -135,11 +135,11 @@ pub struct Segment {
     impairments: BTreeMap<(PortIndex, PortIndex), Impairment>,
     /// Pairs of sender and receiver that do not hear each other.
     deaf: BTreeSet<(PortIndex, PortIndex)>,
-    /// Where a switch has seen which source address.
+    /// The port where a switch has last seen each source address.
     seen: BTreeMap<[u8; 6], PortIndex>,
     /// When the shared medium is free again.
     free_at: Duration,
-    /// Arrivals so far: what arrives at the same time arrives in the order of sending.
+    /// Number of arrivals so far: frames with the same arrival time arrive in the order of sending.
     order: u64,
     /// Memory of frames that have been received, for the next ones.
     spare: Vec<Vec<u8>>,
@@ -195,17 +195,18 @@ impl Segment {
         (0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX)).map(PortIndex)
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> &SegmentCounters {
         &self.counters
     }
 
-    /// Sets what happens to frames from one port to another, this way only.
+    /// Sets the impairment of frames from one port to another, in this direction only.
     pub fn set_impairment(&mut self, from: PortIndex, to: PortIndex, impairment: Impairment) {
         self.impairments.insert((from, to), impairment);
     }
 
-    /// Sets whether frames of `from` reach `to`, this way only: the radio's neighbour filter.
+    /// Sets whether frames of `from` reach `to`, in this direction only: the radio's neighbour
+    /// filter.
     pub fn set_hears(&mut self, from: PortIndex, to: PortIndex, hears: bool) {
         if hears {
             self.deaf.remove(&(from, to));
@@ -214,8 +215,8 @@ impl Segment {
         }
     }
 
-    /// Takes a port up or down. A port that is down neither sends nor receives, and what was on its
-    /// way to it is lost.
+    /// Takes a port up or down. A port that is down neither sends nor receives, and frames on their
+    /// way to it are lost.
     pub fn set_up(&mut self, port: PortIndex, up: bool) {
         let Some(port) = self.ports.get_mut(usize::from(port.0)) else { return };
         port.down = !up;
@@ -260,7 +261,7 @@ impl Segment {
     }
 
     /// Takes the frames that have arrived at a port by `now` into `batch`, as packets of `pool`;
-    /// how many they were.
+    /// returns their number.
     pub fn receive(
         &mut self,
         now: Duration,
@@ -297,7 +298,7 @@ impl Segment {
         self.ports.get(usize::from(port.0)).and_then(Port::next_at)
     }
 
-    /// Where a switch sends the frame: `None` is everywhere.
+    /// The port to which a switch sends the frame: `None` means all.
     fn learn(&mut self, from: PortIndex, frame: &[u8]) -> Option<PortIndex> {
         const GROUP: u8 = 1;
         if self.config.medium != Medium::Switched {
@@ -313,7 +314,7 @@ impl Segment {
         self.seen.get(&destination).copied().filter(|_| !is_group(destination))
     }
 
-    /// Brings a frame from one port to another, if the impairments let it.
+    /// Delivers a frame from one port to another, unless an impairment prevents it.
     fn carry(&mut self, sent_at: Duration, from: PortIndex, to: PortIndex, frame: &[u8]) {
         if self.deaf.contains(&(from, to)) {
             return;
@@ -370,7 +371,7 @@ impl Port {
     }
 }
 
-/// Takes the line for as long as `len` octets need, and says when they are through; `None` if too
+/// Occupies the line for the time of `len` octets, and returns the end of that time; `None` if too
 /// much waits already.
 fn occupy(
     config: &SegmentConfig,

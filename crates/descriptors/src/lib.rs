@@ -1,38 +1,39 @@
-//! The descriptors that the parts of a process count on, and its soft limit raised to their sum.
+//! Budget of file descriptors: the parts of a process claim them, and its soft limit is raised to
+//! their sum.
 //!
-//! A process may have as many descriptors as its soft limit says, mostly 1,024, and may raise that
-//! itself up to the hard one. Each part that serves connections makes a [`Claim`] for as many as it
-//! may have at once; the limit is raised to what all claims come to. What the hard limit does not
-//! allow is told as a [`Shortage`], with the numbers that an operator needs.
+//! A process may have as many descriptors as its soft limit allows, mostly 1,024, and may raise
+//! that itself up to the hard limit. Each part that serves connections makes a [`Claim`] for its
+//! maximum; the limit is raised to the sum of all claims. If the hard limit is too low, a
+//! [`Shortage`] reports it, with the numbers that an operator needs.
 #![forbid(unsafe_code)]
 
 use core::fmt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Descriptors that are nobody's connection: listeners, loops, the database, logs.
+/// Descriptors that belong to no connection: listeners, loops, the database, logs.
 const BESIDE: u64 = 128;
 
-/// The most that one claim counts: no kernel gives a process more (Linux, `sysctl_nr_open_max`).
+/// Maximum of one claim: no kernel gives a process more (Linux, `sysctl_nr_open_max`).
 const COUNT_MAX: u64 = 1 << 31;
 
-/// What all claims of this process come to; held while the limit is raised, so that of two claims
-/// at once neither takes back what the other has raised.
+/// The sum of all claims of this process. It is locked while the limit is raised, so that of two
+/// claims at once neither lowers the other's limit.
 static CLAIMED: Mutex<u64> = Mutex::new(0);
 
-/// Descriptors that a part counts on until this is dropped.
+/// Descriptors that a part claims until this is dropped.
 #[derive(Debug)]
 pub struct Claim {
     count: u64,
     shortage: Option<Shortage>,
 }
 
-/// This process may have fewer descriptors than its parts count on.
+/// The limit of this process is below the claims of its parts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shortage {
-    /// What all parts together count on, and a few beside.
+    /// Descriptors needed by all parts, and a few more.
     pub needed: u64,
-    /// What the process may have.
+    /// Descriptors allowed.
     pub allowed: u64,
 }
 
@@ -45,8 +46,8 @@ impl fmt::Display for Shortage {
 }
 
 impl Claim {
-    /// Counts on so many more descriptors, and raises the soft limit as far as all claims need and
-    /// the hard limit allows.
+    /// Claims so many more descriptors, and raises the soft limit as far as all claims need and the
+    /// hard limit allows.
     pub fn new(count: u64) -> Self {
         let count = count.min(COUNT_MAX);
         let mut claimed = claimed();
@@ -56,7 +57,7 @@ impl Claim {
         Self { count, shortage }
     }
 
-    /// What was lacking when the claim was made.
+    /// The shortage when the claim was made.
     pub const fn shortage(&self) -> Option<Shortage> {
         self.shortage
     }
@@ -69,15 +70,15 @@ impl Drop for Claim {
     }
 }
 
-/// A number is whole, whatever has happened to who held it.
+/// A poisoned lock is safe here: the number is always whole.
 fn claimed() -> MutexGuard<'static, u64> {
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises the soft limit to `needed` or as far as it goes.
+/// Raises the soft limit to `needed` or to the hard limit.
 ///
-/// Only descriptors are at stake: the number of mappings (`vm.max_map_count`) does not matter, as
-/// pending octets lie on the heap and none is mapped.
+/// Only descriptors matter here, not the number of mappings (`vm.max_map_count`): pending octets
+/// lie on the heap and none is mapped.
 fn raise(needed: u64) -> Option<Shortage> {
     // A system without this limit has none that could be too small.
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;

@@ -1,15 +1,15 @@
 use std::io;
 
-/// Why a network could not be made as asked.
+/// Why a test network could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestbedError {
     /// The system refused; mostly a missing privilege.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A program could not be started; mostly it is not installed.
@@ -17,7 +17,7 @@ pub enum TestbedError {
     Start {
         /// The program.
         program: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A program ran and failed.
@@ -33,26 +33,26 @@ pub enum TestbedError {
     File {
         /// The file.
         path: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file of the kernel was not in the form this crate knows.
+    /// A file of the kernel was not in the known format.
     #[error("{path} has no {entry}")]
     NoEntry {
         /// The file.
         path: &'static str,
-        /// What was looked for.
+        /// The missing entry.
         entry: String,
     },
 }
 
 impl TestbedError {
-    /// Wraps what the system answered to `action`.
+    /// Wraps the system's error for `action`.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(nix::errno::Errno) -> Self {
         move |errno| Self::System { action, source: errno.into() }
     }
 
-    /// Wraps what happened to the file at `path`.
+    /// Wraps an error of the file at `path`.
     pub(crate) fn file(path: &str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { path: path.to_owned(), source }
     }

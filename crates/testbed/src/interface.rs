@@ -2,7 +2,7 @@ use crate::{Namespace, TestbedError};
 
 /// A network interface inside a [`Namespace`].
 ///
-/// Dropping this value leaves the interface where it is: it goes with its namespace.
+/// Dropping this value leaves the interface in place: it goes with its namespace.
 #[derive(Clone, Debug)]
 pub struct Interface {
     namespace: Namespace,
@@ -10,12 +10,12 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The interface `name` of `namespace`, which something else has made (a TAP device, say).
+    /// The existing interface `name` of `namespace` (a TAP device, say).
     pub fn existing(namespace: &Namespace, name: &str) -> Self {
         Self { namespace: namespace.clone(), name: name.to_owned() }
     }
 
-    /// Where it is.
+    /// Its namespace.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -25,7 +25,7 @@ impl Interface {
         &self.name
     }
 
-    /// Takes it up.
+    /// Sets it up.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Interface {
         self.set(&["up"])
     }
 
-    /// Takes it down: it loses its carrier and its IPv6 addresses.
+    /// Sets it down: it loses its carrier and its IPv6 addresses.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Interface {
         index.ok_or(TestbedError::NoEntry { path: "ip link", entry: self.name.clone() })
     }
 
-    /// How many frames it was given and did not send: a veth's, for which its peer had no room.
+    /// Number of frames given to it and not sent: a veth's, for which its peer had no room.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Interface {
         self.namespace.ip(&arguments).map(drop)
     }
 
-    /// Keeps the kernel from giving it any IPv6 address by itself, so that it carries none.
+    /// Keeps the kernel from giving it any IPv6 address automatically, so that it carries none.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Interface {
 /// A cable between two namespaces (or inside one).
 #[derive(Clone, Debug)]
 pub struct Veth {
-    /// The end in the namespace that was named first.
+    /// The end in the first namespace.
     pub a: Interface,
     /// The other end.
     pub b: Interface,
@@ -162,7 +162,7 @@ impl Veth {
         Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
     }
 
-    /// As [`Self::pair`], with so many receive and transmit queues at both ends from the first.
+    /// As [`Self::pair`], with so many receive and transmit queues at both ends.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Veth {
     }
 }
 
-/// The fourth of the columns about what was sent, behind eight about what was received (`proc(5)`).
+/// The fourth of the columns about sent frames, after eight about received ones (`proc(5)`).
 fn transmit_dropped(table: &str, name: &str) -> Option<u64> {
     let columns =
         table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));

@@ -1,9 +1,9 @@
 //! Networks made of namespaces and veth pairs, for tests, benchmarks, demos and the lab.
 //!
-//! A [`Namespace`] has no name on disk: descriptors of this process hold it, and the kernel takes
-//! it away, with its interfaces, when the last one closes. Programs started inside live in a
-//! process namespace whose first process ends when this process ends. Both happen also after
-//! `kill -9`, so nothing is ever left behind and no clean-up step exists.
+//! A [`Namespace`] has no name on disk. Descriptors of this process hold it, and the kernel removes
+//! it, with its interfaces, when the last one closes. Programs started inside live in a process
+//! namespace whose first process ends when this process ends. Both happen also after `kill -9`, so
+//! nothing is ever left behind and no clean-up step exists.
 //!
 //! ```no_run
 //! use gatewright_testbed::{Namespace, Veth};
@@ -17,8 +17,8 @@
 //! # Ok::<(), gatewright_testbed::TestbedError>(())
 //! ```
 //!
-//! All of it needs root and the `ip` program; [`Needs`] tells by name what is missing, so
-//! that a test can be skipped by name. [`python_program`] installs a peer from PyPI.
+//! All of it needs root and the `ip` program; [`Needs`] names missing requirements, so that a test
+//! can be skipped by name. [`python_program`] installs a peer from PyPI.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -40,9 +40,9 @@ pub use python::python_program;
 
 use std::time::{Duration, Instant};
 
-/// Looks every few milliseconds whether `condition` holds, for at most `limit`.
+/// Checks every few milliseconds whether `condition` holds, for at most `limit`.
 ///
-/// Returns whether it held in the end. For daemons and links that need a moment to come up.
+/// Returns whether it held in the end. It is for daemons and links that need a moment to come up.
 pub fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     const PAUSE: Duration = Duration::from_millis(5);
     let start = Instant::now();

@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-/// A network of its own, with a loopback interface that is up.
+/// A network namespace of its own, with a loopback interface that is up.
 ///
 /// A clone is the same namespace. It goes when the last clone, [`Process`](crate::Process) and
 /// [`Interface`](crate::Interface) of it are dropped, after the processes inside have ended.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Held>);
 
-/// A transport whose listening ports can be asked for.
+/// A transport whose listening ports can be queried.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Transport {
     /// TCP, in state LISTEN.
@@ -26,16 +26,16 @@ pub enum Transport {
     Udp,
 }
 
-/// What holds the namespace.
+/// The resources that hold the namespace.
 #[derive(Debug)]
 struct Held {
     /// The network namespace itself.
     network: File,
-    /// The first process of the process namespace. It reads a pipe of which only this process has
-    /// the other end: however this process ends, it reads the end of file and exits, and the
-    /// kernel kills whatever runs inside with it.
+    /// The first process of the process namespace. It reads a pipe whose other end only this
+    /// process has. However this process ends, that process reads the end of file and exits, and
+    /// the kernel kills all processes inside with it.
     anchor: Mutex<Child>,
-    /// The thread that starts programs: what it starts is born inside.
+    /// The thread that starts programs: they are created inside.
     keeper: Mutex<Keeper>,
 }
 
@@ -80,7 +80,7 @@ impl Namespace {
 
     /// Runs `action` on a new thread inside the namespace and waits for it.
     ///
-    /// Sockets opened and threads started by `action` stay inside. A panic of `action` goes on in
+    /// Sockets opened and threads started by `action` stay inside. A panic of `action` continues in
     /// the caller.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`TestbedError::Failed`] with what `ip` complained about.
+    /// [`TestbedError::Failed`] with the error output of `ip`.
     pub fn ip(&self, arguments: &[&str]) -> Result<String, TestbedError> {
         self.command("ip").args(arguments).run()
     }
@@ -154,7 +154,7 @@ impl Namespace {
             .ok_or_else(|| TestbedError::NoEntry { path: TABLES, entry: name.to_owned() })
     }
 
-    /// Waits until something inside listens on `port`, at most `limit`; whether it does.
+    /// Waits, at most `limit`, until a program inside listens on `port`; returns whether one does.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.network.as_raw_fd())
     }
 
-    /// Hands `job` to the thread that lives inside; whether it is still there.
+    /// Hands `job` to the thread inside; returns whether that thread still exists.
     pub(crate) fn submit(&self, job: Job) -> bool {
         let keeper = self.0.keeper.lock().unwrap_or_else(PoisonError::into_inner);
         keeper.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())

@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-/// What a test needs from the machine, tried at run time.
+/// Requirements of a test, checked at run time.
 ///
 /// ```
 /// use gatewright_testbed::Needs;
@@ -21,12 +21,12 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Nothing yet.
+    /// No requirements.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Namespaces can be made: root (or `CAP_SYS_ADMIN`) and the `ip` program.
+    /// Namespaces can be created: root (or `CAP_SYS_ADMIN`) and the `ip` program.
     #[must_use]
     pub fn namespaces(mut self) -> Self {
         static ANSWER: OnceLock<Option<String>> = OnceLock::new();
@@ -67,7 +67,7 @@ impl Needs {
         self.program("clang").program("tc")
     }
 
-    /// What arrives on an interface can be kept from a kernel that has an address, behind packet
+    /// Frames that arrive on an interface can be kept from a kernel with an address, after packet
     /// sockets: nftables whose tables have owners (Linux 5.12), or tcx (Linux 6.6).
     #[must_use]
     pub fn silence(self) -> Self {
@@ -86,14 +86,14 @@ impl Needs {
         self
     }
 
-    /// What is missing, or `None` if the test can run.
+    /// The missing requirements, or `None` if the test can run.
     pub fn missing(self) -> Option<Missing> {
         (!self.missing.is_empty()).then_some(Missing(self.missing))
     }
 }
 
-/// Whether the kernel has nftables: it tells the generation of its rules (`NFT_MSG_GETGEN`) or, not
-/// knowing such a question, an error. Being asked it loads what it has as a module.
+/// Whether the kernel has nftables: it answers with the generation of its rules (`NFT_MSG_GETGEN`),
+/// or with an error. The request loads nftables if it is a module.
 fn nftables() -> nix::Result<bool> {
     const GET_GENERATION: u16 = 10 << 8 | 16;
     const NEW_GENERATION: u16 = 10 << 8 | 15;
@@ -119,7 +119,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What the machine lacks; shown as `root, the program iperf3`.
+/// The missing requirements; shown as `root, the program iperf3`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Missing(Vec<String>);
 

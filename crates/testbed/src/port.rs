@@ -1,18 +1,18 @@
-//! Port numbers for programs that cannot be asked which one the system gave them.
+//! Port numbers for programs that cannot report which one the system gave them.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The first and the number of the ports that are given: below all that Linux gives to sockets that
-/// ask for none (`net.ipv4.ip_local_port_range`, from 32768), so that nobody is given one meanwhile.
+/// The first port and the number of ports. They are below all that Linux gives to sockets without a
+/// port (`net.ipv4.ip_local_port_range`, from 32768), so that no socket gets one meanwhile.
 const FIRST: u16 = 20_000;
 const PORTS: u16 = 12_000;
 
-/// A port of 127.0.0.1 on which nothing listens, neither TCP nor UDP, and which no other call in this
-/// process gives. 0 if there is none.
+/// A port of 127.0.0.1 on which nothing listens, neither TCP nor UDP, and which no other call in
+/// this process returns. 0 if there is none.
 ///
-/// A port that the system gave and that was closed again is the system's to give to others; this
-/// one stays free until its user comes, however long that takes.
+/// The system may give a port that it gave and that was closed to others; this one stays free until
+/// its user comes, however late.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Processes that run at the same time begin at different places.

@@ -6,7 +6,7 @@ use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus, Output, Stdio};
 use std::sync::mpsc::channel;
 
-/// Something that the thread inside the namespace is to do.
+/// A job for the thread inside the namespace.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// A program to be run in a [`Namespace`], shaped like [`std::process::Command`].
@@ -86,7 +86,7 @@ impl Command {
         }
     }
 
-    /// Runs the program to its end and returns its status and what it wrote, successful or not.
+    /// Runs the program to its end and returns its status and output, successful or not.
     ///
     /// # Errors
     ///
@@ -96,11 +96,11 @@ impl Command {
         self.spawn()?.wait_with_output()
     }
 
-    /// Runs the program to its end and returns what it printed.
+    /// Runs the program to its end and returns its output.
     ///
     /// # Errors
     ///
-    /// [`TestbedError::Failed`] with what it complained about if it ended without success.
+    /// [`TestbedError::Failed`] with its error output if it ended without success.
     pub fn run(self) -> Result<String, TestbedError> {
         let command = format!("{:?}", self.inner).replace('"', "");
         let output = self.output()?;
@@ -161,7 +161,7 @@ impl Process {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Sends it SIGHUP, on which most daemons read their configuration anew.
+    /// Sends it SIGHUP, on which most daemons reread their configuration.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end, and collects what it wrote to the pipes that are still here.
+    /// Waits for its end, and collects the output of the pipes that were not taken.
     ///
     /// # Errors
     ///

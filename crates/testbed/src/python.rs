@@ -1,13 +1,13 @@
-//! Peers that are written in Python: a virtual environment of their own, so that nothing of the
-//! user's is touched.
+//! Peers written in Python: they run in a virtual environment of their own, so that the user's
+//! files are untouched.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The executable `program` of the package `requirement` (`NAME==VERSION`) from PyPI.
 ///
-/// It is installed into a virtual environment at `folder` the first time. Nothing without Python
-/// or without a registry: whoever wants it is then to be skipped by name.
+/// It is installed into a virtual environment at `folder` the first time. `None` without Python or
+/// without a registry: skip the test by name then.
 pub fn python_program(folder: &Path, requirement: &str, program: &str) -> Option<PathBuf> {
     let executable = folder.join("bin").join(program);
     if executable.exists() {

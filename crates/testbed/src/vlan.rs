@@ -1,4 +1,4 @@
-//! Hosts on a VLAN of a cable, also where the kernel was built without VLANs.
+//! Hosts on a VLAN of a cable, also with a kernel without VLANs.
 
 use crate::{Interface, TestbedError};
 use std::fs::File;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a VLAN interface does, for kernels that have none: tags what leaves, takes the tag from what
-/// comes with it, and drops what comes without. The numbers are the kernel's for the functions
+/// Replaces a VLAN interface on kernels without one: it tags outgoing packets, removes the tag from
+/// incoming ones, and drops untagged ones. The numbers are the kernel's for the functions
 /// `bpf_skb_vlan_push` and `bpf_skb_vlan_pop`, the verdicts `TC_ACT_OK` and `TC_ACT_SHOT`.
 const TAGGER: &str = r#"
 struct packet {
@@ -29,15 +29,15 @@ char licence[] __attribute__((section("license"), used)) = "GPL";
 "#;
 
 impl Interface {
-    /// Makes a host of this namespace a member of the VLAN `id` on this interface, and gives the
+    /// Makes a host of this namespace a member of the VLAN `id` on this interface. Returns the
     /// interface that carries its packets without their tags, which is up.
     ///
-    /// That is a VLAN interface of the kernel, or, where the kernel was built without them, this
-    /// interface itself, with programs of `clang` and `tc` that do the same.
+    /// It is a VLAN interface of the kernel. If the kernel has none, it is this interface itself,
+    /// with programs of `clang` and `tc` that do the same.
     ///
     /// # Errors
     ///
-    /// [`TestbedError::Failed`] with what `clang` or `tc` complained about.
+    /// [`TestbedError::Failed`] with the error output of `clang` or `tc`.
     pub fn vlan(&self, id: u16) -> Result<Self, TestbedError> {
         let (namespace, id) = (self.namespace(), id.to_string());
         let name = format!("v{id}");
@@ -61,7 +61,7 @@ impl Interface {
     }
 }
 
-/// Waits until no other process or thread of these tests is here, for as long as this lives.
+/// Excludes other processes and threads of these tests while this value lives.
 fn alone() -> Result<File, TestbedError> {
     let path = std::env::temp_dir().join("gatewright-tc.lock");
     let text = path.display().to_string();

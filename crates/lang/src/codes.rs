@@ -1,4 +1,4 @@
-//! The codes of the language's findings.
+//! Diagnostic codes of the language.
 
 use gatewright_diagnostic::Code;
 
@@ -9,7 +9,7 @@ macro_rules! codes {
                 Code { number: $number, title: $title, explanation: $explanation };
         )*
 
-        /// Every code that this crate reports, with its explanation, in the order of numbers.
+        /// All codes of this crate with their explanations, in the order of numbers.
         pub const CODES: &[&Code] = &[$(&$name),*];
     };
 }

@@ -1,24 +1,24 @@
-//! The formatter: one layout for every text, with no comment lost.
+//! The formatter: one layout for every text, without losing a comment.
 //!
-//! Line breaks stay where the author put them; indentation, spaces within a line, runs of empty
-//! lines, and the columns of `->` and of comments behind code are the formatter's.
+//! Line breaks stay where the author put them. The formatter sets indentation, spaces within a
+//! line, runs of empty lines, and the columns of `->` and of comments after code.
 
 use crate::syntax::token::{Kind, Token, tokens};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 
-/// Columns of one level.
+/// Columns per level.
 const INDENT: usize = 4;
 
-/// Arrows and comments are aligned only as far as this, in columns.
+/// Maximum column for the alignment of arrows and comments.
 const ALIGN_MAX: usize = 60;
 
-/// The text in its one layout.
+/// Formats the text.
 ///
-/// The result has the same tokens and the same comments, and formatting it again changes nothing.
+/// The result has the same tokens and comments, and formatting it again changes nothing.
 ///
 /// # Errors
 ///
-/// What makes the text unreadable: only a text that follows the grammar is formatted.
+/// The syntax errors: only a text that follows the grammar is formatted.
 pub fn format(source: SourceId, text: &str) -> Result<String, Vec<Diagnostic>> {
     let mut found = Vec::new();
     crate::syntax::parse(source, text, &mut found);
@@ -49,13 +49,13 @@ pub fn format(source: SourceId, text: &str) -> Result<String, Vec<Diagnostic>> {
 struct Line {
     indent: usize,
     code: String,
-    /// Where in `code` stands what is aligned: the verb of a test's step; then its value, or the
-    /// line's own arrow.
+    /// Positions in `code` to align: the verb of a test's step and then its value, or the line's
+    /// own arrow.
     stops: [Option<usize>; 2],
     comment: Option<String>,
     /// Columns between code and comment.
     space: usize,
-    /// Whether an empty line stands before it.
+    /// Whether an empty line precedes it.
     gap: bool,
 }
 
@@ -64,7 +64,7 @@ impl Line {
         self.code.chars().count()
     }
 
-    /// Moves a stop, and those behind it, to a column.
+    /// Moves a stop, and those after it, to a column.
     fn push(&mut self, stop: usize, column: usize) {
         let Some(at) = self.stops.get(stop).copied().flatten() else { return };
         let pad = column.saturating_sub(at);
@@ -79,7 +79,7 @@ impl Line {
     }
 }
 
-/// Moves what `at` finds in neighbouring lines to one column.
+/// Aligns the stops that `at` finds in neighbouring lines to one column.
 fn align(
     lines: &mut [Line],
     at: impl Fn(&Line) -> Option<usize>,
@@ -136,7 +136,7 @@ impl Layouter<'_> {
         self.text.get(token.span.start..token.span.end).unwrap_or_default()
     }
 
-    /// Takes the comments between two lines of code; says whether an empty line comes last.
+    /// Adds the comments between two lines of code; returns whether an empty line comes last.
     fn comments(&mut self, between: &str, behind_code: bool, next: Kind) -> bool {
         let mut gap = false;
         for (number, line) in between.split('\n').enumerate() {
@@ -214,7 +214,7 @@ impl Layouter<'_> {
             if role.kind == Kind::Word && matches!(self.of(*verb), "sends" | "sees"))
     }
 
-    /// Whether the line goes on with what the line before began.
+    /// Whether the line continues the previous one.
     fn continues(&self, tokens: &[Token]) -> bool {
         const WORDS: [&str; 10] =
             ["else", "within", "to", "and", "or", "as", "before", "after", "of", "mod"];
@@ -231,7 +231,7 @@ impl Layouter<'_> {
     }
 }
 
-/// Whether a space stands between two tokens of a line.
+/// Whether two tokens of a line are separated by a space.
 fn spaced(before: Token, token: Token) -> bool {
     let touching = before.span.end == token.span.start;
     match (before.kind, token.kind) {

@@ -1,8 +1,9 @@
-//! The gateway language's front end: text to a typed program and findings, a pure function.
+//! The front end of the gateway language: a pure function from text to a typed program and
+//! findings.
 //!
-//! [`compile`] reads a program and what it imports, and reports everything that is wrong in one
-//! run. [`ir`] is what the back ends read: `translate` runs it, `emit` writes it as C and Java.
-//! The language is defined in `docs/language.md` and its chapters.
+//! [`compile`] reads a program with its imports, and reports all errors in one run. The back ends
+//! read [`ir`]: `translate` runs it, `emit` writes it as C and Java. The language is defined in
+//! `docs/language.md` and its chapters.
 //!
 //! ```
 //! use gatewright_diagnostic::Sources;
@@ -27,40 +28,40 @@ use gatewright_diagnostic::{Diagnostic, Severity, SourceId, Sources, Span, neare
 pub use listing::{graph, listing};
 use std::collections::{BTreeSet, VecDeque};
 
-/// The most files of one program.
+/// Maximum number of files of one program.
 const FILES_MAX: usize = 64;
 
-/// The most findings that are given: nobody reads more, and their excerpts take long to draw.
+/// Maximum number of findings returned: nobody reads more, and excerpts take long to render.
 const FINDINGS_MAX: usize = 200;
 
-/// What came of a program's text.
+/// Result of compiling a program's text.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The program; `None` if something is wrong, or if the text only can be imported.
+    /// The program; `None` if there is an error, or if the text can only be imported.
     pub program: Option<ir::Program>,
-    /// What was found, in the order of the texts.
+    /// The findings, in the order of the texts.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// What came of looking for an imported text.
+/// Result of looking up an imported text.
 #[derive(Clone, Debug)]
 pub enum Import {
-    /// Its name and its text. Two texts of one name are one.
+    /// Its name and its text. Two texts with one name are the same text.
     Found(String, String),
     /// It cannot be read.
     Missing {
-        /// Where it was looked for, and why it cannot be read; empty if nothing is known.
+        /// Where it was looked up, and why it cannot be read; empty if unknown.
         why: String,
-        /// What stands there under other names, for those who misspell one.
+        /// Names of other texts there, in case of a misspelling.
         others: Vec<String>,
     },
 }
 
 /// Compiles the program in `root` with what it imports.
 ///
-/// `load` gives the text that `use "PATH"` names: it gets the name of the importing text and
-/// PATH, and answers with the imported text's name and its text. Two texts of one name are one.
-/// Imported texts are taken into `sources`, so that findings can point into them.
+/// `load` returns the text that `use "PATH"` names. It gets the name of the importing text and
+/// PATH, and returns the imported text's name and content. Two texts with one name are the same
+/// text. Imported texts are added to `sources`, so that findings can point into them.
 pub fn compile(
     sources: &mut Sources,
     root: SourceId,
@@ -72,7 +73,7 @@ pub fn compile(
     })
 }
 
-/// Compiles as [`compile`] does, and can say why a text cannot be read.
+/// Compiles as [`compile`] does, and can report why a text cannot be read.
 pub fn compile_importing(
     sources: &mut Sources,
     root: SourceId,
@@ -118,7 +119,7 @@ pub fn compile_importing(
     Compiled { program: program.filter(|_| !wrong), diagnostics: found }
 }
 
-/// The finding that an imported text cannot be read.
+/// The finding for an imported text that cannot be read.
 fn not_found(path: &str, span: Span, why: String, others: &[String]) -> Diagnostic {
     let message = format!("`{path}` cannot be read");
     let diagnostic = Diagnostic::error(&codes::NO_IMPORT, span, message);
@@ -132,7 +133,7 @@ fn not_found(path: &str, span: Span, why: String, others: &[String]) -> Diagnost
     }
 }
 
-/// Whether a finding may only follow from a part of the text that could not be read.
+/// Whether a finding may only be a consequence of a part of the text that could not be read.
 pub(crate) fn dangling(diagnostic: &Diagnostic) -> bool {
     [
         &codes::UNKNOWN_NAME,

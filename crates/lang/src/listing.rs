@@ -1,4 +1,4 @@
-//! A program as text that a person can follow, and its handlers as graphs.
+//! Prints a program as readable text, and its handlers as graphs.
 
 use crate::ir::{
     Action, Answer, BlockId, Build, Emit, Guard, Handler, LiteralId, Message, MessageId, Operand,
@@ -7,9 +7,9 @@ use crate::ir::{
 };
 use std::fmt::Write;
 
-/// Every message, role and handler of a program, an instruction a line.
+/// Every message, role and handler of a program, one instruction per line.
 ///
-/// The text is for people and for tests; nothing reads it back, and it may change.
+/// The text is for people and for tests; no program reads it, and it may change.
 pub fn listing(program: &Program) -> String {
     let mut out = String::new();
     for message in &program.messages {
@@ -28,7 +28,7 @@ pub fn listing(program: &Program) -> String {
     out
 }
 
-/// The handlers as a graph in the dot language, suspension points drawn double.
+/// The handlers as a graph in the dot language, with double borders for suspension points.
 pub fn graph(program: &Program) -> String {
     let mut out = String::from("digraph gateway {\n  node [shape=box fontname=monospace]\n");
     for (index, handler) in program.handlers.iter().enumerate() {
@@ -429,7 +429,7 @@ impl Listing<'_> {
         session.and_then(|session| session.peers(id)).map_or("?", |peers| &peers.name)
     }
 
-    /// The message that a register holds.
+    /// The message in a register.
     fn view(&self, register: RegisterId) -> Option<&Message> {
         let register = self.handler?.registers.get(register.index())?;
         match register.ty {

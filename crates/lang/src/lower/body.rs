@@ -1,4 +1,4 @@
-//! The making of a handler's graph: blocks, registers, names, edges for absent values.
+//! Builds a handler's graph: blocks, registers, names, edges for absent values.
 
 use super::Context;
 use super::gateway::Env;
@@ -12,7 +12,7 @@ use crate::ir::{
 use crate::syntax::ast::{Answers, MessageModule, Name};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// A graph in the making.
+/// A graph under construction.
 pub(super) struct Body<'c, 'a> {
     pub(super) context: &'c mut Context<'a>,
     pub(super) env: &'c Env<'a>,
@@ -20,34 +20,34 @@ pub(super) struct Body<'c, 'a> {
     registers: Vec<Register>,
     blocks: Vec<Draft>,
     current: BlockId,
-    /// Whether control can come to the place that is being lowered.
+    /// Whether control can reach the current position.
     pub(super) reachable: bool,
     pub(super) scope: Vec<Local>,
-    /// Where names of messages and constants are looked for.
+    /// Modules in which names of messages and constants are looked up.
     pub(super) modules: Vec<&'a MessageModule>,
     pub(super) flow: Flow,
-    /// Where an absent value goes; `None` forbids one.
+    /// Targets for absent values; `None` forbids absence.
     edges: Vec<Option<Edge>>,
-    /// Definitions that are being stood in for.
+    /// Definitions that are being inlined.
     pub(super) inlining: Vec<&'a str>,
     /// The loops around the current statement.
     pub(super) loops: Vec<Loop>,
-    /// The registers of variables: what they hold may change.
+    /// The registers of variables: their values may change.
     pub(super) variables: Vec<RegisterId>,
-    /// Whether the connection ends behind what is returned here.
+    /// Whether the connection ends after the value returned here.
     pub(super) closing: bool,
 }
 
-/// What a body is for.
+/// Purpose of a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Purpose {
-    /// The server role that was asked.
+    /// The server role that received the request.
     pub(super) server: Option<RoleId>,
     /// The view of its request.
     pub(super) request: Option<MessageId>,
-    /// The client role whose new connection is opened.
+    /// The client role of the new connection.
     pub(super) opening: Option<RoleId>,
-    /// Whether a response is due.
+    /// Whether a response is required.
     pub(super) answers: Answers,
 }
 
@@ -57,7 +57,7 @@ struct Draft {
     span: Span,
 }
 
-/// The edge of an absent value, made when it is needed.
+/// The edge for an absent value, created on demand.
 struct Edge {
     block: Option<BlockId>,
 }
@@ -104,7 +104,7 @@ impl<'c, 'a> Body<'c, 'a> {
         Handler { name, span, kind, registers: self.registers, blocks }
     }
 
-    /// Whether nothing but a constant came of it.
+    /// Whether the result is only a constant.
     pub(super) fn is_constant(&self) -> bool {
         let empty = |block: &Draft| block.statements.is_empty() && block.terminator.is_none();
         self.blocks.len() == 1 && self.blocks.iter().all(empty)
@@ -152,7 +152,7 @@ impl<'c, 'a> Body<'c, 'a> {
         RegisterId::new(self.registers.len() - 1)
     }
 
-    /// How the letters of a message's field are folded; those of any other value are not.
+    /// Case folding of a message's field; other values have none.
     pub(super) fn fold_of(&self, operand: Operand) -> Fold {
         let Operand::Slot { view, slot } = operand else { return Fold::Keep };
         let message = match self.registers.get(view.index()).map(|register| register.ty) {
@@ -168,7 +168,7 @@ impl<'c, 'a> Body<'c, 'a> {
         }
     }
 
-    /// A new register for a value of the type; none for lists of several columns and streams.
+    /// A new register for a value of the type; `None` for lists of several columns and streams.
     pub(super) fn register_for(&mut self, name: &str, ty: &Ty, span: Span) -> Option<RegisterId> {
         let ty = match ty {
             Ty::Int { low, high } => RegisterType::Int { low: *low, high: *high },
@@ -184,7 +184,7 @@ impl<'c, 'a> Body<'c, 'a> {
         Some(self.register(name, span, ty))
     }
 
-    /// Gives a value a name.
+    /// Names a value.
     pub(super) fn bind(&mut self, name: &Name, value: Value) {
         if let Some(other) = self.scope.iter().find(|local| local.name.text == name.text) {
             let diagnostic = super::twice(name, other.name.span);
@@ -204,7 +204,7 @@ impl<'c, 'a> Body<'c, 'a> {
         Some(local.value.clone())
     }
 
-    /// Forgets the names since `mark`, and reports those that nobody used.
+    /// Forgets the names since `mark`, and reports unused ones.
     pub(super) fn forget(&mut self, mark: usize) {
         for local in self.scope.split_off(mark.min(self.scope.len())) {
             if !local.used && !local.name.text.starts_with('_') {
@@ -224,12 +224,12 @@ impl<'c, 'a> Body<'c, 'a> {
 
     // -- Absent values.
 
-    /// From here on an absent value goes to an edge of its own, until [`Self::take_edge`].
+    /// Directs absent values to a separate edge, until [`Self::take_edge`].
     pub(super) fn open_edge(&mut self) {
         self.edges.push(Some(Edge { block: None }));
     }
 
-    /// From here on no value may be absent, until [`Self::take_edge`].
+    /// Forbids absent values, until [`Self::take_edge`].
     pub(super) fn forbid_edge(&mut self) {
         self.edges.push(None);
     }
@@ -251,7 +251,8 @@ impl<'c, 'a> Body<'c, 'a> {
         Some(block)
     }
 
-    /// Tries; the result is there behind it, or the absent edge was taken.
+    /// Evaluates a value that may be absent; control continues with the result, or takes the absent
+    /// edge.
     pub(super) fn attempt(&mut self, partial: Partial, ty: &Ty, span: Span) -> Option<Value> {
         let Some(absent) = self.edge(span) else {
             self.may_be_absent(span);
@@ -265,7 +266,7 @@ impl<'c, 'a> Body<'c, 'a> {
         Some(Value { operand, ty: ty.clone(), optional: false, span })
     }
 
-    /// Says that a value is of the wrong type, unless that follows from another error.
+    /// Reports a value of the wrong type, unless another error caused it.
     pub(super) fn wrong_type(&mut self, ty: &Ty, span: Span, message: String) {
         if *ty != Ty::Unknown {
             self.context.error(&codes::WRONG_TYPE, span, message);
@@ -279,7 +280,7 @@ impl<'c, 'a> Body<'c, 'a> {
         );
     }
 
-    /// The value, set for sure.
+    /// The value, guaranteed to be set.
     pub(super) fn require(&mut self, value: Value) -> Option<Value> {
         if !value.optional || self.flow.facts.contains(&value.operand) {
             return Some(Value { optional: false, ..value });
@@ -314,8 +315,8 @@ impl<'c, 'a> Body<'c, 'a> {
         self.suspended();
     }
 
-    /// Behind a wait, other requests may have changed what a keyed session holds; one of a
-    /// connection is served by one handler at a time.
+    /// Forgets facts after a wait: other requests may have changed a keyed session. A connection's
+    /// session is used by one handler at a time.
     pub(super) fn suspended(&mut self) {
         if self.env.session.as_ref().is_some_and(|session| session.keyed) {
             self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));

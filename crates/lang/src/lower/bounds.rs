@@ -1,4 +1,4 @@
-//! The worst case of memory, and the worst case of what a forged request can cause.
+//! Computes worst cases: of memory, and of the traffic that a forged request can cause.
 
 use super::gateway::Env;
 use super::layout::held;
@@ -13,20 +13,20 @@ use gatewright_diagnostic::{Diagnostic, Span};
 /// Two pages in each direction of a connection, while octets are pending (paper 001 §2.2).
 const BUFFER_OCTETS: u64 = 8_192;
 
-/// What one value costs beside its octets: where it is, how long it is, whether it is there.
+/// Cost of a value beside its octets: its position, its length and whether it is present.
 const VALUE_OCTETS: u64 = 16;
 
-/// What a stored peer costs beside what is kept of its request: an address or a connection, here
-/// and in the index by which it is found when it is gone.
+/// Cost of a stored peer beside the values kept of its request: an address or a connection, here
+/// and in the index that finds the peer when it is gone.
 const PEER_OCTETS: u64 = 512;
 
-/// What a suspended handler costs beside its registers: where it goes on, its timer.
+/// Cost of a suspended handler beside its registers: its next block and its timer.
 const CONTINUATION_OCTETS: u64 = 64;
 
 /// Headers of IPv4 and UDP, in octets (RFC 791 §3.1, RFC 768).
 const HEADERS_OCTETS: u64 = 28;
 
-/// How much larger a reply may be than its request (RFC 9000 §8.1).
+/// Maximum ratio of a reply's length to its request's (RFC 9000 §8.1).
 const AMPLIFICATION_MAX: u64 = 3;
 
 /// The worst case of one session.
@@ -74,13 +74,13 @@ pub(super) fn bounds(program: &Program) -> Bounds {
     Bounds { lines, session_octets, sessions_max: connections.max(keyed) }
 }
 
-/// What waits to be read: two pages, or the longest stretch that some parser must see at once.
+/// Unread octets: two pages, or the longest stretch that any parser must see at once.
 fn unread(program: &Program) -> u64 {
     let streams = program.messages.iter().filter(|message| !message.datagram);
     streams.map(|message| u64::from(message.window())).max().unwrap_or_default().max(BUFFER_OCTETS)
 }
 
-/// What waits to be sent: two pages, and behind them a message, or two pages of a stream.
+/// Unsent octets: two pages, followed by a message, or two pages of a stream.
 fn unsent(program: &Program, role: &Role) -> u64 {
     let module = |id: MessageId| {
         program.message(id).and_then(|of| of.name.split('.').next()).unwrap_or_default()
@@ -93,7 +93,7 @@ fn unsent(program: &Program, role: &Role) -> u64 {
     BUFFER_OCTETS.saturating_add(longest.max(BUFFER_OCTETS))
 }
 
-/// The most octets that a serializer's parts write; a stream's are not among them.
+/// Maximum octets that a serializer's parts write, without those of a stream.
 fn written(program: &Program, message: &Message, parts: &[Emit], list: Option<SlotId>) -> u64 {
     let all = |parts: &[Emit]| written(program, message, parts, list);
     let one = |part: &Emit| match part {
@@ -126,7 +126,7 @@ fn written(program: &Program, message: &Message, parts: &[Emit], list: Option<Sl
     parts.iter().map(one).fold(0, u64::saturating_add)
 }
 
-/// The most octets that a source gives, as far as its slot says.
+/// Maximum octets of a source, as far as its slot bounds them.
 fn source_octets(
     program: &Program,
     message: &Message,
@@ -167,7 +167,7 @@ fn largest<'p>(
         .max_by_key(|(_, octets)| *octets)
 }
 
-/// A slot with its values' own cost.
+/// Octets of a slot with the cost of its values.
 fn slot_octets(ty: &SlotType) -> u64 {
     let values = match ty {
         SlotType::List { columns, max } => {
@@ -179,7 +179,7 @@ fn slot_octets(ty: &SlotType) -> u64 {
     held(ty).saturating_add(values.saturating_mul(VALUE_OCTETS))
 }
 
-/// A stored peer: where it is, what was kept of its request, and where it is found when it is gone.
+/// Octets of a stored peer: its address, the values kept of its request, and its index entry.
 fn peer_octets(program: &Program, peers: &Peers) -> u64 {
     let kept = peers.kept.iter().chain(&peers.mark).map(|(view, slot)| {
         let slot = program.message(*view).and_then(|view| view.slot(*slot));
@@ -205,7 +205,7 @@ fn handler_octets(program: &Program, handler: &Handler) -> u64 {
 
 // -- Amplification.
 
-/// Warns of UDP servers whose answer is much larger than the request, or goes to a group.
+/// Warns of UDP servers whose answer is much longer than the request, or goes to a group.
 pub(super) fn amplification(program: &Program, env: &Env<'_>, found: &mut Vec<Diagnostic>) {
     let open = program.roles.iter().enumerate().filter(|(index, role)| {
         let allowed = env.roles.get(*index).is_some_and(|of| of.protocol.allow_amplification);
@@ -296,12 +296,12 @@ fn answers(handler: &Handler) -> Vec<(&Build, Option<&Handler>)> {
     builds
 }
 
-/// The fewest octets of a view: every optional part left out.
+/// Minimum octets of a view: without every optional part.
 fn least_octets(program: &Program, view: MessageId) -> u64 {
     program.message(view).map_or(0, |message| sizes(program, &message.emit, &|_| None))
 }
 
-/// The most octets of a message as it is built here.
+/// Maximum octets of a message as it is built here.
 fn most_octets(program: &Program, build: &Build, handler: Option<&Handler>) -> u64 {
     let Some(message) = program.message(build.message) else { return 0 };
     let size = |source: &Source| {

@@ -1,4 +1,4 @@
-//! Messages that are put together: views filled hole by hole, templates, `sending` rules.
+//! Lowers messages to be built: views filled hole by hole, templates, `sending` rules.
 
 use super::body::Body;
 use super::guard::known;
@@ -17,14 +17,14 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// In which exchange a message goes out: that decides who fills its private holes.
+/// The exchange in which a message goes out; it decides which rule fills its private holes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Exchange {
-    /// Answers the request of a server role.
+    /// An answer to the request of a server role.
     Answer(RoleId),
-    /// Asks over a client role.
+    /// A request over a client role.
     Request(RoleId),
-    /// Tells a peer that a session variable stores.
+    /// A message to a peer that a session variable stores.
     Tell(RoleId, PeersId),
 }
 
@@ -177,7 +177,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The type of a hole, a session variable or a parameter; none for a view.
+    /// The type of a hole, a session variable or a parameter; `None` for a view.
     pub(super) fn value_type(&mut self, ty: &ValueType) -> Option<Ty> {
         match ty {
             ValueType::Int { low, high } => {
@@ -261,7 +261,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A view that goes out as it came in; its private holes are filled anew.
+    /// A view that is passed on unchanged, except that its private holes are filled anew.
     fn pass_on(
         &mut self,
         view: MessageId,
@@ -434,7 +434,7 @@ impl<'a> Body<'_, 'a> {
             .then_some(Hole { slot: id, value: value.operand })
     }
 
-    /// Whether a value fits a place; reports if not.
+    /// Whether a value fits a place; if not, reports it.
     pub(super) fn fits(&mut self, value: &Value, place: &Ty, name: &str) -> bool {
         let span = value.span;
         match (&value.ty, place) {
@@ -532,7 +532,7 @@ impl<'a> Body<'_, 'a> {
         Some(())
     }
 
-    /// What was kept of the request of a stored peer.
+    /// A value kept from the request of a stored peer.
     fn kept_operand(
         &self,
         rule: &ast::Sending,
@@ -621,7 +621,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A template that is wrong is reported once, not at each use.
+    /// Reports a wrong template once, not at each use.
     pub(super) fn once_per_place(&mut self, before: usize) {
         let new = self.context.found.split_off(before.min(self.context.found.len()));
         for diagnostic in new {

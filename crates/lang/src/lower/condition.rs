@@ -1,4 +1,4 @@
-//! Conditions and choices to branches.
+//! Lowers conditions and choices to branches.
 
 use super::body::Body;
 use super::guard::covered_pattern;
@@ -11,7 +11,7 @@ use crate::syntax::ast::{
 use gatewright_diagnostic::Span;
 
 impl Body<'_, '_> {
-    /// Branches on a condition: control goes on in neither block by itself.
+    /// Branches on a condition; afterwards neither block is the current one.
     pub(super) fn branch(&mut self, condition: &Condition, then: BlockId, otherwise: BlockId) {
         match &condition.kind {
             ConditionKind::Not(inner) => self.branch(inner, otherwise, then),
@@ -85,7 +85,7 @@ impl Body<'_, '_> {
         if any.len() == 1 { any.pop() } else { Some(Test::Any(any)) }
     }
 
-    /// Whether a variable that stores peers has any: `present`, `absent`, `empty`.
+    /// Whether a variable stores any peer: `present`, `absent`, `empty`.
     fn is_stored(&mut self, value: &Value, patterns: &[ast::Pattern]) -> Option<Test> {
         let mut any = Vec::new();
         for pattern in patterns {
@@ -159,7 +159,7 @@ impl Body<'_, '_> {
         })
     }
 
-    /// What is known to be set if the condition holds, and if it does not.
+    /// The operands known to be set if the condition holds, and if it does not.
     pub(super) fn facts(&mut self, condition: &Condition) -> (Vec<Operand>, Vec<Operand>) {
         match &condition.kind {
             ConditionKind::Not(inner) => {
@@ -215,7 +215,7 @@ impl Body<'_, '_> {
         Some(Operand::Slot { view, slot: crate::ir::SlotId::new(index) })
     }
 
-    /// Goes through the arms of a `when`, each in a block of its own; the caller ends each.
+    /// Lowers the arms of a `when`, each to its own block; the caller ends each.
     pub(super) fn arms(
         &mut self,
         on: &Expression,

@@ -1,4 +1,4 @@
-//! Fields that nobody reads and nobody fills.
+//! Finds fields that are neither read nor filled.
 
 use crate::codes;
 use crate::ir::{
@@ -9,8 +9,8 @@ use crate::ir::{
 use gatewright_diagnostic::{Diagnostic, SourceId};
 use std::collections::BTreeSet;
 
-/// Warns of fields in the views of `source` that the program has no use for. Views of imported
-/// files serve other programs, too.
+/// Warns of fields in the views of `source` that the program does not use. Views of imported files
+/// serve other programs, too.
 pub(super) fn dead(program: &Program, source: SourceId, found: &mut Vec<Diagnostic>) {
     let mut uses = Uses { program, used: BTreeSet::new() };
     uses.everything();
@@ -193,7 +193,7 @@ fn operands(operation: &Operation) -> Vec<Operand> {
     }
 }
 
-/// What a terminator looks at.
+/// The operands of a terminator.
 fn asked(terminator: &Terminator) -> Vec<Operand> {
     match terminator {
         Terminator::Branch { test, .. } => tested(test),

@@ -1,4 +1,4 @@
-//! Layouts to serializers: the same items, read the other way round.
+//! Lowers layouts to serializers: from the same items as parsers.
 
 use super::Constant;
 use super::fields::{VARINT_OCTETS_MAX, extensions};
@@ -9,11 +9,11 @@ use crate::syntax::ast::{
     TableEnd, TableEntry,
 };
 
-/// Where the values of a stretch of items come from.
+/// Sources of the values of consecutive items.
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
     prefix: String,
-    /// Fields whose value is not their own slot's.
+    /// Fields whose value does not come from their own slot.
     sources: Vec<(String, Source)>,
     one_line: bool,
 }
@@ -30,7 +30,7 @@ impl Scope {
 }
 
 impl<'a> Lowering<'_, 'a> {
-    /// A view or part that is a line: its items and its end.
+    /// A view or part that is a line: its items and its line end.
     pub(super) fn emit_line(
         &mut self,
         frame: &LineFrame,
@@ -41,7 +41,7 @@ impl<'a> Lowering<'_, 'a> {
         self.ended(frame, emit)
     }
 
-    /// A line within a view: what its lengths measure may stand behind it, and is known already.
+    /// A line within a view: fields that its lengths measure may follow it, and are known already.
     fn emit_inner_line(
         &mut self,
         frame: &LineFrame,
@@ -52,14 +52,14 @@ impl<'a> Lowering<'_, 'a> {
         self.ended(frame, emit)
     }
 
-    /// The parts of a line with its end, no longer together than it is read.
+    /// The parts of a line with its end, together no longer than the limit for reading.
     fn ended(&mut self, frame: &LineFrame, mut body: Vec<Emit>) -> Vec<Emit> {
         body.push(Emit::Literal(self.context.literal(b"\r\n")));
         let max = self.context.limit(frame.max).unwrap_or(1);
         vec![Emit::Bounded { max, body }]
     }
 
-    /// The items, after the fields that measure others are known.
+    /// The items, once the fields that measure others are known.
     pub(super) fn emit_scope(&mut self, items: &'a [Item], scope: &Scope) -> Vec<Emit> {
         let mut scope = scope.clone();
         let mut sums = Vec::new();
@@ -71,7 +71,7 @@ impl<'a> Lowering<'_, 'a> {
         emit
     }
 
-    /// Lengths come from what they measure, differences from their sum.
+    /// Derives lengths from the measured fields, and differences from their sum.
     fn derive(&mut self, items: &[Item], scope: &mut Scope, sums: &mut Vec<(LocalId, Source)>) {
         for item in items {
             match item {
@@ -182,7 +182,7 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    /// What separates two things stands only if the second one does.
+    /// Writes a separator only if the item after it is present.
     fn if_next_present(&self, part: Emit, next: Option<&Group<'a>>, scope: &Scope) -> Option<Emit> {
         let Group::Item(Item::Field(field)) = next? else { return Some(part) };
         if !field.optional || scope.source(&field.name.text).is_some() {
@@ -219,7 +219,7 @@ impl<'a> Lowering<'_, 'a> {
         Some(Emit::Word { octets: shift / 8, order, fields: parts })
     }
 
-    /// A field's value, or the escape that announces it.
+    /// A field's value, or the escape for it.
     fn escaped(&self, field: &Field, items: &[Item], scope: &Scope) -> Option<Source> {
         let from = self.source(scope, &field.name.text)?;
         let from = match from {
@@ -276,13 +276,13 @@ impl<'a> Lowering<'_, 'a> {
         self.push_field(field, slot, parts, scope, emit);
     }
 
-    /// The default of a slot that may be absent; of any other it is filled before.
+    /// The default of a slot that may be absent; other slots are filled before.
     fn optional_default(&self, slot: SlotId) -> Option<Constant> {
         self.slot(slot).filter(|slot| slot.optional)?;
         self.defaults.iter().find(|(of, _)| *of == slot).map(|(_, value)| *value)
     }
 
-    /// The parts, if the field is there; else its default.
+    /// The parts if the field is present; otherwise its default.
     fn push_field(
         &mut self,
         field: &Field,

@@ -1,4 +1,4 @@
-//! The items of a layout to parser steps, one kind at a time.
+//! Lowers the items of a layout to parser steps, one kind at a time.
 
 use super::Constant;
 use super::layout::{Lowering, Place, measured as measured_of};
@@ -13,13 +13,13 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// The longest run of spaces that is skipped where nothing else bounds it, in octets.
+/// Maximum octets of a skipped run of spaces without another bound.
 const SKIP_MAX: u32 = 512;
 
-/// How deep parts may hold parts.
+/// Maximum nesting of parts.
 const PARTS_MAX: usize = 8;
 
-/// The most octets of a varint: four groups of seven bits (MQTT 3.1.1 §2.2.3).
+/// Maximum octets of a varint: four groups of seven bits (MQTT 3.1.1 §2.2.3).
 pub(super) const VARINT_OCTETS_MAX: u8 = 4;
 
 impl<'a> Lowering<'_, 'a> {
@@ -198,7 +198,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(ParseOp::Until { delimiter, into: Some(into), fold, max }, span);
     }
 
-    /// A slot of octets with its limit: its own, or what the place leaves.
+    /// A slot of octets with its limit: its own, or the octets left at its place.
     fn octets_slot(
         &mut self,
         field: &'a Field,
@@ -317,7 +317,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(ParseOp::Settle { slots: vec![list] }, span);
     }
 
-    /// Whether a slot is what an element holds, rather than what measures it.
+    /// Whether a slot belongs to an element itself, and does not measure it.
     fn is_column(&self, id: SlotId, prefix: &str, hidden: &[&str]) -> bool {
         let Some(slot) = self.slot(id) else { return false };
         slot.name.starts_with("element#")
@@ -636,7 +636,8 @@ impl<'a> Lowering<'_, 'a> {
         entries
     }
 
-    /// Further keys of an entry: what they name is read like the first, and written as the first.
+    /// Further keys of an entry: their values are read like the first key's, and written under the
+    /// first.
     fn other_keys(&mut self, entry: &'a ast::TableEntry, numeric: bool, entries: &mut Vec<Entry>) {
         for other in &entry.others {
             let key = match self.context.constant(self.module, other) {
@@ -703,7 +704,7 @@ impl<'a> Lowering<'_, 'a> {
     }
 }
 
-/// The fields that are written whenever the items are, but for those of nested choices.
+/// The fields that are always written with the items, without those of nested choices.
 fn mandatory(items: &[Item]) -> Vec<&str> {
     let mut names = Vec::new();
     for item in items {

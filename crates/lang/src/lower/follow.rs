@@ -1,9 +1,9 @@
-//! Whether a layout reads back what it writes: no item may take octets of the item behind it.
+//! Checks that a layout reads back its output: no item may take octets of the next item.
 //!
 //! An item that reads as far as its octets go (a token, a number of digits, `rest`, a list) ends
-//! where the next octet is none of its own. So the items are gone through from the last to the
-//! first, with the octets that can follow each (FIRST and FOLLOW sets of what is *written*, by one
-//! octet). What stands under guards that exclude each other never follows the other.
+//! before the first octet outside its set. So the check visits the items from the last to the
+//! first, with the octets that can follow each (FIRST and FOLLOW sets of the *written* octets, by
+//! one octet). Items under guards that exclude each other never follow each other.
 
 use super::guard::disjoint;
 use super::layout::{Group, Lowering, REPEATED, flat};
@@ -16,44 +16,44 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// What can be written behind an item.
+/// The items that can follow an item.
 #[derive(Clone, Debug, Default)]
 struct Follow {
     next: Vec<Next>,
-    /// Whether nothing may: the end of the line, block or datagram is next.
+    /// Whether nothing may follow: the end of the line, block or datagram is next.
     end: bool,
 }
 
-/// One item that can be next.
+/// One item that can follow.
 #[derive(Clone, Debug)]
 struct Next {
-    /// The octets with which it can begin.
+    /// The octets that it can begin with.
     octets: Octets,
     span: Span,
-    /// When it is written.
+    /// The guard under which it is written.
     when: Guard,
-    /// Whether it is the message behind this one.
+    /// Whether it is the next message.
     message: bool,
 }
 
-/// What is around an item.
+/// Surroundings of an item.
 #[derive(Clone, Debug)]
 struct Around {
     prefix: String,
-    /// The guards under which it stands.
+    /// The guards around it.
     under: Guard,
-    /// Whether it stands in a line.
+    /// Whether it is in a line.
     line: bool,
     /// Whether the end of the octets is known.
     bounded: bool,
-    /// In a table's part: the field that is the key, and the octets with which a key begins.
+    /// In a table's part: the field that is the key, and the octets that a key can begin with.
     key: Option<(String, Octets)>,
 }
 
 /// An item that reads as far as its octets go.
 struct Greedy<'g> {
     span: Span,
-    /// Its name, as a person would call it.
+    /// Its readable name.
     name: &'g str,
     octets: Octets,
     help: &'static str,
@@ -72,7 +72,7 @@ const HELP_TABLE: &str = "let the table end with octets of its own: `until x\"ff
 const HELP_FOLDED: &str = "a folded line goes on in a line that begins with a blank";
 
 impl Follow {
-    /// Nothing but the end.
+    /// Only the end.
     fn end() -> Self {
         Self { next: Vec::new(), end: true }
     }
@@ -124,7 +124,7 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    /// What is written from the first of the items on, where `follow` is written behind them.
+    /// The items that can come first, if `follow` is written after all items.
     fn before(&mut self, items: &'a [Item], follow: Follow, around: &Around) -> Follow {
         let groups = self.groups(items);
         let (mut behind, mut further) = (follow, Follow::end());
@@ -334,7 +334,7 @@ impl<'a> Lowering<'_, 'a> {
         if nothing { here.or(behind) } else { here }
     }
 
-    /// Reports an optional field whose absence a reader cannot see.
+    /// Reports an optional field whose absence a reader cannot detect.
     fn absence_is_told(&mut self, field: &Field, why: &str) {
         if may_be_unwritten(field) {
             let message = format!("nothing tells that `{}` is absent", field.name.text);
@@ -455,7 +455,7 @@ impl<'a> Lowering<'_, 'a> {
         entry.or(&end)
     }
 
-    /// Reports an entry that can begin as the end of its table does.
+    /// Reports an entry that can begin like the end of its table.
     fn entry_is_no_end(&mut self, table: &Table, entry: &Follow) {
         let ends = table.ends.iter().filter_map(|end| match end {
             TableEnd::EmptyLine => Some(b'\r'),
@@ -503,7 +503,7 @@ impl<'a> Lowering<'_, 'a> {
 
     // -- Findings.
 
-    /// Reports what can stand behind an item that would take it.
+    /// Reports items after a greedy item whose octets it would take.
     fn ends(&mut self, greedy: &Greedy<'_>, behind: &Follow, around: &Around) {
         let taken = behind
             .next
@@ -536,17 +536,17 @@ impl<'a> Lowering<'_, 'a> {
     }
 }
 
-/// Whether a field is not written where nobody fills it.
+/// Whether a field is omitted if it is not filled.
 fn may_be_unwritten(field: &Field) -> bool {
     field.optional && field.default.is_none() && field.fixed.is_none()
 }
 
-/// Whether what comes next may be left out, and with it what separates it.
+/// Whether the next item may be omitted, together with its separator.
 fn is_unwritten(next: Option<&Group<'_>>) -> bool {
     matches!(next, Some(Group::Item(Item::Field(field))) if field.optional)
 }
 
-/// The octets that are skipped before a field, and with which it therefore is not written.
+/// The octets that are skipped before a field, and that therefore cannot begin it.
 fn skipped_class(before: Option<&Group<'_>>) -> Option<Class> {
     match before {
         Some(Group::Item(Item::Skip { blanks: true, .. })) => Some(Class::Blank),
@@ -565,5 +565,5 @@ fn escape_max(field: &Field, items: &[Item]) -> Option<i64> {
     })
 }
 
-/// The most items that are looked at behind another one: a layout with more has been told enough.
+/// Maximum number of following items that are checked: a layout with more has been reported enough.
 const NEXT_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The gateway: its roles, its session, its handlers, put together to a program.
+//! Lowers a gateway: combines its roles, its session and its handlers into a program.
 
 use super::body::{Body, Purpose};
 use super::scope::Ty;
@@ -13,7 +13,7 @@ use gatewright_diagnostic::{Diagnostic, Severity, Span, nearest};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What every handler of a gateway sees.
+/// Environment of all handlers of a gateway.
 pub(super) struct Env<'a> {
     /// `None` while the templates of modules are checked.
     pub(super) gateway: Option<&'a Gateway>,
@@ -41,10 +41,10 @@ pub(super) struct RoleInfo<'a> {
 
 /// The session, before its bounds are known.
 pub(super) struct SessionInfo {
-    /// The role that it belongs to; one that is found by a value belongs to none.
+    /// The role that it belongs to; `None` for a session found by a value.
     pub(super) role: Option<RoleId>,
     pub(super) keyed: bool,
-    /// The most octets of the value that finds it.
+    /// Maximum octets of the value that finds it.
     pub(super) value_max: Option<u32>,
     pub(super) slots: Vec<Slot>,
     pub(super) peers: Vec<Peers>,
@@ -56,14 +56,14 @@ impl<'a> Env<'a> {
         (self.session.as_ref()).is_some_and(|session| !session.keyed && session.role == role)
     }
 
-    /// Whether a dispatch of the role leads to a handler: always for a server, which owes an
-    /// answer; for a client only if the gateway says `on ROLE.NAME`.
+    /// Whether a dispatch of the role leads to a handler. A server's always does, because it must
+    /// answer; a client's does only if the gateway has `on ROLE.NAME`.
     pub(super) fn handles(&self, role: RoleId, name: &ast::Name) -> bool {
         let Some(role) = self.roles.get(role.index()) else { return false };
         !role.client || self.asked(&role.name).any(|handled| handled == name.text)
     }
 
-    /// Whether the gateway handles what the server of a client role asks.
+    /// Whether the gateway handles requests from the server of a client role.
     pub(super) fn is_asked(&self, role: &RoleInfo<'a>) -> bool {
         self.asked(&role.name).next().is_some()
     }
@@ -80,7 +80,7 @@ impl<'a> Env<'a> {
             .map(|(_, name)| name.text.as_str())
     }
 
-    /// A handler that no dispatch has led to so far and whose name is nearly this one.
+    /// A handler that no dispatch has led to yet, with a name similar to this one.
     fn nearly(&self, name: &str, handlers: &Handlers) -> Option<(usize, &'a ast::Name)> {
         let all = self.handlers().enumerate().flat_map(|(index, handler)| {
             let names = match &handler.starts {
@@ -100,7 +100,7 @@ impl<'a> Env<'a> {
         self.gateway.into_iter().flat_map(|gateway| &gateway.handlers)
     }
 
-    /// An environment without a gateway, for what stands in a module alone.
+    /// An environment without a gateway, for declarations of a module alone.
     pub(super) fn of_module(module: &'a MessageModule) -> Self {
         Self {
             gateway: None,
@@ -132,7 +132,7 @@ impl<'a> Env<'a> {
         self.told.borrow_mut().insert(peers);
     }
 
-    /// Whether the peers in a session variable are told anything.
+    /// Whether any message is sent to the peers in a session variable.
     pub(super) fn is_told(&self, peers: PeersId) -> bool {
         self.told.borrow().contains(&peers)
     }
@@ -141,7 +141,7 @@ impl<'a> Env<'a> {
         self.named.borrow_mut().insert(parameter);
     }
 
-    /// Whether something names the parameter.
+    /// Whether the parameter is used.
     pub(super) fn is_named(&self, parameter: ParameterId) -> bool {
         self.named.borrow().contains(&parameter)
     }
@@ -151,12 +151,12 @@ impl<'a> Env<'a> {
     }
 }
 
-/// The handlers that are lowered so far.
+/// The handlers lowered so far.
 pub(super) struct Handlers {
     pub(super) made: Vec<Handler>,
     by_request: BTreeMap<(usize, RoleId, MessageId, Answers), HandlerId>,
     called: BTreeSet<(usize, String)>,
-    /// Those that were taken for misspelt.
+    /// Names taken for misspellings.
     misspelt: BTreeSet<(usize, String)>,
 }
 
@@ -363,7 +363,7 @@ impl<'a> Context<'a> {
         Some(id)
     }
 
-    /// What a client does with a new connection.
+    /// The handler of a client's new connections.
     pub(super) fn opening(
         &mut self,
         env: &Env<'a>,
@@ -407,7 +407,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Handlers and definitions that nothing leads to.
+    /// Reports unused handlers and definitions.
     fn unused(&mut self, env: &Env<'a>, handlers: &Handlers) {
         for (index, handler) in env.handlers().enumerate() {
             let Start::Request { names, .. } = &handler.starts else { continue };

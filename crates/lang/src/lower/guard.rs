@@ -1,4 +1,4 @@
-//! Guards: conditions over the fields of one view, the only place where a bare name is a field.
+//! Lowers guards: conditions over the fields of one view, where alone a bare name is a field.
 
 use super::layout::Lowering;
 use super::{Constant, Context};
@@ -10,7 +10,7 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// What stands for a guard that is wrong.
+/// Replacement for a wrong guard.
 const NEVER: Guard = Guard::Any(Vec::new());
 
 /// The fields that a guard may name.
@@ -30,7 +30,7 @@ impl Lowering<'_, '_> {
 }
 
 impl<'a> Context<'a> {
-    /// A guard over fields; where it is wrong, which is reported, one that never holds.
+    /// A guard over fields; a wrong one is reported, and replaced by one that never holds.
     pub(super) fn guard(&mut self, fields: Fields<'_, 'a>, condition: &Condition) -> Guard {
         match &condition.kind {
             ConditionKind::And(left, right) => {
@@ -104,8 +104,7 @@ impl<'a> Context<'a> {
         if any.len() == 1 { any.pop() } else { Some(Guard::Any(any)) }
     }
 
-    /// A pattern for a value of the type whose letters are folded so; `present` and `absent` are
-    /// none.
+    /// A pattern for a value of the type with this case folding; `present` and `absent` are none.
     pub(super) fn pattern(
         &mut self,
         module: &'a MessageModule,
@@ -129,7 +128,7 @@ impl<'a> Context<'a> {
         self.fits(lowered, ty, pattern.span).then_some(lowered)
     }
 
-    /// Reports octets that a field with folded letters never is.
+    /// Reports octets that a field with folded letters can never have.
     fn is_folded(&mut self, lowered: Pattern, fold: Fold, pattern: &ast::Pattern) {
         let Pattern::Octets(literal) = lowered else { return };
         let octets = self.octets(literal);
@@ -207,7 +206,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The slots that a guard looks at.
+/// The slots that a guard tests.
 pub(super) fn looked_at(guard: &Guard, slots: &mut Vec<SlotId>) {
     match guard {
         Guard::Always => {}
@@ -225,7 +224,7 @@ pub(super) fn looked_at(guard: &Guard, slots: &mut Vec<SlotId>) {
     }
 }
 
-/// Whether whatever matches `later` was matched by one of `before`, each a guard over one slot.
+/// Whether one of `before` matches everything that `later` matches; each is a guard over one slot.
 pub(super) fn covered(before: &[Guard], later: &Guard) -> bool {
     if before.contains(&Guard::Always) || before.contains(later) {
         return true;
@@ -242,7 +241,7 @@ pub(super) fn covered(before: &[Guard], later: &Guard) -> bool {
     patterns.iter().all(|pattern| covered_pattern(&earlier, *pattern))
 }
 
-/// Whether one of the earlier patterns matches whatever this one matches.
+/// Whether one of the earlier patterns matches everything that this one matches.
 pub(super) fn covered_pattern(before: &[Pattern], later: Pattern) -> bool {
     before.iter().any(|earlier| match (*earlier, later) {
         (Pattern::Int { low, high }, Pattern::Int { low: from, high: to }) => {
@@ -252,7 +251,7 @@ pub(super) fn covered_pattern(before: &[Pattern], later: Pattern) -> bool {
     })
 }
 
-/// Whether two guards surely never hold together.
+/// Whether two guards certainly never hold together.
 pub(super) fn disjoint(one: &Guard, other: &Guard) -> bool {
     match (one, other) {
         (Guard::All(guards), guard) | (guard, Guard::All(guards)) => {
@@ -276,7 +275,7 @@ pub(super) fn disjoint(one: &Guard, other: &Guard) -> bool {
     }
 }
 
-/// Whether `inner` surely holds wherever `guard` does.
+/// Whether `inner` certainly holds wherever `guard` does.
 fn excludes(inner: &Guard, guard: &Guard) -> bool {
     let not = |guard: &Guard| Guard::Not(Box::new(guard.clone()));
     match (inner, guard) {
@@ -296,7 +295,7 @@ fn excludes(inner: &Guard, guard: &Guard) -> bool {
     }
 }
 
-/// Whether a guard holds over holes that are constants; `None` if that is not known yet.
+/// Whether a guard holds over constant holes; `None` if that is not known yet.
 pub(super) fn known(guard: &Guard, holes: &[Hole]) -> Option<bool> {
     match guard {
         Guard::Always => Some(true),

@@ -1,4 +1,4 @@
-//! Layouts to parsers: the slots of a view and the steps that fill them.
+//! Lowers layouts to parsers: the slots of a view, and the steps that fill them.
 
 use super::{Context, twice};
 use crate::codes;
@@ -11,41 +11,42 @@ use crate::syntax::ast::{
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// Slots of one repetition of a repeated line: the last repetition's are copied out.
+/// Prefix of the slots of a repeated line's repetition; the last repetition's values are copied
+/// out.
 pub(super) const REPEATED: &str = "~";
 
-/// One layout on its way to a message.
+/// One layout while it is lowered to a message.
 pub(super) struct Lowering<'c, 'a> {
     pub(super) context: &'c mut Context<'a>,
     pub(super) module: &'a MessageModule,
     pub(super) slots: Vec<Slot>,
     pub(super) steps: Vec<ParseStep>,
     pub(super) defaults: Vec<(SlotId, super::Constant)>,
-    /// Fields that are needed where the guard of their `when` holds.
+    /// Fields that are mandatory where the guard of their `when` holds.
     pub(super) needed: Vec<(Guard, SlotId)>,
     pub(super) counters: u8,
     pub(super) locals: u32,
     pub(super) window: u32,
-    /// Where a stream was, if one was.
+    /// Source position of a stream, if there was one.
     pub(super) stream: Option<Span>,
-    /// The fields of the view or part that only measure others of it, however deep either stands.
+    /// The fields of the view or part that only measure other fields, at any depth.
     pub(super) measured: Vec<&'a str>,
     /// The parts around the current place.
     pub(super) parts: Vec<&'a str>,
 }
 
-/// Where an item stands.
+/// Surroundings of an item.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// What is put before the names of this scope.
+    /// Prefix of the names in this scope.
     pub(super) prefix: String,
-    /// Whether its slots are the parser's own.
+    /// Whether its slots are internal to the parser.
     pub(super) scratch: bool,
     /// Whether a well-formed message may lack it.
     pub(super) optional: bool,
     /// Whether the end of the octets is known: a line, a counted block, a datagram.
     pub(super) bounded: bool,
-    /// The most octets that are left for one field; `None` without a bound.
+    /// Maximum octets left for one field; `None` without a bound.
     pub(super) room: Option<u32>,
 }
 
@@ -127,7 +128,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The most octets that a slot of this type holds.
+/// Maximum octets of a slot of this type.
 pub(super) fn held(ty: &SlotType) -> u64 {
     match ty {
         SlotType::Int { .. } => 8,
@@ -203,7 +204,7 @@ impl<'a> Lowering<'_, 'a> {
         StepId::new(self.steps.len())
     }
 
-    /// Sets where a step goes, once that is known.
+    /// Sets the target of a step, once it is known.
     pub(super) fn lead(&mut self, step: StepId, to: StepId) {
         let op = self.steps.get_mut(step.index()).map(|step| &mut step.op);
         if let Some(
@@ -245,7 +246,7 @@ impl<'a> Lowering<'_, 'a> {
         SlotId::new(self.slots.len() - 1)
     }
 
-    /// A slot that only the parser knows.
+    /// A slot that is internal to the parser.
     pub(super) fn scratch(&mut self, name: &str, ty: SlotType, span: Span) -> SlotId {
         let name = format!("{name}#{}", self.slots.len());
         let fold = Fold::Keep;
@@ -281,7 +282,7 @@ impl<'a> Lowering<'_, 'a> {
         );
     }
 
-    /// Gathers bit fields until they fill octets.
+    /// Groups bit fields until they fill octets.
     pub(super) fn groups(&mut self, items: &'a [Item]) -> Vec<Group<'a>> {
         let mut groups = Vec::new();
         let mut word: Vec<&Field> = Vec::new();
@@ -354,7 +355,7 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    /// A line, perhaps repeated: what counts then is what the last one held.
+    /// A line, perhaps repeated; then the values of the last one count.
     fn line(&mut self, frame: &'a LineFrame, items: &'a [Item], place: &Place) {
         if frame.folded {
             let message = "only the line of a part is folded: behind it there is always another";
@@ -377,7 +378,7 @@ impl<'a> Lowering<'_, 'a> {
         });
     }
 
-    /// What is read again and again while the guard holds: the last time counts.
+    /// Items that are read repeatedly while the guard holds; the last values count.
     fn repeated(
         &mut self,
         (guard, times): (&'a Condition, Option<Number>),
@@ -447,7 +448,7 @@ impl<'a> Lowering<'_, 'a> {
     }
 }
 
-/// The items, with the fields of a diagram in its place.
+/// The items, with a diagram replaced by its fields.
 pub(super) fn flat(items: &[Item]) -> Vec<&Item> {
     let mut flat = Vec::new();
     for item in items {
@@ -459,13 +460,13 @@ pub(super) fn flat(items: &[Item]) -> Vec<&Item> {
     flat
 }
 
-/// The most fields of one layout, the parser's own counted.
+/// Maximum number of fields of one layout, with those internal to the parser.
 const SLOTS_MAX: usize = 1_024;
 
-/// The most loops of one layout.
+/// Maximum number of loops of one layout.
 const COUNTERS_MAX: u8 = 7;
 
-/// The fields that only measure others, and so are written by the serializer.
+/// The fields that only measure others, and so are computed by the serializer.
 pub(super) fn measured(items: &[Item]) -> Vec<&str> {
     let mut names = Vec::new();
     for item in items {
@@ -486,7 +487,7 @@ pub(super) fn measured(items: &[Item]) -> Vec<&str> {
     names
 }
 
-/// The fewest bits that the items take.
+/// Minimum number of bits of the items.
 pub(super) fn min_bits(items: &[Item]) -> u32 {
     let size = |octets: usize| u32::try_from(octets).unwrap_or(u32::MAX).saturating_mul(8);
     let bits = |item: &Item| match item {

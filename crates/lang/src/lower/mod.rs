@@ -1,5 +1,5 @@
-//! From the tree to the typed program: names, types, limits, and the code of parsers,
-//! serializers and handlers.
+//! Lowers the tree to the typed program: names, types, limits, and the code of parsers, serializers
+//! and handlers.
 
 mod body;
 mod bounds;
@@ -31,7 +31,7 @@ use crate::syntax::ast::{File, Literal, MessageModule, Name, Protocol, Template}
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most that is held at once of anything, in octets or elements.
+/// Maximum of any size held at once, in octets or elements.
 const HELD_MAX: i64 = 1 << 20;
 
 /// All files of one program.
@@ -41,7 +41,7 @@ pub(crate) struct World<'a> {
     files: &'a [File],
 }
 
-/// What is known and made while a program is lowered.
+/// State while a program is lowered.
 pub(crate) struct Context<'a> {
     world: &'a World<'a>,
     found: Vec<Diagnostic>,
@@ -50,11 +50,11 @@ pub(crate) struct Context<'a> {
     messages: Vec<Message>,
     /// (module, view or text template) to message.
     ids: BTreeMap<(&'a str, &'a str), MessageId>,
-    /// Of each message, the constants that unfilled slots are given.
+    /// For each message, the constants for unfilled slots.
     defaults: Vec<Vec<(SlotId, Constant)>>,
-    /// Of each message, the slots that are needed where a guard holds.
+    /// For each message, the slots that are mandatory where a guard holds.
     needed: Vec<Vec<(Guard, SlotId)>>,
-    /// Of each message, the view that it is written as: itself, but for text templates.
+    /// For each message, the view that it is written as: itself, except for text templates.
     views: Vec<MessageId>,
 }
 
@@ -65,8 +65,8 @@ enum Constant {
     Octets(LiteralId),
 }
 
-/// Lowers the files, the first of which is the one that was asked for; `None` when it has no
-/// gateway or when something is wrong.
+/// Lowers the files, the first of which is the requested one; `None` if it has no gateway, or if
+/// there is an error.
 pub(crate) fn lower(files: &[File]) -> (Option<Program>, Vec<Diagnostic>) {
     let mut found = Vec::new();
     let world = World::new(files, &mut found);
@@ -86,7 +86,7 @@ pub(crate) fn lower(files: &[File]) -> (Option<Program>, Vec<Diagnostic>) {
     (program, once(context.found))
 }
 
-/// Each finding once, and none that only follows from a missing limit.
+/// Each finding once, without those that only follow from a missing limit.
 fn once(found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let unlimited = found.iter().any(|of| of.code == &codes::NO_LIMIT);
     let mut known = BTreeSet::new();
@@ -121,7 +121,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// The finding that a name is taken.
+/// The finding that a name is already in use.
 fn twice(name: &Name, before: Span) -> Diagnostic {
     let message = format!("`{}` is declared twice", name.text);
     Diagnostic::error(&codes::DECLARED_TWICE, name.span, message).also(before, "first here")
@@ -136,7 +136,7 @@ impl<'a> Context<'a> {
         self.found.push(diagnostic);
     }
 
-    /// The finding that a name is unknown, with the nearest of those that are known.
+    /// The finding that a name is unknown, with the nearest known name.
     fn unknown<'n>(&mut self, what: &str, name: &Name, known: impl IntoIterator<Item = &'n str>) {
         let message = format!("there is no {what} `{}`", name.text);
         let mut diagnostic = Diagnostic::error(&codes::UNKNOWN_NAME, name.span, message);

@@ -1,6 +1,6 @@
 //! Sets of octets.
 
-/// A set of octets, a bit each.
+/// A set of octets, one bit each.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Octets {
     low: u128,
@@ -32,17 +32,17 @@ impl Octets {
         Self::of((0..=u8::MAX).filter(|octet| holds(*octet)))
     }
 
-    /// Takes out the octets for which `holds` does not hold.
+    /// Removes the octets for which `holds` does not hold.
     pub(super) fn keep(&mut self, holds: impl Fn(u8) -> bool) {
         *self = self.and(Self::where_(holds));
     }
 
-    /// What is in both.
+    /// The intersection.
     pub(super) const fn and(self, other: Self) -> Self {
         Self { low: self.low & other.low, high: self.high & other.high }
     }
 
-    /// What is in either.
+    /// The union.
     pub(super) const fn or(self, other: Self) -> Self {
         Self { low: self.low | other.low, high: self.high | other.high }
     }
@@ -57,7 +57,7 @@ impl Octets {
         self.meets(Self::of([octet]))
     }
 
-    /// One of them, as a person reads it: a mark or letter if there is one, else in hexadecimal.
+    /// One of them in readable form: a mark or letter if there is one, otherwise hexadecimal.
     pub(super) fn shown(self) -> String {
         if self == Self::all() {
             return "any octet".to_owned();

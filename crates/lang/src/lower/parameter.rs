@@ -1,4 +1,4 @@
-//! Parameters of a program: declared in the gateway, set by whoever starts it.
+//! Parameters of a program: declared in the gateway, set when the program is started.
 
 use super::Context;
 use super::body::Body;
@@ -9,7 +9,7 @@ use crate::ir::{Operand, Parameter, ParameterBounds, ParameterId, ParameterValue
 use crate::syntax::ast::{Gateway, Literal, Name};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// The most parameters of one program.
+/// Maximum number of parameters of one program.
 const PARAMETERS_MAX: usize = 64;
 
 impl<'a> Context<'a> {
@@ -74,7 +74,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Parameters that nothing names.
+    /// Reports unused parameters.
     pub(super) fn unused_parameters(&mut self, env: &Env<'a>) {
         for (at, parameter) in env.parameters.iter().enumerate() {
             if !env.is_named(ParameterId::new(at)) {

@@ -9,7 +9,7 @@ use crate::syntax::ast::{Expression, ExpressionKind, Name, Statement};
 use gatewright_diagnostic::{Diagnostic, Span};
 
 impl Body<'_, '_> {
-    /// Whether there is a session here to look into; reports if not.
+    /// Whether a session is open here; if not, reports it.
     pub(super) fn session_is_here(&mut self, name: &Name) -> bool {
         let Some(session) = &self.env.session else {
             self.context.error(&codes::NO_SESSION, name.span, "this gateway declares no session");
@@ -51,7 +51,7 @@ impl Body<'_, '_> {
         if self.session_is_here(name) { peers } else { None }
     }
 
-    /// Whether the requester of this handler can be in a variable; reports if not.
+    /// Whether a variable can store the requester of this handler; if not, reports it.
     fn requester_fits(&mut self, peers: PeersId, span: Span) -> Option<()> {
         let of = self.env.session.as_ref()?.peers.get(peers.index())?;
         let name = |role: RoleId| self.env.roles.get(role.index()).map(|role| role.name.as_str());
@@ -218,7 +218,7 @@ impl Body<'_, '_> {
         Some(())
     }
 
-    /// `as VALUE`, where the session is found by one.
+    /// `as VALUE`, if the session is found by a value.
     #[expect(clippy::option_option, reason = "wrong, none wanted, and given are three things")]
     fn session_key(&mut self, named: Option<&Expression>, span: Span) -> Option<Option<Operand>> {
         let max = self.env.session.as_ref()?.value_max;

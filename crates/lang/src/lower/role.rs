@@ -1,4 +1,4 @@
-//! Protocols to roles: dispatch, correlation, timers, limits.
+//! Lowers protocols to roles: dispatch, correlation, timers, limits.
 
 use super::Context;
 use super::body::{Body, Purpose};
@@ -17,7 +17,7 @@ use crate::syntax::ast::{
 use gatewright_diagnostic::{Diagnostic, Span};
 
 impl<'a> Context<'a> {
-    /// One role; `None` if it cannot even be begun.
+    /// Lowers one role; `None` if its basis is missing.
     pub(super) fn role(
         &mut self,
         env: &Env<'a>,
@@ -82,7 +82,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Over TCP nothing says which of several views the next octets are of.
+    /// Reports several request views over TCP, where nothing identifies the view of the next
+    /// octets.
     fn one_request_view(&mut self, info: &RoleInfo<'a>) {
         let (Some(first), Some(second)) =
             (info.protocol.requests.first(), info.protocol.requests.get(1))
@@ -136,7 +137,7 @@ impl<'a> Context<'a> {
         found
     }
 
-    /// What matches a response to its request: fields of one name in both views.
+    /// The keys that match a response to its request: fields with one name in both views.
     fn flow(
         &mut self,
         info: &RoleInfo<'a>,
@@ -270,8 +271,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Whether requests of all sessions go over one connection; and a warning if each of several
-    /// connections logs in as the same client.
+    /// Whether all sessions share one connection. Warns if several connections would each log in as
+    /// the same client.
     fn shared(&mut self, info: &RoleInfo<'a>) -> Option<u32> {
         let protocol = info.protocol;
         let Some(shared) = &protocol.shared else {
@@ -293,8 +294,8 @@ impl<'a> Context<'a> {
         self.limit(Some(shared.waiting)).filter(|_| info.client)
     }
 
-    /// Warns if each of several connections tells its server the same name. Where requests wait for
-    /// each other a second connection has a reason; where they need not, it has none but the name.
+    /// Warns if several connections each tell their server the same name. Where requests wait for
+    /// each other, a second connection has a purpose; otherwise it only repeats the name.
     fn one_name_for_all(&mut self, info: &RoleInfo<'a>) {
         let protocol = info.protocol;
         let several = protocol.connections.is_some_and(|most| most.value > 1);
@@ -374,7 +375,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The octets of a constant text; `None` if it is something else, or has holes.
+/// The octets of a constant text; `None` for anything else, or a text with holes.
 fn constant_text(value: &Expression) -> Option<&[u8]> {
     match &value.kind {
         ExpressionKind::Octets(octets) => Some(octets),
@@ -386,7 +387,7 @@ fn constant_text(value: &Expression) -> Option<&[u8]> {
     }
 }
 
-/// The most repetitions of a request: sixteen doublings of a second are eighteen hours.
+/// Maximum number of repetitions of a request: sixteen doublings of a second are eighteen hours.
 const RETRANSMISSIONS_MAX: u32 = 16;
 
 /// `HOST:PORT`, where HOST is an IPv4 address, an IPv6 address in brackets, or a name.

@@ -1,4 +1,4 @@
-//! Values while a handler is lowered: their types, their names, and what is known of them.
+//! Values while a handler is lowered: their types, their names, and known facts about them.
 
 use crate::ir::{ColumnType, MessageId, Operand, RegisterId, SlotId, SlotType};
 use crate::syntax::ast;
@@ -26,13 +26,12 @@ pub(super) enum Ty {
     View(MessageId),
     /// An element of several fields, each in a register.
     Element(Vec<(String, RegisterId, ColumnType)>),
-    /// Not known, because something before was wrong; fits everywhere, so that one error stays
-    /// one.
+    /// Unknown because of an earlier error; fits everywhere, so that one error gives one finding.
     Unknown,
 }
 
 impl Ty {
-    /// What a slot of the type holds.
+    /// The type of a slot's value.
     pub(super) fn of(slot: &SlotType) -> Self {
         match slot {
             SlotType::Int { low, high } => Self::Int { low: *low, high: *high },
@@ -49,7 +48,7 @@ impl Ty {
         }
     }
 
-    /// As a slot's type; a view is none.
+    /// The type as a slot's type; `None` for a view.
     pub(super) fn slot(&self) -> Option<SlotType> {
         match self {
             Self::Int { low, high } => Some(SlotType::Int { low: *low, high: *high }),
@@ -76,7 +75,7 @@ impl Ty {
     }
 }
 
-/// A value at hand.
+/// An available value.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub(super) operand: Operand,
@@ -93,7 +92,7 @@ pub(super) struct Local {
     pub(super) used: bool,
 }
 
-/// What is known where control stands.
+/// Facts known at the current position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Flow {
     /// Optional values that are known to be set.
@@ -114,7 +113,7 @@ pub(super) enum SessionState {
 }
 
 impl Flow {
-    /// What is known where two ways meet.
+    /// Facts known where two paths meet.
     pub(super) fn meet(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let (one, other) = match (one, other) {
             (Some(one), Some(other)) => (one, other),

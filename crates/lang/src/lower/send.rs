@@ -1,4 +1,4 @@
-//! Statements that wait: `send`, `receive`, and the gathering of many responses.
+//! Lowers statements that wait: `send`, `receive`, and the collection of many responses.
 
 use super::body::Body;
 use super::build::Exchange;
@@ -9,10 +9,10 @@ use crate::syntax::ast::{self, Name, Path, Send, Statement, Time};
 use core::time::Duration;
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// The longest `host:port`: a name of 253 octets (RFC 1035 §2.3.4), a colon, five digits.
+/// Maximum length of `host:port`: a name of 253 octets (RFC 1035 §2.3.4), a colon, five digits.
 const ADDRESS_OCTETS_MAX: u32 = 259;
 
-/// What a `send` sends, and where.
+/// Message and destination of a `send`.
 struct Outgoing {
     role: RoleId,
     address: Option<Operand>,
@@ -76,7 +76,7 @@ impl Body<'_, '_> {
         Some(Outgoing { role, address: address?, message, within: within? })
     }
 
-    /// Whether a role speaks a message; reports if not.
+    /// Whether a role's protocol has a message; if not, reports it.
     pub(super) fn speaks(
         &mut self,
         role: RoleId,
@@ -95,7 +95,7 @@ impl Body<'_, '_> {
         own.then_some(())
     }
 
-    /// `at VALUE`: where to, if not to the role's own address.
+    /// `at VALUE`: the destination, if it is not the role's own address.
     fn address(&mut self, at: Option<&ast::Expression>) -> Option<Option<Operand>> {
         let Some(at) = at else { return Some(None) };
         let value = self.set_value(at)?;
@@ -107,7 +107,7 @@ impl Body<'_, '_> {
         self.env.roles.get(role.index())?.response
     }
 
-    /// `let NAME = send …` or a `send` whose response nobody waits for.
+    /// `let NAME = send …`, or a `send` whose response is not used.
     pub(super) fn send(
         &mut self,
         name: Option<&Name>,
@@ -165,7 +165,7 @@ impl Body<'_, '_> {
         Some(())
     }
 
-    /// Lowers the `else` of something that may fail; it must leave if a name hangs on it.
+    /// Lowers the `else` of a statement that may fail; it must leave if the statement binds a name.
     pub(super) fn otherwise(
         &mut self,
         block: crate::ir::BlockId,

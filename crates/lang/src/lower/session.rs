@@ -1,4 +1,4 @@
-//! The session of a gateway: what finds it, its variables, the peers that it stores.
+//! Lowers the session of a gateway: its key, its variables, the peers that it stores.
 
 use super::gateway::{Env, RoleInfo, SessionInfo};
 use super::{Context, twice};
@@ -7,16 +7,16 @@ use crate::ir::{MessageId, Peers, PeersId, RoleId, Session, SessionKey, Slot, Sl
 use crate::syntax::ast::{self, Gateway, ListElement, Name, SendingValue, SessionBy, ValueType};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// What a keyed session without an idle time is told.
+/// Help for a keyed session without an idle time.
 const IDLE_NEEDED: &str = "write `, idle TIME`";
 
 impl SessionInfo {
-    /// Whether handlers of a role (`None`: of the clock) see it.
+    /// Whether handlers of a role (`None`: periodic handlers) see it.
     pub(super) fn is_seen(&self, role: Option<RoleId>) -> bool {
         self.role.is_none() || self.role == role
     }
 
-    /// The variable of a name that stores peers.
+    /// The variable with this name that stores peers.
     pub(super) fn peers_named(&self, name: &str) -> Option<PeersId> {
         self.peers.iter().position(|peers| peers.name == name).map(PeersId::new)
     }
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
         info.slots.push(Slot { name, span, ty, fold, optional, private, scratch });
     }
 
-    /// The role of peers that can be stored: one that can be told something unasked.
+    /// The role of peers that can be stored: one that can receive unsolicited messages.
     fn peer_role<'e>(
         &mut self,
         name: &Name,
@@ -147,8 +147,8 @@ impl<'a> Context<'a> {
         None
     }
 
-    /// What the `sending … after …` rules of a protocol keep of a request, and the field by which a
-    /// later request is about what was sent.
+    /// Values that the `sending … after …` rules of a protocol keep of a request, and the field by
+    /// which a later request refers to the message sent.
     #[expect(clippy::type_complexity, reason = "two lists of the same thing")]
     fn kept(
         &mut self,

@@ -1,4 +1,4 @@
-//! Statements to blocks.
+//! Lowers statements to blocks.
 
 use super::body::Body;
 use super::build::Exchange;
@@ -13,16 +13,16 @@ use gatewright_diagnostic::{Diagnostic, Span};
 
 /// A loop around the current statement.
 pub(super) struct Loop {
-    /// How it comes to its next turn.
+    /// The terminator that starts the next iteration.
     pub(super) again: Terminator,
-    /// Where it goes on behind the last; responses are gone through to the last.
+    /// The block after the last iteration; `None` if responses are visited to the last.
     done: Option<BlockId>,
-    /// What is known on every way out of a turn so far but its end.
+    /// Facts known on all exits of an iteration so far, except its end.
     left: Option<Flow>,
 }
 
 impl<'a> Body<'_, 'a> {
-    /// Statements in order; names end with them.
+    /// Statements in order; their names end with them.
     pub(super) fn statements(&mut self, statements: &[Statement]) {
         let mark = self.scope.len();
         for statement in statements {
@@ -37,7 +37,7 @@ impl<'a> Body<'_, 'a> {
         self.forget(mark);
     }
 
-    /// One statement. What is wrong was reported, and the rest is lowered all the same.
+    /// One statement. Errors are reported, and the rest is lowered nevertheless.
     pub(super) fn statement(&mut self, statement: &Statement) {
         let span = statement.span;
         let lowered = match &statement.kind {
@@ -114,7 +114,7 @@ impl<'a> Body<'_, 'a> {
         self.suspended();
     }
 
-    /// After an error a name is known all the same, so that one error stays one.
+    /// Defines a name after an error nevertheless, so that one error gives one finding.
     fn stand_in(&mut self, kind: &StatementKind) {
         let StatementKind::Let { name, value, .. } = kind else { return };
         let view = match value {
@@ -170,7 +170,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A value that later changes of the session and of variables do not touch.
+    /// A value that later changes of the session and of variables do not affect.
     pub(super) fn own(&mut self, value: Value) -> Value {
         let changes = match value.operand {
             Operand::Session(_) | Operand::Peers(_) => true,
@@ -369,7 +369,7 @@ impl<'a> Body<'_, 'a> {
         Some(())
     }
 
-    /// The body of a loop, and how it comes to its next turn.
+    /// The body of a loop, with the step to its next iteration.
     pub(super) fn turns(
         &mut self,
         body: &[Statement],
@@ -389,8 +389,8 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// What is known at the beginning of every turn: of the session's variables nothing, if the
-    /// turn before may have waited, or ended it.
+    /// Facts known at the beginning of every iteration. Nothing is known of the session's variables
+    /// if the previous iteration may have waited, or ended the session.
     fn another_turn(&mut self, body: &[Statement]) {
         if body.iter().any(Statement::forgets) {
             self.suspended();
@@ -428,7 +428,7 @@ impl<'a> Body<'_, 'a> {
         Some(())
     }
 
-    /// Behind a loop only that is known which was known before and was not undone in it.
+    /// After a loop, only facts remain that held before and were not invalidated in it.
     pub(super) fn after_loop(&mut self, before: Flow) {
         let inner = self.reachable.then(|| self.flow.clone());
         if before.session == SessionState::Open
@@ -516,7 +516,7 @@ impl<'a> Body<'_, 'a> {
         self.env.definitions().find(|definition| none && definition.name.text == name)
     }
 
-    /// A definition stands for its statements.
+    /// Inlines the statements of a definition.
     fn inline(&mut self, call: &Call) {
         let Some(definition) = self.definition(call) else { return };
         let returns = self.view_of(&definition.returns);
@@ -652,8 +652,8 @@ impl<'a> Body<'_, 'a> {
 }
 
 impl Statement {
-    /// Whether behind it less may be known of the session than before: it waits, or changes which
-    /// one it is, or empties it.
+    /// Whether it invalidates facts about the session: it waits, changes which session it is, or
+    /// empties it.
     fn forgets(&self) -> bool {
         let any = |statements: &[Self]| statements.iter().any(Self::forgets);
         match &self.kind {
@@ -704,5 +704,5 @@ impl Statement {
     }
 }
 
-/// The most turns of a `repeat`: a day of seconds.
+/// Maximum iterations of a `repeat`: a day of seconds.
 const TURNS_MAX: i64 = 86_400;

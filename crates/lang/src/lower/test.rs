@@ -1,4 +1,4 @@
-//! `test` blocks to transcripts.
+//! Lowers `test` blocks to transcripts.
 
 use super::gateway::Env;
 use super::scope::Ty;
@@ -43,7 +43,7 @@ impl<'a> Context<'a> {
         found.map(RoleId::new)
     }
 
-    /// `VIEW(FIELD: VALUE, …)`: a message that is seen, the named fields as they are given.
+    /// `VIEW(FIELD: VALUE, …)`: an expected message with values for the named fields.
     fn expected(&mut self, role: RoleId, call: &Call, env: &Env<'a>) -> Option<Expect> {
         let module = env.roles.get(role.index())?.module;
         let name = &call.path.name;

@@ -1,13 +1,13 @@
-//! A handler's graph without the blocks that do nothing: shorter to run and to read.
+//! Removes empty blocks from a handler's graph, to make it shorter to run and to read.
 
 use crate::ir::{Block, BlockId, Terminator};
 
-/// How many empty blocks in a row are led past.
+/// Maximum number of consecutive empty blocks that are skipped.
 const CHAIN_MAX: usize = 64;
 
-/// Leads edges past blocks that only jump, and drops what control never comes to.
+/// Redirects edges past blocks that only jump, and removes unreachable blocks.
 ///
-/// The target of a `NextResponse` is the block that ends with its `Gather`; it is never empty, and
+/// The target of a `NextResponse` is the block that ends with its `Gather`. It is never empty, and
 /// so keeps its place among the others.
 pub(super) fn tidy(mut blocks: Vec<Block>) -> Vec<Block> {
     let past: Vec<BlockId> =
@@ -34,7 +34,7 @@ pub(super) fn tidy(mut blocks: Vec<Block>) -> Vec<Block> {
     tidied
 }
 
-/// Where control really goes from an edge to this block.
+/// The block that an edge to this block really leads to.
 fn target(blocks: &[Block], start: BlockId) -> BlockId {
     let mut at = start;
     // An empty loop has no end, and a chain of this length is not written by a person.
@@ -51,7 +51,7 @@ fn target(blocks: &[Block], start: BlockId) -> BlockId {
     at
 }
 
-/// The blocks that control comes to, the first one first.
+/// The reachable blocks, the first one first.
 fn reached(blocks: &[Block]) -> Vec<BlockId> {
     let mut reached = vec![BlockId::new(0)];
     let mut seen = vec![false; blocks.len()];

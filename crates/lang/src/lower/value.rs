@@ -1,4 +1,4 @@
-//! Expressions to operands.
+//! Lowers expressions to operands.
 
 use super::body::Body;
 use super::scope::{Ty, Value};
@@ -10,11 +10,11 @@ use crate::ir::{
 use crate::syntax::ast::{self, Arm, Expression, ExpressionKind, Literal, Name, Path};
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// The greatest number that digits can give: eighteen of them.
+/// Maximum number from digits: eighteen of them.
 const DIGITS_MAX: i64 = 999_999_999_999_999_999;
 
 impl Body<'_, '_> {
-    /// The value of an expression; `None` was reported.
+    /// The value of an expression; `None` after a reported error.
     pub(super) fn value(&mut self, expression: &Expression) -> Option<Value> {
         let span = expression.span;
         match &expression.kind {
@@ -279,7 +279,7 @@ impl Body<'_, '_> {
         Some(Value { operand, ty, optional: false, span })
     }
 
-    /// A session variable, where there is a session.
+    /// A session variable, if there is a session.
     pub(super) fn session_slot(&mut self, name: &Name) -> Option<(SlotId, Ty)> {
         if !self.session_is_here(name) {
             return None;
@@ -483,7 +483,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The type that holds both.
+    /// The type that includes both.
     fn union(&mut self, one: &Ty, other: &Value) -> Option<Ty> {
         match (one, &other.ty) {
             (Ty::Int { low, high }, Ty::Int { low: from, high: to }) => {
@@ -537,12 +537,12 @@ fn octets_value(operand: Operand, max: u32, span: Span) -> Value {
     Value { operand, ty: Ty::Octets { max }, optional: false, span }
 }
 
-/// How many characters a number has in decimal.
+/// Number of characters of a number in decimal.
 fn digits(number: i64) -> u32 {
     u32::try_from(number.to_string().len()).unwrap_or(u32::MAX)
 }
 
-/// Whether elements of one list fit into another.
+/// Whether elements of one list fit another.
 pub(super) fn columns_fit(from: &[(String, ColumnType)], into: &[(String, ColumnType)]) -> bool {
     from.len() == into.len()
         && from.iter().zip(into).all(|((_, from), (_, into))| match (from, into) {

@@ -1,4 +1,4 @@
-//! Variables of a handler: names whose value changes.
+//! Lowers variables of a handler: names whose value changes.
 
 use super::body::Body;
 use super::scope::{Ty, Value};

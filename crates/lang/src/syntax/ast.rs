@@ -1,31 +1,31 @@
-//! The tree: what was written, before anything is known about names.
+//! The syntax tree: the text before names are resolved.
 
 use crate::ir::Checksum;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
-/// A word with its place.
+/// A word with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: String,
     pub(crate) span: Span,
 }
 
-/// A number with its place.
+/// A number with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     pub(crate) value: i64,
     pub(crate) span: Span,
 }
 
-/// A span of time with its place.
+/// A duration with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     pub(crate) value: Duration,
     pub(crate) span: Span,
 }
 
-/// A constant octet string with its place.
+/// A constant octet string with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Octets {
     pub(crate) value: Vec<u8>,
@@ -91,7 +91,7 @@ pub(crate) enum Frame {
 pub(crate) struct LineFrame {
     pub(crate) span: Span,
     pub(crate) max: Option<Number>,
-    /// Whether it goes on where the next one begins with a blank.
+    /// Whether it continues where the next line begins with a blank.
     pub(crate) folded: bool,
     pub(crate) repeat: Option<(Condition, Option<Number>)>,
 }
@@ -110,7 +110,7 @@ pub(crate) enum Item {
         frame: LineFrame,
         items: Vec<Self>,
     },
-    /// Items that come again and again; the last ones count.
+    /// Repeated items; the last ones count.
     Repeated {
         guard: Condition,
         times: Option<Number>,
@@ -134,7 +134,7 @@ pub(crate) enum Item {
         cases: Vec<Extension>,
         span: Span,
     },
-    /// Items, and behind them a check over their octets.
+    /// Items, followed by a check over their octets.
     Checked {
         by: Checksum,
         items: Vec<Self>,
@@ -144,10 +144,10 @@ pub(crate) enum Item {
     Diagram(Vec<Self>),
 }
 
-/// What a counted block's length is written in.
+/// Encoding of a counted block's length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Measure {
-    /// `less`: how many of the octets that it counts stand before the block.
+    /// `less`: how many of the counted octets precede the block.
     Word {
         octets: u8,
         little: bool,
@@ -171,7 +171,7 @@ pub(crate) struct Field {
     pub(crate) ty: FieldType,
     pub(crate) ty_span: Span,
     pub(crate) max: Option<Number>,
-    /// Written as 0 and not looked at.
+    /// Written as 0 and ignored when read.
     pub(crate) reserved: bool,
     pub(crate) fixed: Option<Literal>,
     pub(crate) default: Option<Literal>,
@@ -234,7 +234,7 @@ pub(crate) enum TableEnd {
 
 #[derive(Debug)]
 pub(crate) struct TableEntry {
-    /// The key that is written, and those that are read like it.
+    /// The key to write, and those that are read like it.
     pub(crate) key: Literal,
     pub(crate) others: Vec<Literal>,
     pub(crate) name: Name,
@@ -400,7 +400,7 @@ pub(crate) struct Retransmit {
     pub(crate) times: Number,
 }
 
-/// One connection that carries the requests of all sessions.
+/// One connection shared by all sessions.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) span: Span,
@@ -420,7 +420,7 @@ pub(crate) struct Reuse {
 pub(crate) struct Gateway {
     pub(crate) name: Name,
     pub(crate) roles: Vec<Role>,
-    /// What is said when the program is started, with its default.
+    /// Parameters set when the program is started, with their defaults.
     pub(crate) parameters: Vec<(Parameter, Option<Literal>)>,
     pub(crate) session: Option<Session>,
     pub(crate) handlers: Vec<Handler>,
@@ -444,14 +444,14 @@ pub(crate) struct Session {
     pub(crate) variables: Vec<Parameter>,
 }
 
-/// What tells sessions apart.
+/// The key that distinguishes sessions.
 #[derive(Debug)]
 pub(crate) enum SessionBy {
-    /// Each has a connection of the role.
+    /// One session per connection of the role.
     Connection(Name),
     /// Fields of the role's requests.
     Fields(Vec<Name>, Name),
-    /// Octets that the program gives, at most so many.
+    /// Octets that the program gives, with a maximum length.
     Value(Option<Number>),
 }
 
@@ -460,7 +460,7 @@ pub(crate) struct Handler {
     pub(crate) span: Span,
     pub(crate) starts: Start,
     pub(crate) body: Vec<Statement>,
-    /// Where the body ends.
+    /// Position of the body's end.
     pub(crate) end: Span,
 }
 
@@ -552,7 +552,7 @@ pub(crate) enum ExpressionKind {
     Size(Box<Expression>),
     /// `hex of OCTETS`
     Hex(Box<Expression>),
-    /// In small letters, or in capitals.
+    /// In lower case or in upper case.
     Case {
         of: Box<Expression>,
         upper: bool,
@@ -634,7 +634,7 @@ pub(crate) enum PatternKind {
     Empty,
 }
 
-/// What a statement changes: `session.NAME`, or a variable of the handler.
+/// Target of an assignment: `session.NAME`, or a variable of the handler.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) in_session: bool,
@@ -684,7 +684,7 @@ pub(crate) enum StatementKind {
         separator: Octets,
         body: Vec<Statement>,
     },
-    /// The same again, so often.
+    /// A repeated body, with a maximum count.
     Repeat {
         times: Option<Number>,
         body: Vec<Statement>,
@@ -695,9 +695,9 @@ pub(crate) enum StatementKind {
         max: Option<Number>,
         body: Vec<Statement>,
     },
-    /// Goes on with the next turn of the innermost loop.
+    /// Continues with the next iteration of the innermost loop.
     Next,
-    /// Goes on behind the innermost loop.
+    /// Continues after the innermost loop.
     Leave,
     Return {
         value: Option<Expression>,
@@ -739,7 +739,7 @@ pub(crate) enum StatementKind {
     Block(Vec<Statement>),
 }
 
-/// What a `let` binds.
+/// Result bound by a `let`.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a program has a few dozen of them")]
 pub(crate) enum Bound {

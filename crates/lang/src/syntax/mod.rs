@@ -1,4 +1,5 @@
-//! From text to a tree: tokens that keep their trivia, and a parser that goes on after an error.
+//! Reads text into a tree: tokens that keep their trivia, and a parser that continues after an
+//! error.
 
 pub(crate) mod ast;
 mod parse;

@@ -1,13 +1,13 @@
-//! Tokens. What stands between two of them (spaces, comments) is never lost: it is the text
-//! between their spans.
+//! Tokens of a text. Spaces and comments between two tokens are never lost: they are the text
+//! between the tokens' spans.
 
 use crate::codes;
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
 
-/// The longest text that is read, in octets: no gateway is near it, a mistake may be.
+/// Maximum length of a text in octets: no gateway needs as many, but a wrong file may have them.
 pub(crate) const TEXT_OCTETS_MAX: usize = 1 << 20;
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// A word: letters, digits, underscores.
@@ -34,12 +34,12 @@ pub(crate) enum Kind {
     End,
 }
 
-/// One token and its place.
+/// One token with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     /// What it is.
     pub(crate) kind: Kind,
-    /// Where it is.
+    /// Its position.
     pub(crate) span: Span,
     /// Whether it is the first of its line.
     pub(crate) first: bool,
@@ -81,7 +81,7 @@ impl Lexer<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Goes past spaces and comments; says whether a line ended.
+    /// Skips spaces and comments; returns whether a line ended.
     fn skip_trivia(&mut self) -> bool {
         let mut newline = false;
         loop {
@@ -106,7 +106,7 @@ impl Lexer<'_> {
         self.at += rest.find(|c| !of(c)).unwrap_or(rest.len());
     }
 
-    /// One token; none for a character that has no place in the language.
+    /// One token; `None` for a character outside the language.
     fn token(&mut self) -> Option<Kind> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Some(Kind::End) };
@@ -148,9 +148,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// A character that begins nothing in this language: reported with what is written instead.
-    /// What stands for the same thing in other languages is read as that, so that one mistake is
-    /// one finding.
+    /// Reports a character that begins no token, with its equivalent here. It is read as that
+    /// equivalent, so that one mistake gives one finding.
     fn strange(&mut self, first: char) -> Option<Kind> {
         let start = self.at;
         if let Some(kind) = self.quoted_otherwise(first) {
@@ -194,7 +193,7 @@ impl Lexer<'_> {
         kind
     }
 
-    /// A text between other quotes than `"`, if that is what begins here.
+    /// A text between quotes other than `"`, if one begins here.
     fn quoted_otherwise(&mut self, first: char) -> Option<Kind> {
         let closing: &[char] = match first {
             '\'' => &['\''],
@@ -221,7 +220,7 @@ impl Lexer<'_> {
         Some(Kind::Text)
     }
 
-    /// `/* … */`: reported, and gone past.
+    /// `/* … */`: reported, and skipped.
     fn block_comment(&mut self) {
         let start = self.at;
         let rest = self.rest();
@@ -258,7 +257,7 @@ impl Lexer<'_> {
         kind
     }
 
-    /// A drawing, up to its three closing quotes.
+    /// A diagram, up to its three closing quotes.
     fn art(&mut self) -> Kind {
         let start = self.at;
         let inner = self.rest().get(3..).unwrap_or_default();

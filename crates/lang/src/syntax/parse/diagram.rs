@@ -1,4 +1,4 @@
-//! `diagram """ … """`: a fixed layout as its RFC draws it.
+//! Parses `diagram """ … """`: a fixed layout as its RFC draws it.
 
 use super::super::ast::{Field, FieldType, Item, Literal, Name, Number};
 use super::Parser;
@@ -6,11 +6,11 @@ use crate::codes;
 use gatewright_diagnostic::{Diagnostic, Label, Span};
 use gatewright_diagram::{Kind, Layout, Role};
 
-/// The widest number of a field, in bits; wider ones are octets.
+/// Maximum bits of a field that is a number; wider ones are octets.
 const NUMBER_BITS_MAX: u32 = 63;
 
 impl Parser<'_> {
-    /// The drawing's fields as items.
+    /// The diagram's fields as items.
     pub(super) fn diagram(&mut self) -> Option<Vec<Item>> {
         self.bump();
         let token = self.bump();
@@ -35,7 +35,7 @@ impl Parser<'_> {
     }
 }
 
-/// A finding about the drawing, in the text around it.
+/// Moves a finding about the diagram to its position in the surrounding text.
 fn moved(mut diagnostic: Diagnostic, art: Span, start: usize) -> Diagnostic {
     let place = |span: Span| Span::new(art.source, start + span.start, start + span.end);
     let label = |label: &mut Label| label.span = place(label.span);

@@ -1,4 +1,4 @@
-//! Values and conditions.
+//! Parses values and conditions.
 
 use super::super::ast::{
     Argument, Arm, Call, Comparison, Condition, ConditionKind, Expression, ExpressionKind, Pattern,
@@ -8,7 +8,7 @@ use super::super::token::Kind;
 use super::{NESTING_MAX, Parser};
 use crate::codes;
 
-/// Words that stand behind a value: what comes before them is one, and not the `item` of a list.
+/// Words that follow a value: the word before them is a value, and not the `item` of a list.
 const BEHIND: [&str; 7] = ["to", "at", "within", "else", "is", "split", "by"];
 
 impl Parser<'_> {

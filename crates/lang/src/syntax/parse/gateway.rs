@@ -1,4 +1,4 @@
-//! `gateway NAME { … }`
+//! Parses `gateway NAME { … }`.
 
 use super::super::ast::{
     Definition, Gateway, Handler, Literal, Parameter, Role, Session, SessionBy, Start,

@@ -1,10 +1,10 @@
-//! What other languages write, and how it is written here: help for somebody's first hour.
+//! Syntax of other languages and its equivalent here: help for new users.
 
 use super::super::token::Kind;
 use super::Parser;
 use gatewright_diagnostic::{Diagnostic, Span};
 
-/// Types of other languages, and what holds the same here.
+/// Types of other languages, and their equivalents here.
 const TYPES: [(&str, &str); 14] = [
     ("string", "token"),
     ("str", "token"),
@@ -22,13 +22,13 @@ const TYPES: [(&str, &str); 14] = [
     ("varuint", "varint"),
 ];
 
-/// The types, for those who misspell one.
+/// The types, for misspellings.
 const TYPES_HERE: [&str; 15] = [
     "varint", "decimal", "hex", "token", "word", "rest", "until", "one", "running", "list",
     "stream", "upper", "lower", "u8", "u16",
 ];
 
-/// Statements of other languages, and how the same is said here.
+/// Statements of other languages, and their equivalents here.
 const STATEMENTS: [(&str, &str); 14] = [
     ("while", "a loop has a bound: `repeat at most N times { if not (…) { leave } … }`"),
     ("loop", "a loop has a bound: `repeat at most N times { … }`"),
@@ -52,7 +52,7 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("reply", "write `return MESSAGE`"),
 ];
 
-/// What other languages begin a file's parts with.
+/// Words that begin the parts of a file in other languages.
 const PARTS: [(&str, &str); 7] = [
     ("import", "write `use \"FILE\"`"),
     ("include", "write `use \"FILE\"`"),
@@ -68,7 +68,7 @@ fn said(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
 }
 
 impl Parser<'_> {
-    /// Adds help to the finding about the current word, if other languages have the word.
+    /// Adds help to the finding about the current word, if it is a word of other languages.
     pub(super) fn help_with_a_statement(&mut self, word: &str) {
         if let Some(help) = said(&STATEMENTS, word) {
             self.help_here(help);
@@ -82,7 +82,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The same for a type, or the type that is meant.
+    /// The same for a type, or suggests the intended type.
     pub(super) fn help_with_a_type(&mut self) {
         let word = self.word().to_owned();
         if let Some(here) = said(&TYPES, &word.to_ascii_lowercase()) {
@@ -125,7 +125,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `x += 1`: whether it comes behind the current name; reported with what it is here.
+    /// `x += 1`: whether it follows the current name; reported with its equivalent here.
     pub(super) fn is_changed_in_place(&mut self, name_tokens: usize) -> bool {
         let operators = [('+', '='), ('-', '='), ('*', '='), ('/', '='), ('+', '+'), ('-', '-')];
         let found = operators.iter().find(|(one, two)| self.is_double(name_tokens, *one, *two));
@@ -142,7 +142,7 @@ impl Parser<'_> {
         true
     }
 
-    /// `-1`: reported, with what is written instead.
+    /// `-1`: reported with its equivalent here.
     pub(super) fn is_negative(&mut self) -> bool {
         let minus = self.peek().span;
         let number = self.peek_at(1);
@@ -157,7 +157,7 @@ impl Parser<'_> {
         true
     }
 
-    /// The `{` behind a condition or a head; help where a statement stands in its place.
+    /// Expects `{` after a condition or a head; helps if a statement follows instead.
     pub(super) fn braces_are_missing(&mut self) {
         if !self.is_mark('{') && self.peek().kind == Kind::Word {
             let before = self.found.len();

@@ -1,4 +1,4 @@
-//! The items of a layout.
+//! Parses the items of a layout.
 
 use super::super::ast::{
     Case, Convert, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure, Presence,
@@ -9,7 +9,8 @@ use super::Parser;
 use crate::codes;
 use crate::ir::Checksum;
 
-/// The most octets before a counted block that its length counts, too: a header of any sense.
+/// Maximum octets before a counted block that its length counts, too: enough for any sensible
+/// header.
 const LESS_MAX: u32 = 255;
 
 impl Parser<'_> {

@@ -1,4 +1,4 @@
-//! `message NAME { … }`
+//! Parses `message NAME { … }`.
 
 use super::super::ast::{
     Frame, Layout, LineFrame, ListElement, Literal, MessageModule, Name, Parameter, Template,

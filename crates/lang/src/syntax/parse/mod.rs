@@ -1,5 +1,5 @@
-//! Recursive descent. A rule that fails has reported why and gives `None`; the block around it
-//! goes on with the next line, so that one run finds every error.
+//! A recursive-descent parser. A rule that fails has reported the reason and returns `None`. The
+//! block around it continues with the next line, so that one run finds every error.
 #![expect(clippy::option_option, reason = "not read, read as missing, and read are three things")]
 
 mod diagram;
@@ -18,10 +18,10 @@ use crate::codes;
 use core::time::Duration;
 use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span, nearest};
 
-/// How deep blocks and expressions may nest.
+/// Maximum nesting of blocks and expressions.
 const NESTING_MAX: u32 = 64;
 
-/// The tree of a text, as far as it could be read.
+/// Parses a text into a tree, as far as it can be read.
 pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> File {
     let tokens = tokens(source, text, found);
     let mut parser = Parser {
@@ -45,9 +45,9 @@ pub(super) struct Parser<'a> {
     at: usize,
     found: &'a mut Vec<Diagnostic>,
     nesting: u32,
-    /// Where the current item of a block began.
+    /// Token at which the current item of a block began.
     item: usize,
-    /// The token at which a block was found to be open.
+    /// The token at which a block was found to be unclosed.
     open_at: Option<usize>,
     /// The last block whose brace is further left than the line that opened it.
     suspect: Option<Span>,
@@ -102,7 +102,7 @@ impl Parser<'_> {
         self.text.get(token.span.start..token.span.end).unwrap_or_default()
     }
 
-    /// The next token's text if it is a word, else nothing.
+    /// The next token's text if it is a word, otherwise empty.
     fn word(&self) -> &str {
         self.word_at(0)
     }
@@ -140,7 +140,7 @@ impl Parser<'_> {
         is
     }
 
-    /// The words, if all of them come next.
+    /// Consumes the words, if all of them come next.
     fn eat_words(&mut self, words: &[&str]) -> bool {
         let all = words.iter().enumerate().all(|(ahead, word)| self.word_at(ahead) == *word);
         if all {
@@ -149,7 +149,7 @@ impl Parser<'_> {
         all
     }
 
-    /// The place of what was read since `start`, a token's index.
+    /// The position of the text since `start`, a token's index.
     fn since(&self, start: usize) -> Span {
         let first = self.tokens.get(start).map_or(self.peek().span, |token| token.span);
         let last = self.tokens.get(self.at.saturating_sub(1)).map_or(first, |token| token.span);
@@ -193,7 +193,7 @@ impl Parser<'_> {
         );
     }
 
-    /// Offers a word instead of the current one, in the last finding.
+    /// Suggests a word in place of the current one, in the last finding.
     fn suggest(&mut self, near: Option<String>) {
         let span = self.peek().span;
         let Some(near) = near else { return };
@@ -261,7 +261,8 @@ impl Parser<'_> {
         Some(items)
     }
 
-    /// Whether a part of the file begins here, whatever block is open: nothing within one reads so.
+    /// Whether a part of the file begins here, whichever block is open: nothing in a block looks
+    /// alike.
     fn is_a_part(&self) -> bool {
         let brace = |ahead| self.peek_at(ahead).kind == Kind::Mark('{');
         let named = self.peek_at(1).kind == Kind::Word;
@@ -278,7 +279,7 @@ impl Parser<'_> {
             }
     }
 
-    /// Reports a block that is open where its file or the part around it ends: once.
+    /// Reports, once, a block that is unclosed where its file or the part around it ends.
     fn unclosed(&mut self, open: Span) {
         if self.open_at.replace(self.at) == Some(self.at) {
             return;
@@ -311,7 +312,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Goes past what could not be read: up to the next line, `;` or the block's end.
+    /// Skips unreadable text, up to the next line, `;` or the block's end.
     fn recover(&mut self, start: usize) {
         if self.at == start && !self.is_mark('}') {
             self.skip_one();
@@ -340,7 +341,7 @@ impl Parser<'_> {
         }
     }
 
-    /// One token, or a whole block.
+    /// Skips one token, or a whole block.
     fn skip_one(&mut self) {
         let mut depth = 0_u32;
         loop {
@@ -492,7 +493,7 @@ impl Parser<'_> {
         Some(pieces)
     }
 
-    /// The expression in a hole: a text within the text.
+    /// The expression in a hole of a text.
     fn within(&mut self, start: usize, end: usize) -> Option<super::ast::Expression> {
         if self.nesting >= NESTING_MAX {
             let span = Span::new(self.source, start, end);
@@ -563,7 +564,7 @@ impl Parser<'_> {
         Some(Time { value: Duration::from_millis(milliseconds), span })
     }
 
-    /// `at most N`, with a unit word behind it or none.
+    /// `at most N`, with or without a unit word.
     fn at_most(&mut self, units: &[&str]) -> Option<Option<Number>> {
         if !self.eat_words(&["at", "most"]) {
             return Some(None);
@@ -575,7 +576,7 @@ impl Parser<'_> {
         Some(Some(number))
     }
 
-    /// `, at most N`, if that is what the comma leads to.
+    /// `, at most N`, if the comma begins it.
     fn comma_at_most(&mut self, units: &[&str]) -> Option<Option<Number>> {
         let leads = self.is_mark(',') && self.word_at(1) == "at" && self.word_at(2) == "most";
         if leads {
@@ -584,7 +585,7 @@ impl Parser<'_> {
         self.at_most(units)
     }
 
-    /// `, each at most N octets`, if that is what the comma leads to.
+    /// `, each at most N octets`, if the comma begins it.
     fn comma_each(&mut self) -> Option<Option<Number>> {
         if self.is_mark(',') && self.word_at(1) == "each" {
             self.bump();
@@ -596,7 +597,7 @@ impl Parser<'_> {
     }
 }
 
-/// The longest time that can be written: a year, in milliseconds.
+/// Maximum duration: a year, in milliseconds.
 const TIME_MS_MAX: u64 = 365 * 86_400_000;
 
 fn escape(rest: &mut std::str::CharIndices<'_>) -> Option<u8> {

@@ -1,4 +1,4 @@
-//! `protocol NAME = tcp, sync unicast { … }`
+//! Parses `protocol NAME = tcp, sync unicast { … }`.
 
 use super::super::ast::{
     Answer, Answers, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse,
@@ -62,7 +62,7 @@ impl Parser<'_> {
         Some(protocol)
     }
 
-    /// Whether the second word stands here, rather than the first.
+    /// Whether the second word comes here, and not the first.
     fn one_of(&mut self, first: &str, second: &str) -> Option<bool> {
         if self.eat_word(first) {
             return Some(false);

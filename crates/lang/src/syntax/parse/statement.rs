@@ -1,4 +1,4 @@
-//! Statements.
+//! Parses statements.
 
 use super::super::ast::{Bound, Expression, Place, Send, Statement, StatementKind, ValueType};
 use super::super::token::Kind;

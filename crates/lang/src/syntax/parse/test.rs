@@ -1,4 +1,4 @@
-//! `test "…" { … }`
+//! Parses `test "…" { … }`.
 
 use super::super::ast::{Step, StepKind, Test};
 use super::super::token::Kind;

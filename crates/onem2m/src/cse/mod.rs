@@ -1,4 +1,4 @@
-//! The machine: what comes in, what goes out, and what waits for the store in between.
+//! CSE state machine: inputs, outputs, and outputs that wait for the store.
 
 mod access;
 mod announce;
@@ -95,40 +95,41 @@ pub struct Cse {
     refusals: Refusals,
     watches: Watches,
     searches: Searches,
-    /// Steps that walks may still take in this step.
+    /// Steps that tree walks may still take in this step.
     slice_left: u64,
-    /// When what could not be stored, and nobody has asked for, is tried again; how often it was not.
+    /// Time of the next retry of changes that could not be stored and have no originator; failures
+    /// so far.
     unstored: (Moment, u32),
-    /// Groups within groups that the request under way has gone down.
+    /// Nested groups of the current request.
     fan_depth: usize,
-    /// Members that this step has asked.
+    /// Members asked in this step.
     fanned: usize,
-    /// Where the originator of the request under way is, if that is known.
+    /// Address of the current request's originator, if known.
     source: Option<IpAddr>,
-    /// Whether the request under way is the process's own.
+    /// Whether the current request is the process's own.
     is_own: bool,
     registration: Registration,
     counters: Counters,
     clock: Clock,
-    /// The wall clock in this step: what is stamped with, and nothing else.
+    /// The wall clock in this step, only for time stamps.
     now: Timestamp,
-    /// The clock that only goes on, in this step.
+    /// The monotonic clock in this step.
     moment: Moment,
     started: Timestamp,
     requests_made: u64,
 }
 
 impl Cse {
-    /// A CSE whose tree is made from `rows` (number and body, in ascending order of number), as
-    /// they were stored by batches of an earlier run; `next_seq` is the last batch's. Rows that
-    /// cannot be read are left out and told; they stay in the store as they are.
+    /// Opens a CSE with the tree of `rows` (number and body, in ascending order of number), as
+    /// stored by batches of an earlier run; `next_seq` is the last batch's. Unreadable rows are
+    /// left out and reported; they stay in the store.
     ///
     /// Its first output may be a batch that stores the CSEBase.
     ///
     /// # Errors
     ///
-    /// If there are rows and none of them is a CSEBase: a CSE that began anew beside them would hide
-    /// that everything is lost.
+    /// If there are rows and none of them is a CSEBase: a new CSE beside them would hide the loss
+    /// of everything.
     pub fn open(
         config: Config,
         now: impl Into<Now>,
@@ -204,7 +205,7 @@ impl Cse {
         Ok((cse, unreadable))
     }
 
-    /// Takes one step for what happened at `now`.
+    /// Processes an input at `now`.
     pub fn handle(&mut self, now: impl Into<Now>, input: Input) {
         self.set_clocks(now.into());
         self.do_postponed();
@@ -246,12 +247,12 @@ impl Cse {
         }
     }
 
-    /// The next thing to be done, if there is one.
+    /// The next output, if there is one.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ledger.poll()
     }
 
-    /// When [`Input::Tick`] is due at the latest, by the clock that only goes on.
+    /// Latest time of the next [`Input::Tick`], by the monotonic clock.
     pub fn poll_timeout(&self) -> Option<core::time::Duration> {
         let expiry = self.tree.next_expiry().map(|(time, _)| self.moment_of_expiry(time));
         let expiry = expiry.map(|due| due.max(self.unstored.0));
@@ -271,7 +272,7 @@ impl Cse {
         first.map(|moment| self.clock.elapsed_at(moment))
     }
 
-    /// What was done and refused so far.
+    /// Counters so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -281,12 +282,13 @@ impl Cse {
         self.tree.len()
     }
 
-    /// Who this CSE is.
+    /// Configuration of this CSE.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Every row as it would be restored, resources before letters, for comparison and export.
+    /// Every row as it would be restored, resources before outbox messages, for comparison and
+    /// export.
     pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let resources = self.tree.iter().map(|(_, it)| (it.seq, it.to_record()));
         resources.chain(self.outbox.rows()).chain(self.later.rows())
@@ -314,7 +316,7 @@ impl Cse {
         }
     }
 
-    /// Answers a repetition as before, and does what is new.
+    /// Answers a repeated request as before, and executes a new one.
     fn recognise(&mut self, token: Token, request: &Request, whoever: Asker) {
         self.counters.requests += 1;
         let source = source_of(request, self.own_form(&request.from));
@@ -357,7 +359,8 @@ impl Cse {
         self.answer(&asker, outcome);
     }
 
-    /// Does what is asked; the answer is given now or, if others must be asked first, later.
+    /// Executes a request; the answer is given now or, if other entities must be asked first,
+    /// later.
     fn serve(&mut self, asker: &Asker, request: &Request) {
         match self.perform(asker, request) {
             Ok(Some(done)) => self.answer(asker, Ok(done)),
@@ -434,7 +437,7 @@ impl Cse {
         }
     }
 
-    /// What holds for every request, whatever its operation.
+    /// Checks common to all operations.
     fn check(&mut self, request: &Request) -> Result<(), Refusal> {
         if request.id.is_empty() {
             return Err(Refusal::bad("a request has an identifier"));
@@ -494,7 +497,7 @@ impl Cse {
         self.tree.get(slot).ok_or_else(|| not_found("the resource is gone"))
     }
 
-    /// Closes the step: what was written becomes a batch, what was said waits for it.
+    /// Closes the step: changes become a batch, and outputs wait for it.
     fn settle(&mut self) {
         let mut beside = (None, None);
         if self.ledger.has_written() {

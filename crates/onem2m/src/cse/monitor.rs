@@ -1,5 +1,5 @@
-//! Operation monitors (TS-0001 §9.6.8): who hears of what is asked of a resource, whether it is done
-//! or refused.
+//! Operation monitors (TS-0001 §9.6.8): notifications of requests for a resource, whether
+//! successful or refused.
 
 use super::Cse;
 use super::access::Right;
@@ -10,7 +10,7 @@ use crate::tree::Slot;
 use serde_json::Value;
 
 impl Cse {
-    /// Tells whoever monitors `slot` that `from` asks this of it.
+    /// Notifies the monitors of `slot` of a request by `from`.
     pub(super) fn tell_monitors(&mut self, request: &Request, from: &str, slot: Slot) {
         let Some(family) = self.tree.get(slot).and_then(|it| it.family.as_ref()) else {
             return;
@@ -71,7 +71,7 @@ impl Cse {
     }
 }
 
-/// What a request needs the right to, as access control counts it.
+/// The right that a request needs, in access control.
 fn right_of(request: &Request) -> Right {
     let discovers = request.filter.as_ref().and_then(|it| it.usage) == Some(Usage::Discovery)
         || request.result_content == Some(11);

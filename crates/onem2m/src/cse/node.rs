@@ -1,5 +1,5 @@
-//! Nodes (TS-0001 §9.6.18): which AEs a node hosts (hostedAELinks), kept in step with the nodeLinks
-//! of the AEs.
+//! Nodes (TS-0001 §9.6.18): the AEs on a node (hostedAELinks), kept consistent with the AEs'
+//! nodeLinks.
 
 use super::{Cse, Target};
 use crate::kind::Kind;
@@ -7,12 +7,12 @@ use crate::tree::Slot;
 use serde_json::{Value, json};
 
 impl Cse {
-    /// The node that an AE says it is on, as it says it.
+    /// The nodeLink of an AE, as given.
     pub(super) fn node_of(&self, entity: Slot) -> Option<String> {
         self.tree.get(entity)?.text("nl").map(str::to_owned)
     }
 
-    /// Has the node name an AE that the AE names now, and the one `before` no more.
+    /// Adds an AE to the node that it names now, and removes it from the node `before`.
     pub(super) fn move_entity(&mut self, entity: Slot, before: Option<&str>) {
         let now = self.node_of(entity);
         if now.as_deref() == before {
@@ -36,7 +36,7 @@ impl Cse {
         }
     }
 
-    /// An AE or a node is about to go: neither names the other any more.
+    /// Removes the links between an AE and its node before one of them is deleted.
     pub(super) fn part_from_node(&mut self, slot: Slot) {
         let Some(resource) = self.tree.get(slot) else {
             return;
@@ -75,7 +75,7 @@ impl Cse {
         });
     }
 
-    /// The node of this CSE that an identifier means.
+    /// The node of this CSE with this identifier.
     fn local_node(&self, id: &str) -> Option<Slot> {
         let Target::Resource(slot) = self.resolve_local(id)? else {
             return None;

@@ -1,5 +1,5 @@
-//! Requests that are accepted first and answered later (TS-0001 §8.2.2): the answer is kept in
-//! a request resource, notified, or not wanted.
+//! Non-blocking requests (TS-0001 §8.2.2), accepted first and answered later: the answer is stored
+//! in a request resource, notified, or dropped.
 
 use super::access::Right;
 use super::create::Draft;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How long a result is kept whose originator does not say (rp).
+/// Time that a result is kept without a given rp.
 const KEPT_FOR: Duration = Duration::from_mins(10);
 /// m2m:requestStatus.
 const COMPLETED: u8 = 1;
@@ -26,7 +26,7 @@ const FAILED: u8 = 2;
 pub(super) const PENDING: u8 = 3;
 
 impl Cse {
-    /// Accepts a request that is not to block, and does it.
+    /// Accepts a non-blocking request and executes it.
     pub(super) fn accept(&mut self, asker: &Asker, request: &Request) {
         if let Err(refusal) = self.check(request) {
             self.answer(asker, Err(refusal));
@@ -73,8 +73,8 @@ impl Cse {
         }
     }
 
-    /// Refuses to send answers to whom the originator may not notify: with the name of this CSE it
-    /// would reach anybody whom it could not reach itself.
+    /// Refuses notification targets that the originator may not notify: in the name of this CSE an
+    /// answer would reach entities that the originator could not reach itself.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Cse {
         Ok(())
     }
 
-    /// How long the answer to a request can be fetched: from when there is one.
+    /// Expiry of a request's answer, counted from its completion.
     fn kept_until(&self, request: &Request) -> Timestamp {
         let begins = self.begins(request);
         let kept = request.result_kept.map(|time| time.resolve(begins));
@@ -112,7 +112,7 @@ impl Cse {
         kept.unwrap_or_else(|| begins.plus(KEPT_FOR))
     }
 
-    /// Makes the request resource.
+    /// Creates the request resource.
     fn note(
         &mut self,
         request: &Request,
@@ -155,8 +155,8 @@ impl Cse {
         Ok((self.resource(slot)?.seq, self.tree.path(slot)))
     }
 
-    /// Ends the requests that an earlier run accepted and that nothing is left of but their
-    /// resources: whether they were done is not known any more.
+    /// Fails requests accepted in an earlier run of which only the request resources are left:
+    /// whether they were done is unknown.
     pub(super) fn fail_abandoned(&mut self) {
         let waiting = self.later.kept();
         let is_abandoned = |it: &Resource| {
@@ -174,7 +174,7 @@ impl Cse {
         }
     }
 
-    /// Keeps the answer, and notifies who wants to hear of it.
+    /// Stores the answer and notifies its targets.
     pub(super) fn keep_answer(&mut self, seq: u64, targets: &[String], response: &Response) {
         let text = response_text(response);
         if let Some(slot) = self.tree.by_seq(seq) {
@@ -198,10 +198,10 @@ impl Cse {
     }
 }
 
-/// A request that nothing is left of but its resource.
+/// A request of which only the request resource is left.
 struct Abandoned {
     seq: u64,
-    /// Who is to be told.
+    /// Notification targets.
     targets: Vec<String>,
     id: Arc<str>,
     release: Release,
@@ -229,7 +229,7 @@ impl Abandoned {
     }
 }
 
-/// A response primitive as text, its content as it is.
+/// A response primitive as text, with its content unchanged.
 pub(super) fn response_text(response: &Response) -> String {
     let mut text = format!("{{\"rsc\":{},\"rqi\":", response.status.number());
     push_json_text(&mut text, &response.id);
@@ -241,7 +241,7 @@ pub(super) fn response_text(response: &Response) -> String {
     text
 }
 
-/// What a request says beside what it is (m2m:metaInformation): "information in any other optional
+/// Further parameters of a request (m2m:metaInformation): "information in any other optional
 /// parameters" (TS-0001 §10.2.5.3).
 fn meta_information(request: &Request) -> Value {
     let Value::Object(mut meta) = request.to_value() else {

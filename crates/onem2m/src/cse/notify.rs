@@ -1,4 +1,4 @@
-//! Subscriptions (TS-0001 §9.6.8, §10.2.10): who hears of what, and how it is said.
+//! Notifications of subscriptions (TS-0001 §9.6.8, §10.2.10): their events, targets and content.
 
 use super::access::Right;
 use super::calls::{Purpose, Unreachable};
@@ -18,17 +18,17 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long a notification is kept for a target that is away.
+/// Time that a notification is kept for a target that is away.
 pub(super) const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
-/// How long a batch waits that sets no duration (bn without dur).
+/// Duration of a batch that sets none (bn without dur).
 const GATHERED_FOR: Duration = Duration::from_mins(1);
-/// The same as m2m:batchNotify says it.
+/// The same duration in m2m:batchNotify.
 const GATHERED_FOR_TEXT: &str = "PT1M";
 
-/// m2m:stdEventCats, latest: a newer notification replaces one that waits.
+/// m2m:stdEventCats, latest: a newer notification replaces a waiting one.
 const LATEST: u64 = 4;
 
-/// What happened to a resource that may be subscribed to (m2m:notificationEventType).
+/// Event of a resource with subscriptions (m2m:notificationEventType).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Event {
     /// 1.
@@ -39,7 +39,7 @@ pub(super) enum Event {
     ChildCreated,
     /// 4.
     ChildDeleted,
-    /// 5: somebody looked into a container that has no instance.
+    /// 5: a retrieval from a container without instances.
     NoInstance,
 }
 
@@ -55,7 +55,7 @@ impl Event {
     }
 }
 
-/// Targets being asked whether they want notifications, and what is done when all of them do.
+/// Verification of notification targets, with the action after all have accepted.
 #[derive(Debug)]
 pub(super) struct Verification {
     asker: Asker,
@@ -71,21 +71,21 @@ enum Then {
     Update { seq: u64, given: Map<String, Value> },
 }
 
-/// What a subscriber may see of what it is told of.
+/// Part of a resource that a subscriber may see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Seen {
-    /// All of it: it may be retrieved.
+    /// All of it: the subscriber may retrieve it.
     Whole,
-    /// Where it is: it may be discovered.
+    /// Its address: the subscriber may discover it.
     Address,
 }
 
-/// Verifications under way.
+/// Verifications in progress.
 pub(super) type Verifications = BTreeMap<u64, Verification>;
 
 impl Cse {
-    /// Tells the subscribers of `subject` that `event` happened to it or to its child `about`;
-    /// `changed` names the attributes of an update.
+    /// Notifies the subscribers of `subject` of an `event` of it or of its child `about`; `changed`
+    /// names the attributes of an update.
     pub(super) fn tell(&mut self, subject: Slot, event: Event, about: Slot, changed: &[String]) {
         self.observers.touch(subject);
         let Some(family) = self.tree.get(subject).and_then(|it| it.family.as_ref()) else {
@@ -138,7 +138,7 @@ impl Cse {
             && self.meets_conditions(criteria, &subscription.owner, about)
     }
 
-    /// Whether a resource meets the conditions of the criteria of `owner`'s subscription.
+    /// Whether a resource meets the conditions in the criteria of `owner`'s subscription.
     pub(super) fn meets_conditions(
         &self,
         criteria: &Map<String, Value>,
@@ -170,8 +170,8 @@ impl Cse {
         self.send_notification(slot, event.number(), &representation);
     }
 
-    /// What whoever subscribed may see of a resource now: its right to the subscribed one was
-    /// asked for when it subscribed, a child may have policies of its own, and both may change.
+    /// Part of a resource that the subscriber may see now. The right to the subscribed resource was
+    /// checked at subscription, but a child may have its own policies, and both may change.
     pub(super) fn seen_by(&self, owner: &str, about: Slot) -> Option<Seen> {
         if self.allows(owner, Right::Retrieve, about, None) {
             Some(Seen::Whole)
@@ -180,20 +180,20 @@ impl Cse {
         }
     }
 
-    /// A notification's representation that is no more than an address: SP-relative, as the target
-    /// may be an entity of another CSE.
+    /// A notification's content with only an address: SP-relative, since the target may be an
+    /// entity of another CSE.
     pub(super) fn address_alone(&self, about: Slot) -> String {
         let address = format!("{}/{}", self.config.cse_id, self.tree.path(about));
         json!({ "m2m:uri": address }).to_string()
     }
 
-    /// Tells the targets of a subscription that `net` happened, and what there is to see.
+    /// Notifies the targets of a subscription of the event `net` with its representation.
     pub(super) fn send_notification(&mut self, slot: Slot, net: u64, representation: &str) {
         let event = format!("{{\"net\":{net},\"rep\":{representation}}}");
         self.send_event(slot, |_, _| event.clone());
     }
 
-    /// Tells each target of a subscription of an event (m2m:notificationEvent, as JSON text).
+    /// Notifies each target of a subscription of an event (m2m:notificationEvent, as JSON text).
     pub(super) fn send_event(&mut self, slot: Slot, event: impl Fn(&Self, &str) -> String) {
         let Some(subscription) = self.tree.get(slot) else {
             return;
@@ -235,8 +235,8 @@ impl Cse {
         self.count_down(slot, remaining);
     }
 
-    /// What a notification of this subscription says to a target: with the subscription's creator,
-    /// if that is named (TS-0001 §10.2.10.7), and where a group is to forward it.
+    /// Content of a subscription's notification to a target: with the subscription's creator, if
+    /// that is set (TS-0001 §10.2.10.7), and the forwarding address of a group.
     pub(super) fn event_content(
         &self,
         subscription: &Resource,
@@ -257,7 +257,7 @@ impl Cse {
         text
     }
 
-    /// expirationCounter: a subscription that has said enough goes.
+    /// Counts expirationCounter down; the subscription is deleted at its end.
     fn count_down(&mut self, slot: Slot, remaining: Option<u64>) {
         match remaining {
             None => {}
@@ -277,8 +277,8 @@ impl Cse {
         Some(Gather { number: number.unwrap_or(limit).clamp(1, limit), duration, latest })
     }
 
-    /// Checks a subscription and asks its targets whether they want notifications; it is
-    /// created at once only if there is none to ask.
+    /// Checks a subscription and verifies its targets; it is created at once only without targets
+    /// to verify.
     pub(super) fn create_subscription(
         &mut self,
         asker: &Asker,
@@ -327,7 +327,7 @@ impl Cse {
         Ok(None)
     }
 
-    /// Checks an update of a subscription; whether new targets must be asked first.
+    /// Checks an update of a subscription; returns whether new targets must be verified first.
     pub(super) fn update_subscription(
         &mut self,
         asker: &Asker,
@@ -350,7 +350,7 @@ impl Cse {
         Ok(true)
     }
 
-    /// Targets other than the subscriber itself, which need not be asked (TS-0001 §10.2.10.2).
+    /// Targets to verify: all except the subscriber itself (TS-0001 §10.2.10.2).
     fn targets_to_ask(
         &self,
         attributes: &Map<String, Value>,
@@ -466,7 +466,7 @@ impl Cse {
         }
     }
 
-    /// A notification for an entity of this CSE is handed on to it.
+    /// Forwards a notification for an entity of this CSE.
     pub(super) fn notify_entity(
         &mut self,
         asker: &Asker,
@@ -500,16 +500,16 @@ impl Cse {
     }
 }
 
-/// What a notification for a CSE says (TS-0004 Table 7.5.1.1-2, and a response to what was asked
-/// without blocking).
+/// Content types of notifications to a CSE (TS-0004 Table 7.5.1.1-2, and a response to a
+/// non-blocking request).
 const NOTIFICATIONS: [&str; 4] = ["m2m:sgn", "m2m:agn", "m2m:seci", "m2m:rsp"];
 
-/// Refuses a notification that is none: over HTTP and CoAP that is what a creation becomes whose
-/// originator forgot the resource type.
+/// Checks the content of a notification: over HTTP and CoAP a creation without its resource type
+/// arrives as a notification.
 ///
 /// # Errors
 ///
-/// 4000 if the content is another object, or is missing.
+/// 4000 if the content is another object or is missing.
 fn check_notification(request: &Request) -> Result<(), Refusal> {
     let content = request.content.as_deref().unwrap_or("null");
     let content: Option<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(content).ok();

@@ -1,7 +1,7 @@
-//! Retrievals that are answered again whenever the answer is another: what CoAP's Observe asks for
-//! (RFC 7641; TS-0008 leaves the option to its bindings).
+//! Observed retrievals, which are answered again after each change: for CoAP's Observe (RFC 7641;
+//! TS-0008 leaves the option to its bindings).
 //!
-//! It is no subscription: nothing is stored, and it ends with its observer.
+//! An observation is no subscription: nothing is stored, and it ends with its observer.
 
 use super::{Asker, Cse, Done, Part, Refusal, Slot, Target, Token, Whom};
 use crate::address::Address;
@@ -10,33 +10,33 @@ use crate::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Who observes what.
+/// Observers and their retrievals.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     by_token: BTreeMap<Token, Observer>,
     by_slot: BTreeMap<Slot, BTreeSet<Token>>,
-    /// What was changed in the step under way and is observed.
+    /// Observed resources changed in the current step.
     touched: BTreeSet<Slot>,
-    /// A retrieval of this CSE's own is under way, to see whether an answer has become another.
+    /// Whether the CSE itself is retrieving, to see whether an answer has changed.
     looking: bool,
 }
 
 #[derive(Debug)]
 struct Observer {
     request: Request,
-    /// The resource whose changes can make the answer another; a container for its latest.
+    /// The resource whose changes affect the answer; for the latest instance, its container.
     slot: Slot,
-    /// What was answered last.
+    /// The last answer.
     last: Option<Arc<str>>,
 }
 
 impl Observers {
-    /// Whether what is asked right now is asked to tell observers, and by nobody.
+    /// Whether the current retrieval is for observers, and no originator's.
     pub(super) const fn are_told(&self) -> bool {
         self.looking
     }
 
-    /// Takes note of a change.
+    /// Records a change.
     pub(super) fn touch(&mut self, slot: Slot) {
         if self.by_slot.contains_key(&slot) {
             self.touched.insert(slot);
@@ -55,13 +55,13 @@ impl Observers {
 }
 
 impl Cse {
-    /// Whether what was asked by [`Input::Observe`](super::Input::Observe) with this token is
+    /// Whether the retrieval by [`Input::Observe`](super::Input::Observe) with this token is
     /// answered again when it changes.
     pub fn is_observed(&self, token: Token) -> bool {
         self.observers.by_token.contains_key(&token)
     }
 
-    /// Answers a retrieval, and takes note of who is to be answered again.
+    /// Answers a retrieval and registers its observer.
     pub(super) fn take_observation(&mut self, token: Token, request: Request) {
         let slot = self.observable(&request);
         let full = self.observers.by_token.len() >= self.config.limits.observers;
@@ -74,7 +74,7 @@ impl Cse {
         self.observers.by_slot.entry(slot).or_default().insert(token);
     }
 
-    /// The resource to be looked at, if changes of what is asked for can be told.
+    /// The resource to watch, if changes of the target are detectable.
     fn observable(&self, request: &Request) -> Option<Slot> {
         if request.operation != Operation::Retrieve {
             return None;
@@ -95,7 +95,7 @@ impl Cse {
         self.look(&nobody, request).ok().flatten()?.content
     }
 
-    /// Does a retrieval that nobody has asked for just now.
+    /// Executes a retrieval for observers.
     fn look(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
         self.observers.looking = true;
         let outcome = self.perform(asker, request);
@@ -103,7 +103,7 @@ impl Cse {
         outcome
     }
 
-    /// Answers once more whose answer has become another. One that is refused is the last.
+    /// Answers observers whose answer has changed. A refusal is the last answer.
     pub(super) fn tell_observers(&mut self) {
         for slot in core::mem::take(&mut self.observers.touched) {
             let tokens = self.observers.by_slot.get(&slot).cloned().unwrap_or_default();
@@ -140,7 +140,7 @@ impl Cse {
         self.answer(&asker, outcome);
     }
 
-    /// Whether what a request is for exists, though there is nothing in it.
+    /// Whether the target of a request exists, though it has no content.
     fn is_there(&self, request: &Request) -> bool {
         self.observable(request).is_some()
     }

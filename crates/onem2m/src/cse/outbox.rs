@@ -1,5 +1,5 @@
-//! Requests that must arrive: kept in the store until they are answered, sent in order on each
-//! lane, tried again with growing pauses, bounded by number and by age.
+//! Outbox: messages stored until they are answered, sent in order on each queue, retried with
+//! growing pauses, and limited by number and age.
 
 use super::announce::announcement;
 use super::calls::{Purpose, Unreachable};
@@ -21,51 +21,51 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What the lanes begin with that carry what this CSE's own devices say; who it is from follows.
-/// No lane of a subscription, of answers or of announcements begins so.
+/// Prefix of the queues for readings of this CSE's own devices; the originator follows. No queue of
+/// a subscription, of answers or of announcements begins so.
 pub const DEVICE_LANE: &str = "device/";
 
-/// How long letters of a store of an earlier version are worth delivering, at least and at most.
+/// Shortest and longest lifetime of outbox messages from a store of an earlier version.
 const CONVERTED_MIN: Duration = Duration::from_hours(24);
 const CONVERTED_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// A request that must arrive.
+/// An outbox message: a request that must arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Letter {
-    /// Letters of one lane arrive in the order they were posted.
+    /// Its queue; messages of one queue arrive in order.
     pub lane: Arc<str>,
     /// A URL, or the address of an entity.
     pub target: String,
-    /// What to send.
+    /// The request.
     pub request: Request,
-    /// How long it is worth delivering; for ever if nothing is said.
+    /// Lifetime of the message; unlimited if `None`.
     pub keep: Option<Duration>,
-    /// Several notifications go out as one.
+    /// Batching of several notifications into one.
     pub batch: Option<Gather>,
 }
 
-/// How notifications are gathered (m2m:batchNotify).
+/// Batching of notifications (m2m:batchNotify).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Gather {
-    /// So many make a batch.
+    /// Notifications that complete a batch.
     pub number: usize,
-    /// What has waited so long goes out all the same.
+    /// Longest wait of a notification in an incomplete batch.
     pub duration: Duration,
-    /// Of each batch only the latest is told (latestNotify).
+    /// Whether only the latest of each batch is sent (latestNotify).
     pub latest: bool,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
     letters: BTreeMap<u64, Kept>,
-    /// The same by when they are too old.
+    /// The messages by expiry.
     by_age: BTreeSet<(Moment, u64)>,
-    /// Those under way: the first ones, in ascending order.
+    /// Messages in progress: the first ones, in ascending order.
     sent: Vec<u64>,
     failures: u32,
-    /// When to look at the lane again.
+    /// Time of the next check of the queue.
     due: Option<Moment>,
-    /// Who uses up what its letters use up.
+    /// The entity whose quota its messages use.
     payer: Arc<str>,
 }
 
@@ -73,36 +73,37 @@ struct Lane {
 pub(super) struct Kept {
     letter: Letter,
     since: Moment,
-    /// When it is not worth delivering any more.
+    /// Expiry of the message.
     until: Moment,
 }
 
-/// Every lane.
+/// Every outbox queue.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     lanes: HashMap<Arc<str>, Lane>,
     lane_of: BTreeMap<u64, Arc<str>>,
-    /// How many letters each payer has; all lanes of devices have one.
+    /// Messages per payer; all queues of devices share one.
     by_payer: HashMap<Arc<str>, usize>,
     due: BTreeSet<(Moment, Arc<str>)>,
-    /// The lanes whose first letter was turned away because of who asks, with what was said.
+    /// Queues held because their first message was refused on account of its originator, with the
+    /// verdict.
     held: BTreeMap<Arc<str>, Verdict>,
-    /// What was last said of what a device says, and is final.
+    /// The last final verdict on a device's reading.
     refused: Option<Verdict>,
-    /// Letters whose request is not answered yet.
+    /// Outbox messages whose accompanying request is not answered yet.
     beside: BTreeMap<Token, Letter>,
 }
 
-/// What a receiver said of a letter that it did not take.
+/// A receiver's verdict on an outbox message that it refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Verdict {
-    /// What the receiver answered.
+    /// The response status code.
     pub status: Status,
-    /// As whom it was asked.
+    /// The originator.
     pub from: String,
-    /// What it was asked for.
+    /// The target.
     pub to: String,
-    /// The type of what it was to make.
+    /// The type of the resource to create.
     pub kind: Option<Kind>,
 }
 
@@ -128,7 +129,7 @@ impl Outbox {
             .flat_map(|lane| lane.letters.iter().map(|(&seq, kept)| (seq, kept.to_record())))
     }
 
-    /// The letter that goes with a request, if there is one.
+    /// Removes the outbox message of a request, if there is one.
     pub(super) fn take_beside(&mut self, token: Token) -> Option<Letter> {
         if self.beside.is_empty() { None } else { self.beside.remove(&token) }
     }
@@ -142,19 +143,19 @@ impl Outbox {
         *self.by_payer.entry(Arc::clone(&lane.payer)).or_default() += 1;
     }
 
-    /// Letters of this payer.
+    /// Number of this payer's messages.
     fn of(&self, payer: &str) -> usize {
         self.by_payer.get(payer).copied().unwrap_or_default()
     }
 
-    /// Takes over a stored letter.
+    /// Restores a stored message.
     fn restore(&mut self, seq: u64, kept: Kept, now: Moment, payer: Arc<str>) {
         let lane = Arc::clone(&kept.letter.lane);
         self.keep(seq, kept, payer);
         self.wake_at(&lane, now);
     }
 
-    /// Forgets a letter without a word.
+    /// Removes a message without an answer.
     pub(super) fn forget(&mut self, seq: u64) -> Option<Kept> {
         let name = self.lane_of.remove(&seq)?;
         let lane = self.lanes.get_mut(&name)?;
@@ -202,7 +203,8 @@ impl Kept {
         Self { letter, since: now, until }
     }
 
-    /// Letters and resources share the store; a letter's row begins like no resource's.
+    /// Prefix of a message's row: messages and resources share the store, and no resource's row has
+    /// it.
     const MARK: &'static str = "{\"_x\":";
 
     fn to_record(&self) -> Arc<str> {
@@ -225,7 +227,7 @@ impl Kept {
         format!("{}{body}}}", Self::MARK).into()
     }
 
-    /// Reads a stored row, if it is a letter's.
+    /// Parses a stored row, if it is a message's.
     fn from_record(body: &str, moment: Moment, wall: Timestamp) -> Option<Self> {
         let body = body.strip_prefix(Self::MARK)?.strip_suffix('}')?;
         let body: Value = serde_json::from_str(body).ok()?;
@@ -258,11 +260,11 @@ impl Kept {
 }
 
 impl Cse {
-    /// Takes over a stored row, a letter's or a resource's.
+    /// Restores a stored row, of a message or a resource.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// If it is neither.
     pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
         let Some(kept) = Kept::from_record(body, self.moment, self.now) else {
             if self.restore_postponed(seq, body) {
@@ -276,23 +278,23 @@ impl Cse {
         Ok(())
     }
 
-    /// Letters that wait or are under way.
+    /// Outbox messages that wait or are in progress.
     pub fn letters(&self) -> usize {
         self.outbox.len()
     }
 
-    /// How many lanes wait because of who asks there, and the first of them.
+    /// Number of queues held because of their originator, and the first one's verdict.
     pub fn held(&self) -> (usize, Option<&Verdict>) {
         (self.outbox.held.len(), self.outbox.held.values().next())
     }
 
-    /// What was last refused for good of what this CSE's devices say. It was not delivered and
-    /// will not be; what stands here of it stays.
+    /// The last final refusal of a device's reading. The reading was not delivered and will not be;
+    /// it stays stored here.
     pub const fn refused(&self) -> Option<&Verdict> {
         self.outbox.refused.as_ref()
     }
 
-    /// Whether so many more letters may wait on a lane.
+    /// Whether a queue has room for this many further messages.
     pub fn has_room(&self, lane: &str, letters: usize) -> bool {
         let limits = &self.config.limits;
         let there = self.outbox.lanes.get(lane);
@@ -310,8 +312,8 @@ impl Cse {
             && self.outbox.of(&payer).saturating_add(letters) <= share
     }
 
-    /// Who uses up what the letters of a lane use up: the devices of this CSE all together, whoever
-    /// made the subscription, whoever gets answers or announcements.
+    /// The entity whose quota a queue's messages use: the devices of this CSE together, the
+    /// subscription's creator, or the receiver of answers or announcements.
     fn payer_of(&self, lane: &str) -> Arc<str> {
         if let Some(lane) = self.outbox.lanes.get(lane) {
             return Arc::clone(&lane.payer);
@@ -324,16 +326,16 @@ impl Cse {
         maker.map_or(rest, |maker| maker.owner.as_ref()).into()
     }
 
-    /// Whether nothing waits on a lane.
+    /// Whether a queue is empty.
     pub(super) fn has_nothing_on(&self, lane: &str) -> bool {
         !self.outbox.lanes.contains_key(lane)
     }
 
-    /// Keeps a letter, to be stored, and sends it as soon as it is its turn.
+    /// Queues and stores an outbox message, to be sent in its turn.
     ///
     /// # Errors
     ///
-    /// 5103 if as many wait as may.
+    /// 5103 if the queue is full.
     pub(super) fn post(&mut self, letter: Letter) -> Result<(), Refusal> {
         if !self.has_room(&letter.lane, 1) {
             return Err(no_room());
@@ -349,7 +351,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Does what a request asks, with a letter that is posted if it is done.
+    /// Executes a request with an outbox message that is queued if the request succeeds.
     pub(super) fn take_both(&mut self, token: Token, request: &Request, letter: Letter) {
         if !self.has_room(&letter.lane, 1) {
             let asker = self.asker(token, request);
@@ -360,8 +362,8 @@ impl Cse {
         self.take_request(token, request, true);
     }
 
-    /// Posts the letter that goes with a request that was answered so, if it is done: the answer
-    /// to both.
+    /// Queues the outbox message of an answered request if that succeeded; returns the answer to
+    /// both.
     pub(super) fn post_beside(&mut self, token: Token, response: Response) -> Response {
         match self.outbox.take_beside(token) {
             Some(letter) if response.fate().is_stored() => match self.post(letter) {
@@ -373,7 +375,7 @@ impl Cse {
         }
     }
 
-    /// Drops the oldest letter of a lane that is not under way, to make room.
+    /// Drops the oldest message of a queue that is not in progress, to make room.
     pub(super) fn drop_oldest(&mut self, lane: &str) {
         let oldest = self
             .outbox
@@ -386,7 +388,7 @@ impl Cse {
         }
     }
 
-    /// Drops every letter of a lane but the last and what is under way.
+    /// Drops every message of a queue except the last and those in progress.
     pub(super) fn keep_latest(&mut self, lane: &str) {
         let lane_of = self.outbox.lanes.get(lane);
         let waiting = lane_of.map_or(0, |lane| lane.letters.len().saturating_sub(lane.sent.len()));
@@ -395,7 +397,7 @@ impl Cse {
         }
     }
 
-    /// Has what is gathered on a lane go out at once: nothing more is coming.
+    /// Sends a queue's incomplete batch at once, since no further notification follows.
     pub(super) fn flush(&mut self, name: &Arc<str>) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else { return };
         for (&seq, kept) in &mut lane.letters {
@@ -408,7 +410,7 @@ impl Cse {
         self.run_lane(name);
     }
 
-    /// Forgets a letter, to be stored, which ended so.
+    /// Removes a message from the store, with its result.
     fn discard(&mut self, seq: u64, end: End) {
         if let Some(kept) = self.outbox.forget(seq) {
             self.note_letter(&kept.letter, end);
@@ -416,7 +418,7 @@ impl Cse {
         }
     }
 
-    /// Has letters for one place go to another, at once.
+    /// Changes the target of messages, and sends them at once.
     pub(super) fn readdress(&mut self, from: &str, to: &str) {
         let mut lanes = Vec::new();
         for (name, lane) in &mut self.outbox.lanes {
@@ -441,7 +443,7 @@ impl Cse {
         }
     }
 
-    /// Looks at the lanes that are due.
+    /// Checks the queues that are due.
     pub(super) fn run_outbox(&mut self) {
         while let Some((time, lane)) = self.outbox.due.first().cloned() {
             if time > self.moment {
@@ -455,7 +457,7 @@ impl Cse {
         }
     }
 
-    /// Sends what is next on a lane, unless something is under way or a pause is on.
+    /// Sends the next message of a queue, unless one is in progress or it is paused.
     fn run_lane(&mut self, name: &Arc<str>) {
         self.drop_stale(name);
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
@@ -515,7 +517,7 @@ impl Cse {
         self.send(route, request, Purpose::Letter(Arc::clone(lane)), &payer)
     }
 
-    /// Where an entity can be reached now; a request for an application goes to its URL.
+    /// Current route to an entity; a request for an application goes to its URL.
     pub(super) fn reach(&self, target: &str, request: &mut Request) -> Result<Route, Refusal> {
         let is_for_target = request.to == target;
         let (target, serialisation) = notification_target(target);
@@ -604,7 +606,7 @@ impl Cse {
         }
     }
 
-    /// Keeps a letter that its receiver does not take because of who asks.
+    /// Holds a message that its receiver refuses on account of its originator.
     fn hold(&mut self, name: &Arc<str>, verdict: Option<Verdict>) {
         self.counters.letters_unauthorised += 1;
         let status = verdict.as_ref().map(|verdict| verdict.status);
@@ -619,7 +621,7 @@ impl Cse {
         self.delivery_failed(name, None);
     }
 
-    /// Counts readings of devices that are refused for good, and remembers what was said.
+    /// Counts devices' readings that are refused for good, and keeps the verdict.
     fn note_refusal(&mut self, name: &str, verdict: Option<Verdict>) {
         if !name.starts_with(DEVICE_LANE) {
             return;
@@ -630,7 +632,7 @@ impl Cse {
         self.outbox.refused = verdict;
     }
 
-    /// What was under way on a lane has arrived, or never will; the next has its turn.
+    /// Finishes the messages in progress on a queue, delivered or not, and continues with the next.
     fn done_with(&mut self, name: &Arc<str>, status: Status, arrived: bool) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
             return;
@@ -645,7 +647,8 @@ impl Cse {
         self.run_lane(name);
     }
 
-    /// Tries what is under way on a lane again, not before a pause, or a longer one that was told.
+    /// Schedules a retry of a queue's messages after a pause, or after a longer one from the
+    /// receiver.
     fn delivery_failed(&mut self, name: &Arc<str>, told: Option<Duration>) {
         let Some(lane) = self.outbox.lanes.get_mut(name) else {
             return;
@@ -662,7 +665,7 @@ fn no_room() -> Refusal {
     Refusal::new(Status::TargetNotReachable, "too much waits to be sent")
 }
 
-/// Single notifications as one: `m2m:agn` around them (TS-0004, m2m:aggregatedNotification).
+/// Combines notifications into one `m2m:agn` (TS-0004, m2m:aggregatedNotification).
 fn gathered<'text>(contents: impl Iterator<Item = &'text str>) -> String {
     let mut text = String::from("{\"m2m:agn\":{\"m2m:sgn\":[");
     for (at, content) in contents.enumerate() {

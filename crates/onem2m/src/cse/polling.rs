@@ -1,5 +1,5 @@
-//! Polling channels (TS-0001 §9.6.21, §10.2.5): an entity that cannot be reached fetches the
-//! requests that are for it, and brings the answers.
+//! Polling channels (TS-0001 §9.6.21, §10.2.5): an unreachable entity fetches its requests and
+//! returns the answers.
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
@@ -10,30 +10,30 @@ use crate::status::Status;
 use crate::tree::Slot;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How a request gets to an entity.
+/// Route to an entity.
 #[derive(Clone, Debug)]
 pub(super) enum Route {
-    /// To one of these URLs, written so; without a word, as whoever sends likes it.
+    /// One of these URLs, in this serialisation; the sender's choice if `None`.
     Urls(Vec<String>, Option<Serialisation>),
-    /// To the device of this name, which the process around the machine speaks with.
+    /// The device with this name, connected to the surrounding process.
     Device(String),
-    /// Into the polling channel of this number.
+    /// The polling channel with this number.
     Channel(u64),
 }
 
-/// What waits in one channel, or for it.
+/// Requests and pollers of one channel.
 #[derive(Debug, Default)]
 struct Channel {
-    /// Not fetched yet.
+    /// Requests not fetched yet.
     requests: VecDeque<(CallId, Request)>,
-    /// Fetched and not answered: by request identifier.
+    /// Fetched and unanswered requests, by request identifier.
     fetched: BTreeMap<String, CallId>,
-    /// Those of them that pollers were given, with whose answer they went out.
+    /// Of those, requests handed to pollers, by the token of their answer.
     given: BTreeMap<Token, Vec<(CallId, Request)>>,
-    /// Who asked when there was nothing: by until when, then in the order in which they came. The
-    /// next request is for whoever would be the first to go without.
+    /// Waiting pollers: by deadline, then in order of arrival. The next request goes to the poller
+    /// with the earliest deadline.
     pollers: BTreeMap<(Moment, u64), Asker>,
-    /// How many have waited so far.
+    /// Number of polls so far.
     polled: u64,
 }
 
@@ -42,7 +42,7 @@ struct Channel {
 pub(super) struct Channels(BTreeMap<u64, Channel>);
 
 impl Channels {
-    /// When the next poller is to be told that there is nothing.
+    /// Deadline of the next poller.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         let pollers = self.0.values().filter_map(|channel| channel.pollers.first_key_value());
         pollers.map(|((time, _), _)| *time).min()
@@ -50,7 +50,7 @@ impl Channels {
 }
 
 impl Cse {
-    /// The rules of a polling channel: it is its parent's own, and the only one.
+    /// Checks a new polling channel: created by its parent's entity, and the only one.
     pub(super) fn check_channel(&self, parent: Slot, from: &str) -> Result<(), Refusal> {
         let entity = self.resource(parent)?;
         let own = *entity.id == *from || entity.text("csi") == Some(from);
@@ -71,7 +71,7 @@ impl Cse {
         Some(child.seq)
     }
 
-    /// Puts a request into a channel; a poller that waits gets it at once.
+    /// Puts a request into a channel; a waiting poller gets it at once.
     pub(super) fn put_in_channel(
         &mut self,
         channel: u64,
@@ -99,7 +99,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Gives whoever polls a channel the next request there.
+    /// Hands the next request to a poller of the channel.
     fn serve_poller(&mut self, channel: u64) {
         let Some(queue) = self.channels.0.get_mut(&channel) else { return };
         if let Some((_, poller)) = queue.pollers.pop_first()
@@ -109,7 +109,7 @@ impl Cse {
         }
     }
 
-    /// Puts back what a poller was given that is gone: the next one gets it.
+    /// Returns the requests of a poller that has gone: the next one gets them.
     pub(super) fn take_back(&mut self, token: Token) {
         let given = self.channels.0.iter_mut().find_map(|(channel, queue)| {
             queue.given.remove(&token).map(|given| (*channel, queue, given))
@@ -166,7 +166,7 @@ impl Cse {
         Some(Done::with(Status::Ok, text))
     }
 
-    /// Retrieval of `pcu`: the next request, now or when there is one.
+    /// Retrieves `pcu`: the next request, now or when there is one.
     pub(super) fn poll(
         &mut self,
         asker: &Asker,
@@ -192,7 +192,7 @@ impl Cse {
         Ok(None)
     }
 
-    /// Notification of `pcu`: the answer to a request that was fetched.
+    /// Notifies `pcu`: the answer to a fetched request.
     pub(super) fn take_polled_answer(
         &mut self,
         request: &Request,
@@ -214,7 +214,7 @@ impl Cse {
         if *channel.owner == *from { Ok(channel.seq) } else { Err(denied()) }
     }
 
-    /// Tells pollers whose time is up that there is nothing.
+    /// Answers pollers at their deadline that there is no request.
     pub(super) fn release_pollers(&mut self) {
         let now = self.moment;
         let mut released = Vec::new();
@@ -246,8 +246,8 @@ impl Cse {
         }
     }
 
-    /// Sends a request on its route; its answer is handled by its purpose. `payer` is who asked for
-    /// it, and uses up what it uses up.
+    /// Sends a request on its route; its answer is handled by its purpose. `payer` is the entity
+    /// whose quota it uses.
     ///
     /// # Errors
     ///
@@ -275,9 +275,8 @@ impl Cse {
     }
 }
 
-/// The target of a notification without its "notification serialization indication, in form of
-/// key-value pair, e.g. \"ct=json\", after the delimiter \"?\"" (TS-0004 §7.5.1.2.2), and what that
-/// says.
+/// Splits a notification target from its "notification serialization indication, in form of
+/// key-value pair, e.g. \"ct=json\", after the delimiter \"?\"" (TS-0004 §7.5.1.2.2).
 pub(super) fn notification_target(target: &str) -> (String, Option<Serialisation>) {
     let whole = || (target.to_owned(), None);
     let Some((before, query)) = target.split_once('?') else { return whole() };

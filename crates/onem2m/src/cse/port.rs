@@ -1,4 +1,4 @@
-//! Everything that goes into the machine and comes out of it.
+//! Inputs and outputs of the CSE state machine.
 
 use super::{Call, DeviceCall, Letter, Unreachable};
 use crate::audit::Entry;
@@ -7,64 +7,63 @@ use crate::tree::Record;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-/// Names a requester, chosen by the caller; an answer comes out with the token of its request.
+/// Number of a requester, chosen by the caller; an answer has the token of its request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Token(pub u64);
 
-/// Names a request that the CSE sends; its answer goes in with the same id.
+/// Number of an outgoing request; its answer has the same.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct CallId(pub u64);
 
-/// What happened.
+/// Input to the CSE.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A request came in from outside: over whatever binding, and whoever it says that it is, it
-    /// is not this CSE.
+    /// A request from outside, over any binding: whatever its originator says, it is not this CSE.
     Request {
-        /// Comes out with the answer.
+        /// Returned with the answer.
         token: Token,
         /// The request.
         request: Request,
     },
-    /// A request that the process around the machine makes itself, as an entity of its own or as
-    /// this CSE, which may do everything. Nothing that was heard from anybody comes in so.
+    /// A request of the surrounding process, as one of its entities or as this CSE, which has every
+    /// right. No request from a peer may come in this way.
     Own {
-        /// Comes out with the answer.
+        /// Returned with the answer.
         token: Token,
         /// The request.
         request: Request,
     },
-    /// A retrieval that is to be answered again whenever the answer is another, until
-    /// [`Self::Unobserve`]; see [`Cse::is_observed`].
+    /// A retrieval that is answered again after each change, until [`Self::Unobserve`]; see
+    /// [`Cse::is_observed`].
     Observe {
-        /// Comes out with each answer.
+        /// Returned with each answer.
         token: Token,
         /// The request.
         request: Request,
     },
-    /// No more answers to this one.
+    /// Ends the answers to this retrieval.
     Unobserve(Token),
-    /// A request of our own is to arrive, however long it takes; accepted (1000) once stored.
+    /// Queue an outbox message of the process; accepted (1000) once stored.
     Post {
-        /// Comes out with the answer.
+        /// Returned with the answer.
         token: Token,
-        /// The request.
+        /// The message.
         letter: Letter,
     },
-    /// A request, and a letter of our own that is to arrive if the request is done, or if what it
-    /// makes is there already: one outcome, one answer. Refused before anything is done if the
-    /// letter has no room.
+    /// A request with an outbox message that is queued if the request succeeds, or if its resource
+    /// exists already: one outcome, one answer. Refused before any change if the outbox has no
+    /// room.
     AskAndPost {
-        /// Comes out with the answer to the request.
+        /// Returned with the answer to the request.
         token: Token,
         /// The request.
         request: Request,
-        /// What is posted in the same batch.
+        /// The outbox message, stored in the same batch.
         letter: Box<Letter>,
     },
-    /// Several things at once: what they have stored is stored together or not at all.
+    /// Several inputs whose changes are stored together or not at all.
     Together(Vec<Self>),
-    /// A request that was sent has been answered, or will not be.
+    /// The answer to an outgoing request, or its failure.
     Answer {
         /// Of the [`Output::Call`].
         call: CallId,
@@ -75,27 +74,27 @@ pub enum Input {
     Committed(u64),
     /// The batch of this number, and every later one, could not be stored.
     Failed(u64),
-    /// A request was refused before it came here: it is counted for the audit log.
+    /// A request refused before it reached the CSE: it is counted for the audit log.
     Refused {
-        /// Who is said to have asked.
+        /// The claimed originator.
         from: String,
-        /// From which address, if that is known.
+        /// The peer's address, if known.
         address: Option<IpAddr>,
     },
-    /// Nobody waits for this answer that came out.
+    /// The receiver of this answer has gone.
     Unheard(Token),
-    /// The wall clock is right: an operator says so, or a server of time.
+    /// The wall clock is right, according to an operator or a time server.
     ClockConfirmed,
-    /// Nothing but time passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// Output of the CSE.
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Store this batch, then say [`Input::Committed`] or [`Input::Failed`].
     Store(Batch),
-    /// Give this answer.
+    /// Send this answer.
     Respond {
         /// Of the request.
         token: Token,
@@ -104,34 +103,34 @@ pub enum Output {
     },
     /// Send this request, then say [`Input::Answer`].
     Call(Box<Call>),
-    /// Ask this device, then say [`Input::Answer`].
+    /// Send this request to a device, then say [`Input::Answer`].
     AskDevice(Box<DeviceCall>),
-    /// The receiver of this lane does not know the place that its first letter is for, or who
-    /// asks: it may have lost its memory. The letter is kept and tried again; whoever made the place
-    /// may do so again.
+    /// The receiver of this queue lacks the parent or the originator of its first message, and may
+    /// have lost its data. The message is kept and retried; the parent's creator may create it
+    /// again.
     Lost {
-        /// The lane.
+        /// The queue.
         lane: Arc<str>,
     },
 }
 
-/// Records and what the audit log says of them, stored together or not at all.
+/// Records with their audit log entries, stored together or not at all.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Batch {
     /// Counts the batches of one run, from 1.
     pub number: u64,
-    /// Counts the failures of one run: a batch made before the machine heard of a failure has
-    /// an older epoch than those after, and is not to be stored.
+    /// Number of failures in one run: a batch made before the CSE knew of a failure has an older
+    /// epoch than later ones, and must not be stored.
     pub epoch: u64,
     /// The number that the next row will have.
     pub next_seq: u64,
-    /// What to store, in this order.
+    /// Records to store, in this order.
     pub records: Vec<Record>,
-    /// What the audit log is to say, in this order.
+    /// Audit log entries, in this order.
     pub entries: Vec<Entry>,
-    /// The body of row 0, in which the clocks are noted from time to time.
+    /// The body of row 0 with the clocks, from time to time.
     pub clock: Option<Arc<str>>,
-    /// A line of the memory of requests: by which those that made these records are known again,
-    /// should they be repeated after a restart. It is restored as a row 0 behind the clocks.
+    /// A line of the memory of requests, which identifies this batch's requests if they are
+    /// repeated after a restart. It is restored as a row 0 after the clocks.
     pub remembered: Option<Arc<str>>,
 }

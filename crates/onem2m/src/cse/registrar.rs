@@ -1,4 +1,4 @@
-//! Registration: other CSEs here, and this one at its registrar (TS-0001 §10.2.2.7).
+//! Registration of other CSEs here, and of this CSE at its registrar (TS-0001 §10.2.2.7).
 
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
@@ -13,29 +13,29 @@ use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The CSE that this one registers at.
+/// The registrar of this CSE.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Registrar {
     /// Its CSE-ID with the leading slash.
     pub cse_id: String,
     /// The name of its CSEBase.
     pub name: String,
-    /// Where it can be reached.
+    /// Its URL.
     pub url: String,
 }
 
-/// How far the registration is.
+/// State of the registration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// To be asked for (again) at this time.
+    /// To be requested (again) at this time.
     Due(Moment),
-    /// A creation is under way.
+    /// A creation is in progress.
     Asked,
-    /// It stands; to be looked at again at this time.
+    /// Registered; to be checked again at this time.
     Stands(Moment),
-    /// It is being looked at.
+    /// A check is in progress.
     Checked,
-    /// It stood before; its points of access are being renewed.
+    /// Registered; its points of access are being updated.
     Renewed,
 }
 
@@ -44,13 +44,13 @@ enum Stage {
 pub(super) struct Registration {
     stage: Stage,
     failures: u32,
-    /// What the registrar was told last, or is being told, of this CSE is not so any more.
+    /// Whether the registrar's data of this CSE are outdated.
     is_old: bool,
 }
 
-/// How often a standing registration is looked at: a registrar that lost its memory is noticed.
+/// Interval of checks of a registration, which detect a registrar that lost its data.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// After a request that could not even be made.
+/// Pause after a request that could not be sent.
 const FULL_AFTER: Duration = Duration::from_mins(1);
 
 impl Registration {
@@ -67,16 +67,15 @@ impl Registration {
 }
 
 impl Cse {
-    /// Whether this CSE's own registration stands, as far as is known.
+    /// Whether this CSE is registered at its registrar, as far as is known.
     pub const fn is_registered_at_registrar(&self) -> bool {
         matches!(self.registration.stage, Stage::Stands(_) | Stage::Checked | Stage::Renewed)
     }
 
-    /// Takes other settings from now on: whom it admits, its administrator, its bounds, where its
-    /// registrar is, where it can be reached itself. What makes it the CSE that it is stays as it
-    /// was.
+    /// Applies other settings: admitted entities, administrator, limits, the registrar's URL, its
+    /// own points of access. Its identity stays as it was.
     ///
-    /// Letters for a registrar that has moved go to its new place.
+    /// Outbox messages for a registrar that has moved go to its new URL.
     pub fn reconfigure(&mut self, now: impl Into<Now>, config: Config) {
         self.set_clocks(now.into());
         let moved = match (&self.config.registrar, &config.registrar) {
@@ -126,12 +125,12 @@ impl Cse {
         self.settle();
     }
 
-    /// When the registration wants the next step.
+    /// Time of the registration's next step.
     pub(super) fn registration_due(&self) -> Option<Moment> {
         self.config.registrar.as_ref().and_then(|_| self.registration.next_step())
     }
 
-    /// Takes the next step of the registration if it is due.
+    /// Performs the next step of the registration if it is due.
     pub(super) fn pursue_registration(&mut self) {
         // Every step comes by here: nothing is copied unless something is due.
         if self.registration_due().is_none_or(|due| due > self.moment) {
@@ -160,19 +159,19 @@ impl Cse {
         }
     }
 
-    /// A request of this CSE itself.
+    /// A request with this CSE as originator.
     pub(super) fn own_request(&mut self, operation: Operation, to: String) -> Request {
         let id = self.next_request_id();
         Request::new(operation, to, self.config.cse_id.clone(), id)
     }
 
-    /// An identifier that no other request which this CSE sends has, its own or another's.
+    /// A request identifier that is unique among this CSE's outgoing requests.
     pub(super) fn next_request_id(&mut self) -> String {
         self.requests_made += 1;
         format!("{:x}-{:x}", self.started.micros(), self.requests_made)
     }
 
-    /// What this CSE says of itself in its entry at the registrar.
+    /// Attributes of this CSE's remoteCSE at the registrar.
     fn own_entry(&self, creating: bool) -> Value {
         let mut entry = Map::new();
         entry.insert("rr".into(), json!(!self.config.points_of_access.is_empty()));
@@ -221,15 +220,15 @@ impl Cse {
         }
     }
 
-    /// The registrar says that it does not know this CSE: it is asked again at once, unless that
-    /// is under way.
+    /// Registers again at once, since the registrar does not know this CSE, unless that is in
+    /// progress.
     pub(super) fn registration_lost(&mut self) {
         if matches!(self.registration.stage, Stage::Stands(_)) {
             self.registration.stage = Stage::Due(self.moment);
         }
     }
 
-    /// Tells the registrar what is another of this CSE, once a registration stands.
+    /// Updates this CSE's data at the registrar, once it is registered.
     fn tell_registrar(&mut self) {
         if self.registration.is_old && matches!(self.registration.stage, Stage::Stands(_)) {
             self.registration.is_old = false;
@@ -249,8 +248,7 @@ impl Cse {
         self.call_registrar(&registrar, request);
     }
 
-    /// Keeps the registrar as a remoteCSE of this CSE: what is for it, and what nobody here
-    /// knows, goes to it.
+    /// Keeps a remoteCSE of the registrar: requests for it and for unknown CSEs go to it.
     fn know_registrar(&mut self) {
         let (Some(registrar), Some(parent)) = (self.config.registrar.clone(), self.tree.root())
         else {
@@ -292,7 +290,7 @@ impl Cse {
         });
     }
 
-    /// The rules of a remoteCSE that a CSE creates for itself.
+    /// Checks a remoteCSE that a CSE creates for itself.
     pub(super) fn prepare_remote_cse(&self, draft: &mut Draft, from: &str) -> Result<(), Refusal> {
         let given = draft.attributes.get("csi").and_then(Value::as_str);
         let cse = given.unwrap_or(from).to_owned();

@@ -1,4 +1,4 @@
-//! Recognises a request that came before: the same originator, identifier and content.
+//! Recognition of repeated requests: the same originator, identifier and content.
 
 use super::calls::node_of;
 use super::{Cse, Token};
@@ -16,7 +16,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Names a remembered request: a hash over who asked and its identifier, and one over what it asked.
+/// Key of a remembered request: a hash of originator and identifier, and one of its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Key(u64, u64);
 
@@ -26,7 +26,7 @@ impl Hash for Key {
     }
 }
 
-/// Takes a key's first half, which is a hash already.
+/// Takes a key's first half, which is already a hash.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 
@@ -44,8 +44,8 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A digest of octets: it only has to tell apart what one originator asks under one identifier, so
-/// that whoever finds two contents of one digest harms nobody but itself.
+/// Digest of octets: it distinguishes only the requests of one originator under one identifier, so
+/// an originator that forges a collision harms only itself.
 fn digest(start: u64, octets: &[u8]) -> u64 {
     // The odd number next to 2^64 / φ: each bit of it has its say in the upper half.
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -59,29 +59,29 @@ fn digest(start: u64, octets: &[u8]) -> u64 {
 
 type Table<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
-/// The requests that are remembered.
+/// Remembered requests.
 #[derive(Debug)]
 pub(super) struct Repeats {
     salt: u64,
-    /// Not answered yet. None of them is forgotten before it is: it holds a place among what waits
-    /// here or is asked of others, and those are bounded.
+    /// Unanswered requests. None is forgotten before its answer: their number is limited with that
+    /// of waiting and outgoing requests.
     asked: Table<Key, Asked>,
     answers: Answers,
-    /// Whether a rule let the request under way pass because of where it comes from.
+    /// Whether a rule allowed the current request because of its address.
     pub(super) by_place: Cell<bool>,
 }
 
-/// Where a request came from.
+/// Address of a request.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// If that is known.
+    /// The address, if known.
     source: Option<IpAddr>,
-    /// Whether it was allowed from there only.
+    /// Whether it was allowed from this address only.
     is_bound: bool,
 }
 
 impl Place {
-    /// Whether what was allowed here is no repetition for who asks from `source`.
+    /// Whether the permission given here does not cover a request from `source`.
     fn is_closed_to(self, source: Option<IpAddr>) -> bool {
         self.is_bound && self.source != source
     }
@@ -91,22 +91,22 @@ impl Place {
 struct Asked {
     peer: u64,
     place: Place,
-    /// These asked again meanwhile.
+    /// Repetitions that wait for the answer.
     again: Vec<Token>,
     creates: bool,
 }
 
-/// How many may ask again while the first is not answered.
+/// Repetitions that may wait for the first one's answer.
 const ASKED_AGAIN_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) enum Seen {
-    /// Not seen before; a key if the request is one that is remembered.
+    /// A new request, with its key if it is remembered.
     New(Option<Key>),
     Answered(Response),
-    /// The token will be answered together with the first.
+    /// A repetition, answered together with the first.
     InProgress,
-    /// As many as may wait for the first one's answer do so already.
+    /// A repetition beyond the limit of waiting ones.
     TooOften,
 }
 
@@ -116,10 +116,10 @@ impl Repeats {
         Self { salt, asked, answers, by_place: Cell::new(false) }
     }
 
-    /// Looks a request up and remembers it, unless it is a retrieval: those repeat harmlessly.
+    /// Looks a request up and remembers it, unless it is a retrieval, whose repetition is harmless.
     ///
-    /// What was allowed because it came from an address is new from any other: what allowed the
-    /// first does not vouch for it.
+    /// A request allowed because of its address is new from any other address: the permission does
+    /// not cover that one.
     pub(super) fn recognise(
         &mut self,
         request: &Request,
@@ -157,8 +157,8 @@ impl Repeats {
         Seen::New(Some(key))
     }
 
-    /// Notes whether it was allowed because of where it comes from; `before` is what was noted of
-    /// the one that it is part of.
+    /// Records whether the request was allowed because of its address; `before` is the value of the
+    /// request that it is part of.
     pub(super) fn note_place(&mut self, key: Option<Key>, before: bool) {
         if let Some(key) = key.filter(|_| self.by_place.get()) {
             if let Some(asked) = self.asked.get_mut(&key) {
@@ -170,10 +170,10 @@ impl Repeats {
         self.by_place.set(before || self.by_place.get());
     }
 
-    /// Remembers the answer; who else is to get it.
+    /// Remembers the answer; returns the waiting repetitions.
     ///
-    /// A refusal that has changed nothing is not: whoever asks again later, as an outbox does,
-    /// may have mended what was missing.
+    /// A refusal without effect is not remembered: when the originator retries later, as an outbox
+    /// does, the cause may be gone.
     pub(super) fn answered(
         &mut self,
         key: Key,
@@ -194,14 +194,13 @@ impl Repeats {
         again
     }
 
-    /// Forgets every answer: what was answered has been taken back.
+    /// Forgets every answer, since the answered changes were undone.
     pub(super) fn forget_answers(&mut self) {
         self.answers = Answers::default();
     }
 
-    /// Whose share of the room a request uses up: its address's, since whoever has that can name
-    /// originators as it likes; its originator's, or of an entity elsewhere its CSE's, where no
-    /// address is known.
+    /// Peer whose share a request uses: its address, whose owner can name any number of
+    /// originators; without an address its originator, or a remote originator's CSE.
     fn peer(&self, request: &Request) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.salt.hash(&mut hasher);
@@ -229,7 +228,7 @@ impl Repeats {
 }
 
 impl Cse {
-    /// A line by which the requests of this step are known again after a restart.
+    /// A line that identifies this step's requests after a restart.
     pub(super) fn remembered(&mut self) -> Option<Arc<str>> {
         let mut lines = Vec::new();
         for &key in self.ledger.remembered() {
@@ -255,7 +254,7 @@ impl Cse {
         (!lines.is_empty()).then(|| json!({ "_r": lines }).to_string().into())
     }
 
-    /// Remembers the requests of a stored line; one that is none is as if it were not there.
+    /// Remembers the requests of a stored line; an invalid line is ignored.
     pub(super) fn recall(&mut self, line: &str) {
         let line: Value = serde_json::from_str(line).unwrap_or_default();
         let requests = line.get("_r").and_then(Value::as_array);
@@ -294,11 +293,11 @@ impl Cse {
     }
 }
 
-/// Answers that are remembered: a list of all and one of each peer, oldest first, through the
-/// seats where they stand.
+/// Remembered answers: a list of all and one of each peer, oldest first, linked through their
+/// slots.
 ///
-/// Whichever is forgotten is the oldest of its peer. One that makes room for the next leaves its
-/// seat to it, so that seats of one age lie together.
+/// The oldest answer of a peer is forgotten first. It leaves its slot to the next answer, so that
+/// slots of one age lie together.
 #[derive(Debug)]
 struct Answers {
     seats: Vec<Option<Known>>,
@@ -307,7 +306,7 @@ struct Answers {
     latest: usize,
     seat_of: Table<Key, usize>,
     peers: Table<u64, Peer>,
-    /// Each peer, behind the number of its answers.
+    /// Each peer, after the number of its answers.
     by_count: BTreeSet<(usize, u64)>,
 }
 
@@ -331,7 +330,7 @@ struct Peer {
     count: usize,
 }
 
-/// No seat.
+/// No slot.
 const NOWHERE: usize = usize::MAX;
 
 impl Default for Answers {
@@ -358,8 +357,8 @@ impl Answers {
         self.seats.get_mut(seat)?.as_mut()
     }
 
-    /// Remembers one. Where there are more than `limit`, its peer gives up its oldest if it has more
-    /// than an equal share, or else the peer that has the most: nobody loses what is within its share.
+    /// Remembers an answer. Beyond `limit`, its peer loses its oldest if it has more than an equal
+    /// share, otherwise the peer with the most does: no peer loses answers within its share.
     fn add(&mut self, known: Known, limit: usize) {
         let peer = known.peer;
         let count = self.append(known);
@@ -390,7 +389,7 @@ impl Answers {
         }
     }
 
-    /// Puts one at the end of both lists; how many its peer has with it.
+    /// Appends an answer to both lists; returns its peer's number of answers.
     fn append(&mut self, known: Known) -> usize {
         let seat = self.free.pop().unwrap_or(self.seats.len());
         let (key, peer, before) = (known.key, known.peer, self.latest);
@@ -415,7 +414,7 @@ impl Answers {
         count
     }
 
-    /// Takes a peer's oldest out of both lists.
+    /// Removes a peer's oldest answer from both lists.
     fn forget_of(&mut self, peer: u64) {
         let Some(its) = self.peers.get_mut(&peer) else { return };
         let seat = its.oldest;
@@ -437,7 +436,7 @@ impl Answers {
         }
     }
 
-    /// A peer has another number of answers.
+    /// Updates a peer's number of answers.
     fn recount(&mut self, peer: u64, before: usize, now: usize) {
         self.by_count.remove(&(before, peer));
         if now > 0 {
@@ -446,8 +445,8 @@ impl Answers {
     }
 }
 
-/// Whether a request that ended so has changed nothing, so that it may be tried as if it were new:
-/// it was refused as such, or is a creation that found nobody.
+/// Whether a request with this status had no effect and may be retried as new: it was refused as
+/// such, or is a creation whose parent does not exist.
 const fn is_without_effect(status: Status, creates: bool) -> bool {
     match status {
         Status::RequestTimeout => false,

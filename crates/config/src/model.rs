@@ -37,7 +37,7 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// Maximum number of workers of a gateway: with so many, each polls 15 rings from others.
+/// Maximum number of workers of a gateway: then each polls 15 rings from others.
 pub const WORKERS_MAX: u16 = 16;
 
 /// A whole description, in the order of the text.

@@ -46,7 +46,7 @@ pub struct SourceId(u32);
 /// A range of a text, in octets from its beginning.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Span {
-    /// Which text.
+    /// The text's id.
     pub source: SourceId,
     /// The first octet.
     pub start: usize,

@@ -13,7 +13,7 @@ pub enum Expression {
     Binary(Box<Self>, Operator, Box<Self>),
 }
 
-/// What is done with two operands.
+/// An operator on two operands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operator {
     /// Sum.

@@ -85,7 +85,7 @@ fn positions(lines: &[Line]) -> Vec<(usize, Found<'_>)> {
     positions
 }
 
-/// Headings stand at the left border with blank lines around them, but not at the top of a page.
+/// Finds headings: at the left border, between blank lines, but not at the top of a page.
 fn headings(lines: &[Line]) -> Vec<Heading> {
     let blank = |at: Option<usize>| {
         at.and_then(|at| lines.get(at)).is_none_or(|line| line.indent().is_none())

@@ -161,7 +161,7 @@ fn is_anchored(node: Node<'_, '_>, anchor: &str) -> bool {
     node.ancestors().any(|node| node.attribute("anchor") == Some(anchor))
 }
 
-/// The text of an artwork and where it stands in the file, as far as it holds no references.
+/// The text of an artwork with its position in the file, as far as it contains no references.
 fn art<'a>(text: &'a str, artwork: Node<'a, '_>) -> Option<(Cow<'a, str>, Option<usize>)> {
     let own = text.get(artwork.range())?;
     if let Some((before, rest)) = own.split_once("<![CDATA[") {

@@ -76,7 +76,7 @@ pub enum RunnerError {
     OneLoop {
         /// The program that was to take over.
         program: String,
-        /// How many loops run.
+        /// Number of running loops.
         loops: usize,
     },
     /// A loop could not listen for the new program. The old program's sessions continue to their

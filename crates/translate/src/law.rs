@@ -48,7 +48,7 @@ const NOT_READ_BACK: Code = Code {
 pub struct Law {
     /// Its name.
     pub view: String,
-    /// How many messages were built and read back.
+    /// Number of messages built and read back.
     pub messages: u32,
     /// The failure, if the law does not hold.
     pub broken: Option<Box<Diagnostic>>,

@@ -51,8 +51,9 @@ pub const RIM: [(&str, &str); 9] = [
     ("main.c", include_str!("../../../../runtime/c/main.c")),
 ];
 
-/// The program as C11: `messages.h` with a structure for each view, `messages.c` with what reads
-/// and writes them, `gateway.c` with its roles and handlers, and a `Makefile`. They need the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
+/// Generates the program as C11: `messages.h` with a structure for each view, `messages.c` with
+/// their readers and writers, `gateway.c` with its roles and handlers, and a `Makefile`. They need
+/// the [`C_RUNTIME`](crate::C_RUNTIME) beside them.
 ///
 /// # Errors
 ///

@@ -95,9 +95,11 @@ pub const RUNTIME: [(&str, &str); 69] = [
     class_file!("Writer"),
 ];
 
-/// The program as Java: a package of its name with `Messages`, what reads and writes them, with
-/// `Gateway`, its roles and handlers, and with `Texts`, the octets that both speak of; and a
-/// `Makefile`. They need the [`JAVA_RUNTIME`](crate::JAVA_RUNTIME) beside them.
+/// Generates the program as Java: a package of its name, and a `Makefile`.
+///
+/// The package contains `Messages` with readers and writers, `Gateway` with roles and handlers, and
+/// `Texts` with the octets that both use. They need the [`JAVA_RUNTIME`](crate::JAVA_RUNTIME) beside
+/// them.
 ///
 /// # Errors
 ///

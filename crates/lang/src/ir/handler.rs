@@ -528,7 +528,7 @@ pub enum Terminator {
     /// Suspends until the next message of a connection begins: the requester's in a request's
     /// handler, the new one in an opening.
     Receive {
-        /// Which view.
+        /// The view of the message.
         view: MessageId,
         /// The register for it.
         into: RegisterId,

@@ -218,7 +218,7 @@ pub enum SessionKey {
     /// Octets that the program gives at `StartSession`, with a maximum length; such a session
     /// belongs to no role.
     Value {
-        /// The most octets of a key.
+        /// The maximum octets of a key.
         max: u32,
     },
 }

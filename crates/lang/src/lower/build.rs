@@ -261,7 +261,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// A view that is passed on unchanged, except that its private holes are filled anew.
+    /// A view that is passed on unchanged, except that its private holes are filled again.
     fn pass_on(
         &mut self,
         view: MessageId,

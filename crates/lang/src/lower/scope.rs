@@ -19,7 +19,7 @@ pub(super) enum Ty {
         max: u32,
     },
     Stream,
-    /// A session variable that stores at most so many peers.
+    /// A session variable that stores peers, with a maximum number.
     Peers {
         max: u32,
     },

@@ -682,7 +682,7 @@ impl Statement {
         }
     }
 
-    /// Whether it changes a list, or what it stands for.
+    /// Whether it, or a statement in it, appends to a list or assigns a variable.
     fn changes(&self) -> bool {
         let any = |statements: &[Self]| statements.iter().any(Self::changes);
         match &self.kind {

@@ -37,7 +37,7 @@ pub(crate) enum Kind {
 /// One token with its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: Kind,
     /// Its position.
     pub(crate) span: Span,

@@ -177,7 +177,7 @@ impl Parsers {
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     octets: Vec<u8>,
-    /// How many of them were sent.
+    /// Number of them already sent.
     gone: usize,
 }
 

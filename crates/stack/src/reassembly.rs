@@ -115,7 +115,7 @@ struct Share {
 /// The result of adding a fragment.
 #[derive(Debug)]
 pub(crate) enum Whole {
-    /// It was the last one missing: the packet, without a fragment header.
+    /// It was the last missing one: the packet, without a fragment header.
     Packet(Packet),
     /// It waits, or was dropped and counted.
     NotYet,
@@ -123,14 +123,14 @@ pub(crate) enum Whole {
     Problem(Packet, u32),
 }
 
-/// What became of a fragment, before the packet is put together.
+/// The result of adding a fragment, before reassembly.
 enum Outcome {
     Complete(Slot),
     NotYet,
     Problem(Packet, Fault),
 }
 
-/// What is wrong with one fragment alone.
+/// The error in a single fragment.
 #[derive(Clone, Copy)]
 enum Fault {
     /// Its length.
@@ -144,10 +144,10 @@ enum Fault {
 pub(crate) struct Reassembly {
     /// Oldest first.
     slots: Vec<Slot>,
-    /// Those who sent them, in the order in which they came.
+    /// Their sources, in order of arrival.
     shares: Vec<Share>,
     held: usize,
-    /// The lists of packets that are done, to be used again.
+    /// The lists of finished packets, for reuse.
     spare: Vec<Vec<Piece>>,
 }
 
@@ -198,8 +198,8 @@ impl Reassembly {
         Whole::Packet(whole)
     }
 
-    /// Takes an IPv6 fragment, IPv6 header in front and fragment header at `offset`; the octet that
-    /// names the fragment header stands at `next_header_at`.
+    /// Takes an IPv6 fragment, IPv6 header in front and fragment header at `offset`;
+    /// `next_header_at` is the position of the octet that names the fragment header.
     pub(crate) fn ipv6(
         &mut self,
         packet: Packet,
@@ -208,9 +208,9 @@ impl Reassembly {
         now: Duration,
         out: &mut Out<'_>,
     ) -> Whole {
-        /// Where the payload length stands in the IPv6 header.
+        /// Position of the payload length in the IPv6 header.
         const LENGTH_AT: usize = 4;
-        /// Where the fragment offset stands in the fragment header.
+        /// Position of the fragment offset in the fragment header.
         const OFFSET_AT: usize = 2;
         let octets = packet.octets();
         let (Ok((ip, _)), Ok((fragment, _))) =
@@ -268,8 +268,8 @@ impl Reassembly {
         self.slots.first().map(|slot| slot.until)
     }
 
-    /// Gives up one packet whose time is over; its first fragment, if it came, is to be answered by
-    /// a *time exceeded* (RFC 792, RFC 8200 §4.5). To be called until it gives nothing.
+    /// Gives up one packet at its timeout; its first fragment, if it came, is to be answered by a
+    /// *time exceeded* (RFC 792, RFC 8200 §4.5). Call it until it returns nothing.
     pub(crate) fn expire(&mut self, out: &mut Out<'_>) -> Option<Packet> {
         while self.slots.first().is_some_and(|slot| slot.until <= out.now()) {
             let mut slot = self.take(0)?;
@@ -283,8 +283,8 @@ impl Reassembly {
         None
     }
 
-    /// Puts a fragment to the others of its packet, whose length field counts `headers` octets
-    /// beside the payload.
+    /// Adds a fragment to its packet, whose length field counts `headers` octets beside the
+    /// payload.
     fn insert(
         &mut self,
         key: Key,
@@ -336,8 +336,8 @@ impl Reassembly {
         Outcome::NotYet
     }
 
-    /// Makes room for one more packet of a source, at the cost of that source's oldest if it has
-    /// its share already, else as [`Self::evict_from_most`] has it.
+    /// Makes room for one more packet of a source: at the cost of its own oldest if it has its
+    /// share already, else by [`Self::evict_from_most`].
     fn open(&mut self, key: Key, now: Duration, out: &mut Out<'_>) -> usize {
         let share = self.shares.iter().find(|share| share.source == key.source);
         if share.is_some_and(|share| share.slots >= REASSEMBLIES_OF_SOURCE_MAX) {
@@ -356,8 +356,8 @@ impl Reassembly {
         self.slots.len() - 1
     }
 
-    /// Gives up the oldest packet of the source that has most by `size`, if that is [`A_FLOOD`] of
-    /// `max`, else the oldest of all: of many sources with little each, nobody is to blame.
+    /// Gives up the oldest packet of the source with the most by `size`, if that is [`A_FLOOD`] of
+    /// `max`, else the oldest of all: many sources with little each are not a flood.
     fn evict_from_most(&mut self, size: impl Fn(&Share) -> usize, max: usize, out: &mut Out<'_>) {
         let flood = self.shares.iter().filter(|share| size(share) >= max / A_FLOOD);
         let source = flood.max_by_key(|share| size(share)).map(|share| share.source);
@@ -372,7 +372,7 @@ impl Reassembly {
         }
     }
 
-    /// Lets all fragments of a packet go, and those that are still to come.
+    /// Drops all fragments of a packet, and refuses later ones.
     fn refuse(&mut self, index: usize, reason: Reason) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let (source, fragments) = (slot.key.source, slot.pieces.len());
@@ -465,9 +465,9 @@ impl Slot {
         self.total == Some(self.filled)
     }
 
-    /// The whole packet: the first `headers` octets of the first piece, and every piece's payload;
-    /// what its length field says, which counts `counted` octets of headers; and its explicit
-    /// congestion notification bits.
+    /// Joins the packet from the first `headers` octets of the first piece and every piece's
+    /// payload. Also returns its length field, which counts `counted` octets of headers, and its
+    /// explicit congestion notification bits.
     fn join(&self, headers: usize, counted: usize, out: &mut Out<'_>) -> Option<(Packet, u16, u8)> {
         let first = self.pieces.first()?;
         let Some(ecn) = self.ecn() else {
@@ -513,5 +513,5 @@ impl Slot {
 const ECN_BITS: u8 = 0b11;
 /// A router was congested (CE).
 const CONGESTION_EXPERIENCED: u8 = 0b11;
-/// The sender does not look at these bits (Not-ECT).
+/// The sender does not support congestion notification (Not-ECT).
 const NOT_ECN_CAPABLE: u8 = 0b00;

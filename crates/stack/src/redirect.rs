@@ -1,15 +1,16 @@
-//! When a router tells a host of a better first hop (RFC 1812 §5.2.7.2, RFC 4861 §8.2).
+//! Redirects: a router tells a host of a better first hop (RFC 1812 §5.2.7.2, RFC 4861 §8.2).
 
 use crate::{At, IcmpError, Out};
 use gatewright_packet::{LinkIndex, NextHop, Packet};
 use gatewright_wire::EtherType;
 use std::net::IpAddr;
 
-/// Octets of a packet that its sender is told, at the most: what fits both families' messages.
+/// Maximum octets of a packet that are returned to its sender: those that fit both families'
+/// messages.
 const TOLD_MAX: usize = 400;
 
-/// Asks for a redirect about a packet from `source` that is forwarded back over the link that it
-/// came by, to `next_hop`, if its sender is a neighbour there and could go there itself.
+/// Requests a redirect about a packet from `source` that is forwarded to `next_hop` back over its
+/// own link, if its sender is a neighbour there and could reach it directly.
 pub(crate) fn ask(
     family: EtherType,
     packet: &Packet,

@@ -1,4 +1,4 @@
-//! What an ICMP error says to the application whose datagram it is about (RFC 1122 §4.1.3.3).
+//! Reports of ICMP errors to the application that sent the datagram (RFC 1122 §4.1.3.3).
 
 use crate::udp::Ends;
 use gatewright_packet::Packet;
@@ -18,17 +18,17 @@ use std::{
 /// A datagram of ours that did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Refused {
-    /// Where it was sent from.
+    /// Its source.
     pub(crate) local: SocketAddr,
-    /// Where it was sent to.
+    /// Its destination.
     pub(crate) peer: SocketAddr,
-    /// Why, as the application is told.
+    /// The error for the application.
     pub(crate) why: ErrorKind,
 }
 
 impl Refused {
-    /// Reads a *destination unreachable* of either family, whose network header is marked; none if
-    /// it is not about a datagram of UDP, or is cut so short that it does not say which.
+    /// Parses a *destination unreachable* of either family, whose network header is marked; none if
+    /// it is not about a UDP datagram, or is too short to identify it.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         let octets = packet.octets();
         let (why, (from, to, datagram)) = match Ends::of(packet)?.to {
@@ -50,7 +50,7 @@ impl Refused {
     }
 }
 
-/// Octets between the head of the message and the packet that it is about (RFC 4443 §3.1).
+/// Octets between the header of the message and the quoted packet (RFC 4443 §3.1).
 const UNUSED_LEN: usize = 4;
 
 const fn why4(code: u8) -> ErrorKind {
@@ -78,7 +78,7 @@ fn original4(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     Some((ip.source_address().into(), ip.destination_address().into(), datagram))
 }
 
-/// A datagram of ours may have been sent in fragments.
+/// Finds the quoted datagram, which may have been sent in fragments.
 fn original6(octets: &[u8]) -> Option<(IpAddr, IpAddr, &[u8])> {
     let (ip, _) = Ipv6::split(octets).ok()?;
     let upper = UpperLayer::find(octets).ok()?;

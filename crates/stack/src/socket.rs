@@ -24,28 +24,28 @@ use std::{
     time::Duration,
 };
 
-/// Datagrams that wait in each direction of a socket at the most.
+/// Maximum datagrams queued in each direction of a socket.
 pub const SOCKET_QUEUE_MAX: usize = 512;
 
-/// Sockets of a stack at the most.
+/// Maximum sockets of a stack.
 pub const SOCKETS_MAX: usize = 4096;
 
-/// First of the ports that are given out when an application asks for any (RFC 6335 §6).
+/// First of the ports assigned when an application requests any port (RFC 6335 §6).
 const EPHEMERAL_FIRST: u16 = 49_152;
 
-/// Octets of a UDP datagram's payload at the most: what its 16-bit length leaves beside 8 of header.
+/// Maximum octets of a UDP datagram's payload: its 16-bit length less 8 octets of header.
 const PAYLOAD_MAX: usize = 65_527;
 
-/// Lets whoever drives the stack know that a socket has something to send.
+/// Wakes the worker that drives the stack when a socket has something to send.
 pub trait Wake: Send + Sync {
     /// Wakes the worker if it sleeps; cheap if it does not.
     fn wake(&self);
 }
 
-/// A received datagram on its way to the application, or word that one of its own did not arrive.
+/// A received datagram on its way to the application, or an error about one of its own.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// Who sent it, or who was not reached.
+    /// Its source, or the unreachable peer.
     pub(crate) from: SocketAddr,
     pub(crate) content: Result<Parcel, io::ErrorKind>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct SocketEnd {
     /// Datagrams of this batch.
     collected: VecDeque<Delivery>,
     deliveries: SyncSender<VecDeque<Delivery>>,
-    /// Emptied by the application, to collect the next batch in.
+    /// Buffers emptied by the application, for the next batch.
     spare: Receiver<VecDeque<Delivery>>,
     departures: Receiver<Departure>,
     pub(crate) used: SyncSender<Vec<u8>>,
@@ -73,7 +73,7 @@ pub(crate) struct SocketEnd {
 }
 
 impl SocketEnd {
-    /// Collects a datagram for the application; gives it back if too many wait.
+    /// Collects a datagram for the application; returns it if too many wait.
     pub(crate) fn deliver(&mut self, delivery: Delivery) -> Result<(), Delivery> {
         if self.shared.waiting() + self.collected.len() >= SOCKET_QUEUE_MAX {
             self.shared.overflow.add(1);
@@ -83,7 +83,7 @@ impl SocketEnd {
         Ok(())
     }
 
-    /// Hands what was collected to the application, and wakes it if it waits.
+    /// Hands collected datagrams to the application, and wakes it if it waits.
     pub(crate) fn hand_over(&mut self) {
         let spare = self.spare.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.collected, spare);
@@ -101,7 +101,7 @@ impl SocketEnd {
     }
 }
 
-/// What both halves of a socket see.
+/// The common state of both halves of a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Datagrams that wait to be read; below zero between a fast read and its count.
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// What the UDP layer is told.
+/// A command to the UDP layer.
 pub(crate) enum Command {
     Open(Box<SocketEnd>),
     Close(u32),
@@ -126,7 +126,7 @@ pub(crate) enum Command {
     Leave(u32, IpAddr, LinkIndex),
 }
 
-/// What is known of the sockets on the application side.
+/// The registry of sockets on the application side.
 #[derive(Debug, Default)]
 struct Registry {
     next_id: u32,
@@ -135,7 +135,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// Takes an address; the socket's number, and the address with its port.
+    /// Reserves an address; returns the socket's number, and the address with its port.
     fn bind(&mut self, local: SocketAddr) -> io::Result<(u32, SocketAddr)> {
         if self.bound.len() >= SOCKETS_MAX {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -151,7 +151,7 @@ impl Registry {
         Ok((id, local))
     }
 
-    /// Takes all addresses, or none.
+    /// Reserves all addresses, or none.
     fn bind_all(&mut self, locals: &[SocketAddr]) -> io::Result<Vec<(u32, SocketAddr)>> {
         let mut bound = Vec::with_capacity(locals.len());
         for &local in locals {
@@ -168,7 +168,7 @@ impl Registry {
         Ok(bound)
     }
 
-    /// Whether a socket on `address` would stand where another does.
+    /// Whether a socket on `address` would conflict with an existing one.
     fn clashes(&self, address: SocketAddr) -> bool {
         self.bound.values().any(|other| {
             other.port() == address.port()
@@ -191,12 +191,12 @@ impl Registry {
     }
 }
 
-/// Opens sockets of one stack; clones open sockets of the same.
+/// Opens sockets of one stack; clones open sockets of the same stack.
 #[derive(Clone)]
 pub struct Sockets {
     registry: Arc<Mutex<Registry>>,
     commands: Sender<Command>,
-    /// Set when the UDP layer has something to look at.
+    /// Set when there is work for the UDP layer.
     work: Arc<AtomicBool>,
     wake: Arc<dyn Wake>,
 }
@@ -215,7 +215,7 @@ pub(crate) struct SocketsEnd {
 }
 
 impl Sockets {
-    /// Sockets whose worker is woken by `wake`, and the end for the UDP layer.
+    /// Creates sockets whose worker is woken by `wake`, and the end for the UDP layer.
     pub(crate) fn new(wake: Arc<dyn Wake>) -> (Self, SocketsEnd) {
         let (commands, end) = channel();
         let work = Arc::new(AtomicBool::new(false));
@@ -227,8 +227,8 @@ impl Sockets {
         lock(&self.registry)
     }
 
-    /// Opens a socket on `local`; port 0 asks for any free one, an unspecified address for all of
-    /// the host's addresses of that family.
+    /// Opens a socket on `local`; port 0 requests any free one, an unspecified address all of the
+    /// host's addresses of that family.
     ///
     /// # Errors
     ///
@@ -267,12 +267,12 @@ impl Sockets {
         Ok(socket)
     }
 
-    /// Starts an application on the worker, with a socket on each of `locals`, which are bound as
-    /// by [`Self::bind`]: the application knows them by their place in that order.
+    /// Starts an application on the worker, with a socket on each of `locals`, bound as by
+    /// [`Self::bind`]. The application identifies them by their place in that order.
     ///
     /// # Errors
     ///
-    /// As [`Self::bind`]; then none of the addresses is taken.
+    /// As [`Self::bind`]; then none of the addresses is reserved.
     pub fn run(
         &self,
         locals: &[SocketAddr],
@@ -304,10 +304,10 @@ impl Sockets {
     }
 }
 
-/// Emptied batches on their way back at the most; the worker makes new ones when there is none.
+/// Maximum emptied batches on their way back; the worker creates new ones if there is none.
 const SPARE_BATCHES_MAX: usize = 4;
 
-/// An application that runs on the worker; dropping it ends it, and gives its ports back.
+/// An application that runs on the worker; dropping it ends it, and frees its ports.
 #[derive(Debug)]
 pub struct RunningApplication {
     id: u32,
@@ -317,7 +317,7 @@ pub struct RunningApplication {
 }
 
 impl RunningApplication {
-    /// What its sockets are bound to, in the order they were asked for.
+    /// The addresses of its sockets, in the order of the request.
     pub fn locals(&self) -> &[SocketAddr] {
         &self.locals
     }
@@ -371,28 +371,28 @@ impl UdpSocket {
         self.local
     }
 
-    /// Talks to `peer` only: [`Self::send`] goes there, datagrams of others are not seen.
+    /// Sets the only peer: [`Self::send`] goes there, datagrams of others are not seen.
     pub fn connect(&self, peer: SocketAddr) {
         *lock(&self.peer) = Some(peer);
     }
 
-    /// How long a read waits; forever if `None`.
+    /// Sets how long a read waits; forever if `None`.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) {
         *lock(&self.patience) = timeout.map_or(Patience::Forever, Patience::For);
     }
 
-    /// Whether a read that finds nothing says `WouldBlock` at once, or waits forever.
+    /// Sets whether a read without a datagram returns `WouldBlock` at once, or waits forever.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         *lock(&self.patience) = if nonblocking { Patience::Never } else { Patience::Forever };
     }
 
-    /// How many datagrams wait to be read: as many reads will not block. This is the counter that
-    /// a cross-layer gateway reads before it merges.
+    /// The number of datagrams that wait to be read: as many reads will not block. A cross-layer
+    /// gateway reads this counter before it merges.
     pub fn waiting(&self) -> usize {
         self.shared.waiting()
     }
 
-    /// How many datagrams were dropped because they were not read in time.
+    /// The number of datagrams dropped because they were not read in time.
     pub fn overflow(&self) -> u64 {
         self.shared.overflow.get()
     }
@@ -406,7 +406,7 @@ impl UdpSocket {
         self.sockets.tell(Command::Join(self.id, group, link))
     }
 
-    /// Receives the datagrams of `group` on `link` no longer.
+    /// Stops receiving the datagrams of `group` on `link`.
     ///
     /// # Errors
     ///
@@ -415,12 +415,13 @@ impl UdpSocket {
         self.sockets.tell(Command::Leave(self.id, group, link))
     }
 
-    /// Reads a datagram into `buffer`, cut to its length; gives its octets and its sender.
+    /// Reads a datagram into `buffer`, truncated to its length; returns its octets and its sender.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if none came in time; `ConnectionRefused`, `HostUnreachable` or
-    /// `NetworkUnreachable` if the peer of [`Self::connect`] was not reached, as an ICMP error says; `NotConnected` if the stack has ended.
+    /// `NetworkUnreachable` if an ICMP error says that the peer of [`Self::connect`] was not
+    /// reached; `NotConnected` if the stack has ended.
     pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
             let delivery = self.next()?;
@@ -491,13 +492,13 @@ impl UdpSocket {
     }
 }
 
-/// What the application has of the datagrams it received.
+/// The received datagrams of the application.
 #[derive(Debug)]
 struct Inbox {
-    /// What is left of the batch that is being read.
+    /// The rest of the current batch.
     current: VecDeque<Delivery>,
     batches: Receiver<VecDeque<Delivery>>,
-    /// Gives a batch back to be filled again.
+    /// Returns an emptied batch for reuse.
     emptied: SyncSender<VecDeque<Delivery>>,
 }
 
@@ -543,7 +544,7 @@ impl Drop for UdpSocket {
     }
 }
 
-/// A poisoned lock guards plain values here, which are as good as before.
+/// Locks a mutex. A poisoned lock is safe here: it guards plain values.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,15 @@
-//! From next hops to stations: whom a link layer addresses its frames to.
+//! Stations: the link-layer destinations of next hops.
 
 use crate::{LinkNeighbours, destination::Key};
 use gatewright_packet::NextHop;
 use gatewright_wire::{EtherType, MacAddress};
 use std::{net::IpAddr, time::Duration};
 
-/// Which station a next hop is.
+/// The station of a next hop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Station {
     At(MacAddress),
-    /// Its neighbour has to be asked for, by the protocol of this family.
+    /// Its neighbour has to be resolved, by the protocol of this family.
     Unknown(EtherType),
     /// The packet has no next hop.
     Nowhere,
@@ -17,18 +17,17 @@ pub(crate) enum Station {
 
 /// The stations of one link.
 ///
-/// The neighbour caches know them; what they said lately is kept beside them, for as long as
-/// neither cache has changed and the neighbour counts as reachable: of a later packet the cache has
-/// to know (RFC 4861 §7.3.3).
+/// The neighbour caches know them; recent results are kept here while neither cache has changed and
+/// the neighbour counts as reachable. The cache has to see later packets (RFC 4861 §7.3.3).
 #[derive(Debug)]
 pub(crate) struct Stations {
     neighbours: LinkNeighbours,
-    /// What both caches counted when the first of `known` was kept.
+    /// The change numbers of both caches when the first of `known` was kept.
     seen: (u32, u32),
     known: [Known; PLACES],
 }
 
-/// What a cache said of a neighbour.
+/// A cached result for a neighbour.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     address: IpAddr,
@@ -36,7 +35,7 @@ struct Known {
     station: MacAddress,
 }
 
-/// Neighbours that are kept, a power of two; two whose hash is the same displace each other.
+/// Number of kept neighbours, a power of two; two with the same hash displace each other.
 const PLACES: usize = 1 << PLACES_BITS;
 const PLACES_BITS: u32 = 8;
 
@@ -53,7 +52,7 @@ impl Stations {
         Self { neighbours, seen: (0, 0), known: [Known::NOBODY; PLACES] }
     }
 
-    /// Forgets what was kept if a cache has changed; to be called before each batch.
+    /// Forgets kept results if a cache has changed; call it before each batch.
     #[inline]
     pub(crate) fn refresh(&mut self) {
         let now =
@@ -64,7 +63,7 @@ impl Stations {
         }
     }
 
-    /// The station that `next_hop` is, at `now`.
+    /// The station of `next_hop` at `now`.
     #[inline]
     pub(crate) fn find(&mut self, next_hop: &NextHop, now: Duration) -> Station {
         if let NextHop::Neighbour(address) = next_hop

@@ -26,11 +26,11 @@ pub struct Suite {
     pub plan: Plan,
     /// The layers, in the plan's order.
     pub layers: Vec<Box<dyn Layer>>,
-    /// The neighbour caches of each link, which whoever runs the graph may read and set.
+    /// The neighbour caches of each link, which the owner of the graph may read and set.
     pub neighbours: Vec<LinkNeighbours>,
-    /// For each link, the layer that packets are pushed down to.
+    /// For each link, the layer to which packets are pushed down.
     pub bottoms: Vec<(LinkIndex, NodeIndex)>,
-    /// For each VLAN, what passes there.
+    /// The counters of each VLAN.
     pub vlans: Vec<(VlanLink, VlanCounters)>,
     /// The network layer of IPv4: sockets transmit by it.
     pub ipv4: NodeIndex,
@@ -42,7 +42,7 @@ pub struct Suite {
     pub icmpv6: NodeIndex,
     /// UDP over both.
     pub udp: NodeIndex,
-    /// Where applications open UDP sockets, from any thread.
+    /// Opens UDP sockets for applications, from any thread.
     pub sockets: Sockets,
 }
 
@@ -53,8 +53,8 @@ impl fmt::Debug for Suite {
 }
 
 impl Suite {
-    /// Makes it the suite of a worker that only passes packets on, of the same plan and in the same
-    /// order: what is not transit leaves its graph as [`HandedOver`](crate::HandedOver).
+    /// Makes it the suite of a worker that only forwards, of the same plan and in the same order:
+    /// packets that are not transit leave its graph as [`HandedOver`](crate::HandedOver).
     pub(crate) fn transit_only(mut self, random: u64) -> Self {
         let mut random = Random::new(random);
         let is_bottom = |node| self.bottoms.iter().any(|&(_, bottom)| bottom == node);
@@ -73,26 +73,26 @@ impl Suite {
     }
 }
 
-/// The suite over `links` for one more worker, beside the whole one of the first: it passes on what
-/// is transit, and leaves all else to the first.
+/// The suite over `links` for a further worker: it forwards transit, and leaves all else to the
+/// first worker's full suite.
 pub fn assemble_transit(links: &[SuiteLink], random: u64) -> Suite {
     assemble(links, Arc::new(Nobody), random).transit_only(!random)
 }
 
-/// Whom the sockets of a suite wake that has none.
+/// The waker of a suite without one.
 struct Nobody;
 
 impl Wake for Nobody {
     fn wake(&self) {}
 }
 
-/// The suite over `links`. Sockets `wake` whoever runs the graph; `random` makes what others must
-/// not guess unpredictable.
+/// The suite over `links`. Sockets `wake` the owner of the graph; `random` makes secret values
+/// unpredictable.
 pub fn assemble(links: &[SuiteLink], wake: Arc<dyn Wake>, random: u64) -> Suite {
     assemble_within(links, wake, random, NeighbourLimits::default())
 }
 
-/// As [`assemble`], with bounds on the neighbours of each link and family.
+/// As [`assemble`], with limits on the neighbours of each link and family.
 pub fn assemble_within(
     links: &[SuiteLink],
     wake: Arc<dyn Wake>,
@@ -140,8 +140,8 @@ impl Builder {
         self.plan.bind(Binding { from: Some(from), at, side, link, to });
     }
 
-    /// The one link whose packets come up from the link layer `bottom` of `link`: several VLANs
-    /// share one layer, and so one way up.
+    /// The one link whose packets come up from the link layer `bottom` of `link`, if it is one:
+    /// several VLANs share one layer, and so one way up.
     fn one_link(&self, link: LinkIndex, bottom: NodeIndex) -> Option<LinkIndex> {
         self.plan.link_of(bottom).filter(|of| *of == link)
     }
@@ -285,7 +285,7 @@ impl Builder {
     }
 }
 
-/// The position of all ports that nothing else is bound to.
+/// The position of all unbound ports.
 const ANY_PORT: u16 = 0;
 
 /// The messages of neighbour discovery (RFC 4861 §4).

@@ -1,32 +1,32 @@
-//! One packet through the graph: where it came, how long each layer took, what became of it.
+//! Trace of one packet through the graph: its places, the time at each, and its fate.
 //!
-//! While a packet is traced it passes each edge in a batch of its own, between those that came
-//! before and after it, so that times and drops are its own. Others pay for the look whether they are
-//! it. A trace allocates, as nothing else does on a worker.
+//! A traced packet passes each edge in a batch of its own, between those before and after it, so
+//! that times and drops are its own. Other packets pay for the check for the mark. A trace
+//! allocates, as nothing else does on a worker.
 
 use crate::{At, AttachmentId, Side, VlanLink, builtin::Match, vlan};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use std::{fmt, time::Duration};
 
-/// What [`gatewright_packet::Meta::mark`] of a traced packet is.
+/// The [`gatewright_packet::Meta::mark`] of a traced packet.
 const MARK: u32 = 0x7472_6163;
 
-/// Steps of a trace at the most: further ones are not recorded.
+/// Maximum steps of a trace: further ones are not recorded.
 const STEPS_MAX: usize = 64;
 
-/// How long a packet that a layer keeps is waited for: three questions to a silent neighbour, one a
-/// second (RFC 4861 §10).
+/// How long to wait for a packet that a layer keeps: three solicitations to a silent neighbour, one
+/// a second (RFC 4861 §10).
 const KEPT_FOR: Duration = Duration::from_millis(3500);
 
 /// Octets of the link-layer header before the IP header of a whole frame.
 const ETHERNET_LEN: usize = 14;
 
-/// A trace: which packet, and what was seen of it.
+/// A trace: the selection of a packet, and its steps.
 pub struct Trace {
     link: Option<LinkIndex>,
     which: Match,
     clock: Box<dyn FnMut() -> Duration + Send>,
-    /// Since when it has its packet.
+    /// When it found its packet.
     since: Option<Duration>,
     steps: Vec<Step>,
 }
@@ -42,28 +42,28 @@ impl fmt::Debug for Trace {
 pub struct Step {
     /// The position.
     pub at: At,
-    /// Which way it travelled.
+    /// Its direction.
     pub side: Side,
-    /// The layer that it came to; none for a device, or nobody.
+    /// The layer to which it came; none for a device, or nobody.
     pub layer: Option<&'static str>,
-    /// The link that it came by.
+    /// The link that received it.
     pub ingress: LinkIndex,
-    /// The link that it leaves by, as far as that is known.
+    /// Its outgoing link, as far as known.
     pub egress: LinkIndex,
-    /// The packet as it came.
+    /// The packet on arrival.
     pub octets: Vec<u8>,
-    /// The handlers that stand there.
+    /// The handlers at this place.
     pub handlers: Vec<AttachmentId>,
-    /// How long layer and handlers took.
+    /// The time in layer and handlers.
     pub took: Duration,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// What became of a packet at one place.
+/// The fate of a packet at one place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
-    /// It went on.
+    /// It was passed on.
     Passed,
     /// It was given to the device.
     Sent,
@@ -71,14 +71,15 @@ pub enum Fate {
     Taken(AttachmentId),
     /// It was dropped, for this reason.
     Dropped(&'static str),
-    /// It goes on in the graph of the first worker.
+    /// It resumes in the graph of the first worker.
     HandedOver,
-    /// The layer has it: it is delivered or answered, or waits for something.
+    /// The layer keeps it: it is delivered or answered, or waits for something.
     Kept,
 }
 
 impl Trace {
-    /// The next packet by `link`, or any, that matches; `clock` measures what each place takes.
+    /// A trace of the next matching packet by `link`, or by any; `clock` measures the time at each
+    /// place.
     pub fn new(
         link: Option<LinkIndex>,
         which: Match,
@@ -87,12 +88,12 @@ impl Trace {
         Self { link, which, clock: Box::new(clock), since: None, steps: Vec::new() }
     }
 
-    /// What was seen; nothing if no packet matched.
+    /// The steps so far; empty if no packet matched.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Marks the first packet that is meant, if none was met yet.
+    /// Marks the first selected packet, if none was found yet.
     pub(crate) fn choose(
         &mut self,
         link: LinkIndex,
@@ -118,7 +119,7 @@ impl Trace {
         }
     }
 
-    /// Whether nothing more is to be seen.
+    /// Whether the trace is complete.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         match (self.since, self.steps.last()) {
             (Some(since), Some(Step { fate: Fate::Kept, .. })) => now >= since + KEPT_FOR,
@@ -131,14 +132,14 @@ impl Trace {
         packet.meta().mark == MARK
     }
 
-    /// What goes on with another worker is followed no further.
+    /// Removes the mark: packets are not traced on other workers.
     pub(crate) fn forget(packet: &mut Packet) {
         if Self::is_traced(packet) {
             packet.meta_mut().mark = 0;
         }
     }
 
-    /// Records that a packet has come somewhere; its fate is told by [`Self::end`].
+    /// Records the arrival of a packet; [`Self::end`] adds its fate.
     pub(crate) fn begin(&mut self, step: Step) -> Duration {
         if self.steps.len() < STEPS_MAX {
             self.steps.push(step);
@@ -146,7 +147,7 @@ impl Trace {
         (self.clock)()
     }
 
-    /// Records what became of the packet that began at `begun`.
+    /// Records the fate of the packet that arrived at `begun`.
     pub(crate) fn end(&mut self, begun: Duration) -> Option<&mut Step> {
         let took = (self.clock)().saturating_sub(begun);
         let step = self.steps.last_mut()?;

@@ -21,28 +21,28 @@ use std::{
     time::Duration,
 };
 
-/// The datagram is shorter than its header or than it says.
+/// The datagram is shorter than its header or its length field.
 const LENGTH: Reason = Reason("bad-length");
 /// The checksum is wrong.
 const CHECKSUM: Reason = Reason("bad-checksum");
-/// Over IPv6 there must be a checksum.
+/// A datagram over IPv6 has no checksum, which is required there.
 const NO_CHECKSUM: Reason = Reason("no-checksum");
-/// The packet's network header is not in front of it.
+/// The packet's network header does not precede it.
 const NO_NETWORK: Reason = Reason("no-network-header");
-/// Nobody listens on the port.
+/// No socket listens on the port.
 const NO_SOCKET: Reason = Reason("no-socket");
 /// The application does not read.
 const SOCKET_FULL: Reason = Reason("socket-full");
-/// An ICMP error about something else than a datagram.
+/// An ICMP error about a packet other than a datagram.
 const NOT_UDP: Reason = Reason("not-udp");
 /// No packet was free for a datagram to send.
 const NO_PACKET: Reason = Reason("no-packet");
-/// A datagram that was to be sent on has been through too many relays and routers.
+/// A datagram to be forwarded has been through too many relays and routers.
 pub(crate) const HOPS_SPENT: Reason = Reason("hops-spent");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// Who a packet is from and to, read from its network header.
+/// Source and destination of a packet, from its network header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Ends {
     pub(crate) from: IpAddr,
@@ -80,7 +80,7 @@ impl Ends {
     }
 }
 
-/// Takes the UDP header off and demultiplexes by destination port.
+/// The UDP layer: strips the UDP header and demultiplexes by destination port.
 ///
 /// Expects UDP datagrams with their network header marked. Pushes payloads to `udp:PORT`; their
 /// ports stand in `parameter`, source first. Counts `bad-length`, `bad-checksum`, `no-checksum`.
@@ -109,7 +109,7 @@ impl Layer for UdpLayer {
     fn transmit(&mut self, _: &mut Batch, _: &mut Out<'_>) {}
 }
 
-/// The ports and the length of a datagram that is whole.
+/// The ports and the length of a valid datagram.
 fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
     let (udp, _) = Udp::split(packet.octets()).map_err(|_| LENGTH)?;
     let ends = Ends::of(packet).ok_or(NO_NETWORK)?;
@@ -133,29 +133,29 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
     Ok((udp.source_port(), udp.destination_port(), len))
 }
 
-/// The sockets of the stack: hands datagrams to applications, and sends theirs.
+/// The sockets of the stack: delivers datagrams to applications, and sends theirs.
 ///
 /// Expects payloads from [`UdpLayer`]. Applications on the worker are called at the end of each
-/// batch that brought them something; those on other threads are handed all of it at once. Asks for
-/// *port unreachable* where nobody listens. Takes *destination unreachable* by `icmp:3` and
-/// `icmpv6:1` and tells it to the socket whose datagram it is about. Counts `no-socket`, `socket-full`,
+/// batch with datagrams for them; those on other threads get all of a batch at once. Requests *port
+/// unreachable* where no socket listens. Takes *destination unreachable* by `icmp:3` and `icmpv6:1`
+/// and reports it to the socket that sent the datagram. Counts `no-socket`, `socket-full`,
 /// `no-packet`, `no-source`, `hops-spent`, `not-udp`.
 #[derive(Debug)]
 pub struct UdpSockets {
     end: SocketsEnd,
     sockets: Vec<SocketEnd>,
     applications: Vec<Running>,
-    /// Who listens, in the order of ports.
+    /// The listeners, in the order of ports.
     doors: Vec<Door>,
-    /// The port that was asked for last, with where its doors are: packets of a batch mostly go
-    /// to one.
+    /// The last port looked up, with the places of its listeners: packets of a batch mostly go to
+    /// one port.
     last: (u16, Range<usize>),
-    /// Sockets on other threads that this batch has brought something.
+    /// Sockets on other threads that got datagrams in this batch.
     touched: Vec<usize>,
     memberships: Vec<(u32, IpAddr, LinkIndex)>,
 }
 
-/// Where datagrams are taken.
+/// A listener: an address and port with its socket.
 #[derive(Clone, Copy, Debug)]
 struct Door {
     local: SocketAddr,
@@ -163,17 +163,17 @@ struct Door {
 }
 
 impl Door {
-    /// Whether a datagram to `ip`, or one to many, is taken here.
+    /// Whether it takes a datagram to `ip`, or one to many.
     fn takes(&self, ip: IpAddr, to_many: bool) -> bool {
         let own = self.local.ip();
         own.is_ipv4() == ip.is_ipv4() && (own == ip || own.is_unspecified() || to_many)
     }
 }
 
-/// Who takes them.
+/// The receiver of its datagrams.
 #[derive(Clone, Copy, Debug)]
 enum Listener {
-    /// The socket at this place, read on another thread.
+    /// The socket at this place, read on a thread outside the worker.
     Thread(usize),
     /// A socket of the application at this place.
     Application(usize, SocketIndex),
@@ -195,7 +195,7 @@ impl UdpSockets {
         }
     }
 
-    /// Does what applications asked.
+    /// Executes commands of applications.
     fn obey(&mut self, out: &mut Out<'_>) {
         let mut changed = false;
         while let Ok(command) = self.end.commands.try_recv() {
@@ -226,7 +226,7 @@ impl UdpSockets {
         }
     }
 
-    /// Puts everyone who listens in the order of ports.
+    /// Sorts all listeners by port.
     fn open_doors(&mut self) {
         let threads = (self.sockets.iter().enumerate())
             .map(|(index, socket)| Door { local: socket.local, to: Listener::Thread(index) });
@@ -241,7 +241,7 @@ impl UdpSockets {
         self.last = (0, 0..0);
     }
 
-    /// Where the doors of a port are.
+    /// The places of a port's listeners.
     fn doors_of(&mut self, port: u16) -> Range<usize> {
         if self.last.0 != port {
             let first = self.doors.partition_point(|door| door.local.port() < port);
@@ -251,7 +251,7 @@ impl UdpSockets {
         self.last.1.clone()
     }
 
-    /// Sends what applications have written; whether something is left.
+    /// Sends the datagrams of applications; returns whether any are left.
     fn send(&self, out: &mut Out<'_>) -> bool {
         let mut left = false;
         for socket in &self.sockets {
@@ -283,7 +283,7 @@ impl UdpSockets {
         joined.map(|&(.., link)| link)
     }
 
-    /// Hands a datagram to the one socket it is for, or to each that takes part in the group.
+    /// Delivers a datagram to its one socket, or to each member of the group.
     fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Some(ends) = Ends::of(&packet) else { return out.drop(NO_NETWORK, packet) };
         let [a, b, c, d] = packet.meta().parameter.to_be_bytes();
@@ -320,8 +320,7 @@ impl UdpSockets {
         }
     }
 
-    /// Tells the socket whose datagram did not arrive; applications on the worker look at answers
-    /// only.
+    /// Reports an undelivered datagram to its socket; applications on the worker only see answers.
     fn refuse(&mut self, packet: Packet, out: &mut Out<'_>) {
         let Some(Refused { local, peer, why }) = Refused::of(&packet) else {
             return out.drop(NOT_UDP, packet);
@@ -341,7 +340,7 @@ impl UdpSockets {
         }
     }
 
-    /// Lets a datagram in; whether there was room.
+    /// Delivers a datagram to a listener; returns whether there was room.
     fn enter(&mut self, door: Door, datagram: Datagram) -> bool {
         match door.to {
             Listener::Thread(index) => {
@@ -359,7 +358,7 @@ impl UdpSockets {
         }
     }
 
-    /// Lets everyone who was brought something have it.
+    /// Hands collected datagrams to all their receivers.
     fn hand_over(&mut self, out: &mut Out<'_>) {
         for index in self.touched.drain(..) {
             if let Some(socket) = self.sockets.get_mut(index) {
@@ -372,7 +371,7 @@ impl UdpSockets {
     }
 }
 
-/// Asks for an ICMP error that nobody listens on the port.
+/// Requests an ICMP error because no socket listens on the port.
 fn unreachable(mut packet: Packet, out: &mut Out<'_>) {
     packet.restore_network();
     let version = packet.octets().first().map_or(0, |octet| octet >> 4);
@@ -423,8 +422,7 @@ impl Layer for UdpSockets {
     }
 }
 
-/// The address to send from to `to`, by `link` or by whatever link leads there; counts that there
-/// is none.
+/// The source address for `to`, by `link` or by the link of its route; counts a missing one.
 pub(crate) fn source_for(to: IpAddr, link: Option<LinkIndex>, out: &mut Out<'_>) -> Option<IpAddr> {
     let host = out.host();
     let source = match to {
@@ -441,7 +439,7 @@ pub(crate) fn source_for(to: IpAddr, link: Option<LinkIndex>, out: &mut Out<'_>)
     source
 }
 
-/// A datagram with its UDP and IP headers; counts that there is no packet for it.
+/// Builds a datagram with its UDP and IP headers; counts a missing packet.
 pub(crate) fn datagram(
     from: SocketAddr,
     to: SocketAddr,
@@ -463,11 +461,11 @@ pub(crate) fn datagram(
     made
 }
 
-/// Sends a received payload on with new headers, in the chunk that it came in.
+/// Forwards a received payload with new headers, in its own chunk.
 ///
-/// A datagram that goes from relay to relay spends a hop at each, as RFC 8656 §15 prefers it ("set
-/// the outgoing Time to Live/Hop Count to one less than the incoming value"): one that goes in a
-/// circle comes to an end.
+/// A datagram that goes from relay to relay spends a hop at each, as RFC 8656 §15 prefers ("set the
+/// outgoing Time to Live/Hop Count to one less than the incoming value"). So a datagram in a loop
+/// comes to an end.
 pub(crate) fn forward(
     mut packet: Packet,
     from: SocketAddr,
@@ -493,9 +491,8 @@ pub(crate) fn forward(
     Ok(())
 }
 
-/// Hops that a received datagram has left when it is sent on, no more than one of ours begins with;
-/// none if it has spent them. What was sent to many stays on its link by its hop limit, and begins
-/// anew.
+/// The hops of a received datagram when it is forwarded, at most our own initial value; none if it
+/// has spent them. The hop limit keeps multicast and broadcast on their link, so these begin anew.
 pub(crate) fn hops_left(packet: &Packet) -> Option<u8> {
     let network = packet.network_octets();
     let (hops, to_many) = match network.first().map(|first| first >> 4) {
@@ -525,13 +522,13 @@ pub(crate) fn set_hops(packet: &mut Packet, hops: u8) -> Option<()> {
     Some(())
 }
 
-/// Hands a packet with its headers to the network layer.
+/// Passes a packet with its headers to the network layer.
 pub(crate) fn send_down(packet: Packet, to: SocketAddr, out: &mut Out<'_>) {
     let ether_type = if to.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
     out.push_or_drop(At::Local(ether_type), packet);
 }
 
-/// Puts the UDP and IP headers in front of a payload.
+/// Prepends the UDP and IP headers to a payload.
 pub(crate) fn wrap(packet: &mut Packet, from: SocketAddr, to: SocketAddr) -> Option<()> {
     let length = u16::try_from(packet.len() + Udp::LEN).ok()?;
     let (source_port, destination_port) = (from.port(), to.port());

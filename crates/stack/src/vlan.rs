@@ -31,7 +31,7 @@ pub struct VlanLink {
     pub priority: u8,
 }
 
-/// What has passed over a VLAN; octets count whole frames, with their tag.
+/// Counters of a VLAN; octets count whole frames, with their tag.
 #[derive(Clone, Debug, Default)]
 pub struct VlanCounters {
     /// Frames received.
@@ -53,16 +53,16 @@ pub struct VlanMember {
     pub priority: u8,
     /// The VLAN as a link, with its neighbours.
     pub neighbours: LinkNeighbours,
-    /// What passes is counted here.
+    /// Its counters.
     pub counters: VlanCounters,
 }
 
 /// The VLANs of one Ethernet link (IEEE 802.1Q).
 ///
-/// Stands above [`EthernetLayer`](crate::EthernetLayer) at `ether:vlan`. Each VLAN is a link of its own, with
-/// addresses and neighbours: receives tagged packets, strips the tag, and pushes them on by the
-/// inner type as from that link; transmits what is sent by that link with a tag, down to the link
-/// below. A tag without an identifier is a priority only: its packet goes on as the link's own.
+/// Stands above [`EthernetLayer`](crate::EthernetLayer) at `ether:vlan`. Each VLAN is a link of its
+/// own, with addresses and neighbours. Receives tagged packets, strips the tag, and pushes them on
+/// by the inner type as from that link. Transmits packets of that link with a tag, down to the link
+/// below. A tag without an identifier is a priority only: its packet continues as the link's own.
 /// Drops `truncated`, `unknown-vlan`, `link-down`, `no-next-hop`, `no-headroom`.
 #[derive(Debug)]
 pub struct VlanLayer {
@@ -78,7 +78,7 @@ struct Member {
     link: LinkIndex,
     stations: Stations,
     counters: VlanCounters,
-    /// Whether the host lets frames come and leave there.
+    /// Whether the host has the VLAN up.
     up: bool,
 }
 
@@ -117,7 +117,7 @@ impl VlanLayer {
         Ok(ether_type)
     }
 
-    /// Writes the tag, or says to which position the packet goes instead.
+    /// Writes the tag, or returns the position to which the packet goes instead.
     fn tag(&mut self, packet: &mut Packet, out: &Out<'_>) -> Result<(), Untagged> {
         let egress = packet.meta().egress;
         let member = self.members.iter_mut().find(|member| member.link == egress);
@@ -190,7 +190,7 @@ impl Layer for VlanLayer {
     }
 }
 
-/// Octets of the two addresses, behind which a tag stands.
+/// Octets of the two addresses, which precede a tag.
 const ADDRESSES_LEN: usize = 12;
 
 /// The identifier in the tag of a whole frame, if it has one.
@@ -201,7 +201,7 @@ pub(crate) fn id_of(frame: &[u8]) -> Option<u16> {
 }
 
 impl VlanLink {
-    /// Puts its tag into a whole frame that does not carry it yet.
+    /// Puts its tag into a whole frame that does not have it yet.
     ///
     /// # Errors
     ///

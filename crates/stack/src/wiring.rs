@@ -1,4 +1,5 @@
-//! Which edge leads where: made beside the running graph and swapped in between two batches.
+//! The wiring: the target of each edge, compiled beside the running graph and swapped in between
+//! two batches.
 
 use crate::{
     At, Attachment, AttachmentId, Counter, Place, Side, VlanLink,
@@ -8,7 +9,7 @@ use crate::{
 use gatewright_packet::{LinkIndex, Packet};
 use std::sync::Arc;
 
-/// Which layer of a graph.
+/// The index of a layer in a graph.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct NodeIndex(pub(crate) u16);
 
@@ -18,7 +19,7 @@ impl NodeIndex {
     }
 }
 
-/// Which edge of a wiring.
+/// The index of an edge in a wiring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct EdgeIndex(pub(crate) u16);
 
@@ -28,34 +29,34 @@ impl EdgeIndex {
     }
 }
 
-/// Where an edge ends.
+/// The target of an edge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Target {
-    /// At a layer, from below or from above as the edge's side says.
+    /// A layer, from below or from above by the edge's side.
     Layer(NodeIndex),
-    /// At the device of a link.
+    /// The device of a link.
     Device(LinkIndex),
     /// Nowhere: packets that no handler took are dropped and counted.
     Nothing,
 }
 
-/// One way that packets can go, from a layer or from a device.
+/// One way of packets, from a layer or from a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
     /// The layer it leaves; `None` for frames from the device of `link`.
     pub from: Option<NodeIndex>,
     /// The position, by which handlers find it.
     pub at: At,
-    /// Which way the packets travel.
+    /// The direction of the packets.
     pub side: Side,
-    /// The one link whose packets go here, if it is one link's.
+    /// The link whose packets take this way, if it is one link's.
     pub link: Option<LinkIndex>,
-    /// Where it leads.
+    /// Its target.
     pub to: Target,
 }
 
 impl Binding {
-    /// The number by which [`crate::Out`] finds the edge.
+    /// The key by which [`crate::Out`] finds the edge.
     fn key(&self) -> u64 {
         match (self.side, self.link) {
             (Side::Transmit, Some(link)) if matches!(self.at, At::Unresolved(_)) => {
@@ -67,7 +68,7 @@ impl Binding {
     }
 }
 
-/// The layers and ways of a graph without any handler: what a wiring is compiled from.
+/// The layers and ways of a graph without handlers, from which a wiring is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     nodes: Vec<(&'static str, Option<LinkIndex>)>,
@@ -75,11 +76,11 @@ pub struct Plan {
     vlans: Vec<VlanLink>,
 }
 
-/// Why a plan or an attachment cannot be.
+/// Why a plan or an attachment is impossible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WiringError {
-    /// No packet can pass where the handler was to stand.
+    /// No packet can pass the handler's position.
     #[error("nothing passes {0}: no layer pushes packets there")]
     NoSuchPosition(Attachment),
     /// More edges than a wiring can have.
@@ -87,18 +88,18 @@ pub enum WiringError {
     TooManyEdges,
 }
 
-/// Edges of a wiring at the most.
+/// Maximum edges of a wiring.
 const EDGES_MAX: usize = 4096;
 
 impl Plan {
-    /// Adds a layer; `link` names the one link it stands on, if it is one link's.
+    /// Adds a layer; `link` is its link, if it belongs to one.
     pub fn add(&mut self, name: &'static str, link: Option<LinkIndex>) -> NodeIndex {
         let index = u16::try_from(self.nodes.len()).unwrap_or(u16::MAX);
         self.nodes.push((name, link));
         NodeIndex(index)
     }
 
-    /// Adds a way; one that leaves the same layer by the same position replaces the earlier.
+    /// Adds a way; one from the same layer by the same position replaces the earlier.
     pub fn bind(&mut self, binding: Binding) {
         let same = |&(old, _): &(Binding, Counter)| {
             old.from == binding.from
@@ -110,7 +111,7 @@ impl Plan {
         self.bindings.push((binding, Counter::default()));
     }
 
-    /// The same for another worker, whose packets are counted in the ways of this one.
+    /// A copy for a further worker, whose packets are counted in the ways of this one.
     #[must_use]
     pub fn part(&self) -> Self {
         let part = |(binding, packets): &(Binding, Counter)| (*binding, packets.part());
@@ -118,7 +119,8 @@ impl Plan {
         Self { nodes: self.nodes.clone(), bindings, vlans: self.vlans.clone() }
     }
 
-    /// Has it known that a link is a VLAN of another: its frames are those of that link with its tag.
+    /// Records that a link is a VLAN of a lower link: its frames are those of that link with its
+    /// tag.
     pub fn tag(&mut self, vlan: VlanLink) {
         self.vlans.push(vlan);
     }
@@ -138,15 +140,15 @@ impl Plan {
         self.nodes.get(node.index()).and_then(|&(_, link)| link)
     }
 
-    /// The ways with the packets that went each.
+    /// The ways with their packet counts.
     pub fn ways(&self) -> impl Iterator<Item = (&Binding, u64)> {
         self.bindings.iter().map(|(binding, counter)| (binding, counter.get()))
     }
 
     /// The wiring of this plan with `attachments`, in the order they were attached.
     ///
-    /// A handler may stand where a layer pushes packets that no other layer takes: its position is
-    /// then bound to nothing, and the layer that demultiplexes there finds it.
+    /// A handler may be attached where a layer pushes packets that no other layer takes: its
+    /// position is then bound to nothing, and the demultiplexing layer finds it.
     ///
     /// # Errors
     ///
@@ -172,8 +174,8 @@ impl Plan {
         Ok(Wiring { vlans: self.vlans.as_slice().into(), ..Wiring::index(edges, self.nodes.len()) })
     }
 
-    /// Where an attachment stands that asks for the frames of a VLAN: on the link below, for what
-    /// carries the tag with this identifier.
+    /// The position of an attachment that selects the frames of a VLAN: on the link below, for
+    /// frames with this identifier in the tag.
     fn frames_of(&self, of: Attachment) -> Result<(Attachment, Option<u16>), WiringError> {
         let vlan = self.vlans.iter().find(|vlan| of.at == At::Frame && of.link == Some(vlan.link));
         match vlan {
@@ -185,7 +187,7 @@ impl Plan {
     }
 }
 
-/// Makes sure that something passes where `attachment` stands.
+/// Ensures that packets can pass the position of `attachment`.
 fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError> {
     if edges.iter().any(|edge| edge.passes(attachment)) {
         return Ok(());
@@ -220,13 +222,13 @@ fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError
     Ok(())
 }
 
-/// Whether packets of both can be the same.
+/// Whether both can apply to the same packets.
 fn shares_link(one: Option<LinkIndex>, other: Option<LinkIndex>) -> bool {
     one.is_none() || other.is_none() || one == other
 }
 
-/// Puts the handler's id on each edge it stands on; of whole frames it sees those with the tag of
-/// `vlan`, if there is one.
+/// Adds the handler's id to each edge at its position; of whole frames it sees those with the tag
+/// of `vlan`, if there is one.
 fn attach(id: AttachmentId, attachment: Attachment, vlan: Option<u16>, edges: &mut [Edge]) {
     let behind: Vec<NodeIndex> = (edges.iter())
         .filter(|edge| edge.passes(attachment))
@@ -267,11 +269,11 @@ fn attach(id: AttachmentId, attachment: Attachment, vlan: Option<u16>, edges: &m
 pub(crate) struct Post {
     pub(crate) id: AttachmentId,
     pub(crate) place: Place,
-    /// Only these packets.
+    /// The packets that it sees; all if none is given.
     pub(crate) only: Option<Only>,
 }
 
-/// Which of the packets on an edge a handler sees.
+/// The packets on an edge that a handler sees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Only {
     /// Those of one link.
@@ -281,7 +283,7 @@ pub(crate) enum Only {
 }
 
 impl Only {
-    /// Whether `packet`, which travels to this side, is one of them.
+    /// Whether it selects `packet`, which travels to this side.
     pub(crate) fn means(self, packet: &Packet, side: Side) -> bool {
         match (self, side) {
             (Self::Link(link), Side::Receive) => packet.meta().ingress == link,

@@ -1,4 +1,4 @@
-//! How an address is claimed: probed, announced, defended (RFC 5227 §2).
+//! Claim of an address: probe, announce, defend (RFC 5227 §2).
 
 use crate::random::Random;
 use std::{net::Ipv4Addr, time::Duration};
@@ -23,14 +23,14 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// DEFEND_INTERVAL: at most one conflict within it is answered.
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// RATE_LIMIT_INTERVAL: how often an address that another station has is probed again.
+/// RATE_LIMIT_INTERVAL: how often an address of another station is probed again.
 const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     /// This many probes were sent.
     Probing(u8),
-    /// Nobody objected; the control side has not put the address in use yet.
+    /// Nobody objected; the control side has not yet put the address in use.
     Unique,
     /// In use already, and this many probes were sent: traffic does not wait for probing.
     Checking(u8),
@@ -40,14 +40,14 @@ enum Phase {
     Duplicate,
 }
 
-/// What follows from a conflict.
+/// The consequence of a conflict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
     /// The address stays ours and is announced once.
     Defend,
     /// Nothing changes and nothing is sent.
     Silent,
-    /// The address is the other station's until that is gone.
+    /// The address belongs to the other station until that is gone.
     GiveUp,
 }
 
@@ -56,12 +56,12 @@ pub(super) enum Verdict {
 pub(super) struct Claim {
     pub(super) address: Ipv4Addr,
     phase: Phase,
-    /// When something is to be done.
+    /// When the next step is due.
     pub(super) due: Option<Duration>,
     defended: Option<Duration>,
 }
 
-/// What is to be done for a claim.
+/// A due step of a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Due {
     Probe,
@@ -82,14 +82,14 @@ impl Claim {
         Self { address, phase: Phase::Checking(0), due: Some(now), defended: None }
     }
 
-    /// The address is put in use.
+    /// Puts the address in use.
     pub(super) fn take_up(&mut self, now: Duration) {
         if matches!(self.phase, Phase::Probing(_) | Phase::Unique) {
             (self.phase, self.due) = (Phase::Announcing(0), Some(now));
         }
     }
 
-    /// Our station has another link-layer address: neighbours are told at once.
+    /// Announces the address again at once, because our link-layer address has changed.
     pub(super) fn announce_again(&mut self, now: Duration) {
         if matches!(self.phase, Phase::Announcing(_)) {
             (self.phase, self.due) = (Phase::Announcing(0), Some(now));
@@ -106,7 +106,7 @@ impl Claim {
         self.phase == Phase::Duplicate
     }
 
-    /// Another station uses the address, or is about to.
+    /// Handles the use of the address by another station, or its claim.
     ///
     /// An address whose first check fails is the other station's. One in use is never given up: a
     /// single forged message would take it away (RFC 5227 §2.4 (c): "it MAY elect to defend
@@ -129,7 +129,7 @@ impl Claim {
         }
     }
 
-    /// What is due now.
+    /// The steps that are due now.
     pub(super) fn handle_timeout(&mut self, now: Duration, random: &mut Random) -> Option<Due> {
         if self.due.is_none_or(|due| now < due) {
             return None;
@@ -159,7 +159,7 @@ impl Claim {
     }
 }
 
-/// The time after a probe: to the next, or to when the address counts as unique.
+/// The time after a probe: until the next, or until the address counts as unique.
 fn probe_wait(sent: u8, random: &mut Random) -> Duration {
     match sent {
         PROBES => ANNOUNCE_WAIT,

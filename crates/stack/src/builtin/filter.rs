@@ -1,4 +1,4 @@
-//! A packet filter: rules in order, the first that fits decides.
+//! A packet filter: rules in order, of which the first match decides.
 
 use super::{
     Match,
@@ -11,24 +11,24 @@ use gatewright_packet::{Batch, Packet};
 use gatewright_wire::IpProtocol;
 use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
-/// What becomes of a packet.
+/// The decision about a packet.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verdict {
-    /// It goes on.
+    /// It is passed on.
     Accept,
     /// It is taken.
     Drop,
 }
 
-/// Some values of a kind, or all but some.
+/// A condition on values of a kind: some values, or all but some.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Among<T> {
-    /// Whatever it is, and also if there is none.
+    /// Any value, or none.
     #[default]
     Any,
-    /// One that agrees with one of these.
+    /// A value that matches one of these.
     In(Vec<T>),
-    /// One that agrees with none of these.
+    /// A value that matches none of these.
     NotIn(Vec<T>),
 }
 
@@ -37,7 +37,7 @@ pub enum Among<T> {
 pub struct Subnet {
     /// One of them.
     pub address: IpAddr,
-    /// How many leading bits they share; more than an address has count as all.
+    /// The prefix length; more than an address has counts as all.
     pub bits: u8,
 }
 
@@ -75,15 +75,15 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Which packets a rule is about: those for which all that is given holds.
+/// The packets of a rule: those for which all given conditions hold.
 ///
-/// Upper layer and ports are found behind all options and extension headers. A condition on ports
-/// holds for packets that have ports only, be it negated or not.
+/// Upper layer and ports are found after all options and extension headers. A condition on ports
+/// holds only for packets with ports, negated or not.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Selector {
-    /// Where they come from.
+    /// Their source.
     pub source: Among<Subnet>,
-    /// Where they go.
+    /// Their destination.
     pub destination: Among<Subnet>,
     /// Their upper layer.
     pub protocol: Among<IpProtocol>,
@@ -116,21 +116,21 @@ impl<T> From<Option<T>> for Among<T> {
 /// One rule of a [`Filter`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Which packets it is about.
+    /// Its packets.
     pub which: Selector,
-    /// What becomes of them.
+    /// The decision about them.
     pub verdict: Verdict,
 }
 
-/// What a filter has counted, to be read while it runs.
+/// The counters of a filter, to be read while it runs.
 #[derive(Clone, Debug, Default)]
 pub struct FilterCounters {
     /// Packets that each rule decided about, in the order of rules.
     pub rules: Vec<Counter>,
-    /// IP packets that no rule fitted.
+    /// IP packets that no rule matched.
     pub default: Counter,
-    /// IP packets that were taken because the headers that rules ask for are cut short, more than
-    /// eight, or contradict each other.
+    /// IP packets that were taken because the headers needed by rules are truncated, more than
+    /// eight, or inconsistent.
     pub malformed: Counter,
     /// Later fragments that were taken because no first fragment came before them, or too long ago.
     pub fragments_unknown: Counter,
@@ -150,14 +150,14 @@ impl FilterCounters {
     }
 }
 
-/// Lets packets pass or takes them, by rules in order: the first that fits decides, and if none does,
-/// the default.
+/// Passes or takes packets, by rules in order: the first match decides, and the default if there is
+/// none.
 ///
-/// Of a packet in fragments only the first has the headers that rules may ask for. The others share
-/// its verdict, which is remembered for a minute, for 1024 packets at the most. What a rule asks for
-/// and nobody has seen, is taken: a later fragment that comes before the first one, and a packet whose
-/// headers cannot be read to their end. Frames that carry no IP packet pass, unless a rule that asks
-/// for nothing says otherwise before any other.
+/// Only the first fragment of a packet has the headers that rules may need. The others share its
+/// verdict, which is remembered for a minute, for 1024 packets at the most. A packet is taken if a
+/// rule needs a header that was not seen: a later fragment before the first one, and a packet whose
+/// headers cannot be read to their end. Frames that carry no IP packet pass, unless an earlier rule
+/// without conditions decides otherwise.
 ///
 /// ```
 /// use gatewright_stack::builtin::{Among, Filter, Rule, Selector, Subnet, Verdict};
@@ -181,22 +181,22 @@ pub struct Filter {
     rules: Vec<Rule>,
     default: Verdict,
     link_header: usize,
-    /// Whether a rule asks for what later fragments do not have.
+    /// Whether a rule needs headers that later fragments do not have.
     asks_for_upper_layer: bool,
     verdicts: Verdicts,
     counters: FilterCounters,
 }
 
-/// Whether a rule is about a packet.
+/// Whether a rule matches a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fit {
     Yes,
     No,
-    /// It depends on what the packet does not show.
+    /// It depends on a header that the packet does not show.
     Unseen,
 }
 
-/// What decides about a packet.
+/// The rule or default that decides about a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum By {
     Rule(usize),
@@ -219,7 +219,7 @@ impl Filter {
         Self::new(vec![rule], Verdict::Accept, link_header)
     }
 
-    /// What it has counted; it goes on counting there.
+    /// Its counters, which continue to count.
     pub fn counters(&self) -> FilterCounters {
         self.counters.clone()
     }
@@ -235,7 +235,7 @@ impl Filter {
         Self { rules, default, link_header, asks_for_upper_layer, verdicts, counters }
     }
 
-    /// What becomes of a packet.
+    /// The decision about a packet.
     fn judge(&mut self, packet: &Packet, now: Duration) -> Verdict {
         let Some(headers) = Headers::read(ip_octets(packet, self.link_header)) else {
             return self.judge_other();
@@ -256,8 +256,8 @@ impl Filter {
         self.decide(by)
     }
 
-    /// What the first rule that fits decides, or else the default; none if that depends on what the
-    /// packet does not show.
+    /// The decision of the first matching rule, or else the default; none if that depends on a
+    /// header that the packet does not show.
     fn first_fit(&self, headers: &Headers) -> Option<By> {
         for (index, rule) in self.rules.iter().enumerate() {
             match rule.which.fit(headers) {
@@ -269,13 +269,13 @@ impl Filter {
         Some(By::Default)
     }
 
-    /// Who decided about the first fragment of the packet that a later one is of.
+    /// The rule that decided about the first fragment of a later fragment's packet.
     fn of_first(&self, headers: &Headers, now: Duration) -> Option<By> {
         let later = headers.fragment.filter(|fragment| !fragment.is_first)?;
         self.verdicts.of(later.of, now)
     }
 
-    /// Of a frame without an IP packet.
+    /// The decision about a frame without an IP packet.
     fn judge_other(&self) -> Verdict {
         match self.rules.first() {
             Some(rule) if rule.which == Selector::default() => self.decide(By::Rule(0)),
@@ -283,7 +283,7 @@ impl Filter {
         }
     }
 
-    /// Counts who decides.
+    /// Counts the deciding rule and returns its verdict.
     fn decide(&self, by: By) -> Verdict {
         let rule = match by {
             By::Rule(index) => self.counters.rules.get(index).zip(self.rules.get(index)),

@@ -1,4 +1,4 @@
-//! What became of the first fragments of packets, for the others.
+//! The verdicts on first fragments of packets, for the later ones.
 
 use super::{filter::By, headers::FragmentedPacket};
 use std::{
@@ -6,16 +6,16 @@ use std::{
     time::Duration,
 };
 
-/// Fragmented packets whose verdict is remembered at the most.
+/// Maximum fragmented packets whose verdict is remembered.
 pub(super) const FRAGMENTED_MAX: usize = 1024;
 
 /// How long it is remembered: as long as receivers wait for fragments (RFC 8200 §4.5: 60 seconds).
 const REMEMBERED_FOR: Duration = Duration::from_mins(1);
 
-/// Who decided about the first fragments of packets.
+/// The rules that decided about the first fragments of packets.
 ///
-/// The last first fragment of a packet counts: each was judged itself, and what was taken is missing
-/// for ever.
+/// The last first fragment of a packet counts: each was judged itself, and a taken one never
+/// arrives.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     known: HashMap<FragmentedPacket, (By, Duration)>,
@@ -24,13 +24,13 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Who decided about the first fragment of a packet.
+    /// The rule that decided about the first fragment of a packet.
     pub(super) fn of(&self, packet: FragmentedPacket, now: Duration) -> Option<By> {
         let &(by, until) = self.known.get(&packet)?;
         (until > now).then_some(by)
     }
 
-    /// Remembers who decided; whether another had to be forgotten for it, whose time was not over.
+    /// Remembers the deciding rule; returns whether an unexpired entry was forgotten for it.
     pub(super) fn remember(&mut self, packet: FragmentedPacket, by: By, now: Duration) -> bool {
         let until = now + REMEMBERED_FOR;
         if let Some(known) = self.known.get_mut(&packet).filter(|(_, until)| *until > now) {

@@ -1,5 +1,5 @@
-//! What a filter looks at in an IP packet: addresses, upper layer and ports, behind whatever headers
-//! they are.
+//! The headers that a filter reads in an IP packet: addresses, upper layer and ports, after any
+//! other headers.
 
 use gatewright_wire::{
     IpProtocol,
@@ -8,7 +8,7 @@ use gatewright_wire::{
 };
 use std::net::IpAddr;
 
-/// A packet, as far as it is looked at.
+/// The fields of a packet that rules use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Headers {
     pub(super) from: IpAddr,
@@ -17,21 +17,21 @@ pub(super) struct Headers {
     pub(super) protocol: Seen<IpProtocol>,
     /// Source and destination port, if the upper layer has ports.
     pub(super) ports: Seen<Option<(u16, u16)>>,
-    /// What it is a fragment of, if it is one.
+    /// The packet of a fragment, if it is one.
     pub(super) fragment: Option<Fragment>,
 }
 
-/// What a packet may not show.
+/// A field that a packet may not show.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Seen<T> {
     /// It is here.
     Here(T),
-    /// It is in the first fragment and this is a later one; or the headers before it are cut short,
-    /// too many or contradict each other, which keeps no router from forwarding the packet.
+    /// It is in the first fragment and this is a later one. Or the headers before it are truncated,
+    /// too many or inconsistent, which keeps no router from forwarding the packet.
     Not,
 }
 
-/// Which packet a fragment is of.
+/// The packet of a fragment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Fragment {
     pub(super) of: FragmentedPacket,

@@ -1,50 +1,47 @@
-//! What an answer means for whoever wants its request done: is it done, is it to be sent again, or
-//! will it never be?
+//! Effect of a response on its request: done, to be retried, or failed for good.
 //!
-//! There is one reading of answers, and everybody who sends what must not be lost goes by it: the
-//! outbox, and whoever makes places for devices. A status can be final while the answer that
-//! carries it is not: *overloaded* has no status of its own in oneM2M, but words in the protocols
-//! below ([`Response::retry_after`]), and these are looked at first.
+//! All senders of messages that must not be lost use this one reading of responses: the outbox, and
+//! the creation of devices' resources. A status can be final although its response is not:
+//! *overloaded* has no status of its own in oneM2M, but one in the protocols below
+//! ([`Response::retry_after`]), which is checked first.
 
 use crate::primitive::Response;
 use crate::status::Status;
 use core::time::Duration;
 
-/// After the first failure, doubled with each further one.
+/// Pause after the first failure, doubled with each further one.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// At most, by ourselves.
+/// Longest pause of the sender's own.
 const AGAIN_AFTER_MAX: Duration = Duration::from_mins(1);
-/// At most, if whoever answers asks for more: nobody is to silence a sender for long.
+/// Longest pause at the receiver's request: no receiver may silence a sender for long.
 const TOLD_AFTER_MAX: Duration = Duration::from_mins(10);
 
-/// What becomes of a request, after its answer.
+/// Effect of a response on its request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
-    /// It is done.
+    /// Done.
     Done,
-    /// What it was to make is there. To a creation whose name is unique that is as good as done.
+    /// The resource exists already, which for a creation with a unique name counts as done.
     There,
-    /// Nothing is wrong with it: whoever was asked was not there, was busy, or failed. Again, not
-    /// before this pause, if one was asked for.
+    /// The receiver was away, busy, or failed: retry, not before this pause if one was requested.
     Again(Option<Duration>),
-    /// The place that it is for is not there: not yet, not any more, or it never will be.
+    /// The target does not exist: not yet, no longer, or never.
     Nowhere,
-    /// Whoever sent it is not known or not allowed to, until somebody with the right to says
-    /// otherwise.
+    /// The originator is not known or not allowed, until an authorised entity changes that.
     Barred,
-    /// Never: sent again, it would only be refused again.
+    /// Refused for good: a retry would be refused too.
     Refused,
 }
 
 impl Fate {
-    /// Whether a creation whose name is unique has reached its end: it is stored, now or before.
+    /// Whether a uniquely named creation is finished: its resource is stored, now or before.
     pub const fn is_stored(self) -> bool {
         matches!(self, Self::Done | Self::There)
     }
 }
 
 impl Status {
-    /// What becomes of a request that was answered so, by the code alone.
+    /// Effect of this status code alone.
     pub const fn fate(self) -> Fate {
         match self {
             Self::Conflict | Self::AlreadyExists | Self::OriginatorHasAlreadyRegistered => {
@@ -68,8 +65,8 @@ impl Status {
 }
 
 impl Response {
-    /// What becomes of the request that this answers. Who says when to come again has not judged
-    /// it, whatever its status.
+    /// Effect of this response. A response with a time to retry has not judged the request,
+    /// whatever its status.
     pub const fn fate(&self) -> Fate {
         match self.retry_after {
             Some(pause) if !self.status.is_success() => Fate::Again(Some(pause)),
@@ -78,7 +75,7 @@ impl Response {
     }
 }
 
-/// How long to wait after so many failures before this one, and after what was `told` with it.
+/// Pause after so many earlier failures, or the one `told` by the receiver.
 pub(crate) fn pause(failures: u32, told: Option<Duration>) -> Duration {
     let own = AGAIN_AFTER.saturating_mul(1 << failures.min(10)).min(AGAIN_AFTER_MAX);
     own.max(told.unwrap_or_default().min(TOLD_AFTER_MAX))

@@ -1,8 +1,8 @@
-//! A oneM2M CSE (common services entity) as one pure machine.
+//! A oneM2M CSE (common services entity) as a state machine without I/O.
 //!
-//! [`Cse`] takes requests and answers ([`Input`]) and gives what is to be done ([`Output`]):
-//! batches of records to store, answers to give, requests to send. It opens no socket, reads no
-//! clock and draws no randomness: the time is an argument, everything else follows from it.
+//! [`Cse`] takes requests and responses ([`Input`]) and returns [`Output`]: batches of records to
+//! store, answers to send, requests to send. It opens no socket, reads no clock and draws no
+//! randomness: time is an argument.
 //!
 //! **Nothing is said before it is stored.** A request that changes the tree is carried out in
 //! memory at once and gives a numbered [`Batch`]; its answer, its notifications, and every answer

@@ -1,8 +1,8 @@
-//! Bounds of a CSE and the counters that move when one is hit.
+//! Limits of a CSE, and counters of reaching them.
 
 use core::time::Duration;
 
-/// What one CSE may hold. [`Limits::default`] suits a small gateway.
+/// Limits of one CSE. [`Limits::default`] suits a small gateway.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -21,11 +21,11 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Members of one group, whatever its mnm says.
     pub group_members: usize,
-    /// Letters of one device that wait for the CSE above.
+    /// Outbox messages of one device for the CSE above.
     pub letters_waiting: usize,
-    /// Letters of all devices that wait: no notification uses up their room.
+    /// Outbox messages of all devices: notifications do not use their share.
     pub letters_waiting_total: usize,
-    /// Notifications that wait for one subscription's target.
+    /// Outbox messages for one subscription's target.
     pub notifications_waiting: usize,
     /// Notifications, answers and announcements that wait, all together; a quarter of it those
     /// that one originator's subscriptions make.
@@ -37,7 +37,7 @@ pub struct Limits {
     /// Steps, each some ten nanoseconds, that one request may take to walk over the tree and to judge
     /// what is there; one that would take more is refused.
     pub filter_steps: u64,
-    /// Steps of such a walk that are taken at once: meanwhile everybody else waits.
+    /// Steps of a walk per slice, during which other requests wait.
     pub slice_steps: u64,
     /// Walks that are not over; a quarter of it those of one originator.
     pub searches: usize,
@@ -119,7 +119,7 @@ pub(crate) fn share(all: usize) -> usize {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What a CSE did and refused, since it was made.
+        /// Counters of a CSE since its creation.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -142,11 +142,11 @@ counters! {
     succeeded,
     /// Requests answered with a refusal.
     refused,
-    /// Refusals because access control said no.
+    /// Refusals by access control.
     denied,
-    /// Refusals because the peer's certificate does not speak for the originator.
+    /// Refusals because the peer's certificate does not authorise the originator.
     unvouched,
-    /// Refusals because a request from outside said that it came from this CSE itself.
+    /// Refusals because an outside request had this CSE as originator.
     posed_as_us,
     /// Requests recognised as repetitions and answered as before.
     repeated,
@@ -174,9 +174,9 @@ counters! {
     results_cut,
     /// Instances removed because their container was full, or the tree was.
     trimmed,
-    /// Resources removed because their time had come.
+    /// Expired resources removed.
     expired,
-    /// Leaps of the wall clock against the one that only goes on, there and back.
+    /// Steps of the wall clock against the monotonic one, in either direction.
     clock_leaps,
     /// Resources that were given more time, as the wall clock was behind when they were made.
     expiries_postponed,
@@ -194,14 +194,14 @@ counters! {
     notifications_withheld,
     /// Notifications dropped because too many waited.
     notifications_dropped,
-    /// Letters dropped because they were too old.
+    /// Outbox messages dropped because they had expired.
     letters_aged,
-    /// Letters that the receiver refused for good.
+    /// Outbox messages that the receiver refused for good.
     letters_refused,
-    /// Those of them that were devices' readings: they stand here, and nowhere above.
+    /// Of those, devices' readings: they are stored here, but not at the CSE above.
     readings_refused_above,
-    /// Times that a letter was kept because the receiver does not let its originator do what it
-    /// asks, or does not know it, yet.
+    /// Times that an outbox message was held because the receiver does not yet know or authorise
+    /// its originator.
     letters_unauthorised,
     /// Announcements made, changed and taken back at other CSEs.
     announcements,
@@ -221,7 +221,7 @@ counters! {
     outstanding_of_one_full,
     /// Requests to others that were not answered in time.
     unanswered,
-    /// Answers to requests that are not outstanding.
+    /// Responses without an outstanding request.
     stray_answers,
     /// Requests refused because a polling channel was full.
     polling_full,

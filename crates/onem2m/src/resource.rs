@@ -1,4 +1,4 @@
-//! One resource: its header, its attributes, and how it is written.
+//! Resource: header, attributes and serialisation.
 
 use crate::kind::Kind;
 use crate::stored::{Damage, InstanceHeader};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A resource in the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    /// Numbers every resource ever made here; its row in the store.
+    /// Number of the resource, never reused; its row in the store.
     pub(crate) seq: u64,
     pub(crate) kind: Kind,
     /// Short name with namespace; flexContainers and management objects bring their own.

@@ -1,4 +1,4 @@
-//! Times that recur (m2m:scheduleEntry, TS-0001 §9.6.9): when something holds, as a pattern.
+//! Recurring times (m2m:scheduleEntry, TS-0001 §9.6.9) as patterns.
 
 use crate::time::Timestamp;
 
@@ -9,7 +9,7 @@ const TEXT_MAX: usize = 512;
 /// the week (0 is Sunday), year.
 const FIELDS: [(u16, u16); 7] = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6), (1970, 9999)];
 
-/// A pattern of the points in time at which something holds, in UTC.
+/// A pattern of recurring points in time, in UTC.
 ///
 /// Seven fields, as of crontab(5) with a second before and a year behind: `*`, or a list of numbers
 /// and ranges (`1,3-5`), each range and `*` with a step if there is a slash (`*/15`, `8-18/2`). A
@@ -26,7 +26,7 @@ struct Stretch {
 }
 
 impl Schedule {
-    /// Reads a pattern; `None` if it is none, or too long.
+    /// Parses a pattern; `None` if it is invalid or too long.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > TEXT_MAX {
             return None;

@@ -1,5 +1,5 @@
-//! Which attributes each resource type has, and when each may be given (TS-0001 §9.6,
-//! TS-0004 §7.4): short name, form, presence at creation, presence at update.
+//! Attributes of each resource type (TS-0001 §9.6, TS-0004 §7.4): short name, form, presence at
+//! creation, presence at update.
 
 use crate::geometry::Geometry;
 use crate::kind::Kind;
@@ -8,7 +8,7 @@ use crate::status::Refusal;
 use crate::time::Timestamp;
 use serde_json::{Map, Value};
 
-/// What a value must look like.
+/// Form of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Form {
     Text,
@@ -29,7 +29,7 @@ pub(crate) enum Form {
     Any,
 }
 
-/// Whether an attribute is given.
+/// Presence of an attribute in a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Presence {
     Never,

@@ -1,9 +1,9 @@
-//! How content is written: JSON with short names, and the same values in CBOR (TS-0004 §8).
+//! Serialisation of content: JSON with short names, and the same values in CBOR (TS-0004 §8).
 
 use crate::status::{Refusal, Status};
 use serde_json::Value;
 
-/// How content is written.
+/// Serialisation of content.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Serialisation {
     /// JSON with short names.

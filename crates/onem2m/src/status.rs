@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)+) => {
-        /// What became of a request: the oneM2M response status code (TS-0004 §6.6.3).
+        /// Result of a request: the oneM2M response status code (TS-0004 §6.6.3).
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
         pub enum Status {
@@ -15,7 +15,7 @@ macro_rules! statuses {
             /// Every code that this CSE can send or understand, in ascending order.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The number on the wire.
+            /// The number in primitives.
             pub const fn number(self) -> u16 {
                 match self {
                     $(Self::$name => $number,)+
@@ -68,9 +68,9 @@ statuses! {
     OriginatorHasNoPrivilege = 4103,
     /// The name or identifier is taken.
     Conflict = 4105,
-    /// Whoever asks is not registered.
+    /// The originator is not registered.
     OriginatorHasNotRegistered = 4106,
-    /// Only a secured originator may do this.
+    /// The originator must be authenticated.
     SecurityAssociationRequired = 4107,
     /// The parent does not take children of this type.
     InvalidChildResourceType = 4108,
@@ -78,7 +78,7 @@ statuses! {
     GroupMemberTypeInconsistent = 4110,
     /// The AE or CSE is registered already.
     OriginatorHasAlreadyRegistered = 4117,
-    /// The resource has a subscription already that has its updates wait.
+    /// The resource already has a blocking subscription.
     BlockingSubscriptionAlreadyExists = 4124,
     /// The registration is not among those allowed.
     AppRuleValidationFailed = 4126,
@@ -86,9 +86,9 @@ statuses! {
     OperationDeniedByRemoteEntity = 4127,
     /// No service subscription.
     ServiceSubscriptionNotEstablished = 4128,
-    /// The fault is ours.
+    /// Internal error.
     InternalServerError = 5000,
-    /// Understood, not offered.
+    /// Not implemented.
     NotImplemented = 5001,
     /// The next hop cannot be reached.
     TargetNotReachable = 5103,
@@ -121,8 +121,8 @@ impl Status {
     }
 }
 
-/// What a status says in a protocol that has fewer codes of its own: the rows that the tables of
-/// HTTP (TS-0009 §6.3.2) and of CoAP (TS-0008 §6.3) have in common.
+/// Meaning of a status for protocols with fewer codes: the common rows of the tables of HTTP
+/// (TS-0009 §6.3.2) and of CoAP (TS-0008 §6.3).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Meaning {
     /// It is done, and here is what was asked for, if anything.
@@ -155,14 +155,14 @@ pub enum Meaning {
     Failed,
     /// It is understood and not offered.
     NotImplemented,
-    /// Whoever asks may not.
+    /// The originator is not authorised.
     Forbidden,
     /// The request is wrong.
     Wrong,
 }
 
 impl Status {
-    /// What it says in a protocol that has fewer codes.
+    /// Its meaning for a protocol with fewer codes.
     pub const fn meaning(self) -> Meaning {
         match self {
             Self::Ok => Meaning::Done,
@@ -201,7 +201,7 @@ impl Status {
     }
 }
 
-/// Why a request is refused: the code, and a sentence for the m2m:dbg of the response.
+/// Refusal of a request: the code, and a sentence for the response's m2m:dbg.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{} ({debug})", status.number())]
 pub struct Refusal {

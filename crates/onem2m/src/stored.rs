@@ -1,6 +1,6 @@
-//! Rows as they are read back: what is wrong with one that cannot be, and the reader of instances.
+//! Stored rows: errors of unreadable ones, and the parser of instances.
 //!
-//! A creation is read by this reader before it is acknowledged, so that a restart reads it too.
+//! A creation is parsed by it before it is acknowledged, so that a restart can parse it too.
 
 use crate::kind::Kind;
 use crate::time::Timestamp;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// an answer with children puts two around the content for each level of the tree.
 pub(crate) const NESTING_MAX: usize = 48;
 
-/// A stored row that cannot be read back. It stays in the store as it is.
+/// A stored row that cannot be parsed. It stays in the store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Unreadable {
     /// The number of the row.
@@ -22,7 +22,7 @@ pub struct Unreadable {
     pub damage: Damage,
 }
 
-/// What is wrong with a stored row.
+/// Error of a stored row.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -43,7 +43,7 @@ impl From<serde_json::Error> for Damage {
     }
 }
 
-/// Why a store cannot be opened: it has rows, and no readable one is the CSEBase.
+/// Why a store cannot be opened: it has rows, but no readable CSEBase.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoBase {

@@ -1,4 +1,4 @@
-//! Points in time as oneM2M writes them (TS-0004 §6.3.3): `YYYYMMDDThhmmss,ffffff`, UTC.
+//! Points in time in oneM2M's form (TS-0004 §6.3.3): `YYYYMMDDThhmmss,ffffff`, UTC.
 
 use core::fmt;
 use core::time::Duration;

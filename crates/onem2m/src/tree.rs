@@ -15,7 +15,7 @@ const PATH_OCTETS: usize = 64;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
 
-/// What is to be stored: the rows of resources and of waiting notifications, by number.
+/// A change to store: a row of a resource or an outbox message, by number.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Record {
     /// This row now says this.
@@ -60,7 +60,7 @@ impl Tree {
         self.slots.get(slot.0).and_then(Option::as_ref)
     }
 
-    /// A resource to be changed; not its identifiers, its time of expiry or its family.
+    /// A resource for changes, except of its identifiers, its expiry or its family.
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Resource> {
         self.slots.get_mut(slot.0).and_then(Option::as_mut)
     }

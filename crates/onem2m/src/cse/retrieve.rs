@@ -1,4 +1,4 @@
-//! Retrieval (TS-0001 §10.1.3): one resource, and its children in the variants of rcn.
+//! Retrieval (TS-0001 §10.1.3): one resource, and its children according to rcn.
 
 use super::access::Right;
 use super::create::no_such_result;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-/// A resource of a result, and where it is.
+/// A resource of a result, with its address.
 #[derive(Debug)]
 struct Found {
     slot: Slot,
@@ -83,7 +83,7 @@ impl Cse {
         Cow::Owned(format!("{open},\"ctm\":\"{}\"}}", self.now))
     }
 
-    /// A conditional retrieval of a resource that does not meet the conditions finds nothing.
+    /// Checks a conditional retrieval: a resource that does not meet the conditions is not found.
     fn check_conditions(&self, request: &Request, from: &str, slot: Slot) -> Result<(), Refusal> {
         let Some(filter) = &request.filter else {
             return Ok(());
@@ -112,7 +112,7 @@ impl Cse {
         Ok(Done::with(Status::Ok, text))
     }
 
-    /// Tells subscribers of a container that somebody looked into it and there is no instance.
+    /// Notifies subscribers of a container of a retrieval while it has no instance.
     pub(super) fn tell_if_empty(&mut self, slot: Slot) {
         let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
         if is_container && self.tree.latest(slot).is_none() && !self.observers.are_told() {
@@ -165,7 +165,7 @@ impl Cse {
         Ok(done)
     }
 
-    /// The chosen by their parents, each family in the order in which it was chosen.
+    /// The chosen resources by parent, each family in the order of choice.
     fn families(&self, chosen: &[Slot]) -> HashMap<Slot, Vec<Slot>> {
         let mut families: HashMap<Slot, Vec<Slot>> = HashMap::new();
         for &slot in chosen {

@@ -1,5 +1,5 @@
-//! What a step writes: resources put in, changed and taken out, each a row to be stored; and how that
-//! is taken back when it could not be.
+//! Changes of a step: resources added, changed and removed, each a row to be stored, and their
+//! undoing when a batch could not be stored.
 
 use super::calls::Unreachable;
 use super::ledger::{Unanswered, Undo};
@@ -16,7 +16,7 @@ use crate::tree::{Record, Slot};
 use std::sync::Arc;
 
 impl Cse {
-    /// Removes what has expired.
+    /// Removes expired resources.
     pub(super) fn expire(&mut self) {
         // On a disk that is full every try fails: each would keep from storing what makes room.
         if self.moment < self.unstored.0 {
@@ -31,7 +31,7 @@ impl Cse {
         }
     }
 
-    /// Puts a resource into the tree, to be stored.
+    /// Adds a resource to the tree and stores it.
     pub(super) fn put_in(&mut self, mut resource: Resource) -> Slot {
         resource.stored_by = self.ledger.number();
         let (seq, body) = (resource.seq, resource.to_record());
@@ -39,12 +39,12 @@ impl Cse {
         self.tree.insert(resource)
     }
 
-    /// Changes a resource, to be stored; its lt and stateTag follow.
+    /// Changes and stores a resource, with its lt and stateTag.
     pub(super) fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
         self.change_until(slot, None, how);
     }
 
-    /// Changes a resource as [`Self::change`], and when it expires.
+    /// Changes a resource as [`Self::change`], with its expiry.
     pub(super) fn change_until(
         &mut self,
         slot: Slot,
@@ -70,7 +70,7 @@ impl Cse {
         self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
     }
 
-    /// Takes a resource and everything below it out of the tree, to be stored.
+    /// Removes and stores the removal of a resource with everything below it.
     pub(super) fn take_out(&mut self, slot: Slot) {
         let parent = self.tree.get(slot).and_then(|resource| resource.parent);
         if let Some(parent) = parent {
@@ -79,7 +79,7 @@ impl Cse {
         self.take_out_untold(slot);
     }
 
-    /// Takes a resource out as [`Self::take_out`], without telling who subscribed to its parent.
+    /// Removes a resource as [`Self::take_out`], without notifying the subscribers of its parent.
     pub(super) fn take_out_untold(&mut self, slot: Slot) {
         let parent = self.tree.get(slot).and_then(|resource| resource.parent);
         let going = self.tree.subtree(slot);
@@ -108,7 +108,7 @@ impl Cse {
         }
     }
 
-    /// The state of a container is stored with its latest instance; without that, in its own row.
+    /// Stores the state of a container with its latest instance; without one, in its own row.
     fn keep_state(&mut self, slot: Slot) {
         let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
             return;
@@ -121,7 +121,7 @@ impl Cse {
         }
     }
 
-    /// Undoes every batch from `number` on, because it could not be stored.
+    /// Undoes every batch from `number` on, since it could not be stored.
     pub(super) fn roll_back(&mut self, number: u64) {
         let lenient = self.config.audit == Audit::Lenient;
         let undone = self.ledger.fail(number, lenient);

@@ -1,10 +1,10 @@
-//! Walks over the tree for discoveries and for results with children: in slices, so that none of them
-//! holds up anybody for long, and within a budget of steps and octets.
+//! Tree walks for discoveries and for results with children: in slices, so that none delays other
+//! requests for long, and within a budget of steps and octets.
 //!
-//! A walk that is not over within its first slice goes on at later ticks, between other requests. It
-//! remembers where it is by the numbers of resources, which grow and are never given again: whatever
-//! was there when it began and is there when it ends is found once, as are its attributes of the
-//! moment in which it is passed; what comes or goes meanwhile may be found or not.
+//! A walk that does not end within its first slice continues at later ticks, between other
+//! requests. It keeps its position by resource numbers, which grow and are never reused. A resource
+//! that exists from its beginning to its end is found once, with its attributes at the moment of
+//! the visit; a resource created or deleted meanwhile may be found or not.
 
 use super::access::Right;
 use super::{Asker, Cse, Done, Refusal};
@@ -17,9 +17,9 @@ use crate::tree::Slot;
 use core::net::IpAddr;
 use std::collections::VecDeque;
 
-/// Steps that it takes to come to a resource and to judge its header.
+/// Steps for visiting a resource and checking its header.
 const VISIT: u64 = 30;
-/// Steps that asking for a right takes beyond that, about.
+/// Approximate additional steps for checking a right.
 const ALLOWED: u64 = 20;
 /// Octets of a resource in a result, beside those of an instance's text.
 const RESOURCE_OCTETS: usize = 512;
@@ -31,15 +31,15 @@ pub(super) struct Chosen {
     pub(super) cut_at: Option<usize>,
 }
 
-/// A walk, and how far it is.
+/// A walk and its position.
 #[derive(Debug)]
 pub(super) struct Search {
     filter: Filter,
     from: String,
     right: Right,
-    /// Whether the result is nested: only children of chosen ones are chosen then.
+    /// Whether the result is nested: then only children of chosen resources are chosen.
     nested: bool,
-    /// Whether the result has the attributes of what is chosen.
+    /// Whether the result contains attributes.
     is_whole: bool,
     steps: Steps,
     most: usize,
@@ -56,7 +56,7 @@ pub(super) struct Search {
     is_cut: bool,
 }
 
-/// A request whose walk is not over.
+/// A request whose walk is not finished.
 #[derive(Debug)]
 pub(super) struct Waiting {
     asker: Asker,
@@ -68,7 +68,7 @@ pub(super) struct Waiting {
     is_own: bool,
 }
 
-/// Walks that are not over, in the order in which they have their next slices.
+/// Unfinished walks, in the order of their next slices.
 pub(super) type Searches = VecDeque<Waiting>;
 
 impl Cse {
@@ -100,7 +100,7 @@ impl Cse {
         }
     }
 
-    /// Finds everything at once, whatever that takes.
+    /// Finds everything at once, without slices.
     ///
     /// # Errors
     ///
@@ -119,11 +119,12 @@ impl Cse {
         Ok(self.chosen_by(&search))
     }
 
-    /// Answers a request by what is found below `slot`: now, or later if that takes long.
+    /// Answers a request with the resources found below `slot`: now, or later if the walk takes
+    /// long.
     ///
     /// # Errors
     ///
-    /// 5207 if it takes more than one request may, or too many others wait.
+    /// 5207 if it takes more than one request may, or too many other walks wait.
     pub(super) fn search(
         &mut self,
         asker: &Asker,
@@ -148,7 +149,7 @@ impl Cse {
         Ok(None)
     }
 
-    /// Whether one more may wait. Members of groups are bounded by their groups.
+    /// Whether one more walk may wait. Members of groups are limited by their groups.
     fn check_searches(&mut self, asker: &Asker) -> Result<(), Refusal> {
         let most = self.config.limits.searches;
         let is_member = |asker: &Asker| matches!(asker.whom, super::Whom::Member(..));
@@ -162,12 +163,12 @@ impl Cse {
         Err(Refusal::new(Status::NotAcceptable, words))
     }
 
-    /// Whether a walk is to go on.
+    /// Whether a walk is unfinished.
     pub(super) fn is_searching(&self) -> bool {
         !self.searches.is_empty()
     }
 
-    /// Has the next walk go on by a slice.
+    /// Continues the next walk by a slice.
     pub(super) fn pursue_searches(&mut self) {
         let Some(mut waiting) = self.searches.pop_front() else { return };
         let source = core::mem::replace(&mut self.source, waiting.source);
@@ -213,7 +214,7 @@ impl Cse {
         Chosen { slots, cut_at }
     }
 
-    /// Goes on for about so many steps; whether it is over.
+    /// Continues for about so many steps; returns whether the walk is finished.
     fn walk(&mut self, search: &mut Search, slice: u64) -> Result<bool, Refusal> {
         let until = search.steps.left().saturating_sub(slice);
         let before = search.steps.left();
@@ -246,7 +247,7 @@ impl Cse {
         outcome
     }
 
-    /// Passes the children of one resource; whether all have been.
+    /// Visits the children of one resource; returns whether all were visited.
     fn walk_family(&self, search: &mut Search, parent: u64, until: u64) -> Result<bool, Refusal> {
         // A parent costs, too: many have no children.
         search.steps.spend(1)?;

@@ -24,11 +24,11 @@ use crate::primitive::{Operation, Request};
 use crate::status::Status;
 
 impl Cse {
-    /// Refuses what comes as somebody whom its sender cannot be.
+    /// Refuses a request whose sender cannot be its originator.
     ///
     /// # Errors
     ///
-    /// 4106 if the peer's certificate does not speak for the originator, 4103 if that is this CSE.
+    /// 4106 if the peer's certificate does not authorise the originator, 4103 if that is this CSE.
     pub(super) fn check_identity(&mut self, request: &Request) -> Result<(), Refusal> {
         self.check_sponsor(request).inspect_err(|_| self.counters.unvouched += 1)?;
         if self.is_own_name(&request.from) {
@@ -39,10 +39,10 @@ impl Cse {
         Ok(())
     }
 
-    /// Whether an originator is this CSE, in whatever form it is written.
+    /// Whether an originator is this CSE, in any form of its identifier.
     ///
-    /// Its CSE-ID stands in resources and URLs for everybody to read, and may do everything here:
-    /// as a name that comes from outside it would be a password that everybody knows.
+    /// Its CSE-ID is public in resources and URLs, and has every right here: as an outside
+    /// originator it would be a password known to everyone.
     fn is_own_name(&self, from: &str) -> bool {
         let name = match from.strip_prefix(self.config.provider.as_str()) {
             Some(rest) if rest.starts_with('/') => rest,
@@ -53,7 +53,7 @@ impl Cse {
         rest.is_some_and(|rest| rest.is_empty() || rest == "/" || rest.starts_with("//"))
     }
 
-    /// Refuses what a peer asks as somebody for whom its certificate does not speak.
+    /// Refuses a request whose originator the peer's certificate does not authorise.
     ///
     /// "If the values are not identical, then the Registrar CSE shall send a response with Response
     /// Status Code ORIGINATOR_NOT_AUTHENTICATED" (TS-0003 §7.2.1): 4106 in TS-0008 and TS-0009,
@@ -78,7 +78,7 @@ impl Cse {
         Err(Refusal::new(Status::OriginatorHasNotRegistered, why))
     }
 
-    /// Whether `entity` is an AE that the CSE brought here, or is to become one by this request.
+    /// Whether `entity` is an AE that the CSE registered here, or registers by this request.
     fn is_ward(&self, sponsor: &str, entity: &str, request: &Request) -> bool {
         if !self.stands(sponsor) {
             return false;
@@ -96,15 +96,15 @@ impl Cse {
         registers && patterns.any(|pattern| matches_wildcard(pattern, entity))
     }
 
-    /// Whether the CSE is our registrar, and the way to the entity leads to it: not to a CSE that
-    /// is registered here, nor to one below such a CSE.
+    /// Whether the CSE is this CSE's registrar, and the way to the entity leads there: not to a CSE
+    /// registered here, nor to one below such a CSE.
     fn comes_from_above(&self, sponsor: &str, entity: &str) -> bool {
         let above = self.config.registrar.as_ref().is_some_and(|above| above.cse_id == sponsor);
         let way = self.next_hop(cse_of(entity), &self.config.cse_id);
         above && !self.is_beyond(cse_of(entity)) && way.is_some() && way == self.remote_cse(sponsor)
     }
 
-    /// Whether the entity's CSE is beyond the sponsor, and has not come here itself.
+    /// Whether the entity's CSE is below the sponsor, and not registered here itself.
     fn comes_from_beyond(&self, sponsor: &str, entity: &str) -> bool {
         let cse = cse_of(entity);
         let is_here = cse == self.config.cse_id || self.remote_cse(cse).is_some();
@@ -112,13 +112,13 @@ impl Cse {
         self.stands(sponsor) && !is_here && ways.any(|way| way.strip_prefix(sponsor) == Some(cse))
     }
 
-    /// Whether an administrator has said by which CSE this one is reached.
+    /// Whether an administrator has configured the CSE by which this one is reached.
     pub(super) fn is_beyond(&self, cse: &str) -> bool {
         let beyond = |way: &String| way.rfind('/').and_then(|at| way.get(at..)) == Some(cse);
         self.config.cses_beyond.iter().any(beyond)
     }
 
-    /// Whether an administrator has given this AE, which nobody's certificate brought, to the CSE.
+    /// Whether an administrator has assigned this AE, registered without a certificate, to the CSE.
     fn adopts(&self, sponsor: &str, entity: &str) -> bool {
         self.config.adopted_entities.iter().any(|adopted| {
             let pattern = adopted.strip_prefix(sponsor).and_then(|rest| rest.strip_prefix('/'));

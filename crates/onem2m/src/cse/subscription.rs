@@ -1,5 +1,5 @@
-//! What a subscription may say (TS-0001 §9.6.8): the events that it wants to hear of, how they are
-//! told, and what goes together.
+//! Attributes of a subscription (TS-0001 §9.6.8): its events, their notification content, and the
+//! allowed combinations.
 
 use super::access::ALL_RIGHTS;
 use super::notify::KEPT_FOR;
@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 /// What is monitored, which has no number among the events.
 const OPERATION: u64 = 0;
-/// m2m:notificationEventType: somebody looked into a container that has no instance.
+/// m2m:notificationEventType: a retrieval from a container without instances.
 const NO_INSTANCE: u64 = 5;
 /// m2m:notificationEventType: an underlying network woke an AE of this node.
 const TRIGGER_RECEIVED: u64 = 6;
-/// m2m:notificationEventType: an update that waits for the answer.
+/// m2m:notificationEventType: an update that waits for consent.
 const BLOCKING_UPDATE: u64 = 7;
 
 /// m2m:notificationContentType.
@@ -35,7 +35,7 @@ mod content {
 }
 
 impl Cse {
-    /// The subscription that has updates of a resource wait, if there is one.
+    /// The blocking subscription of a resource, if there is one.
     pub(super) fn blocking_subscription(&self, subscribed: Slot) -> Option<Slot> {
         let family = self.tree.get(subscribed)?.family.as_ref()?;
         let blocks = |slot: &Slot| {
@@ -44,7 +44,7 @@ impl Cse {
         family.subscriptions.iter().copied().find(blocks)
     }
 
-    /// There is one blocking subscription of a resource at the most.
+    /// Checks that a resource has at most one blocking subscription.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl Cse {
         Err(Refusal::new(Status::BlockingSubscriptionAlreadyExists, why))
     }
 
-    /// What an update makes of a subscription goes together, too; none begins to block by one
-    /// (TS-0004 §7.4.8.2.3).
+    /// Checks the combination of attributes after an update of a subscription; an update cannot
+    /// make it blocking (TS-0004 §7.4.8.2.3).
     pub(super) fn recheck_subscription(
         &self,
         slot: Slot,
@@ -86,8 +86,8 @@ impl Cse {
 }
 
 impl Cse {
-    /// A subscription is about to go: what was gathered for its targets goes out, and its
-    /// subscriberURI hears of the end (TS-0004 §7.5.1.2.4).
+    /// Ends a subscription: sends its incomplete batches, and notifies its subscriberURI (TS-0004
+    /// §7.5.1.2.4).
     pub(super) fn end_subscription(&mut self, slot: Slot) {
         let subscription = self.tree.get(slot).filter(|it| it.kind == Kind::Subscription);
         let Some(subscription) = subscription else {
@@ -116,12 +116,12 @@ impl Cse {
         }
     }
 
-    /// Whether the end of a subscription may be told to whom its subscriberURI names: nobody asks it,
-    /// so it is the subscriber, one of the targets that are asked, or whom the subscriber may notify.
+    /// Checks that a subscriberURI may be notified. It is not verified, so it must be the
+    /// subscriber, one of the verified targets, or an entity that the subscriber may notify.
     ///
     /// # Errors
     ///
-    /// 4103 if it is somebody else.
+    /// 4103 if it is another entity.
     pub(super) fn check_subscriber(
         &self,
         from: &str,
@@ -138,7 +138,7 @@ impl Cse {
     }
 }
 
-/// The types of the events that a subscription wants to hear of: without a word, of updates.
+/// Event types of a subscription; updates by default.
 fn events(attributes: &Map<String, Value>) -> Vec<u64> {
     let criteria = attributes.get("enc").and_then(Value::as_object);
     let monitors = criteria.is_some_and(|it| it.contains_key("om"));
@@ -149,12 +149,12 @@ fn events(attributes: &Map<String, Value>) -> Vec<u64> {
     }
 }
 
-/// Whether a subscription has updates wait.
+/// Whether a subscription is blocking.
 pub(super) fn is_blocking(attributes: &Map<String, Value>) -> bool {
     events(attributes).contains(&BLOCKING_UPDATE)
 }
 
-/// Whether an event of this type is told by such content (TS-0001 Table 9.6.8-4).
+/// Whether this content type is allowed for an event type (TS-0001 Table 9.6.8-4).
 const fn is_told_by(event: u64, told: u64) -> bool {
     match event {
         1 => matches!(
@@ -168,7 +168,7 @@ const fn is_told_by(event: u64, told: u64) -> bool {
     }
 }
 
-/// How an event of this type is told without a word (the same table).
+/// Default content type of an event type (the same table).
 const fn usual_content(event: u64) -> u64 {
     match event {
         TRIGGER_RECEIVED => content::TRIGGER_PAYLOAD,
@@ -178,8 +178,8 @@ const fn usual_content(event: u64) -> u64 {
     }
 }
 
-/// Checks what goes together in a whole subscription, and says how its events are told, if it does
-/// not itself and all are told alike.
+/// Checks the combination of attributes of a whole subscription, and sets its content type if that
+/// is missing and equal for all events.
 ///
 /// # Errors
 ///
@@ -265,11 +265,11 @@ fn check_blocking(whole: &Map<String, Value>, events: &[u64]) -> Result<(), Refu
     }
 }
 
-/// Notification policies: what a subscription says beside its targets and events.
+/// Notification policies of a subscription.
 const POLICIES: [&str; 13] =
     ["exc", "bn", "ln", "nec", "pn", "su", "nfu", "gpi", "nsp", "rl", "psn", "nse", "acrs"];
 
-/// Those that are not offered, and what they would be.
+/// Unsupported policies, with descriptions.
 const NOT_OFFERED: [(&str, &str); 4] = [
     ("rl", "limits of notifications in a time (rl)"),
     ("psn", "notifications of what was before the subscription (psn)"),
@@ -277,7 +277,7 @@ const NOT_OFFERED: [(&str, &str); 4] = [
     ("acrs", "subscriptions across resources (acrs)"),
 ];
 
-/// The conditions of event notification criteria as a filter.
+/// The filter of the conditions in event notification criteria.
 pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
     let mut filter = Filter::default();
     for (name, value) in criteria {
@@ -298,7 +298,7 @@ pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusa
     Ok(filter)
 }
 
-/// Checks the form of what is said of a subscription.
+/// Checks the form of a subscription's attributes.
 ///
 /// # Errors
 ///
@@ -351,7 +351,7 @@ pub(super) fn check_subscription(
     Ok(())
 }
 
-/// Triggers come by an underlying network (3GPP), and none reaches this node.
+/// Refuses triggers, which need an underlying network (3GPP) that does not reach this node.
 fn no_triggers(what: &str) -> Refusal {
     let why = format!("{what} is not offered: no network brings triggers here");
     Refusal::new(Status::NotImplemented, why)

@@ -1,11 +1,11 @@
-//! What a target address leads to on this CSE.
+//! Resolution of target addresses on this CSE.
 
 use super::{Cse, Refusal, not_allowed, not_found};
 use crate::address::Address;
 use crate::kind::Kind;
 use crate::tree::Slot;
 
-/// What a target address leads to.
+/// A resolved target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Target<'request> {
     Resource(Slot),
@@ -17,7 +17,7 @@ pub(super) enum Target<'request> {
 }
 
 impl Cse {
-    /// An originator as this CSE knows it: its own AEs and itself without the CSE-ID.
+    /// An originator's local form: this CSE's own AEs and itself without the CSE-ID.
     pub(super) fn own_form<'id>(&self, from: &'id str) -> &'id str {
         let from = match from.strip_prefix(self.config.provider.as_str()) {
             Some(rest) if rest.starts_with('/') => rest,
@@ -31,7 +31,7 @@ impl Cse {
         }
     }
 
-    /// An address of this CSE as `from` can use it: SP-relative for an entity of another CSE,
+    /// An address of this CSE in the form for `from`: SP-relative for an entity of another CSE,
     /// absolute for one of another service provider (TS-0001 §7.2).
     pub(super) fn address_for(&self, from: &str, path: String) -> String {
         let cse = &self.config.cse_id;
@@ -42,8 +42,8 @@ impl Cse {
         }
     }
 
-    /// An originator as the target of a notification knows it: at another CSE an AE's name alone
-    /// would mean that CSE's own AE of this name.
+    /// An originator in the form for a notification target: at another CSE an AE's name alone would
+    /// mean that CSE's own AE.
     pub(super) fn originator_for(&self, target: &str, from: &str) -> String {
         let is_here = matches!(
             Address::parse(target, &self.config.cse_id, &self.config.provider),
@@ -56,7 +56,7 @@ impl Cse {
         }
     }
 
-    /// What the path below this CSE leads to.
+    /// Resolves a path below this CSE.
     pub(super) fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));
         let at = if first.is_empty() || first == "-" || first == self.config.name {
@@ -67,7 +67,7 @@ impl Cse {
         self.resolve_below(at, rest)
     }
 
-    /// What the path below a resource leads to.
+    /// Resolves a path below a resource.
     pub(super) fn resolve_below<'request>(
         &self,
         mut at: Slot,
@@ -102,7 +102,7 @@ impl Cse {
         }
     }
 
-    /// The resource that a target is, an instance for `la` and `ol`.
+    /// The resource of a target, an instance for `la` and `ol`.
     pub(super) fn settle_target(&self, target: Target<'_>) -> Result<Slot, Refusal> {
         match target {
             Target::Resource(slot) => Ok(slot),

@@ -1,4 +1,4 @@
-//! Update (TS-0001 §10.1.4): attributes given are set, those given as null removed.
+//! Update (TS-0001 §10.1.4): given attributes are set, those given as null are removed.
 
 use super::access::Right;
 use super::create::{content_of, no_such_result};
@@ -67,7 +67,7 @@ impl Cse {
         self.apply_update(request, slot, given).map(Some)
     }
 
-    /// Does a checked update.
+    /// Performs a checked update.
     pub(super) fn apply_update(
         &mut self,
         request: &Request,
@@ -110,7 +110,7 @@ impl Cse {
         self.update_response(request, slot, &asked, before)
     }
 
-    /// A resource as it is before an update of which only the changes are wanted.
+    /// The resource before an update whose response contains only the changes.
     fn shown_before(
         &self,
         request: &Request,

@@ -1,5 +1,5 @@
-//! Missing data of time series (TS-0001 §9.6.36, §10.2.4.28): which points in time should have
-//! brought an instance and did not, and who is told of them.
+//! Missing data of time series (TS-0001 §9.6.36, §10.2.4.28): points in time without their
+//! instance, and the notifications of them.
 //!
 //! The first instance says when the series begins; from then on one is due each `pei`, give or take
 //! `peid`. A point without an instance `mdt` after it is missing: it is counted in `mdc`, and the
@@ -16,16 +16,16 @@ use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The shortest period that is watched: each missing point is a row to be stored.
+/// Shortest monitored period: each missing point is a row to be stored.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 /// The longest time that an attribute here may name: longer than any resource lives.
 const SPAN_MAX: Duration = Duration::from_hours(10 * 365 * 24);
-/// Missing points that a series lists which sets no mdn.
+/// Missing points listed by a series without mdn.
 const LISTED: u64 = 1_024;
 /// How long missing points are counted together by a subscription that sets no duration.
 const WINDOW: Duration = Duration::from_hours(24);
 
-/// Series that are watched.
+/// Monitored series.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     /// The next point of each, by the number of its row.
@@ -38,7 +38,7 @@ pub(super) struct Watches {
 }
 
 impl Watches {
-    /// When the next point counts as missing.
+    /// Time at which the next point counts as missing.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|&(time, _)| time)
     }
@@ -65,7 +65,7 @@ impl Watches {
     }
 }
 
-/// How a series is watched.
+/// Monitoring parameters of a series.
 #[derive(Clone, Copy, Debug)]
 struct Period {
     every: Duration,
@@ -75,7 +75,7 @@ struct Period {
 }
 
 impl Period {
-    /// None if the series is not watched.
+    /// Reads them; `None` if the series is not monitored.
     fn of(series: &Resource) -> Option<Self> {
         if series.kind != Kind::TimeSeries || !series.flag("mdd") {
             return None;
@@ -94,7 +94,7 @@ impl Period {
 }
 
 impl Cse {
-    /// Takes up the watch over every series, at start and when what was made is taken back.
+    /// Starts monitoring every series, at start and after an undo.
     pub(super) fn watch_all(&mut self) {
         self.watches.clear();
         let watched: Vec<(u64, Slot, Option<Timestamp>)> = self
@@ -129,7 +129,7 @@ impl Cse {
         Some(missing.plus(Duration::from_micros(points.saturating_mul(every))))
     }
 
-    /// An instance came: the first begins the watch, later ones settle their points.
+    /// Handles a new instance: the first starts the monitoring, later ones settle their points.
     pub(super) fn point_arrived(&mut self, slot: Slot, generated: Timestamp) {
         let Some((seq, period)) =
             self.tree.get(slot).and_then(|it| Period::of(it).map(|period| (it.seq, period)))
@@ -140,7 +140,7 @@ impl Cse {
         self.pursue_series(slot);
     }
 
-    /// The order to watch was given, changed or withdrawn.
+    /// Handles a change of the monitoring.
     pub(super) fn rewatch(&mut self, slot: Slot, changed: &[String]) {
         let Some(series) = self.tree.get(slot).filter(|it| it.kind == Kind::TimeSeries) else {
             return;
@@ -201,7 +201,7 @@ impl Cse {
         self.tell_missing(slot, count);
     }
 
-    /// Tells who subscribed to missing data (net 8) and has counted enough of it.
+    /// Notifies subscribers to missing data (net 8) that have counted enough points.
     fn tell_missing(&mut self, slot: Slot, count: u64) {
         let Some(series) = self.tree.get(slot) else {
             return;

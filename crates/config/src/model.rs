@@ -51,7 +51,8 @@ pub struct Config {
     pub neighbours_max: Option<u32>,
     /// `[gateway] routes_max`: routes of each family, if given.
     pub routes_max: Option<u32>,
-    /// `[link.NAME]`: at least one, unless there are devices or a service entity.
+    /// `[link.NAME]`: at least one, unless there are devices, a service entity, a program or a TCP
+    /// proxy.
     pub links: Vec<Link>,
     /// `[[route]]`.
     pub routes: Vec<Route>,

@@ -1,10 +1,9 @@
-//! MQTT for oneM2M: a client of the protocol (MQTT 3.1.1) as a pure machine, and the topics of
-//! TS-0010.
+//! MQTT for oneM2M: a client of the protocol (MQTT 3.1.1) without I/O, and the topics of TS-0010.
 //!
-//! A [`Session`] is one connection to a broker: octets in any split and what is to be published go
-//! in, octets to send and what was published to us come out. It publishes and receives at most at
-//! quality of service 1, as TS-0010 asks (§6.4); what is lost all the same is asked again by whoever
-//! waits for the answer.
+//! A [`Session`] is one connection to a broker: received octets in any split and publications go
+//! in, octets to send and received publications come out. It publishes and receives at most at
+//! quality of service 1, as TS-0010 asks (§6.4); a message that is lost nevertheless is sent again
+//! by its requester.
 
 mod packet;
 mod session;
@@ -16,14 +15,14 @@ pub use session::{End, Input, Output, Session, Settings};
 
 use crate::primitive::Serialisation;
 
-/// What a topic is for (TS-0010 §6.4).
+/// Purpose of a topic (TS-0010 §6.4).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Purpose {
     /// `req`: requests.
     Request,
     /// `resp`: their responses.
     Response,
-    /// `reg_req`: registrations of those who have no identifier yet.
+    /// `reg_req`: registrations of entities without an identifier.
     Registration,
     /// `reg_resp`: the responses to them.
     RegistrationResponse,
@@ -45,13 +44,13 @@ impl Purpose {
 /// A topic: `/oneM2M/<purpose>/<originator>/<receiver>/<serialisation>`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Topic {
-    /// What it is for.
+    /// The purpose.
     pub purpose: Purpose,
-    /// Who asks, as it stands in the topic.
+    /// The originator, in topic form.
     pub originator: String,
-    /// Who is asked, as it stands in the topic.
+    /// The receiver, in topic form.
     pub receiver: String,
-    /// How the primitive is written.
+    /// The serialisation of the primitive.
     pub serialisation: Serialisation,
 }
 
@@ -71,7 +70,7 @@ impl Topic {
         parts.next().is_none().then_some(Self { purpose, originator, receiver, serialisation })
     }
 
-    /// The topic of the answer; `None` if this is one.
+    /// The topic of the response; `None` if this is a response's.
     pub fn answering(self) -> Option<Self> {
         let purpose = match self.purpose {
             Purpose::Request => Purpose::Response,

@@ -5,7 +5,7 @@ const LENGTH_OCTETS_MAX: usize = 4;
 /// The highest remaining length (§2.2.3).
 pub(super) const LENGTH_MAX: usize = 268_435_455;
 
-/// Why octets of a broker are no packets: the broker's fault.
+/// Error of malformed packets: the broker's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
@@ -28,7 +28,7 @@ pub enum PacketError {
     Unexpected(u8),
 }
 
-/// A packet of a broker.
+/// A packet from a broker.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Packet {
     /// The connection is accepted (0) or refused.

@@ -9,55 +9,55 @@ const UNACKNOWLEDGED_MAX: usize = 1_024;
 /// How long a broker may take to accept connection and subscriptions.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a connection is made.
+/// Parameters of a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Who we are to the broker; two connections of one name end each other.
+    /// Client identifier at the broker; two connections with the same one end each other.
     pub client: String,
-    /// Whether the broker forgets us when the connection ends.
+    /// Whether the broker drops the session when the connection ends.
     pub clean: bool,
     /// After so long without a word a ping is sent; half as long again without an answer is the
     /// end. Whole seconds count.
     pub keep_alive: Duration,
     /// User and password, if the broker wants them.
     pub credentials: Option<(String, String)>,
-    /// What we subscribe to.
+    /// Topic filters to subscribe to.
     pub filters: Vec<String>,
     /// Octets of a packet that are taken.
     pub packet_octets_max: usize,
 }
 
-/// What happened.
+/// Input to a session.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// Octets came from the broker, in whatever pieces.
+    /// Octets from the broker, in any split.
     Octets(&'a [u8]),
     /// This is to be published. Without a connection, or when too much is unacknowledged, it is
     /// dropped and counted: whoever waits for an answer asks again.
     Publish {
-        /// Where.
+        /// The topic.
         topic: &'a str,
-        /// What.
+        /// The payload.
         payload: &'a [u8],
     },
     /// The connection is to end.
     Leave,
-    /// Nothing but time passed.
+    /// Only time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// Output of a session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Output {
     /// Send these octets.
     Send(Vec<u8>),
     /// Connected and subscribed.
     Ready,
-    /// Somebody published this.
+    /// A received publication.
     Arrived {
-        /// Where.
+        /// The topic.
         topic: String,
-        /// What.
+        /// The payload.
         payload: Vec<u8>,
     },
     /// Close the connection: nothing more comes.
@@ -68,19 +68,19 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum End {
-    /// We left.
+    /// This side ended it.
     #[error("left")]
     Left,
-    /// The broker does not take us (MQTT 3.1.1 §3.2.2.3).
+    /// The broker refused the connection (MQTT 3.1.1 §3.2.2.3).
     #[error("refused by the broker with code {0}")]
     Refused(u8),
-    /// The broker does not give us what we subscribe to.
+    /// The broker refused a subscription.
     #[error("a subscription was refused by the broker")]
     SubscriptionRefused,
-    /// The broker is silent.
+    /// The broker timed out.
     #[error("the broker is silent")]
     Silent,
-    /// What the broker sends makes no sense.
+    /// The broker sent malformed packets.
     #[error(transparent)]
     Packet(#[from] PacketError),
     /// A name or a filter is too long for the protocol: misuse.
@@ -108,7 +108,7 @@ pub struct Session {
     dropped: u64,
     /// When to send a ping, or to give up.
     due: Duration,
-    /// Whether a ping is not answered.
+    /// Whether a ping is unanswered.
     pinged: bool,
 }
 
@@ -135,7 +135,7 @@ impl Session {
         session
     }
 
-    /// Takes one step for what happened at `now`.
+    /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>) {
         if self.stage == Stage::Ended {
             return;
@@ -161,12 +161,12 @@ impl Session {
         }
     }
 
-    /// The next thing to be done, if there is one.
+    /// The next output, if there is one.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due at the latest.
+    /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         (self.stage != Stage::Ended).then_some(self.due)
     }

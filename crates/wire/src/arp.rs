@@ -30,7 +30,7 @@ header! {
 }
 
 numbers! {
-    /// What an ARP message is for.
+    /// The operation of an ARP message.
     Operation(u16) {
         REQUEST = 1, "request";
         REPLY = 2, "reply";
@@ -41,19 +41,19 @@ numbers! {
 pub const ETHER_TYPE: EtherType = EtherType::ARP;
 
 impl Arp<'_> {
-    /// Whether it asks whether an address is free, before its sender uses it (RFC 5227 §2.1.1).
+    /// Whether it probes an address before its sender uses it (RFC 5227 §2.1.1).
     pub const fn is_probe(self) -> bool {
         self.operation().0 == Operation::REQUEST.0 && self.sender_protocol().is_unspecified()
     }
 
-    /// Whether it tells the sender's own address: gratuitous ARP (RFC 5227 §2.3).
+    /// Whether it announces the sender's own address: gratuitous ARP (RFC 5227 §2.3).
     pub const fn is_announcement(self) -> bool {
         self.sender_protocol().to_bits() == self.target_protocol().to_bits()
     }
 }
 
 impl ArpFields {
-    /// A question for the holder of `target`.
+    /// A request to the holder of `target`.
     pub const fn request(hardware: MacAddress, protocol: Ipv4Addr, target: Ipv4Addr) -> Self {
         Self {
             operation: Operation::REQUEST,
@@ -64,7 +64,7 @@ impl ArpFields {
         }
     }
 
-    /// The answer to this message by the station `hardware` that holds the address asked for.
+    /// The reply to this message by the station `hardware` that holds the requested address.
     #[must_use]
     pub const fn reply(self, hardware: MacAddress) -> Self {
         Self {

@@ -17,7 +17,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 pub struct Checksum {
     /// Sum of 16-bit words, carries not yet folded in.
     sum: u64,
-    /// Whether an odd number of octets went in: the next one is the low half of a word.
+    /// Whether an odd number of octets was added: the next one is the low half of a word.
     odd: bool,
 }
 

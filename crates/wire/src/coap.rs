@@ -1,7 +1,7 @@
 //! The constrained application protocol (RFC 7252; observe RFC 7641, blocks RFC 7959).
 //!
-//! [`Message::parse`] checks a whole datagram once; then its options are read without errors.
-//! [`Builder`] writes one, option by option in ascending order.
+//! [`Message::parse`] checks a whole datagram once; afterwards its options are read without errors.
+//! [`Builder`] writes a message, option by option in ascending order.
 
 mod builder;
 mod message;
@@ -39,7 +39,7 @@ pub const TOKEN_LEN_MAX: usize = 8;
 /// The octet between options and payload.
 pub const PAYLOAD_MARKER: u8 = 0xff;
 
-/// Which part of a representation a message carries or asks for (RFC 7959 §2.2).
+/// The block of a representation that a message carries or requests (RFC 7959 §2.2).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Block {
     number: u32,
@@ -58,7 +58,7 @@ impl Block {
     const SIZE_RESERVED: u8 = 7;
 
     /// Block `number` of blocks of `size` octets each, which is 16, 32, … or 1024; `None` if the
-    /// number or the size cannot be told.
+    /// number or the size cannot be encoded.
     pub const fn new(number: u32, more: bool, size: usize) -> Option<Self> {
         if number > Self::NUMBER_MAX {
             return None;
@@ -93,7 +93,7 @@ impl Block {
         self.number << 4 | (self.more as u32) << 3 | self.size_exponent as u32
     }
 
-    /// Which block, from zero.
+    /// The number of the block, from zero.
     pub const fn number(self) -> u32 {
         self.number
     }
@@ -117,10 +117,10 @@ impl Block {
 /// The value of *observe* in a request that asks for notifications (RFC 7641 §2).
 pub const OBSERVE_REGISTER: u32 = 0;
 
-/// The value of *observe* in a request that wants no more of them.
+/// The value of *observe* in a request that ends the notifications.
 pub const OBSERVE_DEREGISTER: u32 = 1;
 
-/// After so long, a notification is newer whatever its number (RFC 7641 §3.4).
+/// After this time, a notification is newer whatever its number (RFC 7641 §3.4).
 const OBSERVE_AGE_MAX: Duration = Duration::from_secs(128);
 
 /// Whether a notification numbered `new` is newer than the one numbered `old` that came `elapsed`

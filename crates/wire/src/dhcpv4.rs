@@ -42,13 +42,13 @@ header! {
 }
 
 numbers! {
-    /// Who sent the message.
+    /// The direction of the message.
     Operation(u8) {
         BOOT_REQUEST = 1, "BOOTREQUEST";
         BOOT_REPLY = 2, "BOOTREPLY";
     }
 
-    /// What the message is for (RFC 2132 §9.6).
+    /// The type of the message (RFC 2132 §9.6).
     DhcpType(u8) {
         DISCOVER = 1, "DHCPDISCOVER";
         OFFER = 2, "DHCPOFFER";
@@ -64,10 +64,10 @@ numbers! {
 /// Hardware type of Ethernet.
 pub const HARDWARE_ETHERNET: u8 = 1;
 
-/// The flag of clients that can only be answered by broadcast (RFC 2131 §2).
+/// The flag of clients that can only receive broadcast answers (RFC 2131 §2).
 pub const FLAG_BROADCAST: u16 = 0x8000;
 
-/// What the options begin with (RFC 2131 §3).
+/// The magic cookie before the options (RFC 2131 §3).
 pub const MAGIC_COOKIE: [u8; 4] = [99, 130, 83, 99];
 
 /// Octets of the shortest message: older relays and servers drop shorter ones (RFC 1542 §2.1).
@@ -95,19 +95,19 @@ pub enum DhcpOption<'p> {
     InterfaceMtu(u16),
     /// The subnet's broadcast address.
     BroadcastAddress(Ipv4Addr),
-    /// The address that the client wants.
+    /// The address that the client requests.
     RequestedAddress(Ipv4Addr),
-    /// For how many seconds the address is lent, or wanted.
+    /// Lease time in seconds, granted or requested.
     LeaseTime(u32),
     /// Whether *file* (1), *sname* (2) or both (3) hold options.
     Overload(u8),
-    /// What the message is for; every message has it.
+    /// The message type, present in every message.
     MessageType(DhcpType),
-    /// The server's address, which tells servers apart.
+    /// The server's address, which identifies the server.
     ServerIdentifier(Ipv4Addr),
-    /// The options that the client asks for.
+    /// The options that the client requests.
     ParameterRequestList(&'p [u8]),
-    /// Why it failed, for people.
+    /// The reason of a failure, for people.
     Message(&'p [u8]),
     /// Octets of the longest message that the client takes.
     MaximumMessageSize(u16),
@@ -117,7 +117,7 @@ pub enum DhcpOption<'p> {
     RebindingTime(u32),
     /// What kind of client it is.
     VendorClass(&'p [u8]),
-    /// What tells clients apart: a type and an identifier.
+    /// The identifier of the client: a type and a value.
     ClientIdentifier(&'p [u8]),
     /// Routes: width of the prefix, its octets, router (RFC 3442).
     ClasslessRoutes(&'p [u8]),
@@ -180,7 +180,7 @@ impl<'p> DhcpOption<'p> {
     ///
     /// # Errors
     ///
-    /// [`OptionError::Length`] if its length cannot be right.
+    /// [`OptionError::Length`] if its length is impossible.
     pub fn of(kind: u8, data: &'p [u8]) -> Result<Self, OptionError> {
         let bad = OptionError::Length { kind: u16::from(kind), length: data.len() };
         let octet = || data.first_chunk().filter(|_| data.len() == 1).map(|&[o]| o).ok_or(bad);
@@ -262,9 +262,9 @@ fn put(kind: u8, data: &[u8], writer: &mut Writer<'_>) -> Result<(), Truncated> 
     writer.put(data)
 }
 
-/// The options of a message, those in *file* and *sname* included where the message says so; ends
-/// at the end or after the first error. An option in several pieces (RFC 3396) comes in pieces, of which
-/// [`Self::pieces`] tells the data as it is.
+/// The options of a message, also those in *file* and *sname* where the message says so; ends at
+/// the end or after the first error. An option in several pieces (RFC 3396) comes in pieces;
+/// [`Self::pieces`] returns their raw data.
 #[derive(Clone, Debug)]
 pub struct DhcpOptions<'p> {
     rest: &'p [u8],

@@ -22,7 +22,7 @@ header! {
 /// Octets of the shortest frame without its check sequence; shorter ones are padded (IEEE 802.3).
 pub const FRAME_LEN_MIN: usize = 60;
 
-/// Smallest value of the type field that is a type; below, it is the length of an 802.2 frame.
+/// Smallest type value of the type field; smaller values are the length of an 802.2 frame.
 pub const ETHER_TYPE_MIN: u16 = 0x0600;
 
 impl Ethernet<'_> {

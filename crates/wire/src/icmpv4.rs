@@ -3,7 +3,7 @@
 use crate::{header, numbers::numbers};
 
 numbers! {
-    /// What an ICMP message is for (IANA ICMP type numbers).
+    /// The type of an ICMP message (IANA ICMP type numbers).
     Icmpv4Type(u8) {
         ECHO_REPLY = 0, "echo reply";
         DESTINATION_UNREACHABLE = 3, "destination unreachable";
@@ -66,7 +66,7 @@ pub const ORIGINAL_DATA_LEN_MIN: usize = 8;
 pub const ERROR_LEN_MAX: usize = 576;
 
 header! {
-    /// What all messages begin with. RFC 792 draws each message whole: this one is drawn here.
+    /// The header common to all messages. RFC 792 draws each message whole: this one is drawn here.
     Icmpv4 = r"
      0                   1                   2                   3
      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1

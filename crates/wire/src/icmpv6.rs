@@ -3,7 +3,7 @@
 use crate::{header, numbers::numbers};
 
 numbers! {
-    /// What an ICMPv6 message is for (IANA ICMPv6 type numbers).
+    /// The type of an ICMPv6 message (IANA ICMPv6 type numbers).
     Icmpv6Type(u8) {
         DESTINATION_UNREACHABLE = 1, "destination unreachable";
         PACKET_TOO_BIG = 2, "packet too big";
@@ -61,11 +61,11 @@ pub mod exceeded {
 
 /// Codes of *parameter problem* (RFC 4443 §3.4, RFC 7112 §6).
 pub mod parameter {
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     pub const ERRONEOUS_FIELD: u8 = 0;
-    /// The next header is not known here.
+    /// The next header is unknown here.
     pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
-    /// The option is not known here.
+    /// The option is unknown here.
     pub const UNRECOGNIZED_OPTION: u8 = 2;
     /// The first fragment does not hold the whole header chain.
     pub const INCOMPLETE_CHAIN: u8 = 3;
@@ -75,7 +75,7 @@ pub mod parameter {
 pub const ERROR_LEN_MAX: usize = crate::ipv6::MTU_MIN;
 
 header! {
-    /// What all messages begin with (RFC 4443 §2.1).
+    /// The header common to all messages (RFC 4443 §2.1).
     Icmpv6 = r"
      0                   1                   2                   3
      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1

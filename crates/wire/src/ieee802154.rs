@@ -1,4 +1,4 @@
-//! The MAC header of IEEE 802.15.4 (2015 edition, §7.2), which counts in little endian.
+//! The MAC header of IEEE 802.15.4 (2015 edition, §7.2), in little endian.
 //!
 //! Its length depends on its first two octets, so it is read by hand: [`Mac::split`] takes addresses
 //! and security header off the front, [`MacFields::emit`] writes a header without security.
@@ -6,7 +6,7 @@
 use crate::{Truncated, Writer, header, numbers::numbers};
 
 numbers! {
-    /// What a frame is for (§7.2.2.2).
+    /// The type of a frame (§7.2.2.2).
     FrameType(u8) {
         BEACON = 0, "beacon";
         DATA = 1, "data";
@@ -14,7 +14,7 @@ numbers! {
         COMMAND = 3, "command";
     }
 
-    /// Which edition's rules a frame follows (§7.2.2.10).
+    /// The edition whose rules a frame follows (§7.2.2.10).
     FrameVersion(u8) {
         V2003 = 0, "2003";
         V2006 = 1, "2006";
@@ -70,10 +70,10 @@ pub const PAN_BROADCAST: u16 = 0xffff;
 /// first, whatever its order on the air.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Address {
-    /// Not there: the coordinator is meant, or nobody.
+    /// No address: the coordinator is meant, or nobody.
     #[default]
     None,
-    /// A short one, of meaning in one network.
+    /// A short address, valid in one network.
     Short(u16),
     /// The EUI-64.
     Extended([u8; 8]),
@@ -133,7 +133,7 @@ pub struct MacFields {
 /// The header of a frame, read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mac<'p> {
-    /// What the header says but for its security.
+    /// The header's fields except its security.
     pub fields: MacFields,
     /// The auxiliary security header (§9.4): security level, counter, key identifier.
     pub security: Option<&'p [u8]>,
@@ -149,7 +149,7 @@ pub enum MacError {
     Truncated(Truncated),
     /// The reserved addressing mode 1: malformed by the peer.
     ReservedAddressing,
-    /// A frame type or version that is not read here: 4 and above, 3.
+    /// A frame type or version without support here: 4 and above, 3.
     Unsupported,
 }
 
@@ -193,7 +193,7 @@ impl<'p> Mac<'p> {
     ///
     /// # Errors
     ///
-    /// [`MacError`] if the header is malformed or of a kind that is not read here.
+    /// [`MacError`] if the header is malformed or of an unsupported kind.
     pub fn split(frame: &'p [u8]) -> Result<(Self, &'p [u8]), MacError> {
         let mut reader = Reader { rest: frame };
         let control = u16::from_le_bytes(reader.take()?);

@@ -4,7 +4,7 @@ use crate::{Truncated, header, mld::RecordType, numbers::numbers};
 use core::time::Duration;
 
 numbers! {
-    /// What a message is for (RFC 3376 §4).
+    /// The type of a message (RFC 3376 §4).
     IgmpType(u8) {
         MEMBERSHIP_QUERY = 0x11, "membership query";
         MEMBERSHIP_REPORT_V1 = 0x12, "membership report v1";
@@ -109,7 +109,7 @@ header! {
         source_address as sources: [number_of_sources * 4], auxiliary_data: [aux_data_len * 4]
 }
 
-/// The number that a code of version 3 means (RFC 3376 §4.1.1): above 127 a floating-point number.
+/// The value of a code of version 3 (RFC 3376 §4.1.1): above 127 a floating-point number.
 pub const fn code_value(code: u8) -> u16 {
     if code < 0x80 {
         code as u16
@@ -134,7 +134,7 @@ pub struct Records<'p> {
 pub type RecordAndSources<'p> = (Record<'p>, &'p [[u8; 4]]);
 
 impl<'p> Records<'p> {
-    /// Reads the `count` records of [`ReportV3`] from what follows its fixed part.
+    /// Parses the `count` records of [`ReportV3`] from the octets after its fixed part.
     pub const fn new(count: u16, records: &'p [u8]) -> Self {
         Self { left: count, rest: records }
     }

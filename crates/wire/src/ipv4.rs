@@ -33,7 +33,7 @@ pub const HEADER_LEN_MAX: usize = 60;
 /// Octets of the longest option list.
 pub const OPTIONS_LEN_MAX: usize = HEADER_LEN_MAX - Ipv4::LEN;
 
-/// Octets that every host can receive, fragments put together (RFC 791 §3.1).
+/// Octets that every host can receive, after reassembly (RFC 791 §3.1).
 pub const DATAGRAM_LEN_MIN: usize = 576;
 
 /// Octets of the smallest maximum transmission unit (RFC 791 §3.2).
@@ -167,13 +167,13 @@ impl Ipv4Mut<'_> {
 pub enum Ipv4Option<'p> {
     /// Does nothing; fills up to a boundary.
     NoOperation,
-    /// Routers are to look at the packet although it is not for them (RFC 2113).
+    /// Routers must examine the packet although it is not for them (RFC 2113).
     RouterAlert(u16),
-    /// The way so far.
+    /// The recorded route.
     RecordRoute(Route<'p>),
-    /// The way to go, other hops allowed between.
+    /// The route to follow, with other hops allowed between.
     LooseSourceRoute(Route<'p>),
-    /// The way to go.
+    /// The route to follow strictly.
     StrictSourceRoute(Route<'p>),
     /// Any other option: its whole kind octet and its data.
     Other {

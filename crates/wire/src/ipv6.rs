@@ -137,7 +137,7 @@ pub enum Ipv6Option<'p> {
     Pad1,
     /// Two and more octets of padding: their number without kind and length.
     PadN(u8),
-    /// Routers are to look at the packet although it is not for them (RFC 2711).
+    /// Routers must examine the packet although it is not for them (RFC 2711).
     RouterAlert(u16),
     /// Octets of a payload beyond 65535 (RFC 2675).
     JumboPayload(u32),
@@ -150,7 +150,7 @@ pub enum Ipv6Option<'p> {
     },
 }
 
-/// What to do about an option that is not known (RFC 8200 §4.2, the two highest bits).
+/// The action for an unknown option (RFC 8200 §4.2, the two highest bits).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unrecognized {
     /// Skip over it.
@@ -173,7 +173,7 @@ impl Ipv6Option<'_> {
     /// Kind of [`JumboPayload`](Self::JumboPayload).
     pub const JUMBO_PAYLOAD: u8 = 0xc2;
 
-    /// What a node that does not know the kind is to do.
+    /// The action of a node that does not know the kind.
     pub const fn unrecognized(kind: u8) -> Unrecognized {
         match kind >> 6 {
             0 => Unrecognized::Skip,
@@ -188,7 +188,7 @@ impl Ipv6Option<'_> {
         kind & 0x20 != 0
     }
 
-    /// Appends the option; where it has to begin is the caller's care.
+    /// Appends the option; the caller ensures its alignment.
     ///
     /// # Errors
     ///

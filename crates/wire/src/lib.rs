@@ -1,7 +1,7 @@
 //! Views and builders of packet headers, Ethernet and 802.15.4 to MPLS, UDP, TCP and CoAP; checksums.
 //!
-//! Most headers are written by [`header!`](gatewright_wire_macros::header) from the diagram of their
-//! RFC, which stands in the source as it is printed. Each gives four things, here for
+//! [`header!`](gatewright_wire_macros::header) generates most headers from the diagram of their
+//! RFC, which stands in the source as it is printed. Each has four parts, here for
 //! [`Udp`](udp::Udp):
 //!
 //! - `Udp<'p>`, a view: `Udp::split(octets)` takes it off the front, `source_port()` reads a field;
@@ -9,7 +9,7 @@
 //! - `UdpFields`, plain values: `fields.emit()` gives the octets, `udp.fields()` the values;
 //! - `Udp::LEN` in octets and `Udp::FIELDS`, the place of each field.
 //!
-//! Nothing here allocates, and nothing panics whatever the octets are: a view stands on an array
+//! Nothing here allocates, and nothing panics whatever the octets are: a view is based on an array
 //! whose length the compiler knows, and every iterator over options ends at the first error.
 //!
 //! ```
@@ -60,13 +60,13 @@ pub use writer::Writer;
 
 use core::fmt;
 
-/// Octets end before what they should hold: cut short by the peer or on the way, or the header
-/// counts fewer octets than its own fixed part.
+/// The octets end too early: truncated by the peer or on the way, or the header counts fewer octets
+/// than its own fixed part.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Truncated {
-    /// Octets that are needed.
+    /// Octets needed.
     pub needed: usize,
-    /// Octets that are there.
+    /// Octets found.
     pub found: usize,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Truncated {
 
 impl core::error::Error for Truncated {}
 
-/// Where a field stands in its header.
+/// The position of a field in its header.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Field {
     /// Its name, as the getter's.

@@ -1,9 +1,9 @@
-//! Headers of 6LoWPAN: dispatch, mesh, fragments (RFC 4944) and the encodings of compressed
-//! headers (RFC 6282). What they compress is the work of the compressor, not of this module.
+//! Headers of 6LoWPAN: dispatch, mesh, fragments (RFC 4944) and the encodings of compressed headers
+//! (RFC 6282). Compression itself belongs to the compressor, not to this module.
 
 use crate::header;
 
-/// What the first octet of a 6LoWPAN frame begins (RFC 4944 §5.1, RFC 6282 §3).
+/// The meaning of the first octet of a 6LoWPAN frame (RFC 4944 §5.1, RFC 6282 §3).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Dispatch {

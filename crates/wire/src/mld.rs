@@ -129,7 +129,7 @@ header! {
 }
 
 crate::numbers::numbers! {
-    /// What a record of a report says (RFC 3810 §5.2.12, RFC 3376 §4.2.12).
+    /// The type of a record of a report (RFC 3810 §5.2.12, RFC 3376 §4.2.12).
     RecordType(u8) {
         MODE_IS_INCLUDE = 1, "mode is include";
         MODE_IS_EXCLUDE = 2, "mode is exclude";
@@ -162,7 +162,7 @@ pub struct Records<'p> {
 pub type RecordAndSources<'p> = (Record<'p>, &'p [[u8; 16]]);
 
 impl<'p> Records<'p> {
-    /// Reads the `count` records of [`ReportV2`] from what follows its fixed part.
+    /// Parses the `count` records of [`ReportV2`] from the octets after its fixed part.
     pub const fn new(count: u16, records: &'p [u8]) -> Self {
         Self { left: count, rest: records }
     }

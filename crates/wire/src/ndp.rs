@@ -118,7 +118,7 @@ header! {
 }
 
 header! {
-    /// What all options begin with (RFC 4861 §4.6); the length counts eight octets each.
+    /// The header common to all options (RFC 4861 §4.6); the length counts eight octets each.
     OptionHead = r"
      0                   1                   2                   3
      0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -232,7 +232,7 @@ pub enum NdpOption<'p> {
     TargetLinkLayerAddress(&'p [u8]),
     /// A prefix of the link.
     PrefixInformation(PrefixInformation<'p>),
-    /// The packet that made the router send a redirect, as much of it as there is.
+    /// The packet that caused a redirect, as much of it as there is.
     RedirectedHeader(&'p [u8]),
     /// The largest packet of the link, in octets.
     Mtu(u32),
@@ -315,11 +315,12 @@ fn emit(kind: u8, head: &[u8], data: &[u8], writer: &mut Writer<'_>) -> Result<(
 /// Octets that one step of an option's length counts.
 const OPTION_UNIT: usize = 8;
 
-/// The options behind a message, in order; ends at the end or after the first error, for which the
+/// The options after a message, in order; ends at the end or after the first error, for which the
 /// whole message is to be dropped (RFC 4861 §4.6: "an option with length zero").
 ///
-/// An option whose length its kind cannot have comes as [`NdpOption::Other`], which receivers ignore:
-/// the others behind it still count (RFC 8106 §5.3.1 has such an option discarded, not the message).
+/// An option with an impossible length for its kind comes as [`NdpOption::Other`], which receivers
+/// ignore. The options after it still count (RFC 8106 §5.3.1 has such an option discarded, not the
+/// message).
 #[derive(Clone, Debug)]
 pub struct NdpOptions<'p> {
     rest: &'p [u8],

@@ -1,4 +1,4 @@
-//! Numbers that IANA and IEEE assign, each kind a type of its own.
+//! Numbers assigned by IANA and IEEE, each kind a type of its own.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ macro_rules! numbers {
             $(#[doc = concat!($text, ".")]
             pub const $constant: Self = Self($value);)*
 
-            /// What the number is assigned to, if it has a constant here.
+            /// The assigned name of the number, if it has a constant here.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some($text),)*
@@ -55,7 +55,7 @@ macro_rules! numbers {
 pub(crate) use numbers;
 
 numbers! {
-    /// What an Ethernet frame carries (IEEE registration authority).
+    /// The payload type of an Ethernet frame (IEEE registration authority).
     EtherType(u16) {
         IPV4 = 0x0800, "IPv4";
         ARP = 0x0806, "ARP";
@@ -71,7 +71,7 @@ numbers! {
         LOWPAN = 0xa0ed, "6LoWPAN";
     }
 
-    /// What an IPv4 packet or an IPv6 header chain carries (IANA protocol numbers).
+    /// The protocol in an IPv4 packet or an IPv6 header chain (IANA protocol numbers).
     IpProtocol(u8) {
         HOP_BY_HOP = 0, "IPv6 hop-by-hop options";
         ICMPV4 = 1, "ICMP";
@@ -131,22 +131,22 @@ impl MacAddress {
         self.0
     }
 
-    /// Whether it means a group of stations, all of them included.
+    /// Whether it is a group address, broadcast included.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 0x01 != 0
     }
 
-    /// Whether it means all stations.
+    /// Whether it is the broadcast address.
     pub const fn is_broadcast(self) -> bool {
         matches!(self, Self::BROADCAST)
     }
 
-    /// Whether it means one station.
+    /// Whether it is a unicast address.
     pub const fn is_unicast(self) -> bool {
         !self.is_multicast()
     }
 
-    /// Whether it was made up on the spot and not by the maker of the device.
+    /// Whether it is locally administered, not assigned by the maker of the device.
     pub const fn is_local(self) -> bool {
         self.0[0] & 0x02 != 0
     }

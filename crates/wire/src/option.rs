@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a list of options cannot be read on; the iterator that gives it has ended.
+/// Why a list of options cannot be read further; its iterator has ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum OptionError {
@@ -15,7 +15,7 @@ pub enum OptionError {
         /// Octets that are left.
         found: usize,
     },
-    /// The option's length cannot be right for its kind: malformed by the peer.
+    /// The option's length is impossible for its kind: malformed by the peer.
     Length {
         /// Which option.
         kind: u16,

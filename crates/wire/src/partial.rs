@@ -1,14 +1,14 @@
 //! Partial checksums: a TCP, UDP or SCTP checksum that the sender left to its device.
 //!
 //! A kernel that sends over a link with checksum offload (veth, virtio, TAP) writes only the sum of
-//! the pseudo-header into the field, folded and *not* complemented, and trusts the device with the
-//! rest. Where we are the device, the rest is ours to do: [`complete`]. SCTP has no pseudo-header;
-//! its kernel leaves the field zero.
+//! the pseudo-header into the field, folded and *not* complemented. It relies on the device for the
+//! rest. Where we are the device, [`complete`] does it. SCTP has no pseudo-header; its kernel
+//! leaves the field zero.
 //!
-//! AF_XDP does not say which frames these are. [`is_partial`] tells by the field itself. A frame
-//! whose complete checksum equals that sum by chance comes out of [`complete`] unchanged, if it is
-//! valid; one that was corrupted on its way passes as valid once in 2¹⁶ times. So it is asked only
-//! on links that can carry partial checksums.
+//! AF_XDP does not mark these frames. [`is_partial`] decides by the field itself. A frame whose
+//! complete checksum equals that sum by chance comes out of [`complete`] unchanged, if it is valid;
+//! a corrupted one passes as valid once in 2¹⁶ times. So it is used only on links that can carry
+//! partial checksums.
 
 use crate::Checksum;
 
@@ -16,7 +16,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// What a frame begins with.
+/// The first header of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Framing {
     /// An Ethernet header, perhaps with tags.
@@ -36,8 +36,8 @@ pub fn is_partial(octets: &[u8], framing: Framing) -> bool {
     field.first_chunk().is_some_and(|&sum| u16::from_be_bytes(sum) == transport.pseudo_header)
 }
 
-/// Computes the TCP, UDP or SCTP checksum of the frame from all that it covers, and writes it;
-/// whether there was one to compute (an unfragmented packet that is all there).
+/// Computes the TCP, UDP or SCTP checksum of the frame over all covered octets, and writes it.
+/// Returns whether there was one to compute (an unfragmented packet that is all there).
 pub fn complete(octets: &mut [u8], framing: Framing) -> bool {
     let Some(transport) = locate(octets, framing) else { return false };
     if transport.protocol == SCTP {
@@ -54,9 +54,9 @@ pub fn complete(octets: &mut [u8], framing: Framing) -> bool {
 }
 
 /// Computes the checksum over `start..end`, in which the field at `field` holds the folded sum of
-/// the pseudo-header already; whether the positions lie within the frame.
+/// the pseudo-header already; returns whether the positions lie within the frame.
 ///
-/// For packets of which a device says where the field is (`csum_start`, `csum_offset` of virtio).
+/// For packets whose field position is given by a device (`csum_start`, `csum_offset` of virtio).
 pub fn complete_at(octets: &mut [u8], start: usize, field: usize) -> bool {
     let end = octets.len();
     complete_from(octets, start, field, end, None, true)

@@ -53,7 +53,7 @@ pub enum TcpOption<'p> {
     SackPermitted,
     /// Blocks that have arrived: first sequence number and the one behind the last (RFC 2018 §3).
     Sack(&'p [[u8; 8]]),
-    /// The sender's clock, and the last one heard from the other side (RFC 7323 §3.2).
+    /// The sender's clock, and the last value received from the other side (RFC 7323 §3.2).
     Timestamps {
         /// The sender's clock.
         value: u32,

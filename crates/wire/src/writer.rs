@@ -1,8 +1,8 @@
-//! Writing what has no fixed length, piece by piece, into octets that are lent.
+//! Writing of variable-length data, piece by piece, into lent octets.
 
 use crate::Truncated;
 
-/// Fills a slice from its front; what does not fit is refused whole.
+/// Fills a slice from its front; a piece that does not fit is refused whole.
 #[derive(Debug)]
 pub struct Writer<'a> {
     octets: &'a mut [u8],
@@ -65,12 +65,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// What is written.
+    /// The written octets.
     pub fn written(&self) -> &[u8] {
         self.octets.get(..self.len).unwrap_or_default()
     }
 
-    /// What is written, for as long as the slice is lent.
+    /// The written octets, for as long as the slice is lent.
     pub fn finish(self) -> &'a [u8] {
         self.octets.get(..self.len).unwrap_or_default()
     }

@@ -4,7 +4,7 @@ use super::{CoapFields, Code, MessageType, OptionNumber, PAYLOAD_MARKER, TOKEN_L
 use crate::{Truncated, Writer};
 use core::fmt;
 
-/// Why a message cannot be written as asked.
+/// Why a message cannot be written.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -12,14 +12,14 @@ pub enum BuildError {
     Full(Truncated),
     /// A token of more than eight octets: misuse.
     TokenLength(usize),
-    /// An option behind one with a larger number: misuse.
+    /// An option after one with a larger number: misuse.
     Order {
         /// The option to write.
         number: OptionNumber,
         /// The one written before.
         last: OptionNumber,
     },
-    /// A value that no option can hold: misuse.
+    /// A value too long for any option: misuse.
     ValueLength(usize),
 }
 
@@ -44,7 +44,7 @@ impl From<Truncated> for BuildError {
     }
 }
 
-/// Writes one message into octets that are lent.
+/// Writes one message into lent octets.
 ///
 /// ```
 /// use gatewright_wire::coap::{Builder, Code, MessageType, OptionNumber};

@@ -10,7 +10,7 @@ use core::fmt;
 pub enum CoapError {
     /// It ends before its header, token or options do: malformed by the peer.
     Truncated(Truncated),
-    /// A version that is not known: to be ignored silently (RFC 7252 §3).
+    /// An unknown version: to be ignored silently (RFC 7252 §3).
     Version(u8),
     /// A reserved length of the token: malformed by the peer.
     TokenLength(u8),
@@ -20,7 +20,7 @@ pub enum CoapError {
     OptionNumber(u32),
     /// A payload marker without a payload: malformed by the peer.
     NoPayload,
-    /// An empty message with something behind its header: malformed by the peer.
+    /// An empty message with octets after its header: malformed by the peer.
     NotEmpty,
 }
 
@@ -90,7 +90,7 @@ impl<'p> Message<'p> {
         self.header
     }
 
-    /// Whether it wants an acknowledgement, or is one.
+    /// The type: whether it requests an acknowledgement, or is one.
     pub const fn message_type(&self) -> MessageType {
         self.header.message_type()
     }
@@ -100,17 +100,17 @@ impl<'p> Message<'p> {
         self.header.code()
     }
 
-    /// What ties acknowledgements to messages.
+    /// The message ID, which matches acknowledgements to messages.
     pub const fn message_id(&self) -> u16 {
         self.header.message_id()
     }
 
-    /// What ties responses to requests: at most eight octets.
+    /// The token, which matches responses to requests: at most eight octets.
     pub const fn token(&self) -> &'p [u8] {
         self.token
     }
 
-    /// What is behind the marker; empty if there is none.
+    /// The payload after the marker; empty if there is none.
     pub const fn payload(&self) -> &'p [u8] {
         self.payload
     }
@@ -176,7 +176,7 @@ impl<'p> CoapOptions<'p> {
         Self { rest, number: 0 }
     }
 
-    /// Reads one option (RFC 7252 §3.1); stays in front of the payload marker.
+    /// Parses one option (RFC 7252 §3.1); stays before the payload marker.
     fn read(&mut self) -> Result<Option<CoapOption<'p>>, CoapError> {
         let Some((&head, rest)) = self.rest.split_first() else { return Ok(None) };
         if head == PAYLOAD_MARKER {

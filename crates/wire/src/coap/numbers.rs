@@ -4,7 +4,7 @@ use crate::numbers::numbers;
 use core::fmt;
 
 numbers! {
-    /// Whether a message wants an acknowledgement, or is one (RFC 7252 §4).
+    /// The type of a message: whether it requests an acknowledgement, or is one (RFC 7252 §4).
     MessageType(u8) {
         CONFIRMABLE = 0, "CON";
         NON_CONFIRMABLE = 1, "NON";
@@ -12,7 +12,7 @@ numbers! {
         RESET = 3, "RST";
     }
 
-    /// What an option is (IANA CoAP option numbers).
+    /// The number of an option (IANA CoAP option numbers).
     OptionNumber(u16) {
         IF_MATCH = 1, "If-Match";
         URI_HOST = 3, "Uri-Host";
@@ -35,7 +35,7 @@ numbers! {
         SIZE1 = 60, "Size1";
     }
 
-    /// How a payload is written (IANA CoAP content formats).
+    /// The format of a payload (IANA CoAP content formats).
     ContentFormat(u16) {
         TEXT_PLAIN = 0, "text/plain;charset=utf-8";
         LINK_FORMAT = 40, "application/link-format";
@@ -48,7 +48,7 @@ numbers! {
 }
 
 impl OptionNumber {
-    /// Whether a message must not be processed by those who do not know the option (§5.4.1).
+    /// Whether a node that does not know the option must not process the message (§5.4.1).
     pub const fn is_critical(self) -> bool {
         self.0 & 0x01 != 0
     }
@@ -58,7 +58,7 @@ impl OptionNumber {
         self.0 & 0x02 != 0
     }
 
-    /// Whether the option does not tell cached responses apart (§5.4.2).
+    /// Whether the option is not part of the cache key (§5.4.2).
     pub const fn is_no_cache_key(self) -> bool {
         self.0 & 0x1e == 0x1c
     }
@@ -124,12 +124,12 @@ impl Code {
         Self(class << 5 | detail & 0x1f)
     }
 
-    /// What kind of code: 0 requests, 2 success, 4 the client's error, 5 the server's error.
+    /// The class of the code: 0 requests, 2 success, 4 the client's error, 5 the server's error.
     pub const fn class(self) -> u8 {
         self.0 >> 5
     }
 
-    /// Which one of the class.
+    /// The detail within the class.
     pub const fn detail(self) -> u8 {
         self.0 & 0x1f
     }

@@ -1,19 +1,19 @@
-//! What stands behind the chain of headers of an IPv6 packet.
+//! The upper layer after the chain of headers of an IPv6 packet.
 
 use super::{Fragment, FragmentFields, Ipv6};
 use crate::{IpProtocol, Truncated};
 
-/// Extension headers of a packet at the most: every kind once, and destination options twice, is 7
-/// (RFC 8200 §4.1).
+/// Maximum extension headers of a packet: every kind once, and destination options twice, is 7 (RFC
+/// 8200 §4.1).
 pub const HEADERS_MAX: usize = 8;
 
-/// Where the headers of an IPv6 packet end and its upper layer begins (RFC 8200 §4, RFC 7045 §3).
+/// The end of an IPv6 packet's headers, where its upper layer begins (RFC 8200 §4, RFC 7045 §3).
 ///
-/// The headers are stepped over, not judged: which options are known is the business of who the
-/// packet is for.
+/// The headers are skipped, not judged: the receiver of the packet decides which options are known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct UpperLayer {
-    /// What the upper layer is. In a later fragment, what its packet's fragmentable part begins with.
+    /// The upper-layer protocol. In a later fragment, the first protocol of its packet's
+    /// fragmentable part.
     pub protocol: IpProtocol,
     /// Octets before it, from the IPv6 header on.
     pub offset: usize,
@@ -56,7 +56,7 @@ impl UpperLayer {
     ///
     /// # Errors
     ///
-    /// [`ChainError`] says why the upper layer was not found.
+    /// [`ChainError`] gives the reason if the upper layer was not found.
     pub fn find(octets: &[u8]) -> Result<Self, ChainError> {
         let (ip, _) = Ipv6::split(octets)?;
         let mut upper = Self { protocol: ip.next_header(), offset: Ipv6::LEN, fragment: None };
@@ -94,7 +94,7 @@ impl UpperLayer {
 }
 
 impl IpProtocol {
-    /// Whether it is an extension header of IPv6, behind which the chain goes on (RFC 7045 §3).
+    /// Whether it is an extension header of IPv6, after which the chain continues (RFC 7045 §3).
     pub const fn is_extension_header(self) -> bool {
         matches!(self, Self::FRAGMENT) || unit_of(self).is_some()
     }

@@ -2,10 +2,10 @@
 //! threads.
 //!
 //! A socket and the UDP layer share two bounded queues. Received datagrams travel as parcels, so
-//! their octets are not copied until the application reads them, and all of a batch together, so
-//! that a reader who waits is woken once a batch and one who does not is not; datagrams to send
-//! travel in buffers that come back for the next one. The worker only ever tries: a full queue drops
-//! the datagram and counts it, and nobody waits for an application.
+//! their octets are not copied until the application reads them. All datagrams of a batch travel
+//! together: a waiting reader is woken once a batch, and a busy one is not. Datagrams to send
+//! travel in buffers that come back for the next one. The worker only ever tries: a full queue
+//! drops the datagram and counts it, and nobody waits for an application.
 
 use crate::{Counter, SocketApplication};
 use gatewright_packet::{LinkIndex, Parcel};

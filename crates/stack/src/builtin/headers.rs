@@ -38,7 +38,7 @@ pub(super) struct Fragment {
     pub(super) is_first: bool,
 }
 
-/// What the fragments of one packet have in common (RFC 791 §3.2, RFC 8200 §4.5).
+/// The common fields of the fragments of one packet (RFC 791 §3.2, RFC 8200 §4.5).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct FragmentedPacket {
     from: IpAddr,
@@ -49,8 +49,8 @@ pub(super) struct FragmentedPacket {
 }
 
 impl Headers {
-    /// Reads the packet that `octets` begin with; none if it is no IP packet, or not even its fixed
-    /// header is there.
+    /// Parses the packet at the front of `octets`; none if it is no IP packet, or its fixed header
+    /// is incomplete.
     pub(super) fn read(octets: &[u8]) -> Option<Self> {
         match octets.first()? >> 4 {
             4 => Self::read4(octets),

@@ -21,7 +21,7 @@ use gatewright_wire::{
 };
 use std::{collections::VecDeque, net::Ipv4Addr, time::Duration};
 
-/// A message that the state does not wait for.
+/// A message that is unexpected in this state.
 const UNEXPECTED: Reason = Reason("unexpected");
 
 /// The first wait for an answer, and the longest (RFC 2131 §4.1).
@@ -200,7 +200,7 @@ impl Client {
         self.restart(now, DECLINE_WAIT);
     }
 
-    /// Gives the lease back, as the address is no longer wanted (RFC 2131 §4.4.6).
+    /// Releases the lease, as the address is no longer wanted (RFC 2131 §4.4.6).
     pub(super) fn release(&mut self, now: Duration) {
         let Some(Offer { server: Some(server), .. }) = self.offer else { return };
         if self.address().is_none() {
@@ -219,7 +219,7 @@ impl Client {
         self.due = now + wait;
     }
 
-    /// Tells that nothing is held any more, if something was.
+    /// Reports the end of the lease, if there was one.
     fn lose(&mut self) {
         if self.address().is_some() {
             self.outputs.push_back(Output::Lease(None));
@@ -237,7 +237,8 @@ impl Client {
         self.offer = Some(offer);
     }
 
-    /// Asks the server, and later any server, to prolong the lease; gives it up when it is over.
+    /// Requests an extension of the lease from the server, and later from any server; gives it up
+    /// when it ends.
     fn keep(&mut self, now: Duration) {
         let Some(offer) = &self.offer else { return self.restart(now, Duration::ZERO) };
         let rebind_at = self.leased_at.saturating_add(offer.rebind);

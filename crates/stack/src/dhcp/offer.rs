@@ -1,4 +1,4 @@
-//! What a server's message says.
+//! Parsing of a server's message.
 
 use crate::{Lease, Reason};
 use gatewright_tables::Prefix;
@@ -11,16 +11,16 @@ use std::{net::Ipv4Addr, time::Duration};
 /// The message is cut short, or has no type.
 const TRUNCATED: Reason = Reason("truncated");
 
-/// An option cannot be right.
+/// An option is invalid.
 const BAD_OPTION: Reason = Reason("bad-option");
 
-/// The message answers nobody here: another transaction, or another station.
+/// The message belongs to a different transaction or station.
 const NOT_OURS: Reason = Reason("not-ours");
 
-/// Routers and name servers that are taken over at the most.
+/// Maximum routers and name servers that are taken over.
 const SERVERS_MAX: usize = 8;
 
-/// Routes of a lease that are taken over at the most.
+/// Maximum routes of a lease that are taken over.
 const ROUTES_MAX: usize = 64;
 
 /// The lease time that never ends (RFC 2131 §3.3).
@@ -101,7 +101,7 @@ impl Said {
     }
 }
 
-/// The options with the pieces of each put together (RFC 3396 §7), in the order of their first ones.
+/// The options with the pieces of each joined (RFC 3396 §7), in the order of their first ones.
 fn whole(options: DhcpOptions<'_>) -> Result<Vec<(u8, Vec<u8>)>, Reason> {
     let mut whole: Vec<(u8, Vec<u8>)> = Vec::new();
     for piece in options.pieces() {
@@ -115,7 +115,7 @@ fn whole(options: DhcpOptions<'_>) -> Result<Vec<(u8, Vec<u8>)>, Reason> {
 }
 
 /// Default routers and other routes of classless routes (RFC 3442): width, as many octets of the
-/// prefix as it has, router. What follows one that cannot be read is left out.
+/// prefix as it has, router. Routes after an invalid one are left out.
 fn classless(mut rest: &[u8]) -> Classless {
     let (mut routers, mut routes) = (Vec::new(), Vec::new());
     while let Some((&width, tail)) = rest.split_first() {

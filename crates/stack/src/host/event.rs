@@ -1,4 +1,4 @@
-//! What layers learn from the network that the host should know.
+//! Events: what layers learn from the network for the host.
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::Prefix;
@@ -8,19 +8,18 @@ use std::{
     time::Duration,
 };
 
-/// What a layer learnt from the network, for the control side to act upon.
+/// An event from the network, upon which the control side acts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A link went, or came back. Told by whoever runs the graph.
+    /// A link went, or came back. The owner of the graph reports it.
     Link {
         /// The link.
         link: LinkIndex,
         /// Whether it carries frames.
         up: bool,
     },
-    /// The device of a link has another hardware address or MTU than before. Told by whoever runs the
-    /// graph.
+    /// The device of a link has a new hardware address or MTU. The owner of the graph reports it.
     Device {
         /// The link.
         link: LinkIndex,
@@ -39,8 +38,8 @@ pub enum Event {
         /// The other host.
         by: MacAddress,
     },
-    /// Another station uses an address that is in use here (RFC 5227 §2.4, RFC 4862 §5.4.4): it stays
-    /// ours and is defended. Told once in ten seconds for each address.
+    /// Another station uses an address that is in use here (RFC 5227 §2.4, RFC 4862 §5.4.4): it
+    /// stays ours and is defended. Reported once in ten seconds for each address.
     Conflict {
         /// The link.
         link: LinkIndex,
@@ -49,7 +48,7 @@ pub enum Event {
         /// The other station; zero if it did not say.
         by: MacAddress,
     },
-    /// An address that was checked is nobody else's: one that is tentative, or that was a duplicate.
+    /// A checked address belongs to nobody else: it was tentative, or a duplicate.
     Unique {
         /// The link.
         link: LinkIndex,
@@ -64,7 +63,7 @@ pub enum Event {
         address: IpAddr,
         /// How long it may be used.
         lifetime: Duration,
-        /// How it stands to other routers.
+        /// Its preference among routers.
         preference: RouterPreference,
     },
     /// A prefix was advertised (RFC 4861 §4.6.2).
@@ -75,7 +74,7 @@ pub enum Event {
         prefix: Prefix<Ipv6Addr>,
         /// Whether its addresses are on the link.
         on_link: bool,
-        /// Whether addresses may be made of it (RFC 4862 §5.5.3).
+        /// Whether addresses may be formed from it (RFC 4862 §5.5.3).
         autonomous: bool,
         /// How long addresses may be used.
         valid: Duration,
@@ -89,8 +88,8 @@ pub enum Event {
         /// Octets.
         mtu: u32,
     },
-    /// The link-layer address of a neighbour is wanted, or whether it still holds, where the kernel
-    /// asks for it ([`Interface::shared`](crate::Interface::shared)).
+    /// The link-layer address of a neighbour is wanted, or its verification, where the kernel
+    /// resolves for us ([`Interface::shared`](crate::Interface::shared)).
     Wanted {
         /// The link.
         link: LinkIndex,
@@ -101,20 +100,20 @@ pub enum Event {
     Redirect {
         /// The link.
         link: LinkIndex,
-        /// What is reached.
+        /// The destination.
         destination: IpAddr,
-        /// By which neighbour.
+        /// The better next hop.
         gateway: IpAddr,
     },
     /// The path to `destination` carries at most `mtu` octets (RFC 1191, RFC 8201).
     PathMtu {
-        /// What is reached.
+        /// The destination.
         destination: IpAddr,
         /// Octets of the largest packet.
         mtu: u32,
     },
-    /// What a router or server of the link taught was not kept: there is too much of it. Told by the
-    /// control side.
+    /// A router's or server's information on the link was not kept, as there is too much of it. The
+    /// control side reports it.
     LearntFull {
         /// The link.
         link: LinkIndex,
@@ -123,12 +122,12 @@ pub enum Event {
     Lease {
         /// The link.
         link: LinkIndex,
-        /// What was given.
+        /// The lease.
         lease: Option<Lease>,
     },
 }
 
-/// How a default router stands to others (RFC 4191 §2.1).
+/// The preference of a default router (RFC 4191 §2.1).
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RouterPreference {
     /// After the others.
@@ -141,9 +140,9 @@ pub enum RouterPreference {
 }
 
 impl RouterPreference {
-    /// What the two bits of a router advertisement say: "01 High, 00 Medium (default), 11 Low"; "If the
-    /// Reserved (10) value is received, the receiver MUST treat the value as if it were (00)"
-    /// (RFC 4191 §2.1, §2.2).
+    /// The preference in the two bits of a router advertisement: "01 High, 00 Medium (default), 11
+    /// Low"; "If the Reserved (10) value is received, the receiver MUST treat the value as if it
+    /// were (00)" (RFC 4191 §2.1, §2.2).
     pub const fn of_bits(bits: u8) -> Self {
         match bits {
             0b01 => Self::High,
@@ -153,7 +152,7 @@ impl RouterPreference {
     }
 }
 
-/// What a DHCP server gave (RFC 2131).
+/// A lease from a DHCP server (RFC 2131).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     /// Our address.

@@ -1,4 +1,4 @@
-//! Interfaces, addresses and next hops as the records of the tables, both ways.
+//! Conversion of interfaces, addresses and next hops to and from table records.
 
 use super::{Address, AddressState, Advertise, Interface, Route};
 use gatewright_packet::LinkIndex;
@@ -9,7 +9,7 @@ use gatewright_tables::{
 use gatewright_wire::MacAddress;
 use std::time::Duration;
 
-/// Writes all interfaces with their addresses; what is there already is left alone.
+/// Writes all interfaces with their addresses; unchanged records are left alone.
 pub(super) fn write(interfaces: &[Interface], tables: &mut TablesWriter) {
     let places: Vec<u32> = interfaces.iter().map(|own| own.link.0.into()).collect();
     let gone: Vec<u32> = (tables.interfaces.iter().map(|(place, _)| place))
@@ -43,7 +43,7 @@ pub(super) fn write(interfaces: &[Interface], tables: &mut TablesWriter) {
     }
 }
 
-/// Reads all interfaces with their addresses into `interfaces`; whether each could be read.
+/// Reads all interfaces with their addresses into `interfaces`; returns whether each could be read.
 pub(super) fn read(tables: &Tables, interfaces: &mut Vec<Interface>) -> bool {
     interfaces.clear();
     for (place, record) in tables.interfaces.iter() {
@@ -60,7 +60,7 @@ pub(super) fn read(tables: &Tables, interfaces: &mut Vec<Interface>) -> bool {
     true
 }
 
-/// Reads the next hops that have come since.
+/// Reads the next hops added since the last call.
 pub(super) fn read_hops(tables: &Tables, hops: &mut Vec<Route>) {
     while let Ok(place) = u32::try_from(hops.len())
         && let Ok(Some(hop)) = tables.hops.get(place)
@@ -163,7 +163,7 @@ pub(super) fn next_hop(route: Route) -> NextHop {
     }
 }
 
-/// The route that a record says; none if there is no record.
+/// The route of a record; none if there is no record.
 pub(super) fn route(hop: Option<NextHop>) -> Route {
     let Some(NextHop { kind, link, gateway, .. }) = hop else { return Route::None };
     let link = LinkIndex(link);

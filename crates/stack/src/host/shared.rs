@@ -11,7 +11,7 @@ use std::{
 };
 
 impl Host {
-    /// How much room the tables of a host have, with `routes_max` routes of each family: whoever
+    /// The capacities of a host's tables, with `routes_max` routes of each family; a process that
     /// attaches to them states the same.
     pub fn capacities(routes_max: u32) -> Capacities {
         Capacities {
@@ -36,8 +36,7 @@ impl Host {
         tables.map(Self::over).map_err(|_: RegionError| HostError::Memory(routes_max))
     }
 
-    /// The descriptor of its tables, to be given to other processes; none unless it is
-    /// [`Self::shared`].
+    /// The descriptor of its tables, for other processes; none unless it is [`Self::shared`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.tables.descriptor()
     }
@@ -50,8 +49,8 @@ impl Host {
 }
 
 impl View {
-    /// A reader of the host whose tables are behind `descriptor`, in whichever process it is; it has
-    /// room for `routes_max` routes.
+    /// A reader of the host whose tables are behind `descriptor`, in any process; it has room for
+    /// `routes_max` routes.
     ///
     /// # Errors
     ///

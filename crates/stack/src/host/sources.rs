@@ -9,11 +9,11 @@ use crate::destination::Key;
 use gatewright_packet::LinkIndex;
 use std::net::IpAddr;
 
-/// A set of addresses that is asked for each packet that is forwarded.
+/// A set of addresses that is checked for each forwarded packet.
 ///
-/// One bit of many, chosen by a hash, says for almost every packet that its source is not in the
-/// set: a multiplication, a load that stays in the first cache, and a branch that is never taken.
-/// The few other packets cost a search through the addresses.
+/// One bit of many, chosen by a hash, shows for almost every packet that its source is not in the
+/// set. That costs a multiplication, a load that stays in the first cache, and a branch that is
+/// never taken. The few other packets cost a search through the addresses.
 #[derive(Debug)]
 pub(super) struct Sources {
     bits: [u64; WORDS],
@@ -32,7 +32,7 @@ impl Default for Sources {
 }
 
 impl Sources {
-    /// Those that follow from the addresses of `interfaces`.
+    /// Sets the addresses that follow from `interfaces`.
     ///
     /// Addresses that are not in use are not among them: a duplicate is another host's. Link-local
     /// ones are not either, as another host may have them on another link.

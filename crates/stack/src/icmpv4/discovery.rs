@@ -57,7 +57,7 @@ impl Discovery {
         Self { links: Vec::new(), random: Random::new(random) }
     }
 
-    /// Begins and ends as the interfaces say.
+    /// Starts and ends by the interfaces' settings.
     pub(super) fn look_at_host(&mut self, out: &mut Out<'_>) {
         let now = out.now();
         let found: Vec<Interface> =
@@ -92,7 +92,7 @@ impl Discovery {
         self.links.iter().flat_map(of).flatten().min()
     }
 
-    /// Says what is due.
+    /// Sends the messages that are due.
     pub(super) fn handle_timeout(&mut self, out: &mut Out<'_>) {
         let now = out.now();
         for link in &mut self.links {
@@ -119,7 +119,7 @@ impl Discovery {
         }
     }
 
-    /// A host asks for routers on a link; whether we are one that answers.
+    /// Handles a solicitation on a link; returns whether we are a router that answers.
     pub(super) fn asked(&mut self, link: LinkIndex, now: Duration) -> bool {
         let found = self.links.iter_mut().find(|known| known.link == link);
         let Some(found) = found.filter(|found| found.advertiser.poll_timeout().is_some()) else {

@@ -41,7 +41,7 @@ pub(super) fn send(
     }
 }
 
-/// A datagram about to be cut.
+/// A datagram to be fragmented.
 struct Cut<'p> {
     first_header: HeaderOctets,
     later_header: HeaderOctets,

@@ -20,7 +20,7 @@ const BAD_LENGTH: Reason = Reason("bad-length");
 /// The header's checksum is wrong.
 const BAD_CHECKSUM: Reason = Reason("bad-checksum");
 
-/// What is in a header that was found right.
+/// The fields of a valid header.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_field_names, reason = "the RFC's word")]
 pub(super) struct Header {

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 /// Octets of one address.
 const ADDRESS_LEN: usize = 4;
 
-/// What a router has to do with the options.
+/// The work that options require of a router.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     /// Where a recorded route begins, from the beginning of the header.

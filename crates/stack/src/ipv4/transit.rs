@@ -1,4 +1,4 @@
-//! The way of most packets through a router, kept short.
+//! The fast path of plain transit packets through a router.
 
 use crate::{
     Out,

@@ -11,10 +11,10 @@ use gatewright_wire::{
     udp::Udp,
 };
 
-/// Where the walk has come.
+/// The position of the walk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Chain {
-    /// What stands there.
+    /// The header at this position.
     pub(super) next_header: IpProtocol,
     /// Octets before it, from the IPv6 header on.
     pub(super) offset: usize,
@@ -22,10 +22,10 @@ pub(super) struct Chain {
     pub(super) next_header_at: usize,
 }
 
-/// What the walk came to.
+/// The result of the walk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Step {
-    /// The upper-layer header, or one that is not known.
+    /// The upper-layer header, or an unknown one.
     Upper(Chain),
     /// A fragment header, `offset` octets from the beginning.
     Fragment(Chain),
@@ -70,7 +70,7 @@ pub(super) fn is_complete(octets: &[u8], fragment: Chain) -> bool {
     }
 }
 
-/// Octets of an upper-layer header at the least.
+/// Minimum octets of an upper-layer header.
 const fn header_len(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::NO_NEXT_HEADER => 0,
@@ -111,7 +111,7 @@ fn problem(cause: IcmpError, pointer: usize) -> Step {
     Step::Problem { cause, pointer, quiet_for_groups: false }
 }
 
-/// Reads the options of a header; what is not known says itself what to do.
+/// Reads the options of a header; an unknown option's kind determines the action.
 fn options(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
     let (header, behind) = ExtensionOptions::split(rest).map_err(|_| Step::Truncated)?;
     let (octets, _) = header.options(behind).map_err(|_| Step::Truncated)?;

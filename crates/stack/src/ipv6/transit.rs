@@ -1,4 +1,4 @@
-//! The way of most packets through a router, kept short; as for IPv4.
+//! The fast path of plain transit packets through a router; as for IPv4.
 
 use crate::{
     Out,

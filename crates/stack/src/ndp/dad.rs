@@ -1,4 +1,4 @@
-//! Duplicate address detection (RFC 4862 §5.4), and what follows from a conflict afterwards.
+//! Duplicate address detection (RFC 4862 §5.4), and the handling of later conflicts.
 
 use crate::{Interface, Out, ipv6::solicited_node, random::Random};
 use std::{
@@ -17,8 +17,8 @@ const FIRST_WITHIN: Duration = Duration::from_secs(1);
 /// none.
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often an address that another station has is probed again: RATE_LIMIT_INTERVAL of RFC 5227
-/// §1.1, as RFC 4862 has none.
+/// How often an address of another station is probed again: RATE_LIMIT_INTERVAL of RFC 5227 §1.1,
+/// as RFC 4862 has none.
 const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// An address of the interface.
@@ -38,18 +38,18 @@ enum State {
     Duplicate { again: Duration },
 }
 
-/// What follows from a conflict.
+/// The consequence of a conflict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
     /// The address stays ours and is advertised once.
     Defend,
     /// Nothing changes and nothing is sent.
     Silent,
-    /// The address is the other station's until that is gone.
+    /// The address belongs to the other station until that is gone.
     GiveUp,
 }
 
-/// What is due.
+/// A due step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Probe {
     /// Ask for the address.
@@ -58,15 +58,15 @@ pub(super) enum Probe {
     Unique(Ipv6Addr),
 }
 
-/// The addresses of one link and how far each has been checked.
+/// The addresses of one link and the progress of their checks.
 #[derive(Debug, Default)]
 pub(super) struct Dad {
     known: Vec<Known>,
 }
 
 impl Dad {
-    /// Takes up addresses that are new on the interface, lets go those that are gone; all of them
-    /// while the link is down, so that they are checked anew when it comes up.
+    /// Adds new addresses of the interface and removes old ones; all of them while the link is
+    /// down, so that they are checked anew when it comes up.
     pub(super) fn look_at(
         &mut self,
         interface: &Interface,
@@ -112,11 +112,11 @@ impl Dad {
         self.known.iter().any(probing)
     }
 
-    /// Another station has said that `address` is its own.
+    /// Handles another station's claim to `address`.
     ///
     /// Detection ends once the address is ours (RFC 4862 §5.4.4, case 2: "How to handle such a case
     /// is beyond the scope of this document"): a single forged message would take it away. It is
-    /// defended then, as an IPv4 one is (RFC 5227 §2.4 (c)).
+    /// then defended like an IPv4 address (RFC 5227 §2.4 (c)).
     pub(super) fn conflict(&mut self, address: Ipv6Addr, now: Duration) -> Verdict {
         let Some(state) = self.state_mut(address) else { return Verdict::Silent };
         match *state {

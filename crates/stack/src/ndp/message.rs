@@ -1,4 +1,4 @@
-//! Messages of neighbour discovery: what is heard, and what is sent.
+//! Messages of neighbour discovery, received and sent.
 
 use crate::{Advertise, At, Interface, Out, Reason, icmpv6::send_with_hops, ipv6::solicited_node};
 use gatewright_packet::{LinkIndex, NextHop, Packet};
@@ -24,10 +24,10 @@ pub(super) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0,
 /// forwarded by a router" (RFC 4861 §6.1.1).
 const HOPS: u8 = 255;
 
-/// Octets of a message with its options at the most: a router advertisement with some prefixes.
+/// Maximum octets of a message with its options: a router advertisement with some prefixes.
 const MESSAGE_MAX: usize = 512;
 
-/// Prefixes that one advertisement tells of at the most: what fits beside MTU and address.
+/// Maximum prefixes of one advertisement: those that fit beside MTU and address.
 const PREFIXES_MAX: usize = 12;
 
 /// How long advertised prefixes are valid and preferred (RFC 4861 §6.2.1), in seconds.

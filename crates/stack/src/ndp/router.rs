@@ -24,7 +24,7 @@ const APART: Duration = Duration::from_secs(3);
 /// MAX_RA_DELAY_TIME (RFC 4861 §10).
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
-/// Asks for routers on a link that configures itself.
+/// Solicits routers on a link that configures itself.
 #[derive(Debug, Default)]
 pub(crate) struct Solicitor {
     sent: u8,
@@ -33,7 +33,7 @@ pub(crate) struct Solicitor {
 }
 
 impl Solicitor {
-    /// Begins when the link is told to configure itself, and when one that does comes up.
+    /// Starts when the link is set to configure itself, and when such a link comes up.
     pub(crate) fn look_at(&mut self, interface: &Interface, now: Duration, random: &mut Random) {
         let asks = interface.autoconfigure && interface.up;
         if asks && !self.started {
@@ -80,7 +80,7 @@ pub(crate) struct Advertiser {
 }
 
 impl Advertiser {
-    /// Begins, or ends, as the interface says; whether it has.
+    /// Starts or ends by the interface's settings; returns whether it has.
     pub(crate) fn look_at(
         &mut self,
         interface: &Interface,
@@ -100,12 +100,12 @@ impl Advertiser {
         }
     }
 
-    /// Whether this host has said that it is a router, and nothing else since.
+    /// Whether this host's last advertisement was one as a router.
     pub(crate) const fn has_advertised(&self) -> bool {
         self.last.is_some()
     }
 
-    /// A host has asked: the answer goes to all, soon, and not too often (RFC 4861 §6.2.6).
+    /// Handles a solicitation: the answer goes to all, soon, and not too often (RFC 4861 §6.2.6).
     pub(crate) fn asked(&mut self, now: Duration, random: &mut Random) {
         let soon = now + random.between(Duration::ZERO, ANSWER_WITHIN);
         let earliest = self.last.map_or(soon, |last| soon.max(last + APART));
@@ -116,7 +116,7 @@ impl Advertiser {
         self.at
     }
 
-    /// What to advertise now, if it is time.
+    /// The advertisement that is due, if any.
     pub(crate) fn due(
         &mut self,
         interface: &Interface,

@@ -1,10 +1,10 @@
-//! The entries of a neighbour cache: found by address, queued by who gives way first, all in a time
-//! that does not depend on how many there are.
+//! The entries of a neighbour cache: found by address, queued by their order of giving way, all in
+//! a time that does not depend on their number.
 
 use gatewright_wire::MacAddress;
 use std::{net::IpAddr, time::Duration};
 
-/// What an entry is in.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     Vacant,
@@ -26,18 +26,18 @@ pub(super) struct Entry {
     pub(super) address: IpAddr,
     pub(super) mac: MacAddress,
     pub(super) state: State,
-    /// Until when a packet is sent without further thought; zero while the address is unknown.
+    /// Until when packets are sent without a check; zero while the address is unknown.
     pub(super) fresh_until: Duration,
-    /// It has answered us: it lives.
+    /// It has answered us, so it exists.
     pub(super) confirmed: bool,
     pub(super) router: bool,
-    /// Somebody else asks for it, and says when it is gone.
+    /// The kernel resolves it, and reports when it is gone.
     pub(super) kept_elsewhere: bool,
     /// It is in the journal already.
     pub(super) noted: bool,
     pub(super) solicited: u8,
     pub(super) waiting: u8,
-    /// Whose packet had it asked for: a number of [`super::origins`].
+    /// The origin of the packet that started its resolution: a number of [`super::origins`].
     pub(super) origin: u8,
     /// When the state asks for the next step; only INCOMPLETE, DELAY and PROBE do.
     pub(super) due: Duration,
@@ -50,12 +50,12 @@ pub(super) struct Entry {
     behind: u32,
 }
 
-/// Entries that may give way to others, the oldest first.
+/// Entries that may give way, the oldest first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Queue {
-    /// Being asked for.
+    /// Being resolved.
     Incomplete,
-    /// Heard of, but never known to receive what we send.
+    /// Known, but never confirmed to receive our packets.
     Unconfirmed,
     /// Not used of late.
     Idle,
@@ -95,7 +95,7 @@ impl Entry {
         self.due = NEVER;
     }
 
-    /// The queue that it belongs to. One in use is in none, so that it never gives way.
+    /// The queue to which it belongs. An entry in use is in none, so that it never gives way.
     fn place(&self) -> Option<Queue> {
         match self.state {
             State::Vacant | State::Permanent => None,
@@ -196,7 +196,7 @@ impl Entries {
         self.vacant.push(index);
     }
 
-    /// Puts the entry into the queue that its state wants, behind all others there.
+    /// Puts the entry at the end of the queue for its state.
     pub(super) fn queue(&mut self, index: u32) {
         let Some(entry) = self.get(index) else { return };
         let (place, old, before, behind) = (entry.place(), entry.queue, entry.before, entry.behind);

@@ -1,9 +1,9 @@
-//! Who has neighbours asked for, and how many: so that a scan of a network neither floods its link
-//! nor keeps others from their neighbours (RFC 6583 §7).
+//! Origins of neighbour resolutions and their numbers, so that a scan of a network neither floods
+//! its link nor keeps others from their neighbours (RFC 6583 §7).
 //!
-//! Packets count by where they come from: the link, and the network of their source. Each origin has
-//! a share of what all have together. A neighbour that answers gives back what it took, so only
-//! those that do not answer are rationed.
+//! Packets count by origin: the link, and the network of their source. Each origin has a share of
+//! the total. A neighbour that answers returns its place, so only unanswered resolutions are
+//! rationed.
 
 use super::{NeighbourLimits, entries::folded};
 use crate::Bucket;
@@ -23,7 +23,7 @@ const SHARE: u32 = 4;
 const NETWORK_BITS_V4: u32 = 24;
 const NETWORK_BITS_V6: u32 = 64;
 
-/// What of the neighbours that are asked for each origin has.
+/// The resolutions of each origin.
 #[derive(Debug)]
 pub(super) struct Origins {
     all: Quota,
@@ -65,7 +65,8 @@ impl Origins {
         Self { all: Quota::new(rate, pending), each: vec![share; 1 << ORIGINS_BITS], key: key | 1 }
     }
 
-    /// Takes a place for a neighbour that `packet` is for; the number of its origin if there is one.
+    /// Takes a place for the neighbour of `packet`; returns the number of its origin if there is
+    /// one.
     pub(super) fn take(&mut self, packet: &Packet, family: IpAddr, now: Duration) -> Option<u8> {
         let number = self.number(packet, family);
         let each = self.each.get_mut(usize::from(number))?;

@@ -1,4 +1,4 @@
-//! Resource types (TS-0001 §9.6.1.1): numbers, names, and who may be whose child.
+//! Resource types (TS-0001 §9.6.1.1): numbers, names, and allowed children.
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $tag:literal, $prefix:literal;)+) => {
@@ -36,7 +36,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// What the resource identifiers and the names that the CSE invents begin with.
+            /// Prefix of the resource identifiers and names that the CSE generates.
             pub const fn prefix(self) -> &'static str {
                 match self {
                     $(Self::$name => $prefix,)+
@@ -47,7 +47,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// accessControlPolicy: who may do what.
+    /// accessControlPolicy: the rights of originators.
     AccessControlPolicy = 1, "m2m:acp", "acp";
     /// AE: a registered application.
     ApplicationEntity = 2, "m2m:ae", "ae";
@@ -69,7 +69,7 @@ kinds! {
     RemoteCse = 16, "m2m:csr", "csr";
     /// request: a non-blocking request and its result.
     Request = 17, "m2m:req", "req";
-    /// subscription: who hears of what.
+    /// subscription: events and notification targets.
     Subscription = 23, "m2m:sub", "sub";
     /// flexContainer: attributes named by their definition.
     FlexContainer = 28, "", "fcnt";
@@ -77,7 +77,7 @@ kinds! {
     TimeSeries = 29, "m2m:ts", "ts";
     /// timeSeriesInstance: one of them.
     TimeSeriesInstance = 30, "m2m:tsi", "tsi";
-    /// flexContainerInstance: what a flexContainer was.
+    /// flexContainerInstance: an earlier state of a flexContainer.
     FlexContainerInstance = 58, "", "fci";
     /// accessControlPolicyAnnc.
     AccessControlPolicyAnnc = 10_001, "m2m:acpA", "acpA";

@@ -1,9 +1,9 @@
-//! Addresses as policies write them (m2m:ipv4, m2m:ipv6; TS-0004 §6.3.5.27): one, or all that begin
-//! with the same bits.
+//! Address prefixes in policies (m2m:ipv4, m2m:ipv6; TS-0004 §6.3.5.27): one address, or all with
+//! the same first bits.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses of a family that begin with the same bits.
+/// All addresses of a family with the same first bits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Prefix {
     /// The address and how many of its bits count, 0 to 32.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is to be done (m2m:operation).
+/// Operation of a request (m2m:operation).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// 1.
@@ -53,19 +53,19 @@ impl Operation {
     }
 }
 
-/// How the answer is wanted (m2m:responseType).
+/// Response type of a request (m2m:responseType).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum ResponseType {
-    /// 1: accept, and keep the result in a request resource.
+    /// 1: accept, and store the result in a request resource.
     NonBlockingSynchronous,
     /// 2: accept, and notify the result.
     NonBlockingAsynchronous,
-    /// 3: answer when done.
+    /// 3: blocking, answered when done.
     #[default]
     Blocking,
-    /// 4: whatever suits the CSE; here blocking.
+    /// 4: the CSE's choice; here blocking.
     Flexible,
-    /// 5: no answer wanted.
+    /// 5: no response.
     None,
 }
 
@@ -118,14 +118,14 @@ impl Deadline {
     }
 }
 
-/// A request, parsed once at the rim.
+/// A request, parsed once on arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// `op`.
     pub operation: Operation,
     /// `to`: the target, as the originator wrote it.
     pub to: String,
-    /// `fr`: who asks; empty if absent.
+    /// `fr`: the originator; empty if absent.
     pub from: String,
     /// `rqi`: names the request among its originator's.
     pub id: String,
@@ -135,21 +135,21 @@ pub struct Request {
     pub kind: Option<Kind>,
     /// `pc`: the content, as JSON text.
     pub content: Option<Box<str>>,
-    /// `rcn`: what the response is to contain (m2m:resultContent, 0 to 12).
+    /// `rcn`: the content of the response (m2m:resultContent, 0 to 12).
     pub result_content: Option<u8>,
     /// `fc`: filter criteria.
     pub filter: Option<Box<Filter>>,
-    /// `rt`: how the answer is wanted.
+    /// `rt`: the response type.
     pub response_type: ResponseType,
-    /// `rtu`: where a non-blocking answer is notified.
+    /// `rtu`: notification targets of a non-blocking response.
     pub notify: Vec<String>,
     /// `rp`: how long a non-blocking result is kept.
     pub result_kept: Option<Deadline>,
-    /// `rqet`: until when the request is worth doing.
+    /// `rqet`: expiry of the request.
     pub request_expires: Option<Deadline>,
-    /// `rset`: until when the result is worth having.
+    /// `rset`: expiry of the result.
     pub result_expires: Option<Deadline>,
-    /// `oet`: when it is to be done.
+    /// `oet`: execution time.
     pub executes: Option<Deadline>,
     /// `drt`: whether discovery answers unstructured identifiers (2) and not structured (1).
     pub unstructured: bool,
@@ -161,15 +161,15 @@ pub struct Request {
     pub event_category: Option<u32>,
     /// `vsi`: vendor information, carried on.
     pub vendor: Option<Box<str>>,
-    /// By whose certificate the request came, if that is not its originator's own: whether it
-    /// speaks for the originator is for the receiver to say. No parameter: it is never written.
+    /// Identity of the certificate that the request came by, if it is not its originator's own: the
+    /// receiver decides whether it authorises the originator. Not a parameter: it is never written.
     pub sponsor: Option<Arc<str>>,
-    /// From which address the request came, if its binding knows one. No parameter either.
+    /// Address that the request came from, if its binding knows one. Not a parameter either.
     pub source: Option<IpAddr>,
 }
 
 impl Request {
-    /// A request with nothing but the mandatory parameters.
+    /// Creates a request with only the mandatory parameters.
     pub fn new(
         operation: Operation,
         to: impl Into<String>,
@@ -572,7 +572,7 @@ fn response_type(value: &str) -> Result<ResponseType, Refusal> {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     /// `rsc`.
@@ -583,12 +583,12 @@ pub struct Response {
     pub release: Release,
     /// `pc`: the content, as JSON text.
     pub content: Option<Arc<str>>,
-    /// Where a created resource is found, relative to the CSE (HTTP Content-Location).
+    /// Address of a created resource, relative to the CSE (HTTP Content-Location).
     pub location: Option<Arc<str>>,
     /// `cnot`: how many of the results this answer ends with, if it was cut.
     pub cut_at: Option<usize>,
-    /// When to ask again, if the request was not judged because too much is asked: bindings have
-    /// words for it (HTTP 429 and 503, CoAP 4.29 and 5.03), primitives have not, and say 5000.
+    /// Time to retry, if the request was not judged because of overload. Bindings have statuses for
+    /// it (HTTP 429 and 503, CoAP 4.29 and 5.03); primitives have none, and say 5000.
     pub retry_after: Option<Duration>,
 }
 

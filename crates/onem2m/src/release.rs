@@ -1,4 +1,4 @@
-//! Releases of the specification, by which peers say what they speak (TS-0004 §6.4).
+//! Releases of the specification that peers support (TS-0004 §6.4).
 
 use crate::status::{Refusal, Status};
 

@@ -446,7 +446,7 @@ impl Answers {
 }
 
 /// Whether a request with this status had no effect and may be retried as new: it was refused as
-/// such, or is a creation whose parent does not exist.
+/// such, or is a creation whose receiver was not reachable.
 const fn is_without_effect(status: Status, creates: bool) -> bool {
     match status {
         Status::RequestTimeout => false,

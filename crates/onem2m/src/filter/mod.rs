@@ -1,4 +1,4 @@
-//! Filter criteria (TS-0004, m2m:filterCriteria): which resources a request means.
+//! Filter criteria (TS-0004, m2m:filterCriteria): conditions that select a request's resources.
 
 mod content;
 mod labels;
@@ -15,11 +15,11 @@ use crate::status::{Refusal, Status};
 use crate::time::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// Conditions on resources, and how a discovery is to be cut.
+/// Conditions on resources, and the limits of a discovery.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Filter {
-    /// `fu`: what the filter is for.
+    /// `fu`: the usage of the filter.
     pub usage: Option<Usage>,
     /// `fo`: how conditions of different kinds combine.
     pub operation: Combine,
@@ -82,7 +82,7 @@ pub struct Filter {
     pub appended_path: Option<String>,
 }
 
-/// What a filter is for (m2m:filterUsage).
+/// Usage of a filter (m2m:filterUsage).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Usage {
     /// 1: find resources.

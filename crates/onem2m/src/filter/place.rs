@@ -1,5 +1,5 @@
-//! Geo-queries: where resources are, by their attribute location. Three criteria that belong
-//! together say how a geometry lies to it.
+//! Geo-queries: conditions on the attribute location. Three criteria together give the geometry and
+//! its relation to the location.
 
 use super::Steps;
 use crate::geometry::{Geometry, GeometryType, SpatialFunction};

@@ -1,9 +1,8 @@
-//! What a request may cost: conditions that take more than a glance are counted as they are
-//! judged, and before they are.
+//! Step budget of a request: expensive conditions are counted as they are evaluated, and before.
 
 use crate::status::{Refusal, Status};
 
-/// Steps that a request has left, each some ten nanoseconds.
+/// Steps left to a request, each some ten nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Steps(u64);
 

@@ -1,5 +1,4 @@
-//! Places on the earth: geometries in the coordinates of GeoJSON (RFC 7946 §3.1), and how two of
-//! them lie to each other.
+//! Geometries in the coordinates of GeoJSON (RFC 7946 §3.1), and their spatial relations.
 //!
 //! A coordinate is a whole number of nanodegrees (some tenth of a millimetre), so a decimal stays
 //! what it is and every answer is exact: 0.1, 0.2 and 0.3 lie on one line. The plane is that of
@@ -13,7 +12,7 @@ mod tests;
 use crate::status::Refusal;
 use serde_json::Value;
 
-/// What a geometry is made of (m2m:geometryType).
+/// Type of a geometry (m2m:geometryType).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GeometryType {
     /// 1: one position.

@@ -1,5 +1,5 @@
-//! How two geometries lie to each other, exactly: everything is decided by on which side of a
-//! line a position lies, which whole numbers say without an error.
+//! Exact spatial relations of two geometries: everything follows from the side of a line on which a
+//! position lies, which integer arithmetic decides without error.
 //!
 //! Where a line enters or leaves an area is seldom a position that whole numbers can name. It
 //! need not be named: a line is cut where the area's own positions lie on it, and of each piece it

@@ -66,7 +66,7 @@ impl Answers for Engine {
     }
 }
 
-/// Answers only requests that the peer is authorised to send.
+/// Answers requests of one peer, each checked against its certificate.
 #[derive(Debug)]
 pub(crate) struct Vouched<A> {
     pub(crate) answers: Arc<A>,

@@ -320,7 +320,7 @@ pub enum MappingError {
     /// A resource name has other characters than URIs' unreserved ones, or is reserved.
     #[error("\"{0}\" cannot be part of a resource name")]
     Name(String),
-    /// An App-ID begins neither with N nor, if registered, with R.
+    /// An App-ID begins neither with N nor with R (registered).
     #[error("App-ID \"{0}\" does not begin with N or R")]
     AppId(String),
     /// One name is used twice.

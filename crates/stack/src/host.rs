@@ -67,7 +67,7 @@ pub enum AddressState {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent setting of the link")]
 pub struct Interface {
-    /// Which link.
+    /// The link.
     pub link: LinkIndex,
     /// Its name in the gateway's description.
     pub name: String,

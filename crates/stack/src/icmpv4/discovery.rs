@@ -106,7 +106,7 @@ impl Discovery {
         }
     }
 
-    /// Tells hosts that this is no router of theirs any more.
+    /// Tells hosts that this is no longer a router for them.
     pub(super) fn end(&mut self, out: &mut Out<'_>) {
         for link in &mut self.links {
             let interface = out.host().interface(link.link).filter(|interface| interface.up);

@@ -11,7 +11,7 @@ const ADDRESS_LEN: usize = 4;
 /// The work that options require of a router.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
-    /// Where a recorded route begins, from the beginning of the header.
+    /// Position of a recorded route, from the beginning of the header.
     record_route: Option<usize>,
 }
 

@@ -46,7 +46,7 @@ pub(super) enum Step {
     Truncated,
 }
 
-/// Where the next-header field stands in the IPv6 header.
+/// Position of the next-header field in the IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
 
 /// Walks the headers of a whole packet, IPv6 header first.
@@ -153,7 +153,7 @@ fn unrecognized(kind: u8, pointer: usize) -> Result<(), Step> {
 /// RFC 8200 §4.4: a routing header that is not known is skipped if nothing of it is left to do.
 /// Type 0 is not known any more (RFC 5095).
 fn routing(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
-    /// Where the routing type stands in the header.
+    /// Position of the routing type in the header.
     const ROUTING_TYPE_AT: usize = 2;
     let (header, behind) = Routing::split(rest).map_err(|_| Step::Truncated)?;
     let (data, _) = header.type_specific_data(behind).map_err(|_| Step::Truncated)?;

@@ -119,8 +119,8 @@ pub(super) fn probe(interface: &Interface, target: Ipv6Addr, out: &mut Out<'_>) 
     send_with_hops(packet, source, destination, Some(interface.link), HOPS, out);
 }
 
-/// Tells `to` where `target` is: an answer if `solicited`, which replaces what is known if it
-/// `overrides` (RFC 4861 §7.2.4).
+/// Advertises to `to` the station of `target`: an answer if `solicited`, which replaces the known
+/// address if it `overrides` (RFC 4861 §7.2.4).
 pub(super) fn advertise(
     interface: &Interface,
     target: Ipv6Addr,
@@ -142,8 +142,8 @@ pub(super) fn advertise(
     send_with_hops(packet, target, to, Some(interface.link), HOPS, out);
 }
 
-/// Tells the host `to` that `destination` is better reached by `target`, whose station is told if it is
-/// known, as its packet `about` has shown (RFC 4861 §8.2).
+/// Redirects the host `to`: it reaches `destination` better by `target`, whose link-layer address
+/// is included if known. `about` is the packet that showed it (RFC 4861 §8.2).
 pub(super) fn redirect(
     interface: &Interface,
     (target, station): (Ipv6Addr, Option<MacAddress>),

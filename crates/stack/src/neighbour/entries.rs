@@ -114,7 +114,7 @@ impl Entries {
         Self { slots, vacant, buckets: vec![NONE; 1 << bits], bits, queues, key: key | 1 }
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }

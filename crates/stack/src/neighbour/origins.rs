@@ -98,7 +98,7 @@ impl Origins {
 
 /// The network that a packet of the family of `family` comes from.
 fn network(octets: &[u8], family: IpAddr) -> IpAddr {
-    /// Where the source stands in the header of each family (RFC 791 §3.1, RFC 8200 §3).
+    /// Position of the source in the header of each family (RFC 791 §3.1, RFC 8200 §3).
     const SOURCE_AT_V4: usize = 12;
     const SOURCE_AT_V6: usize = 8;
     if family.is_ipv4() {

@@ -82,7 +82,7 @@ impl<K: Record + PartialEq, R: Record> Map<K, R> {
         self.header(CHANGES)
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> u32 {
         self.header(RECORDS)
     }
@@ -271,7 +271,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
         self.refused
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn len(&self) -> u32 {
         self.reader.len()
     }

@@ -73,7 +73,7 @@ impl Mapping {
         self.first
     }
 
-    /// How many words there are.
+    /// The number of words.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -23,7 +23,7 @@ enum Backing {
     /// A mapping of this process alone.
     #[cfg(not(loom))]
     Reserved(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
-    /// A mapping of a descriptor, shared with whoever holds it.
+    /// A mapping of a descriptor, shared with its other holders.
     #[cfg(not(loom))]
     Mapped(#[expect(dead_code, reason = "kept for its drop")] crate::mapping::Mapping),
 }

@@ -37,7 +37,7 @@ pub enum RegionError {
     Memory {
         /// Octets asked for.
         octets: u64,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -61,7 +61,7 @@ pub enum RegionError {
     /// The descriptor is not a region whose size is fixed.
     #[error("the descriptor is no region of tables: {why}")]
     NotARegion {
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
     /// A program with a different layout of the tables created the region.

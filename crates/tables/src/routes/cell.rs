@@ -50,9 +50,9 @@ pub(crate) struct Branch {
     pub(crate) exact: u64,
     /// Cells one level down, by the six bits that lead there.
     pub(crate) external: u64,
-    /// Where those cells begin.
+    /// The position of those cells.
     pub(crate) children: u32,
-    /// Where the values of the prefixes begin.
+    /// The position of the prefixes' values.
     pub(crate) results: u32,
 }
 
@@ -98,7 +98,7 @@ const fn ancestors() -> [u64; 64] {
 }
 
 impl Branch {
-    /// Which of the results is the longest prefix of these six bits.
+    /// The index of the longest prefix of these six bits among the results.
     #[inline]
     pub(crate) fn longest(&self, slot: u32) -> Option<u32> {
         let bit = 1_u64 << slot;
@@ -111,19 +111,19 @@ impl Branch {
         Some((self.short & ((1 << longest) - 1)).count_ones())
     }
 
-    /// Which of the children these six bits lead to.
+    /// The index of the child to which these six bits lead.
     #[inline]
     pub(crate) fn child(&self, slot: u32) -> Option<u32> {
         let bit = 1_u64 << slot;
         (self.external & bit != 0).then(|| (self.external & (bit - 1)).count_ones())
     }
 
-    /// How many prefixes end here.
+    /// The number of prefixes that end here.
     pub(crate) fn results_len(&self) -> u32 {
         self.short.count_ones() + self.exact.count_ones()
     }
 
-    /// How many cells hang below.
+    /// The number of cells below.
     pub(crate) fn children_len(&self) -> u32 {
         self.external.count_ones()
     }

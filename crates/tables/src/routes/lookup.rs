@@ -92,7 +92,7 @@ mod counting {
     }
 }
 
-/// Where a walk stands.
+/// The position of a walk.
 #[derive(Clone, Copy, Default)]
 struct Stand {
     /// The next cell; 0 when there is none.

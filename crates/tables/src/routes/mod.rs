@@ -83,7 +83,7 @@ pub enum Miss {
     Unsettled,
 }
 
-/// How large a route area is.
+/// The size of a route area.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shape {
     /// Routes that always fit.

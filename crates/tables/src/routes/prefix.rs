@@ -72,7 +72,7 @@ pub trait Key: Copy + Eq + Ord + Default + fmt::Debug + Send + Sync + sealed::Se
     /// The number with only its first `len` bits.
     #[must_use]
     fn masked(self, len: u8) -> Self;
-    /// How many of the first bits are the same.
+    /// The number of equal leading bits.
     fn common(self, other: Self) -> u8;
     /// The number with `value` in the `count` bits that follow the first `from`, which were zero.
     #[must_use]
@@ -221,7 +221,7 @@ impl<A: Family> Prefix<A> {
         self.address
     }
 
-    /// How many bits count.
+    /// The prefix length in bits.
     #[expect(clippy::len_without_is_empty, reason = "a prefix length, not a number of elements")]
     pub fn len(self) -> u8 {
         self.len

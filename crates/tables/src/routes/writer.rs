@@ -93,7 +93,7 @@ impl<A: Family> RoutesWriter<A> {
         Routes::new(self.words.clone())
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
@@ -116,7 +116,7 @@ impl<A: Family> RoutesWriter<A> {
         })
     }
 
-    /// What the routes take and what was done for them.
+    /// Statistics of the routes: memory and maintenance.
     pub fn stats(&self) -> RoutesStats {
         let direct = self.active.lens.len() * index(ENTRY_WORDS);
         let words = u64::from(self.active.arena.used_words())

@@ -115,7 +115,7 @@ pub enum DhcpOption<'p> {
     RenewalTime(u32),
     /// Seconds until the client asks any server (T2).
     RebindingTime(u32),
-    /// What kind of client it is.
+    /// The class of the client.
     VendorClass(&'p [u8]),
     /// The identifier of the client: a type and a value.
     ClientIdentifier(&'p [u8]),
@@ -125,7 +125,7 @@ pub enum DhcpOption<'p> {
     Other {
         /// Its number.
         kind: u8,
-        /// What follows the length.
+        /// The octets after the length.
         data: &'p [u8],
     },
 }

@@ -110,7 +110,7 @@ mod control {
 /// The header of a frame without security, as plain data.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MacFields {
-    /// What the frame is for.
+    /// The type of the frame.
     pub frame_type: FrameType,
     /// Whether the sender has more for the receiver.
     pub pending: bool,

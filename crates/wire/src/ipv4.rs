@@ -179,7 +179,7 @@ pub enum Ipv4Option<'p> {
     Other {
         /// Copied flag, class and number.
         kind: u8,
-        /// What follows the length.
+        /// The octets after the length.
         data: &'p [u8],
     },
 }

@@ -145,7 +145,7 @@ pub enum Ipv6Option<'p> {
     Other {
         /// What to do if it is not known, whether it may change on the way, and its number.
         kind: u8,
-        /// What follows the length.
+        /// The octets after the length.
         data: &'p [u8],
     },
 }

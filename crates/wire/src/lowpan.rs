@@ -29,7 +29,7 @@ impl Dispatch {
     /// The octet of an uncompressed IPv6 header.
     pub const IPV6: u8 = 0b0100_0001;
 
-    /// What `octet` begins.
+    /// The dispatch of `octet`.
     pub const fn of(octet: u8) -> Self {
         match octet {
             0b0000_0000..=0b0011_1111 => Self::NotLowpan,

@@ -56,7 +56,7 @@ impl<'p> LabelStack<'p> {
         Self { rest: packet, left: STACK_DEPTH_MAX }
     }
 
-    /// What follows the entries read so far.
+    /// The octets after the entries read so far.
     pub const fn payload(&self) -> &'p [u8] {
         self.rest
     }

@@ -247,7 +247,7 @@ pub enum NdpOption<'p> {
     Other {
         /// Its kind.
         kind: u8,
-        /// What follows the length.
+        /// The octets after the length.
         data: &'p [u8],
     },
 }

@@ -8,7 +8,7 @@ use core::fmt;
 pub enum OptionError {
     /// The list ends inside an option: malformed by the peer.
     Truncated {
-        /// Which option.
+        /// The option.
         kind: u16,
         /// Octets that it counts.
         needed: usize,
@@ -17,7 +17,7 @@ pub enum OptionError {
     },
     /// The option's length is impossible for its kind: malformed by the peer.
     Length {
-        /// Which option.
+        /// The option.
         kind: u16,
         /// Octets that it counts.
         length: usize,

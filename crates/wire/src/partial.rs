@@ -97,7 +97,7 @@ pub fn pseudo_header(octets: &[u8], framing: Framing) -> Option<(usize, u16)> {
     Some((transport.field, transport.pseudo_header))
 }
 
-/// Where the checksum field of an unfragmented TCP, UDP or SCTP packet is.
+/// The position of the checksum field of an unfragmented TCP, UDP or SCTP packet.
 pub fn field(octets: &[u8], framing: Framing) -> Option<usize> {
     locate(octets, framing).map(|transport| transport.field)
 }
@@ -129,7 +129,7 @@ fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, next)
 }
 
-/// Where the transport of a packet is.
+/// The position of a packet's transport header.
 struct Transport {
     protocol: u8,
     start: usize,
@@ -151,7 +151,7 @@ fn locate(octets: &[u8], framing: Framing) -> Option<Transport> {
     }
 }
 
-/// Where the IP header of an Ethernet frame begins, behind at most two VLAN tags.
+/// The position of the IP header in an Ethernet frame, after at most two VLAN tags.
 pub fn network_start(frame: &[u8]) -> Option<usize> {
     const TAGS_MAX: usize = 2;
     let mut at = 12;

@@ -64,7 +64,7 @@ pub enum TcpOption<'p> {
     Other {
         /// Its kind.
         kind: u8,
-        /// What follows the length.
+        /// The octets after the length.
         data: &'p [u8],
     },
 }

@@ -60,7 +60,7 @@ impl<'p> Message<'p> {
     ///
     /// # Errors
     ///
-    /// What is malformed; the header can still be read by [`Coap::split`] for a reset.
+    /// The malformed part; [`Coap::split`] can still read the header for a reset.
     pub fn parse(datagram: &'p [u8]) -> Result<Self, CoapError> {
         let (header, rest) = Coap::split(datagram)?;
         if !header.has_constants() {

@@ -74,7 +74,7 @@ macro_rules! codes {
             $(#[doc = concat!("`", $class, ".", $detail, "` ", $text, ".")]
             pub const $constant: Self = Self::new($class, $detail);)*
 
-            /// What the code means, if it has a constant here.
+            /// The meaning of the code, if it has a constant here.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$constant => Some($text),)*

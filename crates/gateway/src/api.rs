@@ -77,7 +77,7 @@ pub enum Request {
         /// Its id.
         id: u32,
     },
-    /// Which file the description came from.
+    /// Show the file of the description.
     Description,
     /// Take a new description.
     Reload {

@@ -73,7 +73,7 @@ pub struct CaptureRequest {
     pub at: Option<String>,
     /// `receive` or `transmit`; both if not given.
     pub side: Option<String>,
-    /// Which packets.
+    /// The packets to capture.
     pub which: Which,
     /// The number of packets after which it ends.
     pub count: Option<u64>,

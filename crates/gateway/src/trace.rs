@@ -17,7 +17,7 @@ use std::{
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceRequest {
-    /// Which packet: the next that matches.
+    /// The packet: the next that matches.
     pub which: Which,
     /// A frame in hexadecimal digits that the link is to receive, instead of the next that comes.
     pub frame: Option<String>,

@@ -136,7 +136,7 @@ impl Slot {
         berths
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.ways.len()
     }

@@ -85,7 +85,7 @@ struct Order {
     opened: SyncSender<Result<Opened, PlanesError>>,
 }
 
-/// How links are divided among workers.
+/// The division of links among workers.
 #[derive(Clone)]
 struct Split {
     /// The number of receiving workers, by link.

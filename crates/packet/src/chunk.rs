@@ -11,7 +11,7 @@ use std::{fmt, marker::PhantomData, ptr::NonNull};
 /// pool's; as a time it would be 292 years.
 const ABROAD: u64 = 1 << 63;
 
-/// What is known of a chunk; one stands for each beside the slab.
+/// The metadata of a chunk; each chunk has one, beside the slab.
 ///
 /// Not in the chunk: chunks begin 2048 octets apart, so that lines at their fronts share two sets of
 /// a processor's first cache, which holds no batch of them.

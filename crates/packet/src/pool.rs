@@ -122,7 +122,7 @@ pub enum PoolError {
     Memory {
         /// Octets asked for.
         octets: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

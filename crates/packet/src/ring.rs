@@ -14,9 +14,9 @@ struct Apart<T>(T);
 
 struct Shared<T> {
     places: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// How many were ever sent; written by the sender.
+    /// Number of values ever sent; written by the sender.
     sent: Apart<AtomicUsize>,
-    /// How many were ever taken; written by the receiver.
+    /// Number of values ever taken; written by the receiver.
     taken: Apart<AtomicUsize>,
 }
 

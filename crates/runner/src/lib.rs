@@ -7,17 +7,17 @@
 //! time and names, and carries out its outputs.
 //!
 //! - A connection is read only as far as the machine has room. It costs a loop a few words: it has
-//! no buffer of its own.
+//!   no buffer of its own.
 //! - A connection gets at most one write per wake-up, and never waits for Nagle (`TCP_NODELAY`).
-//! Otherwise a body passed on in pieces would wait 40 ms for the acknowledgement of each last
-//! piece. A piece whose successor is already here goes to the kernel with `MSG_MORE`, so that both
-//! leave together.
+//!   Otherwise a body passed on in pieces would wait 40 ms for the acknowledgement of each last
+//!   piece. A piece whose successor is already here goes to the kernel with `MSG_MORE`, so that
+//!   both leave together.
 //! - One thread resolves names, with a bounded queue.
 //! - A changed program takes over between two wake-ups, with the sockets that both programs have.
-//! Sessions of the old program end in their own time ([`Runner::replace`]).
+//!   Sessions of the old program end in their own time ([`Runner::replace`]).
 //!
 //! - A post attached to handlers of the program sees their messages in every loop
-//! ([`Runner::attach`]). Where none is attached, messages cost nothing more.
+//!   ([`Runner::attach`]). Where none is attached, messages cost nothing more.
 //!
 //! With several loops, each has the program's limits. A session keyed by a field lives in the loop
 //! that its first request reached. Only the first loop listens to groups.

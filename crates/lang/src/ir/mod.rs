@@ -3,17 +3,17 @@
 //! One [`Program`] is one gateway. Three parts refer to one another by ids:
 //!
 //! - [`Message`]s convert octets to typed slots ([`Message::parser`], a small resumable machine)
-//! and slots to octets ([`Message::emit`]);
+//!   and slots to octets ([`Message::emit`]);
 //! - [`Role`]s describe a protocol on one side of the gateway: transport, dispatch of requests,
-//! correlation of responses, timers, limits, reuse of connections;
+//!   correlation of responses, timers, limits, reuse of connections;
 //! - [`Handler`]s process requests: basic blocks over typed registers, with a separate edge for
-//! every suspension and every absent value.
+//!   every suspension and every absent value.
 //!
 //! # What every reader of the program may rely on
 //!
 //! - Ids index the vector that their type names, and are always valid.
 //! - Every size is bounded: [`SlotType`], [`Register`] and [`Bounds`] give the maximum octets, so
-//! that nothing has to grow while a gateway runs.
+//!   that nothing has to grow while a gateway runs.
 //! - Only a parser out of octets, and the terminators that [`Terminator::suspends`] names, suspend.
 //! - Integers are 64-bit and signed; arithmetic saturates, and so never fails.
 //! - Nothing depends on one host language; every node with a place in the text has a span.

@@ -11,7 +11,8 @@ use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use core::net::IpAddr;
 use core::time::Duration;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -237,54 +238,53 @@ impl Cse {
             // What was made is stored as it was answered, mostly.
             let row = content.as_ref().and_then(|content| self.ledger.row_of(content));
             let content = content.as_ref().filter(|_| row.is_none());
-            lines.push(json!({
-                "key": [key.0, key.1],
-                "since": known.since.micros(),
-                "peer": known.peer,
-                "source": known.place.source,
-                "bound": known.place.is_bound,
-                "rsc": status.number(),
-                "rqi": &**id,
-                "rvi": release.text(),
-                "row": row,
-                "pc": content.map(|content| &**content),
-                "at": location.as_deref(),
-            }));
+            let line = StoredRequest {
+                key: [key.0, key.1],
+                since: known.since.micros(),
+                peer: known.peer,
+                source: known.place.source,
+                bound: known.place.is_bound,
+                rsc: status.number(),
+                rqi: Cow::Borrowed(id),
+                rvi: Cow::Borrowed(release.text()),
+                row,
+                pc: content.map(|content| Cow::Borrowed(&**content)),
+                at: location.as_deref().map(Cow::Borrowed),
+            };
+            // Numbers and texts can always be written.
+            lines.extend(serde_json::to_string(&line));
         }
-        (!lines.is_empty()).then(|| json!({ "_r": lines }).to_string().into())
+        (!lines.is_empty()).then(|| format!("{{\"_r\":[{}]}}", lines.join(",")).into())
     }
 
     /// Remembers the requests of a stored line; an invalid line is ignored.
     pub(super) fn recall(&mut self, line: &str) {
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
-        let requests = line.get("_r").and_then(Value::as_array);
-        for request in requests.into_iter().flatten() {
+        let Ok(StoredLine { requests }) = serde_json::from_str(line) else { return };
+        for request in &requests {
             if let Some(known) = self.known_of(request) {
                 self.repeats.answers.add(known, self.config.limits.repeats);
             }
         }
     }
 
-    fn known_of(&self, request: &Value) -> Option<Known> {
-        let uint = |name: &str| request.get(name).and_then(Value::as_u64);
-        let text = |name: &str| request.get(name).and_then(Value::as_str);
-        let half = |at| request.get("key")?.get(at)?.as_u64();
-        let key = Key(half(0)?, half(1)?);
+    fn known_of(&self, request: &StoredRequest<'_>) -> Option<Known> {
+        let &StoredRequest { key: [first, second], since, peer, source, bound, .. } = request;
+        let key = Key(first, second);
         if self.repeats.answers.seat_of.contains_key(&key) {
             return None;
         }
-        let status = Status::from_number(u16::try_from(uint("rsc")?).ok()?)?;
-        let mut response = Response::new(status, text("rqi")?, Release::parse(text("rvi")?).ok()?);
-        response.location = text("at").map(Arc::from);
-        let row = uint("row").and_then(|row| self.tree.get(self.tree.by_seq(row)?));
-        response.content = row.map(Resource::to_text).or_else(|| text("pc").map(Arc::from));
-        let source = text("source").and_then(|source| source.parse().ok());
-        let is_bound = request.get("bound").and_then(Value::as_bool) == Some(true);
+        let status = Status::from_number(request.rsc)?;
+        let release = Release::parse(&request.rvi).ok()?;
+        let mut response = Response::new(status, &*request.rqi, release);
+        response.location = request.at.as_deref().map(Arc::from);
+        let row = request.row.and_then(|row| self.tree.get(self.tree.by_seq(row)?));
+        let content = || request.pc.as_deref().map(Arc::from);
+        response.content = row.map(Resource::to_text).or_else(content);
         Some(Known {
-            since: Moment::from_micros(uint("since")?),
+            since: Moment::from_micros(since),
             key,
-            peer: uint("peer")?,
-            place: Place { source, is_bound },
+            peer,
+            place: Place { source, is_bound: bound },
             response,
             before: NOWHERE,
             after: NOWHERE,
@@ -453,4 +453,34 @@ const fn is_without_effect(status: Status, creates: bool) -> bool {
         Status::TargetNotReachable | Status::RemoteEntityNotReachable => creates,
         status => status.number() / 1_000 == 4,
     }
+}
+
+/// The requests that a step made known, as the store keeps them.
+#[derive(Deserialize)]
+struct StoredLine<'text> {
+    #[serde(rename = "_r", borrow)]
+    requests: Vec<StoredRequest<'text>>,
+}
+
+/// One answered request, as the store keeps it.
+#[derive(Deserialize, Serialize)]
+struct StoredRequest<'text> {
+    key: [u64; 2],
+    since: u64,
+    peer: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<IpAddr>,
+    bound: bool,
+    rsc: u16,
+    #[serde(borrow)]
+    rqi: Cow<'text, str>,
+    #[serde(borrow)]
+    rvi: Cow<'text, str>,
+    /// Row of the resource that is the answer's content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    row: Option<u64>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    pc: Option<Cow<'text, str>>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    at: Option<Cow<'text, str>>,
 }

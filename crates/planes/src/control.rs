@@ -9,9 +9,9 @@ use crate::{
     kernel::Kernel,
     planes::{Attached, PlanesError},
     setup::{RouteTo, StaticRoute},
-    shares::Downs,
     status::{LayerStatus, WayStatus},
 };
+use gatewright_data::Downs;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{

@@ -6,10 +6,10 @@
 use crate::{
     control::Origin,
     planes::{Planes, PlanesError},
-    reopen::Reopen,
     setup::{LinkSetup, Setup, StaticRoute},
     start::interface,
 };
+use gatewright_data::Reopen;
 use gatewright_link::LinkInfo;
 use gatewright_stack::{HostError, Interface};
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl Planes {
             old.device != new.device || old.queues != new.queues
         };
         for (old, new) in old.iter().zip(new).filter(differ) {
-            let order = Reopen { device: new.clone(), before: old.clone() };
+            let order = Reopen { device: new.worker_link(), before: old.worker_link() };
             match self.reopen(&order) {
                 Ok(reopened) => {
                     told.extend((!new.is_spare()).then(|| ReopenedLink {

@@ -20,31 +20,24 @@
 
 mod control;
 mod exchange;
-mod group;
 mod kernel;
 mod neighbours;
 mod planes;
-mod reopen;
 mod routes;
 mod setup;
-mod shares;
-mod sojourn;
 mod start;
 mod start_pages;
 mod status;
-mod tagged;
 mod udp_gateway;
-mod worker;
-mod workers;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
+pub use gatewright_data::{DeviceSetup, Pace, Sojourn, WORKERS_MAX};
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Planes, PlanesError};
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
-pub use setup::{DeviceSetup, LinkSetup, RouteTo, Setup, StaticRoute, WORKERS_MAX};
-pub use sojourn::Sojourn;
+pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
 pub use start_pages::release_start_pages;
 pub use status::{
     LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus, named_counters,
@@ -52,4 +45,3 @@ pub use status::{
 pub use udp_gateway::{
     MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
 };
-pub use worker::Pace;

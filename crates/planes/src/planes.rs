@@ -3,13 +3,13 @@
 use crate::{
     control::{Control, Placement, Prepared},
     kernel::{Follower, Kernel},
-    reopen::{Reopen, reopen},
-    setup::{Setup, WORKERS_MAX},
-    sojourn::Sojourn,
+    setup::Setup,
     start::{self, Started},
     status::{LinkStatus, Status, WorkerStatus},
-    worker::{Command, Pace, TraceOrder},
-    workers::{ANSWER_WITHIN, Workers},
+};
+use gatewright_data::{
+    ANSWER_WITHIN, Command, DataError, Pace, Reopen, Sojourn, TraceOrder, WORKERS_MAX, Workers,
+    reopen,
 };
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
@@ -99,6 +99,19 @@ pub enum PlanesError {
     /// The worker has ended.
     #[error("the worker has ended")]
     Ended,
+}
+
+impl From<DataError> for PlanesError {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::Link { name, source } => Self::Link { name, source },
+            DataError::Slab(source) => Self::Slab(source),
+            DataError::Wiring(source) => Self::Wiring(source),
+            DataError::System { action, source } => Self::System { action, source },
+            DataError::Reopen { name, reason } => Self::Reopen { name, reason },
+            _ => Self::Ended,
+        }
+    }
 }
 
 /// The result of opening a link on another device.
@@ -288,7 +301,7 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
-        self.workers.each(|| Command::Pace(pace))
+        Ok(self.workers.each(|| Command::Pace(pace))?)
     }
 
     /// Closes a link and opens it on another device; returns how long no frames were received.
@@ -331,7 +344,7 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn end_trace(&self) -> Result<(), PlanesError> {
-        self.workers.each(|| Command::EndTrace)
+        Ok(self.workers.each(|| Command::EndTrace)?)
     }
 
     /// Makes each worker take its swap; returns their old wirings, in order.

@@ -1,8 +1,9 @@
 //! The setup of a gateway as values: `config` reads it from a file, and embedders write it.
 
-use gatewright_link::{Backend, LinkConfig, TapConfig};
+use gatewright_data::{DataSetup, DeviceSetup, WorkerLink};
+use gatewright_link::{Backend, LinkConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Advertise, NeighbourLimits, Route, SuiteLink, VlanLink};
+use gatewright_stack::{Advertise, NeighbourLimits, Route, VlanLink};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
@@ -18,7 +19,7 @@ pub struct Setup {
     pub links: Vec<LinkSetup>,
     /// Its static routes.
     pub routes: Vec<StaticRoute>,
-    /// Threads that move packets, at most [`WORKERS_MAX`]; each has a slab and a graph of its own.
+    /// Threads that move packets, at most [`WORKERS_MAX`](crate::WORKERS_MAX); each has a slab and a graph of its own.
     pub workers: usize,
     /// How its workers wait.
     pub spin: Duration,
@@ -35,9 +36,6 @@ pub struct Setup {
     /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
 }
-
-/// Maximum workers of a gateway.
-pub const WORKERS_MAX: usize = gatewright_config::WORKERS_MAX as usize;
 
 /// Default number of frames in the slab: two links' rings and the packets on the way.
 const FRAMES: usize = 8192;
@@ -91,62 +89,24 @@ impl Setup {
         self.links.push_mut(LinkSetup::new(name, device))
     }
 
+    /// The part that concerns the workers.
+    pub(crate) fn data(&self) -> DataSetup {
+        DataSetup {
+            links: self.links.iter().map(LinkSetup::worker_link).collect(),
+            workers: self.workers,
+            spin: self.spin,
+            frames: self.frames,
+            chunk_size: self.chunk_size,
+            neighbours: self.neighbours,
+            seed: self.seed,
+        }
+    }
+
     /// Adds a route.
     #[must_use]
     pub fn route(mut self, to: RouteTo, route: Route) -> Self {
         self.routes.push(StaticRoute { to, route });
         self
-    }
-}
-
-/// The kind of device behind a link.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum DeviceSetup {
-    /// An interface of the kernel.
-    Interface(LinkConfig),
-    /// A TAP interface that the gateway creates.
-    Tap(TapConfig),
-    /// A VLAN of another link.
-    Vlan(VlanLink),
-    /// No device: a place for a link that is added while the gateway runs.
-    Spare(LinkIndex),
-}
-
-impl DeviceSetup {
-    /// Its index in the gateway.
-    pub const fn index(&self) -> LinkIndex {
-        match self {
-            Self::Interface(device) => device.index,
-            Self::Tap(device) => device.index,
-            Self::Vlan(device) => device.link,
-            Self::Spare(index) => *index,
-        }
-    }
-
-    /// Whether it is opened as a device: a VLAN comes and goes with the link below it.
-    pub(crate) const fn is_device(&self) -> bool {
-        !matches!(self, Self::Vlan(_))
-    }
-
-    /// Its kind in the standard assembly of layers.
-    pub(crate) const fn in_suite(&self) -> SuiteLink {
-        match self {
-            Self::Vlan(vlan) => SuiteLink::Vlan(*vlan),
-            Self::Interface(_) | Self::Tap(_) | Self::Spare(_) => SuiteLink::Ethernet(self.index()),
-        }
-    }
-
-    /// The name of its interface, if it is one of the kernel's.
-    pub fn interface(&self) -> Option<&str> {
-        match self {
-            Self::Interface(device) => Some(&device.interface),
-            Self::Tap(_) | Self::Vlan(_) | Self::Spare(_) => None,
-        }
-    }
-
-    /// Whether frames for other hosts are received, too.
-    pub const fn promiscuous(&self) -> bool {
-        matches!(self, Self::Interface(LinkConfig { promiscuous: true, .. }))
     }
 }
 
@@ -202,6 +162,11 @@ impl LinkSetup {
     /// Whether it is a place without a link.
     pub(crate) const fn is_spare(&self) -> bool {
         matches!(self.device, DeviceSetup::Spare(_))
+    }
+
+    /// The part that concerns the workers.
+    pub(crate) fn worker_link(&self) -> WorkerLink {
+        WorkerLink { name: self.name.clone(), device: self.device.clone(), queues: self.queues }
     }
 
     /// Adds an address with the bits of its subnet.

@@ -1,6 +1,7 @@
 //! The status of a gateway: plain values, the shape of `--json`.
 
-use crate::{group::Handled, kernel::KernelStatus, shares::in_words, workers::LinkNow};
+use crate::kernel::KernelStatus;
+use gatewright_data::{Handled, LinkNow};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Interface, Target};
@@ -135,7 +136,7 @@ impl LinkStatus {
             name: name.to_owned(),
             device: info.name.clone(),
             mode: info.mode.to_string(),
-            why: format!("{}{}", info.why, in_words(&queues, workers)),
+            why: format!("{}{}", info.why, queues_in_words(&queues, workers)),
             kernel: info.exclusive.to_string(),
             up: state == LinkState::Up && interface.is_none_or(|interface| interface.up),
             mtu: info.mtu,
@@ -147,6 +148,20 @@ impl LinkStatus {
             counters: named_counters(counters),
         }
     }
+}
+
+/// The assignment of queues to workers, in words for the operator; empty where there is no choice.
+fn queues_in_words(queues: &[(u32, usize)], workers: usize) -> String {
+    if queues.len() <= 1 && (workers <= 1 || queues.is_empty()) {
+        return String::new();
+    }
+    let queue = |(queue, worker): &(u32, usize)| format!("{queue} by worker {worker}");
+    let all: Vec<_> = queues.iter().map(queue).collect();
+    let (many, spread) = match queues {
+        [_] => ("queue", ", which hands flows on"),
+        _ => ("queues", ""),
+    };
+    format!("; {many} {}{spread}", all.join(", "))
 }
 
 /// A link's counters by name.
@@ -219,5 +234,19 @@ impl WayStatus {
             to_device: matches!(way.to, Target::Device(_)),
             packets,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_who_has_which_queue() {
+        assert_eq!(queues_in_words(&[(0, 0)], 1), "");
+        assert_eq!(queues_in_words(&[], 4), "");
+        assert_eq!(queues_in_words(&[(0, 0), (1, 0)], 1), "; queues 0 by worker 0, 1 by worker 0");
+        assert_eq!(queues_in_words(&[(0, 1)], 2), "; queue 0 by worker 1, which hands flows on");
+        assert_eq!(queues_in_words(&[(0, 1), (1, 0)], 2), "; queues 0 by worker 1, 1 by worker 0");
     }
 }

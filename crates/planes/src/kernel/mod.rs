@@ -14,8 +14,8 @@ use crate::{
     control::Control,
     planes::PlanesError,
     setup::{LinkSetup, Setup},
-    worker::Command,
 };
+use gatewright_data::{Command, NeighbourUpdate};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Host, HostError, Route, Wake};
@@ -62,15 +62,6 @@ pub struct KernelStatus {
     pub overruns: u64,
     /// Whether the kernel has more routes than there is room for here; then it forwards everything.
     pub withdrawn: bool,
-}
-
-/// A neighbour update for a worker: its link-layer address and whether it is fresh; `None` if it is
-/// gone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub(crate) link: LinkIndex,
-    pub(crate) address: IpAddr,
-    pub(crate) station: Option<(MacAddress, bool)>,
 }
 
 /// The control side's state for the kernel.
@@ -159,14 +150,14 @@ impl Kernel {
             self.asker.use_neighbour(index, address);
         }
         if let Some(knowledge @ (Knowledge::Fresh(_) | Knowledge::Stale(_))) = known {
-            self.tell(vec![told(Moved { link, address, knowledge })]);
+            self.tell(vec![update(Moved { link, address, knowledge })]);
         }
     }
 
-    fn tell(&self, told: Vec<Told>) {
-        if !told.is_empty() {
+    fn tell(&self, updates: Vec<NeighbourUpdate>) {
+        if !updates.is_empty() {
             // The worker has ended: then nobody needs neighbours.
-            let _ended = self.commands.send(Command::Neighbours(told));
+            let _ended = self.commands.send(Command::Neighbours(updates));
         }
     }
 
@@ -193,7 +184,7 @@ impl Kernel {
             self.withdraw();
         }
         let moved = self.mirror.changed_neighbours();
-        self.tell(moved.into_iter().map(told).collect());
+        self.tell(moved.into_iter().map(update).collect());
     }
 
     /// Sets the way to a destination.
@@ -262,13 +253,13 @@ fn remove_route(host: &mut Host, to: Destination) {
     }
 }
 
-fn told(Moved { link, address, knowledge }: Moved) -> Told {
+fn update(Moved { link, address, knowledge }: Moved) -> NeighbourUpdate {
     let station = match knowledge {
         Knowledge::Fresh(mac) => Some((mac, true)),
         Knowledge::Stale(mac) => Some((mac, false)),
         Knowledge::Asking | Knowledge::Gone => None,
     };
-    Told { link, address, station }
+    NeighbourUpdate { link, address, station }
 }
 
 /// Follows the kernel on a thread of its own until it is dropped.

@@ -5,9 +5,9 @@
 //! rings meanwhile.
 
 use crate::{
+    error::DataError,
     group::nothing,
-    planes::PlanesError,
-    setup::{DeviceSetup, LinkSetup},
+    setup::{DeviceSetup, WorkerLink},
     shares::{share_of, shares},
     worker::Command,
     workers::{ANSWER_WITHIN, Workers},
@@ -18,27 +18,33 @@ use std::{os::fd::BorrowedFd, sync::mpsc::channel, time::Duration};
 
 /// A device to be opened in place of another.
 #[derive(Clone, Debug)]
-pub(crate) struct Reopen {
+pub struct Reopen {
     /// The new device.
-    pub(crate) device: LinkSetup,
+    pub device: WorkerLink,
     /// The open device, which is restored if the new one cannot be opened.
-    pub(crate) before: LinkSetup,
+    pub before: WorkerLink,
 }
 
 /// A worker's replacement for a link.
 #[derive(Debug)]
-pub(crate) struct OpenDevice {
-    pub(crate) device: DeviceSetup,
+pub struct OpenDevice {
+    /// The device.
+    pub device: DeviceSetup,
     /// Its share; `None` if other workers have all `shares`.
-    pub(crate) share: Option<Share>,
-    pub(crate) shares: usize,
+    pub share: Option<Share>,
+    /// The number of workers that have a share.
+    pub shares: usize,
 }
 
 /// Maximum time to open a link: a busy queue is requested again for a second.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Makes the workers close a link and open it as `order` says; returns its new properties.
-pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, PlanesError> {
+///
+/// # Errors
+///
+/// [`DataError::Reopen`] with the resulting state of the link.
+pub fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, DataError> {
     close(workers, order)?;
     let new = match open_all(workers, &order.device)? {
         Ok(info) => return Ok(info),
@@ -53,16 +59,16 @@ pub(crate) fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, Plan
             format!("{new}; and it could not be opened again as it was: {old}: it is closed")
         }
     };
-    Err(PlanesError::Reopen { name: order.device.name.clone(), reason })
+    Err(DataError::Reopen { name: order.device.name.clone(), reason })
 }
 
 /// Makes all workers close their shares of a link.
-fn close(workers: &Workers, order: &Reopen) -> Result<(), PlanesError> {
+fn close(workers: &Workers, order: &Reopen) -> Result<(), DataError> {
     for worker in 0..workers.len() {
         let (answer, closed) = channel();
         let link = order.device.device.index();
         workers.one(worker, Command::CloseDevice(link, answer))?;
-        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| PlanesError::Ended)?;
+        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)?;
     }
     Ok(())
 }
@@ -71,8 +77,8 @@ fn close(workers: &Workers, order: &Reopen) -> Result<(), PlanesError> {
 /// first share. The outer result is that of asking the workers.
 fn open_all(
     workers: &Workers,
-    link: &LinkSetup,
-) -> Result<Result<LinkInfo, OpenError>, PlanesError> {
+    link: &WorkerLink,
+) -> Result<Result<LinkInfo, OpenError>, DataError> {
     let shares = match shares(link, workers.len()) {
         Ok(shares) => shares,
         Err(error) => return Ok(Err(error)),
@@ -83,14 +89,14 @@ fn open_all(
         let order = OpenDevice { device: link.device.clone(), share, shares };
         let (answer, opened) = channel();
         workers.one(worker, Command::OpenDevice(Box::new(order), answer))?;
-        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| PlanesError::Ended)? {
+        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| DataError::Ended)? {
             Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
         }
     }
     // There is a first share wherever there are shares.
-    first.map(Ok).ok_or(PlanesError::Ended)
+    first.map(Ok).ok_or(DataError::Ended)
 }
 
 /// A link without a device: it receives nothing, and drops packets sent by it.

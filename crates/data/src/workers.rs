@@ -1,8 +1,8 @@
 //! The workers, seen from the control side.
 
 use crate::{
+    error::DataError,
     group::{FIRST, Handled},
-    planes::PlanesError,
     sojourn::Sojourn,
     worker::{Command, Waker},
 };
@@ -19,7 +19,7 @@ use std::{
 
 /// Maximum time for a worker's answer. It answers between two batches, so a worker that takes
 /// longer has ended or hangs in a handler.
-pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// One running worker.
 pub(crate) struct WorkerHandle {
@@ -30,18 +30,23 @@ pub(crate) struct WorkerHandle {
 }
 
 /// A worker's report on its share of a link.
-pub(crate) struct ShareNow {
-    pub(crate) counters: LinkCounters,
-    pub(crate) state: LinkState,
-    pub(crate) queues: Vec<u32>,
+pub struct ShareNow {
+    /// Its counters.
+    pub counters: LinkCounters,
+    /// Whether it is up.
+    pub state: LinkState,
+    /// Its queues.
+    pub queues: Vec<u32>,
 }
 
 /// The combined report of all workers on a link.
-pub(crate) struct LinkNow {
-    pub(crate) counters: LinkCounters,
-    pub(crate) state: LinkState,
+pub struct LinkNow {
+    /// The sums of the counters of its shares.
+    pub counters: LinkCounters,
+    /// Whether it is up.
+    pub state: LinkState,
     /// Its queues, each with its worker.
-    pub(crate) queues: Vec<(u32, usize)>,
+    pub queues: Vec<(u32, usize)>,
 }
 
 impl Default for LinkNow {
@@ -51,7 +56,7 @@ impl Default for LinkNow {
 }
 
 /// All workers of a gateway. Dropping them stops them.
-pub(crate) struct Workers {
+pub struct Workers {
     handles: Vec<WorkerHandle>,
     sojourn: Arc<Sojourn>,
 }
@@ -68,49 +73,76 @@ impl Workers {
     }
 
     /// The command channel of the first worker, for callers that do not wait for it to wake.
-    pub(crate) fn commands_of_first(&self) -> Result<Sender<Command>, PlanesError> {
-        let first = self.handles.get(FIRST).ok_or(PlanesError::Ended)?;
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Ended`] if a worker has ended.
+    pub fn commands_of_first(&self) -> Result<Sender<Command>, DataError> {
+        let first = self.handles.get(FIRST).ok_or(DataError::Ended)?;
         Ok(first.commands.clone())
     }
 
     /// The number of workers.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.handles.len()
     }
 
-    pub(crate) fn sojourn(&self) -> &Sojourn {
+    /// Whether there are no workers.
+    pub fn is_empty(&self) -> bool {
+        self.handles.is_empty()
+    }
+
+    /// Sojourn times of packets.
+    pub fn sojourn(&self) -> &Sojourn {
         &self.sojourn
     }
 
     /// The counters of each worker.
-    pub(crate) fn handled(&self) -> impl Iterator<Item = &Handled> {
+    pub fn handled(&self) -> impl Iterator<Item = &Handled> {
         self.handles.iter().map(|handle| &handle.handled)
     }
 
     /// Sends a command to the first worker, which handles all packets that are not transit.
-    pub(crate) fn first(&self, command: Command) -> Result<(), PlanesError> {
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Ended`] if a worker has ended.
+    pub fn first(&self, command: Command) -> Result<(), DataError> {
         self.one(FIRST, command)
     }
 
-    pub(crate) fn one(&self, worker: usize, command: Command) -> Result<(), PlanesError> {
-        let handle = self.handles.get(worker).ok_or(PlanesError::Ended)?;
-        handle.commands.send(command).map_err(|_| PlanesError::Ended)?;
+    /// Sends a command to a worker.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Ended`] if it has ended.
+    pub fn one(&self, worker: usize, command: Command) -> Result<(), DataError> {
+        let handle = self.handles.get(worker).ok_or(DataError::Ended)?;
+        handle.commands.send(command).map_err(|_| DataError::Ended)?;
         Wake::wake(handle.waker.as_ref());
         Ok(())
     }
 
     /// Sends a command to each worker.
-    pub(crate) fn each(&self, command: impl Fn() -> Command) -> Result<(), PlanesError> {
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Ended`] if a worker has ended.
+    pub fn each(&self, command: impl Fn() -> Command) -> Result<(), DataError> {
         (0..self.handles.len()).try_for_each(|worker| self.one(worker, command()))
     }
 
     /// Each link's counters over all workers, whether it is up, and the worker of each queue.
-    pub(crate) fn links(&self) -> Result<Vec<LinkNow>, PlanesError> {
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Ended`] if a worker has ended.
+    pub fn links(&self) -> Result<Vec<LinkNow>, DataError> {
         let mut all: Vec<LinkNow> = Vec::new();
         for worker in 0..self.handles.len() {
             let (answer, links) = channel();
             self.one(worker, Command::Links(answer))?;
-            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| PlanesError::Ended)?;
+            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)?;
             all.resize_with(links.len(), LinkNow::default);
             for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
                 now.counters = now.counters.plus(counters);
@@ -126,7 +158,7 @@ impl Workers {
     }
 
     /// Whether all run.
-    pub(crate) fn are_running(&self) -> bool {
+    pub fn are_running(&self) -> bool {
         let runs = |handle: &WorkerHandle| {
             handle.thread.as_ref().is_some_and(|thread| !thread.is_finished())
         };
@@ -134,12 +166,12 @@ impl Workers {
     }
 
     /// Wakes all of them, from any thread.
-    pub(crate) fn waker(&self) -> Arc<dyn Wake> {
+    pub fn waker(&self) -> Arc<dyn Wake> {
         Arc::new(All(self.handles.iter().map(|handle| Arc::clone(&handle.waker)).collect()))
     }
 
     /// Stops them and waits until they have.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         for handle in &self.handles {
             handle.waker.stop();
         }

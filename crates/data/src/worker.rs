@@ -5,8 +5,7 @@
 
 use crate::{
     group::{Course, Work, WorkerGroup},
-    kernel::Told,
-    neighbours::{Forget, Neighbourhood},
+    neighbours::{Forget, NeighbourUpdate, Neighbourhood},
     reopen::{Closed, OpenDevice},
     shares::Downs,
     sojourn::Sojourn,
@@ -42,11 +41,11 @@ pub struct Pace {
 }
 
 /// A request to a worker, taken between two batches.
-pub(crate) enum Command {
+pub enum Command {
     /// Exchange the wiring; the old one comes back by the channel.
     Swap(Swap, Sender<Swap>),
     /// Take the kernel's neighbour updates.
-    Neighbours(Vec<Told>),
+    Neighbours(Vec<NeighbourUpdate>),
     /// Report the counters of links, and whether they are up.
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
@@ -66,19 +65,20 @@ pub(crate) enum Command {
 }
 
 /// An order to trace one packet.
-pub(crate) struct TraceOrder {
-    pub(crate) trace: Trace,
+pub struct TraceOrder {
+    /// The trace, not begun.
+    pub trace: Trace,
     /// A frame for a link to receive now, instead of the next frame that arrives.
-    pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
+    pub frame: Option<(LinkIndex, Vec<u8>)>,
     /// The VLAN, if the link is one: the frame comes with its tag, by the link below.
-    pub(crate) vlan: Option<VlanLink>,
+    pub vlan: Option<VlanLink>,
     /// Receives the finished trace; closed if another trace runs.
-    pub(crate) back: Sender<Trace>,
+    pub back: Sender<Trace>,
 }
 
 /// Wakes a sleeping worker.
 #[derive(Debug)]
-pub(crate) struct Waker {
+pub struct Waker {
     event: EventFd,
     asleep: AtomicBool,
     /// Set when there is work for the worker, which looks between two batches.
@@ -336,9 +336,9 @@ impl Worker {
                 let old = self.graph.swap(swap);
                 let _unwanted = back.send(old);
             }
-            Ok(Command::Neighbours(told)) => {
-                for told in told {
-                    self.neighbours.learn(&told, now);
+            Ok(Command::Neighbours(updates)) => {
+                for update in updates {
+                    self.neighbours.learn(&update, now);
                 }
             }
             Ok(Command::Links(back)) => {

@@ -5,7 +5,7 @@
 //! second, and so on around. A worker without a share hands its outgoing packets to one that has a
 //! share.
 
-use crate::setup::{DeviceSetup, LinkSetup};
+use crate::setup::{DeviceSetup, WorkerLink};
 use gatewright_link::{Backend, OpenError, Share, receive_queues};
 use gatewright_packet::LinkIndex;
 use std::sync::{
@@ -18,7 +18,7 @@ use std::sync::{
 /// # Errors
 ///
 /// If its device does not exist or cannot be queried.
-pub(crate) fn shares(link: &LinkSetup, workers: usize) -> Result<usize, OpenError> {
+pub(crate) fn shares(link: &WorkerLink, workers: usize) -> Result<usize, OpenError> {
     let wanted = link.queues.unwrap_or(workers).clamp(1, workers.max(1));
     match &link.device {
         DeviceSetup::Interface(_) if wanted == 1 => Ok(1),
@@ -58,7 +58,7 @@ pub(crate) fn holder(link: LinkIndex, worker: usize, workers: usize, shares: usi
 
 /// The shares of links that are down; a link counts as up only when all its shares are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Downs(Arc<Vec<AtomicU32>>);
+pub struct Downs(Arc<Vec<AtomicU32>>);
 
 impl Downs {
     pub(crate) fn new(links: usize) -> Self {
@@ -78,23 +78,9 @@ impl Downs {
     }
 
     /// Whether no worker has found its share of the link down.
-    pub(crate) fn is_up(&self, link: LinkIndex) -> bool {
+    pub fn is_up(&self, link: LinkIndex) -> bool {
         self.0.get(link.index()).is_none_or(|down| down.load(Ordering::Acquire) == 0)
     }
-}
-
-/// The assignment of queues to workers, in words for the operator; empty where there is no choice.
-pub(crate) fn in_words(queues: &[(u32, usize)], workers: usize) -> String {
-    if queues.len() <= 1 && (workers <= 1 || queues.is_empty()) {
-        return String::new();
-    }
-    let queue = |(queue, worker): &(u32, usize)| format!("{queue} by worker {worker}");
-    let all: Vec<_> = queues.iter().map(queue).collect();
-    let (many, spread) = match queues {
-        [_] => ("queue", ", which hands flows on"),
-        _ => ("queues", ""),
-    };
-    format!("; {many} {}{spread}", all.join(", "))
 }
 
 const _: () = assert!(crate::setup::WORKERS_MAX <= u32::BITS as usize);
@@ -133,14 +119,5 @@ mod tests {
         assert!(!downs.is_up(link) && downs.is_up(LinkIndex(0)));
         downs.tell(link, 3, true);
         assert!(downs.is_up(link));
-    }
-
-    #[test]
-    fn words_say_who_has_which_queue() {
-        assert_eq!(in_words(&[(0, 0)], 1), "");
-        assert_eq!(in_words(&[], 4), "");
-        assert_eq!(in_words(&[(0, 0), (1, 0)], 1), "; queues 0 by worker 0, 1 by worker 0");
-        assert_eq!(in_words(&[(0, 1)], 2), "; queue 0 by worker 1, which hands flows on");
-        assert_eq!(in_words(&[(0, 1), (1, 0)], 2), "; queues 0 by worker 1, 1 by worker 0");
     }
 }

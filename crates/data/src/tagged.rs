@@ -1,9 +1,9 @@
 //! A VLAN among a worker's links: it keeps counters and properties; its frames use the link below.
 
-use crate::{group::nothing, setup::LinkSetup};
-use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, Mode};
+use crate::group::nothing;
+use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::Batch;
-use gatewright_stack::{VlanCounters, VlanLink};
+use gatewright_stack::VlanCounters;
 use std::{os::fd::BorrowedFd, time::Duration};
 
 /// A VLAN without frames of its own.
@@ -12,13 +12,6 @@ pub(crate) struct Tagged {
     counters: VlanCounters,
     /// Packets handed to it in spite of that.
     dropped: u64,
-}
-
-/// The properties of a VLAN on the link `below`, which was opened as `device`.
-pub(crate) fn info(vlan: VlanLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
-    let why = format!("tag {} on {}", vlan.id, below.name);
-    let mac = below.mac.or(device.mac);
-    LinkInfo { mode: Mode::Vlan, why, mac, kernel_index: 0, ..device.clone() }
 }
 
 impl Tagged {

@@ -49,13 +49,13 @@ pub(crate) enum Message {
 
 /// Counters of packets passed between workers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Handled {
+pub struct Handled {
     /// Packets received from its own links.
-    pub(crate) received: Counter,
+    pub received: Counter,
     /// Packets taken from other workers.
-    pub(crate) taken: Counter,
+    pub taken: Counter,
     /// Packets given to other workers.
-    pub(crate) given: Counter,
+    pub given: Counter,
 }
 
 /// The sending end of the ring to one other worker.

@@ -1,0 +1,92 @@
+//! The setup of the data plane as values.
+
+use gatewright_link::{LinkConfig, TapConfig};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{NeighbourLimits, SuiteLink, VlanLink};
+use std::time::Duration;
+
+/// Maximum workers of a gateway.
+pub const WORKERS_MAX: usize = gatewright_config::WORKERS_MAX as usize;
+
+/// The workers to be started, and their links.
+#[derive(Clone, Debug)]
+pub struct DataSetup {
+    /// The links, in the order of their indices.
+    pub links: Vec<WorkerLink>,
+    /// Workers, 1 to [`WORKERS_MAX`]; each has a slab and a graph of its own.
+    pub workers: usize,
+    /// How long a worker polls after the last frame before it sleeps.
+    pub spin: Duration,
+    /// Frames in the slab of each worker.
+    pub frames: usize,
+    /// Minimum octets of a chunk of the slab; links with larger frames enlarge it.
+    pub chunk_size: usize,
+    /// Limits of the neighbours of each link and family.
+    pub neighbours: NeighbourLimits,
+    /// The seed of random numbers: identifications, jitter, secrets.
+    pub seed: u64,
+}
+
+/// A link as the workers see it: without addresses.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct WorkerLink {
+    /// Its name in the gateway.
+    pub name: String,
+    /// The device and how to open it.
+    pub device: DeviceSetup,
+    /// Maximum number of workers that receive from it, each by its own queues; by default the
+    /// number of workers. Only packet sockets can exceed the queues of the device, and only if it
+    /// is given.
+    pub queues: Option<usize>,
+}
+
+/// The kind of device behind a link.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DeviceSetup {
+    /// An interface of the kernel.
+    Interface(LinkConfig),
+    /// A TAP interface that the gateway creates.
+    Tap(TapConfig),
+    /// A VLAN of another link.
+    Vlan(VlanLink),
+    /// No device: a place for a link that is added while the gateway runs.
+    Spare(LinkIndex),
+}
+
+impl DeviceSetup {
+    /// Its index in the gateway.
+    pub const fn index(&self) -> LinkIndex {
+        match self {
+            Self::Interface(device) => device.index,
+            Self::Tap(device) => device.index,
+            Self::Vlan(device) => device.link,
+            Self::Spare(index) => *index,
+        }
+    }
+
+    /// Whether it is opened as a device: a VLAN comes and goes with the link below it.
+    pub const fn is_device(&self) -> bool {
+        !matches!(self, Self::Vlan(_))
+    }
+
+    /// Its kind in the standard assembly of layers.
+    pub const fn in_suite(&self) -> SuiteLink {
+        match self {
+            Self::Vlan(vlan) => SuiteLink::Vlan(*vlan),
+            Self::Interface(_) | Self::Tap(_) | Self::Spare(_) => SuiteLink::Ethernet(self.index()),
+        }
+    }
+
+    /// The name of its interface, if it is one of the kernel's.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::Interface(device) => Some(&device.interface),
+            Self::Tap(_) | Self::Vlan(_) | Self::Spare(_) => None,
+        }
+    }
+
+    /// Whether frames for other hosts are received, too.
+    pub const fn promiscuous(&self) -> bool {
+        matches!(self, Self::Interface(LinkConfig { promiscuous: true, .. }))
+    }
+}

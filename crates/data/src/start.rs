@@ -1,0 +1,356 @@
+//! Start of the workers: each opens its links on its thread, as the frames live there.
+
+use crate::{
+    error::DataError,
+    group::{FIRST, Slot, WorkerGroup},
+    neighbours::Neighbourhood,
+    reopen::Closed,
+    setup::{DataSetup, DeviceSetup, WorkerLink},
+    shares::{Downs, share_of, shares},
+    sojourn::Sojourn,
+    tagged::Tagged,
+    worker::{Command, Pace, Waker, Worker},
+    workers::{WorkerHandle, Workers},
+};
+use gatewright_link::{
+    Division, Link, LinkConfig, LinkInfo, OpenError, Opener, Share, Shares, frame_len_max,
+};
+use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_stack::{
+    Drops, Event, Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite,
+    UsedNeighbours, View, VlanCounters, VlanLink, Wake, assemble_transit, assemble_within,
+};
+use gatewright_tables::{
+    Map, MapWriter,
+    records::{Neighbour, NeighbourKey},
+};
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, channel, sync_channel},
+    },
+    time::Instant,
+};
+
+/// Chunks for whole datagrams: reassembled ones, and copies for sockets.
+const DATAGRAMS: usize = 64;
+
+/// Running workers.
+pub struct Started {
+    /// The workers.
+    pub workers: Workers,
+    /// Their reports, in order.
+    pub opened: Vec<Opened>,
+    /// The shares of links that are down.
+    pub downs: Downs,
+}
+
+/// A worker's report when its links are open.
+pub struct Opened {
+    /// The plan of its layers.
+    pub plan: Plan,
+    /// The sockets of its stack.
+    pub sockets: Sockets,
+    /// The links that it has.
+    pub links: Vec<(LinkIndex, LinkInfo)>,
+    /// The drops of its layers, in the order of the plan.
+    pub drops: Vec<Drops>,
+    /// Its drops that belong to no layer.
+    pub graph_drops: Drops,
+}
+
+/// The input of a starting worker.
+struct Order {
+    setup: DataSetup,
+    slot: Slot,
+    split: Split,
+    /// The plan of the first worker, for the others.
+    plan: Option<Plan>,
+    view: View,
+    learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
+    permanent: Map<NeighbourKey, Neighbour>,
+    /// The first worker's table of neighbours.
+    kept: Map<NeighbourKey, Neighbour>,
+    division: Option<Arc<Division>>,
+    commands: Receiver<Command>,
+    events: SyncSender<Event>,
+    waker: Arc<Waker>,
+    sojourn: Arc<Sojourn>,
+    epoch: Instant,
+    opened: SyncSender<Result<Opened, DataError>>,
+}
+
+/// The division of links among workers.
+#[derive(Clone)]
+struct Split {
+    /// The number of receiving workers, by link.
+    shares: Vec<usize>,
+    /// State that the shares have in common.
+    opened: Shares,
+    downs: Downs,
+}
+
+impl Split {
+    fn new(setup: &DataSetup) -> Result<Self, DataError> {
+        let of = |link: &WorkerLink| {
+            let failed = |source| DataError::Link { name: link.name.clone(), source };
+            shares(link, setup.workers).map_err(failed)
+        };
+        let shares = setup.links.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        let downs = Downs::new(setup.links.len());
+        Ok(Self { shares, opened: Shares::default(), downs })
+    }
+}
+
+/// Starts the workers, the first before the others, which take its plan; returns their reports in
+/// order. If one fails, none runs.
+///
+/// # Errors
+///
+/// [`DataError`] names the link or resource that failed.
+pub fn start(
+    setup: &DataSetup,
+    host: &mut Host,
+    division: Option<&Arc<Division>>,
+    events: &SyncSender<Event>,
+) -> Result<Started, DataError> {
+    let split = Split::new(setup)?;
+    let chunk_size = chunk_size(setup)?;
+    let waker = |_| {
+        let made = Waker::new().map(Arc::new);
+        made.map_err(|errno| system("make an eventfd")(errno.into()))
+    };
+    let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
+    let sojourn = Arc::new(Sojourn::default());
+    let mut workers = Workers::new(Arc::clone(&sojourn));
+    let (epoch, mut told): (_, Vec<Opened>) = (Instant::now(), Vec::new());
+    for (slot, waker) in Slot::all(&wakers).into_iter().zip(wakers) {
+        let is_first = slot.own == FIRST;
+        let (commands, orders) = channel();
+        let (opened, answer) = sync_channel(1);
+        let handled = slot.handled.clone();
+        let order = Order {
+            setup: DataSetup { chunk_size, ..setup.clone() },
+            slot,
+            split: split.clone(),
+            plan: told.first().map(|first| first.plan.part()),
+            view: host.view(),
+            learnt: if is_first { host.take_neighbours() } else { None },
+            permanent: host.tables().permanent,
+            kept: host.tables().neighbours,
+            division: division.map(Arc::clone),
+            commands: orders,
+            events: events.clone(),
+            waker: Arc::clone(&waker),
+            sojourn: if is_first { Arc::clone(&sojourn) } else { sojourn.part() },
+            epoch,
+            opened,
+        };
+        let name = if is_first { "worker".to_owned() } else { format!("worker-{}", told.len()) };
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
+        let thread = Some(thread.map_err(system("start a thread"))?);
+        workers.add(WorkerHandle { commands, waker, handled, thread });
+        told.push(answer.recv().map_err(|_| DataError::Ended)??);
+    }
+    Ok(Started { workers, opened: told, downs: split.downs })
+}
+
+/// Octets of a chunk that holds the frames of every link.
+fn chunk_size(setup: &DataSetup) -> Result<usize, DataError> {
+    let needed = |link: &WorkerLink| {
+        let len = match &link.device {
+            DeviceSetup::Interface(device) => frame_len_max(&device.interface),
+            DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
+            DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(0),
+        };
+        let failed = |source| DataError::Link { name: link.name.clone(), source };
+        len.map(Pool::chunk_size_for).map_err(failed)
+    };
+    let all = setup.links.iter().map(needed).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().fold(setup.chunk_size, usize::max).min(CHUNK_SIZE_DATAGRAM))
+}
+
+fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> DataError {
+    move |source| DataError::System { action, source }
+}
+
+/// A worker's thread: opens everything, reports it, and runs.
+fn work(order: Order) {
+    let opened = order.opened.clone();
+    match build(order) {
+        Ok((worker, told)) => {
+            if opened.send(Ok(told)).is_ok() {
+                drop(opened);
+                worker.run();
+            }
+        }
+        Err(error) => {
+            // The other side waits for just this.
+            let _gone = opened.send(Err(error));
+        }
+    }
+}
+
+/// Opens a link.
+pub(crate) fn open(
+    opener: &Opener,
+    device: &DeviceSetup,
+    share: Share,
+) -> Result<Box<dyn Link>, OpenError> {
+    match device {
+        DeviceSetup::Interface(device) => opener.open(&LinkConfig { share, ..device.clone() }),
+        DeviceSetup::Tap(device) => opener.open_tap(device),
+        DeviceSetup::Vlan(vlan) => {
+            let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
+            Err(OpenError::Unsupported { name, reason })
+        }
+        DeviceSetup::Spare(_) => Ok(Box::new(Closed::spare())),
+    }
+}
+
+/// Opens all devices of a worker's links, interfaces together: the kernel takes milliseconds for
+/// each, and can open them at the same time.
+fn open_all(
+    opener: &Opener,
+    setups: &[(&WorkerLink, Share)],
+) -> Result<Vec<Box<dyn Link>>, DataError> {
+    let interfaces: Vec<_> = (setups.iter())
+        .filter_map(|(link, share)| match &link.device {
+            DeviceSetup::Interface(config) => Some(LinkConfig { share: *share, ..config.clone() }),
+            DeviceSetup::Tap(_) | DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => None,
+        })
+        .collect();
+    let failed = |index: LinkIndex, source| {
+        let link = setups.iter().find(|(link, _)| link.device.index() == index);
+        let name = link.map_or_else(String::new, |(link, _)| link.name.clone());
+        DataError::Link { name, source }
+    };
+    let opened = opener.open_all(&interfaces).map_err(|(index, source)| failed(index, source))?;
+    let mut opened = opened.into_iter();
+    let links = setups.iter().filter_map(|(link, _)| match &link.device {
+        DeviceSetup::Interface(_) => opened.next().map(Ok),
+        DeviceSetup::Tap(device) => {
+            Some(opener.open_tap(device).map_err(|source| failed(device.index, source)))
+        }
+        DeviceSetup::Spare(_) => Some(Ok(Box::new(Closed::spare()) as Box<dyn Link>)),
+        DeviceSetup::Vlan(_) => None,
+    });
+    links.collect()
+}
+
+/// Opens a worker's links and prepares it to run.
+fn build(order: Order) -> Result<(Worker, Opened), DataError> {
+    let Order { setup, slot, split, view, .. } = order;
+    let (own, several) = (slot.own, slot.workers() > 1);
+    let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
+    let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
+    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened);
+    let opener = match order.division {
+        Some(division) => opener.divided(division),
+        None => opener,
+    };
+    let of_link = |(link, &shares): (&WorkerLink, &usize)| {
+        share_of(link.device.index(), own, slot.workers(), shares)
+    };
+    let all = || setup.links.iter().zip(&split.shares);
+    let away: Vec<bool> =
+        all().map(|link| link.0.device.is_device() && of_link(link).is_none()).collect();
+    let mine: Vec<_> = (all().filter(|(link, _)| link.device.is_device()))
+        .filter_map(|link| Some((link.0, of_link(link)?)))
+        .collect();
+    let opened = open_all(&opener, &mine)?;
+    let Suite { plan, layers, sockets, neighbours, vlans, .. } = suite(&setup, own, &order.waker);
+    let plan = order.plan.unwrap_or(plan);
+    let graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
+    let used = UsedNeighbours::default();
+    if own != FIRST {
+        follow_first(&neighbours, &order.kept, &used);
+    }
+    let mut group = several.then(|| slot.take(setup.links.len(), used, graph.drops()));
+    for ((link, _), opened) in mine.iter().zip(&opened) {
+        if let Some(group) = &mut group {
+            group.set_receivers(link.device.index(), opened.info().receivers);
+        }
+    }
+    let told = Opened {
+        sockets,
+        links: (mine.iter().zip(&opened))
+            .filter(|((_, share), _)| share.number == 0)
+            .map(|((link, _), opened)| (link.device.index(), opened.info().clone()))
+            .collect(),
+        drops: plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect(),
+        graph_drops: graph.drops(),
+        plan,
+    };
+    let links = all_links(opened, &setup, (&away, &split.shares), &vlans, group.as_ref());
+    let worker = Worker {
+        opener,
+        drops: graph.drops(),
+        graph,
+        neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
+        epoch: order.epoch,
+        pace: Pace { spin: setup.spin },
+        commands: order.commands,
+        events: order.events,
+        waker: order.waker,
+        sojourn: order.sojourn,
+        up: vec![true; links.len()],
+        devices: links.iter().map(|link| (link.info().mac, link.info().mtu)).collect(),
+        downs: split.downs,
+        own,
+        tracing: None,
+        closed: vec![false; links.len()],
+        group,
+        away: if several { away } else { Vec::new() },
+        links,
+    };
+    Ok((worker, told))
+}
+
+/// The layers of a worker: the first has all of them.
+fn suite(setup: &DataSetup, own: usize, waker: &Arc<Waker>) -> Suite {
+    let links: Vec<_> = setup.links.iter().map(|link| link.device.in_suite()).collect();
+    if own == FIRST {
+        let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
+        assemble_within(&links, wake, setup.seed, setup.neighbours)
+    } else {
+        assemble_transit(&links, setup.seed.wrapping_add(own as u64))
+    }
+}
+
+/// Makes the caches of a further worker look neighbours up in the first worker's table.
+fn follow_first(
+    caches: &[LinkNeighbours],
+    kept: &Map<NeighbourKey, Neighbour>,
+    used: &UsedNeighbours,
+) {
+    for of in caches {
+        for cache in [&of.v4, &of.v6] {
+            cache.borrow_mut().follow(KeptNeighbours::new(kept.clone(), of.link, used.clone()));
+        }
+    }
+}
+
+/// All links of a gateway in order: those opened here, the ends of those that other workers have,
+/// and the VLANs. Each worker counts its part of a VLAN.
+fn all_links(
+    opened: Vec<Box<dyn Link>>,
+    setup: &DataSetup,
+    (away, shares): (&[bool], &[usize]),
+    vlans: &[(VlanLink, VlanCounters)],
+    group: Option<&WorkerGroup>,
+) -> Vec<Box<dyn Link>> {
+    let mut opened = opened.into_iter();
+    let link = |(link, (away, shares)): (&WorkerLink, (&bool, &usize))| -> Option<Box<dyn Link>> {
+        match (&link.device, group) {
+            (DeviceSetup::Vlan(vlan), _) => {
+                let (_, counters) = vlans.iter().find(|(known, _)| known == vlan)?;
+                Some(Box::new(Tagged::new(counters.clone())))
+            }
+            (_, Some(group)) if *away => Some(Box::new(group.away(link.device.index(), *shares))),
+            _ => opened.next(),
+        }
+    };
+    setup.links.iter().zip(away.iter().zip(shares)).filter_map(link).collect()
+}

@@ -27,7 +27,7 @@ const TRUNCATED: Reason = Reason("truncated");
 const BAD_CHECKSUM: Reason = Reason("bad-checksum");
 
 /// The message may come from outside the link: its time to live is not 1, or its source is not on
-/// the link.
+/// the link and it is no query without a source.
 const INVALID: Reason = Reason("invalid-message");
 
 /// A message for routers, or of an unknown kind.
@@ -71,7 +71,7 @@ impl IgmpLayer {
         if checksum::of(octets) != 0 {
             return Err(BAD_CHECKSUM);
         }
-        if !is_of_link(packet, out) {
+        if !is_of_link(message.kind(), packet, out) {
             return Err(INVALID);
         }
         let (link, random) = self.links.of(packet.meta().ingress).ok_or(UNCLAIMED)?;
@@ -103,14 +103,19 @@ impl IgmpLayer {
 
 /// Whether a message was sent on its link: with a time to live of 1 (RFC 3376 §4), which no router
 /// forwards, and from an address of the link's subnets (RFC 2236 §10).
-fn is_of_link(packet: &Packet, out: &Out<'_>) -> bool {
+///
+/// Queries may have no source: a snooping switch sends them from 0.0.0.0 where it is not to take
+/// part in the election of the querier (RFC 4541 §2.1.1 (1) b: "IGMP Queries … where the source
+/// address is not 0.0.0.0" are those of routers).
+fn is_of_link(kind: IgmpType, packet: &Packet, out: &Out<'_>) -> bool {
     let Ok((ip, _)) = Ipv4::split(packet.network_octets()) else { return false };
     let source = ip.source_address();
+    let is_proxy_query = kind == IgmpType::MEMBERSHIP_QUERY && source.is_unspecified();
     let near = out
         .host()
         .interface(packet.meta().ingress)
         .is_some_and(|interface| interface.usable().any(|address| address.covers(source.into())));
-    ip.time_to_live() == 1 && near
+    ip.time_to_live() == 1 && (near || is_proxy_query)
 }
 
 impl Layer for IgmpLayer {

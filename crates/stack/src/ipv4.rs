@@ -16,7 +16,7 @@ use crate::{
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
-use gatewright_wire::{EtherType, ipv4::Ipv4Mut};
+use gatewright_wire::{EtherType, IpProtocol, ipv4::Ipv4Mut};
 use header::Header;
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -315,7 +315,7 @@ fn received_way(
     let meta = packet.meta();
     let destination = header.destination;
     let is_martian = out.host().is_martian_on(meta.ingress, header.source);
-    if is_martian || !may_be_a_source(header.source, destination) {
+    if is_martian || !may_be_a_source(header) {
         return Err(Refusal::Drop(MARTIAN));
     }
     if meta.arrival == Arrival::Other {
@@ -362,14 +362,16 @@ fn received_way(
     }
 }
 
-/// RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a source is a host's address. Only a host without an address
-/// may send from none, and only to everyone. Destinations that are invalid on every link are
-/// checked here, too.
-fn may_be_a_source(source: Ipv4Addr, destination: Ipv4Addr) -> bool {
+/// Whether source and destination are valid on some link. RFC 1122 §3.2.1.3, RFC 1812 §5.3.7: a
+/// source is a host's address. Only a host without an address may send from none, and only to
+/// everyone; and so may a switch that sends group membership queries for others (RFC 4541 §2.1.1).
+fn may_be_a_source(header: &Header) -> bool {
+    let (source, destination) = (header.source, header.destination);
     let [first, ..] = source.octets();
     let [to, ..] = destination.octets();
-    let nobody = source.is_unspecified() && destination.is_broadcast();
-    (nobody || !matches!(first, 0 | 127 | 224..)) && !matches!(to, 0 | 127)
+    let is_membership = header.protocol == IpProtocol::IGMP && destination.is_multicast();
+    let may_be_none = source.is_unspecified() && (destination.is_broadcast() || is_membership);
+    (may_be_none || !matches!(first, 0 | 127 | 224..)) && !matches!(to, 0 | 127)
 }
 
 /// Addresses that no router forwards: of one link (RFC 3927 §7) or reserved (RFC 1812 §5.3.7).

@@ -173,16 +173,49 @@ fn queries_of_no_version_and_from_elsewhere_are_ignored() {
     let all = Ipv4Addr::new(224, 0, 0, 1);
     let odd = ["1164 0000 00000000 00", "1164 0000 00000000 0000", "1164 0000 00000000 000000"];
     gateway.receive(LAN, &odd.map(|message| query(all, message)));
-    let from = |source: Ipv4Addr, hops: u8| {
-        let mut message = hex("1164 0000 00000000 02 7d 0000");
-        let sum = checksum::of(&message).to_be_bytes();
-        message[2..4].copy_from_slice(&sum);
-        let packet = ipv4(source, all, IpProtocol::IGMP, &message, |ip| ip.time_to_live = hops);
-        ether(MacAddress::of_ipv4_multicast(all), ROUTER.0, EtherType::IPV4, &packet)
-    };
+    let from = |source, hops| from(source, all, IpProtocol::IGMP, hops, GENERAL_QUERY);
     gateway.receive(LAN, &[from(ROUTER.1, 2), from(Ipv4Addr::new(192, 0, 2, 1), 1)]);
     assert!(told(&gateway.tick(100)).is_empty());
     assert_eq!(gateway.drops(), [("igmp", "truncated", 3), ("igmp", "invalid-message", 2)]);
+}
+
+/// A general query of version 3, as RFC 3376 §4.1 draws it.
+const GENERAL_QUERY: &str = "1164 0000 00000000 02 7d 0000";
+
+/// A message with its checksum, from any source, with any number of hops.
+fn from(source: Ipv4Addr, to: Ipv4Addr, protocol: IpProtocol, hops: u8, message: &str) -> Vec<u8> {
+    let mut message = hex(message);
+    let sum = checksum::of(&message).to_be_bytes();
+    message[2..4].copy_from_slice(&sum);
+    let packet = ipv4(source, to, protocol, &message, |ip| ip.time_to_live = hops);
+    ether(MacAddress::of_ipv4_multicast(to), ROUTER.0, EtherType::IPV4, &packet)
+}
+
+/// RFC 4541 §2.1.1: snooping switches query from 0.0.0.0. Linux accepts such messages, too
+/// (`ip_mc_validate_source`). Nothing else without a source is sent to a group.
+#[test]
+fn a_query_of_a_switch_without_an_address_is_answered() {
+    let none = Ipv4Addr::UNSPECIFIED;
+    let all = Ipv4Addr::new(224, 0, 0, 1);
+    let (mut gateway, _socket) = member(&[GROUP]);
+    gateway.tick(5);
+    let specific = "1164 0000 ef010203 02 7d 0000";
+    for (to, message) in [(all, GENERAL_QUERY), (GROUP, specific)] {
+        gateway.receive(LAN, &[from(none, to, IpProtocol::IGMP, 1, message)]);
+        let report = v3("2200 eaf9 0000 0001 02000000 ef010203");
+        assert_eq!(told(&gateway.tick(100)), [report], "to {to}");
+    }
+    assert_eq!(gateway.drops(), []);
+    let report = "1600 0000 ef010203";
+    let refused = [
+        from(none, all, IpProtocol::IGMP, 2, GENERAL_QUERY),
+        from(none, GROUP, IpProtocol::IGMP, 1, report),
+        from(none, LAN_IP, IpProtocol::IGMP, 1, GENERAL_QUERY),
+        from(none, all, IpProtocol::ICMPV4, 1, "0800 0000 0007 0001"),
+    ];
+    gateway.receive(LAN, &refused);
+    assert!(told(&gateway.tick(100)).is_empty());
+    assert_eq!(gateway.drops(), [("ipv4", "martian", 2), ("igmp", "invalid-message", 2)]);
 }
 
 proptest! {

@@ -46,50 +46,92 @@ impl Bucket {
     }
 }
 
-/// Limits ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)), for each receiving link and for each
-/// destination subnet. A sender that provokes errors so uses up nobody else's.
+/// Limits messages that received packets provoke, for each receiving link and for each share of the
+/// senders. A sender that provokes many so uses up nobody else's.
 #[derive(Debug)]
-pub(crate) struct ErrorLimit {
+pub(crate) struct SenderLimit {
+    rates: Rates,
     /// One bucket for each link, in order.
     links: Vec<Bucket>,
-    /// One bucket for all subnets with the same hash.
-    subnets: Vec<Bucket>,
+    /// One bucket for all shares with the same hash.
+    shares: Vec<Bucket>,
     key: u64,
 }
 
-/// Errors about packets of one link: per second, and in a burst.
-const OF_LINK: (u32, u32) = (1000, 500);
+/// The rates of a [`SenderLimit`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// Messages about packets of one link: per second, and in a burst.
+    pub(crate) of_link: (u32, u32),
+    /// Messages to one share of the senders: per second, and in a burst.
+    pub(crate) of_share: (u32, u32),
+    /// The senders that have one share together.
+    pub(crate) share: Share,
+}
 
-/// Errors to one subnet: per second, and in a burst.
-const OF_SUBNET: (u32, u32) = (100, 50);
+/// The senders that have one share of a [`SenderLimit`] together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Share {
+    /// All hosts of a subnet: anywhere, a sender may have any address of its subnet.
+    Subnet,
+    /// One host: all senders are neighbours, and so of one subnet.
+    Host,
+}
 
-/// Number of subnet buckets, as a power of 2.
-const SUBNETS_BITS: u32 = 10;
+impl Rates {
+    /// ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+    pub(crate) const ERRORS: Self =
+        Self { of_link: (1000, 500), of_share: (100, 50), share: Share::Subnet };
+
+    /// Redirects (RFC 1812 §4.3.2.8, RFC 4861 §8.2). A host that ignores them would otherwise be
+    /// sent one for each of its packets.
+    pub(crate) const REDIRECTS: Self =
+        Self { of_link: (100, 50), of_share: (1, 5), share: Share::Host };
+
+    /// Echo replies: enough for `ping -f`, not for a reflector.
+    pub(crate) const ECHOES: Self =
+        Self { of_link: (100_000, 10_000), of_share: (50_000, 5_000), share: Share::Subnet };
+}
+
+/// Number of buckets for shares, as a power of 2.
+const SHARES_BITS: u32 = 10;
 
 /// Maximum links with their own bucket; the others share one.
 const LINKS_MAX: usize = 256;
 
-impl ErrorLimit {
-    /// Full buckets; `random` keeps outsiders from choosing subnets that share one.
-    pub(crate) fn new(random: u64) -> Self {
-        Self { links: Vec::new(), subnets: Vec::new(), key: random | 1 }
+impl SenderLimit {
+    /// Full buckets; `random` keeps outsiders from choosing senders that share one.
+    pub(crate) fn new(rates: Rates, random: u64) -> Self {
+        Self { rates, links: Vec::new(), shares: Vec::new(), key: random | 1 }
     }
 
-    /// Whether an error about a packet received on `link` may be sent to its source `to` at `now`.
+    /// Whether a message about a packet received on `link` may be sent to its source `to` at `now`.
     pub(crate) fn take(&mut self, link: LinkIndex, to: IpAddr, now: Duration) -> bool {
         let full = |(rate, burst)| Bucket::new(rate, burst);
-        if self.subnets.is_empty() {
-            self.subnets = vec![full(OF_SUBNET); 1 << SUBNETS_BITS];
+        if self.shares.is_empty() {
+            self.shares = vec![full(self.rates.of_share); 1 << SHARES_BITS];
         }
         let link = link.index().min(LINKS_MAX);
         if self.links.len() <= link {
-            self.links.resize(link + 1, full(OF_LINK));
+            self.links.resize(link + 1, full(self.rates.of_link));
         }
-        let (_, subnet) = subnet_of(to);
-        let hash = subnet.wrapping_mul(self.key) >> (u64::BITS - SUBNETS_BITS);
-        let of_subnet = usize::try_from(hash).ok().and_then(|hash| self.subnets.get_mut(hash));
-        of_subnet.is_none_or(|subnet| subnet.take(now))
+        let hash = self.share_of(to).wrapping_mul(self.key) >> (u64::BITS - SHARES_BITS);
+        let share = usize::try_from(hash).ok().and_then(|hash| self.shares.get_mut(hash));
+        share.is_none_or(|share| share.take(now))
             && self.links.get_mut(link).is_none_or(|link| link.take(now))
+    }
+
+    fn share_of(&self, to: IpAddr) -> u64 {
+        match (self.rates.share, to) {
+            (Share::Subnet, _) => subnet_of(to).1,
+            (Share::Host, IpAddr::V4(ip)) => ip.to_bits().into(),
+            (Share::Host, IpAddr::V6(ip)) => {
+                let (prefix, host) =
+                    (ip.to_bits() >> u64::BITS, ip.to_bits() & u128::from(u64::MAX));
+                let half = |bits: u128| u64::try_from(bits).unwrap_or_default();
+                half(prefix).wrapping_mul(self.key) ^ half(host)
+            }
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 mod discovery;
 
 use crate::{
-    At, Bucket, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
-    bucket::ErrorLimit,
+    At, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
+    bucket::{Rates, SenderLimit},
     ethernet::NO_HEADROOM,
     ipv4::{PATH_MTU_MIN, options},
 };
@@ -45,11 +45,6 @@ const NO_ERROR_ABOUT: Reason = Reason("no-error-about");
 /// More errors than the rate allows (RFC 1812 §4.3.2.8).
 const RATE_LIMITED: Reason = Reason("rate-limited");
 
-/// Redirects: per second, and in a burst. A host that ignores them is sent more, as often as it
-/// sends.
-pub(crate) const REDIRECTS_PER_SECOND: u32 = 10;
-pub(crate) const REDIRECTS_AT_ONCE: u32 = 10;
-
 /// Code of a redirect for one host (RFC 792).
 const REDIRECT_HOST: u8 = 1;
 
@@ -70,8 +65,8 @@ const ERROR_TYPE_OF_SERVICE: u8 = 0xc0;
 /// `unhandled`, `untrusted`, `no-error-about`, `rate-limited`.
 #[derive(Debug)]
 pub struct Icmpv4Layer {
-    errors: ErrorLimit,
-    redirects: Bucket,
+    errors: SenderLimit,
+    redirects: SenderLimit,
     discovery: Discovery,
 }
 
@@ -80,8 +75,8 @@ impl Icmpv4Layer {
     pub fn new(random: u64) -> Self {
         Self {
             discovery: Discovery::new(random),
-            errors: ErrorLimit::new(!random),
-            redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
+            errors: SenderLimit::new(Rates::ERRORS, !random),
+            redirects: SenderLimit::new(Rates::REDIRECTS, !random),
         }
     }
 }
@@ -160,13 +155,13 @@ impl Icmpv4Layer {
         out: &Out<'_>,
     ) -> Result<(), Reason> {
         let (source, destination) = may_be_reported(packet, out.host())?;
-        if !self.errors.take(packet.meta().ingress, source.into(), out.now()) {
+        // A host that ignores redirects takes no errors from the others of its subnet.
+        let is_redirect = error == IcmpError::Redirect;
+        let limit = if is_redirect { &mut self.redirects } else { &mut self.errors };
+        if !limit.take(packet.meta().ingress, source.into(), out.now()) {
             return Err(RATE_LIMITED);
         }
         let to_us = out.host().route4(destination) == Route::Local;
-        if error == IcmpError::Redirect && !self.redirects.take(out.now()) {
-            return Err(RATE_LIMITED);
-        }
         let parameter = match (error, packet.meta().next_hop) {
             (IcmpError::Redirect, NextHop::Neighbour(IpAddr::V4(gateway))) => gateway.to_bits(),
             _ => packet.meta().parameter,

@@ -1,6 +1,10 @@
 //! ICMPv6 (RFC 4443): echo, errors requested by other layers, and received errors.
 
-use crate::{At, Bucket, IcmpError, Layer, Out, Reason, bucket::ErrorLimit, udp::Ends};
+use crate::{
+    At, IcmpError, Layer, Out, Reason,
+    bucket::{Rates, SenderLimit},
+    udp::Ends,
+};
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol,
@@ -22,7 +26,7 @@ const NO_NETWORK: Reason = Reason("no-network-header");
 const UNKNOWN: Reason = Reason("unknown-type");
 /// No error is sent about such a packet (RFC 4443 §2.4 (e)).
 const NOT_ANSWERED: Reason = Reason("error-not-sent");
-/// An error was not sent because of the rate limit (RFC 4443 §2.4 (f)).
+/// An error or an echo reply was not sent because of the rate limit (RFC 4443 §2.4 (f)).
 const LIMITED: Reason = Reason("error-rate-limited");
 /// An error that matches nothing that this host has sent.
 const UNTRUSTED: Reason = Reason("untrusted");
@@ -33,10 +37,6 @@ const NO_PACKET: Reason = Reason("no-packet");
 /// No address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 
-/// Echo replies: per second, and in a burst. It is enough for `ping -f`, not for a reflector.
-const ECHOES_PER_SECOND: u32 = 100_000;
-const ECHOES_AT_ONCE: u32 = 10_000;
-
 /// ICMPv6 on all links: answers echo requests and sends the errors that other layers request.
 ///
 /// Expects ICMPv6 messages with their network header marked, and by `error:ipv6:…` packets with
@@ -44,17 +44,17 @@ const ECHOES_AT_ONCE: u32 = 10_000;
 /// `dispatch:TYPE`, and its own packets to `local:ipv6`.
 #[derive(Debug)]
 pub struct Icmpv6Layer {
-    errors: ErrorLimit,
-    echoes: Bucket,
+    errors: SenderLimit,
+    echoes: SenderLimit,
 }
 
 impl Icmpv6Layer {
-    /// ICMPv6 on all links; `random` keeps outsiders from choosing which sources share an error
+    /// ICMPv6 on all links; `random` keeps outsiders from choosing which sources share a rate
     /// limit.
     pub fn new(random: u64) -> Self {
         Self {
-            errors: ErrorLimit::new(random),
-            echoes: Bucket::new(ECHOES_PER_SECOND, ECHOES_AT_ONCE),
+            errors: SenderLimit::new(Rates::ERRORS, random),
+            echoes: SenderLimit::new(Rates::ECHOES, random),
         }
     }
 
@@ -92,7 +92,7 @@ impl Icmpv6Layer {
         let (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) = (ends.from, ends.to) else {
             return out.drop(NO_NETWORK, packet);
         };
-        if !self.echoes.take(out.now()) {
+        if !self.echoes.take(packet.meta().ingress, from.into(), out.now()) {
             return out.drop(LIMITED, packet);
         }
         if from.is_unspecified() || Echo::split(packet.octets()).is_err() {

@@ -5,9 +5,9 @@ mod dad;
 mod message;
 pub(crate) mod router;
 
-use crate::icmpv4::{REDIRECTS_AT_ONCE, REDIRECTS_PER_SECOND};
+use crate::bucket::{Rates, SenderLimit};
 use crate::{
-    AddressState, Advertise, At, Bucket, Event, IcmpError, Interface, Layer, LinkNeighbours,
+    AddressState, Advertise, At, Event, IcmpError, Interface, Layer, LinkNeighbours,
     NeighbourOutput, Out, Reason, RouterPreference, SharedNeighbours, UNCLAIMED,
     ethernet::OTHER_STATION, ipv6::solicited_node, neighbour::Advertised, random::Random,
 };
@@ -61,7 +61,7 @@ const CONFLICT: Reason = Reason("conflict");
 #[derive(Debug)]
 pub struct NdpLayer {
     links: Vec<NdpLink>,
-    redirects: Bucket,
+    redirects: SenderLimit,
     random: Random,
 }
 
@@ -90,7 +90,7 @@ impl NdpLayer {
         };
         Self {
             links: neighbours.iter().map(link).collect(),
-            redirects: Bucket::new(REDIRECTS_PER_SECOND, REDIRECTS_AT_ONCE),
+            redirects: SenderLimit::new(Rates::REDIRECTS, random),
             random: Random::new(random),
         }
     }
@@ -110,9 +110,7 @@ impl Layer for NdpLayer {
                 continue;
             };
             if redirects {
-                if !self.redirects.take(out.now()) {
-                    out.drop(RATE_LIMITED, packet);
-                } else if let Err(reason) = link.redirect(&packet, out) {
+                if let Err(reason) = link.redirect(&packet, &mut self.redirects, out) {
                     out.drop(reason, packet);
                 }
                 continue;
@@ -301,7 +299,12 @@ impl NdpLink {
 
     /// Redirects the sender of a packet that goes back over its link to the packet's next hop (RFC
     /// 4861 §8.2).
-    fn redirect(&mut self, packet: &Packet, out: &mut Out<'_>) -> Result<(), Reason> {
+    fn redirect(
+        &mut self,
+        packet: &Packet,
+        limit: &mut SenderLimit,
+        out: &mut Out<'_>,
+    ) -> Result<(), Reason> {
         let (ip, _) = Ipv6::split(packet.octets()).map_err(|_| INVALID)?;
         let (to, destination) = (ip.source_address(), ip.destination_address());
         let NextHop::Neighbour(IpAddr::V6(target)) = packet.meta().next_hop else {
@@ -312,6 +315,9 @@ impl NdpLink {
         if (target != destination && !target.is_unicast_link_local()) || destination.is_multicast()
         {
             return Err(NOT_TOLD);
+        }
+        if !limit.take(self.link, to.into(), out.now()) {
+            return Err(RATE_LIMITED);
         }
         let station = self.neighbours.borrow_mut().resolve(target.into(), out.now());
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();

@@ -8,9 +8,11 @@ use common::{
     A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, hex, ipv4,
     ipv6::{self, A_MAC, A6, B6, frame, icmp, packets},
 };
+use gatewright_stack::Route;
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, checksum,
     ipv4::{Ipv4, Ipv4Fields},
+    ipv6::Ipv6Fields,
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -90,6 +92,81 @@ fn errors_are_limited_by_subnet_over_ipv6_too() {
     }
     assert_eq!(limited(&gateway), 950, "of all hosts of one subnet");
     assert_eq!(packets(&gateway.receive(LAN, &[spent(A6)])).len(), 1);
+}
+
+/// RFC 4861 §8.2: "A router MUST limit the rate at which Redirect messages are sent". A host that
+/// ignores them takes neither the redirects nor the errors of its neighbours; the redirects of one
+/// link have a limit of their own.
+#[test]
+fn a_host_that_ignores_redirects_takes_nobody_elses() {
+    let other = (MacAddress([2, 0, 0, 0, 0, 0xc]), Ipv4Addr::new(10, 0, 0, 7));
+    let router = Ipv4Addr::new(10, 0, 0, 254);
+    let beyond = Ipv4Addr::new(192, 0, 2, 1);
+    let mut gateway = Gateway::new();
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, other);
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, (MacAddress([2, 0, 0, 0, 0, 0xfe]), router));
+    let via = Route::Via { link: LAN, gateway: router.into() };
+    gateway.host.add_route("192.0.2.0/24".parse().unwrap(), via).unwrap();
+    let packet = |from: Ipv4Addr, hops| {
+        from_a(&ipv4(from, beyond, IpProtocol::UDP, b"12345678", |ip| ip.time_to_live = hops))
+    };
+    // To `host`: redirects, and time exceeded.
+    let told = |sent: &[common::Frame], host: Ipv4Addr| {
+        let to = |kind: u8| {
+            let of = |frame: &[u8]| frame[30..34] == host.octets() && frame[34] == kind;
+            sent.iter().filter(|(_, frame)| frame[23] == 1 && of(frame)).count()
+        };
+        [to(5), to(11)]
+    };
+    let sent = gateway.receive(LAN, &vec![packet(A.1, 64); 2000]);
+    assert_eq!(told(&sent, A.1), [5, 0]);
+    let sent = gateway.receive(LAN, &[packet(other.1, 64), packet(A.1, 1)]);
+    assert_eq!((told(&sent, other.1), told(&sent, A.1)), ([1, 0], [0, 1]));
+
+    let each = |last: u32| packet(Ipv4Addr::from_bits(0x0a00_0000 | last), 64);
+    let sent = gateway.receive(LAN, &(100..200).map(each).collect::<Vec<_>>());
+    let redirects = sent.iter().filter(|(_, frame)| frame[23] == 1 && frame[34] == 5).count();
+    assert!(redirects < 50, "{redirects} redirects: the link has its limit, too");
+}
+
+/// The same over IPv6, where neighbour discovery has the redirects.
+#[test]
+fn redirects_are_limited_by_host_over_ipv6_too() {
+    let mut gateway = ipv6::gateway();
+    let router = ipv6::link_local(0x254);
+    let via = Route::Via { link: LAN, gateway: router.into() };
+    gateway.host.add_route6("2001:db8::/32".parse().unwrap(), via).unwrap();
+    let beyond = "2001:db8::1".parse().unwrap();
+    let other = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0xd);
+    gateway.receive(LAN, &[ipv6::solicitation(A_MAC, other, ipv6::LAN6)]);
+    let packet = |from| frame(LAN_MAC, A_MAC, IpProtocol(253), (from, beyond), 64, b"12345678");
+    let told = |gateway: &mut Gateway, from, times| {
+        let sent = gateway.receive(LAN, &vec![packet(from); times]);
+        let is_redirect = |(_, ip, message): &(_, Ipv6Fields, Vec<u8>)| {
+            ip.destination_address == from && message[0] == 137
+        };
+        packets(&sent).iter().filter(|sent| is_redirect(sent)).count()
+    };
+    assert_eq!(told(&mut gateway, A6, 1000), 5);
+    assert_eq!(told(&mut gateway, other, 1), 1);
+}
+
+/// Whoever floods with echo requests takes the replies of nobody else.
+#[test]
+fn echo_replies_are_limited_by_subnet_over_ipv6() {
+    let mut gateway = ipv6::gateway();
+    let request = |from: Ipv6Addr| {
+        let message = ipv6::echo_request((from, ipv6::LAN6), b"x");
+        frame(LAN_MAC, A_MAC, IpProtocol::ICMPV6, (from, ipv6::LAN6), 64, &message)
+    };
+    let far = Ipv6Addr::new(0xfd00, 7, 0, 0, 0, 0, 0, 7);
+    let via = Route::Via { link: LAN, gateway: A6.into() };
+    gateway.host.add_route6("fd00:7::/64".parse().unwrap(), via).unwrap();
+    let replies = |gateway: &mut Gateway, from, times: usize| {
+        packets(&gateway.receive(LAN, &vec![request(from); times])).len()
+    };
+    assert_eq!(replies(&mut gateway, far, 12_000), 5_000);
+    assert_eq!(replies(&mut gateway, A6, 1), 1);
 }
 
 /// RFC 1122 §3.2.2.6: "If a Record Route … option is received in an ICMP Echo Request, this option …

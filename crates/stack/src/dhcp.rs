@@ -20,7 +20,8 @@ const NO_CLIENT: Reason = Reason("no-client");
 /// A DHCP client on each link whose [`Interface`](crate::Interface) asks for one.
 ///
 /// Receives the payloads of `udp:68`, sends by `local:ipv4`, and reports [`Event::Lease`] when a
-/// lease begins, is prolonged, or ends. A lease that is no longer wanted is released. If another
+/// lease begins, is prolonged, or ends. A lease that is no longer wanted is released. After its link
+/// was down, a lease is confirmed if it has not ended (RFC 2131 §4.4.2). If another
 /// host has the leased address (its state becomes [`AddressState::Duplicate`]), the lease is
 /// declined. Drops `no-client`, and invalid messages by cause.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Layer for DhcpLayer {
     fn handle_host(&mut self, out: &mut Out<'_>) {
         let now = out.now();
         let asks = |link: LinkIndex, out: &Out<'_>| {
-            out.host().interface(link).is_some_and(|interface| interface.dhcp && interface.up)
+            out.host().interface(link).is_some_and(|interface| interface.dhcp)
         };
         // A server knows its clients by their stations.
         let is_other = |link: LinkIndex, client: &Client, out: &Out<'_>| {
@@ -89,7 +90,7 @@ impl Layer for DhcpLayer {
         }
         self.settle(out);
         self.clients.retain(|(link, _)| asks(*link, out));
-        for interface in out.host().interfaces() {
+        for interface in out.host().interfaces().iter().filter(|interface| interface.dhcp) {
             let known = self.clients.iter_mut().find(|(link, _)| *link == interface.link);
             let duplicate = |ip: Ipv4Addr| {
                 interface
@@ -98,8 +99,10 @@ impl Layer for DhcpLayer {
                     .any(|address| address.ip == ip && address.state == AddressState::Duplicate)
             };
             match known {
+                Some((_, client)) if !interface.up => client.link_down(),
                 Some((_, client)) if client.address().is_some_and(duplicate) => client.decline(now),
-                None if interface.dhcp && interface.up => {
+                Some((_, client)) => client.link_up(now),
+                None if interface.up => {
                     let client = Client::new(interface.mac, now, self.random.draw());
                     self.clients.push((interface.link, client));
                 }
@@ -118,7 +121,7 @@ impl Layer for DhcpLayer {
     }
 
     fn poll_timeout(&self) -> Option<Duration> {
-        self.clients.iter().map(|(_, client)| client.poll_timeout()).min()
+        self.clients.iter().filter_map(|(_, client)| client.poll_timeout()).min()
     }
 
     fn handle_timeout(&mut self, out: &mut Out<'_>) {

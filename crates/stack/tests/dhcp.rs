@@ -307,6 +307,48 @@ fn a_lease_is_released_at_the_end() {
     assert!(asked(&client().end()).is_empty(), "nothing was held");
 }
 
+/// A lease whose link was down for so many seconds; what the client says when it is up again.
+fn reconnected(seconds: u64) -> (Gateway, Asked) {
+    let mut gateway = leased();
+    gateway.host.change_interface(LAN, |interface| interface.up = false);
+    gateway.host.remove_address(LAN, OURS.into());
+    assert!(asked(&gateway.tick(seconds)).is_empty(), "nobody is there");
+    gateway.host.change_interface(LAN, |interface| interface.up = true);
+    let first = asked(&gateway.tick(2)).pop().unwrap();
+    (gateway, first)
+}
+
+/// RFC 2131 §3.7, §4.3.2, §4.4.2: after a disconnection the lease is verified, by a broadcast that
+/// names the address and no server.
+#[test]
+fn a_lease_is_verified_when_its_link_is_up_again() {
+    let (mut gateway, request) = reconnected(60);
+    assert_eq!((request.kind, request.from, request.to), (DhcpType::REQUEST, ANY, ALL));
+    assert_eq!((request.requested, request.server), (Some(OURS), None));
+    assert!(request.ciaddr.is_unspecified() && request.broadcast);
+    gateway.receive(LAN, &[answer(request.xid, DhcpType::ACK, |_| {})]);
+    assert_eq!(gateway.events(), [lease()]);
+    gateway.host.add_address(LAN, address(OURS, 24)).unwrap();
+    assert!(asked(&gateway.tick(1790)).is_empty(), "it runs from the acknowledgement");
+
+    let (mut gateway, request) = reconnected(60);
+    gateway.receive(LAN, &[answer(request.xid, DhcpType::NAK, |_| {})]);
+    let again = asked(&gateway.tick(1)).pop().unwrap();
+    assert_eq!((again.kind, again.requested), (DhcpType::DISCOVER, None), "another network");
+    assert!(gateway.events().is_empty());
+}
+
+/// Where nobody knows the lease, or it has ended, a server is looked for.
+#[test]
+fn a_lease_that_nobody_verifies_is_forgotten() {
+    let (mut gateway, _) = reconnected(60);
+    let kinds: Vec<_> = asked(&gateway.tick(60)).iter().map(|asked| asked.kind).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == DhcpType::REQUEST).count(), 1, "once more");
+    assert_eq!(kinds.last(), Some(&DhcpType::DISCOVER));
+    let (_, first) = reconnected(3600);
+    assert_eq!((first.kind, first.requested), (DhcpType::DISCOVER, None));
+}
+
 /// What the client learns of an acknowledgement with these octets of options at its end.
 fn acknowledged(options: &[u8]) -> Lease {
     let mut gateway = client();

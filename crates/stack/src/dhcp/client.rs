@@ -1,4 +1,4 @@
-//! One client: the states of RFC 2131 §4.4, figure 5, without those for a remembered address.
+//! One client: the states of RFC 2131 §4.4, figure 5.
 //!
 //! ```text
 //!           DISCOVER               OFFER / REQUEST             ACK
@@ -8,8 +8,14 @@
 //!    ├──────────────────────────────────────────────────┘          Renewing ────────┤
 //!    │                                                                 │ T2         │
 //!    │                 NAK, lease over                                 ▼            │
-//!    └──────────────────────────────────────────────────────────── Rebinding ───────┘
+//!    ├──────────────────────────────────────────────────────────── Rebinding ───────┤
+//!    │ NAK, no answer                                                               │
+//!    └─────────────── Rebooting ────────────────────────────────────────────────────┘
+//!                         ▲ REQUEST
+//!                     InitReboot ◀──── the link is up again, and the lease not over
 //! ```
+//!
+//! A link that is down has a client in none of these states ([`State::Down`]); its lease runs on.
 
 use super::offer::Offer;
 use crate::{Lease, Reason, random::Random};
@@ -33,6 +39,11 @@ const RETRANSMIT_JITTER: Duration = Duration::from_secs(1);
 
 /// Requests for an offered address before it is given up.
 const REQUESTS_MAX: u32 = 4;
+
+/// Requests for a remembered address before a server is looked for. RFC 2131 §3.2 (5) leaves it to
+/// the client whether it goes on with the address when nobody answers: on a link where nobody knows
+/// it, it may be of another network.
+const REBOOTS_MAX: u32 = 2;
 
 /// The shortest wait between two requests of a lease that runs (RFC 2131 §4.4.5).
 const RENEW_WAIT_MIN: Duration = Duration::from_mins(1);
@@ -67,6 +78,12 @@ pub(super) enum Output {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
+    /// The link is down: nothing is sent or expected.
+    Down,
+    /// The link is up again, and the lease of before has not ended.
+    InitReboot,
+    /// The lease of before is to be confirmed.
+    Rebooting,
     Init,
     Selecting,
     Requesting,
@@ -86,7 +103,7 @@ pub(super) struct Client {
     began: Duration,
     sent: u32,
     due: Duration,
-    /// What is asked for or held, with its server.
+    /// What is asked for, held, or remembered, with its server.
     offer: Option<Offer>,
     /// When what is held began.
     leased_at: Duration,
@@ -129,8 +146,42 @@ impl Client {
         self.outputs.pop_front()
     }
 
-    pub(super) fn poll_timeout(&self) -> Duration {
-        self.due
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        Some(self.due).filter(|_| self.state != State::Down)
+    }
+
+    /// Ends all exchanges, as the link is down; a lease is remembered for as long as it runs.
+    pub(super) fn link_down(&mut self) {
+        if self.state != State::Down && self.address().is_none() && !self.is_rebooting() {
+            self.offer = None;
+        }
+        self.state = State::Down;
+    }
+
+    /// Begins anew when the link is up again: with the remembered lease, if there is one. RFC 2131
+    /// §3.7: "A client SHOULD use DHCP to reacquire or verify its IP address and network parameters
+    /// whenever the local network parameters may have changed; e.g., … after a disconnection from
+    /// the local network".
+    pub(super) fn link_up(&mut self, now: Duration) {
+        if self.state != State::Down {
+            return;
+        }
+        let wait = self.random.between(Duration::ZERO, START_WAIT);
+        self.refused = 0;
+        if self.offer.is_none() || now + wait >= self.over_at() {
+            return self.restart(now, wait);
+        }
+        (self.state, self.due) = (State::InitReboot, now + wait);
+    }
+
+    fn is_rebooting(&self) -> bool {
+        matches!(self.state, State::InitReboot | State::Rebooting)
+    }
+
+    /// When the lease that is held or remembered ends.
+    fn over_at(&self) -> Duration {
+        let duration = self.offer.as_ref().map_or(Duration::ZERO, |held| held.lease.duration);
+        self.leased_at.saturating_add(duration)
     }
 
     /// Takes a server's message.
@@ -146,13 +197,17 @@ impl Client {
                 self.request(now);
                 Ok(())
             }
-            (State::Requesting | State::Renewing | State::Rebinding, DhcpType::ACK)
-                if !offer.lease.duration.is_zero() && !offer.lease.address.is_unspecified() =>
-            {
+            (
+                State::Requesting | State::Rebooting | State::Renewing | State::Rebinding,
+                DhcpType::ACK,
+            ) if !offer.lease.duration.is_zero() && !offer.lease.address.is_unspecified() => {
                 self.bind(now, offer);
                 Ok(())
             }
-            (State::Requesting | State::Renewing | State::Rebinding, DhcpType::NAK) => {
+            (
+                State::Requesting | State::Rebooting | State::Renewing | State::Rebinding,
+                DhcpType::NAK,
+            ) => {
                 self.lose();
                 // A lease that ends is asked for anew at once. A server that refuses what it has
                 // just offered would be asked as fast as it answers: the waits are those between
@@ -175,11 +230,17 @@ impl Client {
             return;
         }
         match self.state {
+            State::Down => {}
             State::Init => {
-                self.xid = u32::try_from(self.random.draw() >> 32).unwrap_or_default();
-                (self.state, self.began, self.sent) = (State::Selecting, now, 0);
+                self.begin(now, State::Selecting);
                 self.discover(now);
             }
+            State::InitReboot => {
+                self.begin(now, State::Rebooting);
+                self.confirm(now);
+            }
+            State::Rebooting if self.sent >= REBOOTS_MAX => self.restart(now, Duration::ZERO),
+            State::Rebooting => self.confirm(now),
             State::Selecting => self.discover(now),
             State::Requesting if self.sent >= REQUESTS_MAX => self.restart(now, Duration::ZERO),
             State::Requesting => self.request(now),
@@ -206,11 +267,16 @@ impl Client {
         if self.address().is_none() {
             return;
         }
-        self.xid = u32::try_from(self.random.draw() >> 32).unwrap_or_default();
-        self.began = now;
+        self.begin(now, self.state);
         self.send(now, DhcpType::RELEASE, server, &[DhcpOption::ServerIdentifier(server)]);
         self.lose();
         self.restart(now, Duration::ZERO);
+    }
+
+    /// Begins an exchange.
+    fn begin(&mut self, now: Duration, state: State) {
+        self.xid = u32::try_from(self.random.draw() >> 32).unwrap_or_default();
+        (self.state, self.began, self.sent) = (state, now, 0);
     }
 
     fn restart(&mut self, now: Duration, wait: Duration) {
@@ -242,15 +308,14 @@ impl Client {
     fn keep(&mut self, now: Duration) {
         let Some(offer) = &self.offer else { return self.restart(now, Duration::ZERO) };
         let rebind_at = self.leased_at.saturating_add(offer.rebind);
-        let over_at = self.leased_at.saturating_add(offer.lease.duration);
+        let over_at = self.over_at();
         let server = offer.server.unwrap_or(Ipv4Addr::BROADCAST);
         if now >= over_at {
             self.lose();
             return self.restart(now, Duration::ZERO);
         }
         if self.state == State::Bound {
-            self.xid = u32::try_from(self.random.draw() >> 32).unwrap_or_default();
-            self.began = now;
+            self.begin(now, State::Bound);
         }
         let (state, to, until) = if now >= rebind_at {
             (State::Rebinding, Ipv4Addr::BROADCAST, over_at)
@@ -277,6 +342,16 @@ impl Client {
             Ipv4Addr::BROADCAST,
             &[DhcpOption::RequestedAddress(lease.address), DhcpOption::ServerIdentifier(server)],
         );
+        self.back_off(now);
+    }
+
+    /// Requests the remembered address. RFC 2131 §4.3.2: "'server identifier' MUST NOT be filled in,
+    /// 'requested IP address' option MUST be filled in with client's notion of its previously
+    /// assigned address. 'ciaddr' MUST be zero."
+    fn confirm(&mut self, now: Duration) {
+        let Some(address) = self.offer.as_ref().map(|offer| offer.lease.address) else { return };
+        let requested = [DhcpOption::RequestedAddress(address)];
+        self.send(now, DhcpType::REQUEST, Ipv4Addr::BROADCAST, &requested);
         self.back_off(now);
     }
 

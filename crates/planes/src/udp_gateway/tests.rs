@@ -33,6 +33,7 @@ impl Wake for Asleep {
 struct World {
     host: Host,
     graph: Graph,
+    sockets: Sockets,
     gateway: UdpGateway,
     now: Duration,
 }
@@ -46,6 +47,10 @@ impl World {
     }
 
     fn with(series: Series, clients_max: u16) -> Self {
+        Self::towards(SERVER.into(), series, clients_max)
+    }
+
+    fn towards(server: SocketAddr, series: Series, clients_max: u16) -> Self {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
@@ -63,14 +68,13 @@ impl World {
         let datagrams = Rc::new(Pool::new(8, CHUNK_SIZE_DATAGRAM).unwrap());
         let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-        let server = SERVER.into();
         let setup = UdpGatewaySetup { listen, server, series, clients_max };
         let gateway = UdpGateway::start(&sockets, setup).unwrap();
         // Addresses are probed and announced, the application is started.
         let now = Duration::from_secs(20);
         graph.handle_timeouts(Duration::ZERO, &mut |_: LinkIndex, _: &mut Batch| {});
         graph.handle_timeouts(now, &mut |_: LinkIndex, _: &mut Batch| {});
-        Self { host, graph, gateway, now }
+        Self { host, graph, sockets, gateway, now }
     }
 
     /// What leaves when datagrams come by a link, each from a port with a payload.
@@ -169,6 +173,36 @@ fn the_server_is_no_client_of_its_own() {
     assert_eq!([&counters.received, &counters.sent, &counters.strangers].map(get), [0, 0, 1]);
     let other = (SERVER.1 + 1, b"asks".to_vec());
     assert_eq!(world.receive(WAN, SERVER.0, PORT, &[other]).len(), 1, "another port of its host");
+}
+
+/// RFC 8656 §15: a relay sets "the outgoing Time to Live/Hop Count to one less than the incoming
+/// value". So a datagram between two gateways that each have the other for their server comes to an
+/// end, however they treat it.
+#[test]
+fn two_gateways_that_are_each_others_servers_do_not_circle_for_ever() {
+    let merge = Series::Merge(Form::Prefixed, MergeLimit::PathMtu);
+    let (_, _, own) = OWN[0];
+    let other = SocketAddr::new(own.into(), PORT + 1);
+    for [one, two] in [[Series::Plain; 2], [merge, Series::Split], [merge, merge]] {
+        let mut world = World::towards(other, one, CLIENTS_MAX);
+        let setup = UdpGatewaySetup {
+            listen: other,
+            server: SocketAddr::new(own.into(), PORT),
+            series: two,
+            clients_max: CLIENTS_MAX,
+        };
+        let second = UdpGateway::start(&world.sockets, setup).unwrap();
+        world.now += Duration::from_secs(1);
+        world.graph.handle_timeouts(world.now, &mut |_: LinkIndex, _: &mut Batch| {});
+        // What is counted but not sent has spent its hops: the frame came with 64.
+        assert_eq!(world.clients_send(&[(1, b"round".to_vec())]), []);
+        let [first, second] = [world.gateway.counters(), second.counters()];
+        let sum = |counter: fn(&UdpGatewayCounters) -> &AtomicU64| {
+            get(counter(first)) + get(counter(second))
+        };
+        assert_eq!(sum(|of| &of.received), 64, "{one:?} {two:?}");
+        assert_eq!([sum(|of| &of.sent), sum(|of| &of.not_sent)], [63, 1], "{one:?} {two:?}");
+    }
 }
 
 /// The paper's example: "the gateway merges 14 datagrams with 100 Bytes of user data from the

@@ -40,14 +40,14 @@ const PROMISES: [(&str, f64); 4] = [
 ];
 
 /// Sender, gateway and receiver on two cables.
-struct World {
+struct TestNetwork {
     sender: Namespace,
     gateway: Namespace,
     receiver: Namespace,
     _cables: [Veth; 2],
 }
 
-impl World {
+impl TestNetwork {
     fn new() -> Result<Self, TestbedError> {
         let [sender, gateway, receiver] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let lan = Veth::pair(&sender, "s0", &gateway, "g0")?;
@@ -140,7 +140,7 @@ fn ticks(id: u32) -> Result<f64, String> {
 
 fn round(
     bench: &mut Bench,
-    world: &World,
+    world: &TestNetwork,
     (binary, folder): (&Path, &Path),
     (mode, called, [first_key, resident_key, processor_key]): (&str, &str, [&str; 3]),
 ) -> Result<(), String> {
@@ -175,7 +175,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
             return Ok(bench);
         }
     };
-    let world = World::new().map_err(text)?;
+    let world = TestNetwork::new().map_err(text)?;
     let folder = std::env::temp_dir().join(format!("gatewright-bench-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(text)?;
     let mut problems = Vec::new();

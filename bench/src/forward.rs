@@ -121,7 +121,7 @@ impl Family {
 }
 
 /// A gateway of two links whose neighbours are known, and frames that want to cross it.
-struct World {
+struct TwoLinks {
     graph: Graph,
     frames: Vec<Vec<u8>>,
     now: Duration,
@@ -166,7 +166,7 @@ fn prefix<A: gatewright_tables::Family>(address: A, len: u8) -> Result<Prefix<A>
     Prefix::new(address, len).map_err(|error| error.to_string())
 }
 
-impl World {
+impl TwoLinks {
     fn new(family: Family, tapped: bool, flows: usize) -> Result<Self, String> {
         let links = [SuiteLink::Ethernet(IN), SuiteLink::Ethernet(OUT)];
         let suite = assemble(&links, Arc::new(Asleep), 42);
@@ -307,7 +307,7 @@ fn many_flows(bench: &mut Bench) -> Result<(), String> {
         (FLOWS_MANY, "ipv4_100k_flows_ns", "ipv4_100k_flows_all_ns", "floor_100k_flows_ns"),
         (FLOWS_MOST, "ipv4_1m_flows_ns", "ipv4_1m_flows_all_ns", "floor_1m_flows_ns"),
     ] {
-        let world = RefCell::new(World::new(Family::V4, false, flows)?);
+        let world = RefCell::new(TwoLinks::new(Family::V4, false, flows)?);
         bench.interleave(vec![
             Contestant::new(floor, "ns", || world.borrow().floor()),
             Contestant::new(all, "ns", || world.borrow_mut().forward()),
@@ -320,8 +320,9 @@ fn many_flows(bench: &mut Bench) -> Result<(), String> {
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("forward", options);
     let [v4, v4_tapped] =
-        [false, true].map(|tapped| World::new(Family::V4, tapped, FLOWS).map(RefCell::new));
-    let (v4, tapped, v6) = (v4?, v4_tapped?, RefCell::new(World::new(Family::V6, false, FLOWS)?));
+        [false, true].map(|tapped| TwoLinks::new(Family::V4, tapped, FLOWS).map(RefCell::new));
+    let (v4, tapped, v6) =
+        (v4?, v4_tapped?, RefCell::new(TwoLinks::new(Family::V6, false, FLOWS)?));
     bench.interleave(vec![
         Contestant::new("floor_ns", "ns", || v4.borrow().floor()),
         Contestant::new("ipv4_all_ns", "ns", || v4.borrow_mut().forward()),

@@ -39,15 +39,15 @@ fn report(values: usize) -> Result<Vec<u8>, String> {
     DataApdu { invoke_id: InvokeId(1), message }.encode().map_err(|it| it.to_string())
 }
 
-/// What stands between octets and resources.
-struct World {
+/// The conversion from octets to resources, with its settings.
+struct Conversion {
     mapping: Mapping,
     configuration: Configuration,
     device: Device,
     instances: RefCell<Instances>,
 }
 
-impl World {
+impl Conversion {
     fn new() -> Result<Self, String> {
         let mapping = Mapping::default();
         let configuration =
@@ -114,7 +114,7 @@ const fn arrival(number: u64) -> Arrival {
 }
 
 fn conversion(bench: &mut Bench) -> Result<(), String> {
-    let world = World::new()?;
+    let world = Conversion::new()?;
     let (one, two) = (report(1)?, report(2)?);
     let (ours, library) = (world.converted(&two, 9), world.converted_by_library(&two, 9));
     if ours == 0 || ours != library {

@@ -76,7 +76,7 @@ impl Measured for Ipv6Addr {
 }
 
 /// A table, the same table in the peer, and addresses that it has routes for.
-struct World<A: Measured> {
+struct RouteTables<A: Measured> {
     writer: RoutesWriter<A>,
     routes: Routes<A>,
     peer: PrefixMap<A::Peer, u32>,
@@ -95,7 +95,7 @@ fn random_prefix<A: Measured>(numbers: &mut Numbers) -> Option<Prefix<A>> {
     Prefix::new(A::random(numbers), *len).ok()
 }
 
-impl<A: Measured> World<A> {
+impl<A: Measured> RouteTables<A> {
     fn new(count: usize) -> Result<Self, String> {
         let mut numbers = Numbers(1);
         let mut prefixes = BTreeSet::new();
@@ -263,7 +263,7 @@ const V6: Keys = Keys {
 };
 
 fn measure<A: Measured>(bench: &mut Bench, count: usize, keys: &Keys) -> Result<(), String> {
-    let world = World::<A>::new(count)?;
+    let world = RouteTables::<A>::new(count)?;
     world.check()?;
     let world = std::cell::RefCell::new(world);
     bench.interleave(vec![
@@ -300,7 +300,7 @@ fn curves(bench: &mut Bench) -> Result<(), String> {
         .options()
         .pick(vec![100, 1000, 10_000, 30_000, 100_000, 300_000, ROUTES], vec![100, 10_000])
     {
-        let mut world = World::<Ipv4Addr>::new(count)?;
+        let mut world = RouteTables::<Ipv4Addr>::new(count)?;
         let at = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
         let values = [world.abreast(), world.alone(), world.peer_alone()];
         for (curve, value) in curves.iter_mut().zip(values) {

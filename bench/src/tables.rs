@@ -15,7 +15,7 @@ const LOOKUPS: usize = 1_000_000;
 const WARM: usize = 1024;
 
 /// Random keys, and what both tables hold for them.
-struct World {
+struct Entities {
     map: Map<Sender, Entity>,
     standard: RwLock<HashMap<Sender, Entity>>,
     cold: Vec<Sender>,
@@ -27,7 +27,7 @@ fn entity(associated: u64) -> Entity {
     Entity { associated, objects: 2, ..Entity::default() }
 }
 
-impl World {
+impl Entities {
     fn new() -> Result<Self, String> {
         let mut numbers = Numbers(3);
         let mut layout = Layout::new();
@@ -76,7 +76,7 @@ fn time<'key>(
 }
 
 fn by_key(bench: &mut Bench) -> Result<(), String> {
-    let world = World::new()?;
+    let world = Entities::new()?;
     if world.cold.iter().any(|sender| world.found(sender) != world.standard_found(sender)) {
         return Err("the map and the standard one disagree".to_owned());
     }

@@ -30,7 +30,7 @@ pub(super) enum What {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
+pub(super) struct LoadResult {
     /// Good answers.
     pub(super) answered: f64,
     /// Answers that were none.
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
     pub(super) spent: Duration,
 }
 
-impl Outcome {
+impl LoadResult {
     pub(super) fn per_second(&self) -> f64 {
         self.answered / self.elapsed.as_secs_f64()
     }
@@ -54,8 +54,8 @@ pub(super) fn run(
     what: What,
     connections: usize,
     duration: Duration,
-) -> Result<Outcome, String> {
-    let open = |_| Connection::open(address, what);
+) -> Result<LoadResult, String> {
+    let open = |_| LoadConnection::open(address, what);
     let mut connections = (0..connections).map(open).collect::<Result<Vec<_>, String>>()?;
     let mut number = clock(ClockId::CLOCK_REALTIME)?.as_micros();
     let (start, spent) = (Instant::now(), clock(ClockId::CLOCK_THREAD_CPUTIME_ID)?);
@@ -81,7 +81,7 @@ pub(super) fn run(
             ready(std::slice::from_ref(&connection))?;
         }
     }
-    Ok(Outcome { answered: answered.into(), refused: refused.into(), elapsed, spent })
+    Ok(LoadResult { answered: answered.into(), refused: refused.into(), elapsed, spent })
 }
 
 /// Makes the container that is used, if it is not there; how many instances it has had.
@@ -104,7 +104,7 @@ pub(super) fn container(address: SocketAddr) -> Result<u64, String> {
 
 /// One request on a connection of its own; the whole answer.
 fn once(address: SocketAddr, head: &str, content: &str) -> Result<String, String> {
-    let mut connection = Connection::of(address, whole(head, content))?;
+    let mut connection = LoadConnection::of(address, whole(head, content))?;
     connection.ask(clock(ClockId::CLOCK_REALTIME)?.as_micros())?;
     let mut answer = String::new();
     while answer.is_empty() {
@@ -136,7 +136,7 @@ fn clock(clock: ClockId) -> Result<Duration, String> {
 }
 
 /// The connections on which something has come.
-fn ready(connections: &[Connection]) -> Result<Vec<usize>, String> {
+fn ready(connections: &[LoadConnection]) -> Result<Vec<usize>, String> {
     let mut polled: Vec<_> = connections
         .iter()
         .map(|connection| PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN))
@@ -150,7 +150,7 @@ fn ready(connections: &[Connection]) -> Result<Vec<usize>, String> {
 }
 
 /// One connection, and the request that is sent over it again and again.
-struct Connection {
+struct LoadConnection {
     address: SocketAddr,
     stream: TcpStream,
     request: Vec<u8>,
@@ -158,7 +158,7 @@ struct Connection {
     answer: Vec<u8>,
 }
 
-impl Connection {
+impl LoadConnection {
     fn open(address: SocketAddr, what: What) -> Result<Self, String> {
         let request = match what {
             What::Create => whole(

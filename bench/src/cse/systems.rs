@@ -112,7 +112,7 @@ impl System {
         what: load::What,
         connections: usize,
         duration: Duration,
-    ) -> Result<load::Outcome, String> {
+    ) -> Result<load::LoadResult, String> {
         let told = |problem: String| format!("{}: {problem}", self.name);
         let before = load::container(self.address).map_err(told)?;
         let outcome = load::run(self.address, what, connections, duration).map_err(told)?;

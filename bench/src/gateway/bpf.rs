@@ -51,17 +51,17 @@ pub(super) mod code {
 
 /// Numbers that a program and this process both read and write.
 #[derive(Debug)]
-pub(super) struct Shared<const N: usize> {
+pub(super) struct BpfValues<const N: usize> {
     map: OwnedFd,
     numbers: NonNull<[AtomicU64; N]>,
 }
 
 // SAFETY: the mapping is this value's alone and belongs to no thread; what is in it is atomic.
-unsafe impl<const N: usize> Send for Shared<N> {}
+unsafe impl<const N: usize> Send for BpfValues<N> {}
 // SAFETY: as above.
-unsafe impl<const N: usize> Sync for Shared<N> {}
+unsafe impl<const N: usize> Sync for BpfValues<N> {}
 
-impl<const N: usize> Shared<N> {
+impl<const N: usize> BpfValues<N> {
     pub(super) fn new() -> io::Result<Self> {
         let mut attributes = MapCreate {
             kind: BPF_MAP_TYPE_ARRAY,
@@ -104,7 +104,7 @@ impl<const N: usize> Shared<N> {
     }
 }
 
-impl<const N: usize> Drop for Shared<N> {
+impl<const N: usize> Drop for BpfValues<N> {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped only here.
         unsafe { libc::munmap(self.numbers.as_ptr().cast(), size_of::<[AtomicU64; N]>()) };

@@ -2,7 +2,7 @@
 
 use super::relays::Waiting;
 use super::systems::{MERGED, XDP};
-use super::world::{DIRECT, LOCAL, REMOTE, World, number};
+use super::world::{DIRECT, LOCAL, REMOTE, TestHosts, number};
 use super::{Problems, ours};
 use bench::{Bench, Chart, Curve, Scales};
 use gatewright_planes::Series;
@@ -34,7 +34,7 @@ enum Carrier {
 }
 
 impl Carrier {
-    fn requests(self, world: &World, count: usize) -> Result<(Vec<f64>, usize), String> {
+    fn requests(self, world: &TestHosts, count: usize) -> Result<(Vec<f64>, usize), String> {
         match self {
             Self::Direct => world.requests(DIRECT, count, |_| Ok(())),
             Self::Sockets(waiting) => world.requests(LOCAL, count, |stop| {
@@ -48,7 +48,7 @@ impl Carrier {
 }
 
 /// Measures all of them.
-pub(super) fn measure(bench: &mut Bench, world: &World, problems: &Problems) {
+pub(super) fn measure(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
     let count = bench.options().pick(REQUESTS, REQUESTS_QUICK);
     let mut histograms = CARRIERS.map(|(name, _)| (name, Histogram::default()));
     for _round in 0..bench.options().rounds() {

@@ -10,7 +10,7 @@ use super::bpf::code::{
     JUMP_IF_ABOVE_IMMEDIATE, JUMP_IF_EQUAL, LOAD_DOUBLE, LOAD_HALF, LOAD_IMMEDIATE_64, LOAD_WORD,
     MOVE, MOVE_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT, SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
 };
-use super::bpf::{Attached, Instruction, Shared, attach, load, run_live};
+use super::bpf::{Attached, BpfValues, Instruction, attach, load, run_live};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ pub(super) fn pass(interface: u32) -> io::Result<Attached> {
 /// stack, which answers ARP.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    counts: Shared<3>,
+    counts: BpfValues<3>,
     _attached: Attached,
 }
 
@@ -68,7 +68,7 @@ const ETHER_TYPE_IPV4: i32 = 0x0800_u16.to_be() as i32;
 impl Sink {
     /// On the interface with this index, in its driver.
     pub(super) fn attach(interface: u32, payload: Payload) -> io::Result<Self> {
-        let counts = Shared::new()?;
+        let counts = BpfValues::new()?;
         let program = sink_program(&counts, payload)?;
         Ok(Self { _attached: attach(interface, &program)?, counts })
     }
@@ -80,7 +80,7 @@ impl Sink {
 }
 
 /// Registers: 2 and 3 the frame's ends, 5 the offset into the payload, 6 datagrams, 8 the counts.
-fn sink_program(counts: &Shared<3>, payload: Payload) -> io::Result<Vec<Instruction>> {
+fn sink_program(counts: &BpfValues<3>, payload: Payload) -> io::Result<Vec<Instruction>> {
     let mut code = vec![
         Instruction(LOAD_WORD, 2 | 1 << 4, 0, 0),
         Instruction(LOAD_WORD, 3 | 1 << 4, 4, 0),
@@ -145,7 +145,7 @@ fn part(behind: i16) -> [Instruction; PART_LEN] {
 
 /// How fast a generator goes, and how many frames it has made.
 #[derive(Debug)]
-pub(crate) struct Pace(Shared<4>);
+pub(crate) struct Pace(BpfValues<4>);
 
 /// How late a paced frame may be and still be made up for: what the generator's processor does in
 /// between for others.
@@ -153,7 +153,7 @@ const LATE_NS: i32 = 500_000;
 
 impl Pace {
     pub(super) fn new() -> io::Result<Self> {
-        Shared::new().map(Self)
+        BpfValues::new().map(Self)
     }
 
     /// Nanoseconds from frame to frame; none at all with zero.

@@ -3,7 +3,7 @@
 use super::Problems;
 use super::relays::Relay;
 use super::systems::{PREFIXED, System, XDP};
-use super::world::{PacedWindow, World, number};
+use super::world::{PacedWindow, TestHosts, number};
 use bench::Bench;
 use gatewright_planes::Series;
 
@@ -30,7 +30,7 @@ const STEPS: usize = 7;
 const STALLED: f64 = 0.8;
 
 /// Searches it for each, once.
-pub(super) fn search(bench: &mut Bench, world: &World, problems: &Problems) {
+pub(super) fn search(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
     let mut stalls = Vec::new();
     for (name, system) in SYSTEMS {
         match highest(world, system) {
@@ -56,7 +56,7 @@ struct Found {
     windows: usize,
 }
 
-fn highest(world: &World, system: System) -> Result<Found, String> {
+fn highest(world: &TestHosts, system: System) -> Result<Found, String> {
     let (mut low, mut high) = RATES;
     let mut found = Found { mpps: 0.0, stalled: 0, windows: 0 };
     for _ in 0..STEPS {

@@ -18,7 +18,7 @@ use relays::Relay;
 use std::cell::RefCell;
 use std::rc::Rc;
 use systems::{MERGED, MERGED_400, PACKET_SOCKET, PREFIXED, System, XDP};
-use world::World;
+use world::TestHosts;
 
 /// Octets of a datagram's payload that the promises about rate are about.
 const PAYLOAD: usize = 64;
@@ -64,7 +64,7 @@ const CURVES: [(&str, System); 7] = [
 /// What went wrong, to be told once at the end.
 type Problems = RefCell<Vec<String>>;
 
-fn rates(bench: &mut Bench, world: &World, problems: &Problems) {
+fn rates(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
     let there =
         |(_, system): &(&str, System)| *system != System::Testpmd || testpmd::missing().is_none();
     let contestants = SYSTEMS.into_iter().filter(there).map(|(key, system)| {
@@ -84,7 +84,7 @@ fn rates(bench: &mut Bench, world: &World, problems: &Problems) {
 
 /// Datagrams of 100 octets that are carried, counted by a receiver that takes them apart; and how
 /// long they stay for it.
-fn merging(bench: &mut Bench, world: &World, problems: &Problems) {
+fn merging(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
     let systems = [
         ("naive100_mpps", System::Sockets(Relay::Blocking)),
         ("gateway100_mpps", System::Gateway(Series::Plain, XDP)),
@@ -153,7 +153,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         }
         return Ok(bench);
     }
-    let world = World::new(options.quick)?;
+    let world = TestHosts::new(options.quick)?;
     world.forwarding(false)?;
     let problems = Problems::default();
     rates(&mut bench, &world, &problems);
@@ -180,7 +180,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
 }
 
 /// Throughput over payload (the paper's Fig. 9), one window each.
-fn curves(bench: &mut Bench, world: &World, problems: &Problems) {
+fn curves(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
     let mut curves = Vec::new();
     for (name, system) in CURVES {
         let mut points = Vec::new();

@@ -4,7 +4,7 @@ use super::live::Payload;
 use super::ours::{self, LOOK, Seen};
 use super::relays::Relay;
 use super::testpmd::Testpmd;
-use super::world::{LOCAL, Load, REMOTE, Rate, To, World};
+use super::world::{LOCAL, Load, REMOTE, Rate, TestHosts, To};
 use gatewright_link::{Backend, Mode};
 use gatewright_planes::{MergeLimit, Series};
 use gatewright_stack::Form;
@@ -60,7 +60,7 @@ impl System {
     /// What comes through, and what was seen inside if it is ours.
     pub(crate) fn flood(
         self,
-        world: &World,
+        world: &TestHosts,
         payload: usize,
     ) -> Result<(Rate, Option<Seen>), String> {
         let payload = vec![FILLING; payload];
@@ -74,7 +74,7 @@ impl System {
     /// What was sent and what arrived in windows at a pace.
     pub(crate) fn paced(
         self,
-        world: &World,
+        world: &TestHosts,
         payload: usize,
         gap_ns: u64,
         windows: usize,
@@ -87,7 +87,7 @@ impl System {
     /// Sets the gateway's kernel up for this system while `work` is done.
     fn set_up<T>(
         self,
-        world: &World,
+        world: &TestHosts,
         work: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
         // AF_XDP opens the cable's end by itself.

@@ -1,7 +1,7 @@
 //! DPDK's `testpmd`, where it is installed: one core that polls both ends by AF_XDP, writes the
 //! receiver's link-layer address, and sends on. It knows no IP, so it does less than a gateway.
 
-use super::world::{RECEIVER_MAC, World};
+use super::world::{RECEIVER_MAC, TestHosts};
 use gatewright_testbed::{Needs, Process, wait_until};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -36,7 +36,7 @@ pub(crate) fn missing() -> Option<String> {
 
 impl Testpmd {
     /// Starts it between the gateway's two ends, its forwarding core the gateway's processor.
-    pub(crate) fn start(world: &World) -> Result<Self, String> {
+    pub(crate) fn start(world: &TestHosts) -> Result<Self, String> {
         let peer = format!("--eth-peer=1,{RECEIVER_MAC}");
         let device = ["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", "--no-shconf"];
         let links = ["-l", "0,1", "--vdev=net_af_xdp0,iface=g0", "--vdev=net_af_xdp1,iface=g1"];

@@ -66,7 +66,7 @@ impl To {
 
 /// The three hosts.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct TestHosts {
     sender: Namespace,
     pub(crate) gateway: Namespace,
     receiver: Namespace,
@@ -102,7 +102,7 @@ fn text(error: TestbedError) -> String {
     error.to_string()
 }
 
-impl World {
+impl TestHosts {
     pub(crate) fn new(quick: bool) -> Result<Self, String> {
         let hosts = [Namespace::new(), Namespace::new(), Namespace::new()];
         let [sender, gateway, receiver] = hosts.map(|host| host.map_err(text));

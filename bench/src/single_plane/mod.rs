@@ -8,7 +8,7 @@ mod plane;
 
 use crate::gateway::live::{Payload, source_port};
 use crate::gateway::relays::Relay;
-use crate::gateway::world::{LOCAL, Load, PacedWindow, REMOTE, SENDER_IP, To, World, number};
+use crate::gateway::world::{LOCAL, Load, PacedWindow, REMOTE, SENDER_IP, TestHosts, To, number};
 use bench::{Bench, Chart, Curve, Options, Scales, nanoseconds_each};
 use devices::{Control, associate, report};
 use gatewright_health::code::SystemId;
@@ -110,7 +110,7 @@ fn gap_ns(per_second: f64) -> u64 {
 }
 
 /// What came through while everything that could be was sent.
-fn throughput(bench: &mut Bench, world: &World) -> Result<(), String> {
+fn throughput(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
     for octets in SIZES {
         let message = report(usize::try_from(octets).unwrap_or(0))?;
         for (name, way) in WAYS {
@@ -139,7 +139,7 @@ fn lost(window: &PacedWindow) -> f64 {
 }
 
 /// Loss at both gigabits.
-fn losses(bench: &mut Bench, world: &World) -> Result<(), String> {
+fn losses(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
     for octets in SIZES {
         let message = report(usize::try_from(octets).unwrap_or(0))?;
         for (gigabit, per_second) in rates(octets) {
@@ -159,7 +159,7 @@ fn losses(bench: &mut Bench, world: &World) -> Result<(), String> {
 }
 
 /// What came through of a quarter of a million messages a second, some of which are control's.
-fn storms(bench: &mut Bench, world: &World, control: &Control) -> Result<(), String> {
+fn storms(bench: &mut Bench, world: &TestHosts, control: &Control) -> Result<(), String> {
     let message = report(usize::try_from(STORM_OCTETS).unwrap_or(0))?;
     for per_second in STORMS {
         for (name, way) in WAYS {
@@ -291,7 +291,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         bench.note(format!("nothing was sent over a network: {missing} is missing"));
         return Ok(bench);
     }
-    let world = World::new(options.quick)?;
+    let world = TestHosts::new(options.quick)?;
     world.forwarding(false)?;
     let _open = world.open_to_kernel()?;
     // A round over the network takes about a minute.

@@ -1,6 +1,6 @@
 //! Many sessions at once: 10,000 that are silent, 1,000 that all send.
 
-use super::world::{World, text};
+use super::world::{MailSink, text};
 use crate::process;
 use gatewright_descriptors::Claim;
 use gatewright_testbed::Process;
@@ -17,7 +17,7 @@ const STACK: usize = 128 << 10;
 
 /// Opens silent sessions and returns how much the relay's resident memory grew for each, in KiB.
 pub(super) fn idle(
-    world: &World,
+    world: &MailSink,
     (relay, port): (&Process, u16),
     sessions: u32,
 ) -> Result<f64, String> {
@@ -59,7 +59,7 @@ fn resident_kib(process: &Process) -> Result<f64, String> {
 /// Lets clients send at once, each some messages over a connection of its own; the time of each
 /// message in milliseconds, sorted. None may fail.
 pub(super) fn active(
-    world: &World,
+    world: &MailSink,
     port: u16,
     clients: u32,
     octets: u32,

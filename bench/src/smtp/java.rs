@@ -1,6 +1,6 @@
 //! The relay as Java, built and run as users do: `gatewright gw build --target java`, `make`.
 
-use super::world::{Load, SINK, World, text};
+use super::world::{Load, MailSink, SINK, text};
 use crate::binary;
 use crate::programs::example;
 use gatewright_testbed::Process;
@@ -13,7 +13,7 @@ pub(super) const JAVA: u16 = 2544;
 const WARM_UP: u32 = 5_000;
 
 /// The one-hop relay in front of the sink, with one loop, warm.
-pub(super) fn relay(world: &World, octets: u32) -> Result<Process, String> {
+pub(super) fn relay(world: &MailSink, octets: u32) -> Result<Process, String> {
     let folder = world.folder.join("java");
     let file = example("smtp_relay.gate");
     succeed(

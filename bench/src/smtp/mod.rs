@@ -17,7 +17,7 @@ pub(crate) use blocking::{WORD as RELAY_BY_THREADS, relay as relay_by_threads};
 use bench::{Bench, Chart, Curve, Options, Relation};
 use gatewright_testbed::{Needs, Process};
 use std::fs;
-use world::{Load, SINK, World, processor, text};
+use world::{Load, MailSink, SINK, processor, text};
 
 /// Messages of one point of the figure, and their octets.
 const MESSAGES: u32 = 1_000;
@@ -51,14 +51,14 @@ const PROMISES: [(&str, f64); 11] = [
 const JAVA_NEEDS: [&str; 4] = ["javac", "jar", "java", "make"];
 
 /// A way from the source to the sink.
-struct Way {
+struct MailPath {
     name: &'static str,
     port: u16,
     /// What runs there; its first process is the one whose processor time counts.
     processes: Vec<Process>,
 }
 
-impl Way {
+impl MailPath {
     fn key(&self, what: &str) -> String {
         format!("{}_{what}", self.name)
     }
@@ -70,31 +70,31 @@ fn without_java() -> Option<String> {
     needs.missing().map(|missing| missing.to_string())
 }
 
-fn ways(world: &World) -> Result<Vec<Way>, String> {
+fn ways(world: &MailSink) -> Result<Vec<MailPath>, String> {
     let nginx = peers::nginx(world)?;
     let [inner, outer] = peers::haproxy_twice(world)?;
     let [near, far] = ours::tunnel(world)?;
     let (relay, threads) = (ours::relay(world)?, ours::threads(world)?);
     let (relay_in_c, relay_each) = (ours::relay_in_c(world)?, ours::relay_each(world)?);
     let mut ways = vec![
-        Way { name: "direct", port: SINK, processes: Vec::new() },
-        Way { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
-        Way { name: "relay", port: ours::RELAY, processes: vec![relay] },
-        Way { name: "relay_each", port: ours::RELAY_EACH, processes: vec![relay_each] },
-        Way { name: "relay_c", port: ours::RELAY_IN_C, processes: vec![relay_in_c] },
-        Way { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
-        Way { name: "tunnel", port: ours::TUNNEL, processes: vec![near, far] },
-        Way { name: "threads", port: ours::THREADS, processes: vec![threads] },
+        MailPath { name: "direct", port: SINK, processes: Vec::new() },
+        MailPath { name: "nginx", port: peers::NGINX, processes: vec![nginx] },
+        MailPath { name: "relay", port: ours::RELAY, processes: vec![relay] },
+        MailPath { name: "relay_each", port: ours::RELAY_EACH, processes: vec![relay_each] },
+        MailPath { name: "relay_c", port: ours::RELAY_IN_C, processes: vec![relay_in_c] },
+        MailPath { name: "haproxy2", port: peers::HAPROXY, processes: vec![outer, inner] },
+        MailPath { name: "tunnel", port: ours::TUNNEL, processes: vec![near, far] },
+        MailPath { name: "threads", port: ours::THREADS, processes: vec![threads] },
     ];
     if without_java().is_none() {
         let java = java::relay(world, OCTETS)?;
-        ways.push(Way { name: "java", port: java::JAVA, processes: vec![java] });
+        ways.push(MailPath { name: "java", port: java::JAVA, processes: vec![java] });
     }
     Ok(ways)
 }
 
 /// 1000 messages from each number of clients.
-fn figure(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+fn figure(bench: &mut Bench, world: &MailSink, ways: &[MailPath]) -> Result<(), String> {
     let messages = bench.options().pick(MESSAGES, MESSAGES / 5);
     for _round in 0..bench.options().rounds() {
         for sessions in CLIENTS {
@@ -110,7 +110,7 @@ fn figure(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> 
 }
 
 /// Messages of every size from ten clients.
-fn sweep(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+fn sweep(bench: &mut Bench, world: &MailSink, ways: &[MailPath]) -> Result<(), String> {
     for _round in 0..bench.options().rounds() {
         for (octets, messages) in SIZES {
             for way in ways {
@@ -127,7 +127,7 @@ fn sweep(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
 }
 
 /// Processor time a message, connections new for each message or kept.
-fn processor_time(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), String> {
+fn processor_time(bench: &mut Bench, world: &MailSink, ways: &[MailPath]) -> Result<(), String> {
     let messages = bench.options().pick(PROCESSOR_MESSAGES, PROCESSOR_MESSAGES / 10);
     for _round in 0..bench.options().rounds() {
         for (kept, key) in [(false, "cpu_us_new"), (true, "cpu_us_kept")] {
@@ -144,15 +144,15 @@ fn processor_time(bench: &mut Bench, world: &World, ways: &[Way]) -> Result<(), 
     Ok(())
 }
 
-fn charts(bench: &mut Bench, ways: &[Way]) {
-    let curves = |points: &dyn Fn(&Way) -> Vec<(f64, f64)>| {
+fn charts(bench: &mut Bench, ways: &[MailPath]) {
+    let curves = |points: &dyn Fn(&MailPath) -> Vec<(f64, f64)>| {
         ways.iter().map(|way| Curve { name: way.name.to_owned(), points: points(way) }).collect()
     };
-    let clients = |way: &Way| {
+    let clients = |way: &MailPath| {
         let point = |&n: &u32| Some((f64::from(n), bench.median(&way.key(&format!("ms_n{n}")))?));
         CLIENTS.iter().filter_map(point).collect()
     };
-    let sizes = |way: &Way| {
+    let sizes = |way: &MailPath| {
         let point = |&(octets, _): &(u32, u32)| {
             let carried = bench.median(&way.key(&format!("mb_s_{}kb", octets / 1_000)))?;
             Some((f64::from(octets), carried))
@@ -176,10 +176,10 @@ fn charts(bench: &mut Bench, ways: &[Way]) {
 }
 
 /// Sessions in numbers: how much a silent one takes, and how long a message takes among many.
-fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
+fn many(bench: &mut Bench, world: &MailSink) -> Result<(), String> {
     for _round in 0..bench.options().rounds().min(3) {
         for (start, port, ending) in [
-            (ours::relay as fn(&World) -> Result<Process, String>, ours::RELAY, ""),
+            (ours::relay as fn(&MailSink) -> Result<Process, String>, ours::RELAY, ""),
             (ours::relay_in_c, ours::RELAY_IN_C, "_c"),
         ] {
             // A new process each time: memory that was used once stays resident.
@@ -199,7 +199,7 @@ fn many(bench: &mut Bench, world: &World) -> Result<(), String> {
 }
 
 /// Mail while others pipeline, through the relay on each back end.
-fn pipelining(bench: &mut Bench, world: &World) -> Result<(), String> {
+fn pipelining(bench: &mut Bench, world: &MailSink) -> Result<(), String> {
     let relays = [("relay", ours::RELAY), ("relay_c", ours::RELAY_IN_C), ("java", java::JAVA)];
     for (name, port) in relays {
         let relay = match name {
@@ -268,7 +268,7 @@ fn promises(bench: &mut Bench) {
     }
 }
 
-fn measure(bench: &mut Bench, world: &World) -> Result<(), String> {
+fn measure(bench: &mut Bench, world: &MailSink) -> Result<(), String> {
     let ways = ways(world)?;
     figure(bench, world, &ways)?;
     sweep(bench, world, &ways)?;
@@ -293,7 +293,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     }
     let folder = std::env::temp_dir().join(format!("gatewright-smtp-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(text)?;
-    let measured = World::new(&folder).and_then(|world| measure(&mut bench, &world));
+    let measured = MailSink::new(&folder).and_then(|world| measure(&mut bench, &world));
     fs::remove_dir_all(&folder).map_err(text)?;
     measured?;
     bench.note(

@@ -1,6 +1,6 @@
 //! Our own relay and tunnel, run as users run them: `gatewright gw run`.
 
-use super::world::{SINK, World, text};
+use super::world::{MailSink, SINK, text};
 use crate::binary;
 use crate::programs::{example, made, written_in_c};
 use gatewright_testbed::Process;
@@ -16,11 +16,11 @@ pub(super) const RELAY_EACH: u16 = 2546;
 const TUNNEL_WEB: u16 = 8080;
 
 /// Runs an example with one loop, as the peers have one worker.
-fn gateway(world: &World, name: &str, at: [(&str, u16); 2]) -> Result<Process, String> {
+fn gateway(world: &MailSink, name: &str, at: [(&str, u16); 2]) -> Result<Process, String> {
     gateway_of(world, &example(name), at)
 }
 
-fn gateway_of(world: &World, file: &Path, at: [(&str, u16); 2]) -> Result<Process, String> {
+fn gateway_of(world: &MailSink, file: &Path, at: [(&str, u16); 2]) -> Result<Process, String> {
     let binary = binary()?;
     let at = at.map(|(role, port)| format!("{role}=127.0.0.1:{port}"));
     let [here, there] = &at;
@@ -31,13 +31,13 @@ fn gateway_of(world: &World, file: &Path, at: [(&str, u16); 2]) -> Result<Proces
 }
 
 /// The one-hop relay in front of the sink.
-pub(super) fn relay(world: &World) -> Result<Process, String> {
+pub(super) fn relay(world: &MailSink) -> Result<Process, String> {
     gateway(world, "smtp_relay.gate", [("inside", RELAY), ("next", SINK)])
 }
 
 /// The same program without the line that keeps connections to the next server: it opens one for
 /// each of its client's, as nginx does.
-pub(super) fn relay_each(world: &World) -> Result<Process, String> {
+pub(super) fn relay_each(world: &MailSink) -> Result<Process, String> {
     let (relay, protocol) = ("smtp_relay.gate", "smtp.gate");
     let folder = world.folder.join("each");
     fs::create_dir_all(&folder).map_err(text)?;
@@ -56,7 +56,7 @@ pub(super) fn relay_each(world: &World) -> Result<Process, String> {
 }
 
 /// The same program, written as C and built in the folder of `world` unless it is there.
-pub(super) fn relay_in_c(world: &World) -> Result<Process, String> {
+pub(super) fn relay_in_c(world: &MailSink) -> Result<Process, String> {
     let folder = world.folder.join("c");
     if !folder.exists() {
         written_in_c("smtp_relay.gate", &folder)?;
@@ -68,14 +68,14 @@ pub(super) fn relay_in_c(world: &World) -> Result<Process, String> {
 }
 
 /// Both ends of the tunnel: SMTP to HTTP, and HTTP to SMTP.
-pub(super) fn tunnel(world: &World) -> Result<[Process; 2], String> {
+pub(super) fn tunnel(world: &MailSink) -> Result<[Process; 2], String> {
     let far = gateway(world, "http_to_smtp.gate", [("web", TUNNEL_WEB), ("next", SINK)])?;
     let near = gateway(world, "smtp_to_http.gate", [("mail", TUNNEL), ("web", TUNNEL_WEB)])?;
     Ok([near, far])
 }
 
 /// The relay's program, driven by a blocking thread for each session.
-pub(super) fn threads(world: &World) -> Result<Process, String> {
+pub(super) fn threads(world: &MailSink) -> Result<Process, String> {
     let here = std::env::current_exe().map_err(text)?;
     let port = THREADS.to_string();
     world.start(&here.to_string_lossy(), &[super::blocking::WORD, &port], THREADS)

@@ -1,6 +1,6 @@
 //! Relays that are not ours.
 
-use super::world::{SINK, World, text};
+use super::world::{MailSink, SINK, text};
 use gatewright_testbed::Process;
 use std::fs;
 
@@ -10,7 +10,7 @@ pub(super) const HAPROXY: u16 = 2527;
 const HAPROXY_INNER: u16 = 2532;
 
 /// nginx as a relay of streams: one worker, no look at what it carries.
-pub(super) fn nginx(world: &World) -> Result<Process, String> {
+pub(super) fn nginx(world: &MailSink) -> Result<Process, String> {
     let file = world.folder.join("nginx.conf");
     let pid = world.folder.join("nginx.pid");
     let configuration = format!(
@@ -26,7 +26,7 @@ pub(super) fn nginx(world: &World) -> Result<Process, String> {
 }
 
 /// Two haproxy one after the other, as the two gateways of a tunnel stand.
-pub(super) fn haproxy_twice(world: &World) -> Result<[Process; 2], String> {
+pub(super) fn haproxy_twice(world: &MailSink) -> Result<[Process; 2], String> {
     let start = |port: u16, next: u16| {
         let file = world.folder.join(format!("haproxy-{port}.cfg"));
         let configuration = format!(

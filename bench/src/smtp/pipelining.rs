@@ -3,7 +3,7 @@
 
 use super::clients::{body, client};
 use super::percentile;
-use super::world::{World, text};
+use super::world::{MailSink, text};
 use bench::Bench;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -26,7 +26,7 @@ const LOOK_EVERY: u8 = 10;
 /// Samples the 99th percentile of a mail's time in both states; `name` is the relay's.
 pub(super) fn sample(
     bench: &mut Bench,
-    world: &World,
+    world: &MailSink,
     (name, port): (&str, u16),
 ) -> Result<(), String> {
     let mails = bench.options().pick(MAILS, MAILS / 2);
@@ -50,7 +50,7 @@ pub(super) fn sample(
 }
 
 /// The times of some mails of one client, sorted.
-fn mail(world: &World, port: u16, mails: u32) -> Result<Vec<f64>, String> {
+fn mail(world: &MailSink, port: u16, mails: u32) -> Result<Vec<f64>, String> {
     let body = body(OCTETS);
     let mut times = world.net.run(|| client(port, &body, mails)).map_err(text)??;
     times.sort_by(f64::total_cmp);

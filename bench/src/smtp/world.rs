@@ -31,13 +31,13 @@ pub(super) struct Load {
 }
 
 /// A namespace with a mail sink in it.
-pub(super) struct World {
+pub(super) struct MailSink {
     pub(super) net: Namespace,
     pub(super) folder: PathBuf,
     _sink: Process,
 }
 
-impl World {
+impl MailSink {
     /// Starts the sink; what the programs write lies in `folder`.
     pub(super) fn new(folder: &Path) -> Result<Self, String> {
         let net = Namespace::new().map_err(text)?;

@@ -16,12 +16,12 @@ pub(crate) enum Annotation {
     /// The header is at the end of the packet.
     Trailer,
     /// An annotation of one field.
-    Field { target: Target, rename: Option<String>, says: Option<Says>, span: Span },
+    Field { target: FieldName, rename: Option<String>, says: Option<Says>, span: Span },
 }
 
 /// The field of an annotation.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum FieldName {
     /// By its `snake_case` name.
     Name(String),
     /// As drawn.
@@ -224,11 +224,11 @@ impl Reader {
         let target = match self.peek().0.clone() {
             Token::Quoted(written) => {
                 self.at += 1;
-                Target::Written(written)
+                FieldName::Written(written)
             }
-            _ => Target::Name(self.word("the name of a field")?),
+            _ => FieldName::Name(self.word("the name of a field")?),
         };
-        if matches!(&target, Target::Name(name) if name == "trailer")
+        if matches!(&target, FieldName::Name(name) if name == "trailer")
             && matches!(self.peek().0, Token::End | Token::Sign(','))
         {
             return Ok(Annotation::Trailer);

@@ -2,8 +2,8 @@
 
 use crate::{
     codes,
-    grid::{Found, Grid, is_rule},
-    text::Line,
+    grid::{FoundDiagram, Grid, is_rule},
+    text::TextLine,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -23,7 +23,7 @@ pub(crate) struct Drawn {
 
 /// One cell of a row.
 #[derive(Debug)]
-struct Cell {
+struct RowCell {
     from: u32,
     to: u32,
     drawn: Drawn,
@@ -32,14 +32,14 @@ struct Cell {
 /// Lines between two ruled lines.
 #[derive(Debug)]
 struct Row {
-    cells: Vec<Cell>,
+    cells: Vec<RowCell>,
     /// Bits from the left border to the last bar.
     width: u32,
 }
 
 /// A stretch of a ruled line between two `+`.
 #[derive(Debug)]
-struct Segment {
+struct RulePart {
     from: u32,
     to: u32,
     /// Whether it is closed, so that different fields are above and below it.
@@ -48,10 +48,10 @@ struct Segment {
 }
 
 /// The drawn fields in order of their bits.
-pub(crate) fn read(found: &Found<'_>) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
+pub(crate) fn read(found: &FoundDiagram<'_>) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
     let grid = found.grid;
     let mut rows: Vec<Row> = Vec::new();
-    let mut rules: Vec<Vec<Segment>> = Vec::new();
+    let mut rules: Vec<Vec<RulePart>> = Vec::new();
     let mut findings = Vec::new();
     let mut rest = found.lines;
     while let Some((first, after)) = rest.split_first() {
@@ -81,19 +81,19 @@ pub(crate) fn read(found: &Found<'_>) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
     join(grid, rows, &rules)
 }
 
-fn not_closed(last: &Line) -> Diagnostic {
+fn not_closed(last: &TextLine) -> Diagnostic {
     Diagnostic::error(&codes::NOT_CLOSED, last.whole(), "no ruled line below the last row")
         .label("the diagram ends here")
         .help("close it with a line such as `+-+-+-+-+`")
 }
 
 /// Splits the lines of one row into its cells.
-fn row(grid: Grid, band: &[Line]) -> Result<Row, Diagnostic> {
-    let is_wall = |line: &&Line| matches!(line.at(grid.left), '|' | '!');
+fn row(grid: Grid, band: &[TextLine]) -> Result<Row, Diagnostic> {
+    let is_wall = |line: &&TextLine| matches!(line.at(grid.left), '|' | '!');
     let broken = !band.iter().all(|line| is_wall(&line));
     // A border of `~`, `:` or `.` says that lines are left out.
     let walls = band.iter().filter(is_wall).map(|line| (line, bars(line, grid)));
-    let mut model: Option<(&Line, Vec<usize>)> = None;
+    let mut model: Option<(&TextLine, Vec<usize>)> = None;
     for (line, bars) in walls {
         match &model {
             Some((other, wanted)) if *wanted != bars => {
@@ -131,19 +131,19 @@ fn row(grid: Grid, band: &[Line]) -> Result<Row, Diagnostic> {
             starts_row: from == 0,
             span: span(band, left, right),
         };
-        Cell { from, to, drawn }
+        RowCell { from, to, drawn }
     });
     Ok(Row { cells: cells.collect(), width })
 }
 
 /// The first line of a cell with text, otherwise the first line.
-fn span(band: &[Line], left: usize, right: usize) -> Span {
+fn span(band: &[TextLine], left: usize, right: usize) -> Span {
     let speaking = band.iter().find(|line| !line.slice(left + 1, right).trim().is_empty());
     let line = speaking.or(band.first());
     line.map_or_else(Span::default, |line| line.span(left + 1, right.min(line.width())))
 }
 
-fn bars(line: &Line, grid: Grid) -> Vec<usize> {
+fn bars(line: &TextLine, grid: Grid) -> Vec<usize> {
     let mut columns: Vec<usize> = (grid.left..line.width())
         .filter(|&column| matches!(line.at(column), '|' | '!') && column <= grid.right)
         .collect();
@@ -155,7 +155,7 @@ fn bars(line: &Line, grid: Grid) -> Vec<usize> {
     columns
 }
 
-fn bars_differ(line: &Line, bars: &[usize], other: &Line, wanted: &[usize]) -> Diagnostic {
+fn bars_differ(line: &TextLine, bars: &[usize], other: &TextLine, wanted: &[usize]) -> Diagnostic {
     let odd = bars.iter().find(|column| !wanted.contains(column));
     let missing = wanted.iter().find(|column| !bars.contains(column));
     let column = odd.or(missing).copied().unwrap_or_default();
@@ -168,7 +168,7 @@ fn bars_differ(line: &Line, bars: &[usize], other: &Line, wanted: &[usize]) -> D
 }
 
 /// Splits a ruled line into segments. Everything right of its end counts as closed.
-fn segments(grid: Grid, line: &Line) -> Vec<Segment> {
+fn segments(grid: Grid, line: &TextLine) -> Vec<RulePart> {
     let marks: Vec<usize> = (grid.left..line.width())
         .filter(|&column| matches!(line.at(column), '+' | '*') && grid.bit(column).is_some())
         .collect();
@@ -178,13 +178,17 @@ fn segments(grid: Grid, line: &Line) -> Vec<Segment> {
             let drawn = text.chars().all(|c| matches!(c, '-' | '=' | '+'));
             let dashed = text.contains("- -") && text.chars().all(|c| matches!(c, '-' | ' '));
             let (from, to) = (grid.bit(left).unwrap_or(0), grid.bit(right).unwrap_or(0));
-            Segment { from, to, closed: drawn || dashed, text }
+            RulePart { from, to, closed: drawn || dashed, text }
         })
         .collect()
 }
 
 /// Joins cells across open ruled lines, and rows to one sequence.
-fn join(grid: Grid, rows: Vec<Row>, rules: &[Vec<Segment>]) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
+fn join(
+    grid: Grid,
+    rows: Vec<Row>,
+    rules: &[Vec<RulePart>],
+) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
     let mut fields: Vec<Drawn> = Vec::new();
     let mut findings = Vec::new();
     let mut above: Option<(u32, u32)> = None; // the last cell of the row above
@@ -221,14 +225,14 @@ fn join(grid: Grid, rows: Vec<Row>, rules: &[Vec<Segment>]) -> Result<Vec<Drawn>
 }
 
 /// The text in the open part of a ruled line above bits `from` to `to`, if any part is open.
-fn opened(rule: &[Segment], from: u32, to: u32) -> Option<String> {
-    let open = |segment: &&Segment| !segment.closed && segment.from.max(from) < segment.to.min(to);
+fn opened(rule: &[RulePart], from: u32, to: u32) -> Option<String> {
+    let open = |segment: &&RulePart| !segment.closed && segment.from.max(from) < segment.to.min(to);
     let mut texts = rule.iter().filter(open).map(|segment| segment.text.as_str()).peekable();
     texts.peek()?;
     Some(texts.collect::<Vec<_>>().join("+"))
 }
 
-fn narrow_row(cell: &Cell, width: u32, bits: u32) -> Diagnostic {
+fn narrow_row(cell: &RowCell, width: u32, bits: u32) -> Diagnostic {
     Diagnostic::error(
         &codes::NARROW_ROW,
         cell.drawn.span,
@@ -237,7 +241,7 @@ fn narrow_row(cell: &Cell, width: u32, bits: u32) -> Diagnostic {
     .help("only the last row may be narrower than the diagram")
 }
 
-fn not_contiguous(cell: &Cell) -> Diagnostic {
+fn not_contiguous(cell: &RowCell) -> Diagnostic {
     Diagnostic::error(
         &codes::NOT_CONTIGUOUS,
         cell.drawn.span,

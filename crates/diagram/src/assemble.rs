@@ -1,7 +1,7 @@
 //! Combines drawn fields and annotations into a valid [`Layout`].
 
 use crate::{
-    annotation::{Annotation, Says, Target},
+    annotation::{Annotation, FieldName, Says},
     art::Drawn,
     codes,
     layout::{Field, Kind, Layout, NUMBER_BITS_MAX, Role, Variable},
@@ -24,7 +24,7 @@ const LENGTH_BITS_MAX: u32 = 32;
 
 /// A drawn field that has no position yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct UnplacedField {
     pub(crate) naming: Naming,
     pub(crate) width: u32,
     pub(crate) says: Option<Says>,
@@ -32,8 +32,8 @@ pub(crate) struct Part {
 }
 
 /// The parts of a drawing, with continued parts joined and adjacent constant bits merged.
-pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
-    let mut parts: Vec<Part> = Vec::new();
+pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<UnplacedField>, Diagnostic> {
+    let mut parts: Vec<UnplacedField> = Vec::new();
     for drawn in drawn {
         let mut naming = names::read(drawn);
         naming.variable |= drawn.variable;
@@ -61,7 +61,7 @@ pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
             }
             // `...` in one row and in the next: the same open part.
             Some(last) if last.naming.variable && naming.variable && naming.name.is_empty() => {}
-            Some(Part { naming: last, width: bits, .. })
+            Some(UnplacedField { naming: last, width: bits, .. })
                 if constant_only(&naming)
                     && constant_only(last)
                     && bits.saturating_add(width) <= 128 =>
@@ -73,7 +73,7 @@ pub(crate) fn parts(drawn: &[Drawn]) -> Result<Vec<Part>, Diagnostic> {
                 last.constant = Some(high.checked_shl(width).unwrap_or(0) | low);
                 *bits += width;
             }
-            _ => parts.push(Part { naming, width, says: None, span: drawn.span }),
+            _ => parts.push(UnplacedField { naming, width, says: None, span: drawn.span }),
         }
     }
     name_patterns(&mut parts)?;
@@ -93,7 +93,7 @@ fn no_name(span: Span) -> Diagnostic {
 }
 
 /// Names constant bits without a name `pattern`, and open text without one `data`.
-fn name_patterns(parts: &mut [Part]) -> Result<(), Diagnostic> {
+fn name_patterns(parts: &mut [UnplacedField]) -> Result<(), Diagnostic> {
     let mut patterns = 0;
     for part in parts {
         if !part.naming.name.is_empty() {
@@ -125,14 +125,14 @@ impl Beside {
     }
 
     /// The annotations that apply to one of `parts`, by its own name or a given one.
-    pub(crate) fn fitting(&mut self, parts: &[Part]) -> Vec<Annotation> {
+    pub(crate) fn fitting(&mut self, parts: &[UnplacedField]) -> Vec<Annotation> {
         let mut names: Vec<String> = parts.iter().map(|part| part.naming.name.clone()).collect();
         let mut fitting = Vec::new();
         for (annotation, used) in self.annotations.iter().zip(&mut self.used) {
             let fits = match annotation {
                 Annotation::Trailer => true,
-                Annotation::Field { target: Target::Name(name), .. } => names.contains(name),
-                Annotation::Field { target: Target::Written(written), .. } => {
+                Annotation::Field { target: FieldName::Name(name), .. } => names.contains(name),
+                Annotation::Field { target: FieldName::Written(written), .. } => {
                     parts.iter().any(|part| part.naming.written == *written)
                 }
             };
@@ -152,7 +152,9 @@ impl Beside {
         let unused = self.annotations.iter().zip(&self.used).filter(|(_, used)| !**used);
         unused.filter_map(|(annotation, _)| match annotation {
             Annotation::Field {
-                target: Target::Name(name) | Target::Written(name), span, ..
+                target: FieldName::Name(name) | FieldName::Written(name),
+                span,
+                ..
             } => {
                 let message = format!("no diagram that was read has a field `{name}`");
                 Some(Diagnostic::error(&codes::UNKNOWN_FIELD, *span, message))
@@ -165,7 +167,7 @@ impl Beside {
 /// Places the parts as the annotations say.
 pub(crate) fn layout(
     name: &str,
-    mut parts: Vec<Part>,
+    mut parts: Vec<UnplacedField>,
     annotations: Vec<Annotation>,
 ) -> Result<Layout, Vec<Diagnostic>> {
     let mut findings = Vec::new();
@@ -191,19 +193,19 @@ pub(crate) fn layout(
 }
 
 fn annotate(
-    parts: &mut [Part],
-    target: &Target,
+    parts: &mut [UnplacedField],
+    target: &FieldName,
     rename: Option<String>,
     says: Option<Says>,
     span: Span,
 ) -> Result<(), Diagnostic> {
     let names: Vec<String> = parts.iter().map(|part| part.naming.name.clone()).collect();
     let part = parts.iter_mut().find(|part| match target {
-        Target::Name(name) => part.naming.name == *name,
-        Target::Written(written) => part.naming.written == *written,
+        FieldName::Name(name) => part.naming.name == *name,
+        FieldName::Written(written) => part.naming.written == *written,
     });
     let Some(part) = part else {
-        let (Target::Name(name) | Target::Written(name)) = target;
+        let (FieldName::Name(name) | FieldName::Written(name)) = target;
         let message = format!("the diagram has no field `{name}`");
         let unknown = Diagnostic::error(&codes::UNKNOWN_FIELD, span, message);
         let near = nearest(&names::identifier(name), names.iter().map(String::as_str));
@@ -222,7 +224,7 @@ fn annotate(
 }
 
 /// Places one part after the others; returns a finding if it does not fit there.
-fn place(layout: &mut Layout, part: &Part) -> Option<Diagnostic> {
+fn place(layout: &mut Layout, part: &UnplacedField) -> Option<Diagnostic> {
     let name = part.naming.name.clone();
     let behind_rest = layout.variable.last().is_some_and(|last| last.length.is_none());
     match &part.says {
@@ -274,7 +276,7 @@ fn place(layout: &mut Layout, part: &Part) -> Option<Diagnostic> {
     Some(finding)
 }
 
-fn field(part: &Part, name: String, offset: u32) -> Field {
+fn field(part: &UnplacedField, name: String, offset: u32) -> Field {
     let role = match (&part.says, part.naming.constant) {
         (Some(Says::Constant(value)), _) => Role::Constant(*value),
         (Some(Says::Reserved), _) => Role::Reserved,
@@ -347,7 +349,7 @@ fn misfit(field: &Field) -> Option<String> {
 }
 
 /// The error in the header as a whole.
-fn whole(layout: &Layout, parts: &[Part]) -> Option<Diagnostic> {
+fn whole(layout: &Layout, parts: &[UnplacedField]) -> Option<Diagnostic> {
     let span = match (parts.first(), parts.last()) {
         (Some(first), Some(last)) => first.span.to(last.span),
         _ => Span::default(),

@@ -4,7 +4,7 @@
 use crate::{
     expression::{Expression, Operator},
     layout::{Field, Kind, Layout, Role},
-    pieces::{Piece, constant, octets_of, pieces, snake},
+    pieces::{OctetPart, constant, octets_of, pieces, snake},
     rust::place,
 };
 use std::fmt::Write;
@@ -303,8 +303,8 @@ impl Emitter<'_> {
 /// The number in a field's octets.
 fn number(field: &Field) -> String {
     let wide = if field.width > 32 { "uint64_t" } else { "uint32_t" };
-    let part = |piece: &Piece| {
-        let Piece { octet, below, up, mask } = *piece;
+    let part = |piece: &OctetPart| {
+        let OctetPart { octet, below, up, mask } = *piece;
         let mut part = format!("header[{octet}]");
         if !piece.is_whole() {
             part = format!("({part} & {mask:#04x}u)");
@@ -323,7 +323,7 @@ fn number(field: &Field) -> String {
 fn store(field: &Field, value: &str) -> String {
     let mut out = String::new();
     for piece in pieces(field) {
-        let Piece { octet, below, up, mask } = piece;
+        let OctetPart { octet, below, up, mask } = piece;
         let shifted = if below > 0 { format!("({value} >> {below})") } else { value.to_owned() };
         let placed = if up > 0 { format!("((unsigned){shifted} << {up})") } else { shifted };
         let _ = if piece.is_whole() {

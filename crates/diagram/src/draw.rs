@@ -11,7 +11,7 @@ use std::{collections::HashSet, fmt::Write};
 pub fn draw(layout: &Layout) -> String {
     let mut drawing = Drawing { labels: Labels::of(layout), annotations: Vec::new() };
     let mut out = String::from(RULER);
-    let (mut row, mut above): (Vec<Cell>, Vec<Cell>) = (Vec::new(), Vec::new());
+    let (mut row, mut above): (Vec<FieldCell>, Vec<FieldCell>) = (Vec::new(), Vec::new());
     for field in &layout.fields {
         for cell in drawing.cells(field) {
             let full = cell.to == ROW_BITS;
@@ -31,7 +31,7 @@ pub fn draw(layout: &Layout) -> String {
     for variable in &layout.variable {
         let says = variable.length.as_ref().map(|length| format!(": [{length}]"));
         let label = drawing.label(&variable.name, ROW_BITS, ROW_BITS, says);
-        let cell = Cell { from: 0, to: ROW_BITS, label, joined: false };
+        let cell = FieldCell { from: 0, to: ROW_BITS, label, joined: false };
         let row = vec![cell];
         rule(&mut out, &above, &row);
         for line in row.iter().flat_map(|cell| &cell.label) {
@@ -61,7 +61,7 @@ const DITTO: &str = "\"";
 
 /// Part of a field in one row.
 #[derive(Clone, Debug)]
-struct Cell {
+struct FieldCell {
     from: u32,
     to: u32,
     label: Vec<String>,
@@ -82,7 +82,7 @@ struct Labels {
 
 impl Drawing {
     /// A field cut into rows.
-    fn cells(&mut self, field: &Field) -> Vec<Cell> {
+    fn cells(&mut self, field: &Field) -> Vec<FieldCell> {
         let column = field.offset % ROW_BITS;
         let says = says(field);
         if column == 0
@@ -91,20 +91,20 @@ impl Drawing {
         {
             let mut label = self.label(&field.name, ROW_BITS, field.width, says);
             label.push(format!("({})", field.width / 8));
-            return vec![Cell { from: 0, to: ROW_BITS, label, joined: false }];
+            return vec![FieldCell { from: 0, to: ROW_BITS, label, joined: false }];
         }
         let first = field.width.min(ROW_BITS - column);
         // What a ditto mark carries on is read apart from the label.
         let (left, below) = (field.width - first, (field.width - first).min(ROW_BITS));
         let labelled = if column < below { field.width } else { first };
         let label = self.label(&field.name, first, labelled, says);
-        let mut cells = vec![Cell { from: column, to: column + first, label, joined: false }];
+        let mut cells = vec![FieldCell { from: column, to: column + first, label, joined: false }];
         let (mut left, mut above) = (left, column);
         while left > 0 {
             let to = left.min(ROW_BITS);
             let joined = above < to;
             let label = if joined { Vec::new() } else { vec![DITTO.to_owned()] };
-            cells.push(Cell { from: 0, to, label, joined });
+            cells.push(FieldCell { from: 0, to, label, joined });
             (left, above) = (left - to, 0);
         }
         cells
@@ -206,7 +206,7 @@ fn says(field: &Field) -> Option<String> {
 }
 
 /// The ruled line between two rows, open where a field continues.
-fn rule(out: &mut String, above: &[Cell], below: &[Cell]) {
+fn rule(out: &mut String, above: &[FieldCell], below: &[FieldCell]) {
     let width = above.last().into_iter().chain(below.last()).map(|cell| cell.to).max().unwrap_or(0);
     let open = match (above.last(), below.first()) {
         (Some(above), Some(below)) if below.joined => above.from..below.to,
@@ -222,7 +222,7 @@ fn rule(out: &mut String, above: &[Cell], below: &[Cell]) {
 }
 
 /// The lines of one row, with each label centred in its cell.
-fn lines(out: &mut String, row: &[Cell]) {
+fn lines(out: &mut String, row: &[FieldCell]) {
     let height = row.iter().map(|cell| cell.label.len()).max().unwrap_or(0).max(1);
     for line in 0..height {
         out.push('|');

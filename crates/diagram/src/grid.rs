@@ -1,6 +1,6 @@
 //! Finds diagrams in a text, and the number of bits per column.
 
-use crate::{codes, text::Line};
+use crate::{codes, text::TextLine};
 use gatewright_diagnostic::Diagnostic;
 
 /// The left and right border of a diagram and its scale.
@@ -39,7 +39,7 @@ impl Grid {
     }
 
     /// The boundary in `column` of `line`, or the finding that there is none.
-    pub(crate) fn boundary(self, line: &Line, column: usize) -> Result<u32, Diagnostic> {
+    pub(crate) fn boundary(self, line: &TextLine, column: usize) -> Result<u32, Diagnostic> {
         self.bit(column).ok_or_else(|| {
             Diagnostic::error(
                 &codes::OFF_THE_GRID,
@@ -59,13 +59,13 @@ impl Grid {
 
 /// A diagram found in a text: its lines, first and last ruled line included, and its grid.
 #[derive(Clone, Debug)]
-pub(crate) struct Found<'a> {
-    pub(crate) lines: &'a [Line],
+pub(crate) struct FoundDiagram<'a> {
+    pub(crate) lines: &'a [TextLine],
     pub(crate) grid: Grid,
 }
 
 /// All diagrams drawn to scale in `lines`; other boxes and arrows are ignored.
-pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
+pub(crate) fn find(lines: &[TextLine]) -> Vec<FoundDiagram<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
@@ -79,7 +79,7 @@ pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
         let above = lines.get(..at).unwrap_or_default();
         let rows = drawing.iter().any(|line| !is_rule(line, left));
         if let Some(grid) = grid(above, drawing, left).filter(|_| rows) {
-            found.push(Found { lines: drawing, grid });
+            found.push(FoundDiagram { lines: drawing, grid });
         }
         at += count.max(1);
     }
@@ -87,12 +87,12 @@ pub(crate) fn find(lines: &[Line]) -> Vec<Found<'_>> {
 }
 
 /// Whether a line is a ruled line, closed from its left end.
-fn is_top(line: &Line) -> bool {
+fn is_top(line: &TextLine) -> bool {
     drawn(line).is_some()
 }
 
 /// Columns up to the end of a ruled line; a remark may stand right of it (RFC 3032 §2.1).
-fn drawn(line: &Line) -> Option<usize> {
+fn drawn(line: &TextLine) -> Option<usize> {
     let left = line.indent()?;
     let is_ruled = |column: usize| matches!(line.at(column), '+' | '-' | '=');
     // One blank between two dashes is a rule that fades out: `+-+-+- - - -`.
@@ -106,17 +106,17 @@ fn drawn(line: &Line) -> Option<usize> {
 }
 
 /// Whether the line begins like a row or a ruled line of a diagram with this left border.
-fn belongs(line: &Line, left: usize) -> bool {
+fn belongs(line: &TextLine, left: usize) -> bool {
     line.indent() == Some(left)
         && matches!(line.at(left), '+' | '*' | '|' | '!' | ':' | '~' | '.' | '/' | '\\')
 }
 
 /// Whether the line separates two rows, wholly or in part.
-pub(crate) fn is_rule(line: &Line, left: usize) -> bool {
+pub(crate) fn is_rule(line: &TextLine, left: usize) -> bool {
     matches!(line.at(left), '+' | '*')
 }
 
-fn grid(above: &[Line], drawing: &[Line], left: usize) -> Option<Grid> {
+fn grid(above: &[TextLine], drawing: &[TextLine], left: usize) -> Option<Grid> {
     let mut width = 0;
     let mut distance = 0;
     for (rule, end) in drawing.iter().filter_map(|line| Some((line, drawn(line)?))) {
@@ -134,7 +134,7 @@ fn grid(above: &[Line], drawing: &[Line], left: usize) -> Option<Grid> {
     };
     // A box alone may be anything; several of nine columns are octets.
     let octets = scale == Scale::OctetBoxes && width >= 2 * OCTET_BOX;
-    let ticked = |line: &Line| line.slice(0, line.width()).contains("+-+");
+    let ticked = |line: &TextLine| line.slice(0, line.width()).contains("+-+");
     let to_scale = drawing.iter().any(ticked) || distance.is_multiple_of(BOX_OF_OCTETS);
     let ticks = to_scale || ruler(above, left).is_some() || octets;
     let columns = match scale {
@@ -154,7 +154,7 @@ fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {
 }
 
 /// Columns between the numbers of the ruler `0 1 2 3 …` right above the diagram.
-fn ruler(above: &[Line], left: usize) -> Option<usize> {
+fn ruler(above: &[TextLine], left: usize) -> Option<usize> {
     let line = above.iter().rev().take(2).find(|line| line.indent().is_some())?;
     let digits: Vec<usize> =
         (0..line.width()).filter(|&column| line.at(column).is_ascii_digit()).collect();

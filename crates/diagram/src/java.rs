@@ -3,7 +3,7 @@
 use crate::{
     expression::{Expression, Operator},
     layout::{Field, Kind, Layout, Role},
-    pieces::{Piece, camel, constant, octets_of, pieces},
+    pieces::{OctetPart, camel, constant, octets_of, pieces},
     rust::place,
 };
 use std::fmt::Write;
@@ -239,8 +239,8 @@ fn setter(field: &Field) -> String {
 /// The number in a field's octets.
 fn number(field: &Field) -> String {
     let wide = if field.width > INT_BITS_MAX { "(long) " } else { "" };
-    let part = |piece: &Piece| {
-        let Piece { octet, below, up, mask } = *piece;
+    let part = |piece: &OctetPart| {
+        let OctetPart { octet, below, up, mask } = *piece;
         let mut part = format!("(buffer.get(at + {octet}) & {mask:#04x})");
         if up > 0 {
             part = format!("({part} >> {up})");
@@ -256,7 +256,7 @@ fn number(field: &Field) -> String {
 fn store(field: &Field, value: &str) -> String {
     let mut out = String::new();
     for piece in pieces(field) {
-        let Piece { octet, below, up, mask } = piece;
+        let OctetPart { octet, below, up, mask } = piece;
         let shifted = if below > 0 { format!("{value} >> {below}") } else { value.to_owned() };
         let placed = if up > 0 { format!("({shifted}) << {up}") } else { shifted };
         let _ = if piece.is_whole() {

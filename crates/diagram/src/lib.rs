@@ -162,7 +162,7 @@ fn read_one(name: &str, text: &str, beside: &mut Beside) -> Result<Layout, Vec<D
 /// One diagram to a layout.
 fn read_found(
     name: &str,
-    found: &grid::Found<'_>,
+    found: &grid::FoundDiagram<'_>,
     beside: &mut Beside,
     behind: Vec<Annotation>,
 ) -> Result<Layout, Vec<Diagnostic>> {

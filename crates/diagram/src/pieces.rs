@@ -4,7 +4,7 @@ use crate::layout::Field;
 
 /// The part of a field in one octet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct OctetPart {
     /// Index of the header's octet.
     pub(crate) octet: u32,
     /// Bits of the value right of this part.
@@ -15,7 +15,7 @@ pub(crate) struct Piece {
     pub(crate) mask: u8,
 }
 
-impl Piece {
+impl OctetPart {
     /// Whether the part is the whole octet.
     pub(crate) fn is_whole(self) -> bool {
         self.mask == u8::MAX
@@ -23,14 +23,14 @@ impl Piece {
 }
 
 /// The parts of a field, the most significant one first.
-pub(crate) fn pieces(field: &Field) -> Vec<Piece> {
+pub(crate) fn pieces(field: &Field) -> Vec<OctetPart> {
     let end = field.offset + field.width;
     let (first, count) = octets_of(field);
     let piece = |octet: u32| {
         let (low, high) = (field.offset.max(octet * 8), end.min(octet * 8 + 8));
         let up = octet * 8 + 8 - high;
         let mask = u8::try_from(ones(high - low) << up).unwrap_or(u8::MAX);
-        Piece { octet, below: end - high, up, mask }
+        OctetPart { octet, below: end - high, up, mask }
     };
     (first..first + count).map(piece).collect()
 }

@@ -4,9 +4,9 @@ use crate::{
     Document,
     assemble::Beside,
     codes,
-    grid::{self, Found},
+    grid::{self, FoundDiagram},
     read_found,
-    text::{self, Line},
+    text::{self, TextLine},
     title::{is_in, type_name},
 };
 use gatewright_diagnostic::{Diagnostic, SourceId, Span};
@@ -72,11 +72,11 @@ fn no_section(section: &str, headings: &[Heading]) -> Diagnostic {
 }
 
 /// Each diagram with the line on which it begins.
-fn positions(lines: &[Line]) -> Vec<(usize, Found<'_>)> {
+fn positions(lines: &[TextLine]) -> Vec<(usize, FoundDiagram<'_>)> {
     let mut from = 0;
     let mut positions = Vec::new();
     for found in grid::find(lines) {
-        let first = found.lines.first().map(Line::whole);
+        let first = found.lines.first().map(TextLine::whole);
         let rest = lines.get(from..).unwrap_or_default();
         let at = from + rest.iter().position(|line| Some(line.whole()) == first).unwrap_or(0);
         from = at + 1;
@@ -86,7 +86,7 @@ fn positions(lines: &[Line]) -> Vec<(usize, Found<'_>)> {
 }
 
 /// Finds headings: at the left border, between blank lines, but not at the top of a page.
-fn headings(lines: &[Line]) -> Vec<Heading> {
+fn headings(lines: &[TextLine]) -> Vec<Heading> {
     let blank = |at: Option<usize>| {
         at.and_then(|at| lines.get(at)).is_none_or(|line| line.indent().is_none())
     };
@@ -131,7 +131,7 @@ fn heading_of(at: usize, text: &str) -> Heading {
 }
 
 /// `Figure 1: TCP Header Format` below a diagram.
-fn caption(below: &[Line]) -> Option<String> {
+fn caption(below: &[TextLine]) -> Option<String> {
     let near = below.iter().take(CAPTION_LINES);
     let captions = near.map(|line| line.slice(0, line.width()).trim().to_owned());
     captions.into_iter().find_map(|text| {

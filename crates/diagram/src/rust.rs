@@ -5,7 +5,7 @@ use crate::{
     draw::draw,
     expression::{Expression, Operator},
     layout::{Field, Kind, Layout, Role, Variable},
-    pieces::{Piece, constant, octets_of, ones, pieces},
+    pieces::{OctetPart, constant, octets_of, ones, pieces},
 };
 use std::fmt::Write;
 
@@ -409,7 +409,7 @@ fn store(field: &Field, value: &str) -> String {
     let mut out = String::new();
     let pieces = pieces(field);
     let mut rest = pieces.as_slice();
-    while let Some((&Piece { octet: at, below, up, mask }, others)) = rest.split_first() {
+    while let Some((&OctetPart { octet: at, below, up, mask }, others)) = rest.split_first() {
         let whole = rest.iter().take_while(|piece| piece.is_whole()).count();
         if whole >= 2 {
             // One store of two, four, … octets: the compiler does not always join single ones.

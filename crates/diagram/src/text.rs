@@ -4,12 +4,12 @@ use gatewright_diagnostic::{SourceId, Span};
 
 /// One line: its characters with their positions in the whole text.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct TextLine {
     start: usize,
     chars: Vec<char>,
 }
 
-impl Line {
+impl TextLine {
     /// The character in `column`; a blank right of the end.
     pub(crate) fn at(&self, column: usize) -> char {
         self.chars.get(column).copied().unwrap_or(' ')
@@ -50,12 +50,12 @@ impl Line {
 }
 
 /// The lines of `text`, which begins at octet `base` of the user's file.
-pub(crate) fn lines(text: &str, base: usize) -> Vec<Line> {
+pub(crate) fn lines(text: &str, base: usize) -> Vec<TextLine> {
     let mut start = base;
     (text.split_inclusive('\n'))
         .map(|line| {
             let chars = line.trim_end_matches(['\n', '\r']).chars().collect();
-            let read = Line { start, chars };
+            let read = TextLine { start, chars };
             start += line.len();
             read
         })

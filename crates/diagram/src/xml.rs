@@ -4,7 +4,7 @@
 use crate::{
     Document,
     annotation::{Annotation, Says, length},
-    assemble::{self, Beside, Part},
+    assemble::{self, Beside, UnplacedField},
     codes, grid,
     names::{Naming, identifier, number},
     read_found,
@@ -256,7 +256,7 @@ fn bad(span: Span, message: impl Into<String>) -> Diagnostic {
         .help("`gatewright explain GW0017` shows a field list")
 }
 
-type Header = (String, Vec<Part>, Vec<Annotation>);
+type Header = (String, Vec<UnplacedField>, Vec<Annotation>);
 
 fn header_layout(header: Node<'_, '_>) -> Result<Header, Vec<Diagnostic>> {
     let mut findings = Vec::new();
@@ -288,7 +288,7 @@ fn type_name_of(name: &str) -> String {
 }
 
 /// A `field` or a `variable`.
-fn part(node: Node<'_, '_>) -> Result<Part, Diagnostic> {
+fn part(node: Node<'_, '_>) -> Result<UnplacedField, Diagnostic> {
     let place = name_span(node);
     let written = node.attribute("name").ok_or_else(|| bad(place, "the field has no name"))?;
     let name = identifier(written);
@@ -301,7 +301,7 @@ fn part(node: Node<'_, '_>) -> Result<Part, Diagnostic> {
         let says = node
             .attribute_node("octets")
             .map(|octets| length(octets.value(), span(octets.range_value())).map(Says::Length));
-        return Ok(Part { naming, width: 0, says: says.transpose()?, span: place });
+        return Ok(UnplacedField { naming, width: 0, says: says.transpose()?, span: place });
     }
     if !node.has_tag_name("field") {
         let message = format!("`{}` instead of `field` or `variable`", node.tag_name().name());
@@ -327,7 +327,7 @@ fn part(node: Node<'_, '_>) -> Result<Part, Diagnostic> {
     if matches!(says, Some(Says::Rest)) || naming.constant.is_some() && says.is_some() {
         return Err(bad(value_span(node, "type"), "a type that this field cannot have"));
     }
-    Ok(Part { naming, width, says, span: place })
+    Ok(UnplacedField { naming, width, says, span: place })
 }
 
 /// The place of an attribute's value.

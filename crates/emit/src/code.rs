@@ -101,7 +101,7 @@ pub(crate) enum Stmt {
 
 /// One step of a reader, at which it can resume.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ReadStep {
     pub(crate) span: Span,
     pub(crate) body: Vec<Stmt>,
 }
@@ -114,7 +114,7 @@ pub(crate) struct Record {
     /// The names of its slots, in order.
     pub(crate) slots: Vec<String>,
     /// Its reader; empty for a message that is only written.
-    pub(crate) read: Vec<Step>,
+    pub(crate) read: Vec<ReadStep>,
     pub(crate) write: Vec<Stmt>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Record {
 pub(crate) struct HandlerCode {
     pub(crate) name: String,
     pub(crate) values: Vec<String>,
-    pub(crate) blocks: Vec<Step>,
+    pub(crate) blocks: Vec<ReadStep>,
 }
 
 /// An answer that the protocol itself gives.

@@ -7,8 +7,8 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, Staged, Told, Unable};
 use gatewright_runner::{
-    Counted, Does, Matching, Options, Pace, Piece, Post, PostError, Report, Runner, RunnerError,
-    Sink, Way,
+    Counted, Direction, Does, Matching, Options, Piece, Post, PostError, Report, RequestRate,
+    Runner, RunnerError, Sink,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -350,13 +350,13 @@ pub fn post(id: u32, attach: &AttachMessages) -> Post {
             Does::Drop(Matching { source, fields: matching.fields.clone() })
         }
         MessageHandler::RateLimit { rate, burst } => {
-            Does::RateLimit(Arc::new(Pace::new(*rate, *burst)))
+            Does::RateLimit(Arc::new(RequestRate::new(*rate, *burst)))
         }
         _ => Does::Count,
     };
     let way = match attach.side {
-        Side::Receive => Way::Receive,
-        Side::Transmit => Way::Transmit,
+        Side::Receive => Direction::Receive,
+        Side::Transmit => Direction::Transmit,
     };
     let handler = attach.at.value.handler.clone();
     Post { id, handler, way, does, counted: Arc::default() }
@@ -364,7 +364,7 @@ pub fn post(id: u32, attach: &AttachMessages) -> Post {
 
 fn record(piece: Piece) -> MessageRecord {
     let Piece { peer, local, tcp, way, octets, missing, .. } = piece;
-    MessageRecord { peer, local, tcp, inbound: way == Way::Receive, octets, missing }
+    MessageRecord { peer, local, tcp, inbound: way == Direction::Receive, octets, missing }
 }
 
 fn counts(counted: &Counted) -> MessageCounts {

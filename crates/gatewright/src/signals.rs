@@ -6,7 +6,7 @@ use std::{fs::File, sync::mpsc::Sender};
 
 /// What a signal asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalRequest {
     /// To end: SIGINT, SIGTERM, or SIGHUP because the terminal is gone.
     Stop,
     /// To take the description anew: SIGHUP.
@@ -41,12 +41,15 @@ impl Signals {
     /// # Errors
     ///
     /// If the system gives no thread.
-    pub(crate) fn tell(self, told: Sender<Asked>) -> Result<()> {
+    pub(crate) fn tell(self, told: Sender<SignalRequest>) -> Result<()> {
         let listen = move || {
             while let Ok(signal) = self.set.wait() {
                 let left = self.terminal && !has_terminal();
-                let asked =
-                    if signal == Signal::SIGHUP && !left { Asked::Reload } else { Asked::Stop };
+                let asked = if signal == Signal::SIGHUP && !left {
+                    SignalRequest::Reload
+                } else {
+                    SignalRequest::Stop
+                };
                 if told.send(asked).is_err() {
                     return;
                 }

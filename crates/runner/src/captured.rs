@@ -1,6 +1,6 @@
 //! Pieces of messages that captures deliver.
 
-use gatewright_translate::machine::{Captured, Way};
+use gatewright_translate::machine::{Captured, Direction};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Piece {
     /// Whether it travelled over TCP; otherwise in a datagram.
     pub tcp: bool,
     /// Direction of the message.
-    pub way: Way,
+    pub way: Direction,
     /// Whether a message begins here.
     pub first: bool,
     /// The octets.

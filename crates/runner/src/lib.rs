@@ -34,6 +34,8 @@ mod socket;
 mod worker;
 
 pub use captured::{Piece, Sink};
-pub use gatewright_translate::machine::{Counted, Does, Matching, Pace, Post, PostError, Way};
+pub use gatewright_translate::machine::{
+    Counted, Direction, Does, Matching, Post, PostError, RequestRate,
+};
 pub use report::{Handled, Report};
 pub use runner::{Listening, Options, Runner, RunnerError};

@@ -55,12 +55,12 @@ enum Turn {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct MoverState {
     turn: Mutex<Turn>,
     changed: Condvar,
 }
 
-impl Shared {
+impl MoverState {
     /// A poisoned lock is safe here: a turn is replaced as a whole.
     fn lock(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +87,7 @@ impl Shared {
 /// The moving thread. Dropping it waits for its present turn.
 #[derive(Debug)]
 pub(crate) struct Mover {
-    shared: Arc<Shared>,
+    shared: Arc<MoverState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -99,7 +99,8 @@ impl Mover {
     pub(crate) fn start(path: &Path, file: Arc<File>) -> io::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(io::Error::other)?;
-        let shared = Arc::new(Shared { turn: Mutex::new(Turn::Rests), changed: Condvar::new() });
+        let shared =
+            Arc::new(MoverState { turn: Mutex::new(Turn::Rests), changed: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("store-log".to_owned())
@@ -138,7 +139,7 @@ impl Drop for Mover {
     }
 }
 
-fn run(connection: &Connection, file: &File, shared: &Shared) {
+fn run(connection: &Connection, file: &File, shared: &MoverState) {
     loop {
         let mut turn = shared.wait(|turn| matches!(turn, Turn::Rests | Turn::Done(_)));
         if *turn == Turn::Ends {

@@ -272,12 +272,12 @@ pub struct RegionOwner {
     taken: Vec<bool>,
     /// Whether there was an earlier writer.
     adopted: bool,
-    shared: Option<Shared>,
+    shared: Option<ProcessShared>,
 }
 
 /// The state of a region for several processes.
 #[derive(Debug)]
-struct Shared {
+struct ProcessShared {
     /// The descriptor for other processes. It is not the locked one: a lock lasts as long as any
     /// copy of its descriptor.
     descriptor: OwnedFd,
@@ -310,7 +310,7 @@ impl RegionOwner {
         let lock = lock(&made, layout)?;
         let mapping = Mapping::new(&made, layout.words, Access::Write);
         let mapping = mapping.map_err(|source| memory(layout, source))?;
-        let shared = Shared { descriptor: made.into(), _lock: lock };
+        let shared = ProcessShared { descriptor: made.into(), _lock: lock };
         let owner = Self::new(Words::mapped(mapping), layout, Some(shared));
         owner.begin(layout, seed);
         Ok(owner)
@@ -327,11 +327,11 @@ impl RegionOwner {
         let copy = copy.map_err(|source| memory(layout, source))?;
         let lock = lock(descriptor, layout)?;
         let words = map(&lock, layout, Access::Write)?;
-        let shared = Shared { descriptor: copy, _lock: lock };
+        let shared = ProcessShared { descriptor: copy, _lock: lock };
         Ok(Self { adopted: true, ..Self::new(words, layout, Some(shared)) })
     }
 
-    fn new(words: Words, layout: &Layout, shared: Option<Shared>) -> Self {
+    fn new(words: Words, layout: &Layout, shared: Option<ProcessShared>) -> Self {
         Self {
             region: Region { words },
             taken: vec![false; layout.sections],

@@ -65,7 +65,7 @@ fn law(layouts: &Arc<Layouts>, id: MessageId, message: &Message) -> Law {
     let program = layouts.program();
     let mut law = Law { view: message.name.clone(), messages: 0, broken: None };
     let hints = Hints::of(message);
-    let mut random = Random::of(&message.name);
+    let mut random = LawRandom::of(&message.name);
     for _ in 0..SAMPLES {
         let mut sample = Sample {
             program,
@@ -276,7 +276,7 @@ struct Sample<'s> {
     program: &'s Program,
     message: &'s Message,
     hints: &'s Hints,
-    random: &'s mut Random,
+    random: &'s mut LawRandom,
     view: View,
     absent: BTreeSet<SlotId>,
     until_close: bool,
@@ -509,9 +509,9 @@ impl Sample<'_> {
 const TRIES: u32 = 16;
 
 /// Random numbers that are the same for the same name: splitmix64.
-struct Random(u64);
+struct LawRandom(u64);
 
-impl Random {
+impl LawRandom {
     /// Seeds the generator with FNV-1a of the name.
     fn of(name: &str) -> Self {
         let mix = |hash: u64, octet: u8| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);

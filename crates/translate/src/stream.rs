@@ -252,11 +252,11 @@ fn plain_lines<'o>(octets: &'o [u8], special: Option<&u8>) -> (&'o [u8], &'o [u8
 }
 
 /// A line, and the octets after it.
-type Line<'l> = (&'l [u8], &'l [u8]);
+type LineAndRest<'l> = (&'l [u8], &'l [u8]);
 
 /// The next line of at most `max` octets without its CRLF, and the octets after it; `None` if it is
 /// incomplete.
-fn line(octets: &[u8], max: usize) -> Result<Option<Line<'_>>, StreamError> {
+fn line(octets: &[u8], max: usize) -> Result<Option<LineAndRest<'_>>, StreamError> {
     let window = octets.get(..max + 2).unwrap_or(octets);
     let Some(at) = find(window, b"\r\n") else {
         let full = window.len() == max + 2;

@@ -102,7 +102,7 @@ pub fn octets_shown(octets: &[u8]) -> String {
 
 /// Result of a test.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outcome {
+pub struct TestResult {
     /// Why it fails, if it does.
     pub failed: Option<Box<Failed>>,
     /// Whether each handler was started, in the order of the program's handlers.
@@ -114,7 +114,7 @@ pub struct Outcome {
 }
 
 /// Runs one test.
-pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
+pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> TestResult {
     let mut stage = match Stage::new(program, cut) {
         Ok(stage) => stage,
         Err(reason) => {
@@ -126,7 +126,7 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
                 wanted: Vec::new(),
                 got: Vec::new(),
             });
-            return Outcome {
+            return TestResult {
                 failed: Some(failed),
                 handlers: Vec::new(),
                 cases: Vec::new(),
@@ -137,7 +137,7 @@ pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Outcome {
     let failed = stage.play(test).err();
     let handlers = stage.machine.handlers().map(|(_, counters)| counters.started > 0).collect();
     let cases = stage.machine.cases().map(|(_, _, count)| count > 0).collect();
-    Outcome { failed, handlers, cases, time: stage.now }
+    TestResult { failed, handlers, cases, time: stage.now }
 }
 
 /// Runs the first `steps` of a test, resets the connection of a role's peer, then those of all
@@ -191,7 +191,7 @@ pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, V
 
 /// The mocked peer of a role.
 #[derive(Debug)]
-struct Peer {
+struct MockedPeer {
     transport: Transport,
     side: Side,
     address: SocketAddr,
@@ -215,7 +215,7 @@ struct Stage {
     program: Arc<Program>,
     layouts: Arc<Layouts>,
     machine: Machine,
-    peers: Vec<Peer>,
+    peers: Vec<MockedPeer>,
     now: Duration,
     cut: Cut,
 }
@@ -227,7 +227,7 @@ impl Stage {
         let layouts = Arc::new(Layouts::of(program));
         let machine = Machine::laid_out(now, &layouts, &Config::default())
             .map_err(|error| error.to_string())?;
-        let peer = |(index, role): (usize, &gatewright_lang::ir::Role)| Peer {
+        let peer = |(index, role): (usize, &gatewright_lang::ir::Role)| MockedPeer {
             transport: role.transport,
             side: role.side,
             address: documentation_address(index),
@@ -415,9 +415,9 @@ impl Stage {
     ) -> Box<Failed> {
         let peer = self.peers.get(role.index());
         let state = match peer {
-            Some(Peer { transport: Transport::Udp, .. }) => "",
-            Some(Peer { conn: None, closed: false, .. }) => ", and there is no connection",
-            Some(Peer { closed: true, .. }) => ", and the connection has ended",
+            Some(MockedPeer { transport: Transport::Udp, .. }) => "",
+            Some(MockedPeer { conn: None, closed: false, .. }) => ", and there is no connection",
+            Some(MockedPeer { closed: true, .. }) => ", and the connection has ended",
             _ => "",
         };
         let found = if got.is_empty() { "nothing" } else { "other octets" };

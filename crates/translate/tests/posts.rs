@@ -12,7 +12,7 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
 use gatewright_translate::machine::{
-    Config, ConnId, Does, Machine, Matching, Output, Post, PostError, Way,
+    Config, ConnId, Direction, Does, Machine, Matching, Output, Post, PostError,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn program(text: &str) -> Arc<Program> {
     compiled.program.map_or_else(|| panic!("{:?}", compiled.diagnostics), Arc::new)
 }
 
-fn post(handler: &str, way: Way, does: Does) -> Post {
+fn post(handler: &str, way: Direction, does: Does) -> Post {
     Post { id: 7, handler: handler.to_owned(), way, does, counted: Arc::default() }
 }
 
@@ -75,7 +75,8 @@ impl Peer {
                 Output::Captured(piece) => {
                     assert_eq!((piece.peer.unwrap().port(), piece.missing), (4000, 0));
                     self.begun += usize::from(piece.first);
-                    self.captured[usize::from(piece.way == Way::Transmit)].extend(&piece.octets);
+                    self.captured[usize::from(piece.way == Direction::Transmit)]
+                        .extend(&piece.octets);
                 }
                 Output::Shutdown { .. } | Output::Close { .. } => self.closed = true,
                 _ => {}
@@ -96,8 +97,9 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 fn a_capture_is_what_was_said_at_every_cut() {
     let program = program(HTTP);
     for cut in 0..=ASKED.len() {
-        let posts = [Way::Receive, Way::Transmit].map(|way| post("web.post", way, Does::Capture));
-        let count = post("*", Way::Receive, Does::Count);
+        let posts = [Direction::Receive, Direction::Transmit]
+            .map(|way| post("web.post", way, Does::Capture));
+        let count = post("*", Direction::Receive, Does::Count);
         let mut peer = Peer::new(&program, &[&posts[0], &posts[1], &count]);
         peer.say(&ASKED[..cut]);
         peer.say(&ASKED[cut..]);
@@ -128,8 +130,8 @@ fn what_a_handler_receives_is_captured_with_its_request() {
     let said = b"MAIL FROM:<a@x>\r\nDATA\r\nSubject: x\r\n\r\n..one\r\n.\r\nNOOP\r\n";
     let mail = b"DATA\r\nSubject: x\r\n\r\n..one\r\n.\r\n";
     for cut in 0..=said.len() {
-        let capture = post("inside.data", Way::Receive, Does::Capture);
-        let answers = post("data", Way::Transmit, Does::Capture);
+        let capture = post("inside.data", Direction::Receive, Does::Capture);
+        let answers = post("data", Direction::Transmit, Does::Capture);
         let mut peer = Peer::new(&program, &[&capture, &answers]);
         peer.say(&said[..cut]);
         peer.say(&said[cut..]);
@@ -144,7 +146,7 @@ fn a_refused_request_gets_the_protocol_s_own_refusal() {
     for cut in 0..=ASKED.len() {
         let matching =
             Matching { source: None, fields: vec![("target".to_owned(), "/b".to_owned())] };
-        let drop = post("post", Way::Receive, Does::Drop(matching));
+        let drop = post("post", Direction::Receive, Does::Drop(matching));
         let mut peer = Peer::new(&program, &[&drop]);
         peer.say(&ASKED[..cut]);
         peer.say(&ASKED[cut..]);
@@ -157,7 +159,7 @@ fn a_refused_request_gets_the_protocol_s_own_refusal() {
 #[test]
 fn what_is_detached_sees_nothing_more() {
     let program = program(HTTP);
-    let capture = post("post", Way::Receive, Does::Capture);
+    let capture = post("post", Direction::Receive, Does::Capture);
     let mut peer = Peer::new(&program, &[&capture]);
     // In the middle of a body.
     peer.say(&ASKED[..ASKED.len() - 8]);
@@ -175,11 +177,11 @@ fn names_that_mean_nobody_are_refused_with_those_that_there_are() {
     let known = vec!["web.post".to_owned()];
     let (name, handler) = ("desk".to_owned(), "web.get".to_owned());
     assert_eq!(
-        machine.attach(&post("web.get", Way::Receive, Does::Count)),
+        machine.attach(&post("web.get", Direction::Receive, Does::Count)),
         Err(PostError::NoHandler { program: name, handler, known })
     );
     let drop = Does::Drop(Matching::default());
-    assert_eq!(machine.attach(&post("*", Way::Transmit, drop)), Err(PostError::Answers));
+    assert_eq!(machine.attach(&post("*", Direction::Transmit, drop)), Err(PostError::Answers));
 }
 
 /// Where the protocol folds letters, who refuses need not know how.
@@ -213,7 +215,7 @@ gateway g {
     let program = program(text);
     for (field, value) in [("verb", "qUit"), ("a", "YES")] {
         let fields = vec![(field.to_owned(), value.to_owned())];
-        let drop = post("ask", Way::Receive, Does::Drop(Matching { source: None, fields }));
+        let drop = post("ask", Direction::Receive, Does::Drop(Matching { source: None, fields }));
         let mut peer = Peer::new(&program, &[&drop]);
         peer.say(b"noop\r\n\r\nQuit\r\na: Yes\r\n\r\n");
         assert_eq!(peer.said, b"ok\r\nfull\r\n", "{field}");

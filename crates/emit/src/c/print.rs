@@ -1,7 +1,7 @@
 //! Prints the tree as C: expressions, statements, functions.
 
 use super::text::{number, quoted};
-use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type, mentions};
+use crate::code::{Expr, Place, Places, ReadStep, Record, Stmt, Type, mentions};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -131,7 +131,7 @@ impl<'p> Printer<'p> {
         self.line("");
     }
 
-    fn step(&mut self, index: usize, step: &Step) {
+    fn step(&mut self, index: usize, step: &ReadStep) {
         self.at(step.span);
         self.open(&format!("case {index}:"));
         self.statements(&step.body, true);

@@ -1,7 +1,7 @@
 //! Prints expressions and statements as Java.
 
 use super::text::{Texts, camel, class, comment, constant, number};
-use crate::code::{Expr, Place, Places, Record, Step, Stmt, Type};
+use crate::code::{Expr, Place, Places, ReadStep, Record, Stmt, Type};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -118,7 +118,7 @@ impl<'p> Printer<'p> {
         self.close("}");
     }
 
-    fn step(&mut self, index: usize, step: &Step) {
+    fn step(&mut self, index: usize, step: &ReadStep) {
         self.at(step.span);
         self.open(&format!("case {index}:"));
         self.statements(&step.body, true);

@@ -1,7 +1,7 @@
 //! Translates handlers: each block to calls of the runtime.
 
 use super::build::{Kind, Scope, index};
-use crate::code::{Expr, HandlerCode, Machine, Record, Step, Stmt};
+use crate::code::{Expr, HandlerCode, Machine, ReadStep, Record, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{
     Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, PeersId,
@@ -28,12 +28,12 @@ pub(crate) fn code(
         HandlerKind::Request { role, .. } | HandlerKind::Opening { role } => role,
         HandlerKind::Every { .. } => RoleId::new(0),
     };
-    let mut walk = Walk { scope, machine, own };
+    let mut walk = HandlerWalk { scope, machine, own };
     let blocks = handler.blocks.iter().map(|block| walk.block(block)).collect();
     HandlerCode { name: name.to_owned(), values, blocks }
 }
 
-struct Walk<'w> {
+struct HandlerWalk<'w> {
     scope: Scope<'w>,
     machine: &'w mut Machine,
     /// The role of its request.
@@ -50,8 +50,8 @@ fn task(function: &'static str, arguments: Vec<Expr>) -> Expr {
 
 const FAILS: Expr = Expr::Constant("FAILS");
 
-impl Walk<'_> {
-    fn block(&mut self, block: &Block) -> Step {
+impl HandlerWalk<'_> {
+    fn block(&mut self, block: &Block) -> ReadStep {
         let mut body = Vec::new();
         for statement in &block.statements {
             body.push(Stmt::At(statement.span));
@@ -60,7 +60,7 @@ impl Walk<'_> {
         body.push(Stmt::At(block.span));
         body.extend(self.terminator(&block.terminator));
         let span = block.statements.first().map_or(block.span, |statement| statement.span);
-        Step { span, body }
+        ReadStep { span, body }
     }
 
     fn register(&self, id: RegisterId) -> Expr {

@@ -1,18 +1,19 @@
 //! Translates readers of messages: each parser step to calls of the runtime.
 
 use super::SlotNames;
-use crate::code::{Expr, Step, Stmt};
+use crate::code::{Expr, ReadStep, Stmt};
 use gatewright_lang::ir::{
     Checksum, Class, Convert, Entry, Fold, Key, Length, Order, ParseOp, ParseStep, Select, SlotId,
     StreamFraming,
 };
 
-pub(crate) fn steps(names: &SlotNames<'_>, parser: &[ParseStep]) -> Vec<Step> {
-    let step = |step: &ParseStep| Step { span: step.span, body: Walk(names).step(&step.op) };
+pub(crate) fn steps(names: &SlotNames<'_>, parser: &[ParseStep]) -> Vec<ReadStep> {
+    let step =
+        |step: &ParseStep| ReadStep { span: step.span, body: ReadWalk(names).step(&step.op) };
     parser.iter().map(step).collect()
 }
 
-struct Walk<'w>(&'w SlotNames<'w>);
+struct ReadWalk<'w>(&'w SlotNames<'w>);
 
 fn reader(function: &'static str, arguments: Vec<Expr>) -> Expr {
     let arguments = std::iter::once(Expr::local("r")).chain(arguments).collect();
@@ -23,7 +24,7 @@ fn turn(function: &'static str, arguments: Vec<Expr>) -> Vec<Stmt> {
     vec![Stmt::Turn(reader(function, arguments))]
 }
 
-impl Walk<'_> {
+impl ReadWalk<'_> {
     fn slot(&self, slot: SlotId) -> Expr {
         self.0.slot(slot)
     }

@@ -15,7 +15,7 @@ pub(crate) fn code(
 ) -> RoleCode {
     let name = names.give(&role.name);
     let scope = Scope { program, records, handler: None };
-    let mut walk = Walk { scope, machine, names, id, name: &name, handlers };
+    let mut walk = RoleWalk { scope, machine, names, id, name: &name, handlers };
     let greeting = role
         .greeting
         .clone()
@@ -30,7 +30,7 @@ pub(crate) fn code(
     RoleCode { name, dispatch, greeting, malformed, failed, full, flow_waits }
 }
 
-struct Walk<'w> {
+struct RoleWalk<'w> {
     scope: Scope<'w>,
     machine: &'w mut Machine,
     names: &'w mut Names,
@@ -39,7 +39,7 @@ struct Walk<'w> {
     handlers: &'w [String],
 }
 
-impl Walk<'_> {
+impl RoleWalk<'_> {
     /// An answer with its own name.
     fn answer(&mut self, what: &str, answer: &Answer) -> String {
         let name = self.names.give(&format!("{}_{what}", self.name));

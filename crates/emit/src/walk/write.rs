@@ -8,13 +8,13 @@ use gatewright_lang::ir::{Check, Emit, Guard, Select, SlotId, Source, StreamFram
 use std::collections::BTreeMap;
 
 pub(crate) fn write(given: &mut Names, names: &SlotNames<'_>, parts: &[Emit]) -> Vec<Stmt> {
-    let mut walk = Walk { given, names, locals: BTreeMap::new(), row: None };
+    let mut walk = WriteWalk { given, names, locals: BTreeMap::new(), row: None };
     let body = walk.all(parts);
     let begin = |name: &String| Stmt::Let(Type::Number, name.clone(), Expr::Int(0));
     walk.locals.values().map(begin).chain(body).collect()
 }
 
-struct Walk<'w> {
+struct WriteWalk<'w> {
     given: &'w mut Names,
     names: &'w SlotNames<'w>,
     /// The variables of [`Emit::Let`].
@@ -36,7 +36,7 @@ fn int(value: impl Into<i64>) -> Expr {
     Expr::number(value)
 }
 
-impl Walk<'_> {
+impl WriteWalk<'_> {
     fn all(&mut self, parts: &[Emit]) -> Vec<Stmt> {
         parts.iter().flat_map(|part| self.one(part)).collect()
     }

@@ -25,7 +25,7 @@ pub(crate) struct Check {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct DescriptionReport {
     ok: bool,
     files: Vec<Judgement>,
 }
@@ -112,7 +112,7 @@ impl Check {
                 findings: Face::data(&read.findings, &read.sources),
             });
         }
-        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        let answer = DescriptionReport { ok: files.iter().all(|file| file.ok), files };
         face.answer(&answer, || {
             let lines = answer
                 .files

@@ -158,13 +158,13 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct CseResponse {
     status: u16,
     location: Option<String>,
     content: Value,
 }
 
-impl Answer {
+impl CseResponse {
     fn of(response: &Response) -> Self {
         Self {
             status: response.status.number(),
@@ -198,7 +198,7 @@ impl Get {
     fn run(self, face: Face) -> Result<Exit> {
         let client = self.whom.client()?;
         let answer = runtime()?.block_on(self.whom.ask(client.get(&self.address)))?;
-        Answer::of(&answer).show(face)
+        CseResponse::of(&answer).show(face)
     }
 }
 
@@ -228,7 +228,7 @@ impl Create {
         let client = self.whom.client()?;
         let asked = client.create(&self.address, self.kind, &content);
         let answer = runtime()?.block_on(self.whom.ask(asked))?;
-        Answer::of(&answer).show(face)
+        CseResponse::of(&answer).show(face)
     }
 }
 

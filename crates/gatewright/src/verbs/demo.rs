@@ -13,7 +13,7 @@ use checks::CHECKS;
 use gatewright_testbed::Needs;
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use world::World;
+use world::DemoNetwork;
 
 pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}; \
      ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
@@ -52,7 +52,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct DemoReport {
     demo: String,
     links: Vec<LinkAnswer>,
     checks: Vec<CheckAnswer>,
@@ -91,7 +91,7 @@ impl Demo {
             return Err(Failure::new(Exit::Permission, format!("the demo needs {missing}")).into());
         }
         face.note(PICTURE);
-        let world = World::build()?;
+        let world = DemoNetwork::build()?;
         let status = world.gateway().status()?;
         let link = |link: gatewright_planes::LinkStatus| LinkAnswer {
             name: link.name,
@@ -120,7 +120,7 @@ impl Demo {
         let status = world.gateway().status()?;
         let good = checks.iter().filter(|check| check.passed).count();
         let summary = format!("{good} of {} checks passed", checks.len());
-        let answer = Answer { demo: self.name, links, passed: good == checks.len(), checks };
+        let answer = DemoReport { demo: self.name, links, passed: good == checks.len(), checks };
         face.answer(&answer, || format!("{}{summary}", super::status::summary(&status)))?;
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }

@@ -107,7 +107,7 @@ struct Simulate {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Answer {
+struct SimulationReport {
     kind: String,
     to: String,
     seconds: f64,
@@ -224,7 +224,7 @@ impl Simulate {
         kind: &'static Specialisation,
         to: SocketAddr,
         tls: Option<Tls>,
-    ) -> Answer {
+    ) -> SimulationReport {
         let started = Instant::now();
         let measuring = Duration::from_secs(self.seconds.into());
         let patience = Duration::from_secs(self.patience.into());
@@ -245,11 +245,11 @@ impl Simulate {
             })
         };
         let runs: Vec<_> = (1..=self.count).map(run).collect();
-        let mut answer = Answer {
+        let mut answer = SimulationReport {
             kind: self.kind.clone(),
             to: to.to_string(),
             devices: self.count,
-            ..Answer::default()
+            ..SimulationReport::default()
         };
         for run in runs {
             answer.add(&run.await.unwrap_or_default(), Duration::from_secs(self.settle.into()));
@@ -278,7 +278,7 @@ fn spread(delays: &[agents::Delay], of: impl Fn(&agents::Delay) -> Duration) -> 
     })
 }
 
-impl Answer {
+impl SimulationReport {
     fn add(&mut self, outcome: &agents::Outcome, settling: Duration) {
         let counters = outcome.counters;
         self.unanswered += u32::from(!outcome.is_answered());

@@ -36,12 +36,12 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
 #[derive(Debug, clap::Args)]
 pub(crate) struct Gw {
     #[command(subcommand)]
-    part: Part,
+    part: Verb,
 }
 
 /// What is to be done with a program.
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+enum Verb {
     Build(build::Build),
     Check(check::Check),
     Fmt(fmt::Fmt),
@@ -68,14 +68,14 @@ enum Part {
 impl Gw {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         match self.part {
-            Part::Build(build) => build.run(face),
-            Part::Check(check) => check.run(face),
-            Part::Fmt(fmt) => fmt.run(face),
-            Part::Run(run) => run.run(face),
-            Part::Test(test) => test.run(face),
-            Part::Trace(trace) => trace.run(face),
-            Part::Graph { file } => view::run(face, file, gatewright_lang::graph),
-            Part::Listing { file } => view::run(face, file, gatewright_lang::listing),
+            Verb::Build(build) => build.run(face),
+            Verb::Check(check) => check.run(face),
+            Verb::Fmt(fmt) => fmt.run(face),
+            Verb::Run(run) => run.run(face),
+            Verb::Test(test) => test.run(face),
+            Verb::Trace(trace) => trace.run(face),
+            Verb::Graph { file } => view::run(face, file, gatewright_lang::graph),
+            Verb::Listing { file } => view::run(face, file, gatewright_lang::listing),
         }
     }
 }

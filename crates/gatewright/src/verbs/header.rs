@@ -55,7 +55,7 @@ enum Lang {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct HeaderReport {
     file: String,
     lang: Lang,
     headers: Vec<String>,
@@ -88,7 +88,7 @@ impl Header {
         if let Some(folder) = &self.output {
             write(folder, &files)?;
         }
-        let answer = Answer {
+        let answer = HeaderReport {
             file: self.file,
             lang: self.lang,
             headers: layouts.into_iter().map(|layout| layout.name).collect(),

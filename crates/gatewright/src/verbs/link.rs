@@ -19,7 +19,7 @@ pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, 
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Link {
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<Action>,
     #[command(flatten)]
     which: Which,
     /// Only the link of this name.
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+enum Action {
     /// Takes a link up again.
     Up {
         /// Its name.
@@ -48,8 +48,8 @@ enum Part {
 impl Link {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (name, up, which) = match self.part {
-            Some(Part::Up { name, which }) => (name, true, which),
-            Some(Part::Down { name, which }) => (name, false, which),
+            Some(Action::Up { name, which }) => (name, true, which),
+            Some(Action::Down { name, which }) => (name, false, which),
             None => return self.list(face),
         };
         let answer = which.ask(&Request::SetLink { name: name.clone(), up })?;

@@ -17,13 +17,13 @@ pub(super) const JSON: &str = "{neighbours: [{link, address, mac, state}]}: thos
 #[derive(Debug, clap::Args)]
 pub(crate) struct Neigh {
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<Action>,
     #[command(flatten)]
     which: Which,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+enum Action {
     /// Lists the neighbours that are known.
     List {
         #[command(flatten)]
@@ -67,14 +67,14 @@ impl Neigh {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (which, request) = match self.part {
             None => (self.which, Request::Neighbours),
-            Some(Part::List { which }) => (which, Request::Neighbours),
-            Some(Part::Add { address, mac, link, which }) => {
+            Some(Action::List { which }) => (which, Request::Neighbours),
+            Some(Action::Add { address, mac, link, which }) => {
                 (which, Request::AddNeighbour { address, mac, link })
             }
-            Some(Part::Del { address, link, which }) => {
+            Some(Action::Del { address, link, which }) => {
                 (which, Request::RemoveNeighbour { address, link })
             }
-            Some(Part::Flush { link, which }) => (which, Request::FlushNeighbours { link }),
+            Some(Action::Flush { link, which }) => (which, Request::FlushNeighbours { link }),
         };
         which.tell_list(face, &request, "neighbours", line)
     }

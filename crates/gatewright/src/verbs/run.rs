@@ -4,7 +4,7 @@ use crate::{
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
-    signals::{Asked, Signals},
+    signals::{SignalRequest, Signals},
     socket,
 };
 use anyhow::{Context, Result};
@@ -105,7 +105,7 @@ pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
 /// Does what signals ask until one asks to end, or it is time.
 fn obey(
     face: Face,
-    asked: &mpsc::Receiver<Asked>,
+    asked: &mpsc::Receiver<SignalRequest>,
     end: Option<Instant>,
     file: &str,
     gateway: &Gateway,
@@ -116,8 +116,8 @@ fn obey(
             Some(end) => asked.recv_timeout(end.saturating_duration_since(Instant::now())),
         };
         match asked {
-            Ok(Asked::Reload) => reload(face, file, gateway),
-            Ok(Asked::Stop) | Err(_) => return,
+            Ok(SignalRequest::Reload) => reload(face, file, gateway),
+            Ok(SignalRequest::Stop) | Err(_) => return,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Lowers the items of a layout to parser steps, one kind at a time.
 
 use super::Constant;
-use super::layout::{Lowering, Place, measured as measured_of};
+use super::layout::{ItemContext, Lowering, measured as measured_of};
 use crate::codes;
 use crate::ir::{
     BitField, Class, ColumnType, Convert, Entry, ExtendCase, Fold, Guard, Key, Length, Order,
@@ -23,7 +23,7 @@ const PARTS_MAX: usize = 8;
 pub(super) const VARINT_OCTETS_MAX: u8 = 4;
 
 impl<'a> Lowering<'_, 'a> {
-    pub(super) fn skip(&mut self, blanks: bool, span: Span, place: &Place) {
+    pub(super) fn skip(&mut self, blanks: bool, span: Span, place: &ItemContext) {
         let class = if blanks { Class::Blank } else { Class::Space };
         let max = place.room.unwrap_or(SKIP_MAX);
         self.step(
@@ -39,7 +39,7 @@ impl<'a> Lowering<'_, 'a> {
         );
     }
 
-    pub(super) fn word(&mut self, fields: &[&'a Field], place: &Place, measured: &[&str]) {
+    pub(super) fn word(&mut self, fields: &[&'a Field], place: &ItemContext, measured: &[&str]) {
         let bits: u32 = fields.iter().map(|field| u32::from(width(field))).sum();
         let Some(span) = fields.first().map(|field| field.name.span) else { return };
         let Some(octets) = u8::try_from(bits / 8).ok().filter(|octets| *octets <= 8) else {
@@ -87,7 +87,7 @@ impl<'a> Lowering<'_, 'a> {
         &mut self,
         field: &'a Field,
         ty: SlotType,
-        place: &Place,
+        place: &ItemContext,
         measured: &[&str],
     ) -> SlotId {
         let default = field.default.as_ref().and_then(|default| {
@@ -125,7 +125,7 @@ impl<'a> Lowering<'_, 'a> {
         id
     }
 
-    pub(super) fn field(&mut self, field: &'a Field, place: &Place, measured: &[&str]) {
+    pub(super) fn field(&mut self, field: &'a Field, place: &ItemContext, measured: &[&str]) {
         if let Some(fixed) = &field.fixed {
             let message = "only a field of bits has one fixed value; write octets as a text";
             self.context.error(&codes::BAD_FIELD, fixed.span(), message);
@@ -202,7 +202,7 @@ impl<'a> Lowering<'_, 'a> {
     fn octets_slot(
         &mut self,
         field: &'a Field,
-        place: &Place,
+        place: &ItemContext,
         measured: &[&str],
         known: Option<u32>,
     ) -> (SlotId, u32) {
@@ -219,7 +219,7 @@ impl<'a> Lowering<'_, 'a> {
         (self.field_slot(field, SlotType::Octets { max }, place, measured), max)
     }
 
-    fn needs_end(&mut self, place: &Place, span: Span, what: &str) {
+    fn needs_end(&mut self, place: &ItemContext, span: Span, what: &str) {
         if !place.bounded {
             let message = format!("{what} has no end here");
             self.context.report(
@@ -229,7 +229,13 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    fn taken(&mut self, field: &'a Field, length: &Literal, place: &Place, measured: &[&str]) {
+    fn taken(
+        &mut self,
+        field: &'a Field,
+        length: &Literal,
+        place: &ItemContext,
+        measured: &[&str],
+    ) {
         let (length, known) = match length {
             Literal::Name(name) => {
                 let Some(slot) = self.lookup(&place.prefix, &name.text) else {
@@ -259,7 +265,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(op, field.name.span);
     }
 
-    fn sum(&mut self, field: &'a Field, add: &Name, place: &Place, measured: &[&str]) {
+    fn sum(&mut self, field: &'a Field, add: &Name, place: &ItemContext, measured: &[&str]) {
         let Some(add) = self.lookup(&place.prefix, &add.text) else {
             let message = format!("no field `{}` comes before", add.text);
             self.context.error(&codes::NOT_MEASURED, add.span, message);
@@ -271,14 +277,14 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     /// Elements up to the end of the region.
-    fn list(&mut self, field: &'a Field, of: &'a ListOf, place: &Place, measured: &[&str]) {
+    fn list(&mut self, field: &'a Field, of: &'a ListOf, place: &ItemContext, measured: &[&str]) {
         let span = field.name.span;
         self.needs_end(place, field.ty_span, "a list");
         let max = self.list_limit(field.max, span, &field.name.text);
         let first = self.slots.len();
         let at_end = self.step(ParseOp::AtEnd { then: StepId::new(0) }, span);
         let start = self.count(max, span);
-        let inner = Place {
+        let inner = ItemContext {
             prefix: format!("{}{}.", place.prefix, field.name.text),
             scratch: true,
             ..place.clone()
@@ -355,7 +361,7 @@ impl<'a> Lowering<'_, 'a> {
         part
     }
 
-    fn part(&mut self, name: &Name, place: &Place) {
+    fn part(&mut self, name: &Name, place: &ItemContext) {
         let Some(part) = self.find_part(name) else { return };
         if self.parts.contains(&part.name.text.as_str()) || self.parts.len() >= PARTS_MAX {
             let message = format!("`{}` holds itself, or parts nest too deep", name.text);
@@ -366,7 +372,7 @@ impl<'a> Lowering<'_, 'a> {
         let outer = std::mem::replace(&mut self.measured, measured_of(&part.items));
         match &part.frame {
             ast::Frame::Line(frame) => {
-                let item_place = Place { bounded: true, ..place.clone() };
+                let item_place = ItemContext { bounded: true, ..place.clone() };
                 self.part_line(frame, &part.items, &item_place);
             }
             _ => self.items(&part.items, place),
@@ -375,12 +381,12 @@ impl<'a> Lowering<'_, 'a> {
         self.parts.pop();
     }
 
-    fn part_line(&mut self, frame: &'a ast::LineFrame, items: &'a [Item], place: &Place) {
+    fn part_line(&mut self, frame: &'a ast::LineFrame, items: &'a [Item], place: &ItemContext) {
         let max = self.limited(frame.max, frame.span, "a line");
         // Whether it is folded only the octet behind it tells.
         self.window = self.window.max(max.saturating_add(u32::from(frame.folded)));
         self.step(ParseOp::EnterLine { max, folded: frame.folded }, frame.span);
-        self.items(items, &Place { room: Some(max.saturating_sub(2)), ..place.clone() });
+        self.items(items, &ItemContext { room: Some(max.saturating_sub(2)), ..place.clone() });
         self.step(ParseOp::Leave, frame.span);
     }
 
@@ -388,7 +394,7 @@ impl<'a> Lowering<'_, 'a> {
         &mut self,
         field: &'a Field,
         cases: &'a [(Option<Condition>, Framing)],
-        place: &Place,
+        place: &ItemContext,
         measured: &[&str],
     ) {
         if place.bounded || place.scratch {
@@ -439,7 +445,7 @@ impl<'a> Lowering<'_, 'a> {
         by: Measure,
         max: Option<Number>,
         items: &'a [Item],
-        place: &Place,
+        place: &ItemContext,
         span: Span,
     ) {
         let max = self.limited(max, span, "a counted block");
@@ -460,7 +466,7 @@ impl<'a> Lowering<'_, 'a> {
             }
         }
         self.step(ParseOp::EnterCounted { length, less: before, max }, span);
-        self.items(items, &Place { bounded: true, room: Some(max), ..place.clone() });
+        self.items(items, &ItemContext { bounded: true, room: Some(max), ..place.clone() });
         self.step(ParseOp::Leave, span);
     }
 
@@ -468,7 +474,7 @@ impl<'a> Lowering<'_, 'a> {
         &mut self,
         guard: &'a Condition,
         items: &'a [Item],
-        place: &Place,
+        place: &ItemContext,
         span: Span,
     ) {
         let guard = self.guard(&place.prefix, guard);
@@ -476,7 +482,7 @@ impl<'a> Lowering<'_, 'a> {
         let branch = self.step(ParseOp::Branch { guard, otherwise: StepId::new(0) }, span);
         let first = self.slots.len();
         let inner = self.needed.len();
-        self.items(items, &Place { optional: true, ..place.clone() });
+        self.items(items, &ItemContext { optional: true, ..place.clone() });
         for (guard, _) in self.needed.iter_mut().skip(inner) {
             *guard = Guard::All(vec![holds.clone(), guard.clone()]);
         }
@@ -491,7 +497,13 @@ impl<'a> Lowering<'_, 'a> {
         self.step(ParseOp::Settle { slots }, span);
     }
 
-    pub(super) fn extend(&mut self, field: &Name, cases: &[Extension], place: &Place, span: Span) {
+    pub(super) fn extend(
+        &mut self,
+        field: &Name,
+        cases: &[Extension],
+        place: &ItemContext,
+        span: Span,
+    ) {
         let Some(slot) = self.lookup(&place.prefix, &field.text) else {
             let message = format!("no field `{}` comes before", field.text);
             self.context.error(&codes::NOT_MEASURED, field.span, message);
@@ -509,7 +521,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(ParseOp::Extend { slot, cases }, span);
     }
 
-    pub(super) fn table(&mut self, table: &'a Table, place: &Place, measured: &[&str]) {
+    pub(super) fn table(&mut self, table: &'a Table, place: &ItemContext, measured: &[&str]) {
         let prefix = format!("{}{}!", place.prefix, table.part.text);
         let max = self.context.limit(table.max).unwrap_or_else(|| {
             self.context.report(
@@ -523,7 +535,7 @@ impl<'a> Lowering<'_, 'a> {
         self.count(max, table.span);
         let first = self.slots.len();
         let clear = self.step(ParseOp::Clear { slots: Vec::new() }, table.span);
-        let inner = Place { prefix: prefix.clone(), scratch: true, ..place.clone() };
+        let inner = ItemContext { prefix: prefix.clone(), scratch: true, ..place.clone() };
         self.part(&table.part, &inner);
         // A running sum goes on from entry to entry.
         let summed = |id: &SlotId| {
@@ -548,7 +560,7 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     /// The steps that leave the table.
-    fn table_start(&mut self, table: &'a Table, place: &Place) -> Vec<StepId> {
+    fn table_start(&mut self, table: &'a Table, place: &ItemContext) -> Vec<StepId> {
         let then = StepId::new(0);
         let mut leave = Vec::new();
         for end in &table.ends {
@@ -592,7 +604,7 @@ impl<'a> Lowering<'_, 'a> {
     fn entries(
         &mut self,
         table: &'a Table,
-        place: &Place,
+        place: &ItemContext,
         (key, value): (SlotId, SlotId),
         measured: &[&str],
     ) -> Vec<Entry> {
@@ -661,7 +673,7 @@ impl<'a> Lowering<'_, 'a> {
     fn entry_slot(
         &mut self,
         entry: &'a ast::TableEntry,
-        place: &Place,
+        place: &ItemContext,
         room: u32,
         (text, measured): (bool, &[&str]),
     ) -> SlotId {

@@ -37,7 +37,7 @@ pub(super) struct Lowering<'c, 'a> {
 
 /// Surroundings of an item.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ItemContext {
     /// Prefix of the names in this scope.
     pub(super) prefix: String,
     /// Whether its slots are internal to the parser.
@@ -149,7 +149,7 @@ pub(super) fn held(ty: &SlotType) -> u64 {
 impl<'a> Lowering<'_, 'a> {
     fn whole(&mut self, layout: &'a Layout) -> Vec<Emit> {
         let found = self.context.found.len();
-        let mut place = Place {
+        let mut place = ItemContext {
             prefix: String::new(),
             scratch: false,
             optional: false,
@@ -255,7 +255,7 @@ impl<'a> Lowering<'_, 'a> {
 
     // -- Items.
 
-    pub(super) fn items(&mut self, items: &'a [Item], place: &Place) {
+    pub(super) fn items(&mut self, items: &'a [Item], place: &ItemContext) {
         let measured = self.measured.clone();
         let total = min_bits(items);
         for group in self.groups(items) {
@@ -320,7 +320,7 @@ impl<'a> Lowering<'_, 'a> {
         *bits = 0;
     }
 
-    fn item(&mut self, item: &'a Item, place: &Place, measured: &[&str]) {
+    fn item(&mut self, item: &'a Item, place: &ItemContext, measured: &[&str]) {
         match item {
             Item::Literal(octets) => {
                 let literal = self.context.literal(&octets.value);
@@ -356,7 +356,7 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     /// A line, perhaps repeated; then the values of the last one count.
-    fn line(&mut self, frame: &'a LineFrame, items: &'a [Item], place: &Place) {
+    fn line(&mut self, frame: &'a LineFrame, items: &'a [Item], place: &ItemContext) {
         if frame.folded {
             let message = "only the line of a part is folded: behind it there is always another";
             self.context.error(&codes::WRONG_PLACE, frame.span, message);
@@ -364,8 +364,8 @@ impl<'a> Lowering<'_, 'a> {
         let max = self.limited(frame.max, frame.span, "a line");
         self.window = self.window.max(max);
         let room = max.saturating_sub(2);
-        let inner = Place { bounded: true, room: Some(room), ..place.clone() };
-        let read = |this: &mut Self, inner: &Place| {
+        let inner = ItemContext { bounded: true, room: Some(room), ..place.clone() };
+        let read = |this: &mut Self, inner: &ItemContext| {
             this.step(ParseOp::EnterLine { max, folded: false }, frame.span);
             this.items(items, inner);
             this.step(ParseOp::Leave, frame.span);
@@ -374,7 +374,7 @@ impl<'a> Lowering<'_, 'a> {
         let what = "a repeated line needs a limit";
         let room = inner.room;
         self.repeated((guard, *times), frame.span, what, place, |this, inner| {
-            read(this, &Place { bounded: true, room, ..inner.clone() });
+            read(this, &ItemContext { bounded: true, room, ..inner.clone() });
         });
     }
 
@@ -384,8 +384,8 @@ impl<'a> Lowering<'_, 'a> {
         (guard, times): (&'a Condition, Option<Number>),
         span: Span,
         limit: &str,
-        place: &Place,
-        read: impl FnOnce(&mut Self, &Place),
+        place: &ItemContext,
+        read: impl FnOnce(&mut Self, &ItemContext),
     ) {
         let times = self.context.limit(times).unwrap_or_else(|| {
             self.context.report(
@@ -393,8 +393,11 @@ impl<'a> Lowering<'_, 'a> {
             );
             1
         });
-        let inner =
-            Place { prefix: format!("{}{REPEATED}", place.prefix), scratch: true, ..place.clone() };
+        let inner = ItemContext {
+            prefix: format!("{}{REPEATED}", place.prefix),
+            scratch: true,
+            ..place.clone()
+        };
         let first = self.slots.len();
         let start = self.count(times, span);
         let clear = self.step(ParseOp::Clear { slots: Vec::new() }, span);
@@ -413,7 +416,7 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
-    fn copy_out(&mut self, from: SlotId, prefix: &str, place: &Place, span: Span) {
+    fn copy_out(&mut self, from: SlotId, prefix: &str, place: &ItemContext, span: Span) {
         let Some(slot) = self.slot(from) else { return };
         let Some(name) = slot.name.strip_prefix(prefix).filter(|name| !name.contains(['#', '!']))
         else {

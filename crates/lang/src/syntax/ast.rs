@@ -335,7 +335,7 @@ pub(crate) struct Protocol {
     pub(crate) allow_amplification: bool,
     pub(crate) greeting: Option<Call>,
     pub(crate) reuse: Option<Reuse>,
-    pub(crate) shared: Option<Shared>,
+    pub(crate) shared: Option<SharedClient>,
     pub(crate) opening: Option<Vec<Statement>>,
 }
 
@@ -402,7 +402,7 @@ pub(crate) struct Retransmit {
 
 /// One connection shared by all sessions.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedClient {
     pub(crate) span: Span,
     pub(crate) waiting: Number,
 }

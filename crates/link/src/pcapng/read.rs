@@ -64,7 +64,7 @@ enum Format {
 }
 
 /// The positions of a record's parts in the block.
-struct Place {
+struct Position {
     interface: InterfaceId,
     at: Duration,
     octets: (usize, usize),
@@ -73,7 +73,7 @@ struct Place {
     comment: (usize, usize),
 }
 
-impl Place {
+impl Position {
     /// Removes a frame check sequence of `fcs_len` octets, as far as it was captured.
     fn without_fcs(&mut self, fcs_len: u8) {
         self.len = self.len.saturating_sub(fcs_len.into());
@@ -124,7 +124,7 @@ impl<R: io::Read> Reader<R> {
         }))
     }
 
-    fn next_place(&mut self) -> Result<Option<Place>, ReadError> {
+    fn next_place(&mut self) -> Result<Option<Position>, ReadError> {
         loop {
             if self.format == Format::Classic {
                 return self.classic_record();
@@ -267,7 +267,7 @@ impl<R: io::Read> Reader<R> {
 
     /// Parses an enhanced packet block (§4.3), or its predecessor (appendix A), which has 16 bits
     /// for the interface, and 16 for the number of packets lost since the one before.
-    fn packet(&self, kind: u32) -> Result<Place, ReadError> {
+    fn packet(&self, kind: u32) -> Result<Position, ReadError> {
         const HEADER_LEN: usize = 20;
         let Some(header) = self.block.first_chunk::<HEADER_LEN>() else {
             return Err(self.malformed("a packet that is too short"));
@@ -284,7 +284,7 @@ impl<R: io::Read> Reader<R> {
             return Err(self.malformed("a packet of an interface that was not described"));
         };
         let end = self.packet_end(HEADER_LEN, captured)?;
-        let mut place = Place {
+        let mut place = Position {
             interface: id,
             at: time(u64::from(high) << 32 | u64::from(low), interface),
             octets: (HEADER_LEN, end),
@@ -319,7 +319,7 @@ impl<R: io::Read> Reader<R> {
     }
 
     /// Parses a packet without a time stamp, of the section's first interface (§4.4).
-    fn simple(&self) -> Result<Place, ReadError> {
+    fn simple(&self) -> Result<Position, ReadError> {
         const HEADER_LEN: usize = 4;
         let Some(&len) = self.block.first_chunk() else {
             return Err(self.malformed("a packet that is too short"));
@@ -335,7 +335,7 @@ impl<R: io::Read> Reader<R> {
             octets => usize::try_from(octets).unwrap_or(usize::MAX),
         };
         let captured = len.min(snap_len).min(self.block.len() - HEADER_LEN);
-        let mut place = Place {
+        let mut place = Position {
             interface: id,
             at: Duration::ZERO,
             octets: (HEADER_LEN, HEADER_LEN + captured),
@@ -399,7 +399,7 @@ impl<R: io::Read> Reader<R> {
         Ok(())
     }
 
-    fn classic_record(&mut self) -> Result<Option<Place>, ReadError> {
+    fn classic_record(&mut self) -> Result<Option<Position>, ReadError> {
         let mut header = [0; 16];
         if !self.fill(&mut header)? {
             return Ok(None);
@@ -415,7 +415,7 @@ impl<R: io::Read> Reader<R> {
         let interface = self.interfaces.first();
         let (units, fcs_len) = interface.map_or((1, 0), |it| (it.units, it.fcs_len));
         let nanos = u64::from(fraction) * (NANOS_PER_SECOND / units);
-        let mut place = Place {
+        let mut place = Position {
             interface: InterfaceId(0),
             at: Duration::from_secs(u64::from(seconds)) + Duration::from_nanos(nanos),
             octets: (0, self.block.len()),

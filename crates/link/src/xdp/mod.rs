@@ -25,7 +25,7 @@ use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{Place, Refused, Socket, while_busy};
+use socket::{QueueAddress, Refused, Socket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -256,7 +256,7 @@ fn open_sockets(
     registered: &mut Registered,
 ) -> Result<Vec<Socket>, Failed> {
     let open = |&queue| {
-        let place = Place {
+        let place = QueueAddress {
             interface_index: interface.index,
             queue,
             entries: options.entries,

@@ -67,7 +67,7 @@ pub(super) struct Socket {
 
 /// An interface's queue, and the number of ring entries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueueAddress {
     pub(super) interface_index: u32,
     pub(super) queue: u32,
     pub(super) entries: u32,
@@ -79,7 +79,7 @@ pub(super) struct Place {
 
 impl Socket {
     pub(super) fn open(
-        place: Place,
+        place: QueueAddress,
         pool: Rc<Pool>,
         registered: &mut Registered,
     ) -> io::Result<Self> {
@@ -94,7 +94,7 @@ impl Socket {
         Ok(socket)
     }
 
-    fn open_with(place: Place, pool: Rc<Pool>, owner: Option<&OwnedFd>) -> io::Result<Self> {
+    fn open_with(place: QueueAddress, pool: Rc<Pool>, owner: Option<&OwnedFd>) -> io::Result<Self> {
         let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let at = fd.as_fd();
         socket::set_option(at, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
@@ -354,7 +354,7 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<[Offsets; 4]> {
 }
 
 /// Binds the socket to its queue, as soon as that is free.
-fn bind(fd: BorrowedFd<'_>, place: Place, owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn bind(fd: BorrowedFd<'_>, place: QueueAddress, owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let several = if place.in_pieces { BIND_SEVERAL_BUFFERS } else { 0 };
     let flags = match owner {
         // Copy mode, wake-ups and several buffers are the owner's.

@@ -1,10 +1,10 @@
 //! Compiles the typed program to the flat form, op by op.
 
 use super::ops::Set;
-use super::tables::Table;
+use super::tables::NameTable;
 use super::{
-    Arm, Code, Empty, Field, Number, Op, Part, Place, SetId, Store, Test, Then, UNBOUNDED, fuse,
-    index, narrow,
+    Arm, Code, Empty, Field, NumberTarget, Op, OpIndex, SetId, SideRange, SlotTest, Store, Then,
+    UNBOUNDED, fuse, index, narrow,
 };
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
@@ -20,7 +20,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
         program,
         message,
         code: Code { datagram: message.datagram, ..Code::default() },
-        labels: vec![Place(0); index(steps).saturating_add(1)],
+        labels: vec![OpIndex(0); index(steps).saturating_add(1)],
         span: message.span,
         entry: None,
         folded: Vec::new(),
@@ -34,35 +34,37 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
     }
     for (at, step) in message.parser.iter().enumerate() {
         compiler.span = step.span;
-        compiler.here(Label(narrow(at)));
+        compiler.here(OpLabel(narrow(at)));
         compiler.attempt(at);
         compiler.step(narrow(at), &step.op);
     }
-    compiler.here(Label(steps));
+    compiler.here(OpLabel(steps));
     let Compiler { mut code, labels, .. } = compiler;
     for op in &mut code.ops {
-        op.places(|place| *place = labels.get(index(place.0)).copied().unwrap_or(Place(u32::MAX)));
+        op.places(|place| {
+            *place = labels.get(index(place.0)).copied().unwrap_or(OpIndex(u32::MAX));
+        });
     }
     for arm in &mut code.arms {
-        arm.then = labels.get(index(arm.then.0)).copied().unwrap_or(Place(u32::MAX));
+        arm.then = labels.get(index(arm.then.0)).copied().unwrap_or(OpIndex(u32::MAX));
     }
     fuse::jumps(&mut code);
     fuse::chains(&mut code);
     code
 }
 
-/// A jump target that is not known yet: while code is made, a [`Place`] is the index of its label.
+/// A jump target that is not known yet: while code is made, a [`OpIndex`] is the index of its label.
 /// Labels of the steps come first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Label(u32);
+pub(super) struct OpLabel(u32);
 
-impl Label {
+impl OpLabel {
     pub(super) fn of(step: usize) -> Self {
         Self(narrow(step))
     }
 
-    pub(super) const fn place(self) -> Place {
-        Place(self.0)
+    pub(super) const fn place(self) -> OpIndex {
+        OpIndex(self.0)
     }
 }
 
@@ -70,7 +72,7 @@ pub(super) struct Compiler<'p> {
     pub(super) program: &'p Program,
     pub(super) message: &'p Message,
     pub(super) code: Code,
-    labels: Vec<Place>,
+    labels: Vec<OpIndex>,
     span: Span,
     /// The attempt at one entry of the most recent loop, and where the entry begins.
     pub(super) entry: Option<(usize, Op)>,
@@ -84,14 +86,14 @@ impl Compiler<'_> {
         self.code.spans.push(self.span);
     }
 
-    fn label(&mut self) -> Label {
-        self.labels.push(Place(0));
-        Label(narrow(self.labels.len().saturating_sub(1)))
+    fn label(&mut self) -> OpLabel {
+        self.labels.push(OpIndex(0));
+        OpLabel(narrow(self.labels.len().saturating_sub(1)))
     }
 
     /// Places a label here.
-    fn here(&mut self, label: Label) {
-        let place = Place(narrow(self.code.ops.len()));
+    fn here(&mut self, label: OpLabel) {
+        let place = OpIndex(narrow(self.code.ops.len()));
         self.labels.get_mut(index(label.0)).into_iter().for_each(|of| *of = place);
     }
 
@@ -103,8 +105,8 @@ impl Compiler<'_> {
     }
 
     fn step(&mut self, at: u32, op: &ParseOp) {
-        let next = Label(at.saturating_add(1));
-        let to = |step: gatewright_lang::ir::StepId| Place(narrow(step.index()));
+        let next = OpLabel(at.saturating_add(1));
+        let to = |step: gatewright_lang::ir::StepId| OpIndex(narrow(step.index()));
         match op {
             ParseOp::EnterLine { max, folded } => {
                 self.push(Op::EnterLine { max: *max, folded: *folded });
@@ -132,7 +134,7 @@ impl Compiler<'_> {
                 self.push(Op::Peek { text, then: to(*then) });
             }
             ParseOp::Branch { guard, otherwise } => {
-                self.decide(guard, next, Label(narrow(otherwise.index())));
+                self.decide(guard, next, OpLabel(narrow(otherwise.index())));
             }
             ParseOp::Jump(then) => self.push(Op::Jump(to(*then))),
             ParseOp::Stream { into, select } => self.stream(*into, select, next),
@@ -218,7 +220,7 @@ impl Compiler<'_> {
                 self.push(Op::Clear(slots));
             }
             ParseOp::Lookup { key, value, entries } => {
-                let table = Table::of(self.program, self.message, entries);
+                let table = NameTable::of(self.program, self.message, entries);
                 let table = appended(&mut self.code.tables, [table]).from;
                 self.push(Op::Lookup { key: *key, value: *value, table });
             }
@@ -262,10 +264,10 @@ impl Compiler<'_> {
     }
 
     /// Compiles a guard to jumps: to one place if it holds, to the other if not.
-    fn decide(&mut self, guard: &Guard, then: Label, otherwise: Label) {
+    fn decide(&mut self, guard: &Guard, then: OpLabel, otherwise: OpLabel) {
         match guard {
             Guard::Always => self.push(Op::Jump(then.place())),
-            Guard::Present(slot) => self.ask(*slot, Test::Present, then, otherwise),
+            Guard::Present(slot) => self.ask(*slot, SlotTest::Present, then, otherwise),
             Guard::Not(guard) => self.decide(guard, otherwise, then),
             Guard::All(guards) => {
                 for guard in guards {
@@ -287,12 +289,12 @@ impl Compiler<'_> {
         }
     }
 
-    fn ask(&mut self, slot: SlotId, test: Test, then: Label, otherwise: Label) {
+    fn ask(&mut self, slot: SlotId, test: SlotTest, then: OpLabel, otherwise: OpLabel) {
         let (then, otherwise) = (then.place(), otherwise.place());
         self.push(Op::Decide { slot, test, then, otherwise });
     }
 
-    fn patterns(&mut self, slot: SlotId, patterns: &[Pattern], then: Label, otherwise: Label) {
+    fn patterns(&mut self, slot: SlotId, patterns: &[Pattern], then: OpLabel, otherwise: OpLabel) {
         let arm = |pattern: &Pattern| match pattern {
             Pattern::Int { low, high } => {
                 Some(Arm { low: *low, high: *high, then: then.place(), settles: SetId::EMPTY })
@@ -303,8 +305,8 @@ impl Compiler<'_> {
         for pattern in patterns {
             let test = match pattern {
                 Pattern::Int { .. } => continue,
-                Pattern::Octets(literal) => Test::Octets(self.text(*literal)),
-                Pattern::Empty => Test::Empty,
+                Pattern::Octets(literal) => SlotTest::Octets(self.text(*literal)),
+                Pattern::Empty => SlotTest::Empty,
             };
             let fails = self.label();
             self.ask(slot, test, then, fails);
@@ -315,7 +317,7 @@ impl Compiler<'_> {
     }
 
     /// Selects the first framing whose guard holds.
-    fn stream(&mut self, into: SlotId, select: &[Select], next: Label) {
+    fn stream(&mut self, into: SlotId, select: &[Select], next: OpLabel) {
         for Select { guard, framing } in select {
             let (holds, fails) = (self.label(), self.label());
             self.decide(guard, holds, fails);
@@ -328,7 +330,7 @@ impl Compiler<'_> {
     }
 
     /// Adds the octets of a constant.
-    pub(super) fn text(&mut self, literal: LiteralId) -> Part {
+    pub(super) fn text(&mut self, literal: LiteralId) -> SideRange {
         appended(&mut self.code.octets, self.program.literal(literal).iter().copied())
     }
 
@@ -355,20 +357,20 @@ impl Compiler<'_> {
     }
 
     /// The target of a number that is not negative and at most `most`; `None` allows any number.
-    pub(super) fn number(&mut self, into: SlotId, most: Option<i64>) -> Number {
+    pub(super) fn number(&mut self, into: SlotId, most: Option<i64>) -> NumberTarget {
         let about = self.slot(into).map(|about| &about.ty);
         let Some(SlotType::Int { low, high }) = about else {
-            return Number { into, bounds: UNBOUNDED };
+            return NumberTarget { into, bounds: UNBOUNDED };
         };
         if *low <= 0 && most.is_some_and(|most| most <= *high) {
-            return Number { into, bounds: UNBOUNDED };
+            return NumberTarget { into, bounds: UNBOUNDED };
         }
         let bounds = (*low, *high);
-        Number { into, bounds: appended(&mut self.code.bounds, [bounds]).from }
+        NumberTarget { into, bounds: appended(&mut self.code.bounds, [bounds]).from }
     }
 
     /// Merges the fields of adjacent words into those of one word, with the slots that they settle.
-    pub(super) fn word(&mut self, words: &[(u8, &[BitField])]) -> (Part, SetId) {
+    pub(super) fn word(&mut self, words: &[(u8, &[BitField])]) -> (SideRange, SetId) {
         let all: u32 = words.iter().map(|(octets, _)| 8 * u32::from(*octets)).sum();
         let (mut behind, mut fields, mut settles) = (all, Vec::new(), Vec::new());
         for (octets, of) in words {
@@ -401,7 +403,7 @@ impl Compiler<'_> {
 
 impl Op {
     /// Visits every place to which an op may lead.
-    pub(super) fn places(&mut self, mut lead: impl FnMut(&mut Place)) {
+    pub(super) fn places(&mut self, mut lead: impl FnMut(&mut OpIndex)) {
         match self {
             Self::Words { next: then, .. }
             | Self::Counted { next: then, .. }
@@ -421,10 +423,10 @@ impl Op {
 }
 
 /// Appends to a side table.
-pub(super) fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> Part {
+pub(super) fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> SideRange {
     let from = table.len();
     table.extend(more);
-    Part { from: narrow(from), to: narrow(table.len()) }
+    SideRange { from: narrow(from), to: narrow(table.len()) }
 }
 
 /// Whether words in this order can be read together with others as one number.

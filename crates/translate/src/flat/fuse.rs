@@ -1,8 +1,8 @@
 //! Places attempts, and merges tests.
 
-use super::compile::{Compiler, Label, joins};
+use super::compile::{Compiler, OpLabel, joins};
 use super::tables::{Lines, Options};
-use super::{Arm, Code, Op, Part, Place, SetId, UNBOUNDED, index};
+use super::{Arm, Code, Op, OpIndex, SetId, SideRange, UNBOUNDED, index};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{BitField, Fold, Length, ParseOp, ParseStep, SlotType};
 
@@ -15,7 +15,7 @@ pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
         return Some(one);
     }
     let steps = compiler.message.parser.get(at..)?;
-    let next = Label::of(at).place();
+    let next = OpLabel::of(at).place();
     if let Some((lines, entry)) = Lines::of(compiler, at) {
         let lines = super::compile::appended(&mut compiler.code.lines, [lines]).from;
         compiler.entry = Some((entry, Op::OneLine { lines, next }));
@@ -65,7 +65,7 @@ fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Optio
         max: (*max).min(*most).min(bound),
         length: compiler.number(*counts, most_of),
         into: *into,
-        next: Label::of(at.saturating_add(4)).place(),
+        next: OpLabel::of(at.saturating_add(4)).place(),
     })
     .filter(|op| matches!(op, Op::Counted { length, .. } if length.bounds == UNBOUNDED))
 }
@@ -91,7 +91,7 @@ fn words(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
     let (_, before) = group.split_last()?;
     let (_, before) = compiler.word(before);
     let (fields, settles) = compiler.word(&group);
-    let next = Label::of(at.saturating_add(group.len())).place();
+    let next = OpLabel::of(at.saturating_add(group.len())).place();
     Some(Op::Words { octets, fields, settles, before, next })
 }
 
@@ -119,15 +119,16 @@ fn word(step: &ParseStep) -> Option<(u8, &[BitField])> {
 
 /// Redirects jumps that lead to another jump to its target.
 pub(super) fn jumps(code: &mut Code) {
-    let end = |mut place: Place| {
+    let end = |mut place: OpIndex| {
         for _turn in 0..code.ops.len() {
             let Some(Op::Jump(then)) = code.ops.get(index(place.0)) else { break };
             place = *then;
         }
         place
     };
-    let ends: Vec<Place> = (0..code.ops.len()).map(|at| end(Place(super::narrow(at)))).collect();
-    let lead = |place: &mut Place| *place = ends.get(index(place.0)).copied().unwrap_or(*place);
+    let ends: Vec<OpIndex> =
+        (0..code.ops.len()).map(|at| end(OpIndex(super::narrow(at)))).collect();
+    let lead = |place: &mut OpIndex| *place = ends.get(index(place.0)).copied().unwrap_or(*place);
     code.ops.iter_mut().for_each(|op| op.places(lead));
     code.arms.iter_mut().for_each(|arm| lead(&mut arm.then));
 }
@@ -149,7 +150,7 @@ pub(super) fn chains(code: &mut Code) {
                 Op::Jump(then) => place = then,
                 Op::Settle(more) => {
                     seen.add(&set(code, more));
-                    place = Place(place.0.saturating_add(1));
+                    place = OpIndex(place.0.saturating_add(1));
                 }
                 Op::Switch { slot: other, arms, settles, otherwise } if other == slot => {
                     let settles = set(code, settles);
@@ -166,7 +167,7 @@ pub(super) fn chains(code: &mut Code) {
             }
         }
         let settles = kept(code, seen);
-        let arms: Part = super::compile::appended(&mut code.arms, all);
+        let arms: SideRange = super::compile::appended(&mut code.arms, all);
         let switch = Op::Switch { slot, arms, settles, otherwise: place };
         code.ops.get_mut(at).into_iter().for_each(|op| *op = switch);
     }

@@ -97,7 +97,7 @@ pub(crate) struct Code {
     slots: Vec<SlotId>,
     cases: Vec<ExtendCase>,
     bounds: Vec<(i64, i64)>,
-    tables: Vec<tables::Table>,
+    tables: Vec<tables::NameTable>,
     lines: Vec<tables::Lines>,
     options: Vec<tables::Options>,
     /// Slots that a handler may wait for: every slot that is not scratch.
@@ -112,11 +112,11 @@ pub(crate) struct Code {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Literal {
-        text: Part,
+        text: SideRange,
         fold: bool,
     },
     Until {
-        text: Part,
+        text: SideRange,
         max: u32,
         store: Store,
     },
@@ -135,39 +135,39 @@ pub(crate) enum Op {
         radix: u8,
         min: u32,
         max: u32,
-        into: Number,
+        into: NumberTarget,
         empty: Empty,
     },
     OneOf {
-        text: Part,
+        text: SideRange,
         store: Store,
         optional: bool,
     },
     Word {
         octets: u8,
         order: Order,
-        fields: Part,
+        fields: SideRange,
         settles: SetId,
     },
     /// An attempt: several words in network order, at most eight octets.
     Words {
         octets: u8,
-        fields: Part,
+        fields: SideRange,
         settles: SetId,
         /// Slots settled before the last of them.
         before: SetId,
-        next: Place,
+        next: OpIndex,
     },
     Varint {
         octets_max: u8,
-        into: Number,
+        into: NumberTarget,
     },
     Extend {
-        into: Number,
-        cases: Part,
+        into: NumberTarget,
+        cases: SideRange,
     },
     Sum {
-        into: Number,
+        into: NumberTarget,
         add: SlotId,
     },
     EnterLine {
@@ -184,39 +184,39 @@ pub(crate) enum Op {
         octets: u8,
         less: u32,
         max: u32,
-        length: Number,
+        length: NumberTarget,
         into: SlotId,
-        next: Place,
+        next: OpIndex,
     },
     Leave,
     BeginCheck(Checksum),
     EndCheck(Checksum),
-    AtEnd(Place),
+    AtEnd(OpIndex),
     Peek {
-        text: Part,
-        then: Place,
+        text: SideRange,
+        then: OpIndex,
     },
     /// Goes to the first arm whose range contains a number; to `otherwise` if no arm does or the
     /// number is absent. It settles the slots that ops on the way there would settle.
     Switch {
         slot: SlotId,
-        arms: Part,
+        arms: SideRange,
         settles: SetId,
-        otherwise: Place,
+        otherwise: OpIndex,
     },
     /// Chooses between two places by a slot's value.
     Decide {
         slot: SlotId,
-        test: Test,
-        then: Place,
-        otherwise: Place,
+        test: SlotTest,
+        then: OpIndex,
+        otherwise: OpIndex,
     },
-    Jump(Place),
+    Jump(OpIndex),
     Count {
         counter: u8,
         max: u32,
     },
-    Clear(Part),
+    Clear(SideRange),
     Lookup {
         key: SlotId,
         value: SlotId,
@@ -231,7 +231,7 @@ pub(crate) enum Op {
     Unfold(SlotId),
     Append {
         list: SlotId,
-        columns: Part,
+        columns: SideRange,
     },
     /// Requires a slot to be set; otherwise the message is malformed.
     Require(SlotId),
@@ -249,12 +249,12 @@ pub(crate) enum Op {
     /// An attempt: one such line, for a parser that waited for its rest; the next lines follow it.
     OneLine {
         lines: u32,
-        next: Place,
+        next: OpIndex,
     },
     /// An attempt: one such numbered entry.
     OneOption {
         options: u32,
-        next: Place,
+        next: OpIndex,
     },
 }
 
@@ -275,7 +275,7 @@ impl Op {
 
 /// Index into [`Code::ops`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Place(u32);
+pub(crate) struct OpIndex(u32);
 
 /// Index into [`Code::sets`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -288,12 +288,12 @@ impl SetId {
 
 /// A range in one of the side tables.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct SideRange {
     from: u32,
     to: u32,
 }
 
-impl Part {
+impl SideRange {
     fn of<T>(self, all: &[T]) -> &[T] {
         all.get(index(self.from)..index(self.to)).unwrap_or_default()
     }
@@ -322,7 +322,7 @@ pub(crate) enum Empty {
 
 /// Target of a number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Number {
+pub(crate) struct NumberTarget {
     into: SlotId,
     /// Index into [`Code::bounds`]; [`UNBOUNDED`] if every number is within them.
     bounds: u32,
@@ -351,21 +351,21 @@ enum Then {
 struct Arm {
     low: i64,
     high: i64,
-    then: Place,
+    then: OpIndex,
     settles: SetId,
 }
 
 /// A test of a slot that is no number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Test {
+pub(crate) enum SlotTest {
     Present,
     Empty,
-    Octets(Part),
+    Octets(SideRange),
 }
 
 /// Target of a table's value.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+struct ValueTarget {
     into: SlotId,
     convert: Convert,
     /// Minimum and maximum number; maximum octets.

@@ -1,7 +1,9 @@
 //! Implementation of each op.
 
 use super::run::{Reader, length};
-use super::{Arm, Empty, Field, Number, Part, Place, SetId, Store, Test, Then, index};
+use super::{
+    Arm, Empty, Field, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
+};
 use crate::checksum::Running;
 use crate::parser::{Reason, Region};
 use crate::stream::StreamReader;
@@ -33,7 +35,7 @@ impl From<Reason> for Halt {
 pub(super) type Took = Result<(), Halt>;
 
 /// A complete line.
-pub(super) struct Line<'l> {
+pub(super) struct CompleteLine<'l> {
     /// Its text without the line's end.
     pub(super) text: &'l [u8],
     /// Its length in octets, with the line's end.
@@ -174,9 +176,9 @@ impl Reader<'_> {
     pub(super) fn words(
         &mut self,
         octets: u8,
-        fields: Part,
+        fields: SideRange,
         (before, settles): (SetId, SetId),
-        next: Place,
+        next: OpIndex,
     ) {
         let octets = usize::from(octets);
         let Some(word) = self.window().get(..octets).map(word_of) else { return };
@@ -188,7 +190,13 @@ impl Reader<'_> {
         self.go(next);
     }
 
-    pub(super) fn word(&mut self, octets: u8, order: Order, fields: Part, settles: SetId) -> Took {
+    pub(super) fn word(
+        &mut self,
+        octets: u8,
+        order: Order,
+        fields: SideRange,
+        settles: SetId,
+    ) -> Took {
         let taken = self.take(usize::from(octets))?;
         self.bit_fields(number(taken, order), fields)?;
         self.settle(settles);
@@ -196,7 +204,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn bit_fields(&mut self, word: u64, fields: Part) -> Took {
+    fn bit_fields(&mut self, word: u64, fields: SideRange) -> Took {
         for Field { mask, shift, then } in fields.of(&self.code.fields) {
             let value = word.checked_shr(*shift).unwrap_or(0) & mask;
             let value = i64::try_from(value).map_err(|_| Reason::Bounds)?;
@@ -219,7 +227,7 @@ impl Reader<'_> {
         max: u32,
         counts: SlotId,
         into: SlotId,
-        next: Place,
+        next: OpIndex,
     ) {
         let Some((head, rest)) = self.window().split_at_checked(usize::from(octets)) else {
             return;
@@ -241,7 +249,7 @@ impl Reader<'_> {
         self.go(next);
     }
 
-    pub(super) fn put_number(&mut self, number: Number, value: i64) -> Took {
+    pub(super) fn put_number(&mut self, number: NumberTarget, value: i64) -> Took {
         let bounds = self.code.bounds.get(index(number.bounds));
         if bounds.is_some_and(|(low, high)| value < *low || value > *high) {
             return Err(Reason::Bounds.into());
@@ -263,7 +271,7 @@ impl Reader<'_> {
         &mut self,
         radix: u8,
         (min, max): (u32, u32),
-        into: Number,
+        into: NumberTarget,
         empty: Empty,
     ) -> Took {
         let window = self.window();
@@ -286,7 +294,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    pub(super) fn varint(&mut self, max: u8, into: Number) -> Took {
+    pub(super) fn varint(&mut self, max: u8, into: NumberTarget) -> Took {
         let window = self.window();
         let near = window.get(..usize::from(max)).unwrap_or(window);
         let Some(last) = near.iter().position(|octet| octet & 0x80 == 0) else {
@@ -305,7 +313,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    pub(super) fn extend(&mut self, into: Number, cases: &[ExtendCase]) -> Took {
+    pub(super) fn extend(&mut self, into: NumberTarget, cases: &[ExtendCase]) -> Took {
         let value = self.state.view.int(into.into).ok_or(Reason::Missing)?;
         let Some(case) = cases.iter().find(|case| case.value == value) else {
             let reserved = cases.last().is_some_and(|case| value > case.value);
@@ -318,7 +326,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    pub(super) fn sum(&mut self, into: Number, add: SlotId) -> Took {
+    pub(super) fn sum(&mut self, into: NumberTarget, add: SlotId) -> Took {
         let add = self.state.view.int(add).unwrap_or(0);
         let sum = self.state.view.int(into.into).unwrap_or(0).saturating_add(add);
         self.put_number(into, sum)?;
@@ -329,12 +337,12 @@ impl Reader<'_> {
 /// Ops on regions.
 impl<'r> Reader<'r> {
     /// The line that begins here, if its end has arrived and it has at most `max` octets.
-    pub(super) fn line(&self, max: u32) -> Option<Line<'r>> {
+    pub(super) fn line(&self, max: u32) -> Option<CompleteLine<'r>> {
         let window = self.window();
         let near = window.get(..index(max)).unwrap_or(window);
         let newline = memchr::memchr(b'\n', near)?;
         let line = near.get(..newline)?;
-        Some(Line { text: line.strip_suffix(b"\r").unwrap_or(line), whole: newline + 1 })
+        Some(CompleteLine { text: line.strip_suffix(b"\r").unwrap_or(line), whole: newline + 1 })
     }
 
     pub(super) fn enter_line(&mut self, max: u32) -> Took {
@@ -349,7 +357,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    fn enter_region_of(&mut self, line: &Line<'_>) {
+    fn enter_region_of(&mut self, line: &CompleteLine<'_>) {
         let tail = if line.whole > line.text.len() + 1 { 2 } else { 1 };
         let end = self.position().saturating_add(length(line.text.len()));
         self.enter(Region { end: Some(end), tail });
@@ -372,7 +380,7 @@ impl<'r> Reader<'r> {
             };
             from += newline + 1;
             let line = near.get(..from - 1).unwrap_or_default();
-            let line = Line { text: line.strip_suffix(b"\r").unwrap_or(line), whole: from };
+            let line = CompleteLine { text: line.strip_suffix(b"\r").unwrap_or(line), whole: from };
             match window.get(from) {
                 Some(b' ' | b'\t') if !line.text.is_empty() => {}
                 None if !line.text.is_empty() && !self.whole && !self.last => {
@@ -450,7 +458,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    pub(super) fn peek(&mut self, wanted: &[u8], then: Place) -> Took {
+    pub(super) fn peek(&mut self, wanted: &[u8], then: OpIndex) -> Took {
         let window = self.window();
         if window.starts_with(wanted) {
             self.at += wanted.len();
@@ -469,7 +477,13 @@ impl<'r> Reader<'r> {
 
 /// Ops on slots.
 impl Reader<'_> {
-    pub(super) fn switch(&mut self, slot: SlotId, arms: Part, settles: SetId, otherwise: Place) {
+    pub(super) fn switch(
+        &mut self,
+        slot: SlotId,
+        arms: SideRange,
+        settles: SetId,
+        otherwise: OpIndex,
+    ) {
         let arms = arms.of(&self.code.arms);
         let within = |value| arms.iter().find(|arm| arm.low <= value && value <= arm.high);
         let (settles, then) = match self.state.view.int(slot).and_then(within) {
@@ -482,11 +496,13 @@ impl Reader<'_> {
         self.go(then);
     }
 
-    pub(super) fn holds(&self, slot: SlotId, test: Test) -> bool {
+    pub(super) fn holds(&self, slot: SlotId, test: SlotTest) -> bool {
         match test {
-            Test::Present => self.state.view.held(slot).is_some(),
-            Test::Octets(text) => self.state.view.octets(slot) == Some(text.of(&self.code.octets)),
-            Test::Empty => match self.state.view.held(slot) {
+            SlotTest::Present => self.state.view.held(slot).is_some(),
+            SlotTest::Octets(text) => {
+                self.state.view.octets(slot) == Some(text.of(&self.code.octets))
+            }
+            SlotTest::Empty => match self.state.view.held(slot) {
                 Some(Held::Octets(octets)) => octets.is_empty(),
                 Some(Held::List(rows)) => rows.is_empty(),
                 _ => false,

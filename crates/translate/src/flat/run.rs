@@ -1,7 +1,7 @@
 //! Runs a layout's ops over a piece of a message.
 
 use super::ops::{Halt, Took};
-use super::{Code, Op, Place, SetId, index};
+use super::{Code, Op, OpIndex, SetId, index};
 use crate::checksum::Running;
 use crate::parser::{Reason, State, Until};
 use crate::view::SlotSet;
@@ -110,7 +110,7 @@ impl<'r> Reader<'r> {
 
     /// Continues at another op.
     #[inline]
-    pub(super) fn go(&mut self, place: Place) {
+    pub(super) fn go(&mut self, place: OpIndex) {
         self.step = index(place.0);
     }
 

@@ -6,7 +6,7 @@
 use super::compile::Compiler;
 use super::ops::{Set, number, solid};
 use super::run::Reader;
-use super::{Target, index, narrow};
+use super::{ValueTarget, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
@@ -17,15 +17,15 @@ use gatewright_lang::ir::{
 /// The known keys of a table. Names are found by a hash of their length, first and last letter, in
 /// a hash table that is at least three quarters empty. An unknown name is skipped after one lookup.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct NameTable {
     /// Names in lower case.
-    names: Vec<(Vec<u8>, Target)>,
+    names: Vec<(Vec<u8>, ValueTarget)>,
     /// Index into `names` plus one; 0 is an empty slot. The length is a power of two.
     seats: Vec<u32>,
-    numbers: Vec<(i64, Target)>,
+    numbers: Vec<(i64, ValueTarget)>,
 }
 
-impl Table {
+impl NameTable {
     pub(super) fn of(program: &Program, message: &Message, entries: &[Entry]) -> Self {
         let size = entries.len().saturating_mul(4).max(4).next_power_of_two();
         let mut table = Self { names: Vec::new(), seats: vec![0; size], numbers: Vec::new() };
@@ -40,7 +40,7 @@ impl Table {
     }
 
     /// Adds a name; the first of two entries with one name counts.
-    fn seat(&mut self, name: &[u8], target: Target) {
+    fn seat(&mut self, name: &[u8], target: ValueTarget) {
         let wanted = narrow(self.names.len()).saturating_add(1);
         let mut at = self.hash(name);
         while let Some(seat) = self.seats.get_mut(at) {
@@ -63,7 +63,7 @@ impl Table {
         hash & self.seats.len().wrapping_sub(1)
     }
 
-    fn named(&self, name: &[u8]) -> Option<&Target> {
+    fn named(&self, name: &[u8]) -> Option<&ValueTarget> {
         let mut at = self.hash(name);
         loop {
             let seat = self.seats.get(at).copied().filter(|seat| *seat > 0)?;
@@ -75,7 +75,7 @@ impl Table {
         }
     }
 
-    fn numbered(&self, number: i64) -> Option<&Target> {
+    fn numbered(&self, number: i64) -> Option<&ValueTarget> {
         self.numbers.iter().find(|(known, _)| *known == number).map(|(_, target)| target)
     }
 
@@ -114,7 +114,7 @@ fn is_name(name: &[u8], known: &[u8]) -> bool {
     name.len() == known.len() && name.iter().zip(known).all(same)
 }
 
-impl Target {
+impl ValueTarget {
     /// Stores an entry's value in its target.
     fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), Reason> {
         let Some(fold) = folding(self.convert) else {
@@ -156,7 +156,7 @@ fn length(octets: &[u8]) -> i64 {
     i64::try_from(octets.len()).unwrap_or(i64::MAX)
 }
 
-fn target(message: &Message, entry: &Entry) -> Target {
+fn target(message: &Message, entry: &Entry) -> ValueTarget {
     let number = folding(entry.convert).is_none();
     let of = |ty: &ColumnType| match ty {
         ColumnType::Int { low, high } if number => (*low, *high),
@@ -175,7 +175,7 @@ fn target(message: &Message, entry: &Entry) -> Target {
         },
         _ => (NOTHING, None),
     };
-    Target { into: entry.into, convert: entry.convert, low, high, rows }
+    ValueTarget { into: entry.into, convert: entry.convert, low, high, rows }
 }
 
 /// Bounds that contain no value.
@@ -307,7 +307,7 @@ pub(super) struct Lines {
     mark: u8,
     blanks_max: usize,
     value_max: usize,
-    table: Table,
+    table: NameTable,
     between: Between,
 }
 
@@ -348,7 +348,7 @@ impl Lines {
         if next.index() != at || *key != named || *value != valued {
             return None;
         }
-        let table = Table::of(program, message, entries);
+        let table = NameTable::of(program, message, entries);
         let entry = at.saturating_add(between.len());
         let read = Self {
             line_max,
@@ -401,7 +401,7 @@ pub(super) struct Options {
     number: SlotId,
     number_max: i64,
     value_max: u32,
-    table: Table,
+    table: NameTable,
     between: Between,
 }
 
@@ -442,7 +442,7 @@ impl Options {
         if next.index() != at || !nibbles || !same || (*key, *value) != (number, taken) {
             return None;
         }
-        let table = Table::of(program, message, entries);
+        let table = NameTable::of(program, message, entries);
         let entry = at.saturating_add(between.len());
         let read = Self {
             delta: Escapes::of(cases),

@@ -2,7 +2,7 @@
 
 use super::exchange::Written;
 use super::pump::Source;
-use super::read::{Goal, Passing, Purpose};
+use super::read::{Goal, MessagePurpose, Passing};
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, IncomingId};
 use super::{Count, Machine, Work};
@@ -23,7 +23,7 @@ impl Machine {
         let program = Arc::clone(&self.program);
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         let (view, requester) = (incoming.message, incoming.requester);
-        incoming.purpose = Purpose::Handled;
+        incoming.purpose = MessagePurpose::Handled;
         let role = match requester {
             Some(Requester::Conn(conn)) => self.conns.get(conn).map(|of| of.role),
             Some(Requester::Peer(role, _)) => Some(role),
@@ -123,7 +123,7 @@ impl Machine {
     fn received_behind(&self, request: IncomingId) -> Option<IncomingId> {
         let Requester::Conn(conn) = self.incomings.get(request)?.requester? else { return None };
         let current = self.conns.get(conn)?.current?;
-        let received = self.incomings.get(current)?.purpose == Purpose::Received;
+        let received = self.incomings.get(current)?.purpose == MessagePurpose::Received;
         received.then_some(current)
     }
 

@@ -3,7 +3,7 @@
 //! Where nothing is attached, none of this runs. A message is watched only if a post was attached
 //! when it began.
 
-use super::post::{Acts, Captured, Plain, Post, PostError, Posted, Way, is_within};
+use super::post::{Acts, Captured, Direction, Plain, Post, PostError, Posted, is_within};
 use super::read::Incoming;
 use super::request::Requester;
 use super::slab::{ConnId, IncomingId};
@@ -46,7 +46,7 @@ pub(crate) struct Watched {
 #[derive(Clone, Copy, Debug)]
 struct Whose {
     handler: HandlerId,
-    way: Way,
+    way: Direction,
     role: RoleId,
     conn: Option<ConnId>,
     peer: Option<SocketAddr>,
@@ -75,10 +75,10 @@ impl Posts {
         self.fields = fields.collect();
     }
 
-    fn at(&self, handler: HandlerId, way: Way) -> &[Posted] {
+    fn at(&self, handler: HandlerId, way: Direction) -> &[Posted] {
         let of = match way {
-            Way::Receive => &self.requests,
-            Way::Transmit => &self.answers,
+            Direction::Receive => &self.requests,
+            Direction::Transmit => &self.answers,
         };
         of.get(handler.index()).map(Vec::as_slice).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Posts {
             return;
         }
         if let Some(handler) = watched.handler {
-            let whose = Whose { handler, way: Way::Receive, role, conn: Some(conn), peer };
+            let whose = Whose { handler, way: Direction::Receive, role, conn: Some(conn), peer };
             let first = !core::mem::replace(&mut watched.shown, true);
             return self.passes(whose, u64::from(first), octets, outputs);
         }
@@ -188,8 +188,8 @@ impl Machine {
         let places = post.places(&self.program)?;
         let posts = self.posts.get_or_insert_with(|| Box::new(Posts::new(self.handlers.len())));
         let of = match post.way {
-            Way::Receive => &mut posts.requests,
-            Way::Transmit => &mut posts.answers,
+            Direction::Receive => &mut posts.requests,
+            Direction::Transmit => &mut posts.answers,
         };
         for (handler, posted) in places {
             of.get_mut(handler.index()).into_iter().for_each(|there| there.push(posted.clone()));
@@ -251,10 +251,10 @@ impl Machine {
     ) -> Option<Count> {
         let requester = self.incomings.get(id)?.requester;
         let (conn, peer) = self.whereabouts(requester);
-        let whose = Whose { handler, way: Way::Receive, role, conn, peer };
+        let whose = Whose { handler, way: Direction::Receive, role, conn, peer };
         let Incoming { parser, watched, .. } = self.incomings.get_mut(id)?;
         let watched = watched.get_or_insert_default();
-        for post in posts.at(handler, Way::Receive) {
+        for post in posts.at(handler, Direction::Receive) {
             post.passes(whose, 1, &watched.head, watched.octets, &mut self.outputs);
             let refused = post.refuses(self.now, peer, parser.view());
             if refused.is_some() {
@@ -295,7 +295,7 @@ impl Machine {
     ) {
         let (conn, peer) = self.whereabouts(Some(to));
         if let Some(posts) = &self.posts {
-            let whose = Whose { handler, way: Way::Transmit, role, conn, peer };
+            let whose = Whose { handler, way: Direction::Transmit, role, conn, peer };
             posts.passes(whose, messages, octets, &mut self.outputs);
         }
     }

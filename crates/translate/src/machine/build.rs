@@ -1,6 +1,6 @@
 //! Builds messages: from holes to octets.
 
-use super::evaluate::Seen;
+use super::evaluate::Borrowed;
 use super::pump::Source;
 use super::read::{Incoming, Passing};
 use super::slab::IncomingId;
@@ -114,7 +114,7 @@ impl Machine {
                 (operand @ (Operand::Request(_) | Operand::Kept(_)), _) => asked(self, operand),
                 (operand, _) => {
                     let seen = self.seen(task, operand);
-                    if let Some(Seen::Stream(id)) = seen {
+                    if let Some(Borrowed::Stream(id)) = seen {
                         from = Some(id);
                     }
                     if let Some(seen) = seen {

@@ -2,7 +2,7 @@
 
 use super::conn::{Conn, State};
 use super::exchange::Written;
-use super::read::{Incoming, Passing, Purpose};
+use super::read::{Incoming, MessagePurpose, Passing};
 use super::slab::{ConnId, ExchangeId, IncomingId};
 use super::{Machine, Output, Work};
 use gatewright_lang::ir::{ReuseWhen, Side};
@@ -100,8 +100,12 @@ impl Machine {
         }
         let Incoming { purpose, task, .. } = incoming;
         match (purpose, task) {
-            (Purpose::Request | Purpose::Handled, Some(task)) => self.end_task(task, false),
-            (Purpose::Response(_) | Purpose::Received, Some(task)) => self.view_lost(task, id),
+            (MessagePurpose::Request | MessagePurpose::Handled, Some(task)) => {
+                self.end_task(task, false);
+            }
+            (MessagePurpose::Response(_) | MessagePurpose::Received, Some(task)) => {
+                self.view_lost(task, id);
+            }
             _ => {}
         }
     }
@@ -158,7 +162,7 @@ impl Machine {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let current = of.current.and_then(|current| self.incomings.get(current));
         let used = current.is_some_and(|of| {
-            matches!(of.purpose, Purpose::Response(_))
+            matches!(of.purpose, MessagePurpose::Response(_))
                 && (of.task.is_some() || matches!(of.passing, Passing::To(_)))
         });
         if used {
@@ -208,7 +212,8 @@ impl Machine {
 
     /// Finishes a response that was read to its end.
     pub(crate) fn finish_response(&mut self, conn: ConnId, id: IncomingId) {
-        let Some(Purpose::Response(exchange)) = self.incomings.get(id).map(|of| of.purpose) else {
+        let Some(MessagePurpose::Response(exchange)) = self.incomings.get(id).map(|of| of.purpose)
+        else {
             return;
         };
         if self.exchange_is_gathering(exchange) {

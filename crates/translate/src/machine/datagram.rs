@@ -2,7 +2,7 @@
 
 use super::build::key_of;
 use super::exchange::{Exchange, Repeat, Repetition};
-use super::read::{Goal, Incoming, Passing, Purpose};
+use super::read::{Goal, Incoming, MessagePurpose, Passing};
 use super::request::Requester;
 use super::slab::{IncomingId, TaskId};
 use super::task::Wait;
@@ -39,7 +39,7 @@ impl Machine {
             conn: None,
             requester: None,
             repeat: None,
-            purpose: Purpose::Request,
+            purpose: MessagePurpose::Request,
             task: None,
             goal: Goal::End,
             passing: Passing::Discarded,
@@ -206,7 +206,7 @@ impl Machine {
         });
         if let Some(exchange) = ours {
             if let Some(incoming) = self.incomings.get_mut(id) {
-                incoming.purpose = Purpose::Response(exchange);
+                incoming.purpose = MessagePurpose::Response(exchange);
             }
             self.response_begun(exchange, id);
             if !self.exchange_is_gathering(exchange) {

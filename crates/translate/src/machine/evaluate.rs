@@ -11,7 +11,7 @@ use gatewright_lang::ir::{
 
 /// A borrowed value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Seen<'s> {
+pub(crate) enum Borrowed<'s> {
     Int(i64),
     Octets(&'s [u8]),
     Rows(Rows<'s>),
@@ -21,7 +21,7 @@ pub(crate) enum Seen<'s> {
     View(IncomingId),
 }
 
-impl<'s> Seen<'s> {
+impl<'s> Borrowed<'s> {
     /// The value as a slot holds it.
     pub(crate) const fn held(self) -> Held<'s> {
         match self {
@@ -51,30 +51,34 @@ fn seen<'s>(
     value: Option<Held<'s>>,
     ty: Option<&SlotType>,
     of: Option<IncomingId>,
-) -> Option<Seen<'s>> {
+) -> Option<Borrowed<'s>> {
     match (value, ty) {
-        (Some(Held::Int(value)), _) => Some(Seen::Int(value)),
-        (Some(Held::Octets(octets)), _) => Some(Seen::Octets(octets)),
-        (Some(Held::List(rows)), _) => Some(Seen::Rows(rows)),
-        (Some(Held::Stream), _) => of.map(Seen::Stream),
+        (Some(Held::Int(value)), _) => Some(Borrowed::Int(value)),
+        (Some(Held::Octets(octets)), _) => Some(Borrowed::Octets(octets)),
+        (Some(Held::List(rows)), _) => Some(Borrowed::Rows(rows)),
+        (Some(Held::Stream), _) => of.map(Borrowed::Stream),
         // A list without an element is empty, never absent.
-        (None, Some(SlotType::List { .. })) => Some(Seen::Rows(Rows::default())),
+        (None, Some(SlotType::List { .. })) => Some(Borrowed::Rows(Rows::default())),
         (None, _) => None,
     }
 }
 
 impl Machine {
     /// The value of an operand; `None` if it is absent.
-    pub(crate) fn seen<'s>(&'s self, task: Option<&'s Task>, operand: Operand) -> Option<Seen<'s>> {
+    pub(crate) fn seen<'s>(
+        &'s self,
+        task: Option<&'s Task>,
+        operand: Operand,
+    ) -> Option<Borrowed<'s>> {
         match operand {
-            Operand::Int(value) => Some(Seen::Int(value)),
-            Operand::Literal(literal) => Some(Seen::Octets(self.program.literal(literal))),
+            Operand::Int(value) => Some(Borrowed::Int(value)),
+            Operand::Literal(literal) => Some(Borrowed::Octets(self.program.literal(literal))),
             Operand::Register(register) => match task?.register(register) {
                 Reg::Unset => None,
-                Reg::Int(value) => Some(Seen::Int(*value)),
-                Reg::Octets(octets) => Some(Seen::Octets(octets)),
-                Reg::View(id) => Some(Seen::View(*id)),
-                Reg::List(list) => Some(Seen::Rows(rows_of(list))),
+                Reg::Int(value) => Some(Borrowed::Int(*value)),
+                Reg::Octets(octets) => Some(Borrowed::Octets(octets)),
+                Reg::View(id) => Some(Borrowed::View(*id)),
+                Reg::List(list) => Some(Borrowed::Rows(rows_of(list))),
             },
             Operand::Slot { view, slot } => self.slot_seen(task?.view(view)?, slot),
             Operand::Request(slot) => self.slot_seen(task?.origin.request()?, slot),
@@ -85,15 +89,15 @@ impl Machine {
                 seen(session.and_then(|session| session.view.held(slot)), ty, None)
             }
             Operand::Parameter(id) => match self.program.parameter(id)?.value.as_ref()? {
-                ParameterValue::Int(value) => Some(Seen::Int(*value)),
-                ParameterValue::Octets(octets) => Some(Seen::Octets(octets)),
+                ParameterValue::Int(value) => Some(Borrowed::Int(*value)),
+                ParameterValue::Octets(octets) => Some(Borrowed::Octets(octets)),
             },
-            Operand::Peers(peers) => Some(Seen::Int(self.peers_count(task, peers))),
+            Operand::Peers(peers) => Some(Borrowed::Int(self.peers_count(task, peers))),
             Operand::Kept(_) | Operand::Fresh => None,
         }
     }
 
-    fn slot_seen(&self, id: IncomingId, slot: SlotId) -> Option<Seen<'_>> {
+    fn slot_seen(&self, id: IncomingId, slot: SlotId) -> Option<Borrowed<'_>> {
         let incoming = self.incomings.get(id)?;
         let ty = self.program.message(incoming.message)?.slot(slot).map(|slot| &slot.ty);
         seen(incoming.parser.view().held(slot), ty, Some(id))
@@ -101,7 +105,7 @@ impl Machine {
 
     pub(crate) fn int(&self, task: &Task, operand: Operand) -> i64 {
         match self.seen(Some(task), operand) {
-            Some(Seen::Int(value)) => value,
+            Some(Borrowed::Int(value)) => value,
             _ => 0,
         }
     }
@@ -115,14 +119,14 @@ impl Machine {
             Test::Present(value) => self.seen(Some(task), *value).is_some(),
             Test::Equal(one, other) => {
                 match (self.seen(Some(task), *one), self.seen(Some(task), *other)) {
-                    (Some(Seen::Int(one)), Some(Seen::Int(other))) => one == other,
-                    (Some(Seen::Octets(one)), Some(Seen::Octets(other))) => one == other,
+                    (Some(Borrowed::Int(one)), Some(Borrowed::Int(other))) => one == other,
+                    (Some(Borrowed::Octets(one)), Some(Borrowed::Octets(other))) => one == other,
                     _ => false,
                 }
             }
             Test::Less(one, other) => {
                 match (self.seen(Some(task), *one), self.seen(Some(task), *other)) {
-                    (Some(Seen::Int(one)), Some(Seen::Int(other))) => one < other,
+                    (Some(Borrowed::Int(one)), Some(Borrowed::Int(other))) => one < other,
                     _ => false,
                 }
             }
@@ -132,14 +136,14 @@ impl Machine {
         }
     }
 
-    fn matches(&self, value: Seen<'_>, pattern: Pattern) -> bool {
+    fn matches(&self, value: Borrowed<'_>, pattern: Pattern) -> bool {
         match (pattern, value) {
-            (Pattern::Int { low, high }, Seen::Int(value)) => (low..=high).contains(&value),
-            (Pattern::Octets(literal), Seen::Octets(octets)) => {
+            (Pattern::Int { low, high }, Borrowed::Int(value)) => (low..=high).contains(&value),
+            (Pattern::Octets(literal), Borrowed::Octets(octets)) => {
                 self.program.literal(literal) == octets
             }
-            (Pattern::Empty, Seen::Octets(octets)) => octets.is_empty(),
-            (Pattern::Empty, Seen::Rows(rows)) => rows.is_empty(),
+            (Pattern::Empty, Borrowed::Octets(octets)) => octets.is_empty(),
+            (Pattern::Empty, Borrowed::Rows(rows)) => rows.is_empty(),
             _ => false,
         }
     }
@@ -147,11 +151,11 @@ impl Machine {
     /// Evaluates a value that may have no result.
     pub(crate) fn attempt(&self, task: &Task, partial: Partial) -> Option<Reg> {
         let octets = |of| match self.seen(Some(task), of) {
-            Some(Seen::Octets(octets)) => Some(octets),
+            Some(Borrowed::Octets(octets)) => Some(octets),
             _ => None,
         };
         match partial {
-            Partial::Value(of) => self.seen(Some(task), of).map(Seen::to_register),
+            Partial::Value(of) => self.seen(Some(task), of).map(Borrowed::to_register),
             Partial::After { of, prefix } => {
                 let (prefix, octets) = (self.program.literal(prefix), octets(of)?);
                 let (head, tail) = octets.split_at_checked(prefix.len())?;
@@ -169,13 +173,13 @@ impl Machine {
                 octets.get(at..).map(|tail| Reg::Octets(without_blanks(tail).to_vec()))
             }
             Partial::Item { of, index, column } => {
-                let Some(Seen::Rows(rows)) = self.seen(Some(task), of) else { return None };
+                let Some(Borrowed::Rows(rows)) = self.seen(Some(task), of) else { return None };
                 let index = usize::try_from(self.int(task, index)).ok()?.checked_sub(1)?;
                 let column = usize::try_from(column).ok()?;
                 rows.get(index)?.get(column).map(register)
             }
             Partial::Join { of, separator, max } => {
-                let Some(Seen::Rows(rows)) = self.seen(Some(task), of) else { return None };
+                let Some(Borrowed::Rows(rows)) = self.seen(Some(task), of) else { return None };
                 let parts = rows.iter().map(|row| match row.get(0) {
                     Some(Held::Octets(octets)) => octets,
                     _ => &[],
@@ -205,7 +209,7 @@ impl Machine {
         separator: LiteralId,
         at: usize,
     ) -> Option<(Vec<u8>, usize)> {
-        let Some(Seen::Octets(whole)) = self.seen(Some(task), of) else { return None };
+        let Some(Borrowed::Octets(whole)) = self.seen(Some(task), of) else { return None };
         let rest = whole.get(at..)?;
         let separator = self.literal(separator);
         let end = find(rest, separator).unwrap_or(rest.len());
@@ -215,15 +219,15 @@ impl Machine {
 
     /// The columns of an element of a list.
     pub(crate) fn row(&self, task: &Task, list: Operand, index: usize) -> Option<Vec<Reg>> {
-        let Some(Seen::Rows(rows)) = self.seen(Some(task), list) else { return None };
+        let Some(Borrowed::Rows(rows)) = self.seen(Some(task), list) else { return None };
         Some(rows.get(index)?.iter().map(register).collect())
     }
 
     /// Length of a value, in octets or elements.
     pub(crate) fn size(&self, task: &Task, of: Operand) -> i64 {
         let size = match self.seen(Some(task), of) {
-            Some(Seen::Octets(octets)) => octets.len(),
-            Some(Seen::Rows(rows)) => rows.len(),
+            Some(Borrowed::Octets(octets)) => octets.len(),
+            Some(Borrowed::Rows(rows)) => rows.len(),
             _ => 0,
         };
         i64::try_from(size).unwrap_or(i64::MAX)
@@ -236,7 +240,7 @@ impl Machine {
             match piece {
                 Piece::Literal(literal) => octets.extend_from_slice(self.literal(*literal)),
                 Piece::Octets(of) => {
-                    if let Some(Seen::Octets(piece)) = self.seen(Some(task), *of) {
+                    if let Some(Borrowed::Octets(piece)) = self.seen(Some(task), *of) {
                         octets.extend_from_slice(piece);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Requests in flight, and their outcomes.
 
-use super::read::{Passing, Purpose};
+use super::read::{MessagePurpose, Passing};
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
 use super::timers::{Alarm, Timer};
 use super::{Count, Machine, Output, Target, Work};
@@ -101,7 +101,7 @@ impl Machine {
         let Some(incoming) = self.incomings.get_mut(id) else { return };
         match found {
             Some(exchange) => {
-                incoming.purpose = Purpose::Response(exchange);
+                incoming.purpose = MessagePurpose::Response(exchange);
                 self.response_begun(exchange, id);
             }
             None if asked => self.ask(conn, id),
@@ -130,7 +130,7 @@ impl Machine {
     /// Reads an unwanted message to its end.
     pub(crate) fn ignore(&mut self, id: IncomingId) {
         if let Some(incoming) = self.incomings.get_mut(id) {
-            incoming.purpose = Purpose::Ignored;
+            incoming.purpose = MessagePurpose::Ignored;
             incoming.passing = Passing::Discarded;
         }
     }

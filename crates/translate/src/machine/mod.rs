@@ -72,7 +72,7 @@ mod wait;
 
 pub use address::{AddressError, Target};
 pub use counters::{HandlerCounters, LATENCY_STEPS};
-pub use post::{Captured, Counted, Does, Matching, Pace, Post, PostError, Way};
+pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
 pub use slab::{ConnId, QueryId};
 pub use trace::Trace;
 pub(crate) use trace::shown;
@@ -87,7 +87,7 @@ use core::time::Duration;
 use counters::{Count, Counters};
 use exchange::{Exchange, Repeat};
 use gatewright_lang::ir::{Case, Cast, HandlerKind, Program, Role, RoleId, Side, Transport};
-use peers::Place;
+use peers::PeerAddress;
 use read::Incoming;
 use request::Every;
 use session::Session;
@@ -270,7 +270,7 @@ pub struct Machine {
     queries: Slab<QueryId, Asker>,
     keyed: HashMap<Vec<u8>, SessionId>,
     /// The sessions that store a peer.
-    stored: HashMap<Place, Vec<SessionId>>,
+    stored: HashMap<PeerAddress, Vec<SessionId>>,
     every: Vec<Every>,
     timers: Timers,
     work: VecDeque<Work>,

@@ -1,6 +1,6 @@
 //! Peers stored in sessions, and unsolicited messages to them.
 
-use super::evaluate::Seen;
+use super::evaluate::Borrowed;
 use super::exchange::Written;
 use super::request::Requester;
 use super::slab::{ConnId, SessionId};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Location of a peer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum PeerAddress {
     /// The other end of a connection.
     Conn(ConnId),
     /// An address, for this role.
@@ -22,8 +22,8 @@ pub(crate) enum Place {
 
 /// A peer stored in a session.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Peer {
-    pub(crate) place: Place,
+pub(crate) struct StoredPeer {
+    pub(crate) place: PeerAddress,
     /// Values kept of its request.
     kept: Vec<Option<Value>>,
     /// The `fresh` number of the last message to it.
@@ -44,17 +44,17 @@ impl Machine {
     }
 
     /// The requester of a handler, as a peer to store.
-    fn requester_as_peer(&self, task: &Task, about: &Peers) -> Option<Peer> {
+    fn requester_as_peer(&self, task: &Task, about: &Peers) -> Option<StoredPeer> {
         let incoming = self.incomings.get(task.origin.request()?)?;
         let place = match incoming.requester? {
-            Requester::Conn(conn) => Place::Conn(conn),
-            Requester::Peer(role, at) => Place::At(role, at),
+            Requester::Conn(conn) => PeerAddress::Conn(conn),
+            Requester::Peer(role, at) => PeerAddress::At(role, at),
         };
         let kept = |(view, slot): &(MessageId, SlotId)| {
             let own = incoming.message == *view;
             own.then(|| incoming.parser.view().get(*slot)).flatten()
         };
-        Some(Peer { place, kept: about.kept.iter().map(kept).collect(), mark: None })
+        Some(StoredPeer { place, kept: about.kept.iter().map(kept).collect(), mark: None })
     }
 
     /// Stores the requester of a handler; `false` if there is no room.
@@ -115,8 +115,8 @@ impl Machine {
         let Some(request) = task.origin.request() else { return };
         let Some(incoming) = self.incomings.get(request) else { return };
         let place = match incoming.requester {
-            Some(Requester::Conn(conn)) => Place::Conn(conn),
-            Some(Requester::Peer(role, at)) => Place::At(role, at),
+            Some(Requester::Conn(conn)) => PeerAddress::Conn(conn),
+            Some(Requester::Peer(role, at)) => PeerAddress::At(role, at),
             None => return,
         };
         let (view, said) = (incoming.message, incoming.parser.view());
@@ -136,7 +136,7 @@ impl Machine {
 
     /// Removes a peer that is gone.
     pub(crate) fn peer_is_gone(&mut self, conn: ConnId) {
-        let place = Place::Conn(conn);
+        let place = PeerAddress::Conn(conn);
         for session in self.stored.remove(&place).unwrap_or_default() {
             let peers = self.sessions.get_mut(session).map(|of| of.peers.as_mut_slice());
             for stored in peers.unwrap_or_default() {
@@ -146,14 +146,14 @@ impl Machine {
     }
 
     /// Removes the peers of a session that ended.
-    pub(crate) fn peers_are_left(&mut self, session: SessionId, peers: &[Vec<Peer>]) {
+    pub(crate) fn peers_are_left(&mut self, session: SessionId, peers: &[Vec<StoredPeer>]) {
         for peer in peers.iter().flatten() {
             self.unindex(session, peer.place);
         }
     }
 
     /// Removes a peer from the index, unless the session still stores it elsewhere.
-    fn unindex(&mut self, session: SessionId, place: Place) {
+    fn unindex(&mut self, session: SessionId, place: PeerAddress) {
         let of = self.sessions.get(session);
         let there = of.is_some_and(|of| of.peers.iter().flatten().any(|peer| peer.place == place));
         if there {
@@ -202,7 +202,7 @@ impl Machine {
             of.mark.clone_from(&built.fresh);
         }
         match peer.place {
-            Place::Conn(conn) => {
+            PeerAddress::Conn(conn) => {
                 let room = self.conns.get(conn).is_some_and(|of| {
                     let behind = u32::try_from(of.behind.len()).unwrap_or(u32::MAX);
                     of.unsent.len() < BUFFER_OCTETS && behind < PIPELINED_MAX
@@ -214,7 +214,7 @@ impl Machine {
                     self.pool.give_back(built.octets);
                 }
             }
-            Place::At(role, to) => {
+            PeerAddress::At(role, to) => {
                 self.outputs.push_back(Output::Datagram { role, to, octets: built.octets });
             }
         }
@@ -224,7 +224,7 @@ impl Machine {
     /// The key under which a session is found by a value.
     pub(crate) fn named_session(&self, task: &Task, key: Operand) -> Option<Vec<u8>> {
         match self.seen(Some(task), key) {
-            Some(Seen::Octets(octets)) => Some(octets.to_vec()),
+            Some(Borrowed::Octets(octets)) => Some(octets.to_vec()),
             _ => None,
         }
     }
@@ -232,7 +232,7 @@ impl Machine {
     /// Whether a session stores a peer whose connection is open.
     pub(crate) fn stores_connections(&self, session: SessionId) -> bool {
         let of = self.sessions.get(session);
-        let conn = |peer: &Peer| matches!(peer.place, Place::Conn(_));
+        let conn = |peer: &StoredPeer| matches!(peer.place, PeerAddress::Conn(_));
         of.is_some_and(|of| of.peers.iter().flatten().any(conn))
     }
 }

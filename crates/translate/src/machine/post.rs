@@ -1,8 +1,8 @@
 //! Posts attached to the handlers of a program: they see messages as the handlers of the packet
 //! graph see packets.
 //!
-//! A [`Post`] stands at one handler or several, on one side. On the side [`Way::Receive`] it sees
-//! the requests that start the handler, before the handler does. On [`Way::Transmit`] it sees the
+//! A [`Post`] stands at one handler or several, on one side. On the side [`Direction::Receive`] it sees
+//! the requests that start the handler, before the handler does. On [`Direction::Transmit`] it sees the
 //! handler's answers, after the handler. Posts stand in the order of attachment. Those after a post
 //! that refuses a request do not see it.
 
@@ -23,7 +23,7 @@ pub struct Post {
     /// The handlers: `role.name`, one of a handler's names, or `*` for all.
     pub handler: String,
     /// Which of their messages it sees.
-    pub way: Way,
+    pub way: Direction,
     /// What it does with them.
     pub does: Does,
     /// Its counters; machines that run the same program share them.
@@ -32,7 +32,7 @@ pub struct Post {
 
 /// Direction of messages, seen from the requesting peer.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Way {
+pub enum Direction {
     /// Requests.
     #[default]
     Receive,
@@ -51,7 +51,7 @@ pub enum Does {
     /// Refuses it if it matches. Only for requests.
     Drop(Matching),
     /// Refuses it if it comes too early. Only for requests.
-    RateLimit(Arc<Pace>),
+    RateLimit(Arc<RequestRate>),
 }
 
 /// Which requests match: those that agree with every given condition.
@@ -85,7 +85,7 @@ impl Counted {
 
 /// A rate that several machines share: requests per second, and a burst after a pause.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RequestRate {
     /// Nanoseconds per request.
     each: u64,
     /// Nanoseconds that may be saved up.
@@ -96,7 +96,7 @@ pub struct Pace {
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-impl Pace {
+impl RequestRate {
     /// `per_second` requests, `burst` of them at once; less than one of either is one.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let each = NANOSECONDS / u64::from(per_second.max(1));
@@ -127,7 +127,7 @@ pub struct Captured {
     /// The peer that sent or receives the message.
     pub peer: Option<SocketAddr>,
     /// Direction of the message.
-    pub way: Way,
+    pub way: Direction,
     /// Whether a message begins here.
     pub first: bool,
     /// The octets.
@@ -186,7 +186,7 @@ impl Post {
     /// The handlers at which it stands, with its action there.
     pub(crate) fn places(&self, program: &Program) -> Result<Vec<(HandlerId, Posted)>, PostError> {
         let refuses = matches!(self.does, Does::Drop(_) | Does::RateLimit(_));
-        if refuses && self.way == Way::Transmit {
+        if refuses && self.way == Direction::Transmit {
             return Err(PostError::Answers);
         }
         let taking = program.handlers.iter().enumerate().filter_map(|(index, handler)| {
@@ -314,7 +314,7 @@ pub(crate) enum Acts {
     Count,
     Capture,
     Drop { source: Option<(IpAddr, u8)>, message: MessageId, fields: Vec<(SlotId, Plain)> },
-    RateLimit(Arc<Pace>),
+    RateLimit(Arc<RequestRate>),
 }
 
 /// The value of a field.
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_the_rate() {
-        let pace = Pace::new(10, 3);
+        let pace = RequestRate::new(10, 3);
         let passed = |ms| (0..100).filter(|_| pace.take(Duration::from_millis(ms))).count();
         let at = [1_000, 1_099, 1_100, 1_350, 9_000];
         assert_eq!(at.map(passed), [3, 0, 1, 2, 3]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Purpose of a message in the machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
+pub(crate) enum MessagePurpose {
     /// A request to be dispatched.
     Request,
     /// A dispatched request.
@@ -58,7 +58,7 @@ pub(crate) struct Incoming {
     pub(crate) requester: Option<Requester>,
     /// The key that its repetitions share with it.
     pub(crate) repeat: Option<Vec<u8>>,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: MessagePurpose,
     /// The handler that uses it.
     pub(crate) task: Option<TaskId>,
     pub(crate) goal: Goal,
@@ -165,22 +165,22 @@ impl Machine {
                 if busy {
                     return None;
                 }
-                (role.requests.first()?.view, Purpose::Request)
+                (role.requests.first()?.view, MessagePurpose::Request)
             }
             Side::Client if of.opening.is_some() && of.exchanges.is_empty() => return None,
-            Side::Client if role.mode == Mode::Async => (role.response, Purpose::Unmatched),
+            Side::Client if role.mode == Mode::Async => (role.response, MessagePurpose::Unmatched),
             Side::Client => {
                 let Some(exchange) = of.exchanges.front() else {
                     self.count(Count::Unsolicited);
                     self.lose_conn(conn);
                     return None;
                 };
-                (role.response, Purpose::Response(*exchange))
+                (role.response, MessagePurpose::Response(*exchange))
             }
         };
         let goal = match purpose {
-            Purpose::Request => self.request_goal(role.requests.first()?),
-            Purpose::Unmatched => {
+            MessagePurpose::Request => self.request_goal(role.requests.first()?),
+            MessagePurpose::Unmatched => {
                 let mut slots: Vec<_> = role.flow.iter().map(|key| key.response).collect();
                 slots.dedup();
                 Goal::Settled(slots)
@@ -211,7 +211,7 @@ impl Machine {
 
     fn begin_received(&mut self, conn: ConnId, task: TaskId) -> Option<IncomingId> {
         let view = self.received_view(task)?;
-        let incoming = self.begin(conn, view, Purpose::Received, Goal::Begun)?;
+        let incoming = self.begin(conn, view, MessagePurpose::Received, Goal::Begun)?;
         let watched = self.watch(self.tasks.get(task).map(|task| task.handler));
         if let Some(of) = self.incomings.get_mut(incoming) {
             of.task = Some(task);
@@ -224,17 +224,17 @@ impl Machine {
         &mut self,
         conn: ConnId,
         message: MessageId,
-        purpose: Purpose,
+        purpose: MessagePurpose,
         goal: Goal,
     ) -> Option<IncomingId> {
         let parser = self.parsers.take(&self.layouts, message)?;
-        let asks = matches!(purpose, Purpose::Request | Purpose::Unmatched);
+        let asks = matches!(purpose, MessagePurpose::Request | MessagePurpose::Unmatched);
         let watched = if asks { self.watch(None) } else { None };
         let now = self.now;
         let of = self.conns.get_mut(conn)?;
         of.moved = now;
         of.begun = of.begun.saturating_add(1);
-        let request = purpose == Purpose::Request;
+        let request = purpose == MessagePurpose::Request;
         of.requests += u32::from(request && of.side == Side::Server);
         let incoming = self.incomings.insert(Incoming {
             parser,
@@ -310,7 +310,7 @@ impl Machine {
             Goal::Settled(slots) => Until::Settled(slots),
         };
         // What is behind a stream is not waited for on behalf of what is attached.
-        let watched = self.posts.is_some() && incoming.purpose == Purpose::Request;
+        let watched = self.posts.is_some() && incoming.purpose == MessagePurpose::Request;
         let enough = watched && incoming.parser.in_stream();
         if enough || incoming.parser.has_reached(until) {
             incoming.goal = Goal::End;
@@ -324,9 +324,9 @@ impl Machine {
     fn reached(&mut self, conn: ConnId, id: IncomingId) {
         let Some(incoming) = self.incomings.get(id) else { return };
         match (incoming.purpose, incoming.task) {
-            (Purpose::Request, _) => self.dispatch(id),
-            (Purpose::Unmatched, _) => self.match_response(conn, id),
-            (Purpose::Response(exchange), None) => self.response_begun(exchange, id),
+            (MessagePurpose::Request, _) => self.dispatch(id),
+            (MessagePurpose::Unmatched, _) => self.match_response(conn, id),
+            (MessagePurpose::Response(exchange), None) => self.response_begun(exchange, id),
             (_, Some(task)) => self.message_moved(task, id),
             (_, None) => {}
         }
@@ -367,10 +367,10 @@ impl Machine {
         let side = self.conns.get(conn).map(|of| of.side);
         let lines = incoming.parser.is_in_a_line();
         match (side, incoming.purpose) {
-            (Some(Side::Server), Purpose::Request | Purpose::Handled) if !cut => {
+            (Some(Side::Server), MessagePurpose::Request | MessagePurpose::Handled) if !cut => {
                 self.refuse_request(conn, id, lines);
             }
-            (Some(Side::Server), Purpose::Received) if !cut => {
+            (Some(Side::Server), MessagePurpose::Received) if !cut => {
                 self.refuse_received(conn, id, lines);
             }
             _ => self.lose_conn(conn),

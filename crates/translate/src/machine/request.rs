@@ -1,6 +1,6 @@
 //! Starts handlers: for requests, new connections and periods.
 
-use super::read::{Goal, Purpose};
+use super::read::{Goal, MessagePurpose};
 use super::slab::{ConnId, IncomingId, SessionId, TaskId};
 use super::task::{Reg, Task, Wait};
 use super::timers::Timer;
@@ -159,7 +159,7 @@ impl Machine {
         let program = Arc::clone(&self.program);
         let Some(role) = self.conns.get(conn).and_then(|of| program.role(of.role)) else { return };
         let Some(incoming) = self.incomings.get_mut(id) else { return };
-        incoming.purpose = Purpose::Request;
+        incoming.purpose = MessagePurpose::Request;
         incoming.requester = Some(Requester::Conn(conn));
         let kind = role.requests.iter().find(|kind| kind.view == incoming.message);
         if incoming.is_complete() {

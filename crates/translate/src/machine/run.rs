@@ -1,7 +1,7 @@
 //! Runs handlers from one suspension to the next.
 
 use super::answer::Reply;
-use super::evaluate::{Seen, computed};
+use super::evaluate::{Borrowed, computed};
 use super::exchange::Written;
 use super::request::{Origin, Requester};
 use super::send::Pending;
@@ -96,7 +96,7 @@ impl Machine {
     /// The octets of an operand; empty if it has none.
     fn octets_seen<'t>(&'t self, task: &'t Task, of: Operand) -> &'t [u8] {
         match self.seen(Some(task), of) {
-            Some(Seen::Octets(of)) => of,
+            Some(Borrowed::Octets(of)) => of,
             _ => &[],
         }
     }
@@ -105,7 +105,7 @@ impl Machine {
     fn operate(&mut self, task: &mut Task, operation: &Operation) -> Result<(), ()> {
         match operation {
             Operation::Set { into, value } => {
-                let value = self.seen(Some(task), *value).map(Seen::to_register);
+                let value = self.seen(Some(task), *value).map(Borrowed::to_register);
                 task.set(*into, value.unwrap_or(Reg::Unset));
             }
             Operation::Compute { into, operator, left, right } => {
@@ -142,7 +142,7 @@ impl Machine {
                 task.set(*into, Reg::Int(size));
             }
             Operation::SetSession { slot, value } => {
-                let value = self.seen(Some(task), *value).map(Seen::to_value);
+                let value = self.seen(Some(task), *value).map(Borrowed::to_value);
                 self.with_variables(task, |view| match value {
                     Some(value) => view.set(*slot, value),
                     None => view.clear(*slot),
@@ -345,7 +345,7 @@ impl Machine {
         list: Operand,
         value: Operand,
     ) -> bool {
-        let Some(value) = self.seen(Some(task), value).map(Seen::to_value) else {
+        let Some(value) = self.seen(Some(task), value).map(Borrowed::to_value) else {
             return false;
         };
         let push = |view: &mut View, slot, most: u32| {
@@ -396,7 +396,7 @@ impl Machine {
         let given = match address {
             None => self.roles.get(role.index()).map(|role| role.address.clone()),
             Some(address) => match self.seen(Some(task), address) {
-                Some(Seen::Octets(octets)) => {
+                Some(Borrowed::Octets(octets)) => {
                     core::str::from_utf8(octets).ok().and_then(|text| text.parse::<Target>().ok())
                 }
                 _ => None,

@@ -1,7 +1,7 @@
 //! Sessions: variables kept between requests, and the connections that belong to them.
 
 use super::conn::Conn;
-use super::peers::Peer;
+use super::peers::StoredPeer;
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, SessionId};
 use super::task::Task;
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     used: Duration,
     alarm: Option<Alarm>,
     /// The peers that it stores, by variable.
-    pub(crate) peers: Vec<Vec<Peer>>,
+    pub(crate) peers: Vec<Vec<StoredPeer>>,
 }
 
 impl Machine {

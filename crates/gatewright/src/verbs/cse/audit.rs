@@ -42,10 +42,10 @@ pub(super) struct Audit {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct AuditReport {
     #[serde(flatten)]
     proof: Option<Proof>,
-    last: Vec<Line>,
+    last: Vec<AuditLine>,
 }
 
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ struct Proof {
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct AuditLine {
     number: u64,
     at: String,
     entry: Value,
@@ -89,12 +89,12 @@ impl Audit {
         Ok(if is_sound { Exit::Success } else { Exit::Negative })
     }
 
-    fn list(&self) -> Result<Answer, StoreError> {
+    fn list(&self) -> Result<AuditReport, StoreError> {
         let last = last_entries(&self.store, self.last.unwrap_or(LAST))?;
-        Ok(Answer { proof: None, last: last.into_iter().map(Line::from).collect() })
+        Ok(AuditReport { proof: None, last: last.into_iter().map(AuditLine::from).collect() })
     }
 
-    fn prove(&self) -> Result<Answer, StoreError> {
+    fn prove(&self) -> Result<AuditReport, StoreError> {
         let most = usize::try_from(self.last.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut last = VecDeque::new();
         let mut found = self.head.is_none();
@@ -111,7 +111,10 @@ impl Audit {
         let is = |hash| self.head.as_deref() == Some(&hexadecimal(hash));
         found |= is(&verified.head) || verified.dropped > 0 && is(&verified.start);
         let proof = Proof::new(&verified, found);
-        Ok(Answer { proof: Some(proof), last: last.into_iter().map(Line::from).collect() })
+        Ok(AuditReport {
+            proof: Some(proof),
+            last: last.into_iter().map(AuditLine::from).collect(),
+        })
     }
 }
 
@@ -167,7 +170,7 @@ fn hexadecimal(hash: &[u8; 32]) -> String {
     text
 }
 
-impl From<Told> for Line {
+impl From<Told> for AuditLine {
     fn from(told: Told) -> Self {
         let Told { number, at_micros, text, fields, .. } = told;
         let at = Timestamp::from_micros(at_micros).to_string();
@@ -175,9 +178,9 @@ impl From<Told> for Line {
     }
 }
 
-impl Answer {
+impl AuditReport {
     fn text(&self) -> String {
-        let mut lines: Vec<String> = self.last.iter().map(Line::text).collect();
+        let mut lines: Vec<String> = self.last.iter().map(AuditLine::text).collect();
         lines.extend(self.proof.as_ref().map(Proof::text));
         if lines.is_empty() {
             lines.push("there are no entries".to_owned());
@@ -186,7 +189,7 @@ impl Answer {
     }
 }
 
-impl Line {
+impl AuditLine {
     /// Names are quoted and what cannot be seen is escaped, so that none passes for more.
     fn text(&self) -> String {
         let Self { number, at, entry } = self;

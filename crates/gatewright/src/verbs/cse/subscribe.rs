@@ -1,6 +1,6 @@
 //! `gatewright cse subscribe`: hears of what changes.
 
-use super::{Answer, Whom, runtime};
+use super::{CseResponse, Whom, runtime};
 use crate::{exit::Exit, face::Face};
 use anyhow::{Context, Result};
 use gatewright_bindings::client::Client;
@@ -75,7 +75,7 @@ impl Subscribe {
         };
         if let Some(target) = &self.target {
             let answer = subscribe(target.clone()).await?;
-            return Answer::of(&answer).show(face).map(|_| ());
+            return CseResponse::of(&answer).show(face).map(|_| ());
         }
         let mut arriving = Notifications::listen_for(self.listen, self.connections)
             .await

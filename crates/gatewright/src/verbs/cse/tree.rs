@@ -35,7 +35,7 @@ struct Node {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct TreeReport {
     root: Node,
     /// How many are below the root, instances with them.
     resources: usize,
@@ -57,13 +57,13 @@ impl Tree {
             let references = self.whom.ask(client.get(&below)).await?;
             Ok::<_, anyhow::Error>((top, references))
         })?;
-        let answer = Answer::of(&self.address, &top, &references, self.instances);
+        let answer = TreeReport::of(&self.address, &top, &references, self.instances);
         face.answer(&answer, || answer.text())?;
         Ok(Exit::Success)
     }
 }
 
-impl Answer {
+impl TreeReport {
     fn of(address: &str, top: &Response, references: &Response, names_instances: bool) -> Self {
         let content = parsed(top);
         let body = content.as_object().and_then(|tagged| tagged.values().next());

@@ -1,6 +1,6 @@
 //! What the demo shows, one function each.
 
-use super::world::{LAN, LAN6, NORTH, SOUTH, SOUTH_MTU, SOUTH6, World};
+use super::world::{DemoNetwork, LAN, LAN6, NORTH, SOUTH, SOUTH_MTU, SOUTH6};
 use gatewright_planes::{MergeLimit, Series, UdpGateway, UdpGatewaySetup};
 use gatewright_stack::{At, Attachment, Form, Place, builtin::Count};
 use gatewright_wire::EtherType;
@@ -14,7 +14,7 @@ use std::{
 type Outcome = Result<String, String>;
 
 /// One thing that is shown.
-type Check = fn(&World) -> Outcome;
+type Check = fn(&DemoNetwork) -> Outcome;
 
 /// The checks in the order of the story.
 pub(super) const CHECKS: &[(&str, Check)] = &[
@@ -43,7 +43,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Five pings from the kernel of the north, one after the other: for the last of several `ping` waits
 /// no longer than the others took.
-fn ping(world: &World, target: IpAddr, size: u32) -> Outcome {
+fn ping(world: &DemoNetwork, target: IpAddr, size: u32) -> Outcome {
     const PINGS: u8 = 5;
     let (target, size) = (target.to_string(), size.to_string());
     let mut total_ms = 0.0;
@@ -62,7 +62,7 @@ fn ping(world: &World, target: IpAddr, size: u32) -> Outcome {
 }
 
 /// The way of the kernel's packets: the gateway, then the target.
-fn trace(world: &World, target: IpAddr, gateway: IpAddr) -> Outcome {
+fn trace(world: &DemoNetwork, target: IpAddr, gateway: IpAddr) -> Outcome {
     let (target, gateway) = (target.to_string(), gateway.to_string());
     let arguments = ["-n", "-q1", "-w2", &target];
     let said = world.north.command("traceroute").args(arguments).run().map_err(text)?;
@@ -73,7 +73,7 @@ fn trace(world: &World, target: IpAddr, gateway: IpAddr) -> Outcome {
 }
 
 /// A packet that may not be cut is too large for the second link, and the gateway says so.
-fn path_mtu(world: &World, target: IpAddr, size: u32) -> Outcome {
+fn path_mtu(world: &DemoNetwork, target: IpAddr, size: u32) -> Outcome {
     let (target, size) = (target.to_string(), size.to_string());
     let arguments = ["-n", "-c1", "-W2", "-M", "do", "-s", &size, &target];
     let output = world.north.command("ping").args(arguments).output().map_err(text)?;
@@ -99,7 +99,7 @@ fn pattern(index: usize) -> u8 {
 }
 
 /// A stream from the north's kernel to the south's, compared octet by octet.
-fn tcp(world: &World, target: IpAddr) -> Outcome {
+fn tcp(world: &DemoNetwork, target: IpAddr) -> Outcome {
     let listener = world.south.run(|| TcpListener::bind((target, 7070))).map_err(text)?;
     let listener = listener.map_err(text)?;
     let start = Instant::now();
@@ -136,7 +136,7 @@ fn tcp(world: &World, target: IpAddr) -> Outcome {
 const DATAGRAMS: u32 = 1000;
 
 /// Numbered datagrams to an echo in the south, one outstanding.
-fn udp(world: &World) -> Outcome {
+fn udp(world: &DemoNetwork) -> Outcome {
     let echo = world.south.run(|| UdpSocket::bind((SOUTH, 7071))).map_err(text)?.map_err(text)?;
     let north = world.north.run(|| UdpSocket::bind((NORTH, 0))).map_err(text)?.map_err(text)?;
     for socket in [&echo, &north] {
@@ -158,7 +158,7 @@ fn udp(world: &World) -> Outcome {
 }
 
 /// The IP counter of the EZgate paper (its Figs. 6 and 7), attached to the running gateway.
-fn count(world: &World) -> Outcome {
+fn count(world: &DemoNetwork) -> Outcome {
     let counter = Count::default();
     let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     let id = world.gateway().attach(at, Box::new(counter.clone())).map_err(text)?;
@@ -175,7 +175,7 @@ const SMALL: u32 = 2000;
 const SMALL_LEN: usize = 100;
 
 /// Small datagrams that wait are merged into large ones; the receiver takes them apart.
-fn merge(world: &World) -> Outcome {
+fn merge(world: &DemoNetwork) -> Outcome {
     let south = world.south.run(|| UdpSocket::bind((SOUTH, 7072))).map_err(text)?.map_err(text)?;
     south.set_read_timeout(Some(Duration::from_millis(300))).map_err(text)?;
     let setup = UdpGatewaySetup {

@@ -8,7 +8,7 @@ use crate::{
     face::Face,
 };
 use anyhow::{Context, Result};
-use central::{Central, Place, free_port};
+use central::{Central, CentralAddress, free_port};
 use gatewright_bindings::agents;
 use gatewright_bindings::listen::Notifications;
 use gatewright_bindings::services::Services;
@@ -66,7 +66,7 @@ struct Bed {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer {
+struct WardReport {
     demo: &'static str,
     in_cse: String,
     /// Times that the central CSE was killed.
@@ -95,7 +95,7 @@ struct DeviceAnswer {
 /// Everything at work.
 struct Scene {
     central: Option<Central>,
-    place: Place,
+    place: CentralAddress,
     services: std::sync::Arc<Services>,
     monitor: Notifications,
     screen: Screen,
@@ -150,18 +150,18 @@ pub(super) fn run(wish: &Wish, face: Face) -> Result<Exit> {
 }
 
 /// A CSE that is not ours.
-fn elsewhere(url: &str, wish: &Wish) -> Result<Place, Failure> {
+fn elsewhere(url: &str, wish: &Wish) -> Result<CentralAddress, Failure> {
     let parts = wish.in_base.rsplit_once('/').filter(|(id, _)| id.starts_with('/'));
     let (id, base) = parts.ok_or_else(|| {
         let message = format!("--in-base {}: not like /id-in/cse-in", wish.in_base);
         Failure::new(Exit::Usage, message)
     })?;
     let (url, originator) = (url.trim_end_matches('/').to_owned(), wish.originator.clone());
-    Ok(Place { url, id: id.to_owned(), base: base.to_owned(), originator })
+    Ok(CentralAddress { url, id: id.to_owned(), base: base.to_owned(), originator })
 }
 
 /// The gateway, by a description like any other.
-fn gateway(folder: &std::path::Path, above: &Place) -> Result<std::sync::Arc<Services>> {
+fn gateway(folder: &std::path::Path, above: &CentralAddress) -> Result<std::sync::Arc<Services>> {
     let [devices, http] = [free_port()?, free_port()?];
     let text = format!(
         "[devices]\nlisten = \"127.0.0.1:{devices}\"\n[cse]\nbase = \"cse-ward\"\n\
@@ -198,7 +198,7 @@ impl Scene {
     async fn set(
         face: Face,
         central: Option<Central>,
-        place: Place,
+        place: CentralAddress,
         services: std::sync::Arc<Services>,
         seconds: u64,
     ) -> Result<Self> {
@@ -254,7 +254,7 @@ impl Scene {
     }
 
     /// Watches until the devices are done and all has arrived.
-    async fn play(mut self) -> Result<Answer> {
+    async fn play(mut self) -> Result<WardReport> {
         let mut look = tokio::time::interval(LOOK_EVERY);
         let end = self.started + self.measuring + PATIENCE;
         let mut devices = Vec::new();
@@ -351,13 +351,13 @@ impl Scene {
         Ok(readings.map(str::to_owned).collect())
     }
 
-    fn answer(&self, devices: Vec<DeviceAnswer>, stored: &[String]) -> Answer {
+    fn answer(&self, devices: Vec<DeviceAnswer>, stored: &[String]) -> WardReport {
         let sent: u64 = devices.iter().map(|device| device.values).sum();
         let names: BTreeSet<String> = stored.iter().cloned().collect();
         let twice = stored.len() - names.len();
         let is_equal = u64::try_from(names.len()).is_ok_and(|stored| stored == sent);
         let answered = devices.iter().all(|device| device.passed);
-        Answer {
+        WardReport {
             demo: "ward",
             in_cse: self.place.url.clone(),
             kills: self.kills,
@@ -373,7 +373,7 @@ impl Scene {
     }
 }
 
-impl Answer {
+impl WardReport {
     fn text(&self) -> String {
         let Self { sent, stored, received, twice, kills, waited, passed, .. } = self;
         let verdict = if *passed { "nothing lost, nothing twice" } else { "NOT the same" };

@@ -24,8 +24,8 @@ pub(super) const SOUTH_MTU: u32 = 1400;
 /// How long the hosts may take until they reach one another: IPv6 checks addresses for a second.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// The demo's world. Fields are dropped in order: the gateway before its links.
-pub(super) struct World {
+/// The demo's network and its gateway. Fields are dropped in order: the gateway before its links.
+pub(super) struct DemoNetwork {
     gateway: Planes,
     _cables: [Veth; 2],
     pub(super) north: Namespace,
@@ -33,7 +33,7 @@ pub(super) struct World {
     _middle: Namespace,
 }
 
-impl World {
+impl DemoNetwork {
     /// Makes the namespaces and cables, opens the gateway, and waits until the hosts are ready.
     pub(super) fn build() -> Result<Self> {
         let (north, middle, south) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);

@@ -81,7 +81,7 @@ struct Subject {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Answer {
+struct ExportReport {
     devices: u64,
     observations: u64,
     /// Bundles written; none with --ndjson.
@@ -138,7 +138,7 @@ impl Export {
             wanted: device,
             since,
             utc_offset,
-            answer: Answer::default(),
+            answer: ExportReport::default(),
             sheet: Sheet {
                 out: BufWriter::new(out),
                 most: (!self.ndjson).then(|| usize::try_from(self.bundle).unwrap_or(usize::MAX)),
@@ -160,7 +160,7 @@ impl Export {
     }
 }
 
-impl Answer {
+impl ExportReport {
     fn text(&self) -> String {
         let Self { devices, observations, bundles, skipped, nobody } = self;
         let mut text = format!("{devices} devices, {observations} observations");
@@ -235,7 +235,7 @@ struct Exporter {
     wanted: Vec<SystemId>,
     since: Option<String>,
     utc_offset: i16,
-    answer: Answer,
+    answer: ExportReport,
     sheet: Sheet,
 }
 

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 pub(super) struct Build {
     /// The language.
-    #[arg(long, value_enum, default_value_t = Target::C)]
-    target: Target,
+    #[arg(long, value_enum, default_value_t = TargetLanguage::C)]
+    target: TargetLanguage,
     /// The folder; the gateway's name if it is not given.
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(super) struct Build {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Target {
+enum TargetLanguage {
     /// C11 for Linux.
     C,
     /// Java 17.
@@ -39,7 +39,7 @@ enum Target {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct BuildReport {
     file: String,
     folder: Option<PathBuf>,
     files: Vec<String>,
@@ -60,7 +60,7 @@ impl Build {
                     format!("{}: has no gateway of its own, it is only to be imported", self.file);
                 return Err(Failure::new(Exit::Configuration, message).into());
             }
-            let answer = Answer { file: self.file, folder: None, files: Vec::new(), findings };
+            let answer = BuildReport { file: self.file, folder: None, files: Vec::new(), findings };
             face.answer(&answer, String::new)?;
             return Ok(Exit::Configuration);
         };
@@ -68,7 +68,7 @@ impl Build {
         let files = texts(self.target, program, &sources)?;
         write(&folder, &files)?;
         let files = files.into_iter().map(|(name, _)| name).collect();
-        let answer = Answer { file: self.file, folder: Some(folder), files, findings };
+        let answer = BuildReport { file: self.file, folder: Some(folder), files, findings };
         face.answer(&answer, || {
             let folder = answer.folder.as_deref().unwrap_or(Path::new(".")).display();
             format!("{} files in {folder}; `make -C {folder}` builds it\n", answer.files.len())
@@ -79,7 +79,7 @@ impl Build {
 
 /// The generated files and those of the runtime.
 fn texts(
-    target: Target,
+    target: TargetLanguage,
     program: &Program,
     sources: &Sources,
 ) -> Result<Vec<(String, String)>, Failure> {
@@ -90,10 +90,10 @@ fn texts(
     };
     let failed = |error: Unwritable| Failure::new(Exit::Configuration, error.to_string());
     let (generated, runtime): (Vec<SourceFile>, Vec<_>) = match target {
-        Target::C => {
+        TargetLanguage::C => {
             (c(program, &place).map_err(failed)?, C_RUNTIME.into_iter().chain(C_RIM).collect())
         }
-        Target::Java => (java(program, &place).map_err(failed)?, JAVA_RUNTIME.to_vec()),
+        TargetLanguage::Java => (java(program, &place).map_err(failed)?, JAVA_RUNTIME.to_vec()),
     };
     let generated = generated.into_iter().map(|file| (file.name, file.text));
     let runtime = runtime.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));

@@ -21,7 +21,7 @@ pub(super) struct Check {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct ProgramReport {
     ok: bool,
     files: Vec<Judgement>,
 }
@@ -111,7 +111,7 @@ impl Check {
                 findings: Face::data(&compiled.diagnostics, &sources),
             });
         }
-        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        let answer = ProgramReport { ok: files.iter().all(|file| file.ok), files };
         face.answer(&answer, || {
             let good = answer.files.iter().filter(|file| file.ok);
             good.map(ToString::to_string).collect::<Vec<_>>().join("\n")

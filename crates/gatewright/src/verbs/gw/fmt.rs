@@ -27,7 +27,7 @@ pub(super) struct Fmt {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct FormatReport {
     ok: bool,
     check: bool,
     files: Vec<Laid>,
@@ -57,7 +57,7 @@ impl Fmt {
         let files = files?;
         let readable = files.iter().all(|file| file.ok);
         let changes = files.iter().any(|file| file.changed);
-        let answer = Answer { ok: readable && !(check && changes), check, files };
+        let answer = FormatReport { ok: readable && !(check && changes), check, files };
         face.answer(&answer, || match &*answer.files {
             [Laid { text: Some(text), .. }] if !check => text.clone(),
             files => {

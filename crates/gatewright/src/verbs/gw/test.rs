@@ -6,7 +6,7 @@ use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
 use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
 use gatewright_translate::law::laws;
-use gatewright_translate::transcript::{self, Cut, Outcome};
+use gatewright_translate::transcript::{self, Cut, TestResult};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Test {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct TestReport {
     ok: bool,
     files: Vec<Judgement>,
 }
@@ -39,7 +39,7 @@ struct Answer {
 struct Judgement {
     file: String,
     ok: bool,
-    tests: Vec<Told>,
+    tests: Vec<TestOutcome>,
     /// How many runs with other cuts there were.
     splits: usize,
     views: Vec<Tried>,
@@ -49,7 +49,7 @@ struct Judgement {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct TestOutcome {
     name: String,
     ok: bool,
     virtual_ms: u128,
@@ -126,7 +126,7 @@ impl Test {
             judgement.findings = Face::data(&findings, &sources);
             files.push(judgement);
         }
-        let answer = Answer { ok: files.iter().all(|file| file.ok), files };
+        let answer = TestReport { ok: files.iter().all(|file| file.ok), files };
         face.answer(&answer, || {
             answer.files.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
@@ -173,7 +173,7 @@ impl Judgement {
             if splits && failed.is_none() {
                 for cut in cuts(program, test) {
                     self.splits += 1;
-                    let Outcome { failed: of, .. } = transcript::run(program, test, cut);
+                    let TestResult { failed: of, .. } = transcript::run(program, test, cut);
                     failed = of.map(|of| of.diagnostic(&test.name).note(cut_shown(cut)));
                     if failed.is_some() {
                         break;
@@ -181,7 +181,11 @@ impl Judgement {
                 }
             }
             self.ok &= failed.is_none();
-            self.tests.push(Told { name: test.name.clone(), ok: failed.is_none(), virtual_ms });
+            self.tests.push(TestOutcome {
+                name: test.name.clone(),
+                ok: failed.is_none(),
+                virtual_ms,
+            });
             findings.extend(failed);
         }
         let tried = program.handlers.iter().zip(handlers);

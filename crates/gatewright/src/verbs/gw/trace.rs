@@ -26,15 +26,15 @@ pub(super) struct Trace {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct TraceReport {
     ok: bool,
     file: String,
     test: String,
-    steps: Vec<Told>,
+    steps: Vec<TracedStep>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct TracedStep {
     what: &'static str,
     who: String,
     text: String,
@@ -57,7 +57,7 @@ impl Trace {
         let (failed, steps) = transcript::trace(&program, test);
         let steps = steps.iter().map(|step| told(&program, &sources, step)).collect();
         let answer =
-            Answer { ok: failed.is_none(), file: self.file, test: test.name.clone(), steps };
+            TraceReport { ok: failed.is_none(), file: self.file, test: test.name.clone(), steps };
         face.answer(&answer, || text(&answer))?;
         let finding = failed.map(|failed| failed.diagnostic(&test.name));
         face.findings(finding.as_slice(), &sources);
@@ -65,8 +65,8 @@ impl Trace {
     }
 }
 
-fn text(answer: &Answer) -> String {
-    let line = |step: &Told| {
+fn text(answer: &TraceReport) -> String {
+    let line = |step: &TracedStep| {
         let place = step.place.as_ref();
         let place = place.map(|place| format!("{}:{}", place.file, place.line)).unwrap_or_default();
         let indent = if matches!(step.what, "arrived" | "sent") { "" } else { "    " };
@@ -84,11 +84,11 @@ fn source(sources: &Sources, span: Span) -> (String, Option<Place>) {
     (text.lines().next().unwrap_or_default().trim().to_owned(), Some(sources.place(span)))
 }
 
-fn told(program: &ir::Program, sources: &Sources, step: &Step) -> Told {
+fn told(program: &ir::Program, sources: &Sources, step: &Step) -> TracedStep {
     let role = |id| program.role(id).map(|role| role.name.clone()).unwrap_or_default();
     let message = |id| program.message(id).map(|of| of.name.clone()).unwrap_or_default();
     let handler = |id| program.handler(id).map(|of| of.name.clone()).unwrap_or_default();
-    let plain = |what, who, text| Told { what, who, text, place: None };
+    let plain = |what, who, text| TracedStep { what, who, text, place: None };
     match step {
         Step::Arrived { role: of, octets } => plain("arrived", role(*of), octets_shown(octets)),
         Step::Sent { role: of, octets } => plain("sent", role(*of), octets_shown(octets)),
@@ -98,11 +98,11 @@ fn told(program: &ir::Program, sources: &Sources, step: &Step) -> Told {
         }
         Step::Malformed { message: of, why, span } => {
             let (_, place) = source(sources, *span);
-            Told { what: "malformed", who: message(*of), text: why.clone(), place }
+            TracedStep { what: "malformed", who: message(*of), text: why.clone(), place }
         }
         Step::Case { span } => {
             let (text, place) = source(sources, *span);
-            Told { what: "case", who: String::new(), text, place }
+            TracedStep { what: "case", who: String::new(), text, place }
         }
         Step::Did { span, set } => {
             let (text, place) = source(sources, *span);
@@ -111,7 +111,7 @@ fn told(program: &ir::Program, sources: &Sources, step: &Step) -> Told {
                 name => format!("  [{name} = {value}]"),
             });
             let text = text + &set.unwrap_or_default();
-            Told { what: "did", who: String::new(), text, place }
+            TracedStep { what: "did", who: String::new(), text, place }
         }
         Step::Started { handler: of } => plain("started", handler(*of), String::new()),
         Step::Ended { handler: of, finished } => {

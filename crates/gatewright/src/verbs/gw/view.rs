@@ -11,7 +11,7 @@ use gatewright_lang::ir::Program;
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Answer {
+struct Drawing {
     file: String,
     text: Option<String>,
     findings: Vec<Finding>,
@@ -27,7 +27,7 @@ pub(super) fn run(face: Face, file: String, draw: fn(&Program) -> String) -> Res
     }
     face.findings(&compiled.diagnostics, &sources);
     let findings = Face::data(&compiled.diagnostics, &sources);
-    let answer = Answer { file, text, findings };
+    let answer = Drawing { file, text, findings };
     face.answer(&answer, || answer.text.clone().unwrap_or_default())?;
     Ok(if answer.text.is_some() { Exit::Success } else { Exit::Configuration })
 }

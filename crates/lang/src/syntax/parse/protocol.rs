@@ -2,7 +2,7 @@
 
 use super::super::ast::{
     Answer, Answers, DispatchAction, DispatchCase, Name, Protocol, Request, Retransmit, Reuse,
-    Sending, SendingValue, Shared, Time,
+    Sending, SendingValue, SharedClient, Time,
 };
 use super::Parser;
 use crate::codes;
@@ -173,7 +173,7 @@ impl Parser<'_> {
             self.unexpected("`, at most N waiting`");
             return None;
         };
-        protocol.shared = Some(Shared { span, waiting });
+        protocol.shared = Some(SharedClient { span, waiting });
         Some(())
     }
 

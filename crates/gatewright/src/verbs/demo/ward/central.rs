@@ -15,7 +15,7 @@ const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// Where it is and what it is called.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct CentralAddress {
     pub(super) url: String,
     /// Its CSE-ID and the name of its CSEBase.
     pub(super) id: String,
@@ -24,7 +24,7 @@ pub(super) struct Place {
     pub(super) originator: String,
 }
 
-impl Place {
+impl CentralAddress {
     pub(super) fn address(&self) -> String {
         format!("{}/{}", self.id, self.base)
     }
@@ -59,9 +59,9 @@ pub(super) struct Central {
 
 impl Central {
     /// Describes a CSE in `folder`, its database there too.
-    pub(super) fn describe(folder: &Path, admitted: &str) -> Result<(Self, Place)> {
+    pub(super) fn describe(folder: &Path, admitted: &str) -> Result<(Self, CentralAddress)> {
         let port = free_port()?;
-        let place = Place {
+        let place = CentralAddress {
             url: format!("http://127.0.0.1:{port}"),
             id: "/id-in".to_owned(),
             base: "cse-in".to_owned(),

@@ -1,7 +1,7 @@
 //! Accepts connections, a bounded number at a time.
 
+use gatewright_edge::{Listener, Poller};
 use gatewright_lang::ir::RoleId;
-use mio::net::{TcpListener, TcpStream};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,10 +11,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener of one role.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Door<P: Poller> {
     pub(crate) role: RoleId,
     pub(crate) address: SocketAddr,
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: P::Listener,
     /// Whether connections may be pending: the kernel signals it once.
     waiting: bool,
     /// Until when nothing is accepted.
@@ -23,17 +23,17 @@ pub(crate) struct Door {
 
 /// Result of one `accept` on a listener.
 #[derive(Debug)]
-pub(crate) enum Knock {
+pub(crate) enum Knock<S> {
     /// A connection.
-    Come(TcpStream, SocketAddr),
+    Come(S, SocketAddr),
     /// No connection is pending.
     Nobody,
     /// The system has no room; the listener pauses for a moment.
     NoRoom,
 }
 
-impl Door {
-    pub(crate) const fn new(role: RoleId, address: SocketAddr, listener: TcpListener) -> Self {
+impl<P: Poller> Door<P> {
+    pub(crate) const fn new(role: RoleId, address: SocketAddr, listener: P::Listener) -> Self {
         // Who came before it was registered is told of, too, but who came to the program before
         // this one may have been told of already.
         Self { role, address, listener, waiting: true, shut: None }
@@ -54,7 +54,7 @@ impl Door {
         self.shut.filter(|_| self.waiting)
     }
 
-    pub(crate) fn look(&mut self, now: Duration) -> Knock {
+    pub(crate) fn look(&mut self, now: Duration) -> Knock<P::Stream> {
         self.shut = None;
         loop {
             match self.listener.accept() {

@@ -6,18 +6,12 @@ use crate::plan::{Made, Place, Planned, Seat};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
 use crate::worker::{Mailbox, Message, Spot, token};
+use gatewright_edge::{Datagrams, Poller, Readiness, Stream};
 use gatewright_lang::ir::RoleId;
 use gatewright_translate::machine::{Captured, ConnId, Machine, Output, Post};
-use mio::event::Event;
-use mio::net::TcpStream;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
-use nix::libc::{MSG_MORE, MSG_NOSIGNAL};
-use socket2::SockRef;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::io::ErrorKind;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,21 +22,19 @@ const ACCEPTS_AT_ONCE: usize = 64;
 const DATAGRAMS_AT_ONCE: usize = 64;
 /// Octets read from one connection before others have their turn.
 const OCTETS_A_TURN: usize = 16 << 10;
-/// Octets read per wake-up from connections that had their turn. Then the kernel is polled again,
+/// Octets read per wake-up from connections that had their turn. Then the loop polls again,
 /// so that new events come first.
 const OCTETS_LEFT_OVER: u64 = 64 << 10;
 /// Reads of one connection before the resulting output is written.
 const READS_AT_ONCE: usize = 2;
 
-const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
-
 /// Resources that a generation uses and the loop owns.
-pub(crate) struct Tools<'t> {
-    pub(crate) registry: &'t Registry,
-    pub(crate) resolver: &'t Resolver,
-    pub(crate) mailbox: &'t Mailbox,
+pub(crate) struct Tools<'t, P: Poller> {
+    pub(crate) poller: &'t mut P,
+    pub(crate) resolver: &'t Resolver<P>,
+    pub(crate) mailbox: &'t Mailbox<P>,
     /// All loops of the program, and the index of this one.
-    pub(crate) crew: (&'t [Mailbox], usize),
+    pub(crate) crew: (&'t [Mailbox<P>], usize),
     pub(crate) scratch: &'t mut [u8],
     pub(crate) tally: &'t mut Tally,
     /// Sinks of the captures.
@@ -58,7 +50,7 @@ pub(crate) struct Capturing {
 }
 
 #[derive(Debug)]
-pub(crate) struct Generation {
+pub(crate) struct Generation<P: Poller> {
     pub(crate) machine: Machine,
     /// Serial number among all generations of this loop.
     pub(crate) serial: u64,
@@ -66,9 +58,9 @@ pub(crate) struct Generation {
     pub(crate) index: usize,
     /// When the rest of it is cut off; `None` while it is the current one.
     pub(crate) until: Option<Duration>,
-    doors: Vec<Door>,
-    sockets: Vec<Datagrams>,
-    connections: Vec<Option<Connection>>,
+    doors: Vec<Door<P>>,
+    sockets: Vec<RoleDatagrams<P>>,
+    connections: Vec<Option<Connection<P::Stream>>>,
     open: u64,
     /// Connections that may have octets to read, each once.
     to_read: Vec<ConnId>,
@@ -79,20 +71,26 @@ pub(crate) struct Generation {
     wakeup: u64,
     /// Connections that have octets to write, each once.
     to_write: Vec<ConnId>,
-    /// Connections whose last octets the kernel may hold back because more was announced.
+    /// Connections whose last octets the network may hold back because more was announced.
     held_back: Vec<ConnId>,
+}
+
+/// Sockets that the next program may take over.
+struct Handover<P: Poller> {
+    doors: Vec<Door<P>>,
+    sockets: Vec<(Place, Arc<P::Datagrams>)>,
 }
 
 /// A TCP connection, kept small: pending octets are in the machine.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about a socket")]
 #[derive(Debug)]
-struct Connection {
+struct Connection<S> {
     id: ConnId,
-    stream: TcpStream,
+    stream: S,
     connecting: bool,
-    /// The kernel may have octets to read.
+    /// There may be octets to read.
     readable: bool,
-    /// The kernel may have room to write.
+    /// There may be room to write.
     writable: bool,
     /// The peer has announced its end; octets sent before it may be unread.
     ending: bool,
@@ -102,36 +100,36 @@ struct Connection {
     turn: (usize, u64),
     reading: bool,
     writing: bool,
-    /// The kernel may hold back the octets written last.
+    /// The network may hold back the octets written last.
     holding: bool,
 }
 
 /// A datagram socket of one role.
 #[derive(Debug)]
-struct Datagrams {
+struct RoleDatagrams<P: Poller> {
     role: RoleId,
     place: Place,
-    socket: Arc<UdpSocket>,
+    socket: Arc<P::Datagrams>,
     readable: bool,
     /// Whether this program receives on it; replaced programs only answer from the shared socket.
     ours: bool,
 }
 
-impl Datagrams {
+impl<P: Poller> RoleDatagrams<P> {
     /// A socket whose readiness may already have been signalled.
-    const fn new(role: RoleId, place: Place, socket: Arc<UdpSocket>) -> Self {
+    const fn new(role: RoleId, place: Place, socket: Arc<P::Datagrams>) -> Self {
         Self { role, place, socket, readable: true, ours: true }
     }
 }
 
-impl Generation {
+impl<P: Poller> Generation<P> {
     /// Takes over the sockets of `planned`, and from `before` those that both share.
     pub(crate) fn new(
-        planned: Planned,
+        planned: Planned<P>,
         serial: u64,
         index: usize,
         before: Option<&mut Self>,
-        registry: &Registry,
+        poller: &mut P,
     ) -> std::io::Result<Self> {
         let mut this = Self {
             machine: planned.machine,
@@ -149,27 +147,25 @@ impl Generation {
             held_back: Vec::new(),
         };
         // What is new comes first: if the system refuses it, the one before has given up nothing.
-        let inherits = |seat: &Seat| matches!(seat.made, Made::Inherited);
+        let inherits = |seat: &Seat<P>| matches!(seat.made, Made::Inherited);
         let (inherited, new): (Vec<_>, Vec<_>) = planned.seats.into_iter().partition(inherits);
         for Seat { role, place, made } in new {
             match (made, &place) {
-                (Made::Listener(listener), Place::Listen(address)) => {
-                    let mut listener = mio::net::TcpListener::from_std(listener);
+                (Made::Listener(mut listener), Place::Listen(address)) => {
                     let spot = token(Spot::Door(this.doors.len()), index);
-                    registry.register(&mut listener, spot, Interest::READABLE)?;
+                    poller.watch_listener(&mut listener, spot)?;
                     this.doors.push(Door::new(role, *address, listener));
                 }
                 (Made::Datagrams(socket), _) => {
                     let spot = token(Spot::Datagrams(this.sockets.len()), index);
-                    let descriptor = socket.as_raw_fd();
-                    registry.register(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
-                    this.sockets.push(Datagrams::new(role, place, Arc::new(socket)));
+                    poller.watch_datagrams(&socket, spot)?;
+                    this.sockets.push(RoleDatagrams::new(role, place, Arc::new(socket)));
                 }
                 (Made::Listener(_) | Made::Inherited | Made::Elsewhere, _) => {}
             }
         }
         if let Some(before) = before {
-            this.inherit(before, inherited, registry)?;
+            this.inherit(before, inherited, poller)?;
         }
         Ok(this)
     }
@@ -178,26 +174,25 @@ impl Generation {
     fn inherit(
         &mut self,
         before: &mut Self,
-        seats: Vec<Seat>,
-        registry: &Registry,
+        seats: Vec<Seat<P>>,
+        poller: &mut P,
     ) -> std::io::Result<()> {
-        let (mut doors, mut sockets) = before.bequeath();
+        let Handover { mut doors, mut sockets } = before.bequeath();
         for Seat { role, place, .. } in seats {
             if let Place::Listen(address) = place {
                 let at = doors.iter().position(|door| door.address == address);
                 let Some(at) = at else { continue };
                 let Door { mut listener, .. } = doors.swap_remove(at);
                 let spot = token(Spot::Door(self.doors.len()), self.index);
-                registry.reregister(&mut listener, spot, Interest::READABLE)?;
+                poller.watch_listener(&mut listener, spot)?;
                 self.doors.push(Door::new(role, address, listener));
             } else {
                 let at = sockets.iter().position(|(known, _)| *known == place);
                 let Some(at) = at else { continue };
                 let (_, socket) = sockets.swap_remove(at);
                 let spot = token(Spot::Datagrams(self.sockets.len()), self.index);
-                let descriptor = socket.as_raw_fd();
-                registry.reregister(&mut SourceFd(&descriptor), spot, Interest::READABLE)?;
-                self.sockets.push(Datagrams::new(role, place, socket));
+                poller.watch_datagrams(&socket, spot)?;
+                self.sockets.push(RoleDatagrams::new(role, place, socket));
             }
         }
         Ok(())
@@ -205,7 +200,7 @@ impl Generation {
 
     /// Gives up its listeners, and shares the sockets of its datagram servers. It receives no
     /// further requests.
-    fn bequeath(&mut self) -> (Vec<Door>, Vec<(Place, Arc<UdpSocket>)>) {
+    fn bequeath(&mut self) -> Handover<P> {
         let doors = std::mem::take(&mut self.doors);
         let mut shared = Vec::new();
         for datagrams in &mut self.sockets {
@@ -215,17 +210,16 @@ impl Generation {
                 shared.push((datagrams.place.clone(), Arc::clone(&datagrams.socket)));
             }
         }
-        (doors, shared)
+        Handover { doors, sockets: shared }
     }
 
     /// Stops listening; running sessions may end until `until`.
-    pub(crate) fn drain(&mut self, tools: &mut Tools<'_>, until: Duration) {
+    pub(crate) fn drain(&mut self, tools: &mut Tools<'_, P>, until: Duration) {
         self.until = Some(until);
         for datagrams in self.sockets.iter().filter(|datagrams| !datagrams.ours) {
             // One that the next program has taken is registered by now under its own token.
             if Arc::strong_count(&datagrams.socket) == 1 {
-                let descriptor = datagrams.socket.as_raw_fd();
-                let _gone = tools.registry.deregister(&mut SourceFd(&descriptor));
+                tools.poller.forget_datagrams(&datagrams.socket);
             }
         }
         self.machine.drain(tools.now);
@@ -257,57 +251,57 @@ impl Generation {
         timers.chain(work.then_some(now)).min()
     }
 
-    /// Handles a kernel event of a listener.
+    /// Handles a report of a listener.
     pub(crate) fn knocked(&mut self, door: usize) {
         if let Some(door) = self.doors.get_mut(door) {
             door.knocked();
         }
     }
 
-    /// Handles a kernel event of a datagram socket.
+    /// Handles a report of a datagram socket.
     pub(crate) fn arrived(&mut self, socket: usize) {
         if let Some(datagrams) = self.sockets.get_mut(socket) {
             datagrams.readable = true;
         }
     }
 
-    /// Handles a kernel event of a connection.
-    pub(crate) fn happened(&mut self, tools: &mut Tools<'_>, slot: usize, event: &Event) {
+    /// Handles a report of a connection.
+    pub(crate) fn happened(&mut self, tools: &mut Tools<'_, P>, slot: usize, ready: Readiness) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let id = connection.id;
         if connection.connecting {
-            // The kernel tells a failure by the same event.
+            // A failure is told by the same report.
             match connection.stream.take_error() {
-                Ok(None) if event.is_writable() && connection.stream.peer_addr().is_ok() => {
+                Ok(()) if ready.writable && connection.stream.is_connected() => {
                     connection.connecting = false;
                     connection.writable = true;
-                    connection.readable = event.is_readable();
+                    connection.readable = ready.readable;
                     self.machine.connected(tools.now, id);
                 }
-                Ok(None) => return,
-                _ => {
+                Ok(()) => return,
+                Err(_) => {
                     self.remove(slot);
                     self.machine.connect_failed(tools.now, id);
                     return;
                 }
             }
-        } else if event.is_error() && matches!(connection.stream.take_error(), Ok(Some(_))) {
+        } else if ready.failed && connection.stream.take_error().is_err() {
             self.remove(slot);
             self.machine.broken(tools.now, id);
             return;
         }
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
-        connection.ending |= event.is_read_closed();
-        if event.is_readable() || event.is_read_closed() {
+        connection.ending |= ready.ended;
+        if ready.readable || ready.ended {
             connection.readable = true;
             self.want_read(id);
         }
-        if event.is_writable() {
+        if ready.writable {
             self.may_write(id);
         }
     }
 
-    fn connection(&mut self, id: ConnId) -> Option<&mut Connection> {
+    fn connection(&mut self, id: ConnId) -> Option<&mut Connection<P::Stream>> {
         let connection = self.connections.get_mut(id.slot())?.as_mut()?;
         (connection.id == id).then_some(connection)
     }
@@ -338,14 +332,14 @@ impl Generation {
         }
     }
 
-    fn remove(&mut self, slot: usize) -> Option<TcpStream> {
+    fn remove(&mut self, slot: usize) -> Option<P::Stream> {
         let connection = self.connections.get_mut(slot)?.take()?;
         self.open -= 1;
-        // Closing the descriptor ends its registration.
+        // It is watched until it is dropped.
         Some(connection.stream)
     }
 
-    fn insert(&mut self, id: ConnId, stream: TcpStream, connecting: bool) {
+    fn insert(&mut self, id: ConnId, stream: P::Stream, connecting: bool) {
         let slot = id.slot();
         if self.connections.len() <= slot {
             self.connections.resize_with(slot + 1, || None);
@@ -369,9 +363,9 @@ impl Generation {
         }
     }
 
-    /// Handles new kernel events, and then a part of the work left from before. A peer that sends
+    /// Handles new reports, and then a part of the work left from before. A peer that sends
     /// without end is served only while no other has new events.
-    pub(crate) fn run(&mut self, tools: &mut Tools<'_>) {
+    pub(crate) fn run(&mut self, tools: &mut Tools<'_, P>) {
         self.wakeup = self.wakeup.wrapping_add(1);
         self.accept(tools);
         self.receive(tools);
@@ -394,7 +388,7 @@ impl Generation {
     }
 
     /// Reads and writes until nothing is left, or until each connection has had its turn.
-    fn serve(&mut self, tools: &mut Tools<'_>) {
+    fn serve(&mut self, tools: &mut Tools<'_, P>) {
         self.obey(tools);
         while !self.to_read.is_empty() || !self.to_write.is_empty() {
             for _read in 0..READS_AT_ONCE {
@@ -421,7 +415,7 @@ impl Generation {
         self.want_read(id);
     }
 
-    fn accept(&mut self, tools: &mut Tools<'_>) {
+    fn accept(&mut self, tools: &mut Tools<'_, P>) {
         let mut doors = std::mem::take(&mut self.doors);
         for door in doors.iter_mut().filter(|door| door.is_due(tools.now)) {
             for _knock in 0..ACCEPTS_AT_ONCE {
@@ -435,7 +429,7 @@ impl Generation {
                 };
                 let id = self.machine.accepted(tools.now, door.role, peer);
                 let spot = token(Spot::Connection(id.slot()), self.index);
-                if tools.registry.register(&mut stream, spot, BOTH).is_ok() {
+                if tools.poller.watch_stream(&mut stream, spot).is_ok() {
                     self.insert(id, stream, false);
                 } else {
                     tools.tally.accepts_refused += 1;
@@ -446,10 +440,10 @@ impl Generation {
         self.doors = doors;
     }
 
-    fn receive(&mut self, tools: &mut Tools<'_>) {
+    fn receive(&mut self, tools: &mut Tools<'_, P>) {
         for datagrams in self.sockets.iter_mut().filter(|it| it.ours && it.readable) {
             for _datagram in 0..DATAGRAMS_AT_ONCE {
-                match datagrams.socket.recv_from(tools.scratch) {
+                match datagrams.socket.receive(tools.scratch) {
                     Ok((length, from)) => {
                         tools.tally.datagrams_in += 1;
                         let octets = tools.scratch.get(..length).unwrap_or_default();
@@ -476,7 +470,7 @@ impl Generation {
         }
     }
 
-    fn read(&mut self, tools: &mut Tools<'_>, id: ConnId) {
+    fn read(&mut self, tools: &mut Tools<'_, P>, id: ConnId) {
         let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
         connection.reading = false;
@@ -524,7 +518,7 @@ impl Generation {
         }
     }
 
-    fn write(&mut self, tools: &mut Tools<'_>, id: ConnId) {
+    fn write(&mut self, tools: &mut Tools<'_, P>, id: ConnId) {
         let octets = self.machine.unsent(id);
         let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
@@ -535,13 +529,10 @@ impl Generation {
         tools.tally.writes += 1;
         // Pieces of a body that come one after the other go out together.
         connection.holding = self.machine.has_more(id);
-        let sent = if connection.holding {
+        if connection.holding {
             self.held_back.push(id);
-            SockRef::from(&connection.stream).send_with_flags(octets, MSG_MORE | MSG_NOSIGNAL)
-        } else {
-            connection.stream.write(octets)
-        };
-        match sent {
+        }
+        match connection.stream.write(octets, connection.holding) {
             Ok(length) => {
                 // One that was not taken whole has filled the socket; room will be told.
                 connection.writable = length == octets.len();
@@ -557,19 +548,17 @@ impl Generation {
         }
     }
 
-    /// Flushes octets that the kernel holds back when the announced rest did not follow.
+    /// Flushes octets that the network holds back when the announced rest did not follow.
     fn let_out(&mut self, id: ConnId) {
         if let Some(connection) = self.connection(id)
             && std::mem::replace(&mut connection.holding, false)
         {
-            // It is set already; setting it lets out what is kept back (tcp(7)). A connection that
-            // is broken is told of by an event.
-            let _out = connection.stream.set_nodelay(true);
+            connection.stream.flush();
         }
     }
 
     /// Carries out the machine's outputs.
-    pub(crate) fn obey(&mut self, tools: &mut Tools<'_>) {
+    pub(crate) fn obey(&mut self, tools: &mut Tools<'_, P>) {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Connect { conn, to, .. } => self.connect(tools, conn, to),
@@ -578,7 +567,7 @@ impl Generation {
                 Output::Shutdown { conn } => {
                     if let Some(connection) = self.connection(conn) {
                         // A connection that is broken is told of by an event.
-                        let _told = connection.stream.shutdown(std::net::Shutdown::Write);
+                        let _told = connection.stream.shutdown(Shutdown::Write);
                     }
                 }
                 Output::Close { conn, reset } => self.close(conn, reset),
@@ -599,28 +588,23 @@ impl Generation {
         }
     }
 
-    fn captured(&mut self, tools: &Tools<'_>, captured: Captured) {
+    fn captured(&mut self, tools: &Tools<'_, P>, captured: Captured) {
         let Some(of) = tools.sinks.iter().find(|it| it.post.id == captured.post) else { return };
         let local = if let Some(conn) = captured.conn {
-            let open = self.connection(conn).and_then(|it| it.stream.local_addr().ok());
+            let open = self.connection(conn).and_then(|it| it.stream.local_address().ok());
             let door = || self.doors.iter().find(|door| door.role == captured.role);
             open.or_else(|| door().map(|door| door.address))
         } else {
             let socket = self.sockets.iter().find(|it| it.role == captured.role);
-            socket.and_then(|it| it.socket.local_addr().ok())
+            socket.and_then(|it| it.socket.local_address().ok())
         };
         if !of.sink.take(Piece::of(captured, local)) {
             of.post.counted.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn connect(&mut self, tools: &mut Tools<'_>, id: ConnId, to: SocketAddr) {
-        let stream = TcpStream::connect(to).and_then(|mut stream| {
-            stream.set_nodelay(true)?;
-            let spot = token(Spot::Connection(id.slot()), self.index);
-            tools.registry.register(&mut stream, spot, BOTH)?;
-            Ok(stream)
-        });
+    fn connect(&mut self, tools: &mut Tools<'_, P>, id: ConnId, to: SocketAddr) {
+        let stream = tools.poller.connect(to, token(Spot::Connection(id.slot()), self.index));
         if let Ok(stream) = stream {
             self.insert(id, stream, true);
         } else {
@@ -635,13 +619,13 @@ impl Generation {
         let Some(stream) = self.remove(id.slot()) else { return };
         if reset {
             // Without it the peer would take a cut body for a whole one.
-            let _set = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            stream.abort();
         }
     }
 
-    fn send(&self, tools: &mut Tools<'_>, role: RoleId, to: SocketAddr, octets: &[u8]) {
+    fn send(&self, tools: &mut Tools<'_, P>, role: RoleId, to: SocketAddr, octets: &[u8]) {
         let socket = self.sockets.iter().find(|datagrams| datagrams.role == role);
-        let sent = socket.is_some_and(|datagrams| datagrams.socket.send_to(octets, to).is_ok());
+        let sent = socket.is_some_and(|datagrams| datagrams.socket.send(octets, to).is_ok());
         if sent {
             tools.tally.datagrams_out += 1;
         } else {
@@ -651,12 +635,12 @@ impl Generation {
 }
 
 /// The other loop that owns the session of a datagram; `None` if this loop owns it.
-fn owner<'c>(
+fn owner<'c, P: Poller>(
     machine: &mut Machine,
-    (loops, own): (&'c [Mailbox], usize),
+    (loops, own): (&'c [Mailbox<P>], usize),
     role: RoleId,
     octets: &[u8],
-) -> Option<&'c Mailbox> {
+) -> Option<&'c Mailbox<P>> {
     let count = u64::try_from(loops.len()).ok().filter(|count| *count > 1)?;
     let place = usize::try_from(machine.session_of_datagram(role, octets)? % count).ok()?;
     loops.get(place).filter(|_| place != own)

@@ -1,9 +1,10 @@
-//! Event loops that run programs of the gateway language over the kernel's sockets.
+//! Event loops that run programs of the gateway language over a network.
 //!
-//! A [`Runner`] runs one program on several threads. Each thread has one loop over `mio` and one
-//! [`Machine`](gatewright_translate::machine::Machine) of its own. The loops share nothing: each
-//! has its own listeners, over which the kernel spreads connections (`SO_REUSEPORT`), so a session
-//! stays where it began. The machine decides everything; a loop only passes it octets, datagrams,
+//! A [`Runner`] runs one program on several threads. Each thread has one loop and one
+//! [`Machine`](gatewright_translate::machine::Machine) of its own. A loop is written once, over the
+//! traits of `gatewright-edge`; [`KernelNetwork`] is the kernel's network, by `mio`. The loops
+//! share nothing: each has its own listeners, over which the kernel spreads connections
+//! (`SO_REUSEPORT`), so a session stays where it began. The machine decides everything; a loop only passes it octets, datagrams,
 //! time and names, and carries out its outputs.
 //!
 //! - A connection is read only as far as the machine has room. It costs a loop a few words: it has
@@ -26,6 +27,7 @@
 mod accept;
 mod captured;
 mod generation;
+mod kernel;
 mod plan;
 mod report;
 mod resolver;
@@ -37,5 +39,6 @@ pub use captured::{Piece, Sink};
 pub use gatewright_translate::machine::{
     Counted, Direction, Does, Matching, Post, PostError, RequestRate,
 };
+pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
 pub use report::{Handled, Report};
 pub use runner::{Listening, Options, Runner, RunnerError};

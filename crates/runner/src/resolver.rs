@@ -1,8 +1,8 @@
 //! Resolves names to addresses, by one thread with a bounded queue.
 
 use crate::worker::{Mailbox, Message};
+use gatewright_edge::{Network, Poller};
 use gatewright_translate::machine::QueryId;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::{io, thread};
 
@@ -11,40 +11,43 @@ const QUEUE_MAX: usize = 256;
 
 /// A name that a machine asks to resolve.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct Question<P: Poller> {
     pub(crate) host: String,
     pub(crate) port: u16,
     /// The machine of the loop that asks.
     pub(crate) serial: u64,
     pub(crate) query: QueryId,
-    pub(crate) from: Mailbox,
+    pub(crate) from: Mailbox<P>,
 }
 
 /// The queue of questions; the thread ends when the last sender is dropped.
-#[derive(Clone, Debug)]
-pub(crate) struct Resolver(SyncSender<Question>);
+#[derive(Debug)]
+pub(crate) struct Resolver<P: Poller>(SyncSender<Question<P>>);
 
-impl Resolver {
-    pub(crate) fn start() -> io::Result<Self> {
+impl<P: Poller> Clone for Resolver<P> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<P: Poller> Resolver<P> {
+    pub(crate) fn start(network: &impl Network<Poller = P>) -> io::Result<Self> {
         let (questions, asked) = sync_channel(QUEUE_MAX);
-        thread::Builder::new().name("gw-resolver".to_owned()).spawn(move || answer(&asked))?;
+        let network = network.clone();
+        let answer = move || answer(&network, &asked);
+        thread::Builder::new().name("gw-resolver".to_owned()).spawn(answer)?;
         Ok(Self(questions))
     }
 
     /// Queues a question; `false` if too many names wait already.
-    pub(crate) fn ask(&self, question: Question) -> bool {
+    pub(crate) fn ask(&self, question: Question<P>) -> bool {
         self.0.try_send(question).is_ok()
     }
 }
 
-fn answer(asked: &Receiver<Question>) {
+fn answer<N: Network>(network: &N, asked: &Receiver<Question<N::Poller>>) {
     for Question { host, port, serial, query, from } in asked {
-        let address = resolve(&host, port);
+        let address = network.resolve(&host, port);
         from.send(Message::Resolved { serial, query, address });
     }
-}
-
-/// The first address that the system gives for a name, which is the one it prefers (RFC 6724).
-pub(crate) fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
-    (host, port).to_socket_addrs().ok().and_then(|mut all| all.next())
 }

@@ -1,11 +1,13 @@
 //! Runs one program on several loops.
 
 use crate::captured::Sink;
+use crate::kernel::KernelNetwork;
 use crate::plan::{self, Made, Place, Planned, Seat, Site};
 use crate::report::Report;
 use crate::resolver::Resolver;
 use crate::worker::{Mailbox, Message, Worker};
 use gatewright_descriptors::Claim;
+use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
 use gatewright_translate::machine::{Config, ConfigError, Machine, Post, PostError};
 use std::io;
@@ -97,12 +99,12 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
-/// A running program. Dropping it cuts the program off.
+/// A program that runs over a network. Dropping it cuts the program off.
 #[derive(Debug)]
-pub struct Runner {
-    loops: Vec<Loop>,
+pub struct Runner<N: Network = KernelNetwork> {
+    loops: Vec<Loop<N::Poller>>,
     options: Options,
-    epoch: Instant,
+    network: N,
     sites: Vec<Site>,
     descriptors: Option<Claim>,
     note: Option<String>,
@@ -112,38 +114,52 @@ pub struct Runner {
 }
 
 #[derive(Debug)]
-struct Loop {
-    mailbox: Mailbox,
+struct Loop<P: Poller> {
+    mailbox: Mailbox<P>,
     thread: JoinHandle<Report>,
 }
 
 impl Runner {
-    /// Starts a program; every address is bound before the first request is taken.
+    /// Starts a program over the kernel's network, as [`Self::start_over`].
     ///
     /// # Errors
     ///
     /// [`RunnerError`]; then nothing runs.
     pub fn start(program: &Arc<Program>, options: Options) -> Result<Self, RunnerError> {
+        Self::start_over(KernelNetwork::new(), program, options)
+    }
+}
+
+impl<N: Network> Runner<N> {
+    /// Starts a program over a network; every address is bound before the first request is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then nothing runs.
+    pub fn start_over(
+        network: N,
+        program: &Arc<Program>,
+        options: Options,
+    ) -> Result<Self, RunnerError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = if options.loops == 0 { cores } else { options.loops }.min(LOOPS_MAX);
         let count = if program.is_of_one_loop() { 1 } else { count };
-        let epoch = Instant::now();
-        let (planned, sites) = plan(program, &options, epoch, count, &[])?;
-        let resolver = Resolver::start()?;
+        let Plan { planned, sites } = plan(&network, program, &options, count, &[])?;
+        let resolver = Resolver::start(&network)?;
         let mut workers = Vec::new();
         for planned in planned {
-            let mut worker = Worker::new(resolver.clone(), epoch)?;
+            let mut worker = Worker::new(resolver.clone(), &network)?;
             worker.replace(planned, options.drain_within)?;
             workers.push(worker);
         }
-        let all: Vec<Mailbox> = workers.iter().map(Worker::mailbox).collect();
+        let all: Vec<_> = workers.iter().map(Worker::mailbox).collect();
         for (own, worker) in workers.iter_mut().enumerate() {
             worker.meet(all.clone(), own);
         }
         let (descriptors, note) = claim(&sites, program, count);
         let (program, posts) = (Arc::clone(program), Mutex::default());
         let loops = Vec::new();
-        let mut this = Self { loops, options, epoch, sites, descriptors, note, program, posts };
+        let mut this = Self { loops, options, network, sites, descriptors, note, program, posts };
         for (number, worker) in workers.into_iter().enumerate() {
             let mailbox = worker.mailbox();
             let name = format!("gw-loop-{number}");
@@ -206,7 +222,8 @@ impl Runner {
             return Err(RunnerError::OneLoop { program: program.name.clone(), loops: count });
         }
         let options = Options { addresses, ..self.options.clone() };
-        let (mut planned, sites) = plan(program, &options, self.epoch, count, &self.sites)?;
+        let Plan { mut planned, sites } =
+            plan(&self.network, program, &options, count, &self.sites)?;
         let posts = self.posts.get_mut().unwrap_or_else(PoisonError::into_inner);
         for post in posts {
             for planned in &mut planned {
@@ -263,7 +280,7 @@ impl Runner {
     }
 
     /// Sends every loop a message, and waits until they have handled it.
-    fn everywhere(&self, message: impl Fn(SyncSender<()>) -> Message) {
+    fn everywhere(&self, message: impl Fn(SyncSender<()>) -> Message<N::Poller>) {
         let told = self.loops.iter().filter_map(|one| {
             let (done, wait) = sync_channel(1);
             one.mailbox.send(message(done)).then_some(wait)
@@ -310,7 +327,7 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
+impl<N: Network> Drop for Runner<N> {
     fn drop(&mut self) {
         for one in &self.loops {
             one.mailbox.send(Message::Stop { within: Duration::ZERO });
@@ -318,22 +335,28 @@ impl Drop for Runner {
     }
 }
 
+/// A machine with sockets for each loop, and the sites of their roles.
+struct Plan<P: Poller> {
+    planned: Vec<Planned<P>>,
+    sites: Vec<Site>,
+}
+
 /// Makes machines and sockets for each loop, with their sites; sockets of `before` exist already.
-fn plan(
+fn plan<N: Network>(
+    network: &N,
     program: &Arc<Program>,
     options: &Options,
-    epoch: Instant,
     count: usize,
     before: &[Site],
-) -> Result<(Vec<Planned>, Vec<Site>), RunnerError> {
+) -> Result<Plan<N::Poller>, RunnerError> {
     let mut sites: Option<Vec<Site>> = None;
     let mut planned = Vec::new();
     for number in 0..count {
         let nth = u64::try_from(number).unwrap_or_default();
         let seed = options.seed.wrapping_add(nth);
         let config = Config { addresses: options.addresses.clone(), seed };
-        let machine = Machine::new(epoch.elapsed(), program, &config)?;
-        let mut here = sites.take().map_or_else(|| plan::sites(&machine), Ok)?;
+        let machine = Machine::new(network.now(), program, &config)?;
+        let mut here = sites.take().map_or_else(|| plan::sites(network, &machine), Ok)?;
         let mut seats = Vec::new();
         for site in &mut here {
             let had = had(site, before).filter(|had| !matches!(had, Place::Ask(_)));
@@ -341,14 +364,14 @@ fn plan(
                 site.place = had;
                 Made::Inherited
             } else {
-                plan::seat(site, number == 0)?
+                plan::seat(network, site, number == 0)?
             };
             seats.push(Seat { role: site.endpoint.role, place: site.place.clone(), made });
         }
         sites = Some(here);
         planned.push(Planned { machine, seats });
     }
-    Ok((planned, sites.unwrap_or_default()))
+    Ok(Plan { planned, sites: sites.unwrap_or_default() })
 }
 
 /// The place that the previous program had for the same address. A port that the kernel chose for

@@ -1,22 +1,20 @@
-//! One loop: polls the kernel for events and passes them to the machines.
+//! One loop: polls its network for readiness and passes them to the machines.
 
 use crate::captured::Sink;
 use crate::generation::{Capturing, Generation, Tools};
 use crate::plan::Planned;
 use crate::report::{Handled, Report, Tally};
 use crate::resolver::Resolver;
+use gatewright_edge::{Network, Poller, READY_MAX, Readiness, Token, Wake};
 use gatewright_lang::ir::RoleId;
 use gatewright_translate::machine::{Post, QueryId};
-use mio::event::Event;
-use mio::{Events, Poll, Token, Waker};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Maximum number of events per wake-up.
-const EVENTS_MAX: usize = 512;
 /// Maximum octets of one read or datagram: a whole datagram of 65,507 octets.
 const SCRATCH: usize = 64 << 10;
 /// Messages from other threads that may wait for a loop.
@@ -26,10 +24,10 @@ pub(crate) const GENERATIONS_MAX: usize = 4;
 
 /// A message from another thread to a loop.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum Message<P: Poller> {
     /// Replaces the program; running sessions may end within this time. `done` receives whether it
     /// succeeded.
-    Replace { planned: Box<Planned>, within: Duration, done: SyncSender<io::Result<()>> },
+    Replace { planned: Box<Planned<P>>, within: Duration, done: SyncSender<io::Result<()>> },
     /// Drains the current program as well; the loop ends when that is done.
     Stop { within: Duration },
     /// Attaches a post to handlers; then `done` is notified.
@@ -45,21 +43,36 @@ pub(crate) enum Message {
 }
 
 /// Sends messages to a loop from another thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Mailbox {
-    messages: SyncSender<Message>,
-    waker: Arc<Waker>,
+pub(crate) struct Mailbox<P: Poller> {
+    messages: SyncSender<Message<P>>,
+    waker: Arc<dyn Wake>,
 }
 
-impl Mailbox {
+impl<P: Poller> Clone for Mailbox<P> {
+    fn clone(&self) -> Self {
+        Self { messages: self.messages.clone(), waker: Arc::clone(&self.waker) }
+    }
+}
+
+impl<P: Poller> fmt::Debug for Mailbox<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+impl<P: Poller> Mailbox<P> {
     /// Sends; `false` if the loop has ended.
-    pub(crate) fn send(&self, message: Message) -> bool {
-        self.messages.send(message).is_ok() && self.waker.wake().is_ok()
+    pub(crate) fn send(&self, message: Message<P>) -> bool {
+        let sent = self.messages.send(message).is_ok();
+        self.waker.wake();
+        sent
     }
 
     /// Sends if there is room; never blocks.
-    pub(crate) fn try_send(&self, message: Message) -> bool {
-        self.messages.try_send(message).is_ok() && self.waker.wake().is_ok()
+    pub(crate) fn try_send(&self, message: Message<P>) -> bool {
+        let sent = self.messages.try_send(message).is_ok();
+        self.waker.wake();
+        sent
     }
 }
 
@@ -69,12 +82,11 @@ pub(crate) enum Spot {
     Connection(usize),
     Door(usize),
     Datagrams(usize),
-    Mail,
 }
 
 /// Number of token kinds. The low bits of a token hold kind and generation; the slot stands above
 /// them.
-const KINDS: usize = 4;
+const KINDS: usize = 3;
 
 /// A token for a spot of a generation.
 pub(crate) const fn token(spot: Spot, generation: usize) -> Token {
@@ -82,7 +94,6 @@ pub(crate) const fn token(spot: Spot, generation: usize) -> Token {
         Spot::Connection(slot) => (0, slot),
         Spot::Door(slot) => (1, slot),
         Spot::Datagrams(slot) => (2, slot),
-        Spot::Mail => (3, 0),
     };
     Token((slot * GENERATIONS_MAX + generation) * KINDS + kind)
 }
@@ -93,46 +104,46 @@ const fn spot(token: Token) -> (Spot, usize) {
     let spot = match kind {
         0 => Spot::Connection(slot),
         1 => Spot::Door(slot),
-        2 => Spot::Datagrams(slot),
-        _ => Spot::Mail,
+        _ => Spot::Datagrams(slot),
     };
     (spot, generation)
 }
 
 /// One loop.
 #[derive(Debug)]
-pub(crate) struct Worker {
-    poll: Poll,
-    mailbox: Mailbox,
-    messages: Receiver<Message>,
-    resolver: Resolver,
-    epoch: Instant,
-    generations: [Option<Generation>; GENERATIONS_MAX],
+pub(crate) struct Worker<P: Poller> {
+    poller: P,
+    mailbox: Mailbox<P>,
+    messages: Receiver<Message<P>>,
+    resolver: Resolver<P>,
+    generations: [Option<Generation<P>>; GENERATIONS_MAX],
     /// Index of the generation that takes requests.
     current: usize,
     serial: u64,
     stopping: bool,
     tally: Tally,
     /// All loops of the program, and the index of this one.
-    crew: (Vec<Mailbox>, usize),
+    crew: (Vec<Mailbox<P>>, usize),
     /// Captures with their sinks.
     sinks: Vec<Capturing>,
     /// Counters of programs that have ended.
     past: Report,
 }
 
-impl Worker {
+impl<P: Poller> Worker<P> {
     /// A loop without a program.
-    pub(crate) fn new(resolver: Resolver, epoch: Instant) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), token(Spot::Mail, 0))?);
+    pub(crate) fn new(
+        resolver: Resolver<P>,
+        network: &impl Network<Poller = P>,
+    ) -> io::Result<Self> {
+        let poller = network.poller()?;
+        let waker = poller.waker();
         let (sender, messages) = sync_channel(MAILBOX_MAX);
         Ok(Self {
-            poll,
+            poller,
             mailbox: Mailbox { messages: sender, waker },
             messages,
             resolver,
-            epoch,
             generations: Default::default(),
             current: 0,
             serial: 0,
@@ -144,24 +155,24 @@ impl Worker {
         })
     }
 
-    pub(crate) fn mailbox(&self) -> Mailbox {
+    pub(crate) fn mailbox(&self) -> Mailbox<P> {
         self.mailbox.clone()
     }
 
     /// Sets the loops of the program, in the same order for all: sessions are assigned by it.
-    pub(crate) fn meet(&mut self, all: Vec<Mailbox>, own: usize) {
+    pub(crate) fn meet(&mut self, all: Vec<Mailbox<P>>, own: usize) {
         self.crew = (all, own);
     }
 
     /// Replaces the program; earlier ones may end within `within`. If the system lacks the
     /// resources, the previous one continues.
-    pub(crate) fn replace(&mut self, planned: Planned, within: Duration) -> io::Result<()> {
-        let now = self.epoch.elapsed();
+    pub(crate) fn replace(&mut self, planned: Planned<P>, within: Duration) -> io::Result<()> {
+        let now = self.poller.now();
         let index = self.vacate();
         let mut before = self.generations.get_mut(self.current).and_then(Option::take);
         self.serial += 1;
-        let registry = self.poll.registry();
-        let next = Generation::new(planned, self.serial, index, before.as_mut(), registry);
+        let poller = &mut self.poller;
+        let next = Generation::new(planned, self.serial, index, before.as_mut(), poller);
         if let (Some(before), Ok(_)) = (&mut before, &next) {
             let mut scratch = [];
             self.with(&mut scratch, now, |_, tools| before.drain(tools, now + within));
@@ -201,10 +212,10 @@ impl Worker {
         &mut self,
         scratch: &mut [u8],
         now: Duration,
-        mut action: impl FnMut(&mut [Option<Generation>], &mut Tools<'_>),
+        mut action: impl FnMut(&mut [Option<Generation<P>>], &mut Tools<'_, P>),
     ) {
         let mut tools = Tools {
-            registry: self.poll.registry(),
+            poller: &mut self.poller,
             resolver: &self.resolver,
             mailbox: &self.mailbox,
             crew: (&self.crew.0, self.crew.1),
@@ -218,10 +229,10 @@ impl Worker {
 
     /// Runs until it is stopped and nothing is left; returns its last report.
     pub(crate) fn run(mut self) -> Report {
-        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut ready = Vec::with_capacity(READY_MAX);
         let mut scratch = vec![0; SCRATCH];
         loop {
-            let now = self.epoch.elapsed();
+            let now = self.poller.now();
             self.with(&mut scratch, now, |generations, tools| {
                 generations.iter_mut().flatten().for_each(|it| it.run(tools));
             });
@@ -232,34 +243,30 @@ impl Worker {
             let wakes = self.generations.iter().flatten().filter_map(|it| it.wakes_at(now)).min();
             let pause = wakes.map(|at| at.saturating_sub(now));
             // A signal's interruption brings no event, and the next turn asks again.
-            if self.poll.poll(&mut events, pause).is_err() {
-                events.clear();
-            }
+            let woken = self.poller.wait(&mut ready, pause).unwrap_or_default();
             self.tally.wakeups += 1;
-            self.take(&events, &mut scratch);
+            self.take(&ready, woken, &mut scratch);
         }
     }
 
-    fn take(&mut self, events: &Events, scratch: &mut [u8]) {
-        let mut mail = false;
-        let now = self.epoch.elapsed();
+    fn take(&mut self, ready: &[Readiness], woken: bool, scratch: &mut [u8]) {
+        let now = self.poller.now();
         self.with(scratch, now, |generations, tools| {
-            for event in events {
-                mail |= happened(generations, tools, event);
+            for &one in ready {
+                happened(generations, tools, one);
             }
         });
-        if mail {
-            for _letter in 0..MAILBOX_MAX {
+        if woken {
+            for _message in 0..MAILBOX_MAX {
                 let Ok(message) = self.messages.try_recv() else { return };
                 self.read_mail(message, now);
             }
-            // Who writes without end is read again after everybody else; a waker that fails has
-            // nobody to tell, and the next letter wakes as well.
-            let _later = self.mailbox.waker.wake();
+            // Messages without end are read on after everything else.
+            self.mailbox.waker.wake();
         }
     }
 
-    fn read_mail(&mut self, message: Message, now: Duration) {
+    fn read_mail(&mut self, message: Message<P>, now: Duration) {
         match message {
             Message::Replace { planned, within, done } => {
                 let replaced = self.replace(*planned, within);
@@ -345,24 +352,23 @@ impl Worker {
     }
 }
 
-/// Passes an event to its owner; returns whether the mailbox has messages.
-fn happened(generations: &mut [Option<Generation>], tools: &mut Tools<'_>, event: &Event) -> bool {
-    let (spot, index) = spot(event.token());
-    if spot == Spot::Mail {
-        return true;
-    }
-    // News of one that is over may be in the same batch.
-    let Some(Some(generation)) = generations.get_mut(index) else { return false };
+/// Passes a report to the socket's owner.
+fn happened<P: Poller>(
+    generations: &mut [Option<Generation<P>>],
+    tools: &mut Tools<'_, P>,
+    ready: Readiness,
+) {
+    let (spot, index) = spot(ready.token);
+    // Reports of one that is over may be in the same batch.
+    let Some(Some(generation)) = generations.get_mut(index) else { return };
     match spot {
-        Spot::Connection(slot) => generation.happened(tools, slot, event),
+        Spot::Connection(slot) => generation.happened(tools, slot, ready),
         Spot::Door(door) => generation.knocked(door),
         Spot::Datagrams(socket) => generation.arrived(socket),
-        Spot::Mail => {}
     }
-    false
 }
 
-fn tell(generation: &Generation, report: &mut Report) {
+fn tell<P: Poller>(generation: &Generation<P>, report: &mut Report) {
     for (name, number) in generation.machine.counters() {
         report.count(name, number);
     }
@@ -378,13 +384,9 @@ mod tests {
     #[test]
     fn a_token_says_where_it_belongs() {
         for generation in 0..GENERATIONS_MAX {
-            for place in [
-                Spot::Connection(0),
-                Spot::Connection(100_000),
-                Spot::Door(3),
-                Spot::Datagrams(1),
-                Spot::Mail,
-            ] {
+            for place in
+                [Spot::Connection(0), Spot::Connection(100_000), Spot::Door(3), Spot::Datagrams(1)]
+            {
                 assert_eq!(spot(token(place, generation)), (place, generation));
             }
         }

@@ -64,6 +64,7 @@ pub use dhcp::DhcpLayer;
 pub use elsewhere::{HandedOver, KeptNeighbours, UsedNeighbours};
 pub use ethernet::EthernetLayer;
 pub use flow::flow_of;
+pub use gatewright_edge::Wake;
 pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
@@ -87,7 +88,7 @@ pub use neighbour::{
 };
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
-pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket, Wake};
+pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_transit, assemble_within};
 pub use trace::{Fate, Step, Trace};
 pub use udp::{UdpLayer, UdpSockets};

@@ -6,16 +6,20 @@
 //! together: a waiting reader is woken once a batch, and a busy one is not. Datagrams to send
 //! travel in buffers that come back for the next one. The worker only ever tries: a full queue
 //! drops the datagram and counts it, and nobody waits for an application.
+//!
+//! An event loop reads many sockets without waiting at one ([`UdpSocket::set_notifier`]): a read
+//! that finds nothing arms the socket, and the next batch notifies the loop, once.
 
 use crate::{Counter, SocketApplication};
+use gatewright_edge::{Notifier, Wake};
 use gatewright_packet::{LinkIndex, Parcel};
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicIsize, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicIsize, AtomicU8, Ordering},
         mpsc::{
             Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
             sync_channel,
@@ -36,11 +40,9 @@ const EPHEMERAL_FIRST: u16 = 49_152;
 /// Maximum octets of a UDP datagram's payload: its 16-bit length less 8 octets of header.
 const PAYLOAD_MAX: usize = 65_527;
 
-/// Wakes the worker that drives the stack when a socket has something to send.
-pub trait Wake: Send + Sync {
-    /// Wakes the worker if it sleeps; cheap if it does not.
-    fn wake(&self);
-}
+/// Routers that a datagram to a group may pass, unless the socket says more, counting this host
+/// (RFC 1112 §6.1, RFC 3493 §5.2).
+const MULTICAST_HOPS: u8 = 1;
 
 /// A received datagram on its way to the application, or an error about one of its own.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Delivery {
 pub(crate) struct Departure {
     pub(crate) to: SocketAddr,
     pub(crate) octets: Vec<u8>,
+    /// Hop limit and link of a datagram to a group.
+    pub(crate) multicast: Option<(u8, Option<LinkIndex>)>,
 }
 
 /// The UDP layer's half of a socket.
@@ -92,6 +96,7 @@ impl SocketEnd {
         // are fewer batches than datagrams, so the ring has room; who has closed it reads no more.
         if self.deliveries.try_send(batch).is_ok() {
             self.shared.waiting.fetch_add(datagrams, Ordering::Release);
+            self.shared.notify();
         }
     }
 
@@ -108,11 +113,35 @@ pub(crate) struct Shared {
     waiting: AtomicIsize,
     /// Datagrams dropped because the application did not read.
     overflow: Counter,
+    /// Notifies the loop that reads the socket.
+    notifier: OnceLock<Notifier>,
+    /// Whether a read has found nothing since the last notification.
+    armed: AtomicBool,
 }
 
 impl Shared {
     fn waiting(&self) -> usize {
         usize::try_from(self.waiting.load(Ordering::Acquire)).unwrap_or(0)
+    }
+
+    /// Arms the notification; `false` without a notifier.
+    ///
+    /// The order of the two exchanges decides: either [`Self::notify`] sees that the reader found
+    /// nothing, or the reader, which looks once more after this, sees the batch.
+    fn arm(&self) -> bool {
+        self.notifier.get().is_some() && {
+            self.armed.swap(true, Ordering::AcqRel);
+            true
+        }
+    }
+
+    /// Notifies the loop after a batch, if a read has found nothing since the last time.
+    fn notify(&self) {
+        if let Some(notifier) = self.notifier.get()
+            && self.armed.swap(false, Ordering::AcqRel)
+        {
+            notifier.notify();
+        }
     }
 }
 
@@ -261,6 +290,8 @@ impl Sockets {
             patience: Mutex::new(Patience::Forever),
             departing,
             peer: Mutex::new(None),
+            multicast_hops: AtomicU8::new(MULTICAST_HOPS),
+            multicast_link: Mutex::new(None),
             shared,
         };
         self.tell(Command::Open(Box::new(end)))?;
@@ -353,6 +384,8 @@ pub struct UdpSocket {
     patience: Mutex<Patience>,
     departing: SyncSender<Departure>,
     peer: Mutex<Option<SocketAddr>>,
+    multicast_hops: AtomicU8,
+    multicast_link: Mutex<Option<LinkIndex>>,
     shared: Arc<Shared>,
 }
 
@@ -384,6 +417,30 @@ impl UdpSocket {
     /// Sets whether a read without a datagram returns `WouldBlock` at once, or waits forever.
     pub fn set_nonblocking(&self, nonblocking: bool) {
         *lock(&self.patience) = if nonblocking { Patience::Never } else { Patience::Forever };
+    }
+
+    /// Sets who is notified when there is something to read; once, for all of its life. From then on
+    /// a read that returns `WouldBlock` arms the socket, and the next batch notifies. So a reader
+    /// reads until `WouldBlock` before it waits.
+    ///
+    /// # Errors
+    ///
+    /// The notifier, if the socket has one already.
+    pub fn set_notifier(&self, notifier: Notifier) -> Result<(), Notifier> {
+        self.shared.notifier.set(notifier)
+    }
+
+    /// The notifier, if there is one.
+    pub fn notifier(&self) -> Option<&Notifier> {
+        self.shared.notifier.get()
+    }
+
+    /// Sets the hop limit of datagrams to groups, 1 by default: they stay on their link. `link` is
+    /// where they leave if the socket is not a member of the group there; otherwise a route
+    /// decides.
+    pub fn set_multicast(&self, hops: u8, link: Option<LinkIndex>) {
+        self.multicast_hops.store(hops, Ordering::Relaxed);
+        *lock(&self.multicast_link) = link;
     }
 
     /// The number of datagrams that wait to be read: as many reads will not block. A cross-layer
@@ -455,7 +512,13 @@ impl UdpSocket {
 
     fn next(&self) -> io::Result<Delivery> {
         let patience = *lock(&self.patience);
-        lock(&self.inbox).next(patience)
+        let mut inbox = lock(&self.inbox);
+        match inbox.next(patience) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.shared.arm() => {
+                inbox.next(Patience::Never)
+            }
+            other => other,
+        }
     }
 
     /// Sends `octets` to `to`.
@@ -471,7 +534,9 @@ impl UdpSocket {
         let mut buffer = lock(&self.buffers).try_recv().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(octets);
-        match self.departing.try_send(Departure { to, octets: buffer }) {
+        let hops = || self.multicast_hops.load(Ordering::Relaxed);
+        let multicast = to.ip().is_multicast().then(|| (hops(), *lock(&self.multicast_link)));
+        match self.departing.try_send(Departure { to, octets: buffer, multicast }) {
             Ok(()) => {
                 self.sockets.poke();
                 Ok(octets.len())

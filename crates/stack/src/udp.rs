@@ -260,13 +260,17 @@ impl UdpSockets {
                     left = true;
                     break;
                 }
-                let Some(Departure { to, octets }) = socket.depart() else { break };
-                let link = self.link_of(socket.id, to.ip());
+                let Some(Departure { to, octets, multicast }) = socket.depart() else { break };
+                let chosen = multicast.and_then(|(_, link)| link);
+                let link = self.link_of(socket.id, to.ip()).or(chosen);
                 let own = Some(socket.local.ip()).filter(|ip| !ip.is_unspecified());
                 let from = own.or_else(|| source_for(to.ip(), link, out));
                 let from = from.map(|ip| SocketAddr::new(ip, socket.local.port()));
                 let packet = from.and_then(|from| datagram(from, to, link, &octets, out));
-                if let Some(packet) = packet {
+                if let Some(mut packet) = packet {
+                    if let Some((hops, _)) = multicast {
+                        set_hops(&mut packet, hops);
+                    }
                     send_down(packet, to, out);
                 }
                 // The application makes a new one if this comes too late.

@@ -31,8 +31,10 @@ const BATCH: usize = 32;
 const FLOWS: usize = 4096;
 const FLOWS_MANY: usize = 100_000;
 const FLOWS_MOST: usize = 1_000_000;
-/// Routes to those destinations, beyond so many gateways.
-const ROUTES: u16 = 1024;
+/// Routes to those destinations, beyond so many gateways. The second number is beside the caches of
+/// a core.
+const ROUTES: u32 = 1024;
+const ROUTES_MANY: u32 = 500_000;
 const GATEWAYS: u8 = 64;
 /// Octets of payload of each datagram.
 const PAYLOAD: usize = 64;
@@ -73,15 +75,28 @@ impl Family {
         }
     }
 
-    /// A destination inside of the route `number`.
-    fn destination(self, number: u16, noise: u32) -> IpAddr {
+    /// Bits of each of so many prefixes.
+    fn prefix_len(self, routes: u32) -> u8 {
         match self {
             // 100.64.0.0/10 is shared address space (RFC 6598 §7): four million addresses, a /20
             // each. What is for benchmarks (RFC 2544 §C.2.2) has room for 131,072.
+            Self::V4 if routes <= ROUTES => 20,
+            // As many as need room beyond any such space.
+            Self::V4 => 26,
+            // 2001:2::/48 is for benchmarks (RFC 5180 §8); a /64 each.
+            Self::V6 => 64,
+        }
+    }
+
+    /// A destination inside of the route `number` of so many.
+    fn destination(self, routes: u32, number: u32, noise: u32) -> IpAddr {
+        let host_bits = 32_u8.saturating_sub(self.prefix_len(routes));
+        match self {
             Self::V4 => {
-                Ipv4Addr::from_bits(0x6440_0000 | u32::from(number) << 12 | (noise & 0xfff)).into()
+                let start = if routes <= ROUTES { 0x6440_0000 } else { 0x6400_0000 };
+                let host = noise & ((1 << host_bits) - 1);
+                Ipv4Addr::from_bits(start + (number << host_bits) + host).into()
             }
-            // 2001:2::/48 is (RFC 5180 §8); a /64 each.
             Self::V6 => Ipv6Addr::from_bits(
                 0x2001_0002 << 96 | u128::from(number) << 64 | u128::from(noise),
             )
@@ -89,8 +104,9 @@ impl Family {
         }
     }
 
-    fn frame(self, numbers: &mut Numbers) -> Vec<u8> {
-        let number = u16::try_from(numbers.below(ROUTES.into())).unwrap_or(0);
+    fn frame(self, routes: u32, numbers: &mut Numbers) -> Vec<u8> {
+        let below = usize::try_from(routes).unwrap_or(1);
+        let number = u32::try_from(numbers.below(below)).unwrap_or(0);
         let noise = numbers.word();
         let udp_len = u16::try_from(8 + PAYLOAD).unwrap_or(0);
         let port = u16::try_from(noise >> 16).unwrap_or(0) | 1024;
@@ -100,7 +116,7 @@ impl Family {
             length: udp_len,
             checksum: 0xffff,
         };
-        let (ether_type, header) = match (self.own(IN), self.destination(number, noise)) {
+        let (ether_type, header) = match (self.own(IN), self.destination(routes, number, noise)) {
             (IpAddr::V4(own), IpAddr::V4(to)) => {
                 let from =
                     Ipv4Addr::from_bits((own.to_bits() & !0xffff) | (noise & 0xfff) | 0x1000);
@@ -144,18 +160,19 @@ fn interface(family: Family, link: LinkIndex, mac: MacAddress) -> Interface {
     }
 }
 
-fn host(family: Family) -> Result<Host, String> {
-    let mut host = Host::new(4096).map_err(|error| error.to_string())?;
+fn host(family: Family, routes: u32) -> Result<Host, String> {
+    let mut host = Host::new(2 * routes + 4096).map_err(|error| error.to_string())?;
     for (link, mac) in [IN, OUT].into_iter().zip(OWN) {
         let added = host.add_interface(interface(family, link, mac));
         added.map_err(|error| error.to_string())?;
     }
-    for number in 0..ROUTES {
-        let gateway = family.gateway(u8::try_from(number % u16::from(GATEWAYS)).unwrap_or(0));
+    let len = family.prefix_len(routes);
+    for number in 0..routes {
+        let gateway = family.gateway(u8::try_from(number % u32::from(GATEWAYS)).unwrap_or(0));
         let route = Route::Via { link: OUT, gateway };
-        let added = match family.destination(number, 0) {
-            IpAddr::V4(to) => host.add_route(prefix(to, 20)?, route),
-            IpAddr::V6(to) => host.add_route6(prefix(to, 64)?, route),
+        let added = match family.destination(routes, number, 0) {
+            IpAddr::V4(to) => host.add_route(prefix(to, len)?, route),
+            IpAddr::V6(to) => host.add_route6(prefix(to, len)?, route),
         };
         added.map_err(|error| error.to_string())?;
     }
@@ -167,7 +184,7 @@ fn prefix<A: gatewright_tables::Family>(address: A, len: u8) -> Result<Prefix<A>
 }
 
 impl TwoLinks {
-    fn new(family: Family, tapped: bool, flows: usize) -> Result<Self, String> {
+    fn new(family: Family, tapped: bool, flows: usize, routes: u32) -> Result<Self, String> {
         let links = [SuiteLink::Ethernet(IN), SuiteLink::Ethernet(OUT)];
         let suite = assemble(&links, Arc::new(Asleep), 42);
         for cache in suite.neighbours.iter().filter(|cache| cache.link == OUT) {
@@ -177,7 +194,7 @@ impl TwoLinks {
                 of_family.borrow_mut().set_permanent(family.gateway(number), mac);
             }
         }
-        let host = host(family)?;
+        let host = host(family, routes)?;
         let frames = Pool::new(COLD + 1024, CHUNK_SIZE).map_err(|error| error.to_string())?;
         let datagrams = Pool::new(16, CHUNK_SIZE_DATAGRAM).map_err(|error| error.to_string())?;
         let wiring = suite.plan.wire(&[]).map_err(|error| error.to_string())?;
@@ -194,7 +211,7 @@ impl TwoLinks {
             drop(graph.swap(Swap { wiring, handlers }));
         }
         let mut numbers = Numbers(9);
-        let frames = (0..flows).map(|_| family.frame(&mut numbers)).collect();
+        let frames = (0..flows).map(|_| family.frame(routes, &mut numbers)).collect();
         let mut world = Self { graph, frames, now: Duration::from_secs(1), _host: host };
         world.settle();
         world.check(family)?;
@@ -303,11 +320,18 @@ fn look_at_each() -> impl FnMut(&Batch) + Send {
 
 /// The same with more flows than the cache of destinations has room for.
 fn many_flows(bench: &mut Bench) -> Result<(), String> {
-    for (flows, key, all, floor) in [
-        (FLOWS_MANY, "ipv4_100k_flows_ns", "ipv4_100k_flows_all_ns", "floor_100k_flows_ns"),
-        (FLOWS_MOST, "ipv4_1m_flows_ns", "ipv4_1m_flows_all_ns", "floor_1m_flows_ns"),
+    for (flows, routes, key, all, floor) in [
+        (FLOWS_MANY, ROUTES, "ipv4_100k_flows_ns", "ipv4_100k_flows_all_ns", "floor_100k_flows_ns"),
+        (FLOWS_MOST, ROUTES, "ipv4_1m_flows_ns", "ipv4_1m_flows_all_ns", "floor_1m_flows_ns"),
+        (
+            FLOWS_MOST,
+            ROUTES_MANY,
+            "ipv4_1m_flows_500k_routes_ns",
+            "ipv4_1m_flows_500k_routes_all_ns",
+            "floor_1m_flows_500k_routes_ns",
+        ),
     ] {
-        let world = RefCell::new(TwoLinks::new(Family::V4, false, flows)?);
+        let world = RefCell::new(TwoLinks::new(Family::V4, false, flows, routes)?);
         bench.interleave(vec![
             Contestant::new(floor, "ns", || world.borrow().floor()),
             Contestant::new(all, "ns", || world.borrow_mut().forward()),
@@ -319,10 +343,10 @@ fn many_flows(bench: &mut Bench) -> Result<(), String> {
 
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("forward", options);
-    let [v4, v4_tapped] =
-        [false, true].map(|tapped| TwoLinks::new(Family::V4, tapped, FLOWS).map(RefCell::new));
+    let [v4, v4_tapped] = [false, true]
+        .map(|tapped| TwoLinks::new(Family::V4, tapped, FLOWS, ROUTES).map(RefCell::new));
     let (v4, tapped, v6) =
-        (v4?, v4_tapped?, RefCell::new(TwoLinks::new(Family::V6, false, FLOWS)?));
+        (v4?, v4_tapped?, RefCell::new(TwoLinks::new(Family::V6, false, FLOWS, ROUTES)?));
     bench.interleave(vec![
         Contestant::new("floor_ns", "ns", || v4.borrow().floor()),
         Contestant::new("ipv4_all_ns", "ns", || v4.borrow_mut().forward()),
@@ -336,14 +360,20 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     bench.difference("ipv6_ns", "ipv6_all_ns", "floor6_ns");
     bench.difference("tap_ns", "ipv4_tapped_all_ns", "ipv4_all_ns");
     many_flows(&mut bench)?;
-    for key in ["ipv4_cold_ns", "ipv6_cold_ns", "ipv4_100k_flows_ns", "ipv4_1m_flows_ns"] {
+    for key in [
+        "ipv4_cold_ns",
+        "ipv6_cold_ns",
+        "ipv4_100k_flows_ns",
+        "ipv4_1m_flows_ns",
+        "ipv4_1m_flows_500k_routes_ns",
+    ] {
         bench.normalise(key, Yardstick::Memory);
     }
     bench.promise("ipv4_ns", Relation::AtMost, 25.0);
     bench.promise("ipv6_ns", Relation::AtMost, 30.0);
     bench.promise("tap_ns", Relation::AtMost, 2.0);
     bench.note(format!(
-        "per packet, batches of {BATCH}, {FLOWS} flows unless a figure names another number, {ROUTES} routes by {GATEWAYS} gateways"
+        "per packet, batches of {BATCH}, {FLOWS} flows and {ROUTES} routes unless a figure names another number, {GATEWAYS} gateways"
     ));
     bench.note("the floor writes each frame anew and gives its chunk back; ipv4_ns, ipv6_ns and tap_ns are differences inside of a round");
     bench.note("the tap of tap_ns reads an octet of each packet");

@@ -333,7 +333,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     for key in [V4.abreast, V4.alone, V4.peer, V6.abreast, V6.alone, V6.peer] {
         bench.normalise(key, Yardstick::Memory);
     }
-    bench.note("lookup_ns is as the router asks, one address at a time; batch is a batch at once");
+    bench.note("lookup_ns is as the router asks for a new flow, one address at a time; batch is a batch at once, as it asks while most packets are of new flows");
     bench.note("warm is a set of 1024 addresses; the others are a million, in no order");
     Ok(bench)
 }

@@ -5,9 +5,14 @@
 //! one lookup instead of a walk through the trie and three tables. An entry holds until the routes
 //! or interfaces change; then a number invalidates the whole cache at once. The cache never grows:
 //! in a full set one entry gives way.
+//!
+//! With more flows than entries most packets miss. Once a batch has missed often, the destinations
+//! of the next one are looked up together, so that the walks wait for memory together.
 
 use crate::{Route, View};
-use gatewright_packet::{LinkIndex, Packet};
+use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet};
+use gatewright_tables::{HopIndex, Miss};
+use gatewright_wire::{ipv4::Ipv4, ipv6::Ipv6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Entries of a set.
@@ -28,9 +33,18 @@ pub(crate) trait Key: Copy + Eq + Into<IpAddr> {
     fn is_routable(self) -> bool;
     /// A number that changes when the routes of this family do.
     fn changes(view: &View) -> u32;
-    /// The link and next hop that the router chooses, if any.
-    fn route(self, view: &View) -> Option<(LinkIndex, Self)>;
+    /// The destination of the packet whose header is in front.
+    fn destination(packet: &[u8]) -> Option<Self>;
+    /// The route that the router chooses.
+    fn route(self, view: &View) -> Route;
+    /// Looks up the routes of many addresses together.
+    fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]);
+    /// The link and next hop of a route to this address, if it leads to a neighbour.
+    fn next_hop(self, route: Route) -> Option<(LinkIndex, Self)>;
 }
+
+/// The result of a lookup in the table of routes.
+pub(crate) type Found = Result<HopIndex, Miss>;
 
 impl Key for Ipv4Addr {
     const NONE: Self = Self::UNSPECIFIED;
@@ -52,8 +66,21 @@ impl Key for Ipv4Addr {
         first.wrapping_sub(1) < 223 && first != 127 && bits >> 16 != 0xa9fe
     }
 
-    fn route(self, view: &View) -> Option<(LinkIndex, Self)> {
-        match view.route4(self) {
+    #[inline]
+    fn destination(packet: &[u8]) -> Option<Self> {
+        packet.first_chunk().map(|header| Ipv4::of(header).destination_address())
+    }
+
+    fn route(self, view: &View) -> Route {
+        view.route4(self)
+    }
+
+    fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]) {
+        view.routes4().lookup_batch(addresses, hops);
+    }
+
+    fn next_hop(self, route: Route) -> Option<(LinkIndex, Self)> {
+        match route {
             Route::Connected(link) => Some((link, self)),
             Route::Via { link, gateway: IpAddr::V4(gateway) } => Some((link, gateway)),
             _ => None,
@@ -83,8 +110,21 @@ impl Key for Ipv6Addr {
         bits >> 120 != 0xff && bits >> 118 != 0x3fa && bits > 1
     }
 
-    fn route(self, view: &View) -> Option<(LinkIndex, Self)> {
-        match view.route6(self) {
+    #[inline]
+    fn destination(packet: &[u8]) -> Option<Self> {
+        packet.first_chunk().map(|header| Ipv6::of(header).destination_address())
+    }
+
+    fn route(self, view: &View) -> Route {
+        view.route6(self)
+    }
+
+    fn look_up(view: &View, addresses: &[Self], hops: &mut [Found]) {
+        view.routes6().lookup_batch(addresses, hops);
+    }
+
+    fn next_hop(self, route: Route) -> Option<(LinkIndex, Self)> {
+        match route {
             Route::Connected(link) => Some((link, self)),
             Route::Via { link, gateway: IpAddr::V6(gateway) } => Some((link, gateway)),
             _ => None,
@@ -120,11 +160,16 @@ pub(crate) struct Destinations<A> {
     age: u32,
     /// The entry of a full set that gives way next.
     turn: usize,
+    /// Destinations kept since the last batch began.
+    kept: usize,
 }
+
+/// So many new destinations in one batch, and those of the next one are looked up together.
+const AHEAD_MIN: usize = 8;
 
 impl<A: Key> Default for Destinations<A> {
     fn default() -> Self {
-        Self { sets: Vec::new(), seen: (0, 0), age: 1, turn: 0 }
+        Self { sets: Vec::new(), seen: (0, 0), age: 1, turn: 0, kept: 0 }
     }
 }
 
@@ -159,10 +204,48 @@ impl<A: Key> Destinations<A> {
     /// Looks up the route, and keeps the result.
     #[inline(never)]
     pub(crate) fn ask(&mut self, to: A, view: &View) -> Option<&Destination<A>> {
-        let (link, next_hop) = Some(to).filter(|to| to.is_routable())?.route(view)?;
+        if !to.is_routable() {
+            return None;
+        }
+        self.keep_route(to, to.route(view), view)
+    }
+
+    /// Looks up together what a batch will ask for, if the batch before asked for much.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self, batch: &Batch, view: &View) {
+        if std::mem::take(&mut self.kept) >= AHEAD_MIN {
+            self.look_up(batch, view);
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, batch: &Batch, view: &View) {
+        let mut missing = [A::NONE; BATCH_MAX];
+        let mut count = 0;
+        for to in batch.iter().filter_map(|packet| A::destination(packet.octets())) {
+            if to.is_routable()
+                && self.find(to).is_none()
+                && let Some(place) = missing.get_mut(count)
+            {
+                *place = to;
+                count += 1;
+            }
+        }
+        let missing = missing.get(..count).unwrap_or_default();
+        let mut hops = [Err(Miss::NoRoute); BATCH_MAX];
+        A::look_up(view, missing, &mut hops);
+        for (&to, hop) in missing.iter().zip(hops) {
+            // What has no route is asked for again by its packet, and answered.
+            let _none = self.keep_route(to, view.hop(hop.ok()), view);
+        }
+    }
+
+    /// Keeps a route that leads to a neighbour over a link that is up.
+    #[inline]
+    fn keep_route(&mut self, to: A, route: Route, view: &View) -> Option<&Destination<A>> {
+        let (link, next_hop) = to.next_hop(route)?;
         let egress = view.interface(link).filter(|egress| egress.up)?;
-        self.keep(to, next_hop, link, egress.mtu);
-        self.find(to)
+        self.keep(to, next_hop, link, egress.mtu)
     }
 
     /// The link and next hop for `to`, if they are cached.
@@ -173,7 +256,7 @@ impl<A: Key> Destinations<A> {
     }
 
     /// Keeps the link and next hop for `to`.
-    fn keep(&mut self, to: A, next_hop: A, link: LinkIndex, mtu: u32) {
+    fn keep(&mut self, to: A, next_hop: A, link: LinkIndex, mtu: u32) -> Option<&Destination<A>> {
         if self.sets.is_empty() {
             let none = Destination {
                 to: A::NONE,
@@ -186,12 +269,13 @@ impl<A: Key> Destinations<A> {
         }
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let (age, turn) = (self.age, self.turn);
-        let Some(set) = self.sets.get_mut(set_of(to)) else { return };
+        let set = self.sets.get_mut(set_of(to))?;
         let way = set.iter().position(|known| known.age != age).unwrap_or(turn);
         self.turn = (turn + 1) % WAYS;
-        if let Some(place) = set.get_mut(way) {
-            *place = Destination { to, next_hop, age, link, mtu };
-        }
+        self.kept += 1;
+        let place = set.get_mut(way)?;
+        *place = Destination { to, next_hop, age, link, mtu };
+        Some(place)
     }
 }
 
@@ -230,6 +314,8 @@ fn set_of<A: Key>(to: A) -> usize {
 mod tests {
     use super::*;
     use crate::{Host, Interface, Route};
+    use gatewright_packet::Pool;
+    use gatewright_wire::{IpProtocol, ipv4::Ipv4Fields};
 
     const LINK: LinkIndex = LinkIndex(0);
 
@@ -246,7 +332,7 @@ mod tests {
         let to = Ipv4Addr::new(192, 0, 2, 1);
         known.refresh(&view);
         assert!(known.find(to).is_none());
-        known.keep(to, gateway(1), LINK, 100_000);
+        known.keep(to, gateway(1), LINK, 100_000).unwrap();
         let found = *known.find(to).unwrap();
         assert_eq!((found.next_hop, found.link, found.mtu), (gateway(1), LINK, u16::MAX));
         known.refresh(&view);
@@ -257,11 +343,55 @@ mod tests {
         known.refresh(&view);
         assert!(known.find(to).is_none(), "a route has moved");
 
-        known.keep(to, gateway(2), LINK, 1500);
+        known.keep(to, gateway(2), LINK, 1500).unwrap();
         host.change_interface(LINK, |interface| interface.up = false);
         view.refresh();
         known.refresh(&view);
         assert!(known.find(to).is_none(), "an interface has moved");
+    }
+
+    /// After a batch of new destinations the next one's are looked up together, each to the route
+    /// that it has alone; those without a route are left out.
+    #[test]
+    fn destinations_are_looked_up_ahead_once_many_were_missing() {
+        let mut host = Host::new(1000).unwrap();
+        host.add_interface(Interface { link: LINK, mtu: 1500, up: true, ..Interface::default() })
+            .unwrap();
+        for number in 0..100 {
+            let via = Route::Via { link: LINK, gateway: gateway(number).into() };
+            let to = gatewright_tables::Prefix::new(Ipv4Addr::new(192, 0, number, 0), 24).unwrap();
+            host.add_route(to, via).unwrap();
+        }
+        let view = host.view();
+        let pool = Pool::new(64, gatewright_packet::CHUNK_SIZE).unwrap();
+        let batch_of = |addresses: &[Ipv4Addr]| {
+            let mut batch = Batch::default();
+            for &to in addresses {
+                let header = Ipv4Fields::new(IpProtocol::UDP, gateway(1), to, 20);
+                batch.push(pool.packet_of(&header.emit_with_checksum()).unwrap()).unwrap();
+            }
+            batch
+        };
+        let first: Vec<_> = (0..32).map(|number| Ipv4Addr::new(192, 0, number, 1)).collect();
+        let mut next: Vec<_> = (32..64).map(|number| Ipv4Addr::new(192, 0, number, 1)).collect();
+        let (nowhere, group) = (Ipv4Addr::new(198, 51, 100, 1), Ipv4Addr::new(224, 0, 0, 9));
+        let mut known = Destinations::default();
+        known.refresh(&view);
+        known.look_ahead(&batch_of(&first), &view);
+        assert!(first.iter().all(|&to| known.find(to).is_none()), "nothing was missing before");
+        assert!(first.iter().all(|&to| known.ask(to, &view).is_some()));
+        next.extend([nowhere, group]);
+        known.look_ahead(&batch_of(&next), &view);
+        let mut alone = Destinations::default();
+        alone.refresh(&view);
+        for &to in &next {
+            assert_eq!(known.find(to), alone.ask(to, &view), "{to}");
+            assert_eq!(known.find(to).is_none(), [nowhere, group].contains(&to));
+        }
+        // It goes on as long as there are new ones, and no longer.
+        known.look_ahead(&batch_of(&first), &view);
+        known.look_ahead(&batch_of(&[Ipv4Addr::new(192, 0, 99, 1)]), &view);
+        assert!(known.find(Ipv4Addr::new(192, 0, 99, 1)).is_none());
     }
 
     #[test]
@@ -272,7 +402,7 @@ mod tests {
         let address = |number: u32| Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(number));
         let numbers = 0..100_000;
         for number in numbers.clone() {
-            known.keep(address(number), address(!number), LINK, 1500);
+            known.keep(address(number), address(!number), LINK, 1500).unwrap();
         }
         let found: Vec<_> =
             numbers.filter_map(|n| known.find(address(n)).map(|it| (n, it.next_hop))).collect();

@@ -13,7 +13,7 @@ pub use event::{Event, Lease, RouterPreference};
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
-    HopIndex, MapWriter, Prefix, RegionError, RoutesFull, Tables, TablesWriter,
+    HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables, TablesWriter,
     records::{Neighbour, NeighbourKey, Published},
 };
 use gatewright_wire::MacAddress;
@@ -594,6 +594,16 @@ impl View {
         self.tables.routes6.changes()
     }
 
+    /// The IPv4 routes.
+    pub(crate) const fn routes4(&self) -> &Routes<Ipv4Addr> {
+        &self.tables.routes4
+    }
+
+    /// The IPv6 routes.
+    pub(crate) const fn routes6(&self) -> &Routes<Ipv6Addr> {
+        &self.tables.routes6
+    }
+
     /// Whether there are changes for [`Self::refresh`].
     pub fn has_changed(&self) -> bool {
         self.tables.published.changes() != self.seen
@@ -684,7 +694,7 @@ impl View {
     }
 
     #[inline]
-    fn hop(&self, found: Option<HopIndex>) -> Route {
+    pub(crate) fn hop(&self, found: Option<HopIndex>) -> Route {
         let Some(HopIndex(place)) = found else { return Route::None };
         let known = usize::try_from(place).ok().and_then(|place| self.hops.get(place));
         known.copied().unwrap_or_else(|| self.new_hop(place))

@@ -145,6 +145,7 @@ impl Layer for Ipv4Layer {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.destinations.refresh(out.host());
+        self.destinations.look_ahead(batch, out.host());
         let own =
             if self.own.1 == self.destinations.age() { self.own.0 } else { Ipv4Addr::UNSPECIFIED };
         out.push_each(batch, &mut Received { layer: self, own, ingress: Ingress::default() });

@@ -469,6 +469,7 @@ impl Layer for Ipv6Layer {
 
     fn receive(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         self.destinations.refresh(out.host());
+        self.destinations.look_ahead(batch, out.host());
         out.push_each(batch, &mut Received { layer: self, ingress: Ingress::default() });
     }
 

@@ -9,7 +9,7 @@ use gatewright_health::convert::{Observation, Value, observe};
 use gatewright_health::data::{DataApdu, EventReport, Message};
 use gatewright_health::manager::{self, Manager, Settings};
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
-use gatewright_health::simulate::{self, Device as Simulated, Plan};
+use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
 use gatewright_health::specialisation;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;

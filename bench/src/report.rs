@@ -113,7 +113,7 @@ impl Promise {
 
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     pub(crate) name: String,
     pub(crate) machine: String,
     pub(crate) rounds: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Report {
     pub(crate) promises: Vec<Promise>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "bench {}: {} rounds on {}", self.name, self.rounds, self.machine)?;
         let Loops { core_ns, memory_ns } = self.yardstick;
@@ -236,7 +236,7 @@ mod tests {
             Some(Normalised { spread: spread.map(|it| it / 2.0), by: Yardstick::Core });
         let figure = Figure { spread, unit: "ns".to_owned(), normalised };
         let loops = |core_ns| Loops { core_ns, memory_ns: 64.0 };
-        let report = Report {
+        let report = BenchReport {
             name: "route".to_owned(),
             machine: "one".to_owned(),
             rounds: 3,

@@ -1,6 +1,6 @@
 //! Rounds of contestants, and what becomes of their samples.
 
-use crate::report::{Figure, Normalised, Promise, Relation, Report, Spread};
+use crate::report::{BenchReport, Figure, Normalised, Promise, Relation, Spread};
 use crate::yardstick::{Loops, REFERENCE};
 use crate::{Chart, Scales, Yardstick, machine};
 use std::collections::BTreeMap;
@@ -292,7 +292,7 @@ impl Bench {
         let ratios = ratios.filter_map(|(key, rounds)| Some((key.clone(), Spread::of(rounds)?)));
         let ratios: BTreeMap<_, _> = ratios.collect();
         let promises = self.promises.iter().map(|promise| promise.evaluate(&figures, &ratios));
-        let report = Report {
+        let report = BenchReport {
             name: self.name.to_owned(),
             machine: machine::describe(),
             rounds: self.options.rounds(),

@@ -1,6 +1,6 @@
 //! The verbs that judge the code: `test`, `lint`, `soak`, `fuzz`.
 
-use crate::{root, setup, step::Step, summary::Summary};
+use crate::{root, setup, step::CommandStep, summary::Summary};
 use std::time::Instant;
 
 /// Sets up, checks format and lints, runs every test, and closes with a summary.
@@ -28,7 +28,7 @@ const AGAIN_MAX: usize = 3;
 fn tests(summary: &mut Summary) -> bool {
     let mut failed = Vec::new();
     let all = ["test", "--workspace", "--no-fail-fast", "--locked"];
-    if Step::cargo("tests", &all).run_tests(summary, &mut failed) {
+    if CommandStep::cargo("tests", &all).run_tests(summary, &mut failed) {
         return true;
     }
     // Without a failed test something else is wrong: what does not compile, a program that crashed.
@@ -37,7 +37,7 @@ fn tests(summary: &mut Summary) -> bool {
     }
     let again = |target: &String| {
         let words = ["test", "--locked"].into_iter().chain(target.split_whitespace());
-        let step = Step::cargo("second attempt", &words.collect::<Vec<_>>());
+        let step = CommandStep::cargo("second attempt", &words.collect::<Vec<_>>());
         step.run_tests(&mut Summary::default(), &mut Vec::new())
     };
     let passed = failed.iter().fold(true, |passed, target| passed & again(target));
@@ -56,16 +56,16 @@ pub fn lint() -> bool {
 }
 
 fn style(summary: &mut Summary) -> bool {
-    let has = |verb| Step::cargo("style", &[verb, "--version"]).works();
+    let has = |verb| CommandStep::cargo("style", &[verb, "--version"]).works();
     let mut passed = true;
     if has("fmt") {
-        passed &= Step::cargo("format", &["fmt", "--all", "--check"]).run();
+        passed &= CommandStep::cargo("format", &["fmt", "--all", "--check"]).run();
     } else {
         summary.skip("format", "rustfmt is not installed");
     }
     if has("clippy") {
         let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-        passed &= Step::cargo("lints", &clippy).run();
+        passed &= CommandStep::cargo("lints", &clippy).run();
     } else {
         summary.skip("lints", "clippy is not installed");
     }
@@ -73,9 +73,9 @@ fn style(summary: &mut Summary) -> bool {
 }
 
 fn dependencies(summary: &mut Summary) -> bool {
-    if Step::cargo("dependencies", &["deny", "--version"]).works() {
+    if CommandStep::cargo("dependencies", &["deny", "--version"]).works() {
         let deny = ["deny", "check", "bans", "licenses", "sources"];
-        return Step::cargo("dependencies", &deny).run();
+        return CommandStep::cargo("dependencies", &deny).run();
     }
     summary.skip("dependencies", "cargo-deny is not installed (cargo install cargo-deny)");
     true
@@ -101,7 +101,7 @@ pub fn kills(arguments: &[String]) -> Result<u32, String> {
 pub fn soak(kills: u32) -> bool {
     let test =
         ["test", "--release", "--package", "gatewright", "--test", "kill", "--", "--nocapture"];
-    Step::cargo("soak", &test).environment("GATEWRIGHT_KILLS", &kills.to_string()).run()
+    CommandStep::cargo("soak", &test).environment("GATEWRIGHT_KILLS", &kills.to_string()).run()
 }
 
 /// What `fuzz` is to do.
@@ -160,7 +160,7 @@ pub fn fuzz(plan: &FuzzPlan) -> bool {
         eprintln!("fuzz: there is no target `{unknown}`; there are: {}", all.join(", "));
         return false;
     }
-    if !Step::program("fuzz", "cargo", &["+nightly", "fuzz", "--version"]).works() {
+    if !CommandStep::program("fuzz", "cargo", &["+nightly", "fuzz", "--version"]).works() {
         eprintln!("fuzz: needs nightly Rust and cargo-fuzz (cargo install cargo-fuzz)");
         return false;
     }
@@ -169,7 +169,7 @@ pub fn fuzz(plan: &FuzzPlan) -> bool {
         let seconds = plan.seconds.unwrap_or_else(|| seconds_for(target));
         let limit = format!("-max_total_time={seconds}");
         let run = ["+nightly", "fuzz", "run", target.as_str(), "--", limit.as_str()];
-        Step::program("fuzz", "cargo", &run).run()
+        CommandStep::program("fuzz", "cargo", &run).run()
     };
     targets.iter().fold(true, |passed, target| passed & fuzz(target))
 }

@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, interop, setup, step::Step};
+use xtask::{checks, interop, setup, step::CommandStep};
 
 const HELP: &str = "\
 The project's automation.
@@ -74,10 +74,10 @@ fn usage(problem: &str) -> ExitCode {
 
 fn demo(arguments: &[String]) -> bool {
     let run = ["run", "--release", "--package", "gatewright", "--", "demo"];
-    Step::cargo("demo", &run).arguments(arguments).run()
+    CommandStep::cargo("demo", &run).arguments(arguments).run()
 }
 
 fn bench(arguments: &[String]) -> bool {
     let run = ["run", "--release", "--package", "bench", "--"];
-    Step::cargo("bench", &run).arguments(arguments).run()
+    CommandStep::cargo("bench", &run).arguments(arguments).run()
 }

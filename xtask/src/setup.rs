@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: the Debian packages and Rust components that everything else uses.
 
 use crate::packages::{self, Package};
-use crate::step::Step;
+use crate::step::CommandStep;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ pub fn install_missing(packages: &[Package<'_>]) -> bool {
         println!("   {:<24} {}", package.name, package.reason);
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    if !is_root() || !Step::program("apt", "apt-get", &["--version"]).works() {
+    if !is_root() || !CommandStep::program("apt", "apt-get", &["--version"]).works() {
         println!("== setup: installing needs root and apt. Tests that need them are skipped. Run:");
         println!("   apt-get install --no-install-recommends {}", names.join(" "));
         return false;
@@ -45,7 +45,7 @@ pub fn install_missing(packages: &[Package<'_>]) -> bool {
 
 fn install(missing: &[&Package<'_>], names: &[&str]) -> bool {
     // The lists of a fresh machine are empty; an update that fails leaves those that are there.
-    Step::program("setup", "apt-get", &["update", "-qq"]).run();
+    CommandStep::program("setup", "apt-get", &["update", "-qq"]).run();
     let script = include_str!("install.sh");
     let mut arguments = vec!["-c", script, "setup"];
     arguments.extend(names);
@@ -63,7 +63,7 @@ fn install(missing: &[&Package<'_>], names: &[&str]) -> bool {
 /// Keeps a daemon that we brought in from starting at the next boot.
 fn disable(service: &str) {
     if Path::new("/run/systemd/system").exists() {
-        Step::program("setup", "systemctl", &["disable", "--quiet", service]).run();
+        CommandStep::program("setup", "systemctl", &["disable", "--quiet", service]).run();
     }
 }
 
@@ -85,8 +85,9 @@ fn is_root() -> bool {
 /// Sees that rustfmt and clippy are there: a minimal Rust comes without them.
 fn components() -> bool {
     [("rustfmt", "fmt"), ("clippy", "clippy")].into_iter().fold(true, |all, (name, verb)| {
-        let there = || Step::cargo("setup", &[verb, "--version"]).works();
+        let there = || CommandStep::cargo("setup", &[verb, "--version"]).works();
         all & (there()
-            || (Step::program("setup", "rustup", &["component", "add", name]).run() && there()))
+            || (CommandStep::program("setup", "rustup", &["component", "add", name]).run()
+                && there()))
     })
 }

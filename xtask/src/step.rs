@@ -16,12 +16,12 @@ const RERUN: &str = "to rerun pass `";
 
 /// A command that runs at the repository's root.
 #[derive(Debug)]
-pub struct Step {
+pub struct CommandStep {
     name: String,
     command: Command,
 }
 
-impl Step {
+impl CommandStep {
     /// The program `program`.
     pub fn program(name: &str, program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
@@ -132,7 +132,7 @@ mod tests {
     fn a_failed_test_program_is_noted_with_its_tests() {
         let words = "echo 'test a ... FAILED'; echo 'x, to rerun pass `--lib`' >&2; exit 1";
         let (mut summary, mut failed) = (Summary::default(), Vec::new());
-        let step = Step::program("tests", "sh", &["-c", words]);
+        let step = CommandStep::program("tests", "sh", &["-c", words]);
         assert!(!step.run_tests(&mut summary, &mut failed));
         assert_eq!((summary.failures(), failed), (1, vec!["--lib".to_owned()]));
     }

@@ -33,9 +33,9 @@ const DESCRIPTORS_BESIDE: u64 = 512;
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// A gateway that ends with the benchmark.
-struct Gateway(Child);
+struct GatewayProcess(Child);
 
-impl Drop for Gateway {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -43,7 +43,7 @@ impl Drop for Gateway {
     }
 }
 
-impl Gateway {
+impl GatewayProcess {
     fn start(binary: &Path, folder: &Path, port: u16) -> Result<Self, String> {
         let description = folder.join("devices.toml");
         let store = folder.join("devices.db");
@@ -82,7 +82,7 @@ impl Gateway {
 /// Histograms of a gateway's parts by their names.
 type Histograms = BTreeMap<String, Vec<u64>>;
 
-impl Gateway {
+impl GatewayProcess {
     /// Octets that it has had written to the disk so far.
     fn written(&self) -> Result<u64, String> {
         let counts = fs::read_to_string(format!("/proc/{}/io", self.0.id())).map_err(text)?;
@@ -135,7 +135,7 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
     let port = listener.local_addr().map_err(text)?.port();
     drop(listener);
-    let mut gateway = Gateway::start(binary, folder, port)?;
+    let mut gateway = GatewayProcess::start(binary, folder, port)?;
     let [count, seconds] = [devices, settle + measure].map(|number| number.to_string());
     let simulation = pinned("1", binary)
         .args(["device", "simulate", "--json", "--kind", "scale", "--rate", "1"])

@@ -1,6 +1,6 @@
 //! Requests with one outstanding: how long each takes (the paper's Fig. 10 and Table 1).
 
-use super::relays::Waiting;
+use super::relays::WaitMode;
 use super::systems::{MERGED, XDP};
 use super::world::{DIRECT, LOCAL, REMOTE, TestHosts, number};
 use super::{Problems, ours};
@@ -17,10 +17,10 @@ const FOR_EVER: Duration = Duration::from_hours(1);
 /// Who carries requests and answers, by the beginning of its figures' names.
 const CARRIERS: [(&str, Carrier); 6] = [
     ("direct", Carrier::Direct),
-    ("naive", Carrier::Sockets(Waiting::Blocked)),
+    ("naive", Carrier::Sockets(WaitMode::Blocked)),
     ("gateway", Carrier::Gateway(Series::Plain, None)),
     ("merging", Carrier::Gateway(MERGED, None)),
-    ("spinning", Carrier::Sockets(Waiting::Spinning)),
+    ("spinning", Carrier::Sockets(WaitMode::Spinning)),
     ("gateway_spinning", Carrier::Gateway(Series::Plain, Some(FOR_EVER))),
 ];
 
@@ -28,7 +28,7 @@ const CARRIERS: [(&str, Carrier); 6] = [
 enum Carrier {
     /// Nobody: a cable from the client to the server.
     Direct,
-    Sockets(Waiting),
+    Sockets(WaitMode),
     /// Our UDP gateway, its worker polling so long before it sleeps, or as it does by itself.
     Gateway(Series, Option<Duration>),
 }

@@ -34,7 +34,7 @@ pub(super) fn search(bench: &mut Bench, world: &TestHosts, problems: &Problems) 
     let mut stalls = Vec::new();
     for (name, system) in SYSTEMS {
         match highest(world, system) {
-            Ok(Found { mpps, stalled, windows }) => {
+            Ok(LossFreeRate { mpps, stalled, windows }) => {
                 bench.sample(&format!("{name}_lossfree_mpps"), "Mpps", mpps);
                 stalls.push(format!("{name} {stalled} of {windows}"));
             }
@@ -49,16 +49,16 @@ pub(super) fn search(bench: &mut Bench, world: &TestHosts, problems: &Problems) 
     ));
 }
 
-struct Found {
+struct LossFreeRate {
     /// As offered: the median of the windows.
     mpps: f64,
     stalled: usize,
     windows: usize,
 }
 
-fn highest(world: &TestHosts, system: System) -> Result<Found, String> {
+fn highest(world: &TestHosts, system: System) -> Result<LossFreeRate, String> {
     let (mut low, mut high) = RATES;
-    let mut found = Found { mpps: 0.0, stalled: 0, windows: 0 };
+    let mut found = LossFreeRate { mpps: 0.0, stalled: 0, windows: 0 };
     for _ in 0..STEPS {
         // In the middle of the logarithms: rates are compared by their ratio.
         let mpps = (low * high).sqrt();

@@ -12,7 +12,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// What was seen inside of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct GatewaySamples {
     /// The time within which half of the packets, and 99 of 100, left.
     pub(crate) sojourn: [Duration; 2],
 }
@@ -24,7 +24,7 @@ pub(crate) fn gateway(
     spin: Option<Duration>,
     series: Option<Series>,
     stop: &AtomicBool,
-) -> Result<Seen, String> {
+) -> Result<GatewaySamples, String> {
     let mut setup = Setup::new(42);
     for (name, ip) in ["g0", "g1"].into_iter().zip(OWN_IP) {
         setup.link(name, name).backend(backend).address(ip, 24);
@@ -50,5 +50,5 @@ pub(crate) fn gateway(
     let [Some(half), Some(most)] = [status.sojourn_p50, status.sojourn_p99] else {
         return Err("no packet has left it".to_owned());
     };
-    Ok(Seen { sojourn: [half, most] })
+    Ok(GatewaySamples { sojourn: [half, most] })
 }

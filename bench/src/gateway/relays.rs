@@ -54,14 +54,14 @@ impl Relay {
 
 /// How a relay that answers waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Waiting {
+pub(crate) enum WaitMode {
     /// One thread each way, both blocked.
     Blocked,
     /// One thread that asks both sockets in turns.
     Spinning,
 }
 
-impl Waiting {
+impl WaitMode {
     /// Relays requests from one client to `to` and the answers back, until `stop`.
     pub(crate) fn run(
         self,

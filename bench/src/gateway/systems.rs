@@ -1,7 +1,7 @@
 //! Who is the gateway, and how each is set to work.
 
 use super::live::Payload;
-use super::ours::{self, LOOK, Seen};
+use super::ours::{self, GatewaySamples, LOOK};
 use super::relays::Relay;
 use super::testpmd::Testpmd;
 use super::world::{LOCAL, Load, REMOTE, Rate, TestHosts, To};
@@ -62,7 +62,7 @@ impl System {
         self,
         world: &TestHosts,
         payload: usize,
-    ) -> Result<(Rate, Option<Seen>), String> {
+    ) -> Result<(Rate, Option<GatewaySamples>), String> {
         let payload = vec![FILLING; payload];
         let load = self.load(&payload);
         let testpmd = (self == Self::Testpmd).then(|| Testpmd::start(world)).transpose()?;
@@ -103,7 +103,7 @@ impl System {
     }
 
     /// Works as the gateway until `stop`; what was seen inside if it is ours.
-    fn work(self, stop: &AtomicBool) -> Result<Option<Seen>, String> {
+    fn work(self, stop: &AtomicBool) -> Result<Option<GatewaySamples>, String> {
         match self {
             Self::Sockets(relay) => {
                 let relayed = relay.run(LOCAL, REMOTE, stop).map_err(|error| error.to_string())?;

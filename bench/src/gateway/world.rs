@@ -3,7 +3,7 @@
 
 use super::bpf::Attached;
 use super::live::{Generator, Pace, Payload, Sink, pass};
-use gatewright_testbed::{Interface, Namespace, TestbedError, Veth};
+use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, ethernet::EthernetFields, ipv4::Ipv4Fields, udp::UdpFields,
 };
@@ -138,13 +138,13 @@ impl TestHosts {
     }
 
     /// The gateway's end of the sender's cable.
-    fn near(&self) -> &Interface {
+    fn near(&self) -> &TestInterface {
         let [lan, ..] = &self.cables;
         &lan.b
     }
 
     /// The sender's and the receiver's end of the way to `to`.
-    fn ends(&self, to: To) -> (&Interface, &Interface) {
+    fn ends(&self, to: To) -> (&TestInterface, &TestInterface) {
         let [lan, wan, past] = &self.cables;
         if to == To::Direct { (&past.a, &past.b) } else { (&lan.a, &wan.a) }
     }

@@ -6,7 +6,7 @@ use gatewright_health::apdu::{Apdu, ReleaseReason};
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, event};
 use gatewright_health::data::{DataApdu, EventReport, Message};
 use gatewright_health::report::{FixedObservation, encode_scan};
-use gatewright_health::simulate::{Device, Input, Output, Plan};
+use gatewright_health::simulate::{Input, Output, Plan, SimulatedDevice};
 use gatewright_health::specialisation::{self, Specialisation};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ pub(super) fn associate(
     from: SocketAddrV4,
     now: Duration,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let mut device = Device::new(Plan::new(kind, system_id, 1));
+    let mut device = SimulatedDevice::new(Plan::new(kind, system_id, 1));
     let mut out = Datagrams::default();
     let mut said = Vec::new();
     let before = plane.counters().configurations;
@@ -69,14 +69,14 @@ pub(super) fn associate(
 
 /// The control messages of devices whose configuration nobody knows.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(super) struct ControlMessages {
     associate: Vec<u8>,
     id_at: usize,
     configure: Vec<u8>,
     release: Vec<u8>,
 }
 
-impl Control {
+impl ControlMessages {
     pub(super) fn new() -> Result<Self, String> {
         let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
         let mut plane = SinglePlane::new();

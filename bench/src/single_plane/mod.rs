@@ -10,7 +10,7 @@ use crate::gateway::live::{Payload, source_port};
 use crate::gateway::relays::Relay;
 use crate::gateway::world::{LOCAL, Load, PacedWindow, REMOTE, SENDER_IP, TestHosts, To, number};
 use bench::{Bench, Chart, Curve, Options, Scales, nanoseconds_each};
-use devices::{Control, associate, report};
+use devices::{ControlMessages, associate, report};
 use gatewright_health::code::SystemId;
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_testbed::Needs;
@@ -159,7 +159,7 @@ fn losses(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
 }
 
 /// What came through of a quarter of a million messages a second, some of which are control's.
-fn storms(bench: &mut Bench, world: &TestHosts, control: &Control) -> Result<(), String> {
+fn storms(bench: &mut Bench, world: &TestHosts, control: &ControlMessages) -> Result<(), String> {
     let message = report(usize::try_from(STORM_OCTETS).unwrap_or(0))?;
     for per_second in STORMS {
         for (name, way) in WAYS {
@@ -186,7 +186,7 @@ fn storms(bench: &mut Bench, world: &TestHosts, control: &Control) -> Result<(),
 }
 
 /// The time of each kind of message, in memory.
-fn costs(bench: &mut Bench, control: &Control) -> Result<(), String> {
+fn costs(bench: &mut Bench, control: &ControlMessages) -> Result<(), String> {
     let mut plane = populated()?;
     let mut control = control.clone();
     let mut out = Datagrams::default();
@@ -282,7 +282,7 @@ fn charts(bench: &mut Bench) {
 
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("single-plane", options);
-    let control = Control::new()?;
+    let control = ControlMessages::new()?;
     for _round in 0..options.rounds() {
         costs(&mut bench, &control)?;
     }

@@ -6,7 +6,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 use core::time::Duration;
 use gatewright_health::frame::Framer;
-use gatewright_health::simulate::{Counters, Device, Input, Output, Plan};
+use gatewright_health::simulate::{Counters, Input, Output, Plan, SimulatedDevice};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Outcome {
 
 /// A running device.
 struct Agent {
-    device: Device,
+    device: SimulatedDevice,
     started: Instant,
     run: Run,
     /// When it has measured for long enough; set once it measures.
@@ -119,7 +119,7 @@ const DATAGRAM_MAX: usize = 65_507;
 
 impl Agent {
     fn new(run: Run) -> Self {
-        let device = Device::new(run.plan);
+        let device = SimulatedDevice::new(run.plan);
         let (started, outcome) = (Instant::now(), Outcome::default());
         Self { device, started, run, enough_at: None, is_told: false, outcome }
     }

@@ -64,7 +64,7 @@ pub(crate) struct Quotas {
 #[derive(Debug, Default)]
 struct State {
     quota: Quota,
-    peers: HashMap<Who, Peer>,
+    peers: HashMap<Who, PeerQuota>,
     /// Of all peers.
     octets: u64,
     counters: Counters,
@@ -78,7 +78,7 @@ enum Who {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Peer {
+struct PeerQuota {
     /// Requests it may send now, in millionths.
     micros: u64,
     /// When that was computed.
@@ -108,12 +108,12 @@ pub(crate) struct Ticket {
 
 /// Why a request is refused, and when to retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Refused {
+pub(crate) struct QuotaRefusal {
     why: &'static str,
     after: Duration,
 }
 
-impl Refused {
+impl QuotaRefusal {
     /// The response to the request with this identifier.
     pub(crate) fn response(&self, id: &str, release: Release) -> Response {
         // No oneM2M status says *busy*. The content is not judged: no status that is final will do,
@@ -172,7 +172,7 @@ impl Quotas {
 }
 
 impl State {
-    fn take(&mut self, now: Duration, who: &Who, octets: u64) -> Result<(), Refused> {
+    fn take(&mut self, now: Duration, who: &Who, octets: u64) -> Result<(), QuotaRefusal> {
         let (quota, of_all) = (self.quota, self.octets);
         let peer = self.peer(now, who);
         if let Some(rate) = quota.rate {
@@ -181,7 +181,7 @@ impl State {
                 let missing = (MICRO - peer.micros).div_ceil(u64::from(rate.max(1)));
                 self.counters.too_often += 1;
                 let after = Duration::from_micros(missing);
-                return Err(Refused { why: "too many requests in a second", after });
+                return Err(QuotaRefusal { why: "too many requests in a second", after });
             }
         }
         let sum = peer.octets.saturating_add(octets);
@@ -190,7 +190,7 @@ impl State {
         if peer.waiting >= quota.waiting || (sum > quota.octets && !alone) || (full && of_all > 0) {
             self.counters.too_much += 1;
             let why = "too many requests wait for their answers";
-            return Err(Refused { why, after: AGAIN_AFTER });
+            return Err(QuotaRefusal { why, after: AGAIN_AFTER });
         }
         peer.micros = peer.micros.saturating_sub(if quota.rate.is_some() { MICRO } else { 0 });
         peer.waiting += 1;
@@ -200,7 +200,7 @@ impl State {
     }
 
     /// Counts `more` octets of a body after `had`.
-    fn grow(&mut self, now: Duration, who: &Who, had: u64, more: u64) -> Result<(), Refused> {
+    fn grow(&mut self, now: Duration, who: &Who, had: u64, more: u64) -> Result<(), QuotaRefusal> {
         let (quota, of_all) = (self.quota, self.octets);
         let peer = self.peer(now, who);
         // Like one large request, one large body goes alone.
@@ -208,7 +208,7 @@ impl State {
         if full(peer.octets, quota.octets) || full(of_all, quota.octets_of_all) {
             self.counters.arriving += 1;
             let why = "too many octets arrive or wait for their answers";
-            return Err(Refused { why, after: AGAIN_AFTER });
+            return Err(QuotaRefusal { why, after: AGAIN_AFTER });
         }
         peer.arriving += u32::from(had == 0);
         peer.octets = peer.octets.saturating_add(more);
@@ -217,12 +217,12 @@ impl State {
     }
 
     /// The counts of a peer.
-    fn peer(&mut self, now: Duration, who: &Who) -> &mut Peer {
+    fn peer(&mut self, now: Duration, who: &Who) -> &mut PeerQuota {
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(who) {
             self.forget(now);
         }
         let full = u64::from(self.quota.rate.unwrap_or_default()) * MICRO;
-        let new = Peer { micros: full, at: now, waiting: 0, arriving: 0, octets: 0 };
+        let new = PeerQuota { micros: full, at: now, waiting: 0, arriving: 0, octets: 0 };
         self.peers.entry(who.clone()).or_insert(new)
     }
 
@@ -253,7 +253,7 @@ impl State {
     }
 
     /// Subtracts a peer's octets and applies `how`.
-    fn let_go(&mut self, who: &Who, octets: u64, how: impl FnOnce(&mut Peer)) {
+    fn let_go(&mut self, who: &Who, octets: u64, how: impl FnOnce(&mut PeerQuota)) {
         let is_free = self.quota.rate.is_none();
         self.octets = self.octets.saturating_sub(octets);
         let Some(peer) = self.peers.get_mut(who) else { return };
@@ -265,7 +265,7 @@ impl State {
     }
 }
 
-impl Peer {
+impl PeerQuota {
     /// Refills the rate with time, up to one second's worth.
     fn fill(&mut self, now: Duration, rate: u32) {
         let elapsed = u64::try_from(now.saturating_sub(self.at).as_micros()).unwrap_or(u64::MAX);
@@ -281,7 +281,7 @@ impl Peer {
 
 impl Arriving {
     /// Counts arrived octets.
-    pub(crate) fn grow(&mut self, octets: usize) -> Result<(), Refused> {
+    pub(crate) fn grow(&mut self, octets: usize) -> Result<(), QuotaRefusal> {
         let more = u64::try_from(octets).unwrap_or(u64::MAX);
         if more == 0 {
             return Ok(());
@@ -293,7 +293,7 @@ impl Arriving {
     }
 
     /// Sets the octets of the incomplete message, more or fewer than before.
-    pub(crate) fn hold(&mut self, octets: usize) -> Result<(), Refused> {
+    pub(crate) fn hold(&mut self, octets: usize) -> Result<(), QuotaRefusal> {
         let octets = u64::try_from(octets).unwrap_or(u64::MAX);
         let more = octets.saturating_sub(self.octets);
         if more > 0 {

@@ -13,7 +13,7 @@ use gatewright_config::{Config, Delivery, PeerBounds};
 use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
-use gatewright_interwork::mapping::{Rule, View, When};
+use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, PartHistogram, Staged, Told, Unable};
@@ -481,7 +481,7 @@ fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
         container: map.container.clone(),
         labels: map.labels.clone(),
         instances_max: map.instances.map(u64::from),
-        view: map.view.as_ref().map(|view| View {
+        view: map.view.as_ref().map(|view| FlexView {
             definition: view.definition.clone(),
             tag: view.name.clone(),
             attribute: view.attribute.clone(),

@@ -75,19 +75,19 @@ pub(crate) fn find(text: &str) -> Option<usize> {
 
 /// Reads the list with the word `where` before it; `start` is the position where `text` begins.
 pub(crate) fn read(text: &str, start: Span) -> Result<Vec<Annotation>, Diagnostic> {
-    let mut reader = Reader { tokens: tokens(text, start)?, at: 0 };
+    let mut reader = AnnotationReader { tokens: tokens(text, start)?, at: 0 };
     reader.expect_word("where")?;
     reader.list()
 }
 
 /// Reads the list alone, as it is given beside a document.
 pub(crate) fn read_beside(text: &str, source: SourceId) -> Result<Vec<Annotation>, Diagnostic> {
-    Reader { tokens: tokens(text, Span::new(source, 0, 0))?, at: 0 }.list()
+    AnnotationReader { tokens: tokens(text, Span::new(source, 0, 0))?, at: 0 }.list()
 }
 
 /// Reads a length alone, as a field list gives it.
 pub(crate) fn length(text: &str, start: Span) -> Result<Expression, Diagnostic> {
-    let mut reader = Reader { tokens: tokens(text, start)?, at: 0 };
+    let mut reader = AnnotationReader { tokens: tokens(text, start)?, at: 0 };
     let length = reader.sum(0)?;
     if reader.is_at_end() { Ok(length) } else { Err(reader.unexpected("the end of the length")) }
 }
@@ -143,12 +143,12 @@ fn bad(span: Span, message: impl Into<String>) -> Diagnostic {
         .help("an example: `where version = 4, source: Ipv4Addr, options: [ihl * 4 - 20]`")
 }
 
-struct Reader {
+struct AnnotationReader {
     tokens: Vec<(Token, Span)>,
     at: usize,
 }
 
-impl Reader {
+impl AnnotationReader {
     /// The token to read; the list always ends in [`Token::End`], where reading stays.
     fn peek(&self) -> (&Token, Span) {
         match self.tokens.get(self.at).or(self.tokens.last()) {

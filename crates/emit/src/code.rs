@@ -108,7 +108,7 @@ pub(crate) struct ReadStep {
 
 /// One message: its slots by name, its reader and its writer.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RecordType {
     /// A name in lower case with `_`, unique in the program.
     pub(crate) name: String,
     /// The names of its slots, in order.

@@ -10,7 +10,7 @@
 
 mod running;
 
-use gatewright_testbed::{Interface, Namespace, Needs, Transport, Veth, wait_until};
+use gatewright_testbed::{Namespace, Needs, TestInterface, Transport, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use running::{Daemon, WITHIN, ping, ping_times};
 use std::process::Stdio;
@@ -42,10 +42,10 @@ impl Trunk {
     fn new(name: &str, mode: &str) -> Result<Self, Failed> {
         let [red, blue, plain, switch, middle] = [(); 5].map(|()| Namespace::new().unwrap());
         switch.ip(&["link", "add", "s0", "type", "bridge", "mcast_snooping", "0"])?;
-        let bridge = Interface::existing(&switch, "s0");
+        let bridge = TestInterface::existing(&switch, "s0");
         bridge.disable_ipv6()?;
         bridge.up()?;
-        let plug = |cable: Veth| -> Result<Interface, Failed> {
+        let plug = |cable: Veth| -> Result<TestInterface, Failed> {
             cable.b.disable_ipv6()?;
             switch.ip(&["link", "set", cable.b.name(), "master", "s0"])?;
             cable.up()?;

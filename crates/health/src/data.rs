@@ -232,7 +232,7 @@ pub struct Set<'a> {
     /// The object.
     pub handle: Handle,
     /// The changes.
-    pub changes: List<'a, Change<'a>>,
+    pub changes: List<'a, AttributeChange<'a>>,
 }
 
 impl<'a> Set<'a> {
@@ -250,19 +250,19 @@ impl Body for Set<'_> {
 
 /// One change of one attribute.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Change<'a> {
+pub struct AttributeChange<'a> {
     /// 0 replace, 1 add values, 2 remove values, 3 set to default.
     pub operator: u16,
     /// The attribute and its value.
     pub attribute: Attribute<'a>,
 }
 
-impl Change<'_> {
+impl AttributeChange<'_> {
     /// Puts a new value in place of the old.
     pub const REPLACE: u16 = 0;
 }
 
-impl<'a> Element<'a> for Change<'a> {
+impl<'a> Element<'a> for AttributeChange<'a> {
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self { operator: reader.u16()?, attribute: Attribute::take(reader)? })
     }

@@ -44,7 +44,7 @@ const PROTOCOL_VERSIONS: u32 = 0xE000_0000;
 
 /// State of the associated agent.
 #[derive(Clone, Debug)]
-struct Peer {
+struct AssociatedAgent {
     system_id: SystemId,
     config_id: ConfigId,
     configuration: Option<Arc<Configuration>>,
@@ -53,7 +53,7 @@ struct Peer {
     number: Option<u64>,
     /// The last confirmed report that was answered, and when, to recognise a repetition.
     answered: Option<(Sent, Duration)>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingReport>,
 }
 
 /// Identity of a confirmed report within its association.
@@ -66,7 +66,7 @@ struct Sent {
 
 /// A confirmed report that waits for its commit.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingReport {
     record: RecordId,
     sent: Sent,
     handle: Handle,
@@ -77,7 +77,7 @@ struct Waiting {
 
 /// A request to the device.
 #[derive(Clone, Debug)]
-struct Asked {
+struct DeviceRequest {
     request: RequestId,
     operation: Operation,
     /// Set once it is sent.
@@ -93,8 +93,8 @@ pub struct Manager {
     since: Duration,
     /// Time of the last message from the agent.
     heard: Duration,
-    peer: Option<Peer>,
-    asked: VecDeque<Asked>,
+    peer: Option<AssociatedAgent>,
+    asked: VecDeque<DeviceRequest>,
     invoke_id: u16,
     /// Reason of an abort by either side.
     abort_reason: AbortReason,
@@ -292,7 +292,7 @@ impl Manager {
             None => (Event::AarqUnknown, AssociateResult::ACCEPTED_UNKNOWN_CONFIG),
         };
         self.send_aare(result, Some(&information));
-        self.peer = Some(Peer {
+        self.peer = Some(AssociatedAgent {
             system_id,
             config_id,
             configuration: None,
@@ -463,7 +463,7 @@ impl Manager {
         peer.records += 1;
         let record = RecordId(peer.records);
         if confirmed {
-            peer.waiting.push_back(Waiting {
+            peer.waiting.push_back(PendingReport {
                 record,
                 sent,
                 handle: report.handle,
@@ -484,7 +484,7 @@ impl Manager {
             && peer.waiting.front().is_some_and(|waiting| waiting.record <= record)
             && let Some(waiting) = peer.waiting.pop_front()
         {
-            let Waiting { sent, handle, event, info, .. } = waiting;
+            let PendingReport { sent, handle, event, info, .. } = waiting;
             peer.answered = Some((sent, now));
             self.answer_report(sent.invoke_id, handle, event, &info);
         }
@@ -533,7 +533,7 @@ impl Manager {
         if let Some(refusal) = refusal {
             return self.outputs.push_back(Output::Answer(request, Err(refusal)));
         }
-        self.asked.push_back(Asked { request, operation, sent: None });
+        self.asked.push_back(DeviceRequest { request, operation, sent: None });
         self.send_asked(now);
     }
 
@@ -562,7 +562,7 @@ impl Manager {
     /// Matches a response with its request.
     fn answered(&mut self, now: Duration, data: Option<&DataApdu<'_>>) {
         let Some(data) = data else { return };
-        let belongs = |asked: &Asked| {
+        let belongs = |asked: &DeviceRequest| {
             asked.sent.is_some_and(|(invoke_id, _)| invoke_id == data.invoke_id)
                 && asked.operation.is_answered_by(&data.message)
         };
@@ -638,7 +638,7 @@ enum Repetition {
     Answered,
 }
 
-impl Peer {
+impl AssociatedAgent {
     /// Whether this confirmed report was taken before: the same octets with the same invoke-id and
     /// report number. While the first one waits it must be a repetition, as two reports in progress
     /// never share an invoke-id. On datagrams it must be one too, since the network repeats them.

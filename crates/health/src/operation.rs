@@ -4,7 +4,7 @@ use crate::apdu::Attribute;
 use crate::code::{
     ActionType, AttributeId, DataRequestId, Handle, InvokeId, ObjectClass, action, attribute,
 };
-use crate::data::{Action, Change, DataApdu, ErrorCode, Get, Message, RejectProblem, Set};
+use crate::data::{Action, AttributeChange, DataApdu, ErrorCode, Get, Message, RejectProblem, Set};
 use crate::mder::{List, Reader, TooLong, Writer};
 use crate::store::Selection;
 use crate::time::AbsoluteTime;
@@ -136,7 +136,10 @@ impl Operation {
                 let changes: Vec<_> = changes
                     .iter()
                     .map(|(id, value)| Attribute { id: *id, value })
-                    .map(|attribute| Change { operator: Change::REPLACE, attribute })
+                    .map(|attribute| AttributeChange {
+                        operator: AttributeChange::REPLACE,
+                        attribute,
+                    })
                     .collect();
                 writer.list(&changes);
             }

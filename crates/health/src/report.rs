@@ -160,7 +160,7 @@ impl ConfigAnswer {
 
 /// Layout of observations.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Layout {
+pub enum ObservationLayout {
     /// Octets, read by the object's attribute value map.
     Fixed,
     /// Attributes with their ids.
@@ -173,7 +173,7 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ScanForm {
     /// Layout of observations.
-    pub layout: Layout,
+    pub layout: ObservationLayout,
     /// Whether they are grouped by person.
     pub multi_person: bool,
 }
@@ -181,7 +181,7 @@ pub struct ScanForm {
 impl ScanForm {
     /// The form of `event`, if it reports measurements.
     pub const fn of(event: EventType) -> Option<Self> {
-        use Layout::{Fixed, Grouped, Variable};
+        use ObservationLayout::{Fixed, Grouped, Variable};
         let (layout, multi_person) = match event {
             event::SCAN_FIXED | event::UNBUFFERED_FIXED | event::BUFFERED_FIXED => (Fixed, false),
             event::SCAN_VAR | event::UNBUFFERED_VAR | event::BUFFERED_VAR => (Variable, false),
@@ -227,12 +227,12 @@ impl<'a> ScanReport<'a> {
         let request = DataRequestId(reader.u16()?);
         let number = reader.u16()?;
         let body = match (form.layout, form.multi_person) {
-            (Layout::Fixed, false) => ScanBody::Fixed(reader.list()?),
-            (Layout::Variable, false) => ScanBody::Variable(reader.list()?),
-            (Layout::Grouped, false) => ScanBody::Grouped(reader.list()?),
-            (Layout::Fixed, true) => ScanBody::FixedByPerson(reader.list()?),
-            (Layout::Variable, true) => ScanBody::VariableByPerson(reader.list()?),
-            (Layout::Grouped, true) => ScanBody::GroupedByPerson(reader.list()?),
+            (ObservationLayout::Fixed, false) => ScanBody::Fixed(reader.list()?),
+            (ObservationLayout::Variable, false) => ScanBody::Variable(reader.list()?),
+            (ObservationLayout::Grouped, false) => ScanBody::Grouped(reader.list()?),
+            (ObservationLayout::Fixed, true) => ScanBody::FixedByPerson(reader.list()?),
+            (ObservationLayout::Variable, true) => ScanBody::VariableByPerson(reader.list()?),
+            (ObservationLayout::Grouped, true) => ScanBody::GroupedByPerson(reader.list()?),
         };
         Ok(Self { request, number, form, body })
     }
@@ -241,14 +241,18 @@ impl<'a> ScanReport<'a> {
     pub fn observations(&self) -> Observations<'a> {
         let done = List::default().iter();
         let (outer, inner) = match self.body {
-            ScanBody::Fixed(list) => (Outer::Done, Inner::Fixed(list.iter())),
-            ScanBody::Variable(list) => (Outer::Done, Inner::Variable(list.iter())),
-            ScanBody::Grouped(list) => (Outer::Done, Inner::Grouped(list.iter())),
-            ScanBody::FixedByPerson(list) => (Outer::Fixed(list.iter()), Inner::Grouped(done)),
-            ScanBody::VariableByPerson(list) => {
-                (Outer::Variable(list.iter()), Inner::Grouped(done))
+            ScanBody::Fixed(list) => (OuterPart::Done, InnerPart::Fixed(list.iter())),
+            ScanBody::Variable(list) => (OuterPart::Done, InnerPart::Variable(list.iter())),
+            ScanBody::Grouped(list) => (OuterPart::Done, InnerPart::Grouped(list.iter())),
+            ScanBody::FixedByPerson(list) => {
+                (OuterPart::Fixed(list.iter()), InnerPart::Grouped(done))
             }
-            ScanBody::GroupedByPerson(list) => (Outer::Grouped(list.iter()), Inner::Grouped(done)),
+            ScanBody::VariableByPerson(list) => {
+                (OuterPart::Variable(list.iter()), InnerPart::Grouped(done))
+            }
+            ScanBody::GroupedByPerson(list) => {
+                (OuterPart::Grouped(list.iter()), InnerPart::Grouped(done))
+            }
         };
         Observations { person: None, outer, inner }
     }
@@ -258,12 +262,12 @@ impl<'a> ScanReport<'a> {
 #[derive(Clone, Debug)]
 pub struct Observations<'a> {
     person: Option<PersonId>,
-    outer: Outer<'a>,
-    inner: Inner<'a>,
+    outer: OuterPart<'a>,
+    inner: InnerPart<'a>,
 }
 
 #[derive(Clone, Debug)]
-enum Outer<'a> {
+enum OuterPart<'a> {
     Done,
     Fixed(Elements<'a, ByPerson<'a, FixedObservation<'a>>>),
     Variable(Elements<'a, ByPerson<'a, VariableObservation<'a>>>),
@@ -271,7 +275,7 @@ enum Outer<'a> {
 }
 
 #[derive(Clone, Debug)]
-enum Inner<'a> {
+enum InnerPart<'a> {
     Fixed(Elements<'a, FixedObservation<'a>>),
     Variable(Elements<'a, VariableObservation<'a>>),
     Grouped(Elements<'a, &'a [u8]>),
@@ -303,26 +307,26 @@ impl<'a> Iterator for Observations<'a> {
     fn next(&mut self) -> Option<RawObservation<'a>> {
         loop {
             let values = match &mut self.inner {
-                Inner::Fixed(list) => list.next().map(RawValues::Fixed),
-                Inner::Variable(list) => list.next().map(RawValues::Variable),
-                Inner::Grouped(list) => list.next().map(RawValues::Grouped),
+                InnerPart::Fixed(list) => list.next().map(RawValues::Fixed),
+                InnerPart::Variable(list) => list.next().map(RawValues::Variable),
+                InnerPart::Grouped(list) => list.next().map(RawValues::Grouped),
             };
             if let Some(values) = values {
                 return Some(RawObservation { person: self.person, values });
             }
             self.inner = match &mut self.outer {
-                Outer::Done => return None,
-                Outer::Fixed(people) => {
+                OuterPart::Done => return None,
+                OuterPart::Fixed(people) => {
                     let one = people.next()?;
                     self.person = Some(one.person);
-                    Inner::Fixed(one.observations.iter())
+                    InnerPart::Fixed(one.observations.iter())
                 }
-                Outer::Variable(people) => {
+                OuterPart::Variable(people) => {
                     let one = people.next()?;
                     self.person = Some(one.person);
-                    Inner::Variable(one.observations.iter())
+                    InnerPart::Variable(one.observations.iter())
                 }
-                Outer::Grouped(people) => {
+                OuterPart::Grouped(people) => {
                     let one = people.next()?;
                     let values = RawValues::Grouped(one.octets);
                     return Some(RawObservation { person: Some(one.person), values });

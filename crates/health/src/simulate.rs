@@ -136,7 +136,7 @@ pub enum Input<'a> {
     Disconnected,
     /// One complete APDU has arrived.
     Apdu(&'a [u8]),
-    /// Time has passed; see [`Device::poll_timeout`].
+    /// Time has passed; see [`SimulatedDevice::poll_timeout`].
     Tick,
     /// Stop measuring, and end the association once everything is acknowledged.
     Finish,
@@ -194,13 +194,13 @@ pub struct Answered {
 
 /// A simulated device.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct SimulatedDevice {
     plan: Plan,
     agent: Agent,
     random: Random,
     /// Distance of each metric from its middle, in steps.
     walks: Vec<i32>,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<PendingMeasurement>,
     measured: u64,
     number: u16,
     measure_at: Option<Duration>,
@@ -222,7 +222,7 @@ pub struct Device {
 
 /// An unacknowledged measurement.
 #[derive(Clone, Debug)]
-struct Kept {
+struct PendingMeasurement {
     id: ReportId,
     observations: Vec<(Handle, Vec<u8>)>,
     values: u64,
@@ -233,7 +233,7 @@ struct Kept {
     late: Duration,
 }
 
-impl Device {
+impl SimulatedDevice {
     /// Creates a device that starts when its transport is connected.
     pub fn new(plan: Plan) -> Self {
         let configuration = plan.kind.octets().unwrap_or_default();
@@ -509,7 +509,14 @@ impl Device {
         let id = ReportId(self.measured);
         let since = if self.held_until > due { due } else { now };
         let late = since.saturating_sub(due);
-        self.kept.push_back(Kept { id, observations, values, given: false, since, late });
+        self.kept.push_back(PendingMeasurement {
+            id,
+            observations,
+            values,
+            given: false,
+            since,
+            late,
+        });
     }
 
     /// Hands the agent waiting reports, as far as it accepts more.
@@ -572,7 +579,7 @@ impl Device {
     }
 }
 
-impl Kept {
+impl PendingMeasurement {
     fn info(&self, number: u16) -> Vec<u8> {
         let observations: Vec<_> = self
             .observations
@@ -722,7 +729,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_beat_and_never_measures_twice_at_once() {
-        let device = Device::new(Plan::new(&SCALE, SystemId(*b"DEVICE01"), 1));
+        let device = SimulatedDevice::new(Plan::new(&SCALE, SystemId(*b"DEVICE01"), 1));
         let second = Duration::from_secs(1);
         for (late_ms, next_ms) in [(0, 1_000), (499, 1_000), (501, 2_000), (7_600, 9_000)] {
             let now = second + Duration::from_millis(late_ms);

@@ -73,7 +73,7 @@ proptest! {
         let attributes = Attributes { handle, attributes: list(&attribute_list) };
         let ids = listed(&[AttributeId(code)]);
         let get = Get { handle, attributes: list(&ids) };
-        let changes = listed(&[Change { operator: code, attribute }]);
+        let changes = listed(&[AttributeChange { operator: code, attribute }]);
         let set = Set { handle, changes: list(&changes) };
         let error = OperationError { code: ErrorCode(code), parameter: &info };
         for message in [

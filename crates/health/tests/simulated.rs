@@ -12,7 +12,7 @@ use gatewright_health::configuration::Library;
 use gatewright_health::convert::{Tally, Value, observe};
 use gatewright_health::manager::{self, Manager, Settings};
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Device, Faults, Plan};
+use gatewright_health::simulate::{self, Faults, Plan, SimulatedDevice};
 use gatewright_health::specialisation::{self, Specialisation};
 
 /// What a run of a minute and its end came to.
@@ -28,7 +28,7 @@ struct Run {
 fn run(plan: Plan) -> Run {
     let mut library = Library::standard();
     let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
-    let mut device = Device::new(plan);
+    let mut device = SimulatedDevice::new(plan);
     let mut tally = Tally::default();
     let mut finished = false;
     let mut readings = Vec::new();

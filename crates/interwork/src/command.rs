@@ -7,7 +7,7 @@
 use crate::device::{Device, RESULTS};
 use crate::instance::Hex;
 use crate::json::Json;
-use crate::mapping::{Mapping, Shape, Verb};
+use crate::mapping::{AttributeType, Mapping, Verb};
 use crate::stored::iso;
 use core::time::Duration;
 use gatewright_health::apdu::Attribute;
@@ -262,31 +262,31 @@ fn shown(json: &mut Json<'_>, mapping: &Mapping, id: AttributeId, octets: &[u8])
     }
 }
 
-fn shaped(json: &mut Json<'_>, shape: Shape, octets: &[u8]) -> Result<(), Malformed> {
+fn shaped(json: &mut Json<'_>, shape: AttributeType, octets: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(octets);
     match shape {
-        Shape::Number16 => json.raw(reader.u16()?),
-        Shape::Number32 => json.raw(reader.u32()?),
-        Shape::Octets => json.shown(Hex(reader.octet_string()?)),
-        Shape::Texts => {
+        AttributeType::Number16 => json.raw(reader.u16()?),
+        AttributeType::Number32 => json.raw(reader.u32()?),
+        AttributeType::Octets => json.shown(Hex(reader.octet_string()?)),
+        AttributeType::Texts => {
             let mut texts = Vec::new();
             while !reader.is_empty() {
                 texts.push(readable(reader.octet_string()?));
             }
             json.string(&texts.join(" "));
         }
-        Shape::Time => {
+        AttributeType::Time => {
             let time = AbsoluteTime(reader.array()?);
             match time.iso() {
                 Some(iso) => json.shown(iso),
                 None => json.shown(Hex(&time.0)),
             }
         }
-        Shape::Specialisations => {
+        AttributeType::Specialisations => {
             let list = reader.list::<Type>()?;
             json.array(|json| list.iter().for_each(|known| json.raw(known.partition)));
         }
-        Shape::Production => {
+        AttributeType::Production => {
             let count = reader.u16()?;
             let mut entries = Reader::new(reader.octet_string()?);
             let mut read = Vec::new();
@@ -387,12 +387,12 @@ pub const WAITING_FOR_ONE_MAX: usize = 16;
 /// Queue of requests for devices that are away, each kept as long as its originator allows.
 #[derive(Clone, Debug, Default)]
 pub struct Courier {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingCommand>,
     full: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingCommand {
     system_id: SystemId,
     request: RequestId,
     operation: Operation,
@@ -426,7 +426,7 @@ impl Courier {
             self.full += 1;
             return Err(OperationFailure::Busy(for_one));
         }
-        self.waiting.push_back(Waiting { system_id, request, operation, until });
+        self.waiting.push_back(PendingCommand { system_id, request, operation, until });
         Ok(())
     }
 

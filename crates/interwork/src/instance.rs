@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Place};
 use crate::json::Json;
-use crate::mapping::{Mapping, Source};
+use crate::mapping::{Mapping, ValueSource};
 use crate::template::{push_digits, push_number};
 use core::fmt::{self, Write};
 use gatewright_health::code::{Handle, SystemId, UnitCode};
@@ -17,7 +17,7 @@ use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
 ///
 /// A CSE refuses a second instance of a name with *conflict*, which counts as success: exactly
 /// once, by name. A report with the device's own time is the same report in any association: its
-/// epoch is that time, its number a digest of the measurements ([`Known`]). Any other report is
+/// epoch is that time, its number a digest of the measurements ([`ReportIdentity`]). Any other report is
 /// identified by its association's epoch and its unwrapped number in it, that of
 /// [`Record`](gatewright_health::manager::Record). If it is recognised as repeated
 /// ([`Repeats`](crate::repeats::Repeats)), it has the identity of the first one.
@@ -58,14 +58,14 @@ pub struct Arrival {
 
 /// Identity of a report that a device repeats in another association because the answer was lost.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Known {
+pub struct ReportIdentity {
     /// Epoch in its name: the device's own time, or the epoch of the report's first association.
     pub epoch: u64,
     /// Report number in its name: a digest of the measurements, or its number there.
     pub report: u64,
 }
 
-impl Known {
+impl ReportIdentity {
     /// Identity of a report whose first time, by the device's clock, is `time`; `measured` are its
     /// octets without the numbers that change.
     pub fn timed(time: u64, measured: &[u8]) -> Self {
@@ -77,7 +77,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Instances {
     arrival: Arrival,
-    known: Option<Known>,
+    known: Option<ReportIdentity>,
     /// The time of arrival, written.
     received: String,
     /// Values per handle in this report.
@@ -114,7 +114,7 @@ impl Instances {
     }
 
     /// Starts a report with its own identity; value indices start at 0.
-    pub fn start_known(&mut self, arrival: Arrival, known: Known) {
+    pub fn start_known(&mut self, arrival: Arrival, known: ReportIdentity) {
         self.start(arrival);
         self.known = Some(known);
     }
@@ -257,49 +257,49 @@ fn push_name(text: &mut String, device: &Device, name: ReadingName) {
 pub(crate) fn member(
     json: &mut Json<'_>,
     name: &str,
-    source: Source,
+    source: ValueSource,
     arrival: Arrival,
     observation: &Observation<'_>,
 ) {
     let time = &observation.time;
     match source {
-        Source::Value => value(json, name, observation.value),
-        Source::Meaning => {
+        ValueSource::Value => value(json, name, observation.value),
+        ValueSource::Meaning => {
             if let Some(term) = meaning(observation) {
                 json.text(name, term);
             }
         }
-        Source::Unit => {
+        ValueSource::Unit => {
             if let Some(ucum) = observation.unit.and_then(UnitCode::ucum) {
                 json.text(name, ucum);
             }
         }
-        Source::UnitCode => number(json, name, observation.unit.map(|unit| unit.0)),
-        Source::Type => json.key(name).shown(observation.kind),
-        Source::Name => {
+        ValueSource::UnitCode => number(json, name, observation.unit.map(|unit| unit.0)),
+        ValueSource::Type => json.key(name).shown(observation.kind),
+        ValueSource::Name => {
             if let Some(term) = observation.kind.name() {
                 json.text(name, term);
             }
         }
-        Source::Person => number(json, name, observation.person.map(|person| person.0)),
-        Source::DeviceTime => {
+        ValueSource::Person => number(json, name, observation.person.map(|person| person.0)),
+        ValueSource::DeviceTime => {
             if let Some(iso) = time.absolute.and_then(AbsoluteTime::iso) {
                 json.key(name).shown(iso);
             }
         }
-        Source::DeviceTimeOctets => {
+        ValueSource::DeviceTimeOctets => {
             if let Some(time) = time.absolute.filter(|time| time.parts().is_none()) {
                 json.key(name).shown(Hex(&time.0));
             }
         }
-        Source::Waveform => {
+        ValueSource::Waveform => {
             if let Some(waveform) = observation.waveform {
                 json.key(name).object(|json| samples(json, waveform));
             }
         }
-        Source::DeviceTicks => number(json, name, time.relative),
-        Source::DeviceMicros => number(json, name, time.high_resolution),
-        Source::DeviceBase => {
+        ValueSource::DeviceTicks => number(json, name, time.relative),
+        ValueSource::DeviceMicros => number(json, name, time.high_resolution),
+        ValueSource::DeviceBase => {
             if let Some(base) = time.base_offset {
                 json.key(name).object(|json| {
                     json.key("seconds").raw(base.seconds);
@@ -307,21 +307,21 @@ pub(crate) fn member(
                 });
             }
         }
-        Source::Received => json.key(name).shown(arrival.received),
-        Source::Period => {
+        ValueSource::Received => json.key(name).shown(arrival.received),
+        ValueSource::Period => {
             if let Some(seconds) = observation.active_period {
                 json.key(name).raw(seconds);
             }
         }
-        Source::Status => {
+        ValueSource::Status => {
             if observation.status.0 != 0 {
                 json.key(name).array(|json| {
                     observation.status.names().for_each(|bit| json.string(bit));
                 });
             }
         }
-        Source::BelongsTo => number(json, name, observation.source.map(|handle| handle.0)),
-        Source::Report => json.key(name).raw(arrival.report),
+        ValueSource::BelongsTo => number(json, name, observation.source.map(|handle| handle.0)),
+        ValueSource::Report => json.key(name).raw(arrival.report),
     }
 }
 

@@ -15,9 +15,9 @@ pub struct Mapping {
     /// Containers of objects: the first matching rule applies.
     pub rules: Vec<Rule>,
     /// Members of an instance's content, in this order.
-    pub fields: Vec<Field>,
+    pub fields: Vec<MappedMember>,
     /// Commands to devices.
-    pub commands: Vec<Command>,
+    pub commands: Vec<DeviceCommand>,
     /// Names and shapes of a device's attributes.
     pub attributes: Vec<Shown>,
     /// Instances that a container keeps, unless its rule says otherwise.
@@ -57,7 +57,7 @@ pub struct Rule {
     /// Instances that the container keeps.
     pub instances_max: Option<u64>,
     /// A flexContainer with the latest value rounded, for readers of TS-0023.
-    pub view: Option<View>,
+    pub view: Option<FlexView>,
     /// LOINC code, for FHIR.
     pub loinc: Option<String>,
     /// Whether FHIR calls it a vital sign.
@@ -66,7 +66,7 @@ pub struct Rule {
 
 /// A flexContainer of TS-0023 with one whole number.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct View {
+pub struct FlexView {
     /// containerDefinition.
     pub definition: String,
     /// Short name with its namespace.
@@ -77,16 +77,16 @@ pub struct View {
 
 /// One member of an instance's content.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Field {
+pub struct MappedMember {
     /// Its name.
     pub name: String,
     /// Source of its value; without a value there is no member.
-    pub source: Source,
+    pub source: ValueSource,
 }
 
 /// Source of a member's value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Source {
+pub enum ValueSource {
     /// The exact decimal as text, the code, the flags or the text.
     Value,
     /// The standard's name of a coded value.
@@ -127,7 +127,7 @@ pub enum Source {
 
 /// A command to a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Command {
+pub struct DeviceCommand {
     /// Its name in a request.
     pub name: String,
     /// Its operation.
@@ -161,12 +161,12 @@ pub struct Shown {
     /// Its name.
     pub name: String,
     /// Its shape.
-    pub shape: Shape,
+    pub shape: AttributeType,
 }
 
 /// Type of an attribute's octets.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Shape {
+pub enum AttributeType {
     /// A number of 16 bits.
     Number16,
     /// A number of 32 bits.
@@ -196,12 +196,12 @@ fn rule(kind: Type, container: &str, loinc: Option<&str>) -> Rule {
 /// Rules for the known specialisations. LOINC codes are those of the HL7 guide's examples and of
 /// FHIR's vital signs profile; other measurements have none.
 fn rules() -> Vec<Rule> {
-    let oximeter_view = View {
+    let oximeter_view = FlexView {
         definition: "org.onem2m.common.moduleclass.oximeter".to_owned(),
         tag: "cod:oximr".to_owned(),
         attribute: "oxySn".to_owned(),
     };
-    let pulse_view = View {
+    let pulse_view = FlexView {
         definition: "org.onem2m.common.moduleclass.pulsemeter".to_owned(),
         tag: "cod:pulsr".to_owned(),
         attribute: "pulRe".to_owned(),
@@ -249,32 +249,33 @@ fn rules() -> Vec<Rule> {
 
 impl Default for Mapping {
     fn default() -> Self {
-        let field = |(name, source): (&str, Source)| Field { name: name.to_owned(), source };
-        let command = |(name, verb): (&str, Verb)| Command { name: name.to_owned(), verb };
-        let shown = |(id, name, shape): (AttributeId, &str, Shape)| Shown {
+        let field =
+            |(name, source): (&str, ValueSource)| MappedMember { name: name.to_owned(), source };
+        let command = |(name, verb): (&str, Verb)| DeviceCommand { name: name.to_owned(), verb };
+        let shown = |(id, name, shape): (AttributeId, &str, AttributeType)| Shown {
             id,
             name: name.to_owned(),
             shape,
         };
         let fields = [
-            ("value", Source::Value),
-            ("meaning", Source::Meaning),
-            ("unit", Source::Unit),
-            ("unitCode", Source::UnitCode),
-            ("type", Source::Type),
-            ("name", Source::Name),
-            ("time", Source::DeviceTime),
-            ("timeOctets", Source::DeviceTimeOctets),
-            ("ticks", Source::DeviceTicks),
-            ("micros", Source::DeviceMicros),
-            ("base", Source::DeviceBase),
-            ("received", Source::Received),
-            ("period", Source::Period),
-            ("status", Source::Status),
-            ("person", Source::Person),
-            ("samples", Source::Waveform),
-            ("belongsTo", Source::BelongsTo),
-            ("report", Source::Report),
+            ("value", ValueSource::Value),
+            ("meaning", ValueSource::Meaning),
+            ("unit", ValueSource::Unit),
+            ("unitCode", ValueSource::UnitCode),
+            ("type", ValueSource::Type),
+            ("name", ValueSource::Name),
+            ("time", ValueSource::DeviceTime),
+            ("timeOctets", ValueSource::DeviceTimeOctets),
+            ("ticks", ValueSource::DeviceTicks),
+            ("micros", ValueSource::DeviceMicros),
+            ("base", ValueSource::DeviceBase),
+            ("received", ValueSource::Received),
+            ("period", ValueSource::Period),
+            ("status", ValueSource::Status),
+            ("person", ValueSource::Person),
+            ("samples", ValueSource::Waveform),
+            ("belongsTo", ValueSource::BelongsTo),
+            ("report", ValueSource::Report),
         ];
         let commands = [
             ("read", Verb::Read(Vec::new())),
@@ -287,19 +288,19 @@ impl Default for Mapping {
             ("enable-scanner", Verb::EnableScanner),
         ];
         let attributes = [
-            (attribute::SYSTEM_ID, "systemId", Shape::Octets),
-            (attribute::MODEL, "model", Shape::Texts),
-            (attribute::PRODUCTION, "production", Shape::Production),
-            (attribute::CONFIG_ID, "configuration", Shape::Number16),
-            (attribute::SPECIALISATIONS, "specialisations", Shape::Specialisations),
-            (attribute::TIME_ABSOLUTE, "clock", Shape::Time),
-            (attribute::TIME_RELATIVE, "ticks", Shape::Number32),
-            (attribute::BATTERY, "battery", Shape::Number16),
-            (attribute::POWER_STATUS, "power", Shape::Number16),
-            (attribute::OPERATIONAL_STATE, "operationalState", Shape::Number16),
-            (attribute::STORE_USAGE, "entries", Shape::Number32),
-            (attribute::SEGMENT_USAGE, "entries", Shape::Number32),
-            (attribute::SEGMENT_LABEL, "label", Shape::Texts),
+            (attribute::SYSTEM_ID, "systemId", AttributeType::Octets),
+            (attribute::MODEL, "model", AttributeType::Texts),
+            (attribute::PRODUCTION, "production", AttributeType::Production),
+            (attribute::CONFIG_ID, "configuration", AttributeType::Number16),
+            (attribute::SPECIALISATIONS, "specialisations", AttributeType::Specialisations),
+            (attribute::TIME_ABSOLUTE, "clock", AttributeType::Time),
+            (attribute::TIME_RELATIVE, "ticks", AttributeType::Number32),
+            (attribute::BATTERY, "battery", AttributeType::Number16),
+            (attribute::POWER_STATUS, "power", AttributeType::Number16),
+            (attribute::OPERATIONAL_STATE, "operationalState", AttributeType::Number16),
+            (attribute::STORE_USAGE, "entries", AttributeType::Number32),
+            (attribute::SEGMENT_USAGE, "entries", AttributeType::Number32),
+            (attribute::SEGMENT_LABEL, "label", AttributeType::Texts),
         ];
         Self {
             app_id: "Ngatewright.phd".to_owned(),
@@ -384,7 +385,7 @@ mod tests {
         let mapping = Mapping { app_id: "phd".to_owned(), ..Mapping::default() };
         assert_eq!(mapping.check(), Err(MappingError::AppId("phd".to_owned())));
         let mut mapping = Mapping::default();
-        mapping.fields.push(Field { name: "value".to_owned(), source: Source::Unit });
+        mapping.fields.push(MappedMember { name: "value".to_owned(), source: ValueSource::Unit });
         assert_eq!(mapping.check(), Err(MappingError::Twice("value".to_owned())));
     }
 }

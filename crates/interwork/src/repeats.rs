@@ -13,7 +13,7 @@
 //!
 //! Everything else is a new measurement: storing one twice is better than losing one.
 
-use crate::instance::Known;
+use crate::instance::ReportIdentity;
 use core::time::Duration;
 use gatewright_health::association::TO_REPORT;
 use gatewright_health::code::SystemId;
@@ -53,7 +53,7 @@ enum Fate {
 struct Kept {
     report: Numbered,
     /// Identity of the first report.
-    known: Known,
+    known: ReportIdentity,
     taken: Duration,
     fate: Fate,
 }
@@ -80,7 +80,12 @@ impl Repeats {
     }
 
     /// Takes a report of `device`; returns the identity of the first one if this is a repetition.
-    pub fn meet(&mut self, now: Duration, device: SystemId, report: Numbered) -> Option<Known> {
+    pub fn meet(
+        &mut self,
+        now: Duration,
+        device: SystemId,
+        report: Numbered,
+    ) -> Option<ReportIdentity> {
         if self.devices.len() >= self.devices_max && !self.devices.contains_key(&device) {
             self.forgotten += u64::try_from(self.devices.len()).unwrap_or(u64::MAX);
             self.devices.clear();
@@ -98,7 +103,7 @@ impl Repeats {
         if kept.len() >= REPORTS_MAX {
             kept.remove(0);
         }
-        let own = Known { epoch: report.epoch, report: report.number };
+        let own = ReportIdentity { epoch: report.epoch, report: report.number };
         let known = found.unwrap_or(own);
         kept.push(Kept { report, known, taken: now, fate: Fate::Open });
         found

@@ -5,7 +5,7 @@
 //! error.
 
 use crate::device::{Device, Place};
-use crate::instance::{Arrival, Instance, Instances, Known, view};
+use crate::instance::{Arrival, Instance, Instances, ReportIdentity, view};
 use crate::mapping::Mapping;
 use crate::repeats::Numbered;
 use core::time::Duration;
@@ -36,7 +36,7 @@ pub struct Session {
     /// The last report with a time stamp.
     last: Option<Last>,
     /// A report recognised as a repetition from another association.
-    again: Option<(RecordId, Known)>,
+    again: Option<(RecordId, ReportIdentity)>,
     /// Whether its reports are test data.
     is_test: bool,
 }
@@ -46,7 +46,7 @@ pub struct Session {
 struct Last {
     record: RecordId,
     time: u64,
-    known: Option<Known>,
+    known: Option<ReportIdentity>,
 }
 
 /// Why a record yields no readings.
@@ -166,7 +166,7 @@ impl Session {
     }
 
     /// Gives the report `record` the identity of its first occurrence.
-    pub const fn recognise(&mut self, record: RecordId, known: Known) {
+    pub const fn recognise(&mut self, record: RecordId, known: ReportIdentity) {
         self.again = Some((record, known));
     }
 
@@ -236,7 +236,10 @@ impl Session {
     }
 
     /// Identity of a report with a time stamp, and the device's relative clock, if reported.
-    fn identify(&mut self, record: &Record) -> Result<(Option<Known>, Option<Duration>), Unread> {
+    fn identify(
+        &mut self,
+        record: &Record,
+    ) -> Result<(Option<ReportIdentity>, Option<Duration>), Unread> {
         let (mut time, mut running) = (None, None);
         self.observe(record, |observation| {
             time = time.or_else(|| clock(&observation.time));
@@ -247,7 +250,7 @@ impl Session {
 
     /// Identity of a report whose first time is `time`. A device whose clock stands still gives
     /// different reports the same time: those after the first are identified by their numbers.
-    fn known(&mut self, record: &Record, time: u64) -> Option<Known> {
+    fn known(&mut self, record: &Record, time: u64) -> Option<ReportIdentity> {
         if let Some(last) = self.last
             && last.record == record.id
         {
@@ -255,7 +258,7 @@ impl Session {
         }
         let stands = self.last.is_some_and(|last| last.time == time);
         let known = record.measured().filter(|_| !stands);
-        let known = known.map(|measured| Known::timed(time, measured));
+        let known = known.map(|measured| ReportIdentity::timed(time, measured));
         self.last = Some(Last { record: record.id, time, known });
         known
     }

@@ -4,7 +4,7 @@
 //! CSE above, equals that of a live report: for FHIR and other exports.
 
 use crate::device::{KIND_LABEL, Place};
-use crate::mapping::{Mapping, Source};
+use crate::mapping::{Mapping, ValueSource};
 use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
 use gatewright_health::decimal::{Decimal, Number};
@@ -78,30 +78,30 @@ impl Stored {
         let number = |source| member(source).and_then(Value::as_u64);
         let short = |source| number(source).and_then(|number| u16::try_from(number).ok());
         let word = |source| number(source).and_then(|number| u32::try_from(number).ok());
-        let value = text(Source::Value).unwrap_or_default();
-        let octets = text(Source::DeviceTimeOctets).and_then(time_octets);
-        let absolute = text(Source::DeviceTime).and_then(iso).or(octets);
-        let base = member(Source::DeviceBase).and_then(base_offset);
+        let value = text(ValueSource::Value).unwrap_or_default();
+        let octets = text(ValueSource::DeviceTimeOctets).and_then(time_octets);
+        let absolute = text(ValueSource::DeviceTime).and_then(iso).or(octets);
+        let base = member(ValueSource::DeviceBase).and_then(base_offset);
         let observation = Observation {
             handle: place.handle,
             component: 0,
-            person: short(Source::Person).map(PersonId),
-            kind: text(Source::Type).and_then(code).unwrap_or(place.kind),
+            person: short(ValueSource::Person).map(PersonId),
+            kind: text(ValueSource::Type).and_then(code).unwrap_or(place.kind),
             value: measured(place.class, value),
-            unit: short(Source::UnitCode).map(UnitCode),
+            unit: short(ValueSource::UnitCode).map(UnitCode),
             time: Timestamps {
                 absolute,
-                relative: word(Source::DeviceTicks),
-                high_resolution: number(Source::DeviceMicros),
+                relative: word(ValueSource::DeviceTicks),
+                high_resolution: number(ValueSource::DeviceMicros),
                 base_offset: base,
             },
-            active_period: member(Source::Period).and_then(seconds),
-            status: member(Source::Status).map(status).unwrap_or_default(),
-            source: short(Source::BelongsTo).map(Handle),
+            active_period: member(ValueSource::Period).and_then(seconds),
+            status: member(ValueSource::Status).map(status).unwrap_or_default(),
+            source: short(ValueSource::BelongsTo).map(Handle),
             // What samples mean is not read back: FHIR's waveforms are left out.
             waveform: None,
         };
-        let received = text(Source::Received).and_then(Timestamp::parse)?;
+        let received = text(ValueSource::Received).and_then(Timestamp::parse)?;
         let is_text = observation.value == Measured::None && !value.is_empty();
         let text = if is_text { value.to_owned() } else { String::new() };
         Some(Self { report, nth, received, text, observation })

@@ -6,7 +6,7 @@
 
 use crate::instance::{Arrival, meaning, member};
 use crate::json::Json;
-use crate::mapping::{Field, Source};
+use crate::mapping::{MappedMember, ValueSource};
 use gatewright_health::code::{Handle, Type, UnitCode};
 use gatewright_health::configuration::Object;
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value};
@@ -20,21 +20,21 @@ pub(crate) struct Template {
     kind: Type,
     unit: Option<UnitCode>,
     source: Option<Handle>,
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 /// A part of a template. Every member ends with a comma; the last comma is removed at the end.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Piece {
+enum TemplatePiece {
     /// Members that never change.
     Text(String),
     /// A changing member: its key with the colon, and the source of its value.
-    Hole(String, Source),
+    Hole(String, ValueSource),
 }
 
 impl Template {
     /// Builds the common content of an object's instances.
-    pub(crate) fn new(fields: &[Field], object: &Object, kind: Type) -> Self {
+    pub(crate) fn new(fields: &[MappedMember], object: &Object, kind: Type) -> Self {
         let Object { handle, unit, source, waveform, .. } = *object;
         let observation = Observation {
             handle,
@@ -62,13 +62,13 @@ impl Template {
                 }
             } else {
                 if !text.is_empty() {
-                    pieces.push(Piece::Text(core::mem::take(&mut text)));
+                    pieces.push(TemplatePiece::Text(core::mem::take(&mut text)));
                 }
                 Json::new(&mut written).key(&field.name);
-                pieces.push(Piece::Hole(written, field.source));
+                pieces.push(TemplatePiece::Hole(written, field.source));
             }
         }
-        pieces.push(Piece::Text(text));
+        pieces.push(TemplatePiece::Text(text));
         Self { kind, unit, source, pieces }
     }
 
@@ -90,8 +90,8 @@ impl Template {
         let start = text.len();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(members) => text.push_str(members),
-                Piece::Hole(key, source) => {
+                TemplatePiece::Text(members) => text.push_str(members),
+                TemplatePiece::Hole(key, source) => {
                     if is_there(*source, observation) {
                         text.push_str(key);
                         fill(text, *source, received, arrival, observation);
@@ -107,32 +107,32 @@ impl Template {
 }
 
 /// Whether a source is constant for all observations of an object.
-const fn is_constant(source: Source) -> bool {
+const fn is_constant(source: ValueSource) -> bool {
     matches!(
         source,
-        Source::Unit
-            | Source::UnitCode
-            | Source::Type
-            | Source::Name
-            | Source::BelongsTo
-            | Source::Waveform
+        ValueSource::Unit
+            | ValueSource::UnitCode
+            | ValueSource::Type
+            | ValueSource::Name
+            | ValueSource::BelongsTo
+            | ValueSource::Waveform
     )
 }
 
 /// Whether an observation has a value for this source.
-fn is_there(source: Source, observation: &Observation<'_>) -> bool {
+fn is_there(source: ValueSource, observation: &Observation<'_>) -> bool {
     let time = &observation.time;
     match source {
-        Source::Value => observation.value != Value::None,
-        Source::Meaning => meaning(observation).is_some(),
-        Source::DeviceTime => time.absolute.is_some_and(|time| time.parts().is_some()),
-        Source::DeviceTimeOctets => time.absolute.is_some_and(|time| time.parts().is_none()),
-        Source::DeviceTicks => time.relative.is_some(),
-        Source::DeviceMicros => time.high_resolution.is_some(),
-        Source::DeviceBase => time.base_offset.is_some(),
-        Source::Person => observation.person.is_some(),
-        Source::Period => observation.active_period.is_some(),
-        Source::Status => observation.status.0 != 0,
+        ValueSource::Value => observation.value != Value::None,
+        ValueSource::Meaning => meaning(observation).is_some(),
+        ValueSource::DeviceTime => time.absolute.is_some_and(|time| time.parts().is_some()),
+        ValueSource::DeviceTimeOctets => time.absolute.is_some_and(|time| time.parts().is_none()),
+        ValueSource::DeviceTicks => time.relative.is_some(),
+        ValueSource::DeviceMicros => time.high_resolution.is_some(),
+        ValueSource::DeviceBase => time.base_offset.is_some(),
+        ValueSource::Person => observation.person.is_some(),
+        ValueSource::Period => observation.active_period.is_some(),
+        ValueSource::Status => observation.status.0 != 0,
         _ => true,
     }
 }
@@ -140,24 +140,24 @@ fn is_there(source: Source, observation: &Observation<'_>) -> bool {
 /// Writes a value that is there.
 fn fill(
     text: &mut String,
-    source: Source,
+    source: ValueSource,
     received: &str,
     arrival: Arrival,
     observation: &Observation<'_>,
 ) {
     match (source, observation.value, observation.time.absolute) {
-        (Source::Value, Value::Number(Number::Finite(decimal)), _) => {
+        (ValueSource::Value, Value::Number(Number::Finite(decimal)), _) => {
             text.push('"');
             push_decimal(text, decimal);
             text.push('"');
         }
-        (Source::Received, ..) => {
+        (ValueSource::Received, ..) => {
             text.push('"');
             text.push_str(received);
             text.push('"');
         }
-        (Source::Report, ..) => push_number(text, arrival.report),
-        (Source::DeviceTime, _, Some(time)) => push_time(text, time),
+        (ValueSource::Report, ..) => push_number(text, arrival.report),
+        (ValueSource::DeviceTime, _, Some(time)) => push_time(text, time),
         // What is rare is written as everything else is, its name taken off.
         _ => {
             let mut written = String::new();

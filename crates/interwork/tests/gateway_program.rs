@@ -14,7 +14,7 @@ use gatewright_health::configuration::Library;
 use gatewright_health::convert::observe;
 use gatewright_health::manager::{self, Manager, Settings};
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Device as Simulated, Plan};
+use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
 use gatewright_health::specialisation;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;

@@ -14,7 +14,7 @@ use gatewright_health::decimal::Number;
 use gatewright_health::manager::{self, Manager, Record, RecordId, Settings};
 use gatewright_health::operation::Answer;
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Device as Simulated, Plan};
+use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;

@@ -7,10 +7,10 @@ use gatewright_health::apdu::AbortReason;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::manager::{self, Ending, Manager, Record};
-use gatewright_health::simulate::{self, Device, Plan};
+use gatewright_health::simulate::{self, Plan, SimulatedDevice};
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_interwork::repeats::{DEVICES_MAX, Numbered, REPORTS_MAX, Repeats};
-use gatewright_interwork::{Known, Mapping, Session};
+use gatewright_interwork::{Mapping, ReportIdentity, Session};
 use gatewright_onem2m::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -43,7 +43,7 @@ struct World {
     library: Library,
     manager: Manager,
     session: Option<Session>,
-    device: Device,
+    device: SimulatedDevice,
     repeats: Repeats,
     epochs: u64,
     to_manager: VecDeque<Vec<u8>>,
@@ -64,7 +64,7 @@ impl World {
             library: Library::standard(),
             manager: Manager::new(manager::Settings::new(SystemId(*b"GATEWAY1"))),
             session: None,
-            device: Device::new(Plan { period, ..Plan::new(&OXIMETER, DEVICE, seed) }),
+            device: SimulatedDevice::new(Plan { period, ..Plan::new(&OXIMETER, DEVICE, seed) }),
             repeats: Repeats::default(),
             epochs: 0,
             to_manager: VecDeque::new(),
@@ -251,8 +251,8 @@ fn numbered(epoch: u64, number: u64, digest: u64) -> Numbered {
     Numbered { epoch, number, digest, running: None }
 }
 
-const fn known(epoch: u64, report: u64) -> Known {
-    Known { epoch, report }
+const fn known(epoch: u64, report: u64) -> ReportIdentity {
+    ReportIdentity { epoch, report }
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -29,7 +29,11 @@ pub fn format(source: SourceId, text: &str) -> Result<String, Vec<Diagnostic>> {
     let mut lines = Layouter { text, tokens: &tokens, lines: Vec::new(), depth: 0 }.lines();
     align(&mut lines, |line| line.stops[0], |line, column| line.push(0, column));
     align(&mut lines, |line| line.stops[1], |line, column| line.push(1, column));
-    align(&mut lines, |line| line.comment.as_ref().map(|_| line.width()), Line::push_comment);
+    align(
+        &mut lines,
+        |line| line.comment.as_ref().map(|_| line.width()),
+        FormattedLine::push_comment,
+    );
     let mut out = String::new();
     for (index, line) in lines.iter().enumerate() {
         if line.gap && index > 0 {
@@ -46,7 +50,7 @@ pub fn format(source: SourceId, text: &str) -> Result<String, Vec<Diagnostic>> {
 }
 
 /// One line of the result.
-struct Line {
+struct FormattedLine {
     indent: usize,
     code: String,
     /// Positions in `code` to align: the verb of a test's step and then its value, or the line's
@@ -59,7 +63,7 @@ struct Line {
     gap: bool,
 }
 
-impl Line {
+impl FormattedLine {
     fn width(&self) -> usize {
         self.code.chars().count()
     }
@@ -81,9 +85,9 @@ impl Line {
 
 /// Aligns the stops that `at` finds in neighbouring lines to one column.
 fn align(
-    lines: &mut [Line],
-    at: impl Fn(&Line) -> Option<usize>,
-    shift: impl Fn(&mut Line, usize),
+    lines: &mut [FormattedLine],
+    at: impl Fn(&FormattedLine) -> Option<usize>,
+    shift: impl Fn(&mut FormattedLine, usize),
 ) {
     let mut start = 0;
     while start < lines.len() {
@@ -108,12 +112,12 @@ fn align(
 struct Layouter<'t> {
     text: &'t str,
     tokens: &'t [Token],
-    lines: Vec<Line>,
+    lines: Vec<FormattedLine>,
     depth: usize,
 }
 
 impl Layouter<'_> {
-    fn lines(mut self) -> Vec<Line> {
+    fn lines(mut self) -> Vec<FormattedLine> {
         let mut end = 0;
         let mut start = 0;
         while let Some(first) = self.tokens.get(start) {
@@ -154,7 +158,7 @@ impl Layouter<'_> {
                 let indent = self.depth * INDENT;
                 let code = String::new();
                 let stops = [None, None];
-                self.lines.push(Line { indent, code, stops, comment, space: 0, gap });
+                self.lines.push(FormattedLine { indent, code, stops, comment, space: 0, gap });
             }
         }
         gap && !self.after_open() && !matches!(next, Kind::Mark('}' | ')'))
@@ -205,7 +209,7 @@ impl Layouter<'_> {
             stops = [None, None];
         }
         let indent = (level + usize::from(continued)) * INDENT;
-        self.lines.push(Line { indent, code, stops, comment: None, space: 2, gap });
+        self.lines.push(FormattedLine { indent, code, stops, comment: None, space: 2, gap });
     }
 
     /// Whether the line is a step of a test: `ROLE sees VALUE`.

@@ -7,7 +7,7 @@ use crate::interface::Interface;
 use crate::packet_socket::{Bound, Options, PacketSocket, SendOnly};
 use crate::returning::{Opened, Returning};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
-use crate::tap::{self, Device, Tap};
+use crate::tap::{self, Tap, TapDevice};
 use crate::xdp::{self, Registered, Xdp};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
 use gatewright_packet::{LinkIndex, Pool};
@@ -439,7 +439,7 @@ impl Opener {
     /// [`OpenError`] names what is missing.
     pub fn open_tap(&self, config: &TapConfig) -> Result<Box<dyn Link>, OpenError> {
         const CAPABILITY: &str = "CAP_NET_ADMIN";
-        let device = Device::new(&config.interface, config.framing).map_err(|source| {
+        let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
                 return OpenError::NoDevice { name: tap::DEVICE.to_owned() };
             }

@@ -22,13 +22,13 @@ pub(crate) const DEVICE: &str = "/dev/net/tun";
 const HEADER_LEN_MAX: usize = 22;
 
 /// A TAP or TUN device that has an interface.
-pub(crate) struct Device {
+pub(crate) struct TapDevice {
     file: File,
     /// The interface's name, perhaps chosen by the kernel.
     pub(crate) name: String,
 }
 
-impl Device {
+impl TapDevice {
     /// Creates the interface `name`; the kernel replaces `%d` in it.
     pub(crate) fn new(name: &str, framing: Framing) -> io::Result<Self> {
         // linux/if_tun.h: only the peer's checksums are left to us.
@@ -54,7 +54,7 @@ pub(crate) struct Tap {
     info: LinkInfo,
     index: LinkIndex,
     interface: Interface,
-    device: Device,
+    device: TapDevice,
     pool: Rc<Pool>,
     counters: LinkCounters,
     /// Whether the device has reported that its interface is gone.
@@ -66,7 +66,7 @@ impl Tap {
         info: LinkInfo,
         index: LinkIndex,
         interface: Interface,
-        device: Device,
+        device: TapDevice,
         pool: Rc<Pool>,
     ) -> Self {
         Self {

@@ -11,7 +11,7 @@
 
 use gatewright_link::{Framing, Link, LinkCounters, LinkState, Mode, OpenError, Opener, TapConfig};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
-use gatewright_testbed::{Interface, Namespace, Needs, Transport};
+use gatewright_testbed::{Namespace, Needs, TestInterface, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::{ExitCode, Stdio};
 use std::rc::Rc;
@@ -58,7 +58,7 @@ fn talk(framing: Framing) -> Result<(), Failed> {
     left.ip(&["link", "set", "t1", "netns", &right.path()])?;
     let hosts = [(&left, "t0", 1), (&right, "t1", 2)];
     for (host, name, number) in hosts {
-        let interface = Interface::existing(host, name);
+        let interface = TestInterface::existing(host, name);
         interface.up()?;
         interface.add_address(&format!("192.0.2.{number}/24"))?;
         interface.add_address(&format!("2001:db8::{number}/64"))?;
@@ -133,7 +133,7 @@ fn goes() -> Result<(), Failed> {
         let mut link = opener.open_tap(&any)?;
         assert_eq!((link.info().name.as_str(), link.info().mode), ("gw0", Mode::Tap));
         assert_eq!(link.state(), LinkState::Up);
-        let kernel = Interface::existing(&namespace, "gw0").mac()?;
+        let kernel = TestInterface::existing(&namespace, "gw0").mac()?;
         assert_ne!(link.info().mac.unwrap().to_string(), kernel);
         assert!(there("gw0"));
         let twice = TapConfig { interface: "gw0".to_owned(), ..any.clone() };

@@ -12,7 +12,7 @@ use std::{fmt, mem::MaybeUninit};
 #[repr(align(128))]
 struct Apart<T>(T);
 
-struct Shared<T> {
+struct RingState<T> {
     places: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// Number of values ever sent; written by the sender.
     sent: Apart<AtomicUsize>,
@@ -23,18 +23,18 @@ struct Shared<T> {
 // SAFETY: a place is touched by the sender alone while `sent - taken` does not cover it and by the
 // receiver alone while it does; the stores that move it from one to the other are releases, and are
 // read by acquires before the place is touched. Values of `T` only move from thread to thread.
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for RingState<T> {}
 // SAFETY: as above; the two ends share nothing else.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for RingState<T> {}
 
-impl<T> Shared<T> {
+impl<T> RingState<T> {
     /// The place of the `number`th value: their number is a power of two.
     fn place(&self, number: usize) -> Option<&UnsafeCell<MaybeUninit<T>>> {
         self.places.get(number & (self.places.len() - 1))
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for RingState<T> {
     fn drop(&mut self) {
         // Both ends are gone: what was sent last is to be seen here, by the `Arc`'s own ordering.
         let (mut number, end) =
@@ -51,7 +51,7 @@ impl<T> Drop for Shared<T> {
 
 /// The sending end of a ring.
 pub struct RingSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<RingState<T>>,
     sent: usize,
     /// The number taken, when last read.
     taken: usize,
@@ -59,7 +59,7 @@ pub struct RingSender<T> {
 
 /// The receiving end of a ring.
 pub struct RingReceiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<RingState<T>>,
     taken: usize,
     /// The number sent, when last read.
     sent: usize,
@@ -70,7 +70,7 @@ pub fn ring<T: Send>(places: usize) -> (RingSender<T>, RingReceiver<T>) {
     let places = places.next_power_of_two();
     let empty = |_| UnsafeCell::new(MaybeUninit::uninit());
     let [sent, taken] = [(); 2].map(|()| Apart(AtomicUsize::new(0)));
-    let shared = Arc::new(Shared { places: (0..places).map(empty).collect(), sent, taken });
+    let shared = Arc::new(RingState { places: (0..places).map(empty).collect(), sent, taken });
     let sender = RingSender { shared: Arc::clone(&shared), sent: 0, taken: 0 };
     (sender, RingReceiver { shared, taken: 0, sent: 0 })
 }

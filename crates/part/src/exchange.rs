@@ -57,9 +57,9 @@ mod tests {
         log: Log,
     }
 
-    struct Step(&'static str, bool, Log);
+    struct StagedPart(&'static str, bool, Log);
 
-    impl Staged for Step {
+    impl Staged for StagedPart {
         fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
             self.2.lock().unwrap().push(format!("{} commits", self.0));
             if self.1 {
@@ -85,8 +85,9 @@ mod tests {
 
         fn stage(&self, _: &Config, _: &Config) -> Result<Box<dyn Staged>, Unable> {
             self.log.lock().unwrap().push(format!("{} stages", self.name));
-            let able =
-                self.is_able.then(|| Box::new(Step(self.name, self.ends, Arc::clone(&self.log))));
+            let able = self
+                .is_able
+                .then(|| Box::new(StagedPart(self.name, self.ends, Arc::clone(&self.log))));
             able.map(|step| step as Box<dyn Staged>).ok_or_else(|| "no".to_owned().into())
         }
     }

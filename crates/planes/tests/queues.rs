@@ -11,7 +11,7 @@ use gatewright_link::Backend;
 use gatewright_planes::{Planes, QueueStatus, Setup, Status};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{NeighbourKey, NeighbourState};
-use gatewright_testbed::{Interface, Namespace, Needs, Veth, wait_until};
+use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
@@ -196,7 +196,8 @@ impl World {
     fn dropped(&self) -> Result<u64, Failed> {
         let status = status_of(&self.gateway);
         let cables = [(&self.north, "n0"), (&self.middle, "g1")];
-        let cables = cables.map(|(host, end)| Interface::existing(host, end).transmit_dropped());
+        let cables =
+            cables.map(|(host, end)| TestInterface::existing(host, end).transmit_dropped());
         let cables = cables.into_iter().sum::<Result<u64, _>>()?;
         let overrun = |counters: &Vec<(&str, u64)>| count(counters, "receive_overrun");
         let before: u64 = status.links.iter().map(|link| overrun(&link.counters)).sum();

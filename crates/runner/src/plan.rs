@@ -3,7 +3,7 @@
 use crate::runner::RunnerError;
 use gatewright_edge::{Bind, Datagrams, Listener, Network, Poller, Sharing};
 use gatewright_lang::ir::{Cast, RoleId, Side, Transport};
-use gatewright_translate::machine::{Endpoint, Machine, Target};
+use gatewright_translate::machine::{Endpoint, Machine, RoleTarget};
 use std::net::SocketAddr;
 
 /// The address that a role listens on or sends from.
@@ -80,8 +80,8 @@ pub(crate) fn sites<N: Network>(network: &N, machine: &Machine) -> Result<Vec<Si
 /// the result only gives the socket's address family; the machine resolves the name again.
 fn address<N: Network>(network: &N, endpoint: &Endpoint) -> Result<SocketAddr, RunnerError> {
     let found = match &endpoint.address {
-        Target::Address(address) => Some(*address),
-        Target::Name(name, port) => network.resolve(name, *port),
+        RoleTarget::Address(address) => Some(*address),
+        RoleTarget::Name(name, port) => network.resolve(name, *port),
     };
     found.ok_or_else(|| RunnerError::NoAddress {
         role: endpoint.name.clone(),

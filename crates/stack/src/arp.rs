@@ -9,7 +9,7 @@ use crate::{
     neighbour::Advertised,
     random::Random,
 };
-use claim::{Claim, Due, Verdict};
+use claim::{Claim, ClaimVerdict, Due};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, MacAddress,
@@ -195,12 +195,12 @@ impl ArpLink {
         let (link, by, ip) = (self.link, message.sender_hardware, claim.address);
         let address = IpAddr::V4(ip);
         match claim.conflict(out.now()) {
-            Verdict::Silent => {}
-            Verdict::Defend => {
+            ClaimVerdict::Silent => {}
+            ClaimVerdict::Defend => {
                 self.announce(ip, out);
                 out.report(Event::Conflict { link, address, by });
             }
-            Verdict::GiveUp => {
+            ClaimVerdict::GiveUp => {
                 let known = out.host().interface(link).and_then(|own| own.state(address));
                 // One that was probed again and found taken is no news.
                 if known != Some(AddressState::Duplicate) {

@@ -6,7 +6,7 @@ mod offer;
 use crate::{
     AddressState, At, Event, Layer, Out, Reason, UNCLAIMED, arp::NO_FRAME, random::Random, udp,
 };
-use client::{Client, Output};
+use client::{DhcpClient, Output};
 use gatewright_packet::{Batch, LinkIndex};
 use gatewright_wire::{EtherType, Port};
 use std::{
@@ -26,7 +26,7 @@ const NO_CLIENT: Reason = Reason("no-client");
 /// declined. Drops `no-client`, and invalid messages by cause.
 #[derive(Debug)]
 pub struct DhcpLayer {
-    clients: Vec<(LinkIndex, Client)>,
+    clients: Vec<(LinkIndex, DhcpClient)>,
     random: Random,
 }
 
@@ -78,7 +78,7 @@ impl Layer for DhcpLayer {
             out.host().interface(link).is_some_and(|interface| interface.dhcp)
         };
         // A server knows its clients by their stations.
-        let is_other = |link: LinkIndex, client: &Client, out: &Out<'_>| {
+        let is_other = |link: LinkIndex, client: &DhcpClient, out: &Out<'_>| {
             out.host().interface(link).is_some_and(|interface| interface.mac != client.mac())
         };
         self.clients.retain(|(link, client)| !is_other(*link, client, out));
@@ -103,7 +103,7 @@ impl Layer for DhcpLayer {
                 Some((_, client)) if client.address().is_some_and(duplicate) => client.decline(now),
                 Some((_, client)) => client.link_up(now),
                 None if interface.up => {
-                    let client = Client::new(interface.mac, now, self.random.draw());
+                    let client = DhcpClient::new(interface.mac, now, self.random.draw());
                     self.clients.push((interface.link, client));
                 }
                 _ => {}

@@ -4,7 +4,7 @@ use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, HandedOver, Handler, Layer,
     NodeIndex, Out, Paths, Place, Reason, Side, Target, View, VlanLink, Wiring,
     ethernet::NO_HEADROOM,
-    layer::{Found, NOTHING_FOUND, Told, UNCLAIMED},
+    layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     trace::{Fate, Step, Trace},
     wiring::{Edge, EdgeIndex, Post},
 };
@@ -70,7 +70,7 @@ struct Floor {
     host: View,
     /// The generation of the groups that the layers have seen, once they have seen the host.
     seen_groups: Option<u64>,
-    told: Told,
+    told: LayerEvents,
     groups: Groups,
     paths: Paths,
     frames: Rc<Pool>,
@@ -128,7 +128,7 @@ impl Graph {
             ready: ready(),
             host,
             seen_groups: None,
-            told: Told::default(),
+            told: LayerEvents::default(),
             groups: Groups::default(),
             paths: Paths::default(),
             frames,

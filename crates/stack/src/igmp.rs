@@ -4,7 +4,7 @@ use crate::{
     At, Layer, Out, Reason, UNCLAIMED,
     arp::NO_FRAME,
     ipv4::ALL_SYSTEMS,
-    membership::{Links, Report, Version},
+    membership::{Links, MembershipReport, Version},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::{
@@ -169,7 +169,7 @@ impl Layer for IgmpLayer {
 }
 
 /// Sends a report of version 3 (RFC 3376 §4.2).
-fn send_v3(link: LinkIndex, reports: &[(Ipv4Addr, Report)], out: &mut Out<'_>) {
+fn send_v3(link: LinkIndex, reports: &[(Ipv4Addr, MembershipReport)], out: &mut Out<'_>) {
     let number_of_records = u16::try_from(reports.len()).unwrap_or_default();
     let mut message = ReportV3Fields { checksum: 0, number_of_records }.emit().to_vec();
     for &(multicast_address, report) in reports {
@@ -186,10 +186,10 @@ fn send_v3(link: LinkIndex, reports: &[(Ipv4Addr, Report)], out: &mut Out<'_>) {
 fn send_old(
     link: LinkIndex,
     version: Version,
-    (group_address, report): (Ipv4Addr, Report),
+    (group_address, report): (Ipv4Addr, MembershipReport),
     out: &mut Out<'_>,
 ) {
-    let leaves = report == Report::Leave;
+    let leaves = report == MembershipReport::Leave;
     if version == Version::V1 {
         if !leaves {
             // RFC 1112, appendix I: type 2 is the report.

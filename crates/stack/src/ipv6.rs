@@ -12,7 +12,7 @@ use crate::{
     redirect,
     wiring::EdgeIndex,
 };
-use chain::{Chain, Step};
+use chain::{Chain, ChainStep};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     EtherType, IpProtocol,
@@ -142,11 +142,11 @@ impl Ipv6Layer {
     /// Walks the extension headers of a packet for this host and delivers its payload.
     fn deliver(&mut self, packet: Packet, out: &mut Out<'_>) {
         match chain::walk(packet.octets()) {
-            Step::Fragment(chain) => {
+            ChainStep::Fragment(chain) => {
                 let Some(whole) = self.whole(packet, chain, out) else { return };
                 match chain::walk(whole.octets()) {
-                    Step::Fragment(_) => out.drop(NESTED, whole),
-                    Step::Upper(chain) if is_discovery(&whole, chain) => {
+                    ChainStep::Fragment(_) => out.drop(NESTED, whole),
+                    ChainStep::Upper(chain) if is_discovery(&whole, chain) => {
                         out.drop(FRAGMENTED_DISCOVERY, whole);
                     }
                     step => finish(whole, step, out),
@@ -333,10 +333,10 @@ fn tells_of_a_duplicate(ip: Ipv6<'_>, payload: &[u8]) -> bool {
 }
 
 /// Handles a packet for this host by the result of its header chain.
-fn finish(packet: Packet, step: Step, out: &mut Out<'_>) {
+fn finish(packet: Packet, step: ChainStep, out: &mut Out<'_>) {
     match step {
-        Step::Upper(chain) => hand_up(packet, chain, out),
-        Step::Problem { cause, pointer, quiet_for_groups } => {
+        ChainStep::Upper(chain) => hand_up(packet, chain, out),
+        ChainStep::Problem { cause, pointer, quiet_for_groups } => {
             let to_group = Ipv6::split(packet.octets())
                 .is_ok_and(|(ip, _)| ip.destination_address().is_multicast());
             if quiet_for_groups && to_group {
@@ -344,10 +344,10 @@ fn finish(packet: Packet, step: Step, out: &mut Out<'_>) {
             }
             ask_for_error(packet, cause, pointer, out);
         }
-        Step::Fragment(_) => out.drop(NESTED, packet),
-        Step::Discard => out.drop(OPTION, packet),
-        Step::TooLong => out.drop(CHAIN, packet),
-        Step::Truncated => out.drop(TRUNCATED, packet),
+        ChainStep::Fragment(_) => out.drop(NESTED, packet),
+        ChainStep::Discard => out.drop(OPTION, packet),
+        ChainStep::TooLong => out.drop(CHAIN, packet),
+        ChainStep::Truncated => out.drop(TRUNCATED, packet),
     }
 }
 

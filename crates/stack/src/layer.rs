@@ -49,7 +49,7 @@ pub struct Out<'a> {
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
     pub(crate) host: &'a View,
-    pub(crate) told: &'a mut Told,
+    pub(crate) told: &'a mut LayerEvents,
     pub(crate) groups: &'a mut Groups,
     pub(crate) paths: &'a mut Paths,
     pub(crate) frames: &'a Pool,
@@ -69,7 +69,7 @@ pub(crate) trait Each {
 
 /// Reports of layers to the owner of the graph.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct LayerEvents {
     pub(crate) events: Vec<Event>,
     pub(crate) handed: Vec<HandedOver>,
 }

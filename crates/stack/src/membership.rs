@@ -34,7 +34,7 @@ pub(super) enum Version {
 
 /// A report about a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Report {
+pub(super) enum MembershipReport {
     /// We are a member: the answer to a query.
     Current,
     /// We join it.
@@ -43,7 +43,7 @@ pub(super) enum Report {
     Leave,
 }
 
-impl Report {
+impl MembershipReport {
     /// The record type of the newest version: every group is received from all sources.
     pub(super) const fn record_type(self) -> RecordType {
         match self {
@@ -55,7 +55,7 @@ impl Report {
 }
 
 /// The reports to a link's routers that are due, and their version.
-pub(super) type Due<A> = (LinkIndex, Version, Vec<(A, Report)>);
+pub(super) type Due<A> = (LinkIndex, Version, Vec<(A, MembershipReport)>);
 
 /// The groups of all links that are up, of one family.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl<A: Copy + Eq> Links<A> {
 #[derive(Clone, Copy, Debug)]
 struct Pending<A> {
     group: A,
-    report: Report,
+    report: MembershipReport,
     due: Duration,
     /// How many times it is still sent, this time included.
     left: u8,
@@ -151,9 +151,10 @@ impl<A: Copy + Eq> Memberships<A> {
     pub(super) fn change(&mut self, groups: &[A], now: Duration) {
         let joined: Vec<_> = groups.iter().filter(|group| !self.groups.contains(group)).collect();
         let left: Vec<_> = self.groups.iter().filter(|group| !groups.contains(group)).collect();
-        let changes = joined.into_iter().map(|&group| (group, Report::Join));
-        let changes: Vec<_> =
-            changes.chain(left.into_iter().map(|&group| (group, Report::Leave))).collect();
+        let changes = joined.into_iter().map(|&group| (group, MembershipReport::Join));
+        let changes: Vec<_> = changes
+            .chain(left.into_iter().map(|&group| (group, MembershipReport::Leave)))
+            .collect();
         for (group, report) in changes {
             // What was still to be told of the group is no longer true.
             self.pending.retain(|pending| pending.group != group);
@@ -208,9 +209,16 @@ impl<A: Copy + Eq> Memberships<A> {
     fn answer(&mut self, group: A, due: Duration) {
         let full = self.pending.len() >= PENDING_MAX;
         match self.pending.iter_mut().find(|pending| pending.group == group) {
-            Some(pending) if pending.report != Report::Leave => pending.due = pending.due.min(due),
+            Some(pending) if pending.report != MembershipReport::Leave => {
+                pending.due = pending.due.min(due);
+            }
             None if !full => {
-                self.pending.push(Pending { group, report: Report::Current, due, left: 1 });
+                self.pending.push(Pending {
+                    group,
+                    report: MembershipReport::Current,
+                    due,
+                    left: 1,
+                });
             }
             Some(_) | None => {}
         }
@@ -220,8 +228,9 @@ impl<A: Copy + Eq> Memberships<A> {
     /// rule.
     pub(super) fn reported(&mut self, group: A, now: Duration) {
         if self.version(now) != Version::V3 {
-            self.pending
-                .retain(|pending| pending.group != group || pending.report == Report::Leave);
+            self.pending.retain(|pending| {
+                pending.group != group || pending.report == MembershipReport::Leave
+            });
         }
     }
 
@@ -234,7 +243,7 @@ impl<A: Copy + Eq> Memberships<A> {
         &mut self,
         now: Duration,
         random: &mut Random,
-    ) -> Vec<(A, Report)> {
+    ) -> Vec<(A, MembershipReport)> {
         let within =
             if self.version(now) == Version::V3 { REPEAT_WITHIN } else { REPEAT_WITHIN_V2 };
         let mut reports = Vec::new();
@@ -248,7 +257,7 @@ impl<A: Copy + Eq> Memberships<A> {
         self.pending.retain(|pending| pending.left > 0);
         if self.general.is_some_and(|due| due <= now) {
             self.general = None;
-            reports.extend(self.groups.iter().map(|&group| (group, Report::Current)));
+            reports.extend(self.groups.iter().map(|&group| (group, MembershipReport::Current)));
         }
         reports
     }

@@ -4,7 +4,7 @@ use crate::{
     Interface, Layer, Out, Reason, UNCLAIMED,
     arp::NO_FRAME,
     icmpv6::send_behind,
-    membership::{Links, Report, Version},
+    membership::{Links, MembershipReport, Version},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::{
@@ -190,7 +190,7 @@ fn link_local(interface: &Interface) -> Option<Ipv6Addr> {
 }
 
 /// Sends a report of version 2 (RFC 3810 §5.2).
-fn send_v2(link: LinkIndex, reports: &[(Ipv6Addr, Report)], out: &mut Out<'_>) {
+fn send_v2(link: LinkIndex, reports: &[(Ipv6Addr, MembershipReport)], out: &mut Out<'_>) {
     let message = ReportV2Fields {
         kind: Icmpv6Type::MULTICAST_LISTENER_REPORT_V2,
         code: 0,
@@ -211,8 +211,12 @@ fn send_v2(link: LinkIndex, reports: &[(Ipv6Addr, Report)], out: &mut Out<'_>) {
 }
 
 /// Sends a report or *done* of version 1 (RFC 2710 §3).
-fn send_v1(link: LinkIndex, (multicast_address, report): (Ipv6Addr, Report), out: &mut Out<'_>) {
-    let (kind, to) = if report == Report::Leave {
+fn send_v1(
+    link: LinkIndex,
+    (multicast_address, report): (Ipv6Addr, MembershipReport),
+    out: &mut Out<'_>,
+) {
+    let (kind, to) = if report == MembershipReport::Leave {
         (Icmpv6Type::MULTICAST_LISTENER_DONE, ALL_ROUTERS)
     } else {
         (Icmpv6Type::MULTICAST_LISTENER_REPORT, multicast_address)

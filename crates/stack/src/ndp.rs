@@ -11,7 +11,7 @@ use crate::{
     NeighbourOutput, Out, Reason, RouterPreference, SharedNeighbours, UNCLAIMED,
     ethernet::OTHER_STATION, ipv6::solicited_node, neighbour::Advertised, random::Random,
 };
-use dad::{Dad, Probe, Verdict};
+use dad::{Dad, DadVerdict, Probe};
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
 use gatewright_tables::Prefix;
 use gatewright_wire::{
@@ -409,14 +409,14 @@ impl NdpLink {
     fn conflict(&mut self, target: Ipv6Addr, by: MacAddress, out: &mut Out<'_>) {
         let (link, address) = (self.link, IpAddr::V6(target));
         match self.dad.conflict(target, out.now()) {
-            Verdict::Silent => {}
-            Verdict::Defend => {
+            DadVerdict::Silent => {}
+            DadVerdict::Defend => {
                 if let Some(interface) = out.host().interface(link).cloned() {
                     message::advertise(&interface, target, ALL_NODES, (false, true), out);
                 }
                 out.report(Event::Conflict { link, address, by });
             }
-            Verdict::GiveUp => {
+            DadVerdict::GiveUp => {
                 // One that was probed again and found taken is no news.
                 let known = out.host().interface(link).and_then(|own| own.state(address));
                 if known != Some(AddressState::Duplicate) {

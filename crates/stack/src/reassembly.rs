@@ -77,7 +77,7 @@ struct Key {
 
 /// One fragment, with the position of its octets in the packet's payload.
 #[derive(Debug)]
-struct Piece {
+struct ReceivedFragment {
     start: usize,
     end: usize,
     /// Octets of headers before the piece's payload.
@@ -94,7 +94,7 @@ struct Slot {
     key: Key,
     until: Duration,
     /// Sorted by `start`, without overlap.
-    pieces: Vec<Piece>,
+    pieces: Vec<ReceivedFragment>,
     /// Octets of all pieces.
     filled: usize,
     /// Octets of the whole payload, once the last fragment is there.
@@ -148,7 +148,7 @@ pub(crate) struct Reassembly {
     shares: Vec<Share>,
     held: usize,
     /// The lists of finished packets, for reuse.
-    spare: Vec<Vec<Piece>>,
+    spare: Vec<Vec<ReceivedFragment>>,
 }
 
 impl Reassembly {
@@ -165,7 +165,7 @@ impl Reassembly {
             link: if is_link_local { packet.meta().ingress } else { LinkIndex::NONE },
         };
         let (start, more, ecn) = (ip.fragment_start(), ip.more_fragments(), ip.ecn());
-        let piece = Piece::new(start, headers, ecn, packet);
+        let piece = ReceivedFragment::new(start, headers, ecn, packet);
         let slot = match self.insert(key, more, piece, headers, now, out) {
             Outcome::Complete(slot) => slot,
             Outcome::NotYet => return Whole::NotYet,
@@ -227,8 +227,8 @@ impl Reassembly {
             link: if is_link_local { packet.meta().ingress } else { LinkIndex::NONE },
         };
         let (start, more, ecn) = (fragment.fragment_start(), fragment.more_fragments(), ip.ecn());
-        let piece = Piece::new(start, offset + Fragment::LEN, ecn, packet);
-        let piece = Piece { next_header_at, ..piece };
+        let piece = ReceivedFragment::new(start, offset + Fragment::LEN, ecn, packet);
+        let piece = ReceivedFragment { next_header_at, ..piece };
         let extension = offset.saturating_sub(Ipv6::LEN);
         let slot = match self.insert(key, more, piece, extension, now, out) {
             Outcome::Complete(slot) => slot,
@@ -289,7 +289,7 @@ impl Reassembly {
         &mut self,
         key: Key,
         more: bool,
-        piece: Piece,
+        piece: ReceivedFragment,
         headers: usize,
         now: Duration,
         out: &mut Out<'_>,
@@ -410,7 +410,7 @@ impl Reassembly {
     }
 
     /// Keeps the list's memory for the next packet.
-    fn recycle(&mut self, mut pieces: Vec<Piece>) {
+    fn recycle(&mut self, mut pieces: Vec<ReceivedFragment>) {
         pieces.clear();
         if self.spare.len() < REASSEMBLIES_MAX {
             self.spare.push(pieces);
@@ -418,7 +418,7 @@ impl Reassembly {
     }
 }
 
-impl Piece {
+impl ReceivedFragment {
     fn new(start: usize, headers: usize, ecn: u8, packet: Packet) -> Self {
         let end = start + packet.len().saturating_sub(headers);
         Self { start, end, headers, next_header_at: 0, ecn, packet }
@@ -427,7 +427,7 @@ impl Piece {
 
 impl Slot {
     /// Puts a piece in its place; refuses one that contradicts the others.
-    fn put(&mut self, piece: Piece, more: bool) -> Result<(), Reason> {
+    fn put(&mut self, piece: ReceivedFragment, more: bool) -> Result<(), Reason> {
         if let Some(reason) = self.refused {
             return Err(reason);
         }

@@ -24,12 +24,12 @@ pub(crate) struct Stations {
     neighbours: LinkNeighbours,
     /// The change numbers of both caches when the first of `known` was kept.
     seen: (u32, u32),
-    known: [Known; PLACES],
+    known: [CachedStation; PLACES],
 }
 
 /// A cached result for a neighbour.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CachedStation {
     address: IpAddr,
     until: Duration,
     station: MacAddress,
@@ -39,7 +39,7 @@ struct Known {
 const PLACES: usize = 1 << PLACES_BITS;
 const PLACES_BITS: u32 = 8;
 
-impl Known {
+impl CachedStation {
     const NOBODY: Self = Self {
         address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
         until: Duration::ZERO,
@@ -49,7 +49,7 @@ impl Known {
 
 impl Stations {
     pub(crate) fn new(neighbours: LinkNeighbours) -> Self {
-        Self { neighbours, seen: (0, 0), known: [Known::NOBODY; PLACES] }
+        Self { neighbours, seen: (0, 0), known: [CachedStation::NOBODY; PLACES] }
     }
 
     /// Forgets kept results if a cache has changed; call it before each batch.
@@ -59,7 +59,7 @@ impl Stations {
             (self.neighbours.v4.borrow_mut().changes(), self.neighbours.v6.borrow_mut().changes());
         if now != self.seen {
             self.seen = now;
-            self.known.fill(Known::NOBODY);
+            self.known.fill(CachedStation::NOBODY);
         }
     }
 
@@ -101,7 +101,7 @@ impl Stations {
             return Station::Unknown(family);
         };
         if let Some(place) = self.known.get_mut(place_of(&address)) {
-            *place = Known { address, until, station };
+            *place = CachedStation { address, until, station };
         }
         Station::At(station)
     }

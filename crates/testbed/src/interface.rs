@@ -4,12 +4,12 @@ use crate::{Namespace, TestbedError};
 ///
 /// Dropping this value leaves the interface in place: it goes with its namespace.
 #[derive(Clone, Debug)]
-pub struct Interface {
+pub struct TestInterface {
     namespace: Namespace,
     name: String,
 }
 
-impl Interface {
+impl TestInterface {
     /// The existing interface `name` of `namespace` (a TAP device, say).
     pub fn existing(namespace: &Namespace, name: &str) -> Self {
         Self { namespace: namespace.clone(), name: name.to_owned() }
@@ -140,9 +140,9 @@ impl Interface {
 #[derive(Clone, Debug)]
 pub struct Veth {
     /// The end in the first namespace.
-    pub a: Interface,
+    pub a: TestInterface,
     /// The other end.
-    pub b: Interface,
+    pub b: TestInterface,
 }
 
 impl Veth {
@@ -159,7 +159,7 @@ impl Veth {
     ) -> Result<Self, TestbedError> {
         let there = b_in.path();
         a_in.ip(&["link", "add", a, "type", "veth", "peer", "name", b, "netns", &there])?;
-        Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
+        Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
     }
 
     /// As [`Self::pair`], with so many receive and transmit queues at both ends.
@@ -179,14 +179,14 @@ impl Veth {
         let (one, other) = ([&["link", "add", a], &number[..]], [&["name", b], &number[..]]);
         let cable = [&one.concat()[..], &["type", "veth", "peer"], &other.concat()];
         a_in.ip(&[&cable.concat()[..], &["netns", &there]].concat())?;
-        Ok(Self { a: Interface::existing(a_in, a), b: Interface::existing(b_in, b) })
+        Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
     }
 
     /// Takes both ends up.
     ///
     /// # Errors
     ///
-    /// As [`Interface::up`].
+    /// As [`TestInterface::up`].
     pub fn up(&self) -> Result<(), TestbedError> {
         self.a.up()?;
         self.b.up()

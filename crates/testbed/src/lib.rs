@@ -31,7 +31,7 @@ mod python;
 mod vlan;
 
 pub use error::TestbedError;
-pub use interface::{Interface, Veth};
+pub use interface::{TestInterface, Veth};
 pub use namespace::{Namespace, Transport};
 pub use needs::{Missing, Needs};
 pub use port::free_port;

@@ -13,7 +13,7 @@ use std::{io, thread};
 /// A network namespace of its own, with a loopback interface that is up.
 ///
 /// A clone is the same namespace. It goes when the last clone, [`Process`](crate::Process) and
-/// [`Interface`](crate::Interface) of it are dropped, after the processes inside have ended.
+/// [`TestInterface`](crate::Interface) of it are dropped, after the processes inside have ended.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Held>);
 

@@ -50,7 +50,7 @@ impl Needs {
         self
     }
 
-    /// Hosts can be members of VLANs ([`Interface::vlan`](crate::Interface::vlan)): the kernel makes
+    /// Hosts can be members of VLANs ([`TestInterface::vlan`](crate::Interface::vlan)): the kernel makes
     /// VLAN interfaces, or `clang` and `tc` are there.
     #[must_use]
     pub fn vlans(self) -> Self {

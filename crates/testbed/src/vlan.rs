@@ -1,6 +1,6 @@
 //! Hosts on a VLAN of a cable, also with a kernel without VLANs.
 
-use crate::{Interface, TestbedError};
+use crate::{TestInterface, TestbedError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -28,7 +28,7 @@ __attribute__((section("ingress"), used)) int untag(struct packet *packet) {
 char licence[] __attribute__((section("license"), used)) = "GPL";
 "#;
 
-impl Interface {
+impl TestInterface {
     /// Makes a host of this namespace a member of the VLAN `id` on this interface. Returns the
     /// interface that carries its packets without their tags, which is up.
     ///
@@ -75,7 +75,7 @@ fn alone() -> Result<File, TestbedError> {
 struct Object(PathBuf);
 
 impl Object {
-    fn compile(on: &Interface, id: &str) -> Result<Self, TestbedError> {
+    fn compile(on: &TestInterface, id: &str) -> Result<Self, TestbedError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("gatewright-vlan-{}-{number}", std::process::id());

@@ -4,12 +4,12 @@ use gatewright_lang::ir::Checksum;
 
 /// A running check.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct PartialChecksum {
     by: Checksum,
     state: u32,
 }
 
-impl Running {
+impl PartialChecksum {
     pub(crate) const fn new(by: Checksum) -> Self {
         let state = match by {
             Checksum::Crc16Modbus | Checksum::Crc16Ccitt => 0xffff,

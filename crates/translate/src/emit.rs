@@ -1,6 +1,6 @@
 //! Writes a message: from slots, or the holes of a template, to octets.
 
-use crate::checksum::Running;
+use crate::checksum::PartialChecksum;
 use crate::stream::{StreamLengthError, StreamWriter};
 use crate::view::{Held, Row, View, find, fits, size, within};
 use gatewright_lang::ir::{
@@ -136,7 +136,7 @@ impl<'w> Writer<'w> {
             Emit::Checked { by, body } => {
                 let from = out.len();
                 self.all(body, out)?;
-                let mut check = Running::new(*by);
+                let mut check = PartialChecksum::new(*by);
                 check.add(out.get(from..).unwrap_or_default());
                 let check = check.octets();
                 out.extend_from_slice(check.get(..usize::from(by.octets())).unwrap_or(&check));

@@ -1,6 +1,6 @@
 //! Parser of one message.
 
-use crate::checksum::Running;
+use crate::checksum::PartialChecksum;
 use crate::flat::{Layouts, Op, Reader, Stop, length};
 use crate::stream::{StreamError, StreamReader, StreamWriter};
 use crate::view::View;
@@ -133,7 +133,7 @@ pub(crate) struct State {
     /// The surrounding regions, from the whole message on.
     pub(crate) outer: Vec<Region>,
     /// The check over the octets since it began.
-    pub(crate) check: Option<Running>,
+    pub(crate) check: Option<PartialChecksum>,
     pub(crate) counts: [u32; COUNTERS],
     pub(crate) view: View,
     pub(crate) stream: Option<StreamReader>,

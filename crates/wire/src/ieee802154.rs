@@ -69,7 +69,7 @@ pub const PAN_BROADCAST: u16 = 0xffff;
 /// An address of a device; the extended one is the EUI-64 as it is written, most significant octet
 /// first, whatever its order on the air.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Address {
+pub enum StationAddress {
     /// No address: the coordinator is meant, or nobody.
     #[default]
     None,
@@ -79,7 +79,7 @@ pub enum Address {
     Extended([u8; 8]),
 }
 
-impl Address {
+impl StationAddress {
     /// All devices.
     pub const BROADCAST: Self = Self::Short(0xffff);
 
@@ -123,11 +123,11 @@ pub struct MacFields {
     /// The receiver's network.
     pub destination_pan: Option<u16>,
     /// The receiver.
-    pub destination: Address,
+    pub destination: StationAddress,
     /// The sender's network, if it is told apart from the receiver's.
     pub source_pan: Option<u16>,
     /// The sender.
-    pub source: Address,
+    pub source: StationAddress,
 }
 
 /// The header of a frame, read.
@@ -173,7 +173,7 @@ impl From<Truncated> for MacError {
 
 /// Which network identifiers a header has (§7.2.2.6): the receiver's, the sender's.
 fn pans(version: FrameVersion, compressed: bool, destination: u16, source: u16) -> (bool, bool) {
-    let extended = Address::Extended([0; 8]).mode();
+    let extended = StationAddress::Extended([0; 8]).mode();
     if version != FrameVersion::V2015 {
         // One identifier is left out if both addresses are there and in one network.
         return (destination != 0, source != 0 && !(compressed && destination != 0));
@@ -195,7 +195,7 @@ impl<'p> Mac<'p> {
     ///
     /// [`MacError`] if the header is malformed or of an unsupported kind.
     pub fn split(frame: &'p [u8]) -> Result<(Self, &'p [u8]), MacError> {
-        let mut reader = Reader { rest: frame };
+        let mut reader = AddressReader { rest: frame };
         let control = u16::from_le_bytes(reader.take()?);
         let [low, high] = control.to_le_bytes();
         let frame_type = FrameType(low & 0b111);
@@ -240,7 +240,7 @@ impl MacFields {
     ///
     /// [`Truncated`] if `writer` is full; 23 octets suffice.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), Truncated> {
-        let both = self.destination != Address::None && self.source != Address::None;
+        let both = self.destination != StationAddress::None && self.source != StationAddress::None;
         let same = self.source_pan.is_none() || self.source_pan == self.destination_pan;
         let compressed = both && same;
         let version = u16::from(self.version != FrameVersion::V2003);
@@ -254,11 +254,11 @@ impl MacFields {
             | self.source.mode() << control::SOURCE_SHIFT;
         writer.put(&control.to_le_bytes())?;
         writer.put_octet(self.sequence_number.unwrap_or(0))?;
-        if self.destination != Address::None {
+        if self.destination != StationAddress::None {
             put_pan(self.destination_pan, writer)?;
         }
         put_address(self.destination, writer)?;
-        if self.source != Address::None && !compressed {
+        if self.source != StationAddress::None && !compressed {
             put_pan(self.source_pan, writer)?;
         }
         put_address(self.source, writer)
@@ -269,22 +269,22 @@ fn put_pan(pan: Option<u16>, writer: &mut Writer<'_>) -> Result<(), Truncated> {
     writer.put(&pan.unwrap_or(PAN_BROADCAST).to_le_bytes())
 }
 
-fn put_address(address: Address, writer: &mut Writer<'_>) -> Result<(), Truncated> {
+fn put_address(address: StationAddress, writer: &mut Writer<'_>) -> Result<(), Truncated> {
     match address {
-        Address::None => Ok(()),
-        Address::Short(address) => writer.put(&address.to_le_bytes()),
-        Address::Extended(mut octets) => {
+        StationAddress::None => Ok(()),
+        StationAddress::Short(address) => writer.put(&address.to_le_bytes()),
+        StationAddress::Extended(mut octets) => {
             octets.reverse();
             writer.put(&octets)
         }
     }
 }
 
-struct Reader<'p> {
+struct AddressReader<'p> {
     rest: &'p [u8],
 }
 
-impl<'p> Reader<'p> {
+impl<'p> AddressReader<'p> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         let found = self.rest.len();
         let (&octets, rest) =
@@ -301,14 +301,14 @@ impl<'p> Reader<'p> {
         if present { self.take().map(u16::from_le_bytes).map(Some) } else { Ok(None) }
     }
 
-    fn address(&mut self, mode: u16) -> Result<Address, MacError> {
+    fn address(&mut self, mode: u16) -> Result<StationAddress, MacError> {
         match mode {
-            0 => Ok(Address::None),
-            2 => Ok(Address::Short(u16::from_le_bytes(self.take()?))),
+            0 => Ok(StationAddress::None),
+            2 => Ok(StationAddress::Short(u16::from_le_bytes(self.take()?))),
             3 => {
                 let mut octets: [u8; 8] = self.take()?;
                 octets.reverse();
-                Ok(Address::Extended(octets))
+                Ok(StationAddress::Extended(octets))
             }
             _ => Err(MacError::ReservedAddressing),
         }

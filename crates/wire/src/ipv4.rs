@@ -170,11 +170,11 @@ pub enum Ipv4Option<'p> {
     /// Routers must examine the packet although it is not for them (RFC 2113).
     RouterAlert(u16),
     /// The recorded route.
-    RecordRoute(Route<'p>),
+    RecordRoute(AddressList<'p>),
     /// The route to follow, with other hops allowed between.
-    LooseSourceRoute(Route<'p>),
+    LooseSourceRoute(AddressList<'p>),
     /// The route to follow strictly.
-    StrictSourceRoute(Route<'p>),
+    StrictSourceRoute(AddressList<'p>),
     /// Any other option: its whole kind octet and its data.
     Other {
         /// Copied flag, class and number.
@@ -186,7 +186,7 @@ pub enum Ipv4Option<'p> {
 
 /// The data of an option that lists addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Route<'p> {
+pub struct AddressList<'p> {
     /// Octet of the option, counted from 1, where the next address is taken or put.
     pub pointer: u8,
     /// The list, four octets each.
@@ -241,7 +241,7 @@ fn octet_count(data: usize, head: usize) -> Result<u8, Truncated> {
     u8::try_from(needed).map_err(|_| Truncated { needed, found: usize::from(u8::MAX) })
 }
 
-impl Route<'_> {
+impl AddressList<'_> {
     fn emit(self, kind: u8, writer: &mut Writer<'_>) -> Result<(), Truncated> {
         let addresses = self.addresses.as_flattened();
         writer.put(&[kind, octet_count(addresses.len(), 3)?, self.pointer])?;
@@ -276,7 +276,7 @@ impl<'p> Ipv4Options<'p> {
         let route = || {
             let (&pointer, addresses) = data.split_first().ok_or(bad)?;
             let (addresses, []) = addresses.as_chunks() else { return Err(bad) };
-            Ok(Route { pointer, addresses })
+            Ok(AddressList { pointer, addresses })
         };
         Ok(Some(match kind {
             Ipv4Option::RECORD_ROUTE => Ipv4Option::RecordRoute(route()?),

@@ -103,7 +103,7 @@ pub fn field(octets: &[u8], framing: Framing) -> Option<usize> {
 }
 
 /// The CRC32c of an SCTP packet, with the field taken as zero (RFC 9260 §6.8 and appendix A).
-fn complete_sctp(octets: &mut [u8], transport: &Transport) -> bool {
+fn complete_sctp(octets: &mut [u8], transport: &TransportOffset) -> bool {
     let Some(packet) = octets.get_mut(transport.start..transport.end) else { return false };
     let at = transport.field - transport.start;
     let Some(place) = packet.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) else {
@@ -130,7 +130,7 @@ fn crc32c(octets: &[u8]) -> u32 {
 }
 
 /// The position of a packet's transport header.
-struct Transport {
+struct TransportOffset {
     protocol: u8,
     start: usize,
     end: usize,
@@ -138,7 +138,7 @@ struct Transport {
     pseudo_header: u16,
 }
 
-fn locate(octets: &[u8], framing: Framing) -> Option<Transport> {
+fn locate(octets: &[u8], framing: Framing) -> Option<TransportOffset> {
     let start = match framing {
         Framing::Ethernet => network_start(octets)?,
         Framing::Ip => 0,
@@ -166,7 +166,7 @@ pub fn network_start(frame: &[u8]) -> Option<usize> {
     None
 }
 
-fn locate_ipv4(packet: &[u8], offset: usize) -> Option<Transport> {
+fn locate_ipv4(packet: &[u8], offset: usize) -> Option<TransportOffset> {
     let header: &[u8; 20] = packet.first_chunk()?;
     let [first, _, len_1, len_2, _, _, fragment_1, fragment_2, _, protocol, _, _, addresses @ ..] =
         header;
@@ -181,7 +181,7 @@ fn locate_ipv4(packet: &[u8], offset: usize) -> Option<Transport> {
     transport(packet, offset, header_len, len, *protocol, addresses)
 }
 
-fn locate_ipv6(packet: &[u8], offset: usize) -> Option<Transport> {
+fn locate_ipv6(packet: &[u8], offset: usize) -> Option<TransportOffset> {
     const HEADERS_MAX: usize = 8;
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
@@ -213,7 +213,7 @@ fn transport(
     end: usize,
     protocol: u8,
     addresses: &[u8],
-) -> Option<Transport> {
+) -> Option<TransportOffset> {
     let (header_len, field) = match protocol {
         TCP => (20, 16),
         UDP => (8, 6),
@@ -228,7 +228,7 @@ fn transport(
     sum.add(addresses);
     sum.add(&u32::try_from(len).ok()?.to_be_bytes());
     sum.add_word(u16::from(protocol));
-    Some(Transport {
+    Some(TransportOffset {
         protocol,
         start: offset + start,
         end: offset + end,

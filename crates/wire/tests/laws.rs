@@ -175,26 +175,26 @@ proptest! {
         modes in (0_u8..3, 0_u8..3),
         octets in any::<([u8; 8], [u8; 8])>(),
     ) {
-        use ieee802154::{Address, FrameType, FrameVersion, Mac, MacFields};
+        use ieee802154::{StationAddress, FrameType, FrameVersion, Mac, MacFields};
         let _ = Mac::split(&noise);
         let address = |mode, short, extended| match mode {
-            0 => Address::None,
-            1 => Address::Short(short),
-            _ => Address::Extended(extended),
+            0 => StationAddress::None,
+            1 => StationAddress::Short(short),
+            _ => StationAddress::Extended(extended),
         };
         let (destination, source) =
             (address(modes.0, numbers.1, octets.0), address(modes.1, numbers.2, octets.1));
-        let alone = destination == Address::None || flags.2;
+        let alone = destination == StationAddress::None || flags.2;
         let fields = MacFields {
             frame_type: FrameType(numbers.0 & 0b11),
             pending: flags.0,
             ack_request: flags.1,
             version: FrameVersion::V2006,
             sequence_number: Some(numbers.0),
-            destination_pan: (destination != Address::None).then_some(numbers.3),
+            destination_pan: (destination != StationAddress::None).then_some(numbers.3),
             destination,
             // One network's identifier is told once.
-            source_pan: (source != Address::None && alone && (destination == Address::None || numbers.3 != numbers.4)).then_some(numbers.4),
+            source_pan: (source != StationAddress::None && alone && (destination == StationAddress::None || numbers.3 != numbers.4)).then_some(numbers.4),
             source,
         };
         let mut buffer = [0; 23];

@@ -12,7 +12,7 @@ use gatewright_wire::{
     checksum::update,
     dhcpv4::{self, DhcpOption, DhcpType, Dhcpv4Fields, Operation},
     ethernet::Ethernet,
-    ieee802154::{Address, Fcs, FcsFields, FrameType, Mac, crc},
+    ieee802154::{Fcs, FcsFields, FrameType, Mac, StationAddress, crc},
     igmp::{code_value, response_time},
     ipv4::{Ipv4, Ipv4Fields, Ipv4Mut, Ipv4Option, Ipv4Options},
     lowpan::{Dispatch, Iphc, NextFragment},
@@ -274,7 +274,7 @@ fn a_frame_of_802154() {
     assert!(mac.fields.ack_request && !mac.fields.pending);
     assert_eq!(mac.fields.sequence_number, Some(0x2a));
     assert_eq!((mac.fields.destination_pan, mac.fields.source_pan), (Some(0xbeef), None));
-    assert_eq!(mac.fields.destination, Address::Short(2));
-    assert_eq!(mac.fields.source, Address::Short(1));
+    assert_eq!(mac.fields.destination, StationAddress::Short(2));
+    assert_eq!(mac.fields.source, StationAddress::Short(1));
     assert_eq!(payload, [0x7a]);
 }

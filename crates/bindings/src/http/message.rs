@@ -285,9 +285,9 @@ fn write_url(url: &str, request: &Request) -> String {
 }
 
 /// A shared text as the body of one message.
-struct Shared(Arc<str>);
+struct SharedText(Arc<str>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedText {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -328,7 +328,7 @@ pub(crate) fn write_response(
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(serialisation.media_type()));
     let body = match serialisation {
-        Serialisation::Json => Bytes::from_owner(Shared(content)),
+        Serialisation::Json => Bytes::from_owner(SharedText(content)),
         // What this CSE wrote is JSON; CBOR can say all of it.
         Serialisation::Cbor => cbor_from_json(&content).unwrap_or_default().into(),
     };

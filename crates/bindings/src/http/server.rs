@@ -5,7 +5,7 @@ use super::message::{accepted, read_request, request_id, write_response};
 use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
-use crate::quota::Refused;
+use crate::quota::QuotaRefusal;
 use crate::tls::{Entry, Identity, meet};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ enum Unread {
     Broken,
     Late,
     TooLarge,
-    Refused(Refused),
+    Refused(QuotaRefusal),
 }
 
 /// A peer's authenticated identity and its address.

@@ -4,7 +4,7 @@ mod gateway;
 mod print;
 mod text;
 
-use crate::code::{Places, Record};
+use crate::code::{Places, RecordType};
 use crate::names::Names;
 use crate::{SourceFile, Unwritable, walk};
 use gatewright_lang::ir::{ColumnType, Message, ParseOp, Program, Slot, SlotType};
@@ -60,7 +60,7 @@ pub const RIM: [(&str, &str); 9] = [
 /// The program is beyond a limit of the runtime.
 pub fn c(program: &Program, places: Places<'_>) -> Result<Vec<SourceFile>, Unwritable> {
     let records = walk::records(program)?;
-    let pairs: Vec<(&Message, &Record)> = program.messages.iter().zip(&records).collect();
+    let pairs: Vec<(&Message, &RecordType)> = program.messages.iter().zip(&records).collect();
     let machine = walk::machine(program, &records);
     let gateway = gateway::source(program, &machine, places);
     Ok(vec![
@@ -108,7 +108,7 @@ fn makefile(program: &Program) -> String {
     )
 }
 
-fn header(program: &Program, records: &[(&Message, &Record)]) -> String {
+fn header(program: &Program, records: &[(&Message, &RecordType)]) -> String {
     let mut out = Printer::new(program, "messages.h", &|_| None);
     out.line(&format!("/* The views of gateway {}; written by gatewright. */", program.name));
     out.line("#ifndef MESSAGES_H");
@@ -153,7 +153,7 @@ fn about(slot: &Slot) -> String {
     about
 }
 
-fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>) -> String {
+fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places<'_>) -> String {
     let mut out = Printer::new(program, "messages.c", places);
     out.line(&format!("/* The messages of gateway {}; written by gatewright. */", program.name));
     out.line("#include \"messages.h\"");
@@ -193,7 +193,7 @@ fn source(program: &Program, records: &[(&Message, &Record)], places: Places<'_>
     out.finish()
 }
 
-fn fields(out: &mut Printer<'_>, message: &Message, record: &Record) {
+fn fields(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
     slot_fields(out, &record.name, &message.slots, &record.slots);
 }
 

@@ -1,7 +1,7 @@
 //! Prints the tree as C: expressions, statements, functions.
 
 use super::text::{number, quoted};
-use crate::code::{Expr, Place, Places, ReadStep, Record, Stmt, Type, mentions};
+use crate::code::{Expr, Place, Places, ReadStep, RecordType, Stmt, Type, mentions};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -97,7 +97,7 @@ impl<'p> Printer<'p> {
         }
     }
 
-    pub(crate) fn reader(&mut self, record: &Record) {
+    pub(crate) fn reader(&mut self, record: &RecordType) {
         if record.read.is_empty() {
             return;
         }
@@ -141,7 +141,7 @@ impl<'p> Printer<'p> {
         self.indent = self.indent.saturating_sub(1);
     }
 
-    pub(crate) fn writer(&mut self, record: &Record, span: Span) {
+    pub(crate) fn writer(&mut self, record: &RecordType, span: Span) {
         let name = &record.name;
         self.at(span);
         self.line(&format!(

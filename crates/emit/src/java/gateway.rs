@@ -4,7 +4,7 @@ use super::print::{Printer, milliseconds};
 use super::text::{Texts, camel, class, comment, constant, number};
 use super::{begin, bounds, description, escapes, field, slots};
 use crate::code::{
-    AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, Record, RoleCode, mentions,
+    AnswerCode, DispatchCode, Expr, HandlerCode, Machine, Places, RecordType, RoleCode, mentions,
 };
 use gatewright_lang::ir::{
     Cast, Handler, HandlerKind, MessageId, Mode, ParameterBounds, ParameterValue, Program,
@@ -13,7 +13,7 @@ use gatewright_lang::ir::{
 
 pub(super) fn source(
     program: &Program,
-    (records, machine): (&[Record], &Machine),
+    (records, machine): (&[RecordType], &Machine),
     places: Places<'_>,
     texts: &mut Texts,
 ) -> String {

@@ -4,7 +4,7 @@ mod gateway;
 mod print;
 mod text;
 
-use crate::code::{Places, Record};
+use crate::code::{Places, RecordType};
 use crate::names::Names;
 use crate::{SourceFile, Unwritable, walk};
 use gatewright_lang::ir::{ColumnType, ExtendCase, Message, Program, Slot, SlotType};
@@ -176,7 +176,7 @@ fn constants(program: &Program, texts: &Texts) -> String {
 
 fn messages(
     program: &Program,
-    records: &[Record],
+    records: &[RecordType],
     places: Places<'_>,
     texts: &mut Texts,
 ) -> String {
@@ -216,7 +216,7 @@ fn escapes(out: &mut Printer<'_>) {
 }
 
 /// The class of a message's views.
-fn view(out: &mut Printer<'_>, message: &Message, record: &Record) {
+fn view(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
     let name = class(&record.name);
     out.line(&format!("/** {} */", comment(&message.name)));
     out.open(&format!("static final class {name} extends View {{"));

@@ -1,7 +1,7 @@
 //! Prints expressions and statements as Java.
 
 use super::text::{Texts, camel, class, comment, constant, number};
-use crate::code::{Expr, Place, Places, ReadStep, Record, Stmt, Type};
+use crate::code::{Expr, Place, Places, ReadStep, RecordType, Stmt, Type};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -10,7 +10,7 @@ use gatewright_lang::ir::{ExtendCase, Program};
 /// Output in progress, with the source position of its lines.
 pub(crate) struct Printer<'p> {
     program: &'p Program,
-    records: &'p [Record],
+    records: &'p [RecordType],
     places: Places<'p>,
     texts: &'p mut Texts,
     out: String,
@@ -25,7 +25,7 @@ pub(crate) struct Printer<'p> {
 impl<'p> Printer<'p> {
     pub(crate) const fn new(
         program: &'p Program,
-        records: &'p [Record],
+        records: &'p [RecordType],
         places: Places<'p>,
         texts: &'p mut Texts,
     ) -> Self {
@@ -94,7 +94,7 @@ impl<'p> Printer<'p> {
         self.place = None;
     }
 
-    pub(crate) fn reader(&mut self, record: &Record) {
+    pub(crate) fn reader(&mut self, record: &RecordType) {
         self.own = true;
         self.line("@Override");
         self.open("protected Turn read(Reader r) {");
@@ -128,7 +128,7 @@ impl<'p> Printer<'p> {
         self.indent_less();
     }
 
-    pub(crate) fn writer(&mut self, record: &Record, span: Span) {
+    pub(crate) fn writer(&mut self, record: &RecordType, span: Span) {
         self.at(span);
         self.home();
         self.line("@Override");

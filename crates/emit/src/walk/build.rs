@@ -1,6 +1,6 @@
 //! Builds messages, and the values that fill them.
 
-use crate::code::{Expr, Record, Stmt};
+use crate::code::{Expr, RecordType, Stmt};
 use gatewright_lang::ir::{
     Build, Handler, HandlerKind, MessageId, Operand, ParameterBounds, Program, RegisterId,
     RegisterType, RoleId, SlotId, SlotType,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 /// The scope of operands: a handler, or an answer of the protocol.
 pub(crate) struct Scope<'s> {
     pub(crate) program: &'s Program,
-    pub(crate) records: &'s [Record],
+    pub(crate) records: &'s [RecordType],
     pub(crate) handler: Option<(&'s Handler, &'s [String])>,
 }
 

@@ -1,7 +1,7 @@
 //! Translates handlers: each block to calls of the runtime.
 
 use super::build::{Kind, Scope, index};
-use crate::code::{Expr, HandlerCode, Machine, ReadStep, Record, Stmt};
+use crate::code::{Expr, HandlerCode, Machine, ReadStep, RecordType, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{
     Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, PeersId,
@@ -10,7 +10,7 @@ use gatewright_lang::ir::{
 
 pub(crate) fn code(
     program: &Program,
-    records: &[Record],
+    records: &[RecordType],
     machine: &mut Machine,
     handler: &Handler,
     name: &str,

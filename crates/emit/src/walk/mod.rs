@@ -7,7 +7,7 @@ mod role;
 mod write;
 
 use crate::Unwritable;
-use crate::code::{Expr, Machine, Record};
+use crate::code::{Expr, Machine, RecordType};
 use crate::names::Names;
 use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
 
@@ -18,12 +18,12 @@ const DEPTH_MAX: usize = 15;
 const COLUMNS_MAX: usize = 32;
 
 /// The messages of a program, in their order.
-pub(crate) fn records(program: &Program) -> Result<Vec<Record>, Unwritable> {
+pub(crate) fn records(program: &Program) -> Result<Vec<RecordType>, Unwritable> {
     let mut names = Names::default();
     program.messages.iter().map(|message| record(message, names.give(&message.name))).collect()
 }
 
-fn record(message: &Message, name: String) -> Result<Record, Unwritable> {
+fn record(message: &Message, name: String) -> Result<RecordType, Unwritable> {
     bounded(message)?;
     let mut given = Names::default();
     let slots: Vec<String> = message.slots.iter().map(|slot| given.give(&slot.name)).collect();
@@ -31,7 +31,7 @@ fn record(message: &Message, name: String) -> Result<Record, Unwritable> {
     let read = read::steps(&names, &message.parser);
     let write = write::write(&mut given, &names, &message.emit);
     let slots = std::mem::take(&mut names.slots);
-    Ok(Record { name, slots, read, write })
+    Ok(RecordType { name, slots, read, write })
 }
 
 fn bounded(message: &Message) -> Result<(), Unwritable> {
@@ -68,7 +68,7 @@ fn bounded(message: &Message) -> Result<(), Unwritable> {
 }
 
 /// The program's processing of messages.
-pub(crate) fn machine(program: &Program, records: &[Record]) -> Machine {
+pub(crate) fn machine(program: &Program, records: &[RecordType]) -> Machine {
     let mut names = Names::default();
     for record in records {
         names.give(&record.name);

@@ -2,13 +2,13 @@
 
 use super::SlotNames;
 use super::build::Scope;
-use crate::code::{AnswerCode, DispatchCode, Expr, Machine, Record, RoleCode, Stmt};
+use crate::code::{AnswerCode, DispatchCode, Expr, Machine, RecordType, RoleCode, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{Action, Answer, Program, RequestKind, Role, RoleId};
 
 pub(crate) fn code(
     program: &Program,
-    records: &[Record],
+    records: &[RecordType],
     (machine, names): (&mut Machine, &mut Names),
     role: &Role,
     (id, handlers): (RoleId, &[String]),

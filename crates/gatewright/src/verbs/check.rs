@@ -34,13 +34,13 @@ struct DescriptionReport {
 struct Judgement {
     file: String,
     ok: bool,
-    gateway: Option<Gateway>,
+    gateway: Option<DescribedGateway>,
     findings: Vec<Finding>,
 }
 
 /// What a description has, in numbers.
 #[derive(Serialize)]
-struct Gateway {
+struct DescribedGateway {
     name: String,
     links: usize,
     routes: usize,
@@ -56,7 +56,7 @@ struct Gateway {
     restart: Vec<String>,
 }
 
-impl Gateway {
+impl DescribedGateway {
     fn of(config: &Config, text: &str) -> Self {
         Self {
             name: config.name.clone(),
@@ -73,7 +73,7 @@ impl Gateway {
     }
 }
 
-impl fmt::Display for Gateway {
+impl fmt::Display for DescribedGateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name)?;
         let parts = [
@@ -107,7 +107,7 @@ impl Check {
                 file,
                 ok: !has_errors(&read.findings),
                 gateway: read.config.as_ref().map(|config| {
-                    Gateway::of(config, read.sources.get(SourceId::default()).text())
+                    DescribedGateway::of(config, read.sources.get(SourceId::default()).text())
                 }),
                 findings: Face::data(&read.findings, &read.sources),
             });

@@ -19,7 +19,7 @@ pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, 
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Link {
     #[command(subcommand)]
-    part: Option<Action>,
+    part: Option<LinkAction>,
     #[command(flatten)]
     which: Which,
     /// Only the link of this name.
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum LinkAction {
     /// Takes a link up again.
     Up {
         /// Its name.
@@ -48,8 +48,8 @@ enum Action {
 impl Link {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (name, up, which) = match self.part {
-            Some(Action::Up { name, which }) => (name, true, which),
-            Some(Action::Down { name, which }) => (name, false, which),
+            Some(LinkAction::Up { name, which }) => (name, true, which),
+            Some(LinkAction::Down { name, which }) => (name, false, which),
             None => return self.list(face),
         };
         let answer = which.ask(&Request::SetLink { name: name.clone(), up })?;

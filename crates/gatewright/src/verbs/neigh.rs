@@ -17,13 +17,13 @@ pub(super) const JSON: &str = "{neighbours: [{link, address, mac, state}]}: thos
 #[derive(Debug, clap::Args)]
 pub(crate) struct Neigh {
     #[command(subcommand)]
-    part: Option<Action>,
+    part: Option<NeighbourAction>,
     #[command(flatten)]
     which: Which,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum NeighbourAction {
     /// Lists the neighbours that are known.
     List {
         #[command(flatten)]
@@ -67,14 +67,16 @@ impl Neigh {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (which, request) = match self.part {
             None => (self.which, Request::Neighbours),
-            Some(Action::List { which }) => (which, Request::Neighbours),
-            Some(Action::Add { address, mac, link, which }) => {
+            Some(NeighbourAction::List { which }) => (which, Request::Neighbours),
+            Some(NeighbourAction::Add { address, mac, link, which }) => {
                 (which, Request::AddNeighbour { address, mac, link })
             }
-            Some(Action::Del { address, link, which }) => {
+            Some(NeighbourAction::Del { address, link, which }) => {
                 (which, Request::RemoveNeighbour { address, link })
             }
-            Some(Action::Flush { link, which }) => (which, Request::FlushNeighbours { link }),
+            Some(NeighbourAction::Flush { link, which }) => {
+                (which, Request::FlushNeighbours { link })
+            }
         };
         which.tell_list(face, &request, "neighbours", line)
     }

@@ -18,13 +18,13 @@ pub(super) const JSON: &str = "{routes: [{to, kind, via, link, origin}]}: those 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Route {
     #[command(subcommand)]
-    part: Option<Action>,
+    part: Option<RouteAction>,
     #[command(flatten)]
     which: Which,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum RouteAction {
     /// Lists the routes in force with where they come from.
     List {
         #[command(flatten)]
@@ -59,11 +59,11 @@ impl Route {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (which, request) = match self.part {
             None => (self.which, Request::Routes),
-            Some(Action::List { which }) => (which, Request::Routes),
-            Some(Action::Add { to, via, link, which }) => {
+            Some(RouteAction::List { which }) => (which, Request::Routes),
+            Some(RouteAction::Add { to, via, link, which }) => {
                 (which, Request::AddRoute { to, via, link })
             }
-            Some(Action::Del { to, which }) => (which, Request::RemoveRoute { to }),
+            Some(RouteAction::Del { to, which }) => (which, Request::RemoveRoute { to }),
         };
         which.tell_list(face, &request, "routes", line)
     }

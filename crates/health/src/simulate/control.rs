@@ -16,12 +16,12 @@ pub(super) struct Control {
     /// Control messages sent before the present turn.
     before: u64,
     turn: u64,
-    tally: Tally,
+    tally: ControlTally,
 }
 
 /// Counts of control messages: everything except reports of measurements.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Tally {
+pub(super) struct ControlTally {
     /// Those sent: the device's requests and responses.
     pub(super) sent: u64,
     /// Those of them that need a response.
@@ -42,11 +42,11 @@ pub(super) enum Turn {
 
 impl Control {
     pub(super) const fn new(period: Duration) -> Self {
-        let tally = Tally { sent: 0, asked: 0, answered: 0 };
+        let tally = ControlTally { sent: 0, asked: 0, answered: 0 };
         Self { period, due: None, before: 0, turn: 0, tally }
     }
 
-    pub(super) const fn tally(&self) -> Tally {
+    pub(super) const fn tally(&self) -> ControlTally {
         self.tally
     }
 

@@ -16,7 +16,7 @@ use gatewright_diagnostic::{Diagnostic, Span};
 pub(super) struct Body<'c, 'a> {
     pub(super) context: &'c mut Context<'a>,
     pub(super) env: &'c Env<'a>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: BodyPurpose,
     registers: Vec<Register>,
     blocks: Vec<Draft>,
     current: BlockId,
@@ -40,7 +40,7 @@ pub(super) struct Body<'c, 'a> {
 
 /// Purpose of a body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Purpose {
+pub(super) struct BodyPurpose {
     /// The server role that received the request.
     pub(super) server: Option<RoleId>,
     /// The view of its request.
@@ -66,7 +66,7 @@ impl<'c, 'a> Body<'c, 'a> {
     pub(super) fn new(
         context: &'c mut Context<'a>,
         env: &'c Env<'a>,
-        purpose: Purpose,
+        purpose: BodyPurpose,
         span: Span,
     ) -> Self {
         let session = env.connection_session(purpose.server);

@@ -60,7 +60,7 @@ impl<'a> Context<'a> {
         template: &'a Template,
         call: &'a Call,
     ) {
-        let purpose = super::body::Purpose {
+        let purpose = super::body::BodyPurpose {
             server: None,
             request: None,
             opening: None,

@@ -1,6 +1,6 @@
 //! Lowers a gateway: combines its roles, its session and its handlers into a program.
 
-use super::body::{Body, Purpose};
+use super::body::{Body, BodyPurpose};
 use super::scope::Ty;
 use super::{Context, twice};
 use crate::codes;
@@ -330,7 +330,8 @@ impl<'a> Context<'a> {
         if let Some(id) = handlers.by_request.get(&key) {
             return Some(*id);
         }
-        let purpose = Purpose { server: Some(role), request: Some(view), opening: None, answers };
+        let purpose =
+            BodyPurpose { server: Some(role), request: Some(view), opening: None, answers };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, handler.span);
         let register = body.register(&parameter.text, parameter.span, RegisterType::View(view));
@@ -373,8 +374,12 @@ impl<'a> Context<'a> {
         let info = env.roles.get(role.index())?;
         let statements = info.protocol.opening.as_ref()?;
         let span = info.protocol.name.span;
-        let purpose =
-            Purpose { server: None, request: None, opening: Some(role), answers: Answers::Never };
+        let purpose = BodyPurpose {
+            server: None,
+            request: None,
+            opening: Some(role),
+            answers: Answers::Never,
+        };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, span);
         body.modules = vec![info.module];
@@ -396,7 +401,7 @@ impl<'a> Context<'a> {
                 self.error(&codes::BAD_NUMBER, period.span, "a period is longer than nothing");
             }
             let purpose =
-                Purpose { server: None, request: None, opening: None, answers: Answers::Never };
+                BodyPurpose { server: None, request: None, opening: None, answers: Answers::Never };
             let mut body = Body::new(self, env, purpose, handler.span);
             body.statements(&handler.body);
             if body.reachable {

@@ -1,7 +1,7 @@
 //! Lowers protocols to roles: dispatch, correlation, timers, limits.
 
 use super::Context;
-use super::body::{Body, Purpose};
+use super::body::{Body, BodyPurpose};
 use super::build::Exchange;
 use super::gateway::{Env, Handlers, RoleInfo};
 use super::guard::{Fields, covered, looked_at};
@@ -241,7 +241,7 @@ impl<'a> Context<'a> {
     ) -> Option<Build> {
         let info = env.roles.get(role.index())?;
         let purpose =
-            Purpose { server: Some(role), request, opening: None, answers: Answers::Always };
+            BodyPurpose { server: Some(role), request, opening: None, answers: Answers::Always };
         let before = self.found.len();
         let mut body = Body::new(self, env, purpose, call.span);
         body.modules = vec![info.module];

@@ -31,7 +31,7 @@ pub enum Direction {
 
 /// An interface of a capture file.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Interface {
+pub struct CaptureInterface {
     /// Its name, empty if the file has none.
     pub name: String,
     /// The header at the front of its frames; `None` if it is neither Ethernet nor IP.

@@ -1,9 +1,9 @@
 use super::{
-    BYTE_ORDER, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACES_MAX, Interface,
-    InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6, LINK_TYPE_RAW_IP,
-    NANOS_PER_SECOND, OPTION_COMMENT, OPTION_END, OPTION_FCS_LEN, OPTION_INTERFACE_NAME,
-    OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, PACKET, Record, SECTION_HEADER,
-    SIMPLE_PACKET,
+    BYTE_ORDER, CaptureInterface, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION,
+    INTERFACES_MAX, InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6,
+    LINK_TYPE_RAW_IP, NANOS_PER_SECOND, OPTION_COMMENT, OPTION_END, OPTION_FCS_LEN,
+    OPTION_INTERFACE_NAME, OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, PACKET, Record,
+    SECTION_HEADER, SIMPLE_PACKET,
 };
 use crate::Framing;
 use std::io::{self, Read as _};
@@ -50,7 +50,7 @@ pub struct Reader<R> {
     at: u64,
     is_big_endian: bool,
     format: Format,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CaptureInterface>,
     /// Interfaces of earlier sections.
     earlier: u32,
     block: Vec<u8>,
@@ -97,12 +97,12 @@ impl<R: io::Read> Reader<R> {
     }
 
     /// The interfaces described so far.
-    pub fn interfaces(&self) -> &[Interface] {
+    pub fn interfaces(&self) -> &[CaptureInterface] {
         &self.interfaces
     }
 
     /// The interface of a record.
-    pub fn interface(&self, id: InterfaceId) -> Option<&Interface> {
+    pub fn interface(&self, id: InterfaceId) -> Option<&CaptureInterface> {
         self.interfaces.get(usize::try_from(id.0).ok()?)
     }
 
@@ -232,7 +232,7 @@ impl<R: io::Read> Reader<R> {
         let Some(&[l_1, l_2, _, _, snap_len @ ..]) = self.block.first_chunk::<8>() else {
             return Err(self.malformed("an interface that is too short"));
         };
-        let mut interface = Interface {
+        let mut interface = CaptureInterface {
             name: String::new(),
             framing: framing(self.half([l_1, l_2])),
             // §4.2: "If this option is not present, a resolution of 10^-6 is assumed".
@@ -393,7 +393,14 @@ impl<R: io::Read> Reader<R> {
         let fcs_len = if has_fcs { u8::try_from(link_type >> 28 << 1).unwrap_or(0) } else { 0 };
         // The file's own limit is no part of what a record says.
         let (name, offset_s, snap_len) = (String::new(), 0, 0);
-        self.interfaces.push(Interface { name, framing, units, offset_s, snap_len, fcs_len });
+        self.interfaces.push(CaptureInterface {
+            name,
+            framing,
+            units,
+            offset_s,
+            snap_len,
+            fcs_len,
+        });
         self.format = Format::Classic;
         self.at += u64::from(HEADER_LEN);
         Ok(())
@@ -460,7 +467,7 @@ fn units(resolution: u8) -> Option<u64> {
     base.checked_pow(exponent)
 }
 
-fn time(stamp: u64, interface: &Interface) -> Duration {
+fn time(stamp: u64, interface: &CaptureInterface) -> Duration {
     let (seconds, rest) = (stamp / interface.units, stamp % interface.units);
     let nanos = u128::from(rest) * u128::from(NANOS_PER_SECOND) / u128::from(interface.units);
     let nanos = u64::try_from(nanos).unwrap_or_default();

@@ -25,7 +25,7 @@ use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
 use gatewright_wire::{MacAddress, partial};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{QueueAddress, Refused, Socket, while_busy};
+use socket::{QueueAddress, Socket, TransmitRefused, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -378,7 +378,9 @@ impl Link for Xdp {
                     self.counters.sent += 1;
                     self.counters.sent_octets += octets;
                 }
-                Err(Refused::Full | Refused::NoPacket) => self.counters.transmit_full += 1,
+                Err(TransmitRefused::Full | TransmitRefused::NoPacket) => {
+                    self.counters.transmit_full += 1;
+                }
             }
         }
         socket.flush();

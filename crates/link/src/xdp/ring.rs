@@ -39,7 +39,7 @@ pub(super) struct Descriptor {
 unsafe impl Entry for Descriptor {}
 
 /// A mapped ring, whichever side of it is ours.
-struct Mapping<T> {
+struct RingMapping<T> {
     base: NonNull<u8>,
     len: usize,
     producer: NonNull<AtomicU32>,
@@ -51,7 +51,7 @@ struct Mapping<T> {
     _owned: PhantomData<T>,
 }
 
-impl<T: Entry> Mapping<T> {
+impl<T: Entry> RingMapping<T> {
     /// Maps the ring of `size` entries that `fd` has at `page_offset`.
     fn new(fd: BorrowedFd<'_>, page_offset: i64, offsets: Offsets, size: u32) -> io::Result<Self> {
         let outside = || io::Error::other("the kernel's ring lies outside of its mapping");
@@ -117,7 +117,7 @@ impl<T: Entry> Mapping<T> {
     }
 }
 
-impl<T> Drop for Mapping<T> {
+impl<T> Drop for RingMapping<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`, unmapped only here.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
@@ -126,7 +126,7 @@ impl<T> Drop for Mapping<T> {
 
 /// A ring into which we write: fill, transmit.
 pub(super) struct Producer<T> {
-    ring: Mapping<T>,
+    ring: RingMapping<T>,
     /// The number of the next entry that is written.
     next: u32,
     /// The kernel's counter when it was last read.
@@ -140,7 +140,7 @@ impl<T: Entry> Producer<T> {
         offsets: Offsets,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Mapping::new(fd, page_offset, offsets, size)?;
+        let ring = RingMapping::new(fd, page_offset, offsets, size)?;
         Ok(Self { ring, next: 0, consumed: 0 })
     }
 
@@ -185,7 +185,7 @@ impl<T: Entry> Producer<T> {
 
 /// A ring that we read: receive, completion.
 pub(super) struct Consumer<T> {
-    ring: Mapping<T>,
+    ring: RingMapping<T>,
     /// The number of the next entry that is read.
     next: u32,
     /// The kernel's counter when it was last read.
@@ -199,7 +199,7 @@ impl<T: Entry> Consumer<T> {
         offsets: Offsets,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Mapping::new(fd, page_offset, offsets, size)?;
+        let ring = RingMapping::new(fd, page_offset, offsets, size)?;
         Ok(Self { ring, next: 0, produced: 0 })
     }
 

@@ -191,21 +191,21 @@ impl Socket {
 
     /// Puts a frame into the transmit ring, copied if it is not of our pool; returns whether there
     /// was room. It leaves with the next [`Self::flush`].
-    pub(super) fn push(&mut self, packet: Packet) -> Result<(), Refused> {
+    pub(super) fn push(&mut self, packet: Packet) -> Result<(), TransmitRefused> {
         if let Some(mut pieces) = self.pieces.take() {
             let pushed = self.push_in_pieces(packet.octets(), pieces.room());
             self.pieces = Some(pieces);
             return pushed;
         }
         if !self.transmit.has_room() {
-            return Err(Refused::Full);
+            return Err(TransmitRefused::Full);
         }
         let (address, len) = match self.lent.lend(packet) {
             Ok(lent) => lent,
             Err(foreign) => {
                 let copy = self.lent.pool().packet_of(foreign.octets());
-                let copy = copy.ok_or(Refused::NoPacket)?;
-                self.lent.lend(copy).map_err(|_| Refused::NoPacket)?
+                let copy = copy.ok_or(TransmitRefused::NoPacket)?;
+                self.lent.lend(copy).map_err(|_| TransmitRefused::NoPacket)?
             }
         };
         // There was room above.
@@ -214,21 +214,25 @@ impl Socket {
     }
 
     /// Copies a frame into as many buffers as it needs; all of it or nothing.
-    fn push_in_pieces(&mut self, frame: &[u8], buffers: &mut Vec<Packet>) -> Result<(), Refused> {
+    fn push_in_pieces(
+        &mut self,
+        frame: &[u8],
+        buffers: &mut Vec<Packet>,
+    ) -> Result<(), TransmitRefused> {
         let pieces = frame.chunks(self.lent.pool().packet_len_max());
         if usize::try_from(self.transmit.room()).is_ok_and(|room| room < pieces.len()) {
-            return Err(Refused::Full);
+            return Err(TransmitRefused::Full);
         }
         let mut left = pieces.len();
         buffers.extend(pieces.map_while(|piece| self.lent.pool().packet_of(piece)));
         if buffers.len() < left {
             buffers.clear();
-            return Err(Refused::NoPacket);
+            return Err(TransmitRefused::NoPacket);
         }
         for buffer in buffers.drain(..) {
             left -= 1;
             // A packet of the pool is never refused, and there was room for all of them.
-            let (address, len) = self.lent.lend(buffer).map_err(|_| Refused::NoPacket)?;
+            let (address, len) = self.lent.lend(buffer).map_err(|_| TransmitRefused::NoPacket)?;
             let options = if left > 0 { GOES_ON } else { 0 };
             self.transmit.push(Descriptor { address, len, options });
         }
@@ -305,7 +309,7 @@ const BURST: u32 = 64;
 
 /// Why a frame was not put into the transmit ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refused {
+pub(super) enum TransmitRefused {
     /// The ring is full.
     Full,
     /// It would have to be copied, and the pool is empty.

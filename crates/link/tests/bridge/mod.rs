@@ -2,7 +2,7 @@
 
 use gatewright_link::{Backend, Link, LinkConfig, LinkCounters, OpenError, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
-use gatewright_testbed::{Interface, Namespace, TestbedError, Veth, wait_until};
+use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, wait_until};
 use gatewright_wire::partial::{self, Framing};
 use libtest_mimic::Failed;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ impl Hosts {
     pub(crate) fn dropped_by_cables(&self) -> Result<u64, TestbedError> {
         let ends = [(&self.left, "l0"), (&self.middle, "m0"), (&self.middle, "m1")];
         let ends = ends.into_iter().chain([(&self.right, "r0")]);
-        ends.map(|(host, name)| Interface::existing(host, name).transmit_dropped()).sum()
+        ends.map(|(host, name)| TestInterface::existing(host, name).transmit_dropped()).sum()
     }
 
     /// Sends so many datagrams of each family from the left to `port` (IPv4) and the next one

@@ -144,8 +144,8 @@ impl Endpoint {
             self.clear_timer(due, Timer::Unanswered(id));
         }
         match step {
-            Step::Next => self.send_part(id),
-            Step::Done(answer) => self.finish(id, answer),
+            NextAction::Next => self.send_part(id),
+            NextAction::Done(answer) => self.finish(id, answer),
         }
     }
 
@@ -184,7 +184,7 @@ fn peer_counts(endpoint: &mut Endpoint, to: SocketAddr, change: isize) {
 }
 
 /// Next step after a response.
-enum Step {
+enum NextAction {
     /// Another message is to be sent.
     Next,
     /// The response is complete, or unobtainable.
@@ -192,7 +192,7 @@ enum Step {
 }
 
 impl Asking {
-    fn step(&mut self, answer: Message, most: usize) -> Step {
+    fn step(&mut self, answer: Message, most: usize) -> NextAction {
         if let Some(block) = answer.block(OptionNumber::BLOCK1)
             && self.partial.is_none()
             && self.message.payload.len() > self.block_size
@@ -204,32 +204,32 @@ impl Asking {
             let smaller = block.size() < self.block_size && self.offset == 0;
             if answer.code == Code::REQUEST_ENTITY_TOO_LARGE && smaller {
                 self.block_size = block.size();
-                return Step::Next;
+                return NextAction::Next;
             }
         }
         match answer.block(OptionNumber::BLOCK2) {
             Some(block) => self.gather_answer(answer, block, most),
             None if self.partial.is_some() && answer.code.class() == 2 => {
-                Step::Done(Err(Failure::Blocks))
+                NextAction::Done(Err(Failure::Blocks))
             }
-            None => Step::Done(Ok(without_blocks(answer))),
+            None => NextAction::Done(Ok(without_blocks(answer))),
         }
     }
 
     /// The peer has a block and wants the next, perhaps in smaller pieces (RFC 7959 §2.5).
-    fn continue_request(&mut self, block: Block) -> Step {
+    fn continue_request(&mut self, block: Block) -> NextAction {
         if block.offset() != self.offset {
-            return Step::Done(Err(Failure::Blocks));
+            return NextAction::Done(Err(Failure::Blocks));
         }
         self.offset += self.block_size;
         self.block_size = self.block_size.min(block.size());
         if self.offset >= self.message.payload.len() {
-            return Step::Done(Err(Failure::Blocks));
+            return NextAction::Done(Err(Failure::Blocks));
         }
-        Step::Next
+        NextAction::Next
     }
 
-    fn gather_answer(&mut self, answer: Message, block: Block, most: usize) -> Step {
+    fn gather_answer(&mut self, answer: Message, block: Block, most: usize) -> NextAction {
         let (mut whole, more) = match self.partial.take() {
             None => {
                 let payload = answer.payload;
@@ -238,28 +238,28 @@ impl Asking {
             Some((whole, _)) => {
                 let same = whole.value(OptionNumber::ETAG) == answer.value(OptionNumber::ETAG);
                 if !same || whole.code != answer.code {
-                    return Step::Done(Err(Failure::Blocks));
+                    return NextAction::Done(Err(Failure::Blocks));
                 }
                 (whole, answer.payload)
             }
         };
         let fits = block.offset() == whole.payload.len();
         if !fits || (block.more() && more.len() != block.size()) {
-            return Step::Done(Err(Failure::Blocks));
+            return NextAction::Done(Err(Failure::Blocks));
         }
         whole.payload.extend_from_slice(&more);
         if whole.payload.len() > most {
-            return Step::Done(Err(Failure::TooLarge(most)));
+            return NextAction::Done(Err(Failure::TooLarge(most)));
         }
         if !block.more() {
-            return Step::Done(Ok(without_blocks(whole)));
+            return NextAction::Done(Ok(without_blocks(whole)));
         }
         match Block::new(block.number() + 1, false, block.size()) {
             Some(next) => {
                 self.partial = Some((whole, next));
-                Step::Next
+                NextAction::Next
             }
-            None => Step::Done(Err(Failure::Blocks)),
+            None => NextAction::Done(Err(Failure::Blocks)),
         }
     }
 }

@@ -102,10 +102,10 @@ type Line = Vec<Position>;
 /// Positions, lines or areas; an area is its rings, a position being inside that an odd number of
 /// them goes around.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Geometry(Shape);
+pub struct Geometry(GeometryShape);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Shape {
+enum GeometryShape {
     Points(Line),
     Lines(Vec<Line>),
     Areas(Vec<Vec<Line>>),
@@ -126,12 +126,12 @@ impl Geometry {
             .map_err(|error| Refusal::bad(format!("coordinates are no JSON: {error}")))?;
         let mut left = POSITIONS_MAX;
         let shape = match kind {
-            GeometryType::Point => Shape::Points(vec![position(&value, &mut left)?]),
-            GeometryType::MultiPoint => Shape::Points(each(&value, &mut left, position)?),
-            GeometryType::LineString => Shape::Lines(vec![line(&value, &mut left)?]),
-            GeometryType::MultiLineString => Shape::Lines(each(&value, &mut left, line)?),
-            GeometryType::Polygon => Shape::Areas(vec![area(&value, &mut left)?]),
-            GeometryType::MultiPolygon => Shape::Areas(each(&value, &mut left, area)?),
+            GeometryType::Point => GeometryShape::Points(vec![position(&value, &mut left)?]),
+            GeometryType::MultiPoint => GeometryShape::Points(each(&value, &mut left, position)?),
+            GeometryType::LineString => GeometryShape::Lines(vec![line(&value, &mut left)?]),
+            GeometryType::MultiLineString => GeometryShape::Lines(each(&value, &mut left, line)?),
+            GeometryType::Polygon => GeometryShape::Areas(vec![area(&value, &mut left)?]),
+            GeometryType::MultiPolygon => GeometryShape::Areas(each(&value, &mut left, area)?),
         };
         Ok(Self(shape))
     }

@@ -6,7 +6,7 @@
 //! is asked whether it crosses a side of the area, and where one is who goes infinitely little
 //! along it.
 
-use super::{Geometry, Line, Position, Shape, SpatialFunction};
+use super::{Geometry, GeometryShape, Line, Position, SpatialFunction};
 use crate::filter::Steps;
 use crate::status::Refusal;
 use core::cmp::Ordering;
@@ -35,26 +35,34 @@ impl Geometry {
 }
 
 /// Nothing of `first` is outside of `second`, and their interiors meet.
-fn within(first: &Shape, second: &Shape, steps: &mut Steps) -> Result<bool, Refusal> {
+fn within(
+    first: &GeometryShape,
+    second: &GeometryShape,
+    steps: &mut Steps,
+) -> Result<bool, Refusal> {
     match (first, second) {
-        (Shape::Points(points), _) => points_within(points, second, steps),
-        (Shape::Lines(lines), Shape::Lines(others)) => {
+        (GeometryShape::Points(points), _) => points_within(points, second, steps),
+        (GeometryShape::Lines(lines), GeometryShape::Lines(others)) => {
             all(segments(lines), |side| side.is_covered_by(others, steps))
         }
-        (Shape::Lines(lines), Shape::Areas(areas)) => {
+        (GeometryShape::Lines(lines), GeometryShape::Areas(areas)) => {
             Ok(all(segments(lines), |side| side.is_in(areas, steps))?
                 && any(segments(lines), |side| side.meets_interior(areas, steps))?)
         }
-        (Shape::Areas(areas), Shape::Areas(others)) => {
+        (GeometryShape::Areas(areas), GeometryShape::Areas(others)) => {
             Ok(all(sides(areas), |side| side.is_in(others, steps))?
                 && !any(sides(others), |side| side.meets_interior(areas, steps))?
                 && all(areas.iter(), |area| has_its_inside_in(area, others, steps))?)
         }
-        (Shape::Lines(_) | Shape::Areas(_), _) => Ok(false),
+        (GeometryShape::Lines(_) | GeometryShape::Areas(_), _) => Ok(false),
     }
 }
 
-fn points_within(points: &Line, second: &Shape, steps: &mut Steps) -> Result<bool, Refusal> {
+fn points_within(
+    points: &Line,
+    second: &GeometryShape,
+    steps: &mut Steps,
+) -> Result<bool, Refusal> {
     let mut meets = false;
     for &point in points {
         match second.locate(&Probe::at(point), steps)? {
@@ -84,9 +92,13 @@ fn has_its_inside_in(
     Ok(false)
 }
 
-fn intersects(first: &Shape, second: &Shape, steps: &mut Steps) -> Result<bool, Refusal> {
+fn intersects(
+    first: &GeometryShape,
+    second: &GeometryShape,
+    steps: &mut Steps,
+) -> Result<bool, Refusal> {
     let shares_position =
-        |points: &mut dyn Iterator<Item = Position>, shape: &Shape, steps: &mut Steps| {
+        |points: &mut dyn Iterator<Item = Position>, shape: &GeometryShape, steps: &mut Steps| {
             any(points, |point| Ok(shape.locate(&Probe::at(point), steps)? != Location::Outside))
         };
     // If no sides meet, whatever has one position inside of an area is inside as a whole.
@@ -145,7 +157,7 @@ impl Extent {
     }
 }
 
-impl Shape {
+impl GeometryShape {
     /// Every position.
     fn each_position(&self) -> Box<dyn Iterator<Item = Position> + '_> {
         match self {
@@ -260,12 +272,12 @@ fn locate_in_rings(probe: &Probe, rings: &[Line]) -> Location {
 
 /// A difference of positions.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Displacement {
     x: i128,
     y: i128,
 }
 
-impl Way {
+impl Displacement {
     /// Twice the area between the two, positive if `other` turns to the left. With coordinates
     /// of 2³⁹ it stays below 2⁸².
     const fn cross(self, other: Self) -> i128 {
@@ -274,8 +286,8 @@ impl Way {
 }
 
 impl Position {
-    fn to(self, other: Self) -> Way {
-        Way { x: i128::from(other.x - self.x), y: i128::from(other.y - self.y) }
+    fn to(self, other: Self) -> Displacement {
+        Displacement { x: i128::from(other.x - self.x), y: i128::from(other.y - self.y) }
     }
 }
 
@@ -283,13 +295,13 @@ impl Position {
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     at: Position,
-    along: Way,
-    aside: Way,
+    along: Displacement,
+    aside: Displacement,
 }
 
 impl Probe {
     fn at(position: Position) -> Self {
-        Self { at: position, along: Way::default(), aside: Way::default() }
+        Self { at: position, along: Displacement::default(), aside: Displacement::default() }
     }
 
     /// The first of three that is not zero decides.
@@ -339,7 +351,7 @@ fn sides(areas: &[Vec<Line>]) -> impl Iterator<Item = Segment> + '_ {
 }
 
 impl Segment {
-    fn way(&self) -> Way {
+    fn way(&self) -> Displacement {
         self.from.to(self.to)
     }
 
@@ -371,7 +383,7 @@ impl Segment {
     fn beside(&self) -> [Probe; 2] {
         let way = self.way();
         let probe = |aside| Probe { at: self.from, along: way, aside };
-        [probe(Way { x: -way.y, y: way.x }), probe(Way { x: way.y, y: -way.x })]
+        [probe(Displacement { x: -way.y, y: way.x }), probe(Displacement { x: way.y, y: -way.x })]
     }
 
     /// How far along it a position of its line is, in some unit.
@@ -393,7 +405,7 @@ impl Segment {
 
     /// Where a piece is that no position of the areas lies on, or nothing if it crosses a side.
     fn place(&self, areas: &[Vec<Line>], steps: &mut Steps) -> Result<Option<Location>, Refusal> {
-        let probe = Probe { at: self.from, along: self.way(), aside: Way::default() };
+        let probe = Probe { at: self.from, along: self.way(), aside: Displacement::default() };
         let location = locate(&probe, areas, steps)?;
         Ok((!sides(areas).any(|side| self.crosses(&side))).then_some(location))
     }

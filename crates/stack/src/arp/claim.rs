@@ -42,7 +42,7 @@ enum Phase {
 
 /// The consequence of a conflict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum ClaimVerdict {
     /// The address stays ours and is announced once.
     Defend,
     /// Nothing changes and nothing is sent.
@@ -111,20 +111,20 @@ impl Claim {
     /// An address whose first check fails is the other station's. One in use is never given up: a
     /// single forged message would take it away (RFC 5227 §2.4 (c): "it MAY elect to defend
     /// its address indefinitely", as "a link's default router" does).
-    pub(super) fn conflict(&mut self, now: Duration) -> Verdict {
+    pub(super) fn conflict(&mut self, now: Duration) -> ClaimVerdict {
         match self.phase {
             Phase::Announcing(_) => {
                 // "the host MUST NOT send another defensive ARP Announcement" within the interval,
                 // so that two such stations do not answer each other for ever.
                 if self.defended.is_some_and(|then| now < then + DEFEND_INTERVAL) {
-                    return Verdict::Silent;
+                    return ClaimVerdict::Silent;
                 }
                 self.defended = Some(now);
-                Verdict::Defend
+                ClaimVerdict::Defend
             }
             Phase::Probing(_) | Phase::Unique | Phase::Checking(_) | Phase::Duplicate => {
                 (self.phase, self.due) = (Phase::Duplicate, Some(now + RATE_LIMIT_INTERVAL));
-                Verdict::GiveUp
+                ClaimVerdict::GiveUp
             }
         }
     }

@@ -94,7 +94,7 @@ enum State {
 
 /// The client of one link.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct DhcpClient {
     mac: MacAddress,
     random: Random,
     state: State,
@@ -112,7 +112,7 @@ pub(super) struct Client {
     refused: u32,
 }
 
-impl Client {
+impl DhcpClient {
     pub(super) fn new(mac: MacAddress, now: Duration, random: u64) -> Self {
         let mut random = Random::new(random);
         let due = now + random.between(Duration::ZERO, START_WAIT);

@@ -24,7 +24,7 @@ pub(super) struct Chain {
 
 /// The result of the walk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ChainStep {
     /// The upper-layer header, or an unknown one.
     Upper(Chain),
     /// A fragment header, `offset` octets from the beginning.
@@ -50,8 +50,8 @@ pub(super) enum Step {
 const NEXT_HEADER_AT: usize = 6;
 
 /// Walks the headers of a whole packet, IPv6 header first.
-pub(super) fn walk(octets: &[u8]) -> Step {
-    let Ok((ip, _)) = Ipv6::split(octets) else { return Step::Truncated };
+pub(super) fn walk(octets: &[u8]) -> ChainStep {
+    let Ok((ip, _)) = Ipv6::split(octets) else { return ChainStep::Truncated };
     let (next_header, offset, next_header_at) = (ip.next_header(), Ipv6::LEN, NEXT_HEADER_AT);
     walk_from(octets, Chain { next_header, offset, next_header_at })
 }
@@ -64,9 +64,9 @@ pub(super) fn is_complete(octets: &[u8], fragment: Chain) -> bool {
     let (next_header, next_header_at) = (header.next_header(), fragment.offset);
     let offset = fragment.offset + Fragment::LEN;
     match walk_from(octets, Chain { next_header, offset, next_header_at }) {
-        Step::Upper(upper) => octets.len() >= upper.offset + header_len(upper.next_header),
+        ChainStep::Upper(upper) => octets.len() >= upper.offset + header_len(upper.next_header),
         // What is wrong beside is told when the packet is whole.
-        step => step != Step::Truncated,
+        step => step != ChainStep::Truncated,
     }
 }
 
@@ -80,7 +80,7 @@ const fn header_len(protocol: IpProtocol) -> usize {
     }
 }
 
-fn walk_from(octets: &[u8], mut chain: Chain) -> Step {
+fn walk_from(octets: &[u8], mut chain: Chain) -> ChainStep {
     for _ in 0..HEADERS_MAX {
         let rest = octets.get(chain.offset..).unwrap_or_default();
         let next = match chain.next_header {
@@ -92,29 +92,29 @@ fn walk_from(octets: &[u8], mut chain: Chain) -> Step {
             IpProtocol::ROUTING => routing(rest, chain),
             IpProtocol::FRAGMENT => {
                 return match Fragment::split(rest) {
-                    Ok(_) => Step::Fragment(chain),
-                    Err(_) => Step::Truncated,
+                    Ok(_) => ChainStep::Fragment(chain),
+                    Err(_) => ChainStep::Truncated,
                 };
             }
-            _ => return Step::Upper(chain),
+            _ => return ChainStep::Upper(chain),
         };
         match next {
             Ok(next) => chain = next,
             Err(step) => return step,
         }
     }
-    Step::TooLong
+    ChainStep::TooLong
 }
 
-fn problem(cause: IcmpError, pointer: usize) -> Step {
+fn problem(cause: IcmpError, pointer: usize) -> ChainStep {
     let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
-    Step::Problem { cause, pointer, quiet_for_groups: false }
+    ChainStep::Problem { cause, pointer, quiet_for_groups: false }
 }
 
 /// Reads the options of a header; an unknown option's kind determines the action.
-fn options(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
-    let (header, behind) = ExtensionOptions::split(rest).map_err(|_| Step::Truncated)?;
-    let (octets, _) = header.options(behind).map_err(|_| Step::Truncated)?;
+fn options(rest: &[u8], chain: Chain) -> Result<Chain, ChainStep> {
+    let (header, behind) = ExtensionOptions::split(rest).map_err(|_| ChainStep::Truncated)?;
+    let (octets, _) = header.options(behind).map_err(|_| ChainStep::Truncated)?;
     let mut options = Ipv6Options::new(octets);
     loop {
         let before = options.remaining();
@@ -138,13 +138,16 @@ fn options(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
 }
 
 /// RFC 8200 §4.2: the highest two bits of an option's kind say what to do if it is not known.
-fn unrecognized(kind: u8, pointer: usize) -> Result<(), Step> {
+fn unrecognized(kind: u8, pointer: usize) -> Result<(), ChainStep> {
     let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
-    let report =
-        |quiet_for_groups| Step::Problem { cause: IcmpError::BadOption, pointer, quiet_for_groups };
+    let report = |quiet_for_groups| ChainStep::Problem {
+        cause: IcmpError::BadOption,
+        pointer,
+        quiet_for_groups,
+    };
     match Ipv6Option::unrecognized(kind) {
         Unrecognized::Skip => Ok(()),
-        Unrecognized::Discard => Err(Step::Discard),
+        Unrecognized::Discard => Err(ChainStep::Discard),
         Unrecognized::Report => Err(report(false)),
         Unrecognized::ReportUnicast => Err(report(true)),
     }
@@ -152,11 +155,11 @@ fn unrecognized(kind: u8, pointer: usize) -> Result<(), Step> {
 
 /// RFC 8200 §4.4: a routing header that is not known is skipped if nothing of it is left to do.
 /// Type 0 is not known any more (RFC 5095).
-fn routing(rest: &[u8], chain: Chain) -> Result<Chain, Step> {
+fn routing(rest: &[u8], chain: Chain) -> Result<Chain, ChainStep> {
     /// Position of the routing type in the header.
     const ROUTING_TYPE_AT: usize = 2;
-    let (header, behind) = Routing::split(rest).map_err(|_| Step::Truncated)?;
-    let (data, _) = header.type_specific_data(behind).map_err(|_| Step::Truncated)?;
+    let (header, behind) = Routing::split(rest).map_err(|_| ChainStep::Truncated)?;
+    let (data, _) = header.type_specific_data(behind).map_err(|_| ChainStep::Truncated)?;
     if header.segments_left() > 0 {
         return Err(problem(IcmpError::BadHeader, chain.offset + ROUTING_TYPE_AT));
     }

@@ -23,7 +23,7 @@ const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// An address of the interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Known {
+struct CheckedAddress {
     address: Ipv6Addr,
     state: State,
 }
@@ -40,7 +40,7 @@ enum State {
 
 /// The consequence of a conflict.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum DadVerdict {
     /// The address stays ours and is advertised once.
     Defend,
     /// Nothing changes and nothing is sent.
@@ -61,7 +61,7 @@ pub(super) enum Probe {
 /// The addresses of one link and the progress of their checks.
 #[derive(Debug, Default)]
 pub(super) struct Dad {
-    known: Vec<Known>,
+    known: Vec<CheckedAddress>,
 }
 
 impl Dad {
@@ -92,7 +92,7 @@ impl Dad {
         for address in wanted {
             if self.state_mut(address).is_none() {
                 let at = now + random.between(Duration::ZERO, FIRST_WITHIN);
-                self.known.push(Known { address, state: State::Probing { sent: 0, at } });
+                self.known.push(CheckedAddress { address, state: State::Probing { sent: 0, at } });
                 out.join(solicited_node(address).into(), link, true);
             }
         }
@@ -100,13 +100,13 @@ impl Dad {
 
     /// The addresses that are ours alone.
     pub(super) fn unique(&self) -> Vec<Ipv6Addr> {
-        let unique = |known: &&Known| matches!(known.state, State::Unique { .. });
+        let unique = |known: &&CheckedAddress| matches!(known.state, State::Unique { .. });
         self.known.iter().filter(unique).map(|known| known.address).collect()
     }
 
     /// Whether `address` is being checked.
     pub(super) fn is_probing(&self, address: Ipv6Addr) -> bool {
-        let probing = |known: &Known| {
+        let probing = |known: &CheckedAddress| {
             known.address == address && matches!(known.state, State::Probing { .. })
         };
         self.known.iter().any(probing)
@@ -117,20 +117,20 @@ impl Dad {
     /// Detection ends once the address is ours (RFC 4862 §5.4.4, case 2: "How to handle such a case
     /// is beyond the scope of this document"): a single forged message would take it away. It is
     /// then defended like an IPv4 address (RFC 5227 §2.4 (c)).
-    pub(super) fn conflict(&mut self, address: Ipv6Addr, now: Duration) -> Verdict {
-        let Some(state) = self.state_mut(address) else { return Verdict::Silent };
+    pub(super) fn conflict(&mut self, address: Ipv6Addr, now: Duration) -> DadVerdict {
+        let Some(state) = self.state_mut(address) else { return DadVerdict::Silent };
         match *state {
             State::Probing { .. } => {
                 *state = State::Duplicate { again: now + RATE_LIMIT_INTERVAL };
-                Verdict::GiveUp
+                DadVerdict::GiveUp
             }
             State::Unique { defended }
                 if defended.is_none_or(|then| now >= then + DEFEND_INTERVAL) =>
             {
                 *state = State::Unique { defended: Some(now) };
-                Verdict::Defend
+                DadVerdict::Defend
             }
-            State::Unique { .. } | State::Duplicate { .. } => Verdict::Silent,
+            State::Unique { .. } | State::Duplicate { .. } => DadVerdict::Silent,
         }
     }
 
@@ -141,7 +141,7 @@ impl Dad {
 
     /// When the next step is due.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        let at = |known: &Known| match known.state {
+        let at = |known: &CheckedAddress| match known.state {
             State::Probing { at, .. } | State::Duplicate { again: at } => Some(at),
             State::Unique { .. } => None,
         };

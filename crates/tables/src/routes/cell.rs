@@ -137,9 +137,9 @@ pub(crate) type CellWords = [AtomicU32; CELL_WORDS as usize];
 /// Plain loads are enough: every word reachable from the direct table's entry was written before
 /// the one acquiring load of that entry.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'words>(pub(crate) &'words CellWords);
+pub(crate) struct CellView<'words>(pub(crate) &'words CellWords);
 
-impl View<'_> {
+impl CellView<'_> {
     /// The first word's kind, with 0 for a branch.
     #[inline]
     pub(crate) fn kind(self) -> u32 {

@@ -12,7 +12,7 @@
 )]
 #![expect(clippy::inline_always, reason = "so that the walk is compiled for those instructions")]
 
-use super::cell::{CELL_WORDS, CELLS_ON_A_WAY, SKIP, STRIDE, TAIL, View};
+use super::cell::{CELL_WORDS, CELLS_ON_A_WAY, CellView, SKIP, STRIDE, TAIL};
 use super::prefix::Key;
 use super::{ENTRY_WORDS, ROOT, ROOT_BITS, index, load, view};
 use crate::sync::{AtomicU32, Ordering};
@@ -173,7 +173,7 @@ impl Root {
 impl Stand {
     /// Takes one cell: improves `best`, and leaves 0 in `at` when it was the last.
     #[inline(always)]
-    fn step<K: Key>(&mut self, cell: View<'_>, key: K) {
+    fn step<K: Key>(&mut self, cell: CellView<'_>, key: K) {
         match cell.kind() {
             TAIL => {
                 if key.common(cell.key()) >= cell.len() {

@@ -32,7 +32,7 @@ pub use writer::{RoutesFull, RoutesStats, RoutesWriter};
 
 use crate::memory::Words;
 use crate::sync::{AtomicU32, Ordering, fence};
-use cell::{CELL_WORDS, CellWords, View};
+use cell::{CELL_WORDS, CellView, CellWords};
 use lookup::{LANES, Processor};
 use std::marker::PhantomData;
 
@@ -237,12 +237,12 @@ fn settled<T>(words: &[AtomicU32], mut walk: impl FnMut() -> T) -> Option<T> {
 
 /// The cell at `at`; nothing for 0, which stands for none, or past the end.
 #[inline]
-pub(crate) fn view(words: &[AtomicU32], at: u32) -> Option<View<'_>> {
+pub(crate) fn view(words: &[AtomicU32], at: u32) -> Option<CellView<'_>> {
     if at == 0 {
         return None;
     }
     let cell: &CellWords = words.get(index(at)..)?.first_chunk()?;
-    Some(View(cell))
+    Some(CellView(cell))
 }
 
 #[inline]

@@ -11,14 +11,14 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// A prefix with its value, as the trie holds it; the order is that of a depth-first walk.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Route<K> {
+pub(crate) struct PrefixEntry<K> {
     pub(crate) key: K,
     pub(crate) len: u8,
     /// The next hop plus one, as 0 stands for none.
     pub(crate) hop: u32,
 }
 
-impl<K: Key> Route<K> {
+impl<K: Key> PrefixEntry<K> {
     fn tail(self) -> Cell<K> {
         Cell::Tail(Tail { key: self.key, len: self.len, hop: self.hop })
     }
@@ -230,7 +230,7 @@ impl Trie<'_> {
     pub(crate) fn build<K: Key>(
         &mut self,
         depth: u8,
-        routes: &[Route<K>],
+        routes: &[PrefixEntry<K>],
     ) -> Result<Cell<K>, Exhausted> {
         let (Some(first), Some(last)) = (routes.first(), routes.last()) else {
             return Ok(Cell::Branch(Branch::default()));
@@ -266,12 +266,12 @@ impl Trie<'_> {
         &mut self,
         cell: Cell<K>,
         depth: u8,
-        route: Route<K>,
+        route: PrefixEntry<K>,
     ) -> Result<Cell<K>, Exhausted> {
         match cell {
             Cell::Tail(tail) if (tail.key, tail.len) == (route.key, route.len) => Ok(route.tail()),
             Cell::Tail(Tail { key, len, hop }) => {
-                let mut both = [Route { key, len, hop }, route];
+                let mut both = [PrefixEntry { key, len, hop }, route];
                 both.sort_unstable();
                 self.build(depth, &both)
             }
@@ -288,7 +288,7 @@ impl Trie<'_> {
         &mut self,
         skip: Skip<K>,
         depth: u8,
-        route: Route<K>,
+        route: PrefixEntry<K>,
     ) -> Result<Cell<K>, Exhausted> {
         let decided = skip.key.common(route.key).min(route.len - 1);
         if decided >= skip.len {
@@ -314,7 +314,7 @@ impl Trie<'_> {
         &mut self,
         parts: &mut Parts<K>,
         depth: u8,
-        route: Route<K>,
+        route: PrefixEntry<K>,
     ) -> Result<(), Exhausted> {
         if route.len <= depth + STRIDE {
             let len = route.len - depth;

@@ -2,7 +2,7 @@
 
 use super::arena::{Arena, Exhausted};
 use super::prefix::{Family, Key, Prefix};
-use super::trie::{Route, Trie};
+use super::trie::{PrefixEntry, Trie};
 use super::{
     CHANGES, ENTRY_WORDS, GENERATION, Half, HopIndex, ROOT, Routes, Shape, half_start, index,
 };
@@ -139,7 +139,7 @@ impl<A: Family> RoutesWriter<A> {
             self.stats.refused += 1;
             return Err(RoutesFull { routes_max: self.shape.routes_max });
         }
-        let route = Route { key: key.0, len: key.1, hop: value(hop) };
+        let route = PrefixEntry { key: key.0, len: key.1, hop: value(hop) };
         let old = self.routes.insert(key, route.hop);
         if self.change(|writer| writer.link(route)).is_err() {
             self.rebuild();
@@ -262,7 +262,7 @@ impl<A: Family> RoutesWriter<A> {
             self.set_value(entry, 0);
         }
         let bits = self.active.bits;
-        let all = self.routes.iter().map(|(&(key, len), &hop)| Route { key, len, hop });
+        let all = self.routes.iter().map(|(&(key, len), &hop)| PrefixEntry { key, len, hop });
         let (mut long, mut short): (Vec<_>, Vec<_>) = all.partition(|route| route.len > bits);
         short.sort_unstable_by_key(|route| route.len);
         for route in short {
@@ -284,7 +284,7 @@ impl<A: Family> RoutesWriter<A> {
     }
 
     /// Links a route that is new or has a new value.
-    fn link(&mut self, route: Route<A::Key>) -> Result<(), Exhausted> {
+    fn link(&mut self, route: PrefixEntry<A::Key>) -> Result<(), Exhausted> {
         if route.len <= self.active.bits {
             self.cover(route);
             return Ok(());
@@ -320,7 +320,7 @@ impl<A: Family> RoutesWriter<A> {
     }
 
     /// Gives a short prefix's value to each direct entry that has none from a longer one.
-    fn cover(&mut self, route: Route<A::Key>) {
+    fn cover(&mut self, route: PrefixEntry<A::Key>) {
         for entry in self.entries(route.key, route.len) {
             let Some(len) = self.active.lens.get_mut(index(entry)) else { continue };
             if *len <= route.len + 1 {

@@ -3,8 +3,8 @@
 use super::ops::Set;
 use super::tables::NameTable;
 use super::{
-    Arm, Code, Empty, Field, NumberTarget, Op, OpIndex, SetId, SideRange, SlotTest, Store, Then,
-    UNBOUNDED, fuse, index, narrow,
+    Arm, BitTarget, Code, Empty, NumberTarget, Op, OpIndex, SetId, SideRange, SlotTest, Store,
+    Then, UNBOUNDED, fuse, index, narrow,
 };
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
@@ -379,7 +379,7 @@ impl Compiler<'_> {
                 let mask = u64::MAX.checked_shr(64_u32.saturating_sub(u32::from(field.width)));
                 let (mask, shift) = (mask.unwrap_or(0), behind + u32::from(field.shift));
                 if let Some(expect) = field.expect {
-                    fields.push(Field { mask, shift, then: Then::Expect(expect) });
+                    fields.push(BitTarget { mask, shift, then: Then::Expect(expect) });
                 }
                 if let Some(into) = field.into {
                     settles.push(into);
@@ -388,7 +388,7 @@ impl Compiler<'_> {
                         Some((low, high)) => Then::StoreWithin(into, *low, *high),
                         None => Then::Store(into),
                     };
-                    fields.push(Field { mask, shift, then });
+                    fields.push(BitTarget { mask, shift, then });
                 }
             }
         }

@@ -90,7 +90,7 @@ pub(crate) struct Code {
     pub(crate) spans: Vec<Span>,
     /// All constant octets.
     octets: Vec<u8>,
-    fields: Vec<Field>,
+    fields: Vec<BitTarget>,
     arms: Vec<Arm>,
     /// Sets of slots; the first one is empty.
     sets: Vec<SlotSet>,
@@ -332,7 +332,7 @@ const UNBOUNDED: u32 = u32::MAX;
 
 /// One bit field of a word.
 #[derive(Clone, Copy, Debug)]
-struct Field {
+struct BitTarget {
     mask: u64,
     shift: u32,
     then: Then,

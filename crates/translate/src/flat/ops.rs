@@ -2,9 +2,9 @@
 
 use super::run::{Reader, length};
 use super::{
-    Arm, Empty, Field, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
+    Arm, BitTarget, Empty, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
 };
-use crate::checksum::Running;
+use crate::checksum::PartialChecksum;
 use crate::parser::{Reason, Region};
 use crate::stream::StreamReader;
 use crate::view::{Held, column_within, find, fits, within};
@@ -205,7 +205,7 @@ impl Reader<'_> {
     }
 
     fn bit_fields(&mut self, word: u64, fields: SideRange) -> Took {
-        for Field { mask, shift, then } in fields.of(&self.code.fields) {
+        for BitTarget { mask, shift, then } in fields.of(&self.code.fields) {
             let value = word.checked_shr(*shift).unwrap_or(0) & mask;
             let value = i64::try_from(value).map_err(|_| Reason::Bounds)?;
             match *then {
@@ -436,7 +436,7 @@ impl<'r> Reader<'r> {
             return Err(Reason::Beyond.into());
         }
         self.enter(Region { end: end.flatten(), tail: 0 });
-        self.state.check = Some(Running::new(by));
+        self.state.check = Some(PartialChecksum::new(by));
         self.checked = self.at;
         Ok(())
     }

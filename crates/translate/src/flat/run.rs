@@ -2,7 +2,7 @@
 
 use super::ops::{Halt, Took};
 use super::{Code, Op, OpIndex, SetId, index};
-use crate::checksum::Running;
+use crate::checksum::PartialChecksum;
 use crate::parser::{Reason, State, Until};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{Message, Program};
@@ -291,7 +291,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The check over the octets from its beginning to here.
-    pub(super) fn take_check(&mut self) -> Option<Running> {
+    pub(super) fn take_check(&mut self) -> Option<PartialChecksum> {
         let mut check = self.state.check.take()?;
         check.add(self.input.get(self.checked..self.at).unwrap_or_default());
         Some(check)

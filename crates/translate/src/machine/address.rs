@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 /// Address of a role: an IP address, or a name to be resolved.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Target {
+pub enum RoleTarget {
     /// An address and a port.
     Address(SocketAddr),
     /// A name and a port.
@@ -21,7 +21,7 @@ pub struct AddressError(String);
 /// The longest name (RFC 1035 §2.3.4).
 const NAME_OCTETS_MAX: usize = 253;
 
-impl FromStr for Target {
+impl FromStr for RoleTarget {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -44,7 +44,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RoleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -60,15 +60,15 @@ mod tests {
     #[test]
     fn an_address_or_a_name_with_a_port() {
         for text in ["127.0.0.1:25", "[::1]:5683", "mail.example.com:25", "a:1"] {
-            let target: Target = text.parse().unwrap();
+            let target: RoleTarget = text.parse().unwrap();
             assert_eq!(target.to_string(), text);
-            assert_eq!(matches!(target, Target::Address(_)), !text.contains('a'), "{text}");
+            assert_eq!(matches!(target, RoleTarget::Address(_)), !text.contains('a'), "{text}");
         }
         let long = format!("{}:25", "a".repeat(254));
         for text in
             ["", ":25", "host", "host:", "host:65536", "::1:25", "[1.2.3.4]:5", "a b:1", &long]
         {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<RoleTarget>().is_err(), "{text}");
         }
     }
 }

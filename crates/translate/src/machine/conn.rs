@@ -5,7 +5,7 @@ use super::exchange::Written;
 use super::pump::{Behind, Streaming};
 use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
 use super::timers::{Alarm, Timer};
-use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, Target, Work};
+use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, RoleTarget, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
 use gatewright_lang::ir::{Mode, Role, RoleId, SessionKey, Side};
@@ -35,7 +35,7 @@ pub(crate) struct Conn {
     /// The peer's address, as soon as it is known.
     pub(crate) peer: Option<SocketAddr>,
     /// Its server, if it is a client's connection.
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<RoleTarget>,
     pub(crate) state: State,
     /// Octets that wait to be read.
     pub(crate) unread: Unread,

@@ -7,7 +7,7 @@ use super::request::Requester;
 use super::slab::{IncomingId, TaskId};
 use super::task::Wait;
 use super::timers::Timer;
-use super::{Asker, Count, Machine, Output, Target};
+use super::{Asker, Count, Machine, Output, RoleTarget};
 use crate::parser::Until;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -226,8 +226,8 @@ impl Machine {
         let Some(task) = self.tasks.get(id) else { return };
         let Wait::Connection(pending) = &task.wait else { return };
         match pending.target.clone() {
-            Target::Address(to) => self.send_datagram_to(id, to),
-            Target::Name(host, port) => {
+            RoleTarget::Address(to) => self.send_datagram_to(id, to),
+            RoleTarget::Name(host, port) => {
                 let Some(query) = self.ask_name(host, port, Asker::Task(id)) else {
                     return self.send_failed(id);
                 };

@@ -3,7 +3,7 @@
 use super::read::{MessagePurpose, Passing};
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
 use super::timers::{Alarm, Timer};
-use super::{Count, Machine, Output, Target, Work};
+use super::{Count, Machine, Output, RoleTarget, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
 use gatewright_lang::ir::{HandlerId, MessageId, Mode, RoleId, SlotId};
@@ -47,7 +47,7 @@ pub(crate) struct Exchange {
     pub(crate) conn: Option<ConnId>,
     /// The peer's address, for datagrams.
     pub(crate) to: Option<SocketAddr>,
-    pub(crate) target: Target,
+    pub(crate) target: RoleTarget,
     /// The key that its response shares with it.
     pub(crate) flow: Vec<u8>,
     /// Whether its response has begun.

@@ -70,7 +70,7 @@ mod timers;
 mod trace;
 mod wait;
 
-pub use address::{AddressError, Target};
+pub use address::{AddressError, RoleTarget};
 pub use counters::{HandlerCounters, LATENCY_STEPS};
 pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
 pub use slab::{ConnId, QueryId};
@@ -156,7 +156,7 @@ pub struct Endpoint {
     /// Unicast or multicast.
     pub cast: Cast,
     /// Address where the server listens, or which the client contacts.
-    pub address: Target,
+    pub address: RoleTarget,
     /// Maximum number of its connections.
     pub connections_max: u32,
 }
@@ -238,7 +238,7 @@ pub(crate) enum Asker {
 /// State of a role.
 #[derive(Debug)]
 struct RoleState {
-    address: Target,
+    address: RoleTarget,
     /// Number of open connections; of a UDP server, running handlers.
     connections: u32,
     /// Client connections without a session, the longest kept first.

@@ -7,7 +7,7 @@ use super::request::{Origin, Requester};
 use super::send::Pending;
 use super::slab::TaskId;
 use super::task::{Reg, Task, Wait};
-use super::{Count, Machine, Target};
+use super::{Count, Machine, RoleTarget};
 use crate::view::View;
 use core::time::Duration;
 use gatewright_lang::ir::{
@@ -396,9 +396,9 @@ impl Machine {
         let given = match address {
             None => self.roles.get(role.index()).map(|role| role.address.clone()),
             Some(address) => match self.seen(Some(task), address) {
-                Some(Borrowed::Octets(octets)) => {
-                    core::str::from_utf8(octets).ok().and_then(|text| text.parse::<Target>().ok())
-                }
+                Some(Borrowed::Octets(octets)) => core::str::from_utf8(octets)
+                    .ok()
+                    .and_then(|text| text.parse::<RoleTarget>().ok()),
                 _ => None,
             },
         };

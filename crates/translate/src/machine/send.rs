@@ -8,7 +8,7 @@ use super::request::Origin;
 use super::slab::{ConnId, QueryId, TaskId};
 use super::task::{Gather, Wait};
 use super::timers::Timer;
-use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, Target};
+use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, RoleTarget};
 use core::time::Duration;
 use gatewright_lang::ir::{HandlerKind, Mode, RoleId, Side, Transport};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Pending {
     pub(crate) respond: bool,
     /// Maximum number of responses, if not one.
     pub(crate) gather: Option<u32>,
-    pub(crate) target: Target,
+    pub(crate) target: RoleTarget,
     /// The connection that it waits for.
     pub(crate) conn: Option<ConnId>,
     /// The name that it waits for.
@@ -125,7 +125,7 @@ impl Machine {
         true
     }
 
-    fn connect_shared(&mut self, role: RoleId, target: Target) -> Option<ConnId> {
+    fn connect_shared(&mut self, role: RoleId, target: RoleTarget) -> Option<ConnId> {
         let conn = self.connect(role, target)?;
         self.roles.get_mut(role.index())?.shared.push(conn);
         Some(conn)
@@ -193,7 +193,7 @@ impl Machine {
     }
 
     /// The connection to a server that was kept last.
-    fn take_kept(&mut self, role: RoleId, target: &Target) -> Option<ConnId> {
+    fn take_kept(&mut self, role: RoleId, target: &RoleTarget) -> Option<ConnId> {
         let Self { roles, conns, .. } = self;
         let kept = &mut roles.get_mut(role.index())?.kept;
         let fits =
@@ -209,7 +209,7 @@ impl Machine {
         Some(conn)
     }
 
-    fn connect(&mut self, role: RoleId, target: Target) -> Option<ConnId> {
+    fn connect(&mut self, role: RoleId, target: RoleTarget) -> Option<ConnId> {
         let most = self.program.role(role)?.connections_max;
         let state = self.roles.get_mut(role.index())?;
         if state.connections >= most {
@@ -223,14 +223,14 @@ impl Machine {
         }
         let mut conn = Conn::new(role, Side::Client, State::Connecting, self.now);
         conn.target = Some(target.clone());
-        if let Target::Address(to) = target {
+        if let RoleTarget::Address(to) = target {
             conn.peer = Some(to);
         }
         let conn = self.conns.insert(conn);
         self.roles.get_mut(role.index())?.connections += 1;
         match target {
-            Target::Address(to) => self.outputs.push_back(Output::Connect { conn, role, to }),
-            Target::Name(host, port) => {
+            RoleTarget::Address(to) => self.outputs.push_back(Output::Connect { conn, role, to }),
+            RoleTarget::Name(host, port) => {
                 let Some(query) = self.ask_name(host, port, Asker::Conn(conn)) else {
                     self.drop_conn(conn, false);
                     return None;

@@ -7,7 +7,7 @@ use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, Writer,
     arp::ArpFields,
     ethernet::EthernetFields,
-    ieee802154::{Address, FcsFields, FrameType, FrameVersion, MacFields},
+    ieee802154::{FcsFields, FrameType, FrameVersion, MacFields, StationAddress},
     ipv4::Ipv4Fields,
     ipv6::Ipv6Fields,
     lowpan::{
@@ -119,11 +119,11 @@ fn vlan() -> Frame {
 }
 
 fn options() -> Frame {
-    use gatewright_wire::ipv4::{Ipv4Option, Route};
+    use gatewright_wire::ipv4::{AddressList, Ipv4Option};
     let options = written(|writer| {
         Ipv4Option::RouterAlert(0).emit(writer).unwrap();
         let addresses = &[SOURCE.octets(), [0; 4]];
-        Ipv4Option::RecordRoute(Route { pointer: 8, addresses }).emit(writer).unwrap();
+        Ipv4Option::RecordRoute(AddressList { pointer: 8, addresses }).emit(writer).unwrap();
         writer.pad(4).unwrap();
     });
     let mut fields =
@@ -209,18 +209,18 @@ pub(crate) fn wpan_frames() -> Vec<Frame> {
         version: FrameVersion::V2006,
         sequence_number: Some(42),
         destination_pan: Some(0xbeef),
-        destination: Address::Extended([2, 0, 0, 0, 0, 0, 0, 2]),
+        destination: StationAddress::Extended([2, 0, 0, 0, 0, 0, 0, 2]),
         source_pan: None,
-        source: Address::Short(1),
+        source: StationAddress::Short(1),
     };
     let ipv6 = Ipv6Fields::new(IpProtocol::NO_NEXT_HEADER, SOURCE6, DESTINATION6, 0);
     let ipv6_frame = [&[gatewright_wire::lowpan::Dispatch::IPV6], ipv6.emit().as_slice()].concat();
     let other_pan = MacFields {
         pending: true,
         ack_request: false,
-        destination: Address::Short(2),
+        destination: StationAddress::Short(2),
         source_pan: Some(0xcafe),
-        source: Address::Extended([2, 0, 0, 0, 0, 0, 0, 1]),
+        source: StationAddress::Extended([2, 0, 0, 0, 0, 0, 0, 1]),
         ..mac
     };
     let mut frames = lowpan_frames(mac, &ipv6_frame);

@@ -1,6 +1,6 @@
 //! `gatewright device export`: what devices have reported, for other systems.
 
-use super::source::Source;
+use super::source::ReadingSource;
 use crate::verbs::cse::{How, Whom, runtime, url};
 use crate::{
     exit::{Exit, Failure},
@@ -118,9 +118,9 @@ impl Export {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { store, url, originator, subject, device, since, utc_offset, .. } = self;
         let source = match (store, url, originator) {
-            (Some(store), ..) => Source::stopped(&store)?,
+            (Some(store), ..) => ReadingSource::stopped(&store)?,
             (None, Some(url), Some(originator)) => {
-                Source::running(Whom { url, originator, how: self.how })?
+                ReadingSource::running(Whom { url, originator, how: self.how })?
             }
             _ => return Err(Failure::new(Exit::Usage, "--url needs --as").into()),
         };
@@ -229,7 +229,7 @@ impl Sheet {
 }
 
 struct Exporter {
-    source: Source,
+    source: ReadingSource,
     mapping: Mapping,
     subjects: Vec<Subject>,
     wanted: Vec<SystemId>,

@@ -16,14 +16,14 @@ const PAGE: usize = 1_000;
 const READER: &str = "CReader";
 
 /// A CSE that can be asked.
-pub(super) enum Source {
+pub(super) enum ReadingSource {
     /// Over one of its bindings.
     Running(Box<Client>, Whom),
     /// Read from its database; how many were asked.
     Stopped(Box<Cse>, u64),
 }
 
-impl Source {
+impl ReadingSource {
     /// The CSE that `whom` says.
     pub(super) fn running(whom: Whom) -> Result<Self> {
         Ok(Self::Running(Box::new(whom.client()?), whom))

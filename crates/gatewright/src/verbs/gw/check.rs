@@ -44,11 +44,11 @@ struct Program {
     tests: usize,
     session_octets: u64,
     sessions_max: u64,
-    bounds: Vec<Bound>,
+    bounds: Vec<WorstCase>,
 }
 
 #[derive(Serialize)]
-struct Bound {
+struct WorstCase {
     what: String,
     octets: u64,
 }
@@ -64,7 +64,7 @@ impl Program {
             tests: program.tests.len(),
             session_octets: program.bounds.session_octets,
             sessions_max: program.bounds.sessions_max,
-            bounds: lines.map(|line| Bound { what: line.what, octets: line.octets }).collect(),
+            bounds: lines.map(|line| WorstCase { what: line.what, octets: line.octets }).collect(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Judgement {
         if most > 0 {
             write!(f, ", and there are at most {most}")?;
         }
-        for Bound { what, octets } in &program.bounds {
+        for WorstCase { what, octets } in &program.bounds {
             write!(f, "\n  {octets:>8}  {what}")?;
         }
         Ok(())

@@ -126,7 +126,7 @@ impl Run {
             let runner = Runner::start(&program, options.clone());
             let runner = runner.map_err(|source| failure(file, source))?;
             let (file, name) = (file.clone(), program.name.clone());
-            running.push(Running { file, name, stamps: stamps(&sources), runner });
+            running.push(LoadedProgram { file, name, stamps: stamps(&sources), runner });
         }
         for it in &running {
             it.tell(face);
@@ -144,7 +144,7 @@ impl Run {
     }
 
     /// Waits for an interrupt or for the time to pass, and looks after changed files.
-    fn wait(&self, face: Face, stopped: &Receiver<()>, running: &mut [Running]) {
+    fn wait(&self, face: Face, stopped: &Receiver<()>, running: &mut [LoadedProgram]) {
         let until = self.stop_after.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -167,14 +167,14 @@ impl Run {
 }
 
 /// A program that runs, and the files that it was made of.
-struct Running {
+struct LoadedProgram {
     file: String,
     name: String,
     stamps: Vec<Stamp>,
     runner: Runner,
 }
 
-impl Running {
+impl LoadedProgram {
     fn tell(&self, face: Face) {
         for listening in self.runner.listening() {
             face.note(&format!("{}: {} at {}", self.name, listening.role, listening.address));

@@ -26,12 +26,14 @@
 mod bpf;
 mod btf;
 mod claim;
+mod closing;
 mod division;
 mod exclusive;
 mod interface;
 mod memory;
 mod nftables;
 mod open;
+mod open_error;
 mod packet_socket;
 pub mod pcapng;
 mod returning;
@@ -40,12 +42,16 @@ mod share;
 mod socket;
 mod super_frame;
 mod tap;
+mod unbound;
 mod xdp;
 
+pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
 pub use memory::{MemoryLink, SharedSegment};
-pub use open::{Backend, LinkConfig, OpenError, Opener, TapConfig, frame_len_max, receive_queues};
+pub use open::{Backend, LinkConfig, Opener, Preparer, TapConfig, frame_len_max, receive_queues};
+pub use open_error::OpenError;
 pub use share::{Share, Shares};
+pub use unbound::UnboundLink;
 
 pub use gatewright_wire::partial::Framing;
 
@@ -73,13 +79,20 @@ pub trait Link {
     fn counters(&mut self) -> LinkCounters;
 
     /// Whether the device exists and can carry frames. It asks the kernel: call it some times a
-    /// second, not per batch. Opening a returned device takes some milliseconds.
+    /// second, not per batch. A device that has returned is opened on another thread meanwhile.
     fn state(&mut self) -> LinkState;
 
     /// The device's current properties, which may have been changed from outside; `None` where they
     /// are not asked for. Asks the kernel, as [`Self::state`] does.
     fn device_now(&self) -> Option<DeviceNow> {
         None
+    }
+
+    /// Takes the link apart to close it: the kernel takes milliseconds for its half, which another
+    /// thread may drop.
+    fn close(self: Box<Self>) -> Closing {
+        drop(self);
+        Closing::default()
     }
 
     /// The descriptor to sleep on: it is readable when frames have arrived. Ask for it anew each
@@ -124,6 +137,8 @@ pub enum Mode {
     Memory,
     /// Tagged frames of a lower link (IEEE 802.1Q).
     Vlan,
+    /// No device: another worker has the link, or none has come yet.
+    NoDevice,
 }
 
 impl fmt::Display for Mode {
@@ -138,6 +153,7 @@ impl fmt::Display for Mode {
             Self::CaptureFile => "capture file",
             Self::Memory => "memory",
             Self::Vlan => "VLAN",
+            Self::NoDevice => "no device",
         })
     }
 }

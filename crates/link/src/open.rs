@@ -2,20 +2,20 @@
 
 use crate::claim::Claim;
 use crate::division::Division;
-use crate::exclusive::{KernelSilenced, NotSilenced, drop_ours};
+use crate::exclusive::{KernelSilenced, drop_ours};
 use crate::interface::Interface;
-use crate::packet_socket::{Bound, Options, PacketSocket, SendOnly};
-use crate::returning::{Opened, Returning};
+use crate::open_error::OpenError;
+use crate::packet_socket::{Bound, Options, sending_socket};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
-use crate::tap::{self, Tap, TapDevice};
-use crate::xdp::{self, Registered, Xdp};
+use crate::tap::{self, TapDevice};
+use crate::unbound::{Opened, UnboundDevice, UnboundLink};
+use crate::xdp::{self, Registered, Unbound};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
-use gatewright_packet::{LinkIndex, Pool};
+use gatewright_packet::{LinkIndex, Pool, SlabShape};
 use gatewright_wire::MacAddress;
-use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
 /// Default slots of a packet socket's receive ring: 1.7 MiB of the smallest, all of it resident.
@@ -127,131 +127,6 @@ impl TapConfig {
     }
 }
 
-/// Why a link cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The interface does not exist.
-    #[error("there is no interface {name}")]
-    NoDevice {
-        /// Its name.
-        name: String,
-    },
-    /// The process lacks a permission.
-    #[error("no permission to {action} on {name}, which needs {capability}")]
-    Permission {
-        /// The interface.
-        name: String,
-        /// The attempted action.
-        action: &'static str,
-        /// The capability that permits it.
-        capability: &'static str,
-    },
-    /// The interface's frames do not begin with an Ethernet header.
-    #[error("{name} is not an Ethernet interface")]
-    NotEthernet {
-        /// The interface.
-        name: String,
-    },
-    /// The slab's packets are too small for the interface's frames.
-    #[error(
-        "{name} has frames of {needed} octets (MTU {mtu}), but a packet of the slab holds {found}"
-    )]
-    Chunk {
-        /// The interface.
-        name: String,
-        /// Its MTU.
-        mtu: usize,
-        /// Maximum octets of its frames.
-        needed: usize,
-        /// Maximum octets of a packet.
-        found: usize,
-    },
-    /// The requested mode is impossible on this link.
-    #[error("{name}: {reason}")]
-    Unsupported {
-        /// The interface.
-        name: String,
-        /// Why, in words for the operator.
-        reason: String,
-    },
-    /// The link was to be exclusive, but the kernel's stack would answer or forward received
-    /// frames.
-    #[error("{name} cannot be exclusive: the kernel would speak, for {reason}; {how}")]
-    Audible {
-        /// The interface.
-        name: String,
-        /// Why the kernel is not silent by itself.
-        reason: String,
-        /// Why it cannot be cut off.
-        how: String,
-        /// Whether only a permission is missing.
-        is_permission: bool,
-    },
-    /// The link was to be exclusive, but another process has it.
-    #[error("{name} cannot be exclusive: {by} is the host there")]
-    Claimed {
-        /// The interface.
-        name: String,
-        /// The other process, in words.
-        by: String,
-    },
-    /// The kernel refused.
-    #[error("cannot {action} on {name}: {source}")]
-    System {
-        /// The interface.
-        name: String,
-        /// The attempted action.
-        action: &'static str,
-        /// The kernel's error.
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl OpenError {
-    /// The exit code of a program that ends for this: 77 for a missing permission, 69 for a missing
-    /// or unfit device (`sysexits.h`).
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            Self::Permission { .. } | Self::Audible { is_permission: true, .. } => 77,
-            _ => 69,
-        }
-    }
-
-    fn of_xdp(name: &str, driver: &str, failed: xdp::Failed) -> Self {
-        if failed.is_mtu(driver) {
-            let reason = failed.explain(driver);
-            return Self::Unsupported { name: name.to_owned(), reason };
-        }
-        Self::system(name, failed.action, "CAP_BPF and CAP_NET_ADMIN", failed.source)
-    }
-
-    fn audible(name: &str, NotSilenced { source, reason }: &NotSilenced) -> Self {
-        let is_permission = source.kind() == io::ErrorKind::PermissionDenied;
-        let how = if is_permission {
-            "CAP_NET_ADMIN is needed to cut it off (and CAP_BPF without nftables)".to_owned()
-        } else {
-            format!("it cannot be cut off (Linux 5.12 with nftables or 6.6 can): {source}")
-        };
-        Self::Audible { name: name.to_owned(), reason: reason.clone(), how, is_permission }
-    }
-
-    fn system(
-        name: &str,
-        action: &'static str,
-        capability: &'static str,
-        source: io::Error,
-    ) -> Self {
-        let name = name.to_owned();
-        match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => Self::Permission { name, action, capability },
-            Some(libc::ENODEV | libc::ENXIO) => Self::NoDevice { name },
-            _ => Self::System { name, action, source },
-        }
-    }
-}
-
 /// Opens interfaces as links of one worker, whose packets come from one pool.
 ///
 /// AF_XDP links of one opener register the pool's memory with the kernel once.
@@ -259,22 +134,20 @@ impl OpenError {
 /// A clone is the same opener.
 #[derive(Clone)]
 pub struct Opener {
+    preparer: Preparer,
     pool: Rc<Pool>,
-    registered: Rc<RefCell<Registered>>,
-    division: Option<Arc<Division>>,
-    shares: Shares,
 }
 
 impl Opener {
     /// Creates an opener for links whose packets come from `pool`.
     pub fn new(pool: Rc<Pool>) -> Self {
-        Self { pool, registered: Rc::default(), division: None, shares: Shares::default() }
+        Self { preparer: Preparer::new(pool.shape()), pool }
     }
 
     /// Opens shares of links beside the other openers of `shares`, which belong to other workers.
     #[must_use]
     pub fn beside(mut self, shares: Shares) -> Self {
-        self.shares = shares;
+        self.preparer.shares = shares;
         self
     }
 
@@ -282,13 +155,18 @@ impl Opener {
     /// such a link receives a copy of all the kernel's frames.
     #[must_use]
     pub fn divided(mut self, division: Arc<Division>) -> Self {
-        self.division = Some(division);
+        self.preparer.division = Some(division);
         self
     }
 
     /// The packets' pool.
     pub fn pool(&self) -> &Rc<Pool> {
         &self.pool
+    }
+
+    /// The part that opens devices, for another thread.
+    pub fn preparer(&self) -> Preparer {
+        self.preparer.clone()
     }
 
     /// Opens an interface as a link.
@@ -298,23 +176,7 @@ impl Opener {
     /// [`OpenError`] names what is missing. A link opens whole or not at all: an exclusive link
     /// that could not keep the kernel away is not opened.
     pub fn open(&self, config: &LinkConfig) -> Result<Box<dyn Link>, OpenError> {
-        Ok(self.returning(config, self.reopen(config)?))
-    }
-
-    /// Opens an interface as a link that ends with its device.
-    pub(crate) fn reopen(&self, config: &LinkConfig) -> Result<Opened, OpenError> {
-        let mut known = self.shares.lock();
-        let claim = claim(config, &known)?;
-        let opened = match self.begin(config, &known)? {
-            Begun::Link(opened) => opened,
-            Begun::PacketSocket(wanted) => wanted.prepare(config)?.into_link(config, &self.pool)?,
-        };
-        publish(&mut known, config, &opened, claim);
-        Ok(opened)
-    }
-
-    fn returning(&self, config: &LinkConfig, opened: Opened) -> Box<dyn Link> {
-        Box::new(Returning::new(self.clone(), config.clone(), opened))
+        self.preparer.prepare(config)?.bind(&self.pool)
     }
 
     /// Opens several interfaces as links, in order, faster than one by one: the kernel spends its
@@ -327,6 +189,73 @@ impl Opener {
         &self,
         configs: &[LinkConfig],
     ) -> Result<Vec<Box<dyn Link>>, (LinkIndex, OpenError)> {
+        let prepared = self.preparer.prepare_all(configs)?;
+        let bind = |(link, config): (UnboundLink, &LinkConfig)| {
+            link.bind(&self.pool).map_err(|error| (config.index, error))
+        };
+        prepared.into_iter().zip(configs).map(bind).collect()
+    }
+
+    /// Creates a TAP or TUN interface, with the link as its other end.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names what is missing.
+    pub fn open_tap(&self, config: &TapConfig) -> Result<Box<dyn Link>, OpenError> {
+        self.preparer.prepare_tap(config)?.bind(&self.pool)
+    }
+}
+
+/// Opens devices for one worker on any thread: the worker only binds them to its slab.
+///
+/// A clone is the same preparer.
+#[derive(Clone)]
+pub struct Preparer {
+    slab: SlabShape,
+    registered: Arc<Mutex<Registered>>,
+    division: Option<Arc<Division>>,
+    shares: Shares,
+}
+
+impl Preparer {
+    fn new(slab: SlabShape) -> Self {
+        Self { slab, registered: Arc::default(), division: None, shares: Shares::default() }
+    }
+
+    pub(crate) const fn slab(&self) -> SlabShape {
+        self.slab
+    }
+
+    fn registered(&self) -> MutexGuard<'_, Registered> {
+        // A poisoned lock is safe here: a socket that is gone is registered anew.
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens an interface for a link.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open`].
+    pub fn prepare(&self, config: &LinkConfig) -> Result<UnboundLink, OpenError> {
+        let mut known = self.shares.lock();
+        let claim = claim(config, &known)?;
+        let opened = match self.begin(config, &known)? {
+            Begun::Link(opened) => opened,
+            Begun::PacketSocket(wanted) => wanted.prepare(config)?.into_link(config)?,
+        };
+        publish(&mut known, config, &opened, claim);
+        Ok(UnboundLink::returning(self.clone(), config.clone(), opened))
+    }
+
+    /// Opens several interfaces for links, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open_all`].
+    pub fn prepare_all(
+        &self,
+        configs: &[LinkConfig],
+    ) -> Result<Vec<UnboundLink>, (LinkIndex, OpenError)> {
         let of = |config: &LinkConfig| {
             let index = config.index;
             move |error| (index, error)
@@ -341,7 +270,7 @@ impl Opener {
                 .into_iter()
                 .zip(configs)
                 .map(|(begun, config)| match begun {
-                    Begun::Link(opened) => Opening::Done(opened),
+                    Begun::Link(opened) => Opening::Done(Box::new(opened)),
                     Begun::PacketSocket(wanted) => {
                         Opening::Thread(scope.spawn(move || wanted.prepare(config)))
                     }
@@ -349,9 +278,9 @@ impl Opener {
                 .collect();
             let links = opening.into_iter().zip(configs).zip(claims);
             let links = links.map(|((opening, config), claim)| {
-                let opened = opening.finish(config, &self.pool).map_err(of(config))?;
+                let opened = opening.finish(config).map_err(of(config))?;
                 publish(&mut known, config, &opened, claim);
-                Ok(self.returning(config, opened))
+                Ok(UnboundLink::returning(self.clone(), config.clone(), opened))
             });
             links.collect()
         })
@@ -380,7 +309,8 @@ impl Opener {
                 let (link, common) = opened.map_err(|(interface, failed)| {
                     OpenError::of_xdp(name, &interface.driver(), failed)
                 })?;
-                Ok(Begun::Link(Opened { link: Box::new(link), common }))
+                let device = UnboundDevice::Xdp(Box::new(link));
+                Ok(Begun::Link(Opened { device, common }))
             }
             Backend::Auto => Ok(self.begin_best(config, info, interface)),
         }
@@ -394,20 +324,19 @@ impl Opener {
         interface: Interface,
     ) -> Result<Opened, OpenError> {
         let name = config.interface.as_str();
-        let link: Box<dyn Link> = match &common.part {
+        let device = match &common.part {
             Part::Xdp(trunk) => {
                 let options = trunk.options(self.options(config, false, false));
-                let mut registered = self.registered.borrow_mut();
+                let mut registered = self.registered();
                 let trunk = (&common.info, trunk);
-                let link = Xdp::join(trunk, interface, &options, &self.pool, &mut registered);
+                let link = Unbound::join(trunk, interface, &options, self.slab, &mut registered);
                 let driver = &common.info.driver;
-                Box::new(link.map_err(|failed| OpenError::of_xdp(name, driver, failed))?)
+                let link = link.map_err(|failed| OpenError::of_xdp(name, driver, failed))?;
+                UnboundDevice::Xdp(Box::new(link))
             }
-            Part::PacketSocket(group) => {
-                share_of(&common.info, group, interface, config, &self.pool)?
-            }
+            Part::PacketSocket(group) => share_of(&common.info, group, interface, config)?,
         };
-        Ok(Opened { link, common })
+        Ok(Opened { device, common })
     }
 
     /// Uses AF_XDP in the driver if that works, otherwise a packet socket that gives the reason.
@@ -419,7 +348,8 @@ impl Opener {
             let xdp = LinkInfo { why, ..info.clone() };
             match self.open_xdp(config, xdp, interface, false) {
                 Ok((link, common)) => {
-                    return Begun::Link(Opened { link: Box::new(link), common });
+                    let device = UnboundDevice::Xdp(Box::new(link));
+                    return Begun::Link(Opened { device, common });
                 }
                 Err((interface, failed)) => (interface, failed.explain(&info.driver)),
             }
@@ -432,12 +362,12 @@ impl Opener {
         Wanted { info, interface, division: self.division.clone() }
     }
 
-    /// Creates a TAP or TUN interface, with the link as its other end.
+    /// Creates a TAP or TUN interface for a link at its other end.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] names what is missing.
-    pub fn open_tap(&self, config: &TapConfig) -> Result<Box<dyn Link>, OpenError> {
+    /// As [`Opener::open_tap`].
+    pub fn prepare_tap(&self, config: &TapConfig) -> Result<UnboundLink, OpenError> {
         const CAPABILITY: &str = "CAP_NET_ADMIN";
         let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
@@ -453,7 +383,7 @@ impl Opener {
             let set = |source| OpenError::system(&name, "take up", CAPABILITY, source);
             interface.set_up().map_err(set)?;
         }
-        let (mtu, found) = (config.mtu, self.pool.packet_len_max());
+        let (mtu, found) = (config.mtu, self.slab.packet_len_max());
         let needed = mtu + HEADER_LEN_MAX;
         if needed > found {
             return Err(OpenError::Chunk { name, mtu, needed, found });
@@ -481,7 +411,8 @@ impl Opener {
             queues: vec![0],
             receivers: 1,
         };
-        Ok(Box::new(Tap::new(info, config.index, interface, device, Rc::clone(&self.pool))))
+        let device = UnboundDevice::Tap { info, index: config.index, interface, device };
+        Ok(UnboundLink::once(self.slab, device))
     }
 
     /// The properties that the interface reports.
@@ -492,7 +423,7 @@ impl Opener {
         let Some(mac) = interface.mac().map_err(ask)? else {
             return Err(OpenError::NotEthernet { name: name.to_owned() });
         };
-        let (needed, found) = (mtu + HEADER_LEN_MAX, self.pool.packet_len_max());
+        let (needed, found) = (mtu + HEADER_LEN_MAX, self.slab.packet_len_max());
         if needed > found {
             return Err(OpenError::Chunk { name: name.to_owned(), mtu, needed, found });
         }
@@ -527,8 +458,8 @@ impl Opener {
         }
         let queues = config.share.queues(interface.receive_queues()).len();
         let lent = config.ring_slots.saturating_mul(queues);
-        if self.is_registrable() && lent > self.pool.capacity() {
-            let found = self.pool.capacity();
+        if self.is_registrable() && lent > self.slab.chunks {
+            let found = self.slab.chunks;
             return Err(format!(
                 "{queues} receive queues need {lent} packets, the slab has {found}"
             ));
@@ -551,7 +482,7 @@ impl Opener {
     /// Whether the kernel can write received frames directly into the slab's chunks.
     fn is_registrable(&self) -> bool {
         const CHUNK_SIZES: [usize; 2] = [2048, 4096];
-        CHUNK_SIZES.contains(&self.pool.chunk_size())
+        CHUNK_SIZES.contains(&self.slab.chunk_size)
     }
 
     /// Opens AF_XDP with the slab's own chunks if they and the driver allow it. Otherwise it uses
@@ -590,8 +521,7 @@ impl Opener {
             if options.division.is_some() { Exclusive::Divided } else { Exclusive::Redirected };
         let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
         let info = LinkInfo { partial_checksums, exclusive, ..info };
-        let mut registered = self.registered.borrow_mut();
-        Xdp::open(info, interface, &options, &self.pool, &mut registered)
+        Unbound::open(info, interface, &options, self.slab, &mut self.registered())
     }
 
     fn options(&self, config: &LinkConfig, is_generic: bool, in_pieces: bool) -> xdp::Options {
@@ -637,18 +567,17 @@ fn share_of(
     group: &Group,
     interface: Interface,
     config: &LinkConfig,
-    pool: &Rc<Pool>,
-) -> Result<Box<dyn Link>, OpenError> {
+) -> Result<UnboundDevice, OpenError> {
     let queue = u32::try_from(config.share.number).unwrap_or(u32::MAX);
     if let Some(bound) = group.take(config.share) {
         let info = LinkInfo { queues: vec![queue], ..info.clone() };
-        return Ok(Box::new(PacketSocket::new(info, bound, Rc::clone(pool))));
+        return Ok(UnboundDevice::PacketSocket { info, bound });
     }
     let info = LinkInfo { queues: Vec::new(), ..info.clone() };
-    let link = SendOnly::new(info, interface).map_err(|source| {
+    let socket = sending_socket(interface.index).map_err(|source| {
         OpenError::system(&config.interface, "open a packet socket", "CAP_NET_RAW", source)
     })?;
-    Ok(Box::new(link))
+    Ok(UnboundDevice::SendOnly { info, interface, socket })
 }
 
 /// The stage that opening a link has reached.
@@ -659,16 +588,16 @@ enum Begun {
 
 /// A link that is being opened.
 enum Opening<'scope> {
-    Done(Opened),
-    Thread(ScopedJoinHandle<'scope, Result<Prepared, OpenError>>),
+    Done(Box<Opened>),
+    Thread(ScopedJoinHandle<'scope, Result<GroupSockets, OpenError>>),
 }
 
 impl Opening<'_> {
-    fn finish(self, config: &LinkConfig, pool: &Rc<Pool>) -> Result<Opened, OpenError> {
+    fn finish(self, config: &LinkConfig) -> Result<Opened, OpenError> {
         match self {
-            Self::Done(opened) => Ok(opened),
+            Self::Done(opened) => Ok(*opened),
             Self::Thread(thread) => match thread.join() {
-                Ok(prepared) => prepared?.into_link(config, pool),
+                Ok(prepared) => prepared?.into_link(config),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
@@ -683,7 +612,7 @@ struct Wanted {
 }
 
 /// Packet sockets that have not yet been given to their workers.
-struct Prepared {
+struct GroupSockets {
     info: LinkInfo,
     interface: Interface,
     bound: Vec<Bound>,
@@ -692,7 +621,7 @@ struct Prepared {
 
 impl Wanted {
     /// Opens the socket, and at the same time cuts the kernel's stack off if requested.
-    fn prepare(self, config: &LinkConfig) -> Result<Prepared, OpenError> {
+    fn prepare(self, config: &LinkConfig) -> Result<GroupSockets, OpenError> {
         let Self { mut info, interface, division } = self;
         let (name, index) = (config.interface.as_str(), interface.index);
         let division = division.as_deref().filter(|_| !config.exclusive);
@@ -730,7 +659,7 @@ impl Wanted {
         if bound.len() < config.share.of {
             info.why += "; one socket only, as an interface that is down takes no group of them";
         }
-        Ok(Prepared { info, interface: sender, bound, silenced })
+        Ok(GroupSockets { info, interface: sender, bound, silenced })
     }
 }
 
@@ -749,12 +678,12 @@ fn not_divided(name: &str, source: &io::Error) -> OpenError {
     OpenError::Unsupported { name: name.to_owned(), reason }
 }
 
-impl Prepared {
-    fn into_link(self, config: &LinkConfig, pool: &Rc<Pool>) -> Result<Opened, OpenError> {
+impl GroupSockets {
+    fn into_link(self, config: &LinkConfig) -> Result<Opened, OpenError> {
         let Self { info, interface, bound, silenced } = self;
         let group = Group::new(bound, silenced);
-        let link = share_of(&info, &group, interface, config, pool)?;
-        Ok(Opened { link, common: Common::new(info, Part::PacketSocket(group)) })
+        let device = share_of(&info, &group, interface, config)?;
+        Ok(Opened { device, common: Common::new(info, Part::PacketSocket(group)) })
     }
 }
 

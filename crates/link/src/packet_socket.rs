@@ -6,6 +6,7 @@
 //! the kernel removes from every frame, is put back.
 
 use crate::bpf::{self, Kind};
+use crate::closing::Closing;
 use crate::division::{Division, filter};
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
@@ -263,6 +264,11 @@ impl Link for PacketSocket {
         self.interface.now()
     }
 
+    fn close(self: Box<Self>) -> Closing {
+        let Self { ring, receiver, sender, interface, .. } = *self;
+        Closing::new((ring, receiver, sender.into_socket(), interface))
+    }
+
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         // The device going down left an error, which `state` tells better.
         socket::clear_error(self.receiver.as_fd());
@@ -353,7 +359,7 @@ pub(crate) struct Sender {
 }
 
 /// A packet socket that only sends.
-fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
+pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
     let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let fd = socket.as_fd();
     socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
@@ -363,12 +369,13 @@ fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
 }
 
 impl Sender {
-    pub(crate) fn new(interface_index: u32) -> io::Result<Self> {
-        Ok(Self::over(sending_socket(interface_index)?))
+    /// Sends by `socket`.
+    pub(crate) fn over(socket: OwnedFd) -> Self {
+        Self { socket, burst: Burst::new(BATCH_MAX) }
     }
 
-    fn over(socket: OwnedFd) -> Self {
-        Self { socket, burst: Burst::new(BATCH_MAX) }
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// Sends the frames that the device takes, and drops the rest with a count.
@@ -447,9 +454,9 @@ pub(crate) struct SendOnly {
 }
 
 impl SendOnly {
-    pub(crate) fn new(info: LinkInfo, interface: Interface) -> io::Result<Self> {
-        let sender = Sender::new(interface.index)?;
-        Ok(Self { info, interface, sender, counters: LinkCounters::default() })
+    pub(crate) fn new(info: LinkInfo, interface: Interface, socket: OwnedFd) -> Self {
+        let sender = Sender::over(socket);
+        Self { info, interface, sender, counters: LinkCounters::default() }
     }
 }
 
@@ -476,6 +483,10 @@ impl Link for SendOnly {
 
     fn device_now(&self) -> Option<DeviceNow> {
         self.interface.now()
+    }
+
+    fn close(self: Box<Self>) -> Closing {
+        Closing::new((self.sender.into_socket(), self.interface))
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

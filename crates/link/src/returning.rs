@@ -1,21 +1,33 @@
 //! A link whose device may go and come back.
 
+use crate::interface::Interface;
 use crate::share::Common;
-use crate::{Link, LinkConfig, LinkCounters, LinkInfo, LinkState, Opener};
-use gatewright_packet::Batch;
+use crate::unbound::{Opened, UnboundLink};
+use crate::{Closing, ClosingDevice, Link, LinkConfig, LinkCounters, LinkInfo, LinkState};
+use crate::{OpenError, Preparer, RemainingChunks};
+use gatewright_packet::{Batch, Pool};
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A link that is opened again when its device returns.
+///
+/// Closing and opening a device take the kernel milliseconds, during which the worker's other links
+/// would wait. So a thread does it, one at a time for each link.
 pub(crate) struct Returning {
-    opener: Opener,
+    preparer: Preparer,
+    pool: Rc<Pool>,
     config: LinkConfig,
-    /// State in common with other shares of the link. It is dropped before the link: no frame may
-    /// be on its way into a socket that is being closed.
+    /// State in common with other shares of the link.
     common: Option<Arc<Common>>,
     /// The link, while its device exists.
     link: Option<Box<dyn Link>>,
+    /// The thread that closes the device that has gone and opens the one that has returned.
+    opening: Option<Opening>,
+    /// Chunks lent to the device that has gone.
+    remaining: RemainingChunks,
     /// The link's properties, or those before its device went.
     info: LinkInfo,
     /// The MTU for which it was opened: larger packets do not fit into its buffers.
@@ -24,18 +36,51 @@ pub(crate) struct Returning {
     before: LinkCounters,
 }
 
-/// A link, and its state in common with other shares.
-pub(crate) struct Opened {
-    pub(crate) link: Box<dyn Link>,
-    pub(crate) common: Arc<Common>,
+/// A thread that opens a device. Dropping it waits for the thread: a device that nobody awaits is
+/// not open for long.
+struct Opening(Option<JoinHandle<Result<UnboundLink, OpenError>>>);
+
+impl Opening {
+    fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn finish(mut self) -> Option<UnboundLink> {
+        // Whatever stands in the way now may be gone the next time.
+        self.0.take()?.join().ok()?.ok()
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        // A thread that panicked has said so.
+        let _opened = self.0.take().map(JoinHandle::join);
+    }
 }
 
 impl Returning {
-    pub(crate) fn new(opener: Opener, config: LinkConfig, opened: Opened) -> Self {
-        let Opened { link, common } = opened;
+    pub(crate) fn new(
+        preparer: Preparer,
+        pool: Rc<Pool>,
+        config: LinkConfig,
+        opened: Opened,
+    ) -> Self {
+        let Opened { device, common } = opened;
+        let link = device.bind(&pool);
         let (info, before) = (link.info().clone(), LinkCounters::default());
         let mtu_max = info.mtu;
-        Self { opener, config, common: Some(common), link: Some(link), info, mtu_max, before }
+        Self {
+            preparer,
+            pool,
+            config,
+            common: Some(common),
+            link: Some(link),
+            opening: None,
+            remaining: RemainingChunks::default(),
+            info,
+            mtu_max,
+            before,
+        }
     }
 
     /// Takes over changes made to the device from outside.
@@ -43,6 +88,60 @@ impl Returning {
         if let Some(now) = self.link.as_ref().and_then(|link| link.device_now()) {
             self.info.mac = now.mac.or(self.info.mac);
             self.info.mtu = now.mtu.min(self.mtu_max);
+        }
+    }
+
+    /// The halves of the link and of its common state, if it is open.
+    fn take_apart(&mut self) -> Closing {
+        let common = self.common.take();
+        self.link.take().map_or_else(Closing::default, Link::close).with_common(common)
+    }
+
+    /// Closes the device that has gone. Everything of it goes before anything of the new one comes.
+    fn goes(&mut self) {
+        self.before = self.counters();
+        if let Some(common) = &self.common {
+            common.goes();
+        }
+        let (device, remaining) = self.take_apart().into_parts();
+        self.remaining = remaining;
+        self.open_aside(Some(device));
+    }
+
+    /// Opens the device on a thread, once `gone` is closed.
+    fn open_aside(&mut self, gone: Option<ClosingDevice>) {
+        let (preparer, config) = (self.preparer.clone(), self.config.clone());
+        let open = move || {
+            drop(gone);
+            preparer.prepare(&config)
+        };
+        // Without a thread the next look tries again.
+        let thread = thread::Builder::new().name("device".to_owned()).spawn(open);
+        self.opening = thread.ok().map(|thread| Opening(Some(thread)));
+    }
+
+    /// The device that has returned, if it is open now; begins to open it otherwise.
+    fn returned(&mut self) -> Option<LinkState> {
+        match self.opening.take_if(|opening| opening.is_finished()) {
+            None if self.opening.is_some() => None,
+            // A thread only for a device that is there.
+            None => {
+                if Interface::find(&self.config.interface).is_ok() {
+                    self.open_aside(None);
+                }
+                None
+            }
+            Some(opening) => {
+                let opened = opening.finish()?;
+                let (mut link, common) = opened.bind_returned(&self.pool)?;
+                self.info = link.info().clone();
+                self.mtu_max = self.info.mtu;
+                let state = link.state();
+                (self.link, self.common) = (Some(link), Some(common));
+                // It may have changed since it was opened.
+                self.follow_device();
+                Some(state)
+            }
         }
     }
 }
@@ -78,22 +177,22 @@ impl Link for Returning {
                 self.follow_device();
                 return state;
             }
-            // Everything of the old device goes before anything of the new one comes.
-            self.before = self.counters();
-            if let Some(common) = self.common.take() {
-                common.goes();
-            }
-            self.link = None;
+            self.goes();
             return LinkState::Gone;
         }
-        // Whatever stands in the way now may be gone the next time: the device, most of all.
-        let Ok(opened) = self.opener.reopen(&self.config) else { return LinkState::Gone };
-        let Opened { mut link, common } = opened;
-        self.info = link.info().clone();
-        self.mtu_max = self.info.mtu;
-        let state = link.state();
-        (self.link, self.common) = (Some(link), Some(common));
-        state
+        if self.remaining.are_released() {
+            self.remaining = RemainingChunks::default();
+        }
+        self.returned().unwrap_or(LinkState::Gone)
+    }
+
+    fn close(mut self: Box<Self>) -> Closing {
+        let (opening, remaining) = (self.opening.take(), std::mem::take(&mut self.remaining));
+        let closing = self.take_apart().with_remaining(remaining);
+        match opening {
+            Some(opening) => closing.with_opening(opening),
+            None => closing,
+        }
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

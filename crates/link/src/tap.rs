@@ -4,6 +4,7 @@
 //! not to segment super-frames, so it sends none. The interface goes when the link is closed. The
 //! device takes and gives one frame a call: no other link calls the kernel once per frame.
 
+use crate::closing::Closing;
 use crate::interface::Interface;
 use crate::super_frame::{VIRTIO_LEN, Virtio, note_checksum};
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, socket};
@@ -163,6 +164,10 @@ impl Link for Tap {
 
     fn state(&mut self) -> LinkState {
         self.interface.state()
+    }
+
+    fn close(self: Box<Self>) -> Closing {
+        Closing::new((self.device, self.interface))
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -412,7 +412,11 @@ fn goes_and_returns() -> Result<(), Failed> {
             take(&mut *link, 1, Duration::ZERO);
             assert_is_quiet(&*link);
             assert_eq!(link.state(), LinkState::Gone, "it is not there yet");
-            assert_eq!(pool.available(), pool.capacity(), "its packets are home");
+            let mut is_home = || {
+                assert_eq!(link.state(), LinkState::Gone);
+                pool.available() == pool.capacity()
+            };
+            assert!(wait_until(LIMIT, &mut is_home), "its packets are home");
             let again = Veth::pair(&gateway, "g0", &gateway, "h0")?;
             again.a.disable_ipv6()?;
             again.b.disable_ipv6()?;

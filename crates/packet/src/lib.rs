@@ -32,7 +32,7 @@ mod sync;
 pub use batch::{BATCH_MAX, Batch};
 pub use chunk::{NoRoom, Packet, Parcel};
 pub use meta::{Arrival, Checksum, LinkIndex, Meta, NextHop};
-pub use pool::{Pool, PoolError};
+pub use pool::{Pool, PoolError, Slab, SlabShape};
 pub use ring::{RingReceiver, RingSender, ring};
 
 /// Octets from the beginning of a chunk to where a received frame begins.

@@ -131,15 +131,16 @@ pub enum PoolError {
 /// Maximum chunks of a pool: 2 GiB of the smallest.
 const CHUNKS_MAX: usize = 1 << 20;
 
-/// A slab of equal chunks, and the worker's right to hand them out.
-///
-/// Neither `Send` nor `Sync`: it is created on the worker that uses it.
+/// The memory of a pool, on its way to the worker that makes a [`Pool`] of it.
 #[derive(Debug)]
-pub struct Pool {
-    pub(crate) home: NonNull<Home>,
+pub struct Slab {
+    region: Region,
+    heads: Region,
+    chunk_size: usize,
+    chunks: u32,
 }
 
-impl Pool {
+impl Slab {
     /// Maps `chunks` chunks of `chunk_size` octets; pages are taken when first written.
     ///
     /// # Errors
@@ -155,12 +156,67 @@ impl Pool {
         let map =
             |octets| Region::map(octets).map_err(|source| PoolError::Memory { octets, source });
         let (region, heads) = (map(octets)?, map(chunks * size_of::<Head>())?);
+        Ok(Self { region, heads, chunk_size, chunks: count })
+    }
+
+    /// Its place and division.
+    pub fn shape(&self) -> SlabShape {
+        SlabShape::new(&self.region, self.chunk_size, self.chunks)
+    }
+}
+
+/// The place of a slab in memory and its division, as the kernel is told of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SlabShape {
+    /// The address of its first octet.
+    pub address: usize,
+    /// Its octets.
+    pub len: usize,
+    /// Octets of a chunk.
+    pub chunk_size: usize,
+    /// Its chunks.
+    pub chunks: usize,
+}
+
+impl SlabShape {
+    fn new(region: &Region, chunk_size: usize, chunks: u32) -> Self {
+        let address = region.base().as_ptr() as usize;
+        Self { address, len: region.len(), chunk_size, chunks: chunks as usize }
+    }
+
+    /// Maximum octets of a packet, with the promised tailroom.
+    pub const fn packet_len_max(&self) -> usize {
+        self.chunk_size - DATA_OFFSET - TAILROOM
+    }
+}
+
+/// A slab of equal chunks, and the worker's right to hand them out.
+///
+/// Neither `Send` nor `Sync`: it is created on the worker that uses it.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) home: NonNull<Home>,
+}
+
+impl Pool {
+    /// Maps `chunks` chunks of `chunk_size` octets; pages are taken when first written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Slab::new`].
+    pub fn new(chunks: usize, chunk_size: usize) -> Result<Self, PoolError> {
+        Slab::new(chunks, chunk_size).map(Self::over)
+    }
+
+    /// The pool of a slab's chunks, on the worker that uses it.
+    pub fn over(slab: Slab) -> Self {
+        let Slab { region, heads, chunk_size, chunks } = slab;
         // Handed out from the end: the lowest chunks first.
-        let free = UnsafeCell::new((0..count).rev().collect());
+        let free = UnsafeCell::new((0..chunks).rev().collect());
         let returned = AtomicU32::new(END);
         let exhausted = Cell::new(0);
-        let home = Home { region, heads, chunk_size, chunks: count, free, returned, exhausted };
-        Ok(Self { home: NonNull::from(Box::leak(Box::new(home))) })
+        let home = Home { region, heads, chunk_size, chunks, free, returned, exhausted };
+        Self { home: NonNull::from(Box::leak(Box::new(home))) }
     }
 
     /// Octets of the smallest chunks that hold packets of `len` octets, with the promised tailroom:
@@ -262,10 +318,10 @@ impl Pool {
         self.home().exhausted.get()
     }
 
-    /// Where the region begins and how long it is, to register with the kernel.
-    pub fn region(&self) -> (NonNull<u8>, usize) {
-        let region = &self.home().region;
-        (region.base(), region.len())
+    /// The place of its slab in memory and its division.
+    pub fn shape(&self) -> SlabShape {
+        let home = self.home();
+        SlabShape::new(&home.region, home.chunk_size, home.chunks)
     }
 }
 

@@ -10,6 +10,9 @@ pub(crate) struct Region {
     len: usize,
 }
 
+// SAFETY: the mapping belongs to the region alone, and is not tied to the thread that made it.
+unsafe impl Send for Region {}
+
 impl Region {
     pub(crate) fn map(len: usize) -> io::Result<Self> {
         // SAFETY: a new private anonymous mapping touches no memory that exists.

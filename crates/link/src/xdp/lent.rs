@@ -3,18 +3,54 @@
 
 use gatewright_packet::{DATA_OFFSET, Packet, Pool};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Whether the kernel may still use chunks that a socket has lent it.
+#[derive(Default)]
+pub(super) struct Use(AtomicU8);
+
+impl Use {
+    const OPEN: u8 = 0;
+    const RELEASED: u8 = 1;
+    const KEPT: u8 = 2;
+
+    /// The socket is closed; the kernel has released the chunks, or a driver may write into them a
+    /// moment longer.
+    pub(super) fn end(&self, released: bool) {
+        self.0.store(if released { Self::RELEASED } else { Self::KEPT }, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) != Self::OPEN
+    }
+
+    fn is_released(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::RELEASED
+    }
+}
 
 /// A pool, and the set of its chunks that one socket has lent to the kernel.
+///
+/// When it is dropped, they go home if the kernel has released them. Otherwise they stay lent for
+/// as long as the pool lives.
 pub(super) struct Lent {
     pool: Rc<Pool>,
     /// One bit a chunk.
     bits: Vec<u64>,
+    kernel: Arc<Use>,
 }
 
 impl Lent {
-    pub(super) fn new(pool: Rc<Pool>) -> Self {
+    /// No chunk yet; `kernel` says when the kernel has released those to come.
+    pub(super) fn new(pool: Rc<Pool>, kernel: Arc<Use>) -> Self {
         let bits = vec![0; pool.capacity().div_ceil(64)];
-        Self { pool, bits }
+        Self { pool, bits, kernel }
+    }
+
+    /// Whether the socket is closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.kernel.is_over()
     }
 
     pub(super) fn pool(&self) -> &Pool {
@@ -56,8 +92,8 @@ impl Lent {
         }
     }
 
-    /// Takes back every lent chunk. Call it only after the kernel has released them.
-    pub(super) fn take_all(&mut self) {
+    /// Takes back every lent chunk, which the kernel has released.
+    fn take_all(&mut self) {
         let chunk_size = self.pool.chunk_size();
         for chunk in 0..self.pool.capacity() {
             // Empty packets, dropped at once: their chunks go home.
@@ -68,5 +104,13 @@ impl Lent {
     fn place(&mut self, address: u64) -> Option<(&mut u64, u64)> {
         let chunk = usize::try_from(address).ok()? / self.pool.chunk_size();
         Some((self.bits.get_mut(chunk / 64)?, 1 << (chunk % 64)))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.kernel.is_released() {
+            self.take_all();
+        }
     }
 }

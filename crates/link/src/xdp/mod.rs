@@ -16,16 +16,18 @@ pub(crate) use socket::Registered;
 
 use crate::bpf::{self, Hook, Kind, Tags};
 use crate::btf;
+use crate::closing::Closing;
 use crate::division::{self, Division};
 use crate::interface::Interface;
-use crate::packet_socket::{Sender, join_promiscuous};
+use crate::packet_socket::{Sender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
 use crate::{DeviceNow, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
-use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
 use gatewright_wire::{MacAddress, partial};
+use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{QueueAddress, Socket, TransmitRefused, while_busy};
+use socket::{KernelPart, QueueAddress, Socket, TransmitRefused, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -50,6 +52,16 @@ pub(crate) struct Xdp {
     /// Readable when one of several sockets is.
     any: Option<Epoll>,
     counters: LinkCounters,
+}
+
+/// Chunks that closed sockets had lent to the kernel.
+pub(crate) struct LentChunks(Vec<Lent>);
+
+impl LentChunks {
+    /// Whether their sockets are closed.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.0.iter().all(Lent::is_closed)
+    }
 }
 
 /// The common state of all sockets of an interface.
@@ -137,20 +149,32 @@ impl Trunk {
     }
 }
 
-/// An AF_XDP link, and the common state of its shares.
-pub(crate) type Opened = (Xdp, Arc<Common>);
+/// The sockets of an AF_XDP link, not yet given to their worker.
+pub(crate) struct Unbound {
+    pub(crate) info: LinkInfo,
+    index: LinkIndex,
+    interface: Interface,
+    sockets: Vec<KernelPart>,
+    /// The buffers of frames in pieces; otherwise the worker's own slab has them.
+    buffers: Option<Slab>,
+    any: Option<Epoll>,
+    sender: Option<OwnedFd>,
+}
 
-impl Xdp {
+/// An AF_XDP link, and the common state of its shares.
+pub(crate) type Opened = (Unbound, Arc<Common>);
+
+impl Unbound {
     /// Opens the first share of an interface, or all of it.
     pub(crate) fn open(
         mut info: LinkInfo,
         interface: Interface,
         options: &Options,
-        pool: &Rc<Pool>,
+        slab: SlabShape,
         registered: &mut Registered,
     ) -> Result<Opened, (Interface, Failed)> {
         let opened = Trunk::new(&interface, options).and_then(|trunk| {
-            let branch = Branch::open(&interface, options, &trunk, pool, registered)?;
+            let branch = Branch::open(&interface, options, &trunk, slab, registered)?;
             Ok((trunk, branch))
         });
         let (trunk, branch) = match opened {
@@ -171,7 +195,7 @@ impl Xdp {
         };
         info.receivers = usize::try_from(trunk.queues).map_or(1, |n| n.min(options.share.of));
         let common = Common::new(info, Part::Xdp(trunk));
-        Ok((branch.into_link(&common.info, interface, options), common))
+        Ok((branch.unbound(&common.info, interface, options), common))
     }
 
     /// Opens a further share of an interface, already opened as `trunk`.
@@ -179,67 +203,26 @@ impl Xdp {
         (info, trunk): (&LinkInfo, &Trunk),
         interface: Interface,
         options: &Options,
-        pool: &Rc<Pool>,
+        slab: SlabShape,
         registered: &mut Registered,
     ) -> Result<Self, Failed> {
-        let branch = Branch::open(&interface, options, trunk, pool, registered)?;
-        Ok(branch.into_link(info, interface, options))
-    }
-}
-
-/// The base of a share of a link.
-struct Branch {
-    /// The queues of its sockets.
-    queues: Vec<u32>,
-    sockets: Vec<Socket>,
-    any: Option<Epoll>,
-    sender: Option<Sender>,
-}
-
-impl Branch {
-    fn open(
-        interface: &Interface,
-        options: &Options,
-        trunk: &Trunk,
-        pool: &Rc<Pool>,
-        registered: &mut Registered,
-    ) -> Result<Self, Failed> {
-        let queues = options.share.queues(trunk.queues);
-        let sockets = if options.in_pieces {
-            let lent = usize::try_from(options.entries).unwrap_or(usize::MAX);
-            let buffers = Pool::new(lent.saturating_mul(queues.len() + 1), BUFFER_SIZE);
-            let buffers = buffers.map_err(io::Error::other);
-            let buffers = Rc::new(buffers.map_err(failed("have memory for its frames"))?);
-            let registered = &mut Registered::default();
-            let mut sockets = open_sockets(interface, options, &queues, &buffers, registered)?;
-            for socket in &mut sockets {
-                socket.live_in(Rc::clone(pool));
-            }
-            sockets
-        } else {
-            open_sockets(interface, options, &queues, pool, registered)?
-        };
-        let any = (sockets.len() > 1).then(|| any_of(&sockets)).transpose();
-        let any = any.map_err(failed("wait for several sockets"))?;
-        let sends = queues.first().is_some_and(|&first| first < interface.transmit_queues());
-        let sender = (!sends).then(|| Sender::new(interface.index)).transpose();
-        let sender = sender.map_err(failed("open a socket to send by"))?;
-        for (&queue, socket) in queues.iter().zip(&sockets) {
-            let Some(fd) = socket.fd() else { continue };
-            let set = bpf::set_socket(trunk.map.as_fd(), queue, fd);
-            set.map_err(failed("redirect to the socket"))?;
-        }
-        Ok(Self { queues, sockets, any, sender })
+        let branch = Branch::open(&interface, options, trunk, slab, registered)?;
+        Ok(branch.unbound(info, interface, options))
     }
 
-    fn into_link(self, info: &LinkInfo, interface: Interface, options: &Options) -> Xdp {
-        let Self { queues, sockets, any, sender } = self;
+    /// The link of the worker whose frames live in `pool`.
+    pub(crate) fn bind(self, pool: &Rc<Pool>) -> Xdp {
+        let Self { info, index, interface, sockets, buffers, any, sender } = self;
+        let buffers = buffers.map(|slab| Rc::new(Pool::over(slab)));
+        let frames = buffers.as_ref().map(|_| pool);
+        let chunks = buffers.as_ref().unwrap_or(pool);
+        let bind = |socket: KernelPart| socket.with_pool(Rc::clone(chunks), frames);
         Xdp {
-            info: LinkInfo { queues, ..info.clone() },
-            index: options.index,
+            info,
+            index,
             interface,
-            sockets,
-            sender,
+            sockets: sockets.into_iter().map(bind).collect(),
+            sender: sender.map(Sender::over),
             turn: 0,
             any,
             counters: LinkCounters::default(),
@@ -247,14 +230,64 @@ impl Branch {
     }
 }
 
-/// Opens a socket for each of `queues`, whose buffers are the chunks of `buffers`.
+/// The base of a share of a link.
+struct Branch {
+    /// The queues of its sockets.
+    queues: Vec<u32>,
+    sockets: Vec<KernelPart>,
+    buffers: Option<Slab>,
+    any: Option<Epoll>,
+    sender: Option<OwnedFd>,
+}
+
+impl Branch {
+    fn open(
+        interface: &Interface,
+        options: &Options,
+        trunk: &Trunk,
+        slab: SlabShape,
+        registered: &mut Registered,
+    ) -> Result<Self, Failed> {
+        let queues = options.share.queues(trunk.queues);
+        let (sockets, buffers) = if options.in_pieces {
+            let lent = usize::try_from(options.entries).unwrap_or(usize::MAX);
+            let buffers = Slab::new(lent.saturating_mul(queues.len() + 1), BUFFER_SIZE);
+            let buffers = buffers.map_err(io::Error::other);
+            let buffers = buffers.map_err(failed("have memory for its frames"))?;
+            let registered = &mut Registered::default();
+            let shape = buffers.shape();
+            (open_sockets(interface, options, &queues, shape, registered)?, Some(buffers))
+        } else {
+            (open_sockets(interface, options, &queues, slab, registered)?, None)
+        };
+        let any = (sockets.len() > 1).then(|| any_of(&sockets)).transpose();
+        let any = any.map_err(failed("wait for several sockets"))?;
+        let sends = queues.first().is_some_and(|&first| first < interface.transmit_queues());
+        let sender = (!sends).then(|| sending_socket(interface.index)).transpose();
+        let sender = sender.map_err(failed("open a socket to send by"))?;
+        for (&queue, socket) in queues.iter().zip(&sockets) {
+            let Some(fd) = socket.fd() else { continue };
+            let set = bpf::set_socket(trunk.map.as_fd(), queue, fd);
+            set.map_err(failed("redirect to the socket"))?;
+        }
+        Ok(Self { queues, sockets, buffers, any, sender })
+    }
+
+    fn unbound(self, info: &LinkInfo, interface: Interface, options: &Options) -> Unbound {
+        let Self { queues, sockets, buffers, any, sender } = self;
+        let info = LinkInfo { queues, ..info.clone() };
+        Unbound { info, index: options.index, interface, sockets, buffers, any, sender }
+    }
+}
+
+/// Opens a socket for each of `queues`, whose buffers are the chunks of `slab`.
 fn open_sockets(
     interface: &Interface,
     options: &Options,
     queues: &[u32],
-    buffers: &Rc<Pool>,
+    slab: SlabShape,
     registered: &mut Registered,
-) -> Result<Vec<Socket>, Failed> {
+) -> Result<Vec<KernelPart>, Failed> {
     let open = |&queue| {
         let place = QueueAddress {
             interface_index: interface.index,
@@ -263,7 +296,7 @@ fn open_sockets(
             copy: options.is_generic,
             in_pieces: options.in_pieces,
         };
-        let socket = Socket::open(place, Rc::clone(buffers), registered);
+        let socket = KernelPart::open(place, slab, registered);
         socket.map_err(failed("open an AF_XDP socket"))
     };
     queues.iter().map(open).collect()
@@ -313,9 +346,9 @@ fn tag_function() -> Option<u32> {
 }
 
 /// A descriptor that is readable when one of the sockets is.
-fn any_of(sockets: &[Socket]) -> io::Result<Epoll> {
+fn any_of(sockets: &[KernelPart]) -> io::Result<Epoll> {
     let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    for fd in sockets.iter().filter_map(Socket::fd) {
+    for fd in sockets.iter().filter_map(KernelPart::fd) {
         any.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
     }
     Ok(any)
@@ -399,6 +432,13 @@ impl Link for Xdp {
 
     fn device_now(&self) -> Option<DeviceNow> {
         self.interface.now()
+    }
+
+    fn close(self: Box<Self>) -> Closing {
+        let Self { interface, sockets, sender, any, .. } = *self;
+        let sender = sender.map(Sender::into_socket);
+        let (parts, lent): (Vec<_>, Vec<_>) = sockets.into_iter().map(Socket::into_parts).unzip();
+        Closing::new((parts, any, sender, interface)).with_chunks(LentChunks(lent))
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -51,6 +51,9 @@ struct RingMapping<T> {
     _owned: PhantomData<T>,
 }
 
+// SAFETY: the mapping belongs to the ring alone, and no thread but the ring's owner looks at it.
+unsafe impl<T: Entry + Send> Send for RingMapping<T> {}
+
 impl<T: Entry> RingMapping<T> {
     /// Maps the ring of `size` entries that `fd` has at `page_offset`.
     fn new(fd: BorrowedFd<'_>, page_offset: i64, offsets: Offsets, size: u32) -> io::Result<Self> {

@@ -1,13 +1,14 @@
 //! An AF_XDP socket on one receive queue: its four rings, and the chunks in them.
 
-use super::lent::Lent;
+use super::lent::{Lent, Use};
 use super::pieces::{GOES_ON, Pieces};
 use super::ring::{Consumer, Descriptor, Offsets, Producer};
 use crate::{LinkCounters, socket};
-use gatewright_packet::{Batch, Packet, Pool};
+use gatewright_packet::{Batch, Packet, Pool, SlabShape};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 // linux/if_xdp.h.
@@ -42,27 +43,47 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum calls of the kernel to send one burst.
 const KICKS_MAX: u32 = 8;
 
-/// The socket that registered a pool's memory: the first registers it once, and the others refer to
-/// it.
+/// The socket that registered a slab with the kernel: the first registers it once, and the others
+/// refer to it.
 pub(crate) type Registered = Weak<OwnedFd>;
 
 /// An AF_XDP socket.
 pub(super) struct Socket {
-    fd: Option<Rc<OwnedFd>>,
+    /// Before `lent`: chunks go home when the kernel has released them.
+    part: KernelPart,
     lent: Lent,
     /// Joins pieces where the kernel's buffers are not the slab's.
     pieces: Option<Pieces>,
+    /// Chunks that the receive side of the kernel holds.
+    filled: u32,
+    /// The last statistics read: overruns, empty fill rings, refusals.
+    statistics: [u64; 3],
+}
+
+/// The part of a socket that the kernel knows. Any thread may open and close it.
+pub(super) struct KernelPart {
+    fd: Option<Arc<OwnedFd>>,
     fill: Producer<u64>,
     completion: Consumer<u64>,
     receive: Consumer<Descriptor>,
     transmit: Producer<Descriptor>,
     /// Target number of chunks in the fill ring.
     fill_target: u32,
-    /// Chunks that the receive side of the kernel holds.
-    filled: u32,
     pub(super) is_zero_copy: bool,
-    /// The last statistics read: overruns, empty fill rings, refusals.
-    statistics: [u64; 3],
+    /// The last field: dropped when the rings are unmapped.
+    release: Release,
+}
+
+/// Says, when it is dropped, whether the kernel has released the chunks of a socket.
+struct Release {
+    kernel: Arc<Use>,
+    is_due: bool,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.kernel.end(self.is_due);
+    }
 }
 
 /// An interface's queue, and the number of ring entries.
@@ -77,29 +98,34 @@ pub(super) struct QueueAddress {
     pub(super) in_pieces: bool,
 }
 
-impl Socket {
+impl KernelPart {
+    /// Opens a socket whose chunks are those of the slab `slab`.
     pub(super) fn open(
         place: QueueAddress,
-        pool: Rc<Pool>,
+        slab: SlabShape,
         registered: &mut Registered,
     ) -> io::Result<Self> {
         if let Some(owner) = registered.upgrade()
-            && let Ok(socket) = Self::open_with(place, Rc::clone(&pool), Some(&owner))
+            && let Ok(socket) = Self::open_with(place, slab, Some(&owner))
         {
             return Ok(socket);
         }
-        // The first of its pool, or one whose driver cannot share with it.
-        let socket = Self::open_with(place, pool, None)?;
-        *registered = socket.fd.as_ref().map(Rc::downgrade).unwrap_or_default();
+        // The first of its slab, or one whose driver cannot share with it.
+        let socket = Self::open_with(place, slab, None)?;
+        *registered = socket.fd.as_ref().map(Arc::downgrade).unwrap_or_default();
         Ok(socket)
     }
 
-    fn open_with(place: QueueAddress, pool: Rc<Pool>, owner: Option<&OwnedFd>) -> io::Result<Self> {
+    fn open_with(
+        place: QueueAddress,
+        slab: SlabShape,
+        owner: Option<&OwnedFd>,
+    ) -> io::Result<Self> {
         let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let at = fd.as_fd();
         socket::set_option(at, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         if owner.is_none() {
-            register(at, &pool)?;
+            register(at, slab)?;
         }
         let entries = place.entries.next_power_of_two();
         for ring in [XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING] {
@@ -114,45 +140,65 @@ impl Socket {
         // An older kernel sends 32 a call; the burst is then sent in more calls.
         let _ = socket::set_option(at, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &entries.min(BURST));
         let is_zero_copy = is_zero_copy(at);
-        let mut socket = Self {
-            fd: Some(Rc::new(fd)),
-            lent: Lent::new(pool),
-            pieces: None,
+        Ok(Self {
+            fd: Some(Arc::new(fd)),
             fill,
             completion,
             receive,
             transmit,
             fill_target: place.entries,
-            filled: 0,
             is_zero_copy,
-            statistics: [0; 3],
-        };
-        socket.refill();
-        Ok(socket)
-    }
-
-    /// Makes `frames` the pool of frames; the kernel's buffers then hold copies of them.
-    pub(super) fn live_in(&mut self, frames: Rc<Pool>) {
-        self.pieces = Some(Pieces::new(frames));
+            release: Release { kernel: Arc::default(), is_due: false },
+        })
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(|fd| fd.as_fd())
     }
 
+    /// Lends the kernel chunks of `pool`, the slab for which the socket was opened. With `frames`,
+    /// the chunks hold copies of those frames.
+    pub(super) fn with_pool(self, pool: Rc<Pool>, frames: Option<&Rc<Pool>>) -> Socket {
+        let lent = Lent::new(pool, Arc::clone(&self.release.kernel));
+        let pieces = frames.map(|frames| Pieces::new(Rc::clone(frames)));
+        let mut socket = Socket { part: self, lent, pieces, filled: 0, statistics: [0; 3] };
+        socket.refill();
+        socket
+    }
+}
+
+impl Drop for KernelPart {
+    fn drop(&mut self) {
+        let was_last = self.fd.take().is_none_or(|fd| Arc::into_inner(fd).is_some());
+        // With the socket closed and unmapped the kernel copies into no chunk any more. A driver
+        // that writes into them itself stops a moment later: then they stay lent.
+        self.release.is_due = was_last && !self.is_zero_copy;
+    }
+}
+
+impl Socket {
+    /// Separates what the kernel takes its time to close from the chunks lent to it.
+    pub(super) fn into_parts(self) -> (KernelPart, Lent) {
+        (self.part, self.lent)
+    }
+
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.part.fd()
+    }
+
     /// Lends the kernel chunks up to the target number.
     fn refill(&mut self) {
         let mut pushed = false;
-        while self.filled < self.fill_target && self.fill.has_room() {
+        while self.filled < self.part.fill_target && self.part.fill.has_room() {
             let Some(packet) = self.lent.pool().packet() else { break };
             // A packet of the pool is never refused, and there is room for it.
             let Ok((address, _)) = self.lent.lend(packet) else { break };
-            self.fill.push(address);
+            self.part.fill.push(address);
             self.filled += 1;
             pushed = true;
         }
         if pushed {
-            self.fill.submit();
+            self.part.fill.submit();
         }
     }
 
@@ -161,7 +207,7 @@ impl Socket {
         let before = batch.len();
         self.complete();
         while batch.room() > 0 {
-            let Some(descriptor) = self.receive.pop() else { break };
+            let Some(descriptor) = self.part.receive.pop() else { break };
             self.filled = self.filled.saturating_sub(1);
             let goes_on = descriptor.options & GOES_ON != 0;
             let Some(packet) = self.lent.take(descriptor.address, descriptor.len) else {
@@ -176,15 +222,15 @@ impl Socket {
             // The loop's condition left room for it.
             let _ = whole.map(|packet| batch.push(packet));
         }
-        if batch.len() > before || self.filled < self.fill_target {
-            self.receive.release();
+        if batch.len() > before || self.filled < self.part.fill_target {
+            self.part.receive.release();
             self.refill();
         }
-        if batch.len() == before && self.fill.needs_wakeup() {
+        if batch.len() == before && self.part.fill.needs_wakeup() {
             self.wake_receive();
         }
         // A burst that the device could not take at once.
-        if self.transmit.waiting() > 0 {
+        if self.part.transmit.waiting() > 0 {
             self.kick();
         }
     }
@@ -197,7 +243,7 @@ impl Socket {
             self.pieces = Some(pieces);
             return pushed;
         }
-        if !self.transmit.has_room() {
+        if !self.part.transmit.has_room() {
             return Err(TransmitRefused::Full);
         }
         let (address, len) = match self.lent.lend(packet) {
@@ -209,7 +255,7 @@ impl Socket {
             }
         };
         // There was room above.
-        self.transmit.push(Descriptor { address, len, options: 0 });
+        self.part.transmit.push(Descriptor { address, len, options: 0 });
         Ok(())
     }
 
@@ -220,7 +266,7 @@ impl Socket {
         buffers: &mut Vec<Packet>,
     ) -> Result<(), TransmitRefused> {
         let pieces = frame.chunks(self.lent.pool().packet_len_max());
-        if usize::try_from(self.transmit.room()).is_ok_and(|room| room < pieces.len()) {
+        if usize::try_from(self.part.transmit.room()).is_ok_and(|room| room < pieces.len()) {
             return Err(TransmitRefused::Full);
         }
         let mut left = pieces.len();
@@ -234,14 +280,14 @@ impl Socket {
             // A packet of the pool is never refused, and there was room for all of them.
             let (address, len) = self.lent.lend(buffer).map_err(|_| TransmitRefused::NoPacket)?;
             let options = if left > 0 { GOES_ON } else { 0 };
-            self.transmit.push(Descriptor { address, len, options });
+            self.part.transmit.push(Descriptor { address, len, options });
         }
         Ok(())
     }
 
     /// Makes the kernel send pushed frames.
     pub(super) fn flush(&mut self) {
-        self.transmit.submit();
+        self.part.transmit.submit();
         self.kick();
         self.complete();
     }
@@ -249,27 +295,27 @@ impl Socket {
     /// Takes back the chunks whose frames have left.
     fn complete(&mut self) {
         let mut any = false;
-        while let Some(address) = self.completion.pop() {
+        while let Some(address) = self.part.completion.pop() {
             drop(self.lent.take(address, 0));
             any = true;
         }
         if any {
-            self.completion.release();
+            self.part.completion.release();
         }
     }
 
     fn kick(&mut self) {
-        let Some(fd) = self.fd.clone() else { return };
-        if !self.transmit.needs_wakeup() {
+        let Some(fd) = self.part.fd.clone() else { return };
+        if !self.part.transmit.needs_wakeup() {
             return;
         }
         for _ in 0..KICKS_MAX {
             match socket::send_nothing(fd.as_fd()) {
-                Ok(()) if self.transmit.waiting() == 0 => return,
+                Ok(()) if self.part.transmit.waiting() == 0 => return,
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
                     // It sends a limited number of frames a call and says so.
-                    Some(libc::EAGAIN | libc::EINTR) if self.transmit.waiting() > 0 => {}
+                    Some(libc::EAGAIN | libc::EINTR) if self.part.transmit.waiting() > 0 => {}
                     _ => return,
                 },
             }
@@ -278,7 +324,7 @@ impl Socket {
     }
 
     fn wake_receive(&self) {
-        if let Some(fd) = &self.fd {
+        if let Some(fd) = &self.part.fd {
             // Only to have the driver look at the fill ring; it has nothing to say.
             let _ = socket::receive(fd.as_fd(), &mut []);
         }
@@ -289,7 +335,7 @@ impl Socket {
         // struct xdp_statistics: dropped (also for an empty fill ring), two kinds of invalid
         // descriptors, ring full, and how often the fill and the transmit ring were found empty.
         let mut statistics = [0_u64; 6];
-        let Some(fd) = &self.fd else { return };
+        let Some(fd) = &self.part.fd else { return };
         if socket::get_option(fd.as_fd(), SOL_XDP, XDP_STATISTICS, &mut statistics).is_err() {
             return;
         }
@@ -316,25 +362,12 @@ pub(super) enum TransmitRefused {
     NoPacket,
 }
 
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let fd = self.fd.take();
-        let was_last = fd.is_none_or(|fd| Rc::into_inner(fd).is_some());
-        // With the socket closed the kernel copies into no chunk any more. A driver that writes
-        // into them itself stops a moment later: then they stay lent for as long as the pool lives.
-        if was_last && !self.is_zero_copy {
-            self.lent.take_all();
-        }
-    }
-}
-
-fn register(fd: BorrowedFd<'_>, pool: &Pool) -> io::Result<()> {
-    let (base, len) = pool.region();
-    let chunk = pool.chunk_size() as u64;
+fn register(fd: BorrowedFd<'_>, slab: SlabShape) -> io::Result<()> {
+    let chunk = slab.chunk_size as u64;
     // struct xdp_umem_reg: address and length in 64 bits each, then chunk size, headroom, flags and
     // metadata in 32 bits each; only the first of the four is not zero.
     let chunk = if cfg!(target_endian = "little") { chunk } else { chunk << 32 };
-    let request = [base.as_ptr() as u64, len as u64, chunk, 0];
+    let request = [slab.address as u64, slab.len as u64, chunk, 0];
     socket::set_option(fd, SOL_XDP, XDP_UMEM_REG, &request)
 }
 

@@ -287,7 +287,7 @@ pub(crate) struct Away {
 pub(crate) fn nothing() -> LinkInfo {
     LinkInfo {
         name: String::new(),
-        mode: Mode::Memory,
+        mode: Mode::NoDevice,
         why: String::new(),
         framing: Framing::Ethernet,
         mac: None,

@@ -6,6 +6,7 @@
 //! two batches. A worker never waits for the control plane.
 #![forbid(unsafe_code)]
 
+mod closed;
 mod error;
 mod group;
 mod neighbours;
@@ -21,10 +22,10 @@ mod workers;
 pub use error::DataError;
 pub use group::Handled;
 pub use neighbours::{Forget, NeighbourUpdate};
-pub use reopen::{OpenDevice, Reopen, reopen};
+pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use shares::Downs;
 pub use sojourn::Sojourn;
 pub use start::{Opened, Started, start};
-pub use worker::{Command, Pace, TraceOrder, Waker};
+pub use worker::{Command, NewDevice, Pace, TraceOrder, Waker};
 pub use workers::{ANSWER_WITHIN, LinkNow, ShareNow, Workers};

@@ -1,20 +1,24 @@
 //! A link that is opened on another device while the gateway runs.
 //!
-//! The workers that have the link do it between two batches. A device gives its queues to one link
-//! at a time, so all of them close the old link first. Frames of the other links wait in their
-//! rings meanwhile.
+//! The kernel takes milliseconds to open or close a device. A thread of its own does it
+//! ([`Devices`]); workers only let go of a closed device and take an open one, between two batches.
+//! A device gives its queues to one link at a time, so the old one is closed for all workers before
+//! the new one is opened.
 
 use crate::{
     error::DataError,
-    group::nothing,
     setup::{DeviceSetup, WorkerLink},
     shares::{share_of, shares},
-    worker::Command,
-    workers::{ANSWER_WITHIN, Workers},
+    worker::{Command, NewDevice},
+    workers::{ANSWER_WITHIN, Hand},
 };
-use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState, OpenError, Share};
-use gatewright_packet::Batch;
-use std::{os::fd::BorrowedFd, sync::mpsc::channel, time::Duration};
+use gatewright_link::{LinkConfig, LinkInfo, OpenError, Share, UnboundLink};
+use gatewright_packet::LinkIndex;
+use std::{
+    io,
+    sync::mpsc::{Sender, channel},
+    thread::JoinHandle,
+};
 
 /// A device to be opened in place of another.
 #[derive(Clone, Debug)]
@@ -25,26 +29,51 @@ pub struct Reopen {
     pub before: WorkerLink,
 }
 
-/// A worker's replacement for a link.
-#[derive(Debug)]
-pub struct OpenDevice {
-    /// The device.
-    pub device: DeviceSetup,
-    /// Its share; `None` if other workers have all `shares`.
-    pub share: Option<Share>,
-    /// The number of workers that have a share.
-    pub shares: usize,
+type Task = Box<dyn FnOnce() + Send>;
+
+/// The thread on which devices are opened and closed. It is in the network namespace of the
+/// workers, wherever the control plane is.
+pub(crate) struct Devices {
+    tasks: Option<Sender<Task>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// Maximum time to open a link: a busy queue is requested again for a second.
-const OPENED_WITHIN: Duration = Duration::from_secs(10);
+impl Devices {
+    pub(crate) fn start() -> io::Result<Self> {
+        let (tasks, waiting) = channel::<Task>();
+        let run = move || waiting.into_iter().for_each(|task| task());
+        let thread = std::thread::Builder::new().name("devices".to_owned()).spawn(run)?;
+        Ok(Self { tasks: Some(tasks), thread: Some(thread) })
+    }
 
-/// Makes the workers close a link and open it as `order` says; returns its new properties.
-///
-/// # Errors
-///
-/// [`DataError::Reopen`] with the resulting state of the link.
-pub fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, DataError> {
+    /// Runs `task` on the thread and waits for its result.
+    pub(crate) fn run<R: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, DataError> {
+        let (answer, done) = channel();
+        let task = move || {
+            // Whoever asked waits for just this.
+            let _gone = answer.send(task());
+        };
+        let tasks = self.tasks.as_ref().ok_or(DataError::Ended)?;
+        tasks.send(Box::new(task)).map_err(|_| DataError::Ended)?;
+        done.recv().map_err(|_| DataError::Ended)
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// Closes a link of `workers` and opens it as `order` says; returns its new properties.
+pub(crate) fn reopen(workers: &[Hand], order: &Reopen) -> Result<LinkInfo, DataError> {
     close(workers, order)?;
     let new = match open_all(workers, &order.device)? {
         Ok(info) => return Ok(info),
@@ -62,34 +91,34 @@ pub fn reopen(workers: &Workers, order: &Reopen) -> Result<LinkInfo, DataError> 
     Err(DataError::Reopen { name: order.device.name.clone(), reason })
 }
 
-/// Makes all workers close their shares of a link.
-fn close(workers: &Workers, order: &Reopen) -> Result<(), DataError> {
-    for worker in 0..workers.len() {
-        let (answer, closed) = channel();
-        let link = order.device.device.index();
-        workers.one(worker, Command::CloseDevice(link, answer))?;
-        closed.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)?;
-    }
+/// Makes all workers let go of their shares of a link, and closes these.
+fn close(workers: &[Hand], order: &Reopen) -> Result<(), DataError> {
+    let link = order.device.device.index();
+    let let_go = |worker: &Hand| {
+        let (answer, closing) = channel();
+        worker.send(Command::CloseDevice(link, answer))?;
+        closing.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)
+    };
+    let closing = workers.iter().map(let_go).collect::<Result<Vec<_>, _>>()?;
+    drop(closing);
     Ok(())
 }
 
-/// Makes each worker open its share of a link, one after the other; returns the properties of the
-/// first share. The outer result is that of asking the workers.
-fn open_all(
-    workers: &Workers,
-    link: &WorkerLink,
-) -> Result<Result<LinkInfo, OpenError>, DataError> {
+/// Opens each worker's share of a link, one after the other; returns the properties of the first
+/// share. The outer result is that of asking the workers.
+fn open_all(workers: &[Hand], link: &WorkerLink) -> Result<Result<LinkInfo, OpenError>, DataError> {
     let shares = match shares(link, workers.len()) {
         Ok(shares) => shares,
         Err(error) => return Ok(Err(error)),
     };
-    let mut first = None;
-    for worker in 0..workers.len() {
-        let share = share_of(link.device.index(), worker, workers.len(), shares);
-        let order = OpenDevice { device: link.device.clone(), share, shares };
-        let (answer, opened) = channel();
-        workers.one(worker, Command::OpenDevice(Box::new(order), answer))?;
-        match opened.recv_timeout(OPENED_WITHIN).map_err(|_| DataError::Ended)? {
+    let (index, mut first) = (link.device.index(), None);
+    for (number, worker) in workers.iter().enumerate() {
+        let share = share_of(index, number, workers.len(), shares);
+        let device = match share.map(|share| prepare(worker, &link.device, share)).transpose() {
+            Ok(device) => device.unwrap_or(NewDevice::Away(shares)),
+            Err(error) => return Ok(Err(error)),
+        };
+        match take(worker, index, device)? {
             Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
@@ -99,49 +128,29 @@ fn open_all(
     first.map(Ok).ok_or(DataError::Ended)
 }
 
-/// A link without a device: it receives nothing, and drops packets sent by it.
-pub(crate) struct Closed {
-    info: LinkInfo,
-    counters: LinkCounters,
+/// Makes a worker take a device.
+fn take(
+    worker: &Hand,
+    link: LinkIndex,
+    device: NewDevice,
+) -> Result<Result<LinkInfo, OpenError>, DataError> {
+    let (answer, taken) = channel();
+    worker.send(Command::TakeDevice(link, Box::new(device), answer))?;
+    taken.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)
 }
 
-impl Closed {
-    /// The replacement of a closed link; a worker without a share of it sends nothing.
-    pub(crate) fn after(link: &dyn Link) -> Self {
-        let info = LinkInfo { queues: Vec::new(), ..link.info().clone() };
-        Self { info, counters: LinkCounters::default() }
-    }
-
-    /// The placeholder where no link has come yet.
-    pub(crate) fn spare() -> Self {
-        let info = LinkInfo { why: "no link has come here yet".to_owned(), ..nothing() };
-        Self { info, counters: LinkCounters::default() }
-    }
-}
-
-impl Link for Closed {
-    fn info(&self) -> &LinkInfo {
-        &self.info
-    }
-
-    fn receive(&mut self, _: Duration, _: &mut Batch) -> usize {
-        0
-    }
-
-    fn transmit(&mut self, _: Duration, batch: &mut Batch) {
-        self.counters.transmit_down += batch.len() as u64;
-        batch.clear();
-    }
-
-    fn counters(&mut self) -> LinkCounters {
-        self.counters
-    }
-
-    fn state(&mut self) -> LinkState {
-        LinkState::Gone
-    }
-
-    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+/// Opens a worker's share of a device.
+fn prepare(worker: &Hand, device: &DeviceSetup, share: Share) -> Result<NewDevice, OpenError> {
+    let opened: UnboundLink = match device {
+        DeviceSetup::Interface(device) => {
+            worker.preparer.prepare(&LinkConfig { share, ..device.clone() })?
+        }
+        DeviceSetup::Tap(device) => worker.preparer.prepare_tap(device)?,
+        DeviceSetup::Vlan(vlan) => {
+            let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
+            return Err(OpenError::Unsupported { name, reason });
+        }
+        DeviceSetup::Spare(_) => return Ok(NewDevice::None),
+    };
+    Ok(NewDevice::Open(Box::new(opened)))
 }

@@ -1,19 +1,20 @@
 //! Start of the workers: each opens its links on its thread, as the frames live there.
 
 use crate::{
+    closed::Closed,
     error::DataError,
     group::{FIRST, Slot, WorkerGroup},
     neighbours::Neighbourhood,
-    reopen::Closed,
+    reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
     sojourn::Sojourn,
     tagged::Tagged,
     worker::{Command, Pace, Waker, Worker},
-    workers::{WorkerHandle, Workers},
+    workers::{Hand, Running, Workers},
 };
 use gatewright_link::{
-    Division, Link, LinkConfig, LinkInfo, OpenError, Opener, Share, Shares, frame_len_max,
+    Division, Link, LinkConfig, LinkInfo, Opener, Preparer, Share, Shares, frame_len_max,
 };
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
@@ -58,6 +59,8 @@ pub struct Opened {
     pub drops: Vec<Drops>,
     /// Its drops that belong to no layer.
     pub graph_drops: Drops,
+    /// Opens devices for it.
+    preparer: Preparer,
 }
 
 /// The input of a starting worker.
@@ -123,7 +126,8 @@ pub fn start(
     };
     let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
     let sojourn = Arc::new(Sojourn::default());
-    let mut workers = Workers::new(Arc::clone(&sojourn));
+    let devices = Devices::start().map_err(system("start a thread"))?;
+    let mut workers = Workers::new(Arc::clone(&sojourn), devices);
     let (epoch, mut told): (_, Vec<Opened>) = (Instant::now(), Vec::new());
     for (slot, waker) in Slot::all(&wakers).into_iter().zip(wakers) {
         let is_first = slot.own == FIRST;
@@ -150,8 +154,12 @@ pub fn start(
         let name = if is_first { "worker".to_owned() } else { format!("worker-{}", told.len()) };
         let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
         let thread = Some(thread.map_err(system("start a thread"))?);
-        workers.add(WorkerHandle { commands, waker, handled, thread });
-        told.push(answer.recv().map_err(|_| DataError::Ended)??);
+        let stop = Arc::clone(&waker);
+        let running = Running::new(stop, thread);
+        let opened = answer.recv().map_err(|_| DataError::Ended)??;
+        let hand = Hand { commands, waker, preparer: opened.preparer.clone() };
+        workers.add(hand, running, handled);
+        told.push(opened);
     }
     Ok(Started { workers, opened: told, downs: split.downs })
 }
@@ -189,23 +197,6 @@ fn work(order: Order) {
             // The other side waits for just this.
             let _gone = opened.send(Err(error));
         }
-    }
-}
-
-/// Opens a link.
-pub(crate) fn open(
-    opener: &Opener,
-    device: &DeviceSetup,
-    share: Share,
-) -> Result<Box<dyn Link>, OpenError> {
-    match device {
-        DeviceSetup::Interface(device) => opener.open(&LinkConfig { share, ..device.clone() }),
-        DeviceSetup::Tap(device) => opener.open_tap(device),
-        DeviceSetup::Vlan(vlan) => {
-            let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
-            Err(OpenError::Unsupported { name, reason })
-        }
-        DeviceSetup::Spare(_) => Ok(Box::new(Closed::spare())),
     }
 }
 
@@ -281,12 +272,13 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
             .collect(),
         drops: plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect(),
         graph_drops: graph.drops(),
+        preparer: opener.preparer(),
         plan,
     };
     let links = all_links(opened, &setup, (&away, &split.shares), &vlans, group.as_ref());
     let worker = Worker {
-        opener,
         drops: graph.drops(),
+        remaining: Vec::new(),
         graph,
         neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
         epoch: order.epoch,

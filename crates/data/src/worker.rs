@@ -4,15 +4,16 @@
 //! [`Pace::spin`], then sleeps until a link, a timer or a command wakes it.
 
 use crate::{
+    closed::Closed,
     group::{Course, Work, WorkerGroup},
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
-    reopen::{Closed, OpenDevice},
     shares::Downs,
     sojourn::Sojourn,
-    start::open,
     workers::ShareNow,
 };
-use gatewright_link::{Link, LinkInfo, LinkState, OpenError, Opener};
+use gatewright_link::{
+    ClosingDevice, Link, LinkInfo, LinkState, OpenError, RemainingChunks, UnboundLink,
+};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VlanLink, Wake};
 use gatewright_wire::MacAddress;
@@ -24,6 +25,7 @@ use nix::{
     },
 };
 use std::{
+    mem,
     os::fd::AsFd,
     sync::{
         Arc,
@@ -50,10 +52,11 @@ pub enum Command {
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
     Pace(Pace),
-    /// Close the device of a link, before it is opened on another.
-    CloseDevice(LinkIndex, Sender<()>),
-    /// Open a device in the place of a link.
-    OpenDevice(Box<OpenDevice>, Sender<Result<LinkInfo, OpenError>>),
+    /// Let go of the device of a link, before it is opened on another; the device is closed by who
+    /// receives it.
+    CloseDevice(LinkIndex, Sender<ClosingDevice>),
+    /// Take a device in the place of a link.
+    TakeDevice(LinkIndex, Box<NewDevice>, Sender<Result<LinkInfo, OpenError>>),
     /// Forget neighbours, take newly set ones, and write down the known ones.
     LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Take a link down, or up again.
@@ -62,6 +65,17 @@ pub enum Command {
     Trace(TraceOrder),
     /// End the trace.
     EndTrace,
+}
+
+/// A worker's replacement for a link.
+#[derive(Debug)]
+pub enum NewDevice {
+    /// An open device.
+    Open(Box<UnboundLink>),
+    /// None: other workers have all shares, of which there are this many.
+    Away(usize),
+    /// None: no link is here any more.
+    None,
 }
 
 /// An order to trace one packet.
@@ -124,7 +138,6 @@ impl Wake for Waker {
 /// One worker, to be run on its own thread.
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
-    pub(crate) opener: Opener,
     pub(crate) graph: Graph,
     /// The neighbours that its layers share.
     pub(crate) neighbours: Neighbourhood,
@@ -146,6 +159,8 @@ pub(crate) struct Worker {
     pub(crate) tracing: Option<Sender<Trace>>,
     /// Links that a command has taken down: they receive and send nothing.
     pub(crate) closed: Vec<bool>,
+    /// Chunks of the slab that devices which are being closed may still write into.
+    pub(crate) remaining: Vec<RemainingChunks>,
     /// The graph's drops that belong to no layer.
     pub(crate) drops: Drops,
     /// Its worker group, if there are other workers.
@@ -226,6 +241,8 @@ impl Worker {
 
     /// Reports links that went or came back, and devices that changed.
     fn look_at_links(&mut self) {
+        // Chunks that the kernel has released go home.
+        self.remaining.retain(|chunks| !chunks.are_released());
         let told = self.up.iter_mut().zip(&mut self.devices);
         for (index, (link, (told, device))) in
             (0..).map(LinkIndex).zip(self.links.iter_mut().zip(told))
@@ -351,13 +368,11 @@ impl Worker {
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
             Ok(Command::CloseDevice(link, back)) => {
-                if let Some(place) = self.links.get_mut(link.index()) {
-                    *place = Box::new(Closed::after(&**place));
-                }
-                let _unwanted = back.send(());
+                // Without a link there is nothing to close, and the sender is told so.
+                let _unwanted = self.let_go(link).map(|closing| back.send(closing));
             }
-            Ok(Command::OpenDevice(order, back)) => {
-                let _unwanted = back.send(self.open_device(*order));
+            Ok(Command::TakeDevice(link, device, back)) => {
+                let _unwanted = back.send(self.take_device(link, *device));
             }
             Ok(Command::LookAtNeighbours(forget, done)) => {
                 if let Some(forget) = forget {
@@ -378,14 +393,26 @@ impl Worker {
         true
     }
 
-    /// Opens this worker's share of a device, if it has one.
+    /// Lets go of a link's device, which is closed elsewhere.
     #[cold]
-    fn open_device(&mut self, order: OpenDevice) -> Result<LinkInfo, OpenError> {
-        let OpenDevice { device, share, shares } = order;
-        let index = device.index();
-        let (link, is_away): (Box<dyn Link>, _) = match (share, &self.group) {
-            (None, Some(group)) => (Box::new(group.away(index, shares)), true),
-            (share, _) => (open(&self.opener, &device, share.unwrap_or_default())?, false),
+    fn let_go(&mut self, link: LinkIndex) -> Option<ClosingDevice> {
+        let place = self.links.get_mut(link.index())?;
+        let closed = Box::new(Closed::after(&**place));
+        let (closing, remaining) = mem::replace(place, closed).close().into_parts();
+        if !remaining.is_empty() {
+            self.remaining.push(remaining);
+        }
+        Some(closing)
+    }
+
+    /// Takes this worker's share of a device, if it has one.
+    #[cold]
+    fn take_device(&mut self, index: LinkIndex, device: NewDevice) -> Result<LinkInfo, OpenError> {
+        let is_away = matches!(device, NewDevice::Away(_));
+        let link: Box<dyn Link> = match (device, &self.group) {
+            (NewDevice::Open(device), _) => device.bind(self.graph.frames())?,
+            (NewDevice::Away(shares), Some(group)) => Box::new(group.away(index, shares)),
+            (NewDevice::Away(_) | NewDevice::None, _) => Box::new(Closed::spare()),
         };
         let info = link.info().clone();
         if let Some(place) = self.links.get_mut(index.index()) {

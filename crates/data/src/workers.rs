@@ -3,10 +3,11 @@
 use crate::{
     error::DataError,
     group::{FIRST, Handled},
+    reopen::{Devices, Reopen, reopen},
     sojourn::Sojourn,
     worker::{Command, Waker},
 };
-use gatewright_link::{LinkCounters, LinkState};
+use gatewright_link::{LinkCounters, LinkInfo, LinkState, Preparer};
 use gatewright_stack::Wake;
 use std::{
     sync::{
@@ -21,12 +22,52 @@ use std::{
 /// longer has ended or hangs in a handler.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// One running worker.
-pub(crate) struct WorkerHandle {
+/// What it takes to reach a worker.
+#[derive(Clone)]
+pub(crate) struct Hand {
     pub(crate) commands: Sender<Command>,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) handled: Handled,
-    pub(crate) thread: Option<JoinHandle<()>>,
+    /// Opens devices for it.
+    pub(crate) preparer: Preparer,
+}
+
+impl Hand {
+    /// Sends a command.
+    pub(crate) fn send(&self, command: Command) -> Result<(), DataError> {
+        self.commands.send(command).map_err(|_| DataError::Ended)?;
+        Wake::wake(self.waker.as_ref());
+        Ok(())
+    }
+}
+
+/// The thread of a worker. Dropping it stops the worker and waits until it has.
+pub(crate) struct Running {
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) const fn new(waker: Arc<Waker>, thread: Option<JoinHandle<()>>) -> Self {
+        Self { waker, thread }
+    }
+
+    fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    fn stop(&mut self) {
+        self.waker.stop();
+        if let Some(thread) = self.thread.take() {
+            // A worker that panicked has said so on its own thread.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
 /// A worker's report on its share of a link.
@@ -57,19 +98,25 @@ impl Default for LinkNow {
 
 /// All workers of a gateway. Dropping them stops them.
 pub struct Workers {
-    handles: Vec<WorkerHandle>,
+    hands: Arc<Vec<Hand>>,
+    handled: Vec<Handled>,
+    threads: Vec<Running>,
     sojourn: Arc<Sojourn>,
+    devices: Devices,
 }
 
 impl Workers {
     /// Creates an empty list; workers record sojourn times in `sojourn` and its parts.
-    pub(crate) fn new(sojourn: Arc<Sojourn>) -> Self {
-        Self { handles: Vec::new(), sojourn }
+    pub(crate) fn new(sojourn: Arc<Sojourn>, devices: Devices) -> Self {
+        let (hands, handled, threads) = (Arc::default(), Vec::new(), Vec::new());
+        Self { hands, handled, threads, sojourn, devices }
     }
 
     /// Adds a worker.
-    pub(crate) fn add(&mut self, handle: WorkerHandle) {
-        self.handles.push(handle);
+    pub(crate) fn add(&mut self, hand: Hand, running: Running, handled: Handled) {
+        Arc::make_mut(&mut self.hands).push(hand);
+        self.handled.push(handled);
+        self.threads.push(running);
     }
 
     /// The command channel of the first worker, for callers that do not wait for it to wake.
@@ -78,18 +125,18 @@ impl Workers {
     ///
     /// [`DataError::Ended`] if a worker has ended.
     pub fn commands_of_first(&self) -> Result<Sender<Command>, DataError> {
-        let first = self.handles.get(FIRST).ok_or(DataError::Ended)?;
+        let first = self.hands.get(FIRST).ok_or(DataError::Ended)?;
         Ok(first.commands.clone())
     }
 
     /// The number of workers.
     pub fn len(&self) -> usize {
-        self.handles.len()
+        self.hands.len()
     }
 
     /// Whether there are no workers.
     pub fn is_empty(&self) -> bool {
-        self.handles.is_empty()
+        self.hands.is_empty()
     }
 
     /// Sojourn times of packets.
@@ -99,7 +146,7 @@ impl Workers {
 
     /// The counters of each worker.
     pub fn handled(&self) -> impl Iterator<Item = &Handled> {
-        self.handles.iter().map(|handle| &handle.handled)
+        self.handled.iter()
     }
 
     /// Sends a command to the first worker, which handles all packets that are not transit.
@@ -117,10 +164,7 @@ impl Workers {
     ///
     /// [`DataError::Ended`] if it has ended.
     pub fn one(&self, worker: usize, command: Command) -> Result<(), DataError> {
-        let handle = self.handles.get(worker).ok_or(DataError::Ended)?;
-        handle.commands.send(command).map_err(|_| DataError::Ended)?;
-        Wake::wake(handle.waker.as_ref());
-        Ok(())
+        self.hands.get(worker).ok_or(DataError::Ended)?.send(command)
     }
 
     /// Sends a command to each worker.
@@ -129,7 +173,18 @@ impl Workers {
     ///
     /// [`DataError::Ended`] if a worker has ended.
     pub fn each(&self, command: impl Fn() -> Command) -> Result<(), DataError> {
-        (0..self.handles.len()).try_for_each(|worker| self.one(worker, command()))
+        self.hands.iter().try_for_each(|hand| hand.send(command()))
+    }
+
+    /// Closes a link and opens it as `order` says, while the workers move the packets of the other
+    /// links; returns its new properties.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Reopen`] with the resulting state of the link.
+    pub fn reopen(&self, order: &Reopen) -> Result<LinkInfo, DataError> {
+        let (hands, order) = (Arc::clone(&self.hands), order.clone());
+        self.devices.run(move || reopen(&hands, &order))?
     }
 
     /// Each link's counters over all workers, whether it is up, and the worker of each queue.
@@ -139,7 +194,7 @@ impl Workers {
     /// [`DataError::Ended`] if a worker has ended.
     pub fn links(&self) -> Result<Vec<LinkNow>, DataError> {
         let mut all: Vec<LinkNow> = Vec::new();
-        for worker in 0..self.handles.len() {
+        for worker in 0..self.hands.len() {
             let (answer, links) = channel();
             self.one(worker, Command::Links(answer))?;
             let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)?;
@@ -159,33 +214,26 @@ impl Workers {
 
     /// Whether all run.
     pub fn are_running(&self) -> bool {
-        let runs = |handle: &WorkerHandle| {
-            handle.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-        };
-        self.handles.iter().all(runs)
+        !self.threads.is_empty() && self.threads.iter().all(Running::is_running)
     }
 
     /// Wakes all of them, from any thread.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(All(self.handles.iter().map(|handle| Arc::clone(&handle.waker)).collect()))
+        Arc::new(All(self.hands.iter().map(|hand| Arc::clone(&hand.waker)).collect()))
     }
 
     /// Stops them and waits until they have.
     pub fn stop(&mut self) {
-        for handle in &self.handles {
-            handle.waker.stop();
-        }
-        for thread in self.handles.iter_mut().filter_map(|handle| handle.thread.take()) {
-            // A worker that panicked has said so on its own thread.
-            let _panicked = thread.join();
-        }
+        // All are told before the first is awaited.
+        self.hands.iter().for_each(|hand| hand.waker.stop());
+        self.threads.clear();
     }
 }
 
 impl Wake for Workers {
     fn wake(&self) {
-        for handle in &self.handles {
-            Wake::wake(handle.waker.as_ref());
+        for hand in self.hands.iter() {
+            Wake::wake(hand.waker.as_ref());
         }
     }
 }

@@ -9,7 +9,6 @@ use crate::{
 };
 use gatewright_data::{
     ANSWER_WITHIN, Command, DataError, Pace, Reopen, Sojourn, TraceOrder, WORKERS_MAX, Workers,
-    reopen,
 };
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
@@ -307,7 +306,7 @@ impl Planes {
     /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
-        let info = reopen(&self.workers, order)?;
+        let info = self.workers.reopen(order)?;
         self.control().opened(order.device.device.index(), &info);
         Ok(Reopened { info, pause: started.elapsed() })
     }

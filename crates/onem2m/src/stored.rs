@@ -221,8 +221,15 @@ impl<'de> Deserialize<'de> for Readable {
     }
 }
 
+/// Whether arrays and objects in a JSON text are nested deeper than `levels`.
+pub(crate) fn is_nested_deeper(text: &str, levels: usize) -> bool {
+    // No level without its bracket: most texts have fewer, and counting those is cheap.
+    let brackets = text.bytes().filter(|octet| matches!(octet, b'[' | b'{')).count();
+    brackets > levels && nesting(text) > levels
+}
+
 /// The deepest level of arrays and objects in a JSON text.
-pub(crate) fn nesting(text: &str) -> usize {
+fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_text, mut escaped) = (false, false);
     for octet in text.bytes() {
@@ -257,6 +264,8 @@ mod tests {
             (r#"["\\",[2]]"#, 2),
         ] {
             assert_eq!(nesting(text), levels, "{text}");
+            assert!(!is_nested_deeper(text, levels), "{text}");
+            assert_eq!(is_nested_deeper(text, levels.saturating_sub(1)), levels > 0, "{text}");
         }
     }
 

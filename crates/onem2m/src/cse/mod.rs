@@ -46,7 +46,7 @@ use crate::limits::Counters;
 use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::status::{Refusal, Status};
-use crate::stored::{NESTING_MAX, NoBase, Unreadable, nesting};
+use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::source_of;
@@ -477,7 +477,7 @@ impl Cse {
         Self::check_addresses(request.notify.iter().map(String::as_str))?;
         let stores = matches!(request.operation, Operation::Create | Operation::Update);
         let content = request.content.as_deref().filter(|_| stores);
-        if content.is_some_and(|content| nesting(content) > NESTING_MAX) {
+        if content.is_some_and(|content| is_nested_deeper(content, NESTING_MAX)) {
             return Err(Refusal::bad(format!(
                 "the content is nested deeper than {NESTING_MAX} levels"
             )));

@@ -97,6 +97,9 @@ struct Asked {
     creates: bool,
 }
 
+/// Octets of most lines of one request: an allocation that need not grow.
+const LINE_OCTETS: usize = 256;
+
 /// Repetitions that may wait for the first one's answer.
 const ASKED_AGAIN_MAX: usize = 8;
 
@@ -251,10 +254,20 @@ impl Cse {
                 pc: content.map(|content| Cow::Borrowed(&**content)),
                 at: location.as_deref().map(Cow::Borrowed),
             };
+            if lines.is_empty() {
+                lines.reserve(LINE_OCTETS);
+                lines.extend_from_slice(b"{\"_r\":[");
+            } else {
+                lines.push(b',');
+            }
             // Numbers and texts can always be written.
-            lines.extend(serde_json::to_string(&line));
+            serde_json::to_writer(&mut lines, &line).ok()?;
         }
-        (!lines.is_empty()).then(|| format!("{{\"_r\":[{}]}}", lines.join(",")).into())
+        if lines.is_empty() {
+            return None;
+        }
+        lines.extend_from_slice(b"]}");
+        String::from_utf8(lines).ok().map(Arc::from)
     }
 
     /// Remembers the requests of a stored line; an invalid line is ignored.

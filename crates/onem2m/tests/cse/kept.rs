@@ -3,6 +3,7 @@
 
 use crate::bench::{Bench, START, config, json};
 use gatewright_onem2m::{Cse, Damage, Kind, NoBase, Operation, Request};
+use proptest::prelude::*;
 use std::sync::Arc;
 
 /// Texts that are JSON by its grammar (RFC 8259), and that implementations may bound (§9): depth,
@@ -58,6 +59,22 @@ fn what_is_acknowledged_is_there_after_a_restart() {
     bench.cse = bench.reopened();
     assert_eq!(bench.cse.rows().collect::<Vec<_>>(), before);
     assert_eq!(json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["cni"], 4);
+}
+
+proptest! {
+    /// Whatever content is acknowledged, a restart reads.
+    #[test]
+    fn content_is_refused_or_read_back(
+        content in r#"(\[|\{"a":|\]|\}|"(\\ud8[0-9]{2}|\\u00e9|x|\\")*"|1e[0-9]{1,3}|-?[0-9]{1,30}|,|null){0,6}"#
+    ) {
+        let mut bench = Bench::with_container();
+        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(&content));
+        let before: Vec<_> = bench.cse.rows().collect();
+        bench.cse = bench.reopened();
+        prop_assert_eq!(bench.cse.rows().collect::<Vec<_>>(), before);
+        let latest = bench.get("Ca", "cse-in/a/c/la");
+        prop_assert_eq!(latest.status.is_success(), made.status.is_success(), "{}", content);
+    }
 }
 
 /// Whatever shows an instance shows its content character for character: alone, among the children

@@ -14,6 +14,7 @@ use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::cell::Cell;
 use core::net::IpAddr;
+use core::ops::Deref;
 use serde_json::{Map, Value};
 
 /// An operation in access control (m2m:accessControlOperations).
@@ -43,11 +44,49 @@ impl Right {
     }
 }
 
+/// An entity whose rights are checked, with the address that it asks from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Originator<'name> {
+    name: &'name str,
+    source: Option<IpAddr>,
+}
+
+impl<'name> Originator<'name> {
+    /// The originator of a request, by its local `name`.
+    pub(super) fn of(request: &Request, name: &'name str) -> Self {
+        Self { name, source: source_of(request, name) }
+    }
+
+    /// The originator with the address of its request, if that is known.
+    pub(super) const fn at(name: &'name str, source: Option<IpAddr>) -> Self {
+        Self { name, source }
+    }
+
+    /// An entity that asks for nothing itself, such as a subscriber: where another's request comes
+    /// from says nothing of where it is.
+    pub(super) const fn absent(name: &'name str) -> Self {
+        Self { name, source: None }
+    }
+
+    /// The address, unless another entity has forwarded the request.
+    pub(super) const fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+}
+
+impl Deref for Originator<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.name
+    }
+}
+
 impl Cse {
     /// Refuses unless `from` has `right` on the resource; `child` is the type to be created.
     pub(super) fn demand(
         &self,
-        from: &str,
+        from: &Originator<'_>,
         right: Right,
         slot: Slot,
         child: Option<Kind>,
@@ -56,7 +95,13 @@ impl Cse {
     }
 
     /// Whether `from` has `right` on the resource.
-    pub(super) fn allows(&self, from: &str, right: Right, slot: Slot, child: Option<Kind>) -> bool {
+    pub(super) fn allows(
+        &self,
+        from: &Originator<'_>,
+        right: Right,
+        slot: Slot,
+        child: Option<Kind>,
+    ) -> bool {
         let Some(resource) = self.tree.get(slot) else {
             return false;
         };
@@ -65,7 +110,7 @@ impl Cse {
         }
         // An announced resource is kept up by the CSE that announced it; its policies may be
         // known there only.
-        if resource.kind.original().is_some() && *resource.owner == *from {
+        if resource.kind.original().is_some() && *resource.owner == **from {
             return true;
         }
         if resource.kind == Kind::AccessControlPolicy {
@@ -145,7 +190,7 @@ impl Cse {
     pub(super) fn any_policy_grants<'id>(
         &self,
         policies: impl Iterator<Item = &'id str>,
-        from: &str,
+        from: &Originator<'_>,
         right: Right,
         kind: Kind,
         child: Option<Kind>,
@@ -155,7 +200,7 @@ impl Cse {
 
     /// Whether `from` may change the list of policies: by the self-privileges of existing policies,
     /// or as owner if there are none (TS-0001 §9.6.1.3.2).
-    pub(super) fn may_change_policies(&self, from: &str, resource: &Resource) -> bool {
+    pub(super) fn may_change_policies(&self, from: &Originator<'_>, resource: &Resource) -> bool {
         if self.is_almighty(from) {
             return true;
         }
@@ -208,7 +253,7 @@ impl Cse {
         &self,
         policy: &Resource,
         privileges: &str,
-        from: &str,
+        from: &Originator<'_>,
         right: Right,
         kind: Kind,
         child: Option<Kind>,
@@ -219,7 +264,7 @@ impl Cse {
             operations & right.bit() != 0
                 && covers(rule, kind, child)
                 && self.names(rule, from)
-                && holds(rule, self.now, self.source, &self.repeats.by_place)
+                && holds(rule, self.now, from.source, &self.repeats.by_place)
         })
     }
 

@@ -5,6 +5,7 @@
 //! it is created, and a second creation is a conflict that counts as success. All updates are
 //! outbox messages in one queue per CSE: in order, kept over a restart, retried.
 
+use super::access::Originator;
 use super::calls::Purpose;
 use super::outbox::Letter;
 use super::{Asker, Cse, Refusal};
@@ -485,7 +486,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
     ) -> Result<bool, Refusal> {
         let resource = self.resource(slot)?;

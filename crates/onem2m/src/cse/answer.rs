@@ -13,6 +13,10 @@ pub(super) struct Asker {
     pub(super) release: Release,
     /// Whether this process sent the request itself.
     pub(super) is_own: bool,
+    /// Whether it is for an observer, which is told again: no request of its own.
+    pub(super) is_repeated: bool,
+    /// Groups that the request has come through.
+    pub(super) depth: usize,
     /// The originator.
     pub(super) from: Arc<str>,
     /// The request's data for the audit log entry.
@@ -26,7 +30,17 @@ impl Asker {
     pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
         let whom = Whom::Outside(token, key);
         let (id, from) = (request.id.as_str().into(), request.from.as_str().into());
-        Self { whom, id, release: request.release, is_own: false, from, asked: None, since: 0 }
+        Self {
+            whom,
+            id,
+            release: request.release,
+            is_own: false,
+            is_repeated: false,
+            depth: 0,
+            from,
+            asked: None,
+            since: 0,
+        }
     }
 
     /// Adds the audit data, to be logged in the batch `since` or later.

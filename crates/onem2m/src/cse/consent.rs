@@ -77,10 +77,7 @@ impl Cse {
             return Ok(false);
         };
         let (target, owner) = (target.to_owned(), Arc::clone(&subscription.owner));
-        // Where the request comes from says nothing of where the subscriber is.
-        let source = self.source.take();
         let seen = self.seen_by(&owner, slot);
-        self.source = source;
         let representation = match seen {
             // What the update says, digit for digit.
             Some(Seen::Whole) => request.content.as_deref().unwrap_or("{}").to_owned(),

@@ -1,6 +1,6 @@
 //! Creation of resources (TS-0001 §10.1.2), except instances.
 
-use super::access::{Right, check_privileges};
+use super::access::{Originator, Right, check_privileges};
 use super::watch::{check_time_series, settle_time_series};
 use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
 use crate::address::{is_name, is_stem};
@@ -38,7 +38,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         target: Target<'_>,
     ) -> Result<Option<Done>, Refusal> {
         let Target::Resource(parent) = target else {
@@ -72,9 +72,9 @@ impl Cse {
         }
         schema::check_create(kind, &attributes, &self.config.limits)?;
         schema::retain_announceable(kind, &mut attributes);
-        self.check_ways(&attributes)?;
+        Self::check_ways(asker, &attributes)?;
         self.check_policies_named(kind, &attributes)?;
-        let owner = from.to_owned();
+        let owner = from.to_string();
         let mut draft = Draft { kind, tag, parent, attributes, id: None, owner, sponsor: None };
         self.prepare(&mut draft, from, request)?;
         if kind == Kind::Subscription {
@@ -87,7 +87,12 @@ impl Cse {
 
     /// Checks the right to create; registration needs none: an admitted entity may create its own
     /// AE or remoteCSE.
-    fn demand_creation(&self, from: &str, kind: Kind, parent: Slot) -> Result<(), Refusal> {
+    fn demand_creation(
+        &self,
+        from: &Originator<'_>,
+        kind: Kind,
+        parent: Slot,
+    ) -> Result<(), Refusal> {
         let registers = matches!(kind, Kind::ApplicationEntity | Kind::RemoteCse)
             && self.resource(parent)?.kind == Kind::CseBase;
         // What a CSE announces it may put where announcements go.
@@ -101,7 +106,12 @@ impl Cse {
     }
 
     /// Checks each type's rules beyond the form of its attributes.
-    fn prepare(&self, draft: &mut Draft, from: &str, request: &Request) -> Result<(), Refusal> {
+    fn prepare(
+        &self,
+        draft: &mut Draft,
+        from: &Originator<'_>,
+        request: &Request,
+    ) -> Result<(), Refusal> {
         if let Some(creator) = draft.attributes.remove("cr") {
             // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
             if !creator.is_null() || draft.kind == Kind::ApplicationEntity {
@@ -109,7 +119,7 @@ impl Cse {
                     "attribute cr is given as null or not at all, to an AE never",
                 ));
             }
-            draft.attributes.insert("cr".into(), json!(from));
+            draft.attributes.insert("cr".into(), json!(&**from));
         }
         self.check_announcing(draft.kind, &draft.attributes)?;
         if draft.kind.original().is_some() {

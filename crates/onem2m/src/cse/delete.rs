@@ -1,6 +1,6 @@
 //! Deletion (TS-0001 §10.1.5) of a resource with everything below it.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::create::no_such_result;
 use super::{Cse, Done, Refusal, Target, not_allowed};
 use crate::kind::Kind;
@@ -11,7 +11,7 @@ impl Cse {
     pub(super) fn delete(
         &mut self,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         target: Target<'_>,
     ) -> Result<Done, Refusal> {
         let slot = self.settle_target(target)?;
@@ -27,7 +27,7 @@ impl Cse {
             rcn @ (4 | 5 | 6 | 8) => {
                 let filter = request.filter.as_deref().cloned().unwrap_or_default();
                 let chosen = self.choose(&filter, from, slot, Right::Retrieve, rcn)?;
-                let mut done = self.result_of(request, slot, rcn, &chosen, None)?;
+                let mut done = self.result_of(request, from, (slot, rcn), &chosen, None)?;
                 done.status = Status::Deleted;
                 done
             }

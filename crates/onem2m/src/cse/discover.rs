@@ -1,6 +1,6 @@
 //! Discovery (TS-0001 §10.2.6), and the match of a resource with filter criteria.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::{Asker, Cse, Done, Refusal};
 use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
@@ -15,7 +15,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
         self.demand(from, Right::Discover, slot, None)?;
@@ -38,7 +38,7 @@ impl Cse {
     pub(super) fn matches(
         &self,
         filter: &Filter,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
         steps: &mut Steps,
     ) -> Result<bool, Refusal> {
@@ -104,7 +104,7 @@ impl Cse {
     fn judge_relatives(
         &self,
         filter: &Filter,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
         verdicts: &mut Verdicts,
         steps: &mut Steps,

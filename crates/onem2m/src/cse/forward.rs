@@ -77,8 +77,8 @@ impl Cse {
     }
 
     /// Checks the addresses in a resource's attributes, unless the process itself gives them.
-    pub(super) fn check_ways(&self, given: &Map<String, Value>) -> Result<(), Refusal> {
-        if self.is_own {
+    pub(super) fn check_ways(asker: &Asker, given: &Map<String, Value>) -> Result<(), Refusal> {
+        if asker.is_own {
             return Ok(());
         }
         let lists = ["poa", "nu"].into_iter().filter_map(|name| given.get(name)?.as_array());

@@ -1,6 +1,6 @@
 //! Groups (TS-0001 §9.6.13, §10.2.7): their members, and fan-out of requests.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::{Asker, Cse, Done, Part, Refusal, Whom, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
@@ -38,7 +38,7 @@ impl Cse {
     pub(super) fn prepare_group(
         &self,
         attributes: &mut Map<String, Value>,
-        from: &str,
+        from: &Originator<'_>,
     ) -> Result<(), Refusal> {
         let kind = attributes.get("mt").and_then(Value::as_u64).unwrap_or(MIXED);
         let strategy = attributes.get("csy").and_then(Value::as_u64).unwrap_or(LEAVE_OUT);
@@ -98,7 +98,7 @@ impl Cse {
     }
 
     /// The type of a member on this CSE; the type of a remote one shows in its response.
-    fn member_kind(&self, member: &str, from: &str) -> Result<Option<Kind>, Refusal> {
+    fn member_kind(&self, member: &str, from: &Originator<'_>) -> Result<Option<Kind>, Refusal> {
         use crate::address::Address;
         let here = matches!(
             Address::parse(member, &self.config.cse_id, &self.config.provider),
@@ -127,13 +127,13 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         (group, rest): (Slot, &str),
     ) -> Result<Option<Done>, Refusal> {
         self.demand_fan_out(request.operation, from, group, request.kind)?;
         let members: Vec<String> = self.resource(group)?.texts("mid").map(str::to_owned).collect();
         self.fanned += members.len();
-        if self.fan_depth >= NESTED_MAX || self.fanned > self.config.limits.group_members {
+        if asker.depth >= NESTED_MAX || self.fanned > self.config.limits.group_members {
             return Err(Refusal::new(
                 Status::NotAcceptable,
                 "the request would reach more members than are asked at once",
@@ -152,7 +152,6 @@ impl Cse {
         if each.is_empty() {
             return Ok(self.finish_fan(number).map(|(_, done)| done));
         }
-        self.fan_depth += 1;
         for (at, target) in each.into_iter().enumerate() {
             let mut onward = request.clone();
             onward.id = format!("{}-{at}", request.id);
@@ -161,10 +160,9 @@ impl Cse {
             let whom = Whom::Member(number, at);
             let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
             let id = onward.id.as_str().into();
-            let asker = Asker { whom, id, asked, ..asker.clone() };
+            let asker = Asker { whom, id, asked, depth: asker.depth + 1, ..asker.clone() };
             self.serve(&asker, &onward);
         }
-        self.fan_depth -= 1;
         Ok(None)
     }
 
@@ -172,7 +170,7 @@ impl Cse {
     fn demand_fan_out(
         &self,
         operation: Operation,
-        from: &str,
+        from: &Originator<'_>,
         group: Slot,
         child: Option<Kind>,
     ) -> Result<(), Refusal> {
@@ -190,7 +188,7 @@ impl Cse {
         if policies.peek().is_none() {
             return self.demand(from, right, group, child);
         }
-        let almighty = self.config.admin.as_deref() == Some(from);
+        let almighty = self.config.admin.as_deref() == Some(&**from);
         if almighty || self.any_policy_grants(policies, from, right, resource.kind, child) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! contentInstances: the path of readings, so it builds no tree of values.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::create::check_creation_result;
 use super::ledger::Undo;
 use super::notify::Event;
@@ -298,7 +298,11 @@ impl Cse {
     }
 
     /// Checks that `from` may retrieve an instance, by its container's rights.
-    pub(super) fn demand_retrieval(&self, from: &str, slot: Slot) -> Result<(), Refusal> {
+    pub(super) fn demand_retrieval(
+        &self,
+        from: &Originator<'_>,
+        slot: Slot,
+    ) -> Result<(), Refusal> {
         self.demand(from, Right::Retrieve, slot, None)
     }
 }

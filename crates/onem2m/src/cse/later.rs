@@ -4,7 +4,7 @@
 //! stored until it is done, and removed from the store together with its effect: so it is done
 //! exactly once, even over a restart.
 
-use super::{Asker, Cse, Refusal, Whom};
+use super::{Asker, Cse, Refusal, Token, Whom};
 use crate::audit::Asked;
 use crate::primitive::Request;
 use crate::status::Status;
@@ -112,10 +112,8 @@ impl Postponed {
             }
             _ => Whom::Nobody,
         };
-        let (id, release) = (request.id.as_str().into(), request.release);
         let asked = Some(Arc::new(Asked::new(&request)));
-        let from = request.from.as_str().into();
-        let asker = Asker { whom, id, release, is_own: false, from, asked, since: 0 };
+        let asker = Asker { whom, ..Asker::outside(Token(0), None, &request) }.noted(asked, 0);
         let due = Timestamp::from_micros(body.get("due")?.as_u64()?);
         Some(Self { asker, request, due, stored: true })
     }
@@ -142,7 +140,7 @@ impl Cse {
         let Some(time) = request.executes.map(|time| time.resolve(self.now)) else {
             return Ok(false);
         };
-        if time <= self.now || self.observers.are_told() {
+        if time <= self.now || asker.is_repeated {
             return Ok(false);
         }
         let known = self.is_registered(from) || self.is_almighty(from);

@@ -49,14 +49,13 @@ use crate::status::{Refusal, Status};
 use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
-use access::source_of;
+use access::{Originator, source_of};
 use answer::{Asker, Done, Whom};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
 pub use config::{Config, CseType};
 use consent::Consents;
-use core::net::IpAddr;
 use deferred::Deferred;
 use group::Fans;
 use later::Later;
@@ -100,14 +99,8 @@ pub struct Cse {
     /// Time of the next retry of changes that could not be stored and have no originator; failures
     /// so far.
     unstored: (Moment, u32),
-    /// Nested groups of the current request.
-    fan_depth: usize,
     /// Members asked in this step.
     fanned: usize,
-    /// Address of the current request's originator, if known.
-    source: Option<IpAddr>,
-    /// Whether the current request is the process's own.
-    is_own: bool,
     registration: Registration,
     counters: Counters,
     clock: Clock,
@@ -164,10 +157,7 @@ impl Cse {
             searches: Searches::default(),
             slice_left: 0,
             unstored: (Moment::default(), 0),
-            fan_depth: 0,
             fanned: 0,
-            source: None,
-            is_own: false,
             registration: Registration::new(moment),
             counters: Counters::default(),
             config,
@@ -371,20 +361,15 @@ impl Cse {
 
     fn perform(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
-        let from = self.own_form(&request.from);
-        let before = core::mem::replace(&mut self.source, source_of(request, from));
-        let was_own = core::mem::replace(&mut self.is_own, asker.is_own);
-        let outcome = self.carry_out(asker, request, from);
-        self.is_own = was_own;
-        self.source = before;
-        outcome
+        let from = Originator::of(request, self.own_form(&request.from));
+        self.carry_out(asker, request, &from)
     }
 
     fn carry_out(
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
     ) -> Result<Option<Done>, Refusal> {
         let path = match Address::parse(&request.to, &self.config.cse_id, &self.config.provider) {
             Address::Here(path) => path,
@@ -413,7 +398,7 @@ impl Cse {
             if self.wait_behind(asker, request, slot)? {
                 return Ok(None);
             }
-            self.tell_monitors(request, from, slot);
+            self.tell_monitors(asker, request, from, slot);
         }
         match request.operation {
             Operation::Create => self.create(asker, request, from, target),

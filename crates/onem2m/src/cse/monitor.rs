@@ -1,9 +1,9 @@
 //! Operation monitors (TS-0001 §9.6.8): notifications of requests for a resource, whether
 //! successful or refused.
 
-use super::Cse;
 use super::access::Right;
 use super::notify::Seen;
+use super::{Asker, Cse};
 use crate::filter::Usage;
 use crate::primitive::{Operation, Request};
 use crate::tree::Slot;
@@ -11,23 +11,26 @@ use serde_json::Value;
 
 impl Cse {
     /// Notifies the monitors of `slot` of a request by `from`.
-    pub(super) fn tell_monitors(&mut self, request: &Request, from: &str, slot: Slot) {
+    pub(super) fn tell_monitors(
+        &mut self,
+        asker: &Asker,
+        request: &Request,
+        from: &str,
+        slot: Slot,
+    ) {
         let Some(family) = self.tree.get(slot).and_then(|it| it.family.as_ref()) else {
             return;
         };
         // What an observer is told again is no request of its own.
-        if family.subscriptions.is_empty() || self.observers.are_told() {
+        if family.subscriptions.is_empty() || asker.is_repeated {
             return;
         }
         let subscriptions = family.subscriptions.clone();
-        // Where a request comes from says nothing of where subscribers are.
-        let source = self.source.take();
         for subscription in subscriptions {
             if self.monitors(subscription, request, from, slot) {
                 self.tell_attempt(subscription, request.operation, from, slot);
             }
         }
-        self.source = source;
     }
 
     fn monitors(&self, subscription: Slot, request: &Request, from: &str, slot: Slot) -> bool {

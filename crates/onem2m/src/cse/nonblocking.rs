@@ -1,7 +1,7 @@
 //! Non-blocking requests (TS-0001 §8.2.2), accepted first and answered later: the answer is stored
 //! in a request resource, notified, or dropped.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::Letter;
 use super::{Asker, Cse, Done, Refusal, Target, Whom};
@@ -60,7 +60,7 @@ impl Cse {
         } else {
             Status::AcceptedAsynchronously
         };
-        let allowed = self.check_targets(&from, &targets);
+        let allowed = self.check_targets(&Originator::of(request, &from), &targets);
         match allowed.and_then(|()| self.note(request, &from, status)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {
@@ -80,7 +80,11 @@ impl Cse {
     ///
     /// 4103 unless each target is the originator itself, one of its points of access, or an AE here
     /// that it may notify.
-    pub(super) fn check_targets(&self, from: &str, targets: &[String]) -> Result<(), Refusal> {
+    pub(super) fn check_targets(
+        &self,
+        from: &Originator<'_>,
+        targets: &[String],
+    ) -> Result<(), Refusal> {
         if self.is_almighty(from) {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl Cse {
         let is_own_url =
             |target: &str| urls.is_some_and(|it| it.texts("poa").any(|url| url == target));
         for target in targets {
-            if self.own_form(target) == from || is_own_url(target) {
+            if self.own_form(target) == &**from || is_own_url(target) {
                 continue;
             }
             match self.resolve_local(target) {

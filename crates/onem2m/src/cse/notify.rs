@@ -1,6 +1,6 @@
 //! Notifications of subscriptions (TS-0001 §9.6.8, §10.2.10): their events, targets and content.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, Letter};
@@ -95,14 +95,11 @@ impl Cse {
             return;
         }
         let subscriptions = family.subscriptions.clone();
-        // Where a request comes from says nothing of where subscribers are.
-        let source = self.source.take();
         for subscription in subscriptions {
             if subscription != about && self.wants(subscription, event, about, changed) {
                 self.notify(subscription, event, about, changed);
             }
         }
-        self.source = source;
     }
 
     fn wants(&self, subscription: Slot, event: Event, about: Slot, changed: &[String]) -> bool {
@@ -146,7 +143,9 @@ impl Cse {
         slot: Slot,
     ) -> bool {
         conditions(criteria)
-            .and_then(|filter| self.matches(&filter, owner, slot, &mut self.steps()))
+            .and_then(|filter| {
+                self.matches(&filter, &Originator::absent(owner), slot, &mut self.steps())
+            })
             .unwrap_or(false)
     }
 
@@ -173,10 +172,11 @@ impl Cse {
     /// Part of a resource that the subscriber may see now. The right to the subscribed resource was
     /// checked at subscription, but a child may have its own policies, and both may change.
     pub(super) fn seen_by(&self, owner: &str, about: Slot) -> Option<Seen> {
-        if self.allows(owner, Right::Retrieve, about, None) {
+        let owner = Originator::absent(owner);
+        if self.allows(&owner, Right::Retrieve, about, None) {
             Some(Seen::Whole)
         } else {
-            self.allows(owner, Right::Discover, about, None).then_some(Seen::Address)
+            self.allows(&owner, Right::Discover, about, None).then_some(Seen::Address)
         }
     }
 
@@ -283,7 +283,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         mut draft: Draft,
     ) -> Result<Option<Done>, Refusal> {
         let (subscribed, parent) = (self.resource(draft.parent)?, draft.parent);
@@ -312,7 +312,7 @@ impl Cse {
         if !targets.is_empty() {
             // "If the notificationURI is not the Originator, the Hosting CSE shall set the
             // Originator's ID as the <subscription> resource's creator attribute."
-            draft.attributes.insert("cr".into(), json!(from));
+            draft.attributes.insert("cr".into(), json!(&**from));
         }
         if let Some(Value::Object(batch)) = draft.attributes.get_mut("bn") {
             batch.entry("dur").or_insert_with(|| json!(GATHERED_FOR_TEXT));
@@ -471,7 +471,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
         match self.resource(slot)?.kind {

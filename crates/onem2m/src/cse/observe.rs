@@ -3,7 +3,7 @@
 //!
 //! An observation is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Asker, Cse, Done, Part, Refusal, Slot, Target, Token, Whom};
+use super::{Asker, Cse, Part, Slot, Target, Token, Whom};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -17,8 +17,6 @@ pub(super) struct Observers {
     by_slot: BTreeMap<Slot, BTreeSet<Token>>,
     /// Observed resources changed in the current step.
     touched: BTreeSet<Slot>,
-    /// Whether the CSE itself is retrieving, to see whether an answer has changed.
-    looking: bool,
 }
 
 #[derive(Debug)]
@@ -31,11 +29,6 @@ struct Observer {
 }
 
 impl Observers {
-    /// Whether the current retrieval is for observers, and no originator's.
-    pub(super) const fn are_told(&self) -> bool {
-        self.looking
-    }
-
     /// Records a change.
     pub(super) fn touch(&mut self, slot: Slot) {
         if self.by_slot.contains_key(&slot) {
@@ -92,15 +85,8 @@ impl Cse {
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
         let nobody = Asker { whom: Whom::Nobody, ..Asker::outside(Token(0), None, request) };
-        self.look(&nobody, request).ok().flatten()?.content
-    }
-
-    /// Executes a retrieval for observers.
-    fn look(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
-        self.observers.looking = true;
-        let outcome = self.perform(asker, request);
-        self.observers.looking = false;
-        outcome
+        let nobody = Asker { is_repeated: true, ..nobody };
+        self.perform(&nobody, request).ok().flatten()?.content
     }
 
     /// Answers observers whose answer has changed. A refusal is the last answer.
@@ -118,7 +104,8 @@ impl Cse {
         let (request, last) = (observer.request.clone(), observer.last.clone());
         let asked = self.asked_part(&request, &request.to, Part::Again, "");
         let asker = Asker::outside(token, None, &request).noted(asked, self.ledger.number());
-        let outcome = match self.look(&asker, &request) {
+        let asker = Asker { is_repeated: true, ..asker };
+        let outcome = match self.perform(&asker, &request) {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.
             Ok(None) => return,

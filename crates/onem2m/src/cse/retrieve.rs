@@ -1,6 +1,6 @@
 //! Retrieval (TS-0001 §10.1.3): one resource, and its children according to rcn.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::create::no_such_result;
 use super::notify::Event;
 use super::search::Chosen;
@@ -28,7 +28,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         target: Target<'_>,
     ) -> Result<Option<Done>, Refusal> {
         if request.content.is_some() {
@@ -63,7 +63,12 @@ impl Cse {
         }
     }
 
-    fn one(&mut self, request: &Request, from: &str, slot: Slot) -> Result<Done, Refusal> {
+    fn one(
+        &mut self,
+        request: &Request,
+        from: &Originator<'_>,
+        slot: Slot,
+    ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
         if resource.kind == Kind::CseBase {
@@ -84,7 +89,12 @@ impl Cse {
     }
 
     /// Checks a conditional retrieval: a resource that does not meet the conditions is not found.
-    fn check_conditions(&self, request: &Request, from: &str, slot: Slot) -> Result<(), Refusal> {
+    fn check_conditions(
+        &self,
+        request: &Request,
+        from: &Originator<'_>,
+        slot: Slot,
+    ) -> Result<(), Refusal> {
         let Some(filter) = &request.filter else {
             return Ok(());
         };
@@ -97,7 +107,7 @@ impl Cse {
     fn some_attributes(
         &mut self,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
     ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
@@ -113,9 +123,9 @@ impl Cse {
     }
 
     /// Notifies subscribers of a container of a retrieval while it has no instance.
-    pub(super) fn tell_if_empty(&mut self, slot: Slot) {
+    pub(super) fn tell_if_empty(&mut self, asker: &Asker, slot: Slot) {
         let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
-        if is_container && self.tree.latest(slot).is_none() && !self.observers.are_told() {
+        if is_container && self.tree.latest(slot).is_none() && !asker.is_repeated {
             self.tell(slot, Event::NoInstance, slot, &[]);
         }
     }
@@ -124,13 +134,13 @@ impl Cse {
     pub(super) fn result_of(
         &mut self,
         request: &Request,
-        slot: Slot,
-        rcn: u8,
+        from: &Originator<'_>,
+        (slot, rcn): (Slot, u8),
         chosen: &Chosen,
         appended: Option<&str>,
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
-        let found = self.results(request, chosen, appended);
+        let found = self.results(request, from, chosen, appended);
         let text = match rcn {
             4 | 8 => {
                 let mut text = format!("{{\"{}\":", resource.tag);
@@ -233,8 +243,13 @@ impl Cse {
     /// What the result is made of: the chosen, or what lies at a path below each. "If the combined
     /// relative path does not represent a valid resource, the outcome is the same as if no match was
     /// found" (TS-0004 §7.3.3.17.17).
-    fn results(&self, request: &Request, chosen: &Chosen, appended: Option<&str>) -> Vec<Found> {
-        let from = self.own_form(&request.from);
+    fn results(
+        &self,
+        request: &Request,
+        from: &Originator<'_>,
+        chosen: &Chosen,
+        appended: Option<&str>,
+    ) -> Vec<Found> {
         let usage = request.filter.as_ref().and_then(|filter| filter.usage);
         let right = match usage {
             Some(Usage::Discovery) => Right::Discover,

@@ -6,7 +6,7 @@
 //! that exists from its beginning to its end is found once, with its attributes at the moment of
 //! the visit; a resource created or deleted meanwhile may be found or not.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::{Asker, Cse, Done, Refusal};
 use crate::filter::{Filter, Steps, Usage};
 use crate::limits::share;
@@ -36,6 +36,7 @@ pub(super) struct Chosen {
 pub(super) struct Search {
     filter: Filter,
     from: String,
+    source: Option<IpAddr>,
     right: Right,
     /// Whether the result is nested: then only children of chosen resources are chosen.
     nested: bool,
@@ -64,8 +65,6 @@ pub(super) struct Waiting {
     top: u64,
     rcn: u8,
     search: Search,
-    source: Option<IpAddr>,
-    is_own: bool,
 }
 
 /// Unfinished walks, in the order of their next slices.
@@ -76,13 +75,21 @@ impl Cse {
     /// nested (result contents 4 and 8) only children of others are found: "the originator of the
     /// request will not receive a descendant resource without having received its parents" (TS-0001
     /// §8.1.2).
-    fn begin_search(&self, filter: Filter, from: &str, top: u64, right: Right, rcn: u8) -> Search {
+    fn begin_search(
+        &self,
+        filter: Filter,
+        from: &Originator<'_>,
+        top: u64,
+        right: Right,
+        rcn: u8,
+    ) -> Search {
         let limits = &self.config.limits;
         let most = filter.limit.unwrap_or(limits.results).min(limits.results);
         let skip = filter.offset.unwrap_or(1).saturating_sub(1);
         Search {
             filter,
-            from: from.to_owned(),
+            from: from.to_string(),
+            source: from.source(),
             right,
             nested: matches!(rcn, 4 | 8),
             is_whole: matches!(rcn, 4 | 8),
@@ -108,7 +115,7 @@ impl Cse {
     pub(super) fn choose(
         &mut self,
         filter: &Filter,
-        from: &str,
+        from: &Originator<'_>,
         top: Slot,
         right: Right,
         rcn: u8,
@@ -129,7 +136,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         (slot, right): (Slot, Right),
         rcn: u8,
     ) -> Result<Option<Done>, Refusal> {
@@ -137,15 +144,14 @@ impl Cse {
         let top = self.resource(slot)?.seq;
         let mut search = self.begin_search(filter, from, top, right, rcn);
         // Whoever is told again and again is told in the step that changed something.
-        let slice = if self.observers.are_told() { u64::MAX } else { self.slice_left };
+        let slice = if asker.is_repeated { u64::MAX } else { self.slice_left };
         if self.walk(&mut search, slice)? {
-            return self.answer_of(request, slot, rcn, &search).map(Some);
+            return self.answer_of(asker, request, (slot, rcn), &search).map(Some);
         }
         self.check_searches(asker)?;
-        let (source, is_own) = (self.source, self.is_own);
         let (asker, request) = (asker.clone(), request.clone());
         self.counters.searches_sliced += 1;
-        self.searches.push_back(Waiting { asker, request, top, rcn, search, source, is_own });
+        self.searches.push_back(Waiting { asker, request, top, rcn, search });
         Ok(None)
     }
 
@@ -171,38 +177,36 @@ impl Cse {
     /// Continues the next walk by a slice.
     pub(super) fn pursue_searches(&mut self) {
         let Some(mut waiting) = self.searches.pop_front() else { return };
-        let source = core::mem::replace(&mut self.source, waiting.source);
-        let is_own = core::mem::replace(&mut self.is_own, waiting.is_own);
         let walked = self.walk(&mut waiting.search, self.slice_left);
         let outcome = match (walked, self.tree.by_seq(waiting.top)) {
             (Ok(false), Some(_)) => {
                 self.searches.push_back(waiting);
-                (self.source, self.is_own) = (source, is_own);
                 return;
             }
             (_, None) => Err(super::not_found("the resource is gone")),
             (Err(refusal), _) => Err(refusal),
             (Ok(true), Some(slot)) => {
                 self.ledger.see_all();
-                self.answer_of(&waiting.request, slot, waiting.rcn, &waiting.search)
+                let Waiting { asker, request, rcn, search, .. } = &waiting;
+                self.answer_of(asker, request, (slot, *rcn), search)
             }
         };
-        (self.source, self.is_own) = (source, is_own);
         self.answer(&waiting.asker, outcome);
     }
 
     fn answer_of(
         &mut self,
+        asker: &Asker,
         request: &Request,
-        slot: Slot,
-        rcn: u8,
+        (slot, rcn): (Slot, u8),
         search: &Search,
     ) -> Result<Done, Refusal> {
         let chosen = self.chosen_by(search);
         let appended = search.filter.appended_path.as_deref();
-        let done = self.result_of(request, slot, rcn, &chosen, appended)?;
+        let from = search.originator();
+        let done = self.result_of(request, &from, (slot, rcn), &chosen, appended)?;
         if search.filter.usage != Some(Usage::Discovery) && matches!(rcn, 4 | 8) {
-            self.tell_if_empty(slot);
+            self.tell_if_empty(asker, slot);
         }
         Ok(done)
     }
@@ -266,11 +270,12 @@ impl Cse {
             if has_children && !search.nested {
                 search.next.push_back(found.seq);
             }
-            if !self.matches(&search.filter, &search.from, child, &mut search.steps)? {
+            let from = Originator::at(&search.from, search.source);
+            if !self.matches(&search.filter, &from, child, &mut search.steps)? {
                 continue;
             }
             search.steps.spend(ALLOWED)?;
-            if self.allows(&search.from, search.right, child, None)
+            if self.allows(&search.originator(), search.right, child, None)
                 && !search.take(found, || self.check_shown(child).is_ok())
             {
                 return Ok(false);
@@ -281,6 +286,11 @@ impl Cse {
 }
 
 impl Search {
+    /// The originator of its request.
+    fn originator(&self) -> Originator<'_> {
+        Originator::at(&self.from, self.source)
+    }
+
     /// Whether the slice is over. Where there are no steps behind it, the next one is refused.
     const fn is_spent(&self, until: u64) -> bool {
         until > 0 && self.steps.left() <= until

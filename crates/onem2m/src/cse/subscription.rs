@@ -1,7 +1,7 @@
 //! Attributes of a subscription (TS-0001 §9.6.8): its events, their notification content, and the
 //! allowed combinations.
 
-use super::access::ALL_RIGHTS;
+use super::access::{ALL_RIGHTS, Originator};
 use super::notify::KEPT_FOR;
 use super::outbox::Letter;
 use super::watch::{REPORT_ON_MISSING, check_missing_data};
@@ -124,7 +124,7 @@ impl Cse {
     /// 4103 if it is another entity.
     pub(super) fn check_subscriber(
         &self,
-        from: &str,
+        from: &Originator<'_>,
         attributes: &Map<String, Value>,
     ) -> Result<(), Refusal> {
         let Some(subscriber) = attributes.get("su").and_then(Value::as_str) else {

@@ -1,6 +1,6 @@
 //! Update (TS-0001 §10.1.4): given attributes are set, those given as null are removed.
 
-use super::access::Right;
+use super::access::{Originator, Right};
 use super::create::{content_of, no_such_result};
 use super::notify::Event;
 use super::watch::{check_time_series, settle_tolerance};
@@ -18,7 +18,7 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         target: Target<'_>,
     ) -> Result<Option<Done>, Refusal> {
         let Target::Resource(slot) = target else {
@@ -44,7 +44,7 @@ impl Cse {
             self.demand(from, Right::Update, slot, None)?;
         }
         schema::check_update(kind, &given, &self.config.limits)?;
-        self.check_ways(&given)?;
+        Self::check_ways(asker, &given)?;
         self.check_policies_named(kind, &given)?;
         self.check_announcing(kind, &given)?;
         if kind == Kind::AccessControlPolicy {
@@ -126,7 +126,7 @@ impl Cse {
     /// (TS-0001 §9.6.1.3.2).
     fn check_policy_exchange(
         &self,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
         given: &Map<String, Value>,
     ) -> Result<(), Refusal> {
@@ -153,7 +153,7 @@ impl Cse {
         &self,
         slot: Slot,
         given: &mut Map<String, Value>,
-        from: &str,
+        from: &Originator<'_>,
     ) -> Result<(), Refusal> {
         if !given.contains_key("mid") && !given.contains_key("mnm") {
             return Ok(());

@@ -38,6 +38,7 @@ pub mod fate;
 pub mod filter;
 pub mod geometry;
 pub mod kind;
+mod labels;
 pub mod limits;
 pub mod mqtt;
 mod prefix;

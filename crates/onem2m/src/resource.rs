@@ -5,11 +5,15 @@ use crate::stored::{Damage, InstanceHeader};
 use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::fmt::Write;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+/// Mark in the text of each instance with labels.
+pub(crate) const LABELS: &str = "\"lbl\":";
 
 /// A resource in the tree.
 #[derive(Clone, Debug)]
@@ -61,6 +65,17 @@ pub(crate) struct Family {
     pub(crate) octets: u64,
     /// When the instances of a time series were generated: no two at the same time.
     pub(crate) generated: BTreeSet<Timestamp>,
+    /// Creation time of the latest instance.
+    pub(crate) latest: Timestamp,
+    /// Whether an instance was created before an earlier one, by a wall clock that was set back.
+    pub(crate) is_disordered: bool,
+}
+
+/// The labels of an instance, in its text.
+#[derive(Deserialize)]
+struct Labelled {
+    #[serde(default)]
+    lbl: Option<Vec<Value>>,
 }
 
 impl Resource {
@@ -91,6 +106,21 @@ impl Resource {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
+    }
+
+    /// Calls `each` with every label.
+    pub(crate) fn each_label(&self, mut each: impl FnMut(&str)) {
+        let Some(text) = &self.representation else {
+            self.texts("lbl").for_each(each);
+            return;
+        };
+        // Few instances have labels, and none of those is without this.
+        if !text.contains(LABELS) {
+            return;
+        }
+        let labelled: Option<Labelled> = serde_json::from_str(self.inner(text)).ok();
+        let labels = labelled.and_then(|it| it.lbl).unwrap_or_default();
+        labels.iter().filter_map(Value::as_str).for_each(&mut each);
     }
 
     /// `cni`.

@@ -2,6 +2,7 @@
 //! instances oldest first.
 
 use crate::kind::Kind;
+use crate::labels::LabelIndex;
 use crate::resource::{Family, Resource};
 use crate::stored::Damage;
 use crate::time::Timestamp;
@@ -40,6 +41,7 @@ pub(crate) struct Tree {
     /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
     by_id: HashMap<Arc<str>, Slot>,
     by_seq: BTreeMap<u64, Slot>,
+    by_label: LabelIndex,
     /// Resources other than the root by the time they expire.
     expiry: BTreeSet<(Timestamp, u64)>,
     /// remoteCSE resources by CSE-ID.
@@ -60,9 +62,19 @@ impl Tree {
         self.slots.get(slot.0).and_then(Option::as_ref)
     }
 
-    /// A resource for changes, except of its identifiers, its expiry or its family.
+    /// A resource for changes, except of its identifiers, its expiry, its labels or its family.
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Resource> {
         self.slots.get_mut(slot.0).and_then(Option::as_mut)
+    }
+
+    /// Changes a resource, perhaps its labels, but not its identifiers, its expiry or its family.
+    pub(crate) fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Resource)) {
+        let Some(resource) = self.slots.get_mut(slot.0).and_then(Option::as_mut) else {
+            return;
+        };
+        self.by_label.remove(resource);
+        how(resource);
+        self.by_label.add(resource);
     }
 
     pub(crate) fn by_id(&self, id: &str) -> Option<Slot> {
@@ -83,6 +95,11 @@ impl Tree {
         self.by_seq.get(&seq).copied()
     }
 
+    /// Numbers of the resources with one of these labels, unless there are more than `most`.
+    pub(crate) fn labelled(&self, labels: &[String], most: usize) -> Option<BTreeSet<u64>> {
+        self.by_label.with_any(labels, most)
+    }
+
     /// Every resource, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
         self.by_seq.values().filter_map(|&slot| self.get(slot).map(|found| (slot, found)))
@@ -101,28 +118,62 @@ impl Tree {
             .flat_map(|family| family.children.values().chain(family.instances.values()).copied())
     }
 
-    /// The same with their places, behind one of these: whether it is an instance, and its number.
+    /// The same with their places, behind one of these: whether it is an instance, and its number;
+    /// of the instances those from `first` to before `end`.
     pub(crate) fn children_after(
         &self,
         parent: Slot,
         place: Option<(bool, u64)>,
+        (first, end): (u64, u64),
     ) -> impl Iterator<Item = ((bool, u64), Slot)> {
         use core::ops::Bound::{Excluded, Unbounded};
         let family = self.get(parent).and_then(|resource| resource.family.as_ref());
-        let (others, instances) = match place {
-            None => (Some(Unbounded), Unbounded),
-            Some((false, seq)) => (Some(Excluded(seq)), Unbounded),
-            Some((true, seq)) => (None, Excluded(seq)),
+        let (others, first) = match place {
+            None => (Some(Unbounded), first),
+            Some((false, seq)) => (Some(Excluded(seq)), first),
+            Some((true, seq)) => (None, first.max(seq.saturating_add(1))),
         };
         let others = family.zip(others).into_iter().flat_map(|(family, after)| {
             let range = family.children.range((after, Unbounded));
             range.map(|(&seq, &slot)| ((false, seq), slot))
         });
         let instances = family.into_iter().flat_map(move |family| {
-            let range = family.instances.range((instances, Unbounded));
+            let range = family.instances.range(first.min(end)..end);
             range.map(|(&seq, &slot)| ((true, seq), slot))
         });
         others.chain(instances)
+    }
+
+    /// Number of the first instance that was created at `time` or later; the one behind the last
+    /// if there is none. `None` if the instances are not in the order of their creation times.
+    pub(crate) fn first_instance_since(&self, parent: Slot, time: Timestamp) -> Option<u64> {
+        let family = self.get(parent)?.family.as_ref().filter(|it| !it.is_disordered)?;
+        let mut first = *family.instances.first_key_value()?.0;
+        let mut end = family.instances.last_key_value()?.0.saturating_add(1);
+        while first < end {
+            let middle = first + (end - first) / 2;
+            let (&seq, &slot) = family.instances.range(middle..).next()?;
+            if self.get(slot)?.created < time {
+                first = seq.saturating_add(1);
+            } else {
+                end = middle;
+            }
+        }
+        Some(end)
+    }
+
+    /// Place of a resource among all below `top`, in the order in which a walk by levels finds
+    /// them; `None` if it is not below it.
+    pub(crate) fn place_below(&self, top: Slot, slot: Slot) -> Option<(usize, Vec<(bool, u64)>)> {
+        let mut places = Vec::new();
+        let mut at = slot;
+        while at != top {
+            let resource = self.get(at)?;
+            places.push((resource.kind.is_instance(), resource.seq));
+            at = resource.parent?;
+        }
+        places.reverse();
+        Some((places.len(), places))
     }
 
     /// The instance that was created last.
@@ -182,6 +233,7 @@ impl Tree {
         if resource.kind.expires() {
             self.expiry.insert((resource.expires, seq));
         }
+        self.by_label.add(&resource);
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.kind == Kind::CseBase => self.root = Some(slot),
@@ -200,6 +252,7 @@ impl Tree {
             self.by_id.remove(&resource.id);
         }
         self.by_seq.remove(&resource.seq);
+        self.by_label.remove(&resource);
         self.expiry.remove(&(resource.expires, resource.seq));
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
             self.by_cse.remove(cse);
@@ -247,14 +300,14 @@ impl Tree {
         let mut resource = Resource::from_record(seq, body)?;
         if let Some(slot) = self.by_seq(seq) {
             self.set_expiry(slot, resource.expires);
-            if let Some(present) = self.get_mut(slot) {
+            self.change(slot, |present| {
                 present.attributes = resource.attributes;
                 present.representation = resource.representation;
                 present.modified = resource.modified;
                 present.state = resource.state;
                 present.owner = resource.owner;
                 present.sponsor = resource.sponsor;
-            }
+            });
             return Ok(());
         }
         resource.parent = self.by_id(&resource.parent_id);
@@ -277,6 +330,9 @@ impl Resource {
         let family = self.family.get_or_insert_with(|| Box::new(Family::default()));
         family.names.insert(Arc::clone(&child.name), slot);
         if child.kind.is_instance() {
+            family.is_disordered = !family.instances.is_empty()
+                && (family.is_disordered || child.created < family.latest);
+            family.latest = child.created;
             family.instances.insert(child.seq, slot);
             family.octets += child.size;
             family.generated.extend(child.generated());

@@ -6,7 +6,7 @@ use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
-use crate::resource::Resource;
+use crate::resource::{LABELS, Resource};
 use crate::tree::Slot;
 use serde_json::{Map, Value};
 
@@ -343,8 +343,6 @@ fn count(things: usize) -> u64 {
     u64::try_from(things).unwrap_or(u64::MAX)
 }
 
-/// Mark in the text of each instance with labels.
-const LABELS: &str = "\"lbl\":";
 /// Steps for one child of a resource.
 const RELATIVE: u64 = 100;
 /// Octets of JSON that the attributes of other types count for.
@@ -357,16 +355,9 @@ fn is_one_of(kind: Kind, numbers: &[u16]) -> bool {
 }
 
 fn carries_one(resource: &Resource, wanted: &[String]) -> bool {
-    let carries = |label: &str| wanted.iter().any(|wanted| wanted == label);
-    if resource.representation.is_none() {
-        return resource.texts("lbl").any(carries);
-    }
-    if resource.representation.as_ref().is_some_and(|text| !text.contains(LABELS)) {
-        return false;
-    }
-    let object = resource.to_object();
-    let labels = object.get("lbl").and_then(Value::as_array);
-    labels.into_iter().flatten().filter_map(Value::as_str).any(carries)
+    let mut carries = false;
+    resource.each_label(|label| carries |= wanted.iter().any(|wanted| wanted == label));
+    carries
 }
 
 fn has_value(object: &Map<String, Value>, (name, pattern): &(String, String)) -> bool {

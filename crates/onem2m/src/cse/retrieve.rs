@@ -140,7 +140,11 @@ impl Cse {
         appended: Option<&str>,
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
-        let found = self.results(request, from, chosen, appended);
+        // What is nested has no address.
+        let found = match (rcn, appended) {
+            (4 | 8, None) => Vec::new(),
+            _ => self.results(request, from, chosen, appended),
+        };
         let text = match rcn {
             4 | 8 => {
                 let mut text = format!("{{\"{}\":", resource.tag);

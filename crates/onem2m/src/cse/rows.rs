@@ -58,15 +58,16 @@ impl Cse {
         if let Some(expires) = expires {
             self.tree.set_expiry(slot, expires);
         }
-        let Some(resource) = self.tree.get_mut(slot) else {
+        self.tree.change(slot, |resource| {
+            how(resource);
+            resource.modified = now;
+            resource.state += u64::from(resource.kind.has_state_tag());
+            resource.stored_by = number;
+        });
+        let Some(resource) = self.tree.get(slot) else {
             return;
         };
-        let seq = resource.seq;
-        how(resource);
-        resource.modified = now;
-        resource.state += u64::from(resource.kind.has_state_tag());
-        resource.stored_by = number;
-        let body = resource.to_record();
+        let (seq, body) = (resource.seq, resource.to_record());
         self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
     }
 

@@ -5,22 +5,30 @@
 //! requests. It keeps its position by resource numbers, which grow and are never reused. A resource
 //! that exists from its beginning to its end is found once, with its attributes at the moment of
 //! the visit; a resource created or deleted meanwhile may be found or not.
+//!
+//! Indices keep most walks short: resources with one of the wanted labels are looked up, and of the
+//! instances of a container only those of the wanted type and time are visited. The results come in
+//! the same order with and without them.
 
 use super::access::{Originator, Right};
 use super::{Asker, Cse, Done, Refusal};
-use crate::filter::{Filter, Steps, Usage};
+use crate::filter::{Combine, Filter, Steps, Usage};
+use crate::kind::Kind;
 use crate::limits::share;
 use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::tree::Slot;
 use core::net::IpAddr;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Steps for visiting a resource and checking its header.
 const VISIT: u64 = 30;
 /// Approximate additional steps for checking a right.
 const ALLOWED: u64 = 20;
+/// Resources with one of the wanted labels that are looked up; if there are more, the tree is
+/// walked. They are sorted in one step, which takes about a millisecond.
+const LABELLED_MAX: usize = 4_096;
 /// Octets of a resource in a result, beside those of an instance's text.
 const RESOURCE_OCTETS: usize = 512;
 
@@ -54,6 +62,9 @@ pub(super) struct Search {
     depth: usize,
     /// The last child that was passed of the first of the level.
     passed: Option<(bool, u64)>,
+    /// Resources with one of the wanted labels that are not yet visited, by number: only these are,
+    /// and no levels.
+    labelled: Option<VecDeque<u64>>,
     is_cut: bool,
 }
 
@@ -65,10 +76,38 @@ pub(super) struct Waiting {
     top: u64,
     rcn: u8,
     search: Search,
+    /// Number of its last slice.
+    turn: u64,
 }
 
 /// Unfinished walks, in the order of their next slices.
-pub(super) type Searches = VecDeque<Waiting>;
+#[derive(Debug, Default)]
+pub(super) struct Searches {
+    waiting: Vec<Waiting>,
+    /// Slices so far.
+    turns: u64,
+}
+
+impl Searches {
+    /// Takes the walk that continues next: of the originator whose last slice is the longest ago,
+    /// the one of its walks for which that is so, too.
+    fn next(&mut self) -> Option<Waiting> {
+        let mut last: HashMap<&str, u64> = HashMap::new();
+        for Waiting { asker, turn, .. } in &self.waiting {
+            let last = last.entry(&asker.from).or_default();
+            *last = (*last).max(*turn);
+        }
+        let turn_of = |it: &Waiting| (last.get(&*it.asker.from).copied(), it.turn);
+        let (at, _) = self.waiting.iter().enumerate().min_by_key(|(_, it)| turn_of(it))?;
+        Some(self.waiting.swap_remove(at))
+    }
+
+    fn push(&mut self, mut waiting: Waiting) {
+        self.turns += 1;
+        waiting.turn = self.turns;
+        self.waiting.push(waiting);
+    }
+}
 
 impl Cse {
     /// A walk below `top` for whom `filter` and `right` hold, in the variant `rcn`. Of what is to be
@@ -103,8 +142,31 @@ impl Cse {
             next: VecDeque::new(),
             depth: 1,
             passed: None,
+            labelled: None,
             is_cut: false,
         }
+    }
+
+    /// Has the walk visit only the resources with one of the wanted labels, if these are few and
+    /// nothing else can match. They are visited in the order of the levels.
+    fn narrow(&self, search: &mut Search, top: Slot) -> Result<(), Refusal> {
+        let Filter { labels, operation, .. } = &search.filter;
+        if search.nested || labels.is_empty() || *operation != Combine::And {
+            return Ok(());
+        }
+        let Some(labelled) = self.tree.labelled(labels, LABELLED_MAX) else { return Ok(()) };
+        let mut placed = Vec::new();
+        for seq in labelled {
+            search.steps.spend(VISIT)?;
+            let place = self.tree.by_seq(seq).and_then(|slot| self.tree.place_below(top, slot));
+            let is_within = |depth: usize| {
+                depth > 0 && search.filter.level.is_none_or(|deepest| depth <= deepest)
+            };
+            placed.extend(place.filter(|(depth, _)| is_within(*depth)).map(|place| (place, seq)));
+        }
+        placed.sort_unstable();
+        search.labelled = Some(placed.into_iter().map(|(_, seq)| seq).collect());
+        Ok(())
     }
 
     /// Finds everything at once, without slices.
@@ -120,8 +182,9 @@ impl Cse {
         right: Right,
         rcn: u8,
     ) -> Result<Chosen, Refusal> {
-        let top = self.resource(top)?.seq;
-        let mut search = self.begin_search(filter.clone(), from, top, right, rcn);
+        let top_seq = self.resource(top)?.seq;
+        let mut search = self.begin_search(filter.clone(), from, top_seq, right, rcn);
+        self.narrow(&mut search, top)?;
         self.walk(&mut search, u64::MAX)?;
         Ok(self.chosen_by(&search))
     }
@@ -143,6 +206,7 @@ impl Cse {
         let filter = request.filter.as_deref().cloned().unwrap_or_default();
         let top = self.resource(slot)?.seq;
         let mut search = self.begin_search(filter, from, top, right, rcn);
+        self.narrow(&mut search, slot)?;
         // Whoever is told again and again is told in the step that changed something.
         let slice = if asker.is_repeated { u64::MAX } else { self.slice_left };
         if self.walk(&mut search, slice)? {
@@ -151,7 +215,7 @@ impl Cse {
         self.check_searches(asker)?;
         let (asker, request) = (asker.clone(), request.clone());
         self.counters.searches_sliced += 1;
-        self.searches.push_back(Waiting { asker, request, top, rcn, search });
+        self.searches.push(Waiting { asker, request, top, rcn, search, turn: 0 });
         Ok(None)
     }
 
@@ -159,7 +223,7 @@ impl Cse {
     fn check_searches(&mut self, asker: &Asker) -> Result<(), Refusal> {
         let most = self.config.limits.searches;
         let is_member = |asker: &Asker| matches!(asker.whom, super::Whom::Member(..));
-        let mut others = self.searches.iter().filter(|it| !is_member(&it.asker));
+        let mut others = self.searches.waiting.iter().filter(|it| !is_member(&it.asker));
         let of_one = others.clone().filter(|it| it.asker.from == asker.from).count();
         if is_member(asker) || (others.by_ref().count() < most && of_one < share(most)) {
             return Ok(());
@@ -171,16 +235,16 @@ impl Cse {
 
     /// Whether a walk is unfinished.
     pub(super) fn is_searching(&self) -> bool {
-        !self.searches.is_empty()
+        !self.searches.waiting.is_empty()
     }
 
     /// Continues the next walk by a slice.
     pub(super) fn pursue_searches(&mut self) {
-        let Some(mut waiting) = self.searches.pop_front() else { return };
+        let Some(mut waiting) = self.searches.next() else { return };
         let walked = self.walk(&mut waiting.search, self.slice_left);
         let outcome = match (walked, self.tree.by_seq(waiting.top)) {
             (Ok(false), Some(_)) => {
-                self.searches.push_back(waiting);
+                self.searches.push(waiting);
                 return;
             }
             (_, None) => Err(super::not_found("the resource is gone")),
@@ -223,6 +287,9 @@ impl Cse {
         let until = search.steps.left().saturating_sub(slice);
         let before = search.steps.left();
         let outcome = loop {
+            if search.labelled.is_some() {
+                break self.walk_labelled(search, until);
+            }
             if search.is_cut || search.filter.level.is_some_and(|deepest| search.depth > deepest) {
                 break Ok(true);
             }
@@ -251,13 +318,63 @@ impl Cse {
         outcome
     }
 
+    /// Visits the resources with a wanted label; returns whether the walk is finished.
+    fn walk_labelled(&self, search: &mut Search, until: u64) -> Result<bool, Refusal> {
+        let mut has_passed = false;
+        while let Some(seq) = search.labelled.as_ref().and_then(|it| it.front().copied()) {
+            if has_passed && search.is_spent(until) {
+                return Ok(false);
+            }
+            has_passed = true;
+            search.steps.spend(VISIT)?;
+            let found = self.tree.by_seq(seq).and_then(|slot| Some((slot, self.tree.get(slot)?)));
+            if let Some((slot, found)) = found
+                && !self.judge(search, slot, found)?
+            {
+                break;
+            }
+            search.labelled.as_mut().map(VecDeque::pop_front);
+        }
+        Ok(true)
+    }
+
+    /// Takes a resource if it matches and may be seen; returns whether the result has room.
+    fn judge(&self, search: &mut Search, slot: Slot, found: &Resource) -> Result<bool, Refusal> {
+        let from = Originator::at(&search.from, search.source);
+        if !self.matches(&search.filter, &from, slot, &mut search.steps)? {
+            return Ok(true);
+        }
+        search.steps.spend(ALLOWED)?;
+        Ok(!self.allows(&search.originator(), search.right, slot, None)
+            || search.take(found, || self.check_shown(slot).is_ok()))
+    }
+
+    /// Numbers of the instances below a resource that can match, by their type and the time of
+    /// their creation: the first, and the one behind the last.
+    fn instances_wanted(&self, filter: &Filter, parent: Slot) -> (u64, u64) {
+        if filter.operation != Combine::And {
+            return (0, u64::MAX);
+        }
+        let is_instance = |number: &u16| Kind::from_number(*number).is_none_or(Kind::is_instance);
+        if !filter.kinds.is_empty() && !filter.kinds.iter().any(is_instance) {
+            return (0, 0);
+        }
+        // What was never changed was last modified when it was created.
+        let since = filter.created_after.max(filter.modified_since);
+        let ends = [filter.created_before, filter.unmodified_since];
+        let end = ends.into_iter().flatten().min();
+        let at = |time| self.tree.first_instance_since(parent, time);
+        (since.and_then(at).unwrap_or(0), end.and_then(at).unwrap_or(u64::MAX))
+    }
+
     /// Visits the children of one resource; returns whether all were visited.
     fn walk_family(&self, search: &mut Search, parent: u64, until: u64) -> Result<bool, Refusal> {
         // A parent costs, too: many have no children.
         search.steps.spend(1)?;
         let Some(slot) = self.tree.by_seq(parent) else { return Ok(true) };
         let mut has_passed = false;
-        for (place, child) in self.tree.children_after(slot, search.passed) {
+        let wanted = self.instances_wanted(&search.filter, slot);
+        for (place, child) in self.tree.children_after(slot, search.passed, wanted) {
             // Each slice passes one child at least.
             if has_passed && search.is_spent(until) {
                 return Ok(false);
@@ -270,14 +387,7 @@ impl Cse {
             if has_children && !search.nested {
                 search.next.push_back(found.seq);
             }
-            let from = Originator::at(&search.from, search.source);
-            if !self.matches(&search.filter, &from, child, &mut search.steps)? {
-                continue;
-            }
-            search.steps.spend(ALLOWED)?;
-            if self.allows(&search.originator(), search.right, child, None)
-                && !search.take(found, || self.check_shown(child).is_ok())
-            {
+            if !self.judge(search, child, found)? {
                 return Ok(false);
             }
         }

@@ -1,9 +1,9 @@
 //! Walks over the tree go on in slices: nobody waits for one longer than a slice, and each finds what
 //! was there all the time.
 
-use crate::bench::{Bench, config, json};
+use crate::bench::{Bench, START, config, found, json};
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Operation, Output, Request, Response, Token};
+use gatewright_onem2m::{Input, Kind, Now, Operation, Output, Request, Response, Token};
 
 /// A bench with a container of so many instances, and slices of so many steps.
 fn bench(instances: usize, slice: u64) -> Bench {
@@ -207,4 +207,137 @@ fn an_expiry_that_cannot_be_stored_waits() {
     bench.cse.handle(bench.now, Input::Tick);
     bench.run();
     assert_eq!(bench.get("Ca", "cse-in/a/e").status.number(), 4004);
+}
+
+/// Resources with a label are looked up; other criteria beside it, levels, pages and the order are as
+/// in a walk, which `fo=2` (or) takes here.
+#[test]
+fn labels_are_looked_up_in_the_order_of_a_walk() {
+    let mut bench = bench(0, u64::MAX);
+    let mut labelled = 0;
+    for outer in 0..5 {
+        let label =
+            |number: usize| if number.is_multiple_of(3) { r#","lbl":["x","y"]"# } else { "" };
+        let content = format!(r#"{{"m2m:cnt":{{"rn":"o{outer}"{}}}}}"#, label(outer));
+        bench.create("Ca", "cse-in/a/c", Kind::Container, &content);
+        for inner in 0..6 {
+            let (kind, tag) = if inner % 2 == 0 {
+                (Kind::ContentInstance, "cin")
+            } else {
+                (Kind::Container, "cnt")
+            };
+            let content = format!(r#"{{"m2m:{tag}":{{"rn":"i{inner}"{}}}}}"#, label(inner + outer));
+            let made = bench.create("Ca", &format!("cse-in/a/c/o{outer}"), kind, &content);
+            assert_eq!(made.status.number(), 2001);
+            labelled += usize::from((inner + outer) % 3 == 0);
+        }
+        labelled += usize::from(outer % 3 == 0);
+    }
+    // A label that is taken away, one that is given, and a resource that goes.
+    bench.update("Ca", "cse-in/a/c/o0", r#"{"m2m:cnt":{"lbl":null}}"#);
+    bench.update("Ca", "cse-in/a/c/o1", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+    bench.delete("Ca", "cse-in/a/c/o3/i0");
+    let mut reopened = Bench::with(bench.cse.config().clone());
+    reopened.cse = bench.reopened();
+    let whole = found(&bench.get("Ca", "cse-in?fu=1&lbl=x"));
+    assert_eq!(whole.len(), labelled - 1);
+    for bench in [&mut bench, &mut reopened] {
+        for more in ["", "&lbl=none", "&lvl=2", "&lvl=1", "&lim=3", "&lim=3&ofst=3", "&ofst=90"] {
+            for target in ["cse-in", "cse-in/a/c", "cse-in/a/c/o1", "cse-in/a/c/o1/i2"] {
+                let looked_up = bench.get("Ca", &format!("{target}?fu=1&lbl=x{more}"));
+                let walked = bench.get("Ca", &format!("{target}?fu=1&lbl=x&fo=2{more}"));
+                assert_eq!(looked_up.content, walked.content, "{target} {more}");
+                assert_eq!(looked_up.cut_at, walked.cut_at, "{target} {more}");
+            }
+        }
+        let instances = found(&bench.get("Ca", "cse-in?fu=1&lbl=x&ty=4"));
+        let of_type = |path: &&String| path.ends_with(['0', '2', '4']) && path.contains("/i");
+        let expected: Vec<_> = whole.iter().filter(of_type).cloned().collect();
+        assert_eq!(instances, expected);
+    }
+}
+
+/// A lookup visits what has the label, and a walk no instance of another type or time.
+#[test]
+fn walks_visit_no_instance_that_cannot_match() {
+    const INSTANCES: usize = 2_000;
+    let mut bench = bench(INSTANCES, u64::MAX);
+    // Enough for a hundred resources, not for all.
+    let mut config = bench.cse.config().clone();
+    config.limits.filter_steps = 20_000;
+    bench.cse.reconfigure(bench.now, config);
+    bench.now += Duration::from_secs(1);
+    bench.reading("last", "x");
+    assert_eq!(bench.get("Ca", "cse-in/a?fu=1").status.number(), 5207);
+    for (query, count) in [
+        ("fu=1&ty=3", 1),
+        ("fu=1&ty=4&cra=20231114T221321", 1),
+        ("fu=1&ty=4&ms=20231114T221321", 1),
+        ("fu=1&crb=20231114T221320", 0),
+        ("fu=1&us=20231114T221320", 0),
+        ("fu=1&lbl=none", 0),
+    ] {
+        let found = found(&bench.get("Ca", &format!("cse-in/a?{query}")));
+        assert_eq!(found.len(), count, "{query}");
+    }
+}
+
+/// Times of creation narrow a walk only as long as instances are in their order: a wall clock that
+/// is set back ends that, and nothing is missed.
+#[test]
+fn instances_are_found_by_time_though_the_clock_goes_back() {
+    let mut bench = bench(0, u64::MAX);
+    let mut elapsed = START;
+    let mut times = Vec::new();
+    for (number, wall) in [10, 20, 20, 40, 30, 50, 15].into_iter().enumerate() {
+        elapsed += Duration::from_secs(1);
+        let now = Now { wall: START + Duration::from_secs(wall), elapsed };
+        let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"x"}}}}"#);
+        let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", number.to_string())
+            .creating(Kind::ContentInstance, content);
+        let input = Input::Request { token: Token(2_000), request };
+        bench.cse.handle(now, input);
+        bench.run();
+        times.push((format!("cse-in/a/c/i{number}"), wall));
+        for (name, limit) in [("cra", 20), ("crb", 20), ("ms", 30), ("us", 40), ("cra", 60)] {
+            let time = 221_320 + limit;
+            let time = if limit >= 40 { time + 40 } else { time };
+            let query = format!("cse-in/a/c?fu=1&ty=4&{name}=20231114T{time}");
+            let holds = |wall: u64| (wall >= limit) == matches!(name, "cra" | "ms");
+            let held = times.iter().filter(|(_, wall)| holds(*wall));
+            let expected: Vec<_> = held.map(|(name, _)| name.clone()).collect();
+            assert_eq!(found(&bench.get("Ca", &query)), expected, "{query}");
+        }
+    }
+}
+
+/// One originator's many walks leave another's one half of the slices.
+#[test]
+fn slices_are_shared_by_originators() {
+    let mut bench = bench(300, 1_000);
+    bench.register("Cb", "b");
+    bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for number in 0..300 {
+        let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"x"}}}}"#);
+        bench.create("Cb", "cse-in/b/c", Kind::ContentInstance, &content);
+    }
+    let other = || Request { from: "Cb".to_owned(), ..walk("cse-in/b", "w", &[("fu", "1")]) };
+    assert!(ask(&mut bench, 1_000, other()).is_empty());
+    let (_, alone) = tick(&mut bench);
+    for token in 1_001..1_013 {
+        let id = token.to_string();
+        assert!(ask(&mut bench, token, walk("cse-in/a", &id, &[("fu", "1")])).is_empty());
+    }
+    assert!(ask(&mut bench, 2_000, other()).is_empty());
+    let mut slices = 0;
+    let answered =
+        |answers: Vec<(Token, Response)>| answers.iter().any(|(token, _)| *token == Token(2_000));
+    loop {
+        slices += 1;
+        bench.cse.handle(bench.now, Input::Tick);
+        if answered(bench.run()) {
+            break;
+        }
+    }
+    assert!(slices <= 2 * alone + 1, "{slices} slices, {alone} alone");
 }

@@ -19,6 +19,7 @@ pub mod codes;
 mod filter;
 mod form;
 mod handler_spec;
+mod log;
 mod messages;
 mod model;
 mod reload;
@@ -32,6 +33,7 @@ mod values;
 
 pub use codes::CODES;
 pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
+pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,

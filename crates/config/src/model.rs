@@ -1,6 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
+use crate::log::Log;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 use gatewright_stack::At;
@@ -66,6 +67,8 @@ pub struct Config {
     pub tcp_proxies: Vec<TcpProxy>,
     /// `[control]`.
     pub control: Control,
+    /// `[log]`.
+    pub log: Log,
     /// `[[program]]`.
     pub programs: Vec<Program>,
     /// `[devices]`.

@@ -2,6 +2,7 @@
 //! are omitted, so that the rules can check everything else.
 
 use crate::filter;
+use crate::log::Log;
 use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
@@ -179,6 +180,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .filter_map(|(name, table)| udp_gateway(name, table))
             .collect(),
         control: root.table("control").map(control).unwrap_or_default(),
+        log: root.table("log").map(log).unwrap_or_default(),
         programs: root.tables("program").into_iter().filter_map(program).collect(),
         devices: root.table("devices").and_then(devices),
         cse: root.table("cse").and_then(cse),
@@ -215,6 +217,14 @@ fn advertise(table: View<'_>) -> Advertise {
         lifetime: seconds("lifetime_s").unwrap_or(interval * 3),
         hop_limit: table.number("hop_limit").unwrap_or(HOP_LIMIT),
         mtu: table.flag("mtu").unwrap_or(true),
+    }
+}
+
+fn log(table: View<'_>) -> Log {
+    let parsed = |key| table.text(key).map(|text| text.value);
+    Log {
+        format: parsed("format").and_then(|text| text.parse().ok()),
+        level: parsed("level").and_then(|text| text.parse().ok()),
     }
 }
 

@@ -61,12 +61,13 @@ pub(crate) fn holder(link: LinkIndex, worker: usize, workers: usize, shares: usi
 pub struct Downs(Arc<Vec<AtomicU32>>);
 
 impl Downs {
-    pub(crate) fn new(links: usize) -> Self {
+    /// All shares of so many links are up.
+    pub fn new(links: usize) -> Self {
         Self(Arc::new((0..links).map(|_| AtomicU32::new(0)).collect()))
     }
 
     /// Records that a worker has found its share of a link up or down.
-    pub(crate) fn tell(&self, link: LinkIndex, worker: usize, up: bool) {
+    pub fn tell(&self, link: LinkIndex, worker: usize, up: bool) {
         let Some(down) = self.0.get(link.index()) else { return };
         let own = u32::try_from(worker).ok().and_then(|worker| 1_u32.checked_shl(worker));
         let own = own.unwrap_or_default();

@@ -9,14 +9,17 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod event;
 mod exchange;
 mod told;
 
 pub use change::{Change, Unable};
+pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
 pub use told::{HandledRequests, PartAnswer, PartHistogram, Told};
 
 use gatewright_config::Config;
+pub use gatewright_config::LogLevel;
 
 /// A part of a running gateway, set up from its description.
 pub trait Part: Send + Sync {
@@ -38,6 +41,11 @@ pub trait Part: Send + Sync {
     /// Its state and counters. It waits for nothing, not even for a stage in progress.
     fn tell(&self) -> Told {
         Told::default()
+    }
+
+    /// Values of its report whose changes are events. The gateway looks at them each second.
+    fn watched(&self) -> &'static [Watched] {
+        &[]
     }
 
     /// Ends it. No method is called afterwards.

@@ -1,5 +1,6 @@
 //! The control side of a gateway: its host, plan, attachments and learnt state.
 
+pub(crate) mod events;
 mod learn;
 mod learnt;
 #[cfg(test)]
@@ -14,12 +15,12 @@ use crate::{
 use gatewright_data::Downs;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
+use gatewright_part::EventSink;
 use gatewright_stack::{
     Address, Attachment, AttachmentId, Binding, Counter, Drops, Handler, Host, HostError,
     Interface, Plan, Route, Swap, Target, WiringError,
 };
 use gatewright_tables::records::{self, Name};
-use learn::Recent;
 use learnt::Learnt;
 use std::fmt;
 
@@ -37,8 +38,8 @@ pub(crate) struct Control {
     /// State of the kernel, where links are shared with it.
     pub(crate) kernel: Option<Kernel>,
     learnt: Learnt,
-    /// Recent reports, for people.
-    recent: Recent,
+    /// The event log.
+    pub(crate) log: EventSink,
     /// MTUs of interfaces before a router advertised a smaller one (RFC 4861 §6.3.4).
     link_mtus: Vec<(LinkIndex, u32)>,
     /// MTU limits from the description, where they are below the device's.
@@ -117,7 +118,7 @@ impl Control {
     ) -> Self {
         let (attached, routes) = (Vec::new(), Vec::new());
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
-        let (learnt, recent) = (Learnt::default(), Recent::default());
+        let (learnt, log) = (Learnt::default(), EventSink::default());
         let (closed, downs) = (Vec::new(), Downs::default());
         let (next_id, kernel) = (1, None);
         Self {
@@ -131,7 +132,7 @@ impl Control {
             next_id,
             kernel,
             learnt,
-            recent,
+            log,
             link_mtus,
             mtu_caps,
             routes,
@@ -289,6 +290,7 @@ impl Control {
         // the link below is.
         let vlan = self.plan.vlans().iter().find(|vlan| vlan.link == link);
         let carried = vlan.is_none_or(|vlan| self.is_up(vlan.below));
+        self.report_closed(link, closed);
         self.set_up_with_vlans(link, !closed && carried);
     }
 

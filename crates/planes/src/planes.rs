@@ -12,6 +12,7 @@ use gatewright_data::{
 };
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
+use gatewright_part::EventSink;
 use gatewright_stack::{
     Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace, Wake,
     WiringError, builtin::Match,
@@ -23,7 +24,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, channel},
     },
     thread::JoinHandle,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// Why a gateway cannot be opened.
@@ -160,7 +161,20 @@ impl Planes {
     ///
     /// [`PlanesError`] names the link, table or resource that failed.
     pub fn open(setup: &Setup) -> Result<Self, PlanesError> {
-        let Started { control, workers, events, sockets, news } = start::start(setup)?;
+        Self::open_logging(setup, EventSink::default())
+    }
+
+    /// As [`Self::open`]; what happens to links, addresses and routes is logged by `log`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_logging(setup: &Setup, log: EventSink) -> Result<Self, PlanesError> {
+        let Started { mut control, workers, events, sockets, news } = start::start(setup)?;
+        control.log = log;
+        for link in &setup.links {
+            control.report_opened(&link.name, &link.device);
+        }
         let control = Arc::new(Mutex::new(control));
         let listening = Arc::clone(&control);
         let listener = std::thread::Builder::new()
@@ -307,7 +321,10 @@ impl Planes {
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
         let info = self.workers.reopen(order)?;
-        self.control().opened(order.device.device.index(), &info);
+        let mut control = self.control();
+        control.opened(order.device.device.index(), &info);
+        control.report_opened(&order.device.name, &order.device.device);
+        drop(control);
         Ok(Reopened { info, pause: started.elapsed() })
     }
 
@@ -397,12 +414,6 @@ impl Planes {
             sojourn_packets: sojourn.packets(),
             workers,
         })
-    }
-
-    /// The latest events from the layers, oldest first: links and addresses that went and came,
-    /// routers and leases that were learnt or lost. A few hundred are kept.
-    pub fn events(&self) -> Vec<(SystemTime, Event)> {
-        self.control().recent_events().cloned().collect()
     }
 
     /// Sojourn times of packets in this gateway.

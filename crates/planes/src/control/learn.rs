@@ -4,53 +4,34 @@ use super::{
     Control,
     learnt::{Full, Thing},
 };
+use crate::setup::RouteTo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Address, AddressState, Event, Interface, Lease, RouterPreference};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
-    collections::VecDeque,
     net::{IpAddr, Ipv6Addr},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// Bits of a prefix that is one IPv6 address.
 const HOST_BITS: u8 = 128;
 
-/// Maximum events kept; the oldest gives way.
-const RECENT_MAX: usize = 256;
-
-/// The latest events, for people. A repeated event, such as a router's regular advertisement, is
-/// among them once.
-#[derive(Debug, Default)]
-pub(crate) struct Recent {
-    kept: VecDeque<(SystemTime, Event)>,
-}
-
-impl Recent {
-    fn keep(&mut self, event: Event) {
-        if self.kept.len() >= RECENT_MAX {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((SystemTime::now(), event));
-    }
-}
-
 impl Control {
-    /// The latest events, oldest first.
-    pub(crate) fn recent_events(&self) -> impl Iterator<Item = &(SystemTime, Event)> {
-        self.recent.kept.iter()
-    }
-
-    /// Acts upon an event that a layer learnt at `now`. If a table is full, nothing changes.
+    /// Acts upon an event that a layer learnt at `now`, and logs it if it is news. If a table is
+    /// full, nothing changes.
     pub(crate) fn learn(&mut self, event: Event, now: Instant) {
         let told = event.clone();
         let is_news = match event {
             // Another worker may have found its share otherwise since this one told.
             Event::Link { link, .. } => {
                 let up = self.downs.is_up(link) && !self.closed.contains(&link);
+                // Each worker that has a share reports it.
+                if up != self.is_up(link) {
+                    self.report(&Event::Link { link, up });
+                }
                 self.set_up_with_vlans(link, up);
-                true
+                false
             }
             Event::Device { link, mac, mtu } => self.device(link, mac, mtu),
             Event::Duplicate { link, address, .. } => {
@@ -80,12 +61,12 @@ impl Control {
                 }
                 false
             }
-            Event::Conflict { .. } => true,
             // Path MTUs are kept by the layers that learnt them.
+            Event::Conflict { .. } | Event::PathMtu { .. } => true,
             _ => false,
         };
         if is_news {
-            self.recent.keep(told);
+            self.report(&told);
         }
     }
 
@@ -268,7 +249,7 @@ impl Control {
             Ok(gone) => {
                 let to = Thing::Redirect { link, destination, gateway }.to();
                 for to in gone.map(Thing::to).into_iter().chain([to]) {
-                    let _full = self.settle(to);
+                    self.settle_or_report(to);
                 }
                 true
             }
@@ -305,6 +286,13 @@ impl Control {
         is_news
     }
 
+    /// Installs the preferred route for `to`; where there is no room, that is logged.
+    fn settle_or_report(&mut self, to: RouteTo) {
+        if self.settle(to).is_err() {
+            self.report_full(to);
+        }
+    }
+
     /// Keeps `thing` for `lifetime`; returns whether it is new.
     fn remember(
         &mut self,
@@ -315,7 +303,7 @@ impl Control {
     ) -> bool {
         match self.learnt.take(thing, lifetime, preference, now) {
             Ok(is_news) => {
-                let _full = self.settle(thing.to());
+                self.settle_or_report(thing.to());
                 is_news
             }
             Err(full) => self.overfull(thing.link(), full),
@@ -326,7 +314,7 @@ impl Control {
     /// again.
     fn overfull(&mut self, link: LinkIndex, Full { is_news }: Full) -> bool {
         if is_news {
-            self.recent.keep(Event::LearntFull { link });
+            self.report(&Event::LearntFull { link });
         }
         false
     }
@@ -357,6 +345,7 @@ impl Control {
 
     fn take_back(&mut self, gone: Vec<Thing>) {
         for thing in gone {
+            self.report_lost(&thing);
             match thing {
                 Thing::Address { link, address } => self.host.remove_address(link, address),
                 Thing::OnLink { link, prefix } => self.narrow(link, prefix),

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use super::{Control, learnt::LEARNT_MAX};
+use gatewright_data::Downs;
 use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
+use gatewright_part::{EventSink, LogEvent};
 use gatewright_stack::{
     Address, AddressState, Drops, Event, Host, Interface, Lease, Plan, Route, RouterPreference,
 };
@@ -11,6 +13,7 @@ use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -31,6 +34,20 @@ fn host() -> Control {
         Interface { link: LINK, name, mac: MAC, mtu, up, autoconfigure, ..Interface::default() };
     host.add_interface(interface).unwrap();
     Control::new(host, Plan::default(), Vec::new(), Vec::new(), Drops::default(), Vec::new())
+}
+
+/// A log that keeps what is logged: kind and text.
+fn kept(control: &mut Control) -> Arc<Mutex<Vec<LogEvent>>> {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&kept);
+    control.log = EventSink::new(move |event| log.lock().unwrap().push(event));
+    control.links = vec![("lan".to_owned(), LinkInfo { name: "eth0".to_owned(), ..device() })];
+    kept
+}
+
+/// The kinds of what was logged since the last call.
+fn kinds(kept: &Mutex<Vec<LogEvent>>) -> Vec<&'static str> {
+    kept.lock().unwrap().drain(..).map(|event| event.kind).collect()
 }
 
 fn router(last: u16) -> IpAddr {
@@ -132,6 +149,7 @@ fn a_prefix_that_is_not_on_the_link_makes_no_subnet() {
 fn the_last_router_to_speak_does_not_take_over() {
     use RouterPreference::{High, Low, Medium};
     let (mut control, now) = (host(), Instant::now());
+    let log = kept(&mut control);
     control.learn(advertised(1, HOUR, Low), now);
     control.learn(advertised(2, HOUR, Medium), now);
     control.learn(advertised(3, HOUR, Medium), now);
@@ -141,8 +159,10 @@ fn the_last_router_to_speak_does_not_take_over() {
     assert_eq!(default_router(&control), Some(router(3)));
     control.learn(advertised(3, Duration::ZERO, Medium), now);
     assert_eq!(default_router(&control), Some(router(2)), "RFC 4861 §6.3.5");
+    assert_eq!(kinds(&log), ["router-learnt", "router-learnt", "router-learnt", "router-lost"]);
     control.expire(now + HOUR);
     assert_eq!(default_router(&control), None);
+    assert_eq!(kinds(&log), ["router-lost", "router-lost"], "their lifetimes are over");
 }
 
 /// RFC 4861 §8.3: a host sends by the better first hop, until that is gone.
@@ -233,8 +253,12 @@ fn a_link_that_goes_down_is_forgotten() {
     control.learn(advertised(1, HOUR, RouterPreference::Medium), now);
     control.learn(prefix(true, HOUR, HOUR), now);
     control.learn(Event::Unique { link: LINK, address: FORMED.into() }, now);
+    let log = kept(&mut control);
     control.close(LINK, true);
+    let lost = ["link-closed", "router-lost", "prefix-lost", "address-lost"];
+    assert_eq!(kinds(&log), lost);
     control.close(LINK, false);
+    assert_eq!(kinds(&log), ["link-reopened"]);
     assert_eq!((default_router(&control), state(&control)), (None, None));
     assert_eq!(route(&control, FORMED), None);
 }
@@ -243,6 +267,7 @@ fn a_link_that_goes_down_is_forgotten() {
 #[test]
 fn a_duplicate_that_is_found_unique_is_used_again() {
     let (mut control, now) = (host(), Instant::now());
+    let log = kept(&mut control);
     let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     let unique = Event::Unique { link: LINK, address: ip };
     control.learn(unique.clone(), now);
@@ -255,8 +280,10 @@ fn a_duplicate_that_is_found_unique_is_used_again() {
     assert_eq!(state(&control), Some(AddressState::Duplicate));
     control.learn(unique.clone(), now);
     assert_eq!(state(&control), Some(AddressState::Preferred));
-    let told: Vec<_> = control.recent_events().map(|(_, event)| event.clone()).collect();
-    assert_eq!(told, [duplicate, unique]);
+    let text = log.lock().unwrap()[0].text.clone();
+    let said = "192.0.2.1 is not used on link lan: the station 02:00:00:00:00:10 has it, too";
+    assert!(text.starts_with(said), "{text}");
+    assert_eq!(kinds(&log), ["address-duplicate", "address-ready"]);
 }
 
 /// RFC 3442: routes of a lease, by routers and on the link; those of a renewal replace them.
@@ -276,21 +303,26 @@ fn routes_of_a_lease_come_and_go_with_it() {
         }),
     };
     let (by, here) = (Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::UNSPECIFIED);
+    let log = kept(&mut control);
     control.learn(lease(vec![(to(1), by), (to(2), here)]), now);
+    assert_eq!(kinds(&log), ["lease-learnt"]);
     let via = Route::Via { link: LINK, gateway: by.into() };
     assert_eq!(control.host.route_to(to(1)), Some(via));
     assert_eq!(control.host.route_to(to(2)), Some(Route::Connected(LINK)));
     control.learn(lease(vec![(to(1), by)]), now);
     assert_eq!(control.host.route_to(to(2)), None);
     assert!(control.host.route_to(Prefix::all()).is_some(), "a lease without end, too");
+    kinds(&log);
     control.learn(Event::Lease { link: LINK, lease: None }, now);
     assert_eq!(control.host.routes().count(), 0);
+    assert_eq!(kinds(&log), ["address-lost", "router-lost", "lease-lost"]);
 }
 
 /// What routers make us keep is bounded; that it is too much is told once.
 #[test]
 fn a_flood_of_prefixes_is_bounded() {
     let (mut control, now) = (host(), Instant::now());
+    let log = kept(&mut control);
     for number in 0..2 * u16::try_from(LEARNT_MAX).unwrap() {
         let prefix = Prefix::new(Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 0), 64).unwrap();
         let (on_link, autonomous) = (true, true);
@@ -299,7 +331,28 @@ fn a_flood_of_prefixes_is_bounded() {
     }
     assert!(control.host.interfaces()[0].addresses.len() <= LEARNT_MAX);
     assert!(control.host.routes6().count() <= 2 * LEARNT_MAX);
-    let full =
-        control.recent_events().filter(|(_, event)| *event == Event::LearntFull { link: LINK });
+    let full = kinds(&log).into_iter().filter(|kind| *kind == "learnt-full");
     assert_eq!(full.count(), 1);
+}
+
+/// Each worker that has a share reports that the link is down: it is logged once.
+#[test]
+fn a_link_that_goes_and_comes_back_is_logged_once_each() {
+    let (mut control, now) = (host(), Instant::now());
+    let log = kept(&mut control);
+    control.downs = Downs::new(1);
+    control.learn(Event::Link { link: LINK, up: true }, now);
+    for worker in 0..2 {
+        control.downs.tell(LINK, worker, false);
+        control.learn(Event::Link { link: LINK, up: false }, now);
+    }
+    let text = log.lock().unwrap()[0].text.clone();
+    assert!(text.starts_with("link lan is down: its device eth0 has gone"), "{text}");
+    for worker in 0..2 {
+        control.downs.tell(LINK, worker, true);
+        control.learn(Event::Link { link: LINK, up: true }, now);
+    }
+    assert_eq!(kinds(&log), ["link-down", "link-up"]);
+    control.learn(Event::PathMtu { destination: FAR.into(), mtu: 1400 }, now);
+    assert_eq!(kinds(&log), ["path-mtu"]);
 }

@@ -11,13 +11,14 @@ mod mirror;
 mod socket;
 
 use crate::{
-    control::Control,
+    control::{Control, events},
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{Command, NeighbourUpdate};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
+use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Route, Wake};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
@@ -128,6 +129,13 @@ impl Kernel {
         self.mirror.renew(everything);
         self.status.withdrawn = false;
         self.publish(host);
+    }
+
+    /// Logs whether everything was left to the kernel, or is no longer, if that was otherwise before.
+    pub(crate) fn report_withdrawal(&self, before: bool, log: &EventSink) {
+        if self.status.withdrawn != before {
+            log.log(events::withdrawal(self.status.withdrawn));
+        }
     }
 
     /// The status at this moment.
@@ -337,14 +345,17 @@ impl Following {
             }
         }
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let Control { kernel: Some(kernel), host, .. } = &mut *control else { return false };
+        let Control { kernel: Some(kernel), host, log, .. } = &mut *control else { return false };
         kernel.status.overruns += overruns;
         if overruns > 0 {
+            log.log(events::overrun(overruns));
             kernel.mirror.doubt();
         }
         if !messages.is_empty() {
+            let withdrawn = kernel.status.withdrawn;
             kernel.mirror.hear(messages);
             kernel.publish(host);
+            kernel.report_withdrawal(withdrawn, log);
             self.wake.wake();
         }
         kernel.mirror.is_doubtful()
@@ -359,8 +370,10 @@ impl Following {
         self.renewed_at = Instant::now();
         let Ok(everything) = socket::everything() else { return RENEW_EVERY };
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Control { kernel: Some(kernel), host, .. } = &mut *control {
+        if let Control { kernel: Some(kernel), host, log, .. } = &mut *control {
+            let withdrawn = kernel.status.withdrawn;
             kernel.renew(everything, host);
+            kernel.report_withdrawal(withdrawn, log);
             self.wake.wake();
         }
         // There may be more news behind this.

@@ -1,0 +1,254 @@
+//! Events of links, addresses and routes, in words for the operator.
+
+use super::{
+    Control,
+    learnt::{LEARNT_MAX, Thing},
+};
+use crate::setup::RouteTo;
+use gatewright_data::DeviceSetup;
+use gatewright_link::{Backend, LinkInfo, Mode};
+use gatewright_packet::LinkIndex;
+use gatewright_part::{LogEvent, LogLevel};
+use gatewright_stack::{Event, Lease};
+use std::{net::IpAddr, time::Duration};
+
+/// The part whose events these are.
+const PART: &str = "links";
+
+impl Control {
+    /// Logs an event of a layer that has changed something.
+    pub(super) fn report(&self, event: &Event) {
+        if let Some(event) = self.in_words(event) {
+            self.log.log(event);
+        }
+    }
+
+    fn in_words(&self, event: &Event) -> Option<LogEvent> {
+        Some(match *event {
+            Event::Link { link, up } => self.carries(link, up),
+            Event::Device { link, mac, mtu } => {
+                let name = self.name(link);
+                let mac = mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+                let text = format!(
+                    "the device of link {name} has changed: hardware address {mac}, MTU {mtu}"
+                );
+                event_of(LogLevel::Info, "device-changed", name, text)
+                    .with("mac", mac)
+                    .with("mtu", mtu)
+            }
+            Event::Duplicate { link, address, .. }
+            | Event::Conflict { link, address, .. }
+            | Event::Unique { link, address } => self.addressed(event, link, address),
+            Event::Router { link, address, lifetime, .. } if !lifetime.is_zero() => {
+                let name = self.name(link);
+                let seconds = lifetime.as_secs();
+                let text = format!(
+                    "the router {address} on link {name} is used, for {seconds} s at first"
+                );
+                event_of(LogLevel::Info, "router-learnt", name, text)
+                    .with("address", address)
+                    .with("lifetime_s", seconds)
+            }
+            Event::Prefix { link, prefix, valid, .. } => {
+                let (name, valid) = (self.name(link), in_seconds(valid));
+                let text =
+                    format!("a router on link {name} advertises {prefix}, valid for {valid}");
+                event_of(LogLevel::Info, "prefix-learnt", name, text).with("prefix", prefix)
+            }
+            Event::LinkMtu { link, mtu } => {
+                let name = self.name(link);
+                let text = format!("a router on link {name} advertises the MTU {mtu}");
+                event_of(LogLevel::Info, "mtu-learnt", name, text).with("mtu", mtu)
+            }
+            Event::Redirect { link, destination, gateway } => {
+                let name = self.name(link);
+                let text = format!(
+                    "a router on link {name} says that {gateway} is nearer to {destination}"
+                );
+                event_of(LogLevel::Debug, "redirect-learnt", name, text)
+                    .with("destination", destination)
+                    .with("gateway", gateway)
+            }
+            Event::PathMtu { destination, mtu } => {
+                let text = format!("the path to {destination} carries packets of {mtu} octets");
+                LogEvent::new(LogLevel::Debug, PART, "path-mtu", text)
+                    .with("destination", destination)
+                    .with("mtu", mtu)
+            }
+            Event::LearntFull { link } => {
+                let name = self.name(link);
+                let text = format!(
+                    "an item from a router or DHCP server of link {name} is not kept: {LEARNT_MAX} \
+                     are known, and no more is kept until one ends; look for a station that \
+                     advertises what it should not"
+                );
+                event_of(LogLevel::Warning, "learnt-full", name, text)
+            }
+            Event::Lease { link, ref lease } => self.leased(link, lease.as_ref()),
+            // Reported where it ends.
+            _ => return None,
+        })
+    }
+
+    /// An event about one of our own addresses.
+    fn addressed(&self, event: &Event, link: LinkIndex, address: IpAddr) -> LogEvent {
+        let name = self.name(link);
+        match event {
+            Event::Duplicate { by, .. } => {
+                let text = format!(
+                    "{address} is not used on link {name}: the station {by} has it, too; give one \
+                     of the two another address; until then it is checked again every minute"
+                );
+                event_of(LogLevel::Warning, "address-duplicate", name, text)
+                    .with("address", address)
+                    .with("by", by)
+            }
+            Event::Conflict { by, .. } => {
+                let text = format!(
+                    "the station {by} uses {address} of link {name}, too: it stays ours and is \
+                     defended; give one of the two another address"
+                );
+                event_of(LogLevel::Warning, "address-conflict", name, text)
+                    .with("address", address)
+                    .with("by", by)
+            }
+            _ => {
+                let text = format!("{address} is in use on link {name}: no other station has it");
+                event_of(LogLevel::Info, "address-ready", name, text).with("address", address)
+            }
+        }
+    }
+
+    fn carries(&self, link: LinkIndex, up: bool) -> LogEvent {
+        let (name, device) = (self.name(link), self.device_name(link));
+        if up {
+            let text = format!("link {name} is up: its device {device} carries frames");
+            return event_of(LogLevel::Info, "link-up", name, text).with("device", device);
+        }
+        let text = format!(
+            "link {name} is down: its device {device} has gone, is switched off or has no carrier; \
+             its routes give way to others until it is back"
+        );
+        event_of(LogLevel::Warning, "link-down", name, text).with("device", device)
+    }
+
+    fn leased(&self, link: LinkIndex, lease: Option<&Lease>) -> LogEvent {
+        let name = self.name(link);
+        let Some(lease) = lease else {
+            let text = format!("link {name} has lost its DHCP lease; a server is asked again");
+            return event_of(LogLevel::Warning, "lease-lost", name, text);
+        };
+        let Lease { address, prefix_len, duration, .. } = lease;
+        let held = in_seconds(*duration);
+        let text = format!("link {name} has {address}/{prefix_len} by DHCP for {held}");
+        event_of(LogLevel::Info, "lease-learnt", name, text)
+            .with("address", format!("{address}/{prefix_len}"))
+    }
+
+    /// Logs that a link was taken down by command, or up again.
+    pub(super) fn report_closed(&self, link: LinkIndex, closed: bool) {
+        let name = self.name(link);
+        let (kind, state) =
+            if closed { ("link-closed", "down") } else { ("link-reopened", "up again") };
+        let text = format!("link {name} is taken {state} by command");
+        self.log.log(event_of(LogLevel::Info, kind, name, text));
+    }
+
+    /// Logs that a learnt item has ended or was taken back.
+    pub(super) fn report_lost(&self, thing: &Thing) {
+        let name = self.name(thing.link());
+        let event = match thing {
+            Thing::Router { address, .. } => {
+                let text = format!("the router {address} on link {name} is no longer used");
+                event_of(LogLevel::Warning, "router-lost", name, text).with("address", address)
+            }
+            Thing::Address { address, .. } => {
+                let text = format!("the address {address} of link {name} is over");
+                event_of(LogLevel::Warning, "address-lost", name, text).with("address", address)
+            }
+            Thing::OnLink { prefix, .. } => {
+                let text = format!("{prefix} is no longer on link {name}");
+                event_of(LogLevel::Info, "prefix-lost", name, text).with("prefix", prefix)
+            }
+            Thing::Leased { .. } | Thing::Redirect { .. } => return,
+        };
+        self.log.log(event);
+    }
+
+    /// Logs that the router has no room for a route.
+    pub(super) fn report_full(&self, to: RouteTo) {
+        let to = match to {
+            RouteTo::V4(to) => to.to_string(),
+            RouteTo::V6(to) => to.to_string(),
+        };
+        let text = format!(
+            "there is no room for the route to {to}: [gateway] routes_max allows more, after a \
+             restart"
+        );
+        self.log.log(LogEvent::new(LogLevel::Warning, PART, "routes-full", text).with("to", to));
+    }
+
+    /// Logs in which mode a link was opened.
+    pub(crate) fn report_opened(&self, name: &str, device: &DeviceSetup) {
+        if matches!(device, DeviceSetup::Spare(_)) {
+            return;
+        }
+        if let Some((_, info)) = self.links.get(device.index().index()) {
+            self.log.log(opened_in_words(name, device, info));
+        }
+    }
+
+    fn name(&self, link: LinkIndex) -> &str {
+        self.links.get(link.index()).map_or("?", |(name, _)| name)
+    }
+
+    fn device_name(&self, link: LinkIndex) -> &str {
+        self.links.get(link.index()).map_or("?", |(_, info)| &info.name)
+    }
+}
+
+fn opened_in_words(name: &str, device: &DeviceSetup, info: &LinkInfo) -> LogEvent {
+    let (of, mode, why) = (&info.name, info.mode, &info.why);
+    let is_auto = matches!(device, DeviceSetup::Interface(of) if of.backend == Backend::Auto);
+    let event = if is_auto && mode == Mode::PacketSocket {
+        let text = format!(
+            "link {name} exchanges frames with {of} by a packet socket, the slower way: {why}; \
+             `mode = \"packet\"` says that this is meant"
+        );
+        event_of(LogLevel::Warning, "mode-fallback", name, text)
+    } else {
+        let text = format!("link {name} exchanges frames with {of} by {mode}: {why}");
+        event_of(LogLevel::Info, "link-opened", name, text)
+    };
+    event.with("device", of).with("mode", mode)
+}
+
+/// Logs that the kernel forwards everything, or that packets are forwarded here again.
+pub(crate) fn withdrawal(withdrawn: bool) -> LogEvent {
+    if withdrawn {
+        let text = "the kernel forwards everything: it has more routes than there is room for \
+                    here; [gateway] routes_max allows more, after a restart";
+        return LogEvent::new(LogLevel::Warning, PART, "forwarding-withdrawn", text);
+    }
+    let text = "there is room for the kernel's routes again: packets are forwarded here";
+    LogEvent::new(LogLevel::Info, PART, "forwarding-resumed", text)
+}
+
+/// Logs that changes in the kernel were missed.
+pub(crate) fn overrun(times: u64) -> LogEvent {
+    let text = "more changed in the kernel than was read in time: all of it is read again";
+    LogEvent::new(LogLevel::Info, PART, "kernel-overrun", text).with("times", times)
+}
+
+fn event_of(level: LogLevel, kind: &'static str, link: &str, text: String) -> LogEvent {
+    LogEvent::new(level, PART, kind, text).with("link", link)
+}
+
+fn in_seconds(duration: Duration) -> String {
+    // Routers and DHCP servers write "for ever" as the largest number of 32 bits.
+    if duration.as_secs() >= u32::MAX.into() {
+        "ever".to_owned()
+    } else {
+        format!("{} s", duration.as_secs())
+    }
+}

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
+//! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0}`; with `"follow":true` `{}`, then an event a line |
 //! | `{"do":"sojourn"}` | `{"buckets":[[ns,packets],…]}`: how long packets stayed, at the most |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
@@ -28,14 +29,15 @@
 
 use crate::{
     CaptureRequest, Gateway, ReloadError, TraceRequest,
-    capture::Live,
+    capture::{LOOK, Live, has_closed},
+    events::{EventCount, EventReader},
     listener::ListenerThread,
     messages::{AttachedMessages, MessageCounts},
     trace,
 };
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
 use gatewright_diagnostic::{Severity, SourceId};
-use gatewright_part::{Change, PartAnswer};
+use gatewright_part::{Change, LogLevel, PartAnswer};
 use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,18 @@ pub enum Request {
     Status,
     /// The same as OpenMetrics text.
     Metrics,
+    /// Events that are in the log.
+    Events {
+        /// Only those after this number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<u64>,
+        /// The least severe; all if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        level: Option<LogLevel>,
+        /// Whether those that follow are sent, too, until the client closes.
+        #[serde(default)]
+        follow: bool,
+    },
     /// Sojourn times of packets, by bucket.
     Sojourn,
     /// Send the packets that pass a position.
@@ -159,6 +173,8 @@ pub struct StatusAnswer {
     pub udp_gateways: Vec<UdpGatewayAnswer>,
     /// The reports of TCP proxies, services and programs.
     pub parts: Vec<PartAnswer>,
+    /// The numbers of logged events, by kind.
+    pub events: Vec<EventCount>,
 }
 
 /// A built-in handler.
@@ -305,6 +321,9 @@ fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
                 }
                 Err(error) => Err(error.into()),
             },
+            Ok(Request::Events { since, level, follow: true }) => {
+                return follow_events(stream, gateway.events().reader(since, least(level)));
+            }
             Ok(Request::Trace(request)) => {
                 let traced = trace::trace(gateway, &request);
                 traced
@@ -323,6 +342,33 @@ fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
         writeln!(out, "{answer}")?;
     }
 }
+
+/// The least severe events that are wanted.
+fn least(level: Option<LogLevel>) -> LogLevel {
+    level.unwrap_or(LogLevel::Debug)
+}
+
+/// Sends events to a client, one JSON object a line, until it closes or the gateway ends.
+fn follow_events(stream: &UnixStream, mut reader: EventReader) -> io::Result<()> {
+    stream.set_read_timeout(Some(LOOK))?;
+    let mut out = stream;
+    writeln!(out, "{}", json!({ "ok": {} }))?;
+    loop {
+        let read = reader.read(FOLLOW_LOOK);
+        if read.missed > 0 {
+            writeln!(out, "{}", json!({ "missed": read.missed }))?;
+        }
+        for entry in &read.events {
+            writeln!(out, "{}", serde_json::to_string(&**entry)?)?;
+        }
+        if read.ended || has_closed(stream)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Time after which a follower's connection is looked at.
+const FOLLOW_LOOK: Duration = Duration::from_millis(500);
 
 /// Why a gateway refuses a request.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -364,6 +410,11 @@ fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refu
         Request::Metrics => serde_json::to_value(metrics(gateway)?),
         Request::Capture(_) | Request::Trace(_) => {
             return Err("the connection itself carries this".to_owned().into());
+        }
+        Request::Events { since, level, .. } => {
+            let read = gateway.events().reader(since, least(level)).read(Duration::ZERO);
+            let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
+            Ok(json!({ "events": events, "missed": read.missed }))
         }
         Request::Sojourn => {
             let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
@@ -466,6 +517,7 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
         attached: attached.collect(),
         udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counters())),
         parts: gateway.parts_told(),
+        events: gateway.events().counts(),
     })
 }
 
@@ -524,6 +576,18 @@ fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacemen
 /// own words, if it refuses.
 pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
+}
+
+/// Asks for events that follow ([`Request::Events`]); returns the connection, on which one JSON
+/// object a line comes for each event.
+///
+/// # Errors
+///
+/// As [`ask`].
+pub fn follow(path: &Path, request: &Request) -> io::Result<BufReader<UnixStream>> {
+    let (stream, _) = begin(path, request)?;
+    stream.get_ref().set_read_timeout(None)?;
+    Ok(stream)
 }
 
 /// As [`ask`]; returns the connection too, on which more may follow.

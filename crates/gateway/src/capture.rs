@@ -191,10 +191,10 @@ impl Live {
 }
 
 /// Maximum time of a look at the client.
-const LOOK: Duration = Duration::from_millis(1);
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
 /// Whether the client has closed its sending side.
-fn has_closed(mut stream: &UnixStream) -> io::Result<bool> {
+pub(crate) fn has_closed(mut stream: &UnixStream) -> io::Result<bool> {
     match stream.read(&mut [0; 64]) {
         Ok(0) => Ok(true),
         Ok(_) => Ok(false),

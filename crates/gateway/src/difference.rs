@@ -3,6 +3,12 @@
 use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
 use gatewright_part::Change;
 
+/// Differences in where events are written.
+pub(crate) fn log(old: &Config, new: &Config) -> Vec<Change> {
+    let changed = (old.log != new.log).then(|| Change::new("[log]", "changed"));
+    changed.into_iter().collect()
+}
+
 /// Differences in the gateway itself, its links and its routes.
 pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();

@@ -4,6 +4,7 @@ use crate::{
     RunError, api,
     api::StatusAnswer,
     control::ControlListeners,
+    events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
     links::Links,
     messages::Messages,
@@ -13,10 +14,10 @@ use crate::{
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
 use gatewright_config::Config;
-use gatewright_part::{Part, PartAnswer, Told};
+use gatewright_part::{LogEvent, LogLevel, Part, PartAnswer, Told};
 use gatewright_planes::Planes;
 use std::{
-    fmt,
+    fmt, io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -34,6 +35,10 @@ pub struct Gateway {
     programs: Programs,
     services: ServiceParts,
     control: ControlListeners,
+    events: EventLog,
+    /// Writes events, if this gateway writes them.
+    log: Option<LogPart>,
+    watcher: Mutex<Watcher>,
     /// The description in force. Every change to the gateway holds this lock; status needs no lock.
     in_force: Mutex<Config>,
     file: Option<String>,
@@ -63,6 +68,8 @@ pub struct StartOptions {
     pub default_socket: PathBuf,
     /// Receives a line for each listener, and for the mode of each opened link.
     pub say: Say,
+    /// Where events are written, whatever the description says.
+    pub log: LogOptions,
 }
 
 impl fmt::Debug for StartOptions {
@@ -110,13 +117,14 @@ impl StartError {
 
 impl Gateway {
     /// Runs the description `config`, all of it or nothing, without control socket and metrics
-    /// page. `seed` begins all randomness.
+    /// page. Its events are written nowhere; [`Self::events`] has them. `seed` begins all
+    /// randomness.
     ///
     /// # Errors
     ///
     /// [`StartError`] names what failed.
     pub fn open(config: &Config, seed: u64) -> Result<Self, StartError> {
-        Self::begin(config, seed, None, &|_| {})
+        Self::begin(config, seed, None, &|_| {}, (EventLog::default(), None))
     }
 
     /// Runs the description `config`: all of it, or nothing.
@@ -125,8 +133,10 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
-        let StartOptions { seed, file, socket, default_socket, say } = options;
-        let gateway = Arc::new(Self::begin(config, seed, file, &*say)?);
+        let StartOptions { seed, file, socket, default_socket, say, log } = options;
+        let events = EventLog::default();
+        let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
+        let gateway = Arc::new(Self::begin(config, seed, file, &*say, (events, Some(writer)))?);
         let control = &config.control;
         (gateway.control.serve(say, socket, default_socket, control, &gateway))
             .map_err(StartError::Control)?;
@@ -138,8 +148,9 @@ impl Gateway {
         seed: u64,
         file: Option<String>,
         say: &dyn Fn(&str),
+        (events, log): (EventLog, Option<LogPart>),
     ) -> Result<Self, StartError> {
-        let links = Links::open(config, seed)?;
+        let links = Links::open(config, seed, events.sink())?;
         let handlers = Handlers::start(&links, config)?;
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config)?;
@@ -155,6 +166,9 @@ impl Gateway {
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;
+        let watcher =
+            Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
+        events.log(about(LogLevel::Info, "started", format!("{} runs", config.name)));
         Ok(Self {
             udp_gateways,
             messages,
@@ -164,6 +178,9 @@ impl Gateway {
             programs,
             services: ServiceParts(services),
             control: ControlListeners::default(),
+            events,
+            log,
+            watcher,
             in_force: Mutex::new(config.clone()),
             file,
         })
@@ -188,7 +205,7 @@ impl Gateway {
             &self.tcp_proxies,
             &self.control,
         ];
-        services.chain(own).collect()
+        services.chain(own).chain(self.log_part()).collect()
     }
 
     /// The parts in the order of a description.
@@ -202,7 +219,17 @@ impl Gateway {
             &self.control,
             &self.programs,
         ];
-        own.into_iter().chain(self.services.0.iter().rev().map(|part| &**part)).collect()
+        let services = self.services.0.iter().rev().map(|part| &**part);
+        own.into_iter().chain(services).chain(self.log_part()).collect()
+    }
+
+    fn log_part(&self) -> Option<&dyn Part> {
+        self.log.as_ref().map(|part| -> &dyn Part { part })
+    }
+
+    /// The event log.
+    pub const fn events(&self) -> &EventLog {
+        &self.events
     }
 
     /// The reports of its parts, without those that have nothing to report.
@@ -218,6 +245,13 @@ impl Gateway {
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
         self.services.0.push(part);
+        match Watcher::start(&self.services.0, &self.events) {
+            Ok(watcher) => self.watcher = Mutex::new(watcher),
+            Err(error) => {
+                let text = format!("no thread watches the parts: {error}");
+                self.events.log(about(LogLevel::Error, "no-thread", text));
+            }
+        }
         self
     }
 
@@ -248,7 +282,9 @@ impl Gateway {
     /// In words, if its workers had ended before.
     pub fn stop(&self) -> Result<StatusAnswer, String> {
         self.control.stop();
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).stop();
         let status = self.status();
+        self.events.log(about(LogLevel::Info, "stopped", "the gateway ends"));
         self.told_order().into_iter().for_each(Part::stop);
         status
     }
@@ -258,6 +294,16 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.told_order().into_iter().for_each(Part::stop);
     }
+}
+
+/// An event of the gateway itself.
+pub(crate) fn about(level: LogLevel, kind: &'static str, text: impl Into<String>) -> LogEvent {
+    LogEvent::new(level, "gateway", kind, text)
+}
+
+/// Why the log or the watcher cannot start.
+fn in_words(error: &io::Error) -> StartError {
+    StartError::Control(format!("cannot start a thread: {error}"))
 }
 
 /// Reports the mode of each link, and why it was chosen.

@@ -12,6 +12,7 @@ mod capture;
 mod control;
 mod difference;
 mod error;
+pub mod events;
 mod gateway;
 mod handlers;
 mod links;
@@ -29,8 +30,9 @@ mod udp_gateways;
 
 pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use error::RunError;
+pub use events::{EventLog, LogOptions};
 pub use gateway::{Gateway, Say, StartError, StartOptions};
-pub use gatewright_part::{Change, Part};
+pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use not_yet::not_in_this_version;

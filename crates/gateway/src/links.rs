@@ -4,7 +4,7 @@ use crate::{RunError, difference, not_yet};
 use gatewright_config::{self as config, Config};
 use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_part::{Change, Part, Staged, Unable};
+use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, ReopenedLink, RouteTo, Setup, StaticRoute,
 };
@@ -35,15 +35,15 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Opens the links and routes of `config`.
-    pub(crate) fn open(config: &Config, seed: u64) -> Result<Self, RunError> {
+    /// Opens the links and routes of `config`, whose events are logged by `log`.
+    pub(crate) fn open(config: &Config, seed: u64, log: EventSink) -> Result<Self, RunError> {
         refuse_what_is_not_there(config)?;
         let mut names: Vec<String> =
             config.links.iter().map(|link| link.name.value.clone()).collect();
         if takes_links(config) {
             names.extend((0..SPARE_PLACES).map(|_| String::new()));
         }
-        let planes = Planes::open(&setup(config, &names, seed)?)?;
+        let planes = Planes::open_logging(&setup(config, &names, seed)?, log)?;
         Ok(Self(Arc::new(Inner { planes, names: Mutex::new(names), seed })))
     }
 

@@ -11,7 +11,7 @@ mod serve;
 
 pub use serve::MetricsServer;
 
-use crate::api::StatusAnswer;
+use crate::{api::StatusAnswer, events::EventCount};
 use gatewright_planes::{KernelStatus, Sojourn, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
@@ -100,6 +100,13 @@ const WORKER_TAKEN: Family =
 const WORKER_GIVEN: Family =
     ("gatewright_worker_given_packets", "packets", "Packets that went to other workers.");
 
+const EVENTS: Family = ("gatewright_events", "", "Events of the gateway's log, by kind.");
+const EVENTS_SUPPRESSED: Family = (
+    "gatewright_events_suppressed",
+    "",
+    "Events that are not in the log, as too many of their kind came at once.",
+);
+
 const UDP_RECEIVED: Family =
     ("gatewright_udp_gateway_received_datagrams", "datagrams", "Datagrams read from clients.");
 const UDP_SENT: Family =
@@ -176,6 +183,7 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
         page.count(WAY, &given(labels), way.packets);
     }
     handlers(&mut page, status);
+    events_text(&mut page, &status.events);
     for relay in &status.udp_gateways {
         let name = [("udp_gateway", relay.name.as_str())];
         page.count(UDP_RECEIVED, &name, relay.received);
@@ -192,6 +200,14 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
     handled::text(&mut out, &handlers);
     out.push_str(&page.text(sojourn));
     out
+}
+
+fn events_text(page: &mut Page, counts: &[EventCount]) {
+    for of in counts {
+        let labels = [("part", of.part), ("kind", of.kind), ("level", of.level.name())];
+        page.count(EVENTS, &labels, of.events);
+        page.count(EVENTS_SUPPRESSED, &labels, of.suppressed);
+    }
 }
 
 fn workers_text(page: &mut Page, workers: &[WorkerStatus]) {

@@ -1,8 +1,8 @@
 //! Reload: a running gateway takes a new description, the whole of it or nothing.
 
-use crate::{Gateway, links::refuse_what_is_not_there};
+use crate::{Gateway, gateway::about, links::refuse_what_is_not_there};
 use gatewright_config::Config;
-use gatewright_part::{Change, Part, Unable, exchange};
+use gatewright_part::{Change, LogLevel, Part, Unable, exchange};
 
 /// Why a running gateway did not take a description. It runs on as it was.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,25 @@ impl Gateway {
     ///
     /// [`ReloadError`]; then the gateway is as it was.
     pub fn reload(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
+        let reloaded = self.take(config);
+        match &reloaded {
+            Ok(changes) => {
+                for Change { what, how, .. } in changes {
+                    let event = about(LogLevel::Info, "changed", format!("{what}: {how}"));
+                    self.events().log(event.with("what", what));
+                }
+                let text = format!("the description is read again: {} changes", changes.len());
+                self.events().log(about(LogLevel::Info, "reloaded", text));
+            }
+            Err(error) => {
+                let text = format!("the description is not taken: {error}");
+                self.events().log(about(LogLevel::Warning, "reload-refused", text));
+            }
+        }
+        reloaded
+    }
+
+    fn take(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
         let mut in_force = self.in_force();
         refuse_what_is_not_there(config).map_err(Unable::from)?;
         let differences = |part: &dyn Part| part.differences(&in_force, config);

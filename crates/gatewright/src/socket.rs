@@ -6,11 +6,12 @@ use crate::{
 };
 use gatewright_gateway::{
     CaptureRequest, CaptureStream,
-    api::{Refused, Request, ask},
+    api::{Refused, Request, ask, follow},
 };
 use serde_json::Value;
 use std::{
-    env, fs, io,
+    env, fs,
+    io::{self, BufRead},
     path::{Path, PathBuf},
 };
 
@@ -85,6 +86,16 @@ impl Which {
     pub(crate) fn capture(&self, request: CaptureRequest) -> Result<CaptureStream, Failure> {
         let path = self.path()?;
         CaptureStream::open(&path, request).map_err(|error| refusal(&path, &error))
+    }
+
+    /// Follows the events there, from those that `request` wants on; each is a line of JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ask`].
+    pub(crate) fn follow(&self, request: &Request) -> Result<impl BufRead + use<>, Failure> {
+        let path = self.path()?;
+        follow(&path, request).map_err(|error| refusal(&path, &error))
     }
 
     fn path(&self) -> Result<PathBuf, Failure> {

@@ -11,6 +11,7 @@ mod cse;
 mod demo;
 mod detach;
 mod device;
+mod events;
 mod explain;
 mod gw;
 mod header;
@@ -91,6 +92,7 @@ verbs! {
     Check = "check" in check,
     Init = "init" in init,
     Status = "status" in status,
+    Events = "events" in events,
     Top = "top" in top,
     Reload = "reload" in reload,
     Link = "link" in link,

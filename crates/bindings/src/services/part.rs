@@ -2,7 +2,7 @@
 
 use super::{ServiceError, Services, difference};
 use gatewright_config::Config;
-use gatewright_part::{Change, Part, Staged, Told, Unable, Unchanged};
+use gatewright_part::{Change, LogLevel, Part, Staged, Told, Unable, Unchanged, Watched, When};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The service parts, in the order in which they take a description. Without services they report
@@ -41,6 +41,10 @@ impl Part for Entity {
         self.running().map(|services| services.cse_told()).unwrap_or_default()
     }
 
+    fn watched(&self) -> &'static [Watched] {
+        OF_CSE
+    }
+
     fn stop(&self) {
         let services = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(services) = services {
@@ -70,7 +74,93 @@ impl Part for Devices {
     fn tell(&self) -> Told {
         self.0.upgrade().and_then(|services| services.devices_told()).unwrap_or_default()
     }
+
+    fn watched(&self) -> &'static [Watched] {
+        OF_DEVICES
+    }
 }
+
+const fn watched(
+    (name, when): (&'static str, When),
+    (level, kind): (LogLevel, &'static str),
+    text: &'static str,
+) -> Watched {
+    Watched { name, when, level, kind, text }
+}
+
+/// Values of the CSE's report whose changes are events.
+const OF_CSE: &[Watched] = &[
+    watched(
+        ("clock", When::Appears),
+        (LogLevel::Warning, "clock-doubted"),
+        "the system's clock is not believed",
+    ),
+    watched(
+        ("rows_damaged", When::Appears),
+        (LogLevel::Error, "rows-unreadable"),
+        "the database has rows that are not in the tree; restore them from a copy",
+    ),
+    watched(("registration", When::Changes), (LogLevel::Info, "registration"), "the CSE above"),
+    watched(
+        ("broker", When::Appears),
+        (LogLevel::Warning, "broker-lost"),
+        "the MQTT broker is not reached",
+    ),
+    watched(
+        ("not_delivered", When::Appears),
+        (LogLevel::Error, "readings-lost"),
+        "readings never reach the CSE above",
+    ),
+    watched(
+        ("connections", When::Appears),
+        (LogLevel::Warning, "descriptors-short"),
+        "the system allows too few descriptors",
+    ),
+    watched(
+        ("store_failures", When::Grows),
+        (LogLevel::Error, "store-failed"),
+        "the database could not be written, and requests are refused; look at the disk's room",
+    ),
+    watched(
+        ("tree_full", When::Grows),
+        (LogLevel::Warning, "tree-full"),
+        "creations are refused, as the tree is full",
+    ),
+];
+
+/// Values of the device listener's report whose changes are events.
+const OF_DEVICES: &[Watched] = &[
+    watched(
+        ("outbox_full", When::Grows),
+        (LogLevel::Warning, "outbox-full"),
+        "readings are refused, as the outbox to the CSE above is full: is it reached?",
+    ),
+    watched(
+        ("reports_not_stored", When::Grows),
+        (LogLevel::Error, "reports-lost"),
+        "reports of devices could not be stored",
+    ),
+    watched(
+        ("connections_refused", When::Grows),
+        (LogLevel::Warning, "devices-full"),
+        "connections of devices are refused: devices_max or peer_connections allows more",
+    ),
+    watched(
+        ("system_ids_foreign", When::Grows),
+        (LogLevel::Warning, "system-id-foreign"),
+        "associations are rejected: a certificate does not name the device's system-id",
+    ),
+    watched(
+        ("connections", When::Appears),
+        (LogLevel::Warning, "descriptors-short"),
+        "the system allows too few descriptors",
+    ),
+    watched(
+        ("certificates", When::Appears),
+        (LogLevel::Warning, "system-id-unchecked"),
+        "certificates and system-ids are not compared",
+    ),
+];
 
 /// The differences; or, if the description's text is the same, changed certificate files.
 fn or_renewed(mut found: Vec<Change>, table: &str, renewed: bool) -> Vec<Change> {
@@ -84,5 +174,40 @@ impl From<ServiceError> for Unable {
     fn from(error: ServiceError) -> Self {
         let (key, why) = error.key();
         Self { key: Some(key.to_owned()), why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_diagnostic::SourceId;
+    use gatewright_testbed::free_port;
+
+    /// A counter under another name would be watched in vain.
+    #[test]
+    fn watched_counters_are_reported() {
+        let [http, devices] = [(); 2].map(|()| free_port());
+        let text = format!(
+            "[cse]\nbase = \"gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:{http}\"\nstore = \"STORE\"\n\
+             [devices]\nlisten = \"127.0.0.1:{devices}\"\n"
+        );
+        let folder = std::env::temp_dir().join(format!("watched-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let text = text.replace("STORE", &folder.join("a.db").to_string_lossy());
+        let parsed = gatewright_config::parse(SourceId::default(), &text);
+        let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+        let parts = parts(Services::start(&config).unwrap());
+        for part in &parts {
+            let told = part.tell();
+            let counted = part.watched().iter().filter(|one| one.when == When::Grows);
+            for one in counted {
+                let found = told.counters.iter().any(|(name, _)| *name == one.name);
+                assert!(found, "{}: {}", part.name(), one.name);
+            }
+        }
+        for part in &parts {
+            part.stop();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,10 +1,13 @@
 //! A page of every kind of sample, judged by a small checker of the format.
 
 use super::*;
-use crate::api::{AttachedAnswer, UdpGatewayAnswer};
+use crate::{
+    api::{AttachedAnswer, UdpGatewayAnswer},
+    events::EventCount,
+};
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{HandledRequests, PartAnswer, PartHistogram, Told};
+use gatewright_part::{HandledRequests, LogLevel, PartAnswer, PartHistogram, Told};
 use gatewright_planes::{LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters};
 use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;
@@ -112,7 +115,14 @@ fn status() -> StatusAnswer {
         }],
     };
     let parts = vec![PartAnswer { name: "devices", told }];
-    StatusAnswer { gateway, attached: attached(), udp_gateways: vec![relay], parts }
+    let events = vec![EventCount {
+        part: "links",
+        kind: "link-down",
+        level: LogLevel::Warning,
+        events: 5,
+        suppressed: 2,
+    }];
+    StatusAnswer { gateway, attached: attached(), udp_gateways: vec![relay], parts, events }
 }
 
 /// Checks a page against OpenMetrics 1.0; the samples by their whole names.

@@ -8,7 +8,8 @@ use crate::{
     socket,
 };
 use anyhow::{Context, Result};
-use gatewright_gateway::{Gateway, StartError, StartOptions};
+use gatewright_config::{LogFormat, LogLevel};
+use gatewright_gateway::{Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
     fs::File,
@@ -28,7 +29,8 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
 /// Says loudly which mode each link got and why. `[devices]`, `[cse]` and `[[program]]` run beside the links, or
 /// without any: then no privilege is needed. While it runs, `gatewright status`, `attach`,
-/// `reload` and others reach it by its control socket. SIGHUP takes the description anew, as `reload`
+/// `reload` and others reach it by its control socket. What happens to it is written as events, and
+/// `gatewright events` shows them. SIGHUP takes the description anew, as `reload`
 /// does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -41,6 +43,14 @@ pub(crate) struct Run {
     /// Path of the control socket, instead of the description's or the default.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// How events are written, instead of the description's `[log] format`: text, json, journal,
+    /// none.
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<LogFormat>,
+    /// The least severe events that are written, instead of the description's `[log] level`: error,
+    /// warning, info, debug.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
 }
 
 impl Run {
@@ -49,6 +59,13 @@ impl Run {
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
         let signals = Signals::hold()?;
+        let log = LogOptions {
+            format: self.log,
+            level: self.log_level,
+            default_format: face.is_json().then_some(LogFormat::Json),
+        };
+        // Events say the same, and every line is to be JSON.
+        let is_json = log.format_for(config.log) == LogFormat::Json;
         let options = StartOptions {
             seed: seed()?,
             // Standard input cannot be read a second time.
@@ -57,7 +74,12 @@ impl Run {
                 .map(|file| file.to_string_lossy().into_owned()),
             socket: self.socket,
             default_socket: socket::default_path(&config.name),
-            say: Arc::new(move |line| face.note(line)),
+            say: Arc::new(move |line| {
+                if !is_json {
+                    face.note(line);
+                }
+            }),
+            log,
         };
         let gateway = match Gateway::start(&config, options) {
             Ok(gateway) => gateway,

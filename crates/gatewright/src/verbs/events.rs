@@ -1,0 +1,67 @@
+//! `gatewright events`: what has happened to a running gateway, and what happens now.
+
+use super::status::{list, number, word};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+    socket::Which,
+};
+use anyhow::Result;
+use gatewright_gateway::{LogLevel, api::Request};
+use serde_json::Value;
+use std::io::BufRead;
+
+pub(super) const JSON: &str = "{events: [{sequence, time, level, part, kind, fields, text}], missed}; with --follow one of these events a line, \
+     {missed} where some came faster than they were read";
+
+/// Shows what has happened to a running gateway: links down and up, addresses and routers learnt or
+/// lost, reloads, what is full.
+///
+/// The gateway keeps the last 4096 events, whatever it writes elsewhere. Each has a number, which
+/// goes on over reloads. Where one kind of event comes too often, the log says how many of it were
+/// left out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Events {
+    #[command(flatten)]
+    which: Which,
+    /// Go on with each event that happens, until interrupted.
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events after this number.
+    #[arg(long, value_name = "NUMBER")]
+    since: Option<u64>,
+    /// The least severe events: error, warning, info, debug; all if not given.
+    #[arg(long, value_name = "LEVEL")]
+    level: Option<LogLevel>,
+}
+
+impl Events {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let Self { which, follow, since, level } = self;
+        let request = Request::Events { since, level, follow };
+        if !follow {
+            let answer = which.ask(&request)?;
+            face.answer(&answer, || {
+                let missed = missed(number(&answer, "missed"));
+                let lines = list(&answer, "events").iter().map(line);
+                missed.into_iter().chain(lines).map(|line| line + "\n").collect()
+            })?;
+            return Ok(Exit::Success);
+        }
+        for text in which.follow(&request)?.lines() {
+            let event: Value = serde_json::from_str(&text?)?;
+            face.line(&event, || missed(number(&event, "missed")).unwrap_or_else(|| line(&event)))?;
+        }
+        Err(Failure::new(Exit::Unavailable, "the gateway has ended").into())
+    }
+}
+
+/// An event as text, as `run` writes it.
+fn line(event: &Value) -> String {
+    let [time, level, kind, text] = ["time", "level", "kind", "text"].map(|name| word(event, name));
+    format!("{time} {level:<7} {kind}: {text}")
+}
+
+fn missed(count: u64) -> Option<String> {
+    (count > 0).then(|| format!("{count} earlier events are no longer kept"))
+}

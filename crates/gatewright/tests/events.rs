@@ -1,0 +1,235 @@
+//! The event log of a running gateway: links that go and come, addresses and routers that are
+//! learnt or lost, reloads, what is full. Kernels, dnsmasq and namespaces make them happen.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod running;
+
+use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use libtest_mimic::{Arguments, Trial};
+use running::{DESCRIPTION, Daemon, Running, WITHIN};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+fn main() {
+    let missing = Needs::new().namespaces().program("dnsmasq").missing().is_some();
+    let tests: [(&str, fn()); 7] = [
+        ("links_that_go_and_come_are_events", links_that_go_and_come_are_events),
+        ("numbers_go_on_over_a_reload", numbers_go_on_over_a_reload),
+        ("a_duplicate_address_is_an_event", a_duplicate_address_is_an_event),
+        ("a_lease_is_an_event", a_lease_is_an_event),
+        ("routers_learnt_and_lost_are_events", routers_learnt_and_lost_are_events),
+        ("a_slower_mode_is_an_event", a_slower_mode_is_an_event),
+        ("too_many_kernel_routes_are_an_event", too_many_kernel_routes_are_an_event),
+    ];
+    let trials = tests.map(|(name, test)| {
+        let run = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+/// The events after a number.
+fn events(gateway: &Daemon, since: u64) -> Vec<Value> {
+    let answer = gateway.ask(&["events", "--json", "--since", &since.to_string()]).json();
+    assert_eq!(answer["missed"], 0, "{answer}");
+    answer["events"].as_array().unwrap().clone()
+}
+
+/// The first event of a kind after a number, once there is one.
+#[track_caller]
+fn awaited(gateway: &Daemon, kind: &str, since: u64) -> Value {
+    let mut found = None;
+    let came = wait_until(WITHIN, || {
+        found = events(gateway, since).into_iter().find(|event| event["kind"] == kind);
+        found.is_some()
+    });
+    assert!(came, "no {kind} after {since}: {:#?}", events(gateway, 0));
+    found.unwrap()
+}
+
+fn number(event: &Value) -> u64 {
+    event["sequence"].as_u64().unwrap()
+}
+
+fn text(event: &Value) -> &str {
+    event["text"].as_str().unwrap()
+}
+
+fn links_that_go_and_come_are_events() {
+    let world = Running::start("events-links");
+    let last = number(events(&world, 0).last().unwrap());
+    let mut follower =
+        world.command(&["events", "--follow", "--json", "--since", &last.to_string()]);
+    let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
+    let mut followed = BufReader::new(follower.stdout.take().unwrap()).lines();
+
+    world.middle.ip(&["link", "set", "dev", "g1", "down"]).unwrap();
+    let down = awaited(&world, "link-down", last);
+    assert!(text(&down).starts_with("link wan is down: its device g1 has gone"), "{down}");
+    assert_eq!((&down["level"], &down["part"]), (&Value::from("warning"), &Value::from("links")));
+    assert_eq!(down["fields"]["link"], "wan");
+    world.middle.ip(&["link", "set", "dev", "g1", "up"]).unwrap();
+    let up = awaited(&world, "link-up", number(&down));
+
+    // Gone with its device, and back with another one of that name.
+    world.middle.ip(&["link", "del", "dev", "g1"]).unwrap();
+    let gone = awaited(&world, "link-down", number(&up));
+    let cable = Veth::pair(&world.middle, "g1", &world.south, "s0").unwrap();
+    cable.up().unwrap();
+    let back = awaited(&world, "link-up", number(&gone));
+
+    // A follower has the same, in the same order, none left out.
+    let mut last = last;
+    for line in followed.by_ref() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(number(&event), last + 1, "{event}");
+        last = number(&event);
+        if last == number(&back) {
+            assert_eq!(event, back);
+            break;
+        }
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+
+    // Standard error and the text of the verb say it in the same line.
+    let line = format!(" warning link-down: {}", text(&down));
+    let told = world.ask(&["events", "--level", "warning"]).text();
+    assert!(told.lines().any(|told| told.ends_with(&line)), "{told}");
+    assert!(!told.contains(" info "), "{told}");
+    assert!(wait_until(WITHIN, || world.said().contains(&line)), "{}", world.said());
+    let page = world.ask(&["status", "--metrics"]).text();
+    let counter =
+        "gatewright_events_total{part=\"links\",kind=\"link-down\",level=\"warning\"} 2\n";
+    assert!(page.contains(counter), "{page}");
+    assert!(world.ask(&["link", "down", "lan"]).code == Some(0));
+    awaited(&world, "link-closed", number(&back));
+}
+
+/// Another `[log]` takes effect at once; numbers and kept events stay.
+fn numbers_go_on_over_a_reload() {
+    let place = Namespace::new().unwrap();
+    let cable = Veth::pair(&place, "g0", &place, "g1").unwrap();
+    cable.up().unwrap();
+    // Without a journal here, standard error has the text.
+    let gateway = Daemon::start(
+        "events-reload",
+        &place,
+        &format!("{DESCRIPTION}[log]\nformat = \"journal\"\n"),
+    );
+    assert!(wait_until(WITHIN, || gateway.said().contains(" started: gatewright runs\n")));
+    let before = events(&gateway, 0);
+    gateway.describe(&format!("{DESCRIPTION}[log]\nformat = \"json\"\nlevel = \"warning\"\n"));
+    assert_eq!(gateway.ask(&["reload"]).text(), "[log]: changed\n");
+    gateway.describe(&DESCRIPTION.replace("1.1/24", "1.1/33"));
+    assert_eq!(gateway.ask(&["reload"]).code, Some(78));
+    gateway.describe("[link.lan]\ndevice = \"gone\"\n[link.wan]\ndevice = \"g1\"\n");
+    assert_eq!(gateway.ask(&["reload"]).code, Some(1));
+    let refused = awaited(&gateway, "reload-refused", number(before.last().unwrap()));
+    let all = events(&gateway, 0);
+    assert_eq!(all[..before.len()], before);
+    let numbers: Vec<_> = all.iter().map(number).collect();
+    assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
+    for kind in ["changed", "reloaded"] {
+        awaited(&gateway, kind, number(before.last().unwrap()));
+    }
+    let line = format!("{refused}\n");
+    let same = |said: &str| serde_json::from_str::<Value>(said).is_ok_and(|said| said == refused);
+    assert!(wait_until(WITHIN, || gateway.said().lines().any(same)), "{line} {}", gateway.said());
+    assert!(!gateway.said().contains("\"reloaded\""), "{}", gateway.said());
+}
+
+/// A gateway and a kernel host on one cable; the host has 10.20.0.1.
+fn beside_a_host(name: &str, link: &str) -> (Daemon, Namespace, Namespace, Veth) {
+    let (middle, host) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+    let cable = Veth::pair(&middle, "g0", &host, "h0").unwrap();
+    cable.b.add_address("10.20.0.1/24").unwrap();
+    cable.up().unwrap();
+    let up = |end: &Namespace, name| {
+        let told = end.ip(&["link", "show", "dev", name]);
+        told.is_ok_and(|told| told.contains("state UP"))
+    };
+    assert!(wait_until(WITHIN, || up(&middle, "g0") && up(&host, "h0")));
+    let description = format!("[link.wan]\ndevice = \"g0\"\nmode = \"packet\"\n{link}");
+    (Daemon::start(name, &middle, &description), middle, host, cable)
+}
+
+fn a_duplicate_address_is_an_event() {
+    let addresses = "addresses = [\"10.20.0.1/24\"]\n";
+    let (gateway, _middle, host, _cable) = beside_a_host("events-duplicate", addresses);
+    let duplicate = awaited(&gateway, "address-duplicate", 0);
+    let mac = host.ip(&["link", "show", "dev", "h0"]).unwrap();
+    let mac = mac.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    assert_eq!(duplicate["fields"]["by"], mac);
+    let expected = format!("10.20.0.1 is not used on link wan: the station {mac} has it, too");
+    assert!(text(&duplicate).starts_with(&expected), "{duplicate}");
+}
+
+fn a_lease_is_an_event() {
+    let (gateway, _middle, host, _cable) = beside_a_host("events-lease", "dhcp = true\n");
+    let range = "--dhcp-range=10.20.0.50,10.20.0.50,255.255.255.0,120";
+    let options = ["-k", "--port=0", "--interface=h0", "--bind-interfaces", "--no-ping", range];
+    let files = ["--conf-file=/dev/null", "--leasefile-ro", "--pid-file=", "--user=root"];
+    let _server = host.command("dnsmasq").args(options).args(files).spawn().unwrap();
+    let lease = awaited(&gateway, "lease-learnt", 0);
+    assert_eq!(text(&lease), "link wan has 10.20.0.50/24 by DHCP for 120 s");
+}
+
+fn routers_learnt_and_lost_are_events() {
+    let (gateway, _middle, host, _cable) = beside_a_host("events-router", "autoconfigure = true\n");
+    let router = "[link.lan]\ndevice = \"h0\"\nmode = \"packet\"\nadvertise = {}\n\
+        addresses = [\"2001:db8:7::1/64\"]\n";
+    let router = Daemon::start("events-advertises", &host, router);
+    let learnt = awaited(&gateway, "router-learnt", 0);
+    assert_eq!(learnt["fields"]["lifetime_s"], "1800", "three intervals of 600 s");
+    let prefix = awaited(&gateway, "prefix-learnt", 0);
+    assert_eq!(prefix["fields"]["prefix"], "2001:db8:7::/64");
+    let ready = awaited(&gateway, "address-ready", number(&prefix));
+    assert!(ready["fields"]["address"].as_str().unwrap().starts_with("2001:db8:7:"), "{ready}");
+    // RFC 4861 §6.2.5: a router that ceases says so.
+    router.process.terminate().unwrap();
+    let lost = awaited(&gateway, "router-lost", number(&learnt));
+    assert_eq!(lost["fields"]["address"], learnt["fields"]["address"]);
+}
+
+/// A bridge's driver has no AF_XDP.
+fn a_slower_mode_is_an_event() {
+    let place = Namespace::new().unwrap();
+    place.ip(&["link", "add", "b0", "type", "bridge"]).unwrap();
+    place.ip(&["link", "set", "dev", "b0", "up"]).unwrap();
+    let gateway = Daemon::start("events-mode", &place, "[link.lan]\ndevice = \"b0\"\n");
+    let fallback = awaited(&gateway, "mode-fallback", 0);
+    assert!(
+        text(&fallback).contains("by a packet socket, the slower way: not AF_XDP: "),
+        "{fallback}"
+    );
+    assert_eq!(fallback["fields"]["mode"], "packet socket");
+}
+
+fn too_many_kernel_routes_are_an_event() {
+    let place = Namespace::new().unwrap();
+    let cable = Veth::pair(&place, "g0", &place, "g1").unwrap();
+    cable.up().unwrap();
+    place.ip(&["address", "add", "10.20.0.1/24", "dev", "g0"]).unwrap();
+    let shared = "[gateway]\nroutes_max = 32\n[link.lan]\ndevice = \"g0\"\nmode = \"packet\"\n\
+        exclusive = false\n";
+    let gateway = Daemon::start("events-withdrawn", &place, shared);
+    for network in 0..64 {
+        let to = format!("10.30.{network}.0/24");
+        place.ip(&["route", "add", &to, "via", "10.20.0.9"]).unwrap();
+    }
+    let withdrawn = awaited(&gateway, "forwarding-withdrawn", 0);
+    assert!(text(&withdrawn).starts_with("the kernel forwards everything"), "{withdrawn}");
+}

@@ -25,7 +25,7 @@ codes! {
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [[program]], [devices] and [cse]."
+    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [log], [[program]], [devices] and [cse]."
 
     WRONG_TYPE 103 "a value of the wrong type"
     "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \
@@ -101,7 +101,8 @@ codes! {
 
     UNUSABLE_ADDRESS 124 "an address that no host can have"
     "Multicast, loopback and unspecified addresses do not name a host on a link (RFC 1122 §3.2.1.3, \
-    RFC 4291 §2.5)."
+    RFC 4291 §2.5). An IPv4 address that is written as one of IPv6 (::ffff:192.0.2.1, RFC 4291 \
+    §2.5.5.2) is for programs: no packet has it."
 
     NETWORK_ADDRESS 125 "the network's own address, or its broadcast address"
     "With a prefix of up to 30 bits the first IPv4 address names the network and the last is its \
@@ -286,4 +287,19 @@ codes! {
     DROPS_ALL 177 "takes every packet"
     "A `drop` without a match takes every packet that comes by. If that is meant, it says so more \
     clearly as a filter: handler = \"filter\", default = \"drop\"."
+
+    MULTICAST_ROUTE 180 "a next hop for a group"
+    "Packets to groups (224.0.0.0/4, ff00::/8) are sent to the members on a link by an address of the \
+    link layer that follows from the group's (RFC 1112 §6.4, RFC 2464 §7): no neighbour is asked for \
+    its own, and this gateway does not forward them. Leave `via` out, or leave out the route."
+
+    ADVERTISES_NOTHING 181 "a router of a link without an IPv6 network"
+    "Router advertisements are IPv6's: they tell hosts the IPv6 networks of the link's `addresses`, and \
+    from these the hosts form their own (RFC 4861 §6.2.3, RFC 4862 §5.5). Without one they get a \
+    router, and no address to use it with."
+
+    ROUTER_AUTOCONFIGURES 182 "a router that configures itself as a host"
+    "A link's addresses come from its routers (`autoconfigure`), or this gateway is the router that \
+    tells them to others (`advertise`). \"The autoconfiguration process specified in this document \
+    applies only to hosts and not routers\" (RFC 4862 §1). On different links both are usual."
 }

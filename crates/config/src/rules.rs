@@ -12,7 +12,9 @@ use crate::codes;
 use crate::model::{Config, Located};
 use crate::sections::View;
 use crate::shape::Findings;
+use crate::values::mapped;
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
+use std::net::IpAddr;
 
 /// Reports every broken rule, and derives values from others: the link of a route.
 pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings) {
@@ -38,6 +40,15 @@ fn check_link(name: &Located<String>, names: &[String], findings: &mut Findings)
         None if names.is_empty() => finding,
         None => finding.help(format!("there are: {}", names.join(", "))),
     });
+}
+
+/// A finding about an address that no host can have.
+fn unusable(address: IpAddr, span: Span, message: String) -> Diagnostic {
+    let finding = Diagnostic::error(&codes::UNUSABLE_ADDRESS, span, message);
+    match mapped(address) {
+        Some(meant) => finding.help(format!("it stands for {meant}, which is written as it is")),
+        None => finding,
+    }
 }
 
 /// A finding about two values that must differ.

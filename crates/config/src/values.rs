@@ -85,7 +85,19 @@ const fn bits(address: IpAddr) -> u8 {
 /// Whether a host on a link can have the address.
 pub(crate) fn is_host_address(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || broadcast)
+    !(address.is_unspecified()
+        || address.is_loopback()
+        || address.is_multicast()
+        || broadcast
+        || mapped(address).is_some())
+}
+
+/// The IPv4 address that an IPv6 one stands for (RFC 4291 §2.5.5.2): no packet has that.
+pub(crate) fn mapped(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V6(address) => address.to_ipv4_mapped(),
+        IpAddr::V4(_) => None,
+    }
 }
 
 /// Whether the address is in fe80::/10 (RFC 4291 §2.5.6).

@@ -1,6 +1,6 @@
 //! Rules for links: their keys, devices and addresses.
 
-use super::{check_use, twice, vlans};
+use super::{check_use, twice, unusable, vlans};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
 use crate::sections::{View, is_vlan};
@@ -159,6 +159,7 @@ fn check_mtu(link: &Link, table: View<'_>, findings: &mut Findings) {
 fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
     let told = table.table("advertise");
     let (Some(advertise), Some(told)) = (&link.advertise, told) else { return };
+    check_router(link, table, findings);
     let Advertise { interval, lifetime, .. } = *advertise;
     if let Some(span) = told.key("lifetime_s")
         && !lifetime.is_zero()
@@ -170,6 +171,28 @@ fn check_advertise(link: &Link, table: View<'_>, findings: &mut Findings) {
             "at least {} s, as the interval, or 0 for a router that hosts do not use",
             interval.as_secs()
         )));
+    }
+}
+
+/// Checks that a link with router advertisements has networks to advertise, and does not configure
+/// itself from those of others.
+fn check_router(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let Some(advertise) = table.key("advertise") else { return };
+    if let Some(host) = table.key("autoconfigure").filter(|_| link.autoconfigure) {
+        let message = format!("`{}` is a router, and a host of other routers", link.name.value);
+        let finding = Diagnostic::error(&codes::ROUTER_AUTOCONFIGURES, advertise, message);
+        findings.add(finding.also(host, "as a host"));
+        return;
+    }
+    let is_network =
+        |prefix: &Located<Prefix>| prefix.address().is_ipv6() && !is_link_local(prefix.address());
+    // An address that could not be read was reported.
+    if link.addresses.len() == table.texts("addresses").len()
+        && !link.addresses.iter().any(is_network)
+    {
+        let message = format!("`{}` has no IPv6 network to advertise", link.name.value);
+        let finding = Diagnostic::warning(&codes::ADVERTISES_NOTHING, advertise, message);
+        findings.add(finding.help("give it one: addresses = [\"2001:db8:1::1/64\"]"));
     }
 }
 
@@ -219,7 +242,7 @@ fn check_address(prefix: &Located<Prefix>, findings: &mut Findings) -> bool {
     let address = prefix.address();
     if !is_host_address(address) {
         let message = format!("{address} cannot be the address of a host");
-        findings.add(Diagnostic::error(&codes::UNUSABLE_ADDRESS, prefix.span, message));
+        findings.add(unusable(address, prefix.span, message));
         return false;
     }
     if prefix.is_network_or_broadcast() {

@@ -1,11 +1,11 @@
 //! Rules for routes.
 
-use super::{check_link, twice};
+use super::{check_link, twice, unusable};
 use crate::codes;
 use crate::model::{Config, Link, Located, Route};
 use crate::sections::View;
 use crate::shape::Findings;
-use crate::values::{is_host_address, is_link_local};
+use crate::values::{Prefix, is_host_address, is_link_local};
 use gatewright_diagnostic::Diagnostic;
 use std::net::IpAddr;
 
@@ -66,7 +66,25 @@ fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings:
     }
     if !is_host_address(address) {
         let message = format!("{address} cannot be a neighbour");
-        findings.add(error(&codes::UNUSABLE_ADDRESS, message));
+        findings.add(unusable(address, span, message));
+        return;
+    }
+    if route.to.address().is_multicast() {
+        let message = format!("{} are groups, which have no next hop", route.to.value);
+        let finding = error(&codes::MULTICAST_ROUTE, message);
+        findings.add(finding.also(route.to.span, "the destination"));
+        return;
+    }
+    let end = |own: &&Located<Prefix>| {
+        let within = Prefix::new(address, own.length()).filter(|_| own.contains(address));
+        within.is_some_and(Prefix::is_network_or_broadcast)
+    };
+    if let Some(own) = links.iter().flat_map(|link| &link.addresses).find(end) {
+        let which =
+            if own.network().address() == address { "names" } else { "is the broadcast of" };
+        let message = format!("{address} {which} the network {}", own.network());
+        let finding = error(&codes::NETWORK_ADDRESS, message).also(own.span, "of this link");
+        findings.add(finding.help("take the neighbour's own address"));
         return;
     }
     let own = links.iter().flat_map(|link| &link.addresses).find(|own| own.address() == address);

@@ -1,6 +1,6 @@
 //! Rules for listeners (relays, metrics, devices, service entity) and for programs.
 
-use super::{check_link, twice};
+use super::{check_link, twice, unusable};
 use crate::codes;
 use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway};
 use crate::sections::View;
@@ -13,6 +13,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     for gateway in &config.udp_gateways {
         check_link(&gateway.link, names, findings);
         check_listen(gateway, config, findings);
+        check_dhcp(gateway, config, root, findings);
         check_forward(gateway, config, findings);
     }
     check_relays_apart(&config.udp_gateways, findings);
@@ -53,12 +54,34 @@ fn check_listen(gateway: &UdpGateway, config: &Config, findings: &mut Findings) 
     }
 }
 
+/// The port of DHCP clients (RFC 2131 §4.1).
+const DHCP_CLIENT: u16 = 68;
+
+/// Checks that a UDP gateway does not listen where the link's own DHCP client does.
+fn check_dhcp(gateway: &UdpGateway, config: &Config, root: View<'_>, findings: &mut Findings) {
+    let asks = |link: &&Link| link.name.value == gateway.link.value && link.dhcp;
+    let Some(link) = config.links.iter().find(asks) else { return };
+    let is_ipv4 = gateway.address.as_ref().is_none_or(|address| address.is_ipv4());
+    if gateway.port.value != DHCP_CLIENT || !is_ipv4 {
+        return;
+    }
+    let name = &link.name.value;
+    let message = format!("port {DHCP_CLIENT} of `{name}` is that of its DHCP client");
+    let finding = Diagnostic::error(&codes::LISTENER_TWICE, gateway.port.span, message);
+    let tables = root.named("link");
+    let dhcp = tables.iter().find(|(known, _)| known == &link.name);
+    findings.add(match dhcp.and_then(|(_, table)| table.key("dhcp")) {
+        Some(dhcp) => finding.also(dhcp, "it runs here"),
+        None => finding,
+    });
+}
+
 fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings) {
     let Located { value: forward, span } = gateway.forward;
     let address = forward.ip();
     if !is_host_address(address) {
         let message = format!("{address} is no receiver");
-        findings.add(Diagnostic::error(&codes::UNUSABLE_ADDRESS, span, message));
+        findings.add(unusable(address, span, message));
         return;
     }
     let owner = |link: &&Link| link.addresses.iter().any(|own| own.address() == address);

@@ -1,6 +1,7 @@
 //! Reads a drawing into drawn fields: bars and ruled lines are geometry, the rest are names.
 
 use crate::{
+    borders::{self, Band},
     codes,
     grid::{FoundDiagram, Grid, is_rule},
     text::TextLine,
@@ -47,13 +48,16 @@ struct RulePart {
     text: String,
 }
 
-/// The drawn fields in order of their bits.
-pub(crate) fn read(found: &FoundDiagram<'_>) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
+/// The drawn fields in order of their bits; `warnings` gets what they may not mean.
+pub(crate) fn read(
+    found: &FoundDiagram<'_>,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Vec<Drawn>, Vec<Diagnostic>> {
     let grid = found.grid;
     let mut rows: Vec<Row> = Vec::new();
     let mut rules: Vec<Vec<RulePart>> = Vec::new();
     let mut findings = Vec::new();
-    let mut rest = found.lines;
+    let (mut above, mut rest) = (None, found.lines);
     while let Some((first, after)) = rest.split_first() {
         if is_rule(first, grid.left) {
             // Of two ruled lines in a row, the second alone counts.
@@ -61,7 +65,7 @@ pub(crate) fn read(found: &FoundDiagram<'_>) -> Result<Vec<Drawn>, Vec<Diagnosti
                 rules.pop();
             }
             rules.push(segments(grid, first));
-            rest = after;
+            (above, rest) = (Some(first), after);
             continue;
         }
         let count = rest.iter().take_while(|line| !is_rule(line, grid.left)).count();
@@ -70,6 +74,10 @@ pub(crate) fn read(found: &FoundDiagram<'_>) -> Result<Vec<Drawn>, Vec<Diagnosti
             Ok(row) => rows.push(row),
             Err(finding) => findings.push(finding),
         }
+        let is_last = below.iter().all(|line| is_rule(line, grid.left));
+        let band = Band { lines: band, above, below: below.first(), is_last };
+        warnings.extend(borders::unclosed(grid, band));
+        warnings.extend(borders::joined(grid, band));
         rest = below;
     }
     if let Some(last) = found.lines.last().filter(|line| !is_rule(line, grid.left)) {
@@ -89,10 +97,9 @@ fn not_closed(last: &TextLine) -> Diagnostic {
 
 /// Splits the lines of one row into its cells.
 fn row(grid: Grid, band: &[TextLine]) -> Result<Row, Diagnostic> {
-    let is_wall = |line: &&TextLine| matches!(line.at(grid.left), '|' | '!');
-    let broken = !band.iter().all(|line| is_wall(&line));
+    let broken = !band.iter().all(|line| is_wall(line, grid));
     // A border of `~`, `:` or `.` says that lines are left out.
-    let walls = band.iter().filter(is_wall).map(|line| (line, bars(line, grid)));
+    let walls = band.iter().filter(|line| is_wall(line, grid)).map(|line| (line, bars(line, grid)));
     let mut model: Option<(&TextLine, Vec<usize>)> = None;
     for (line, bars) in walls {
         match &model {
@@ -143,7 +150,13 @@ fn span(band: &[TextLine], left: usize, right: usize) -> Span {
     line.map_or_else(Span::default, |line| line.span(left + 1, right.min(line.width())))
 }
 
-fn bars(line: &TextLine, grid: Grid) -> Vec<usize> {
+/// Whether a line of a row has its left border.
+pub(crate) fn is_wall(line: &TextLine, grid: Grid) -> bool {
+    matches!(line.at(grid.left), '|' | '!')
+}
+
+/// The columns of a line's bars, borders included.
+pub(crate) fn bars(line: &TextLine, grid: Grid) -> Vec<usize> {
     let mut columns: Vec<usize> = (grid.left..line.width())
         .filter(|&column| matches!(line.at(column), '|' | '!') && column <= grid.right)
         .collect();

@@ -34,8 +34,9 @@ codes! {
     so their bars must agree."
 
     NO_END 5 "the line does not reach the right border"
-    "A line that holds several fields must end with `|` below the last `+` of the ruled line. A last \
-    field of open length is written `|  Options ...` and is the last one."
+    "A row ends with `|` below the last `+` of the ruled lines around it. Without it the last field \
+    is read as a part of variable length, which has no accessor of its own; `|  Options ...` says \
+    that this is meant. A last row that is narrower has a ruled line as narrow below it."
 
     NOT_CONTIGUOUS 6 "the drawn field is not one piece"
     "Bits are numbered row by row. A field may go on in the next row only if it is the last of its \
@@ -91,4 +92,13 @@ codes! {
 
     TOO_LARGE 18 "the diagram is too large"
     "A header has at most 512 fields and 65535 octets of fixed length."
+
+    JOINED 19 "two lines are read as one row"
+    "Lines without a ruled line between them are one row, so a name may stand on several lines. Here \
+    each cell has a name on both lines, so a ruled line may be missing:\n\n\
+    \x20   +-+-+-+-+-+-+-+-+\n\
+    \x20   |   A   |   B   |\n\
+    \x20   |   C   |   D   |      the fields `a_c` and `b_d`\n\
+    \x20   +-+-+-+-+-+-+-+-+\n\n\
+    If one row is meant, write each name on one line."
 }

@@ -51,6 +51,11 @@ impl Grid {
         })
     }
 
+    /// Whether nine columns are an octet.
+    pub(crate) fn has_octet_boxes(self) -> bool {
+        self.scale == Scale::OctetBoxes
+    }
+
     /// Bits of a full row.
     pub(crate) fn bits(self) -> u32 {
         self.bit(self.right).unwrap_or_default()

@@ -28,6 +28,7 @@
 mod annotation;
 mod art;
 mod assemble;
+mod borders;
 mod c;
 pub mod codes;
 mod draw;
@@ -125,7 +126,8 @@ fn read_with(name: &str, text: &str, section: Option<&str>, beside: &mut Beside)
         return rfc::read(text, section, beside);
     }
     let mut document = Document::default();
-    document.add(read_one(name, text, beside));
+    let reading = read_one(name, text, beside, &mut document.findings);
+    document.add(reading);
     document
 }
 
@@ -133,12 +135,17 @@ fn read_with(name: &str, text: &str, section: Option<&str>, beside: &mut Beside)
 ///
 /// # Errors
 ///
-/// The errors, each a finding with its position in `text`.
+/// The errors, each a finding with its position in `text`. Warnings are left out; [`read`] has them.
 pub fn read_art(name: &str, text: &str) -> Result<Layout, Vec<Diagnostic>> {
-    read_one(name, text, &mut Beside::default())
+    read_one(name, text, &mut Beside::default(), &mut Vec::new())
 }
 
-fn read_one(name: &str, text: &str, beside: &mut Beside) -> Result<Layout, Vec<Diagnostic>> {
+fn read_one(
+    name: &str,
+    text: &str,
+    beside: &mut Beside,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Layout, Vec<Diagnostic>> {
     let split = annotation::find(text).unwrap_or(text.len());
     let (art, behind) = text.split_at(split);
     let mut annotations = Vec::new();
@@ -156,17 +163,17 @@ fn read_one(name: &str, text: &str, beside: &mut Beside) -> Result<Layout, Vec<D
                 .help("a diagram begins with a ruled line such as `+-+-+-+-+`"),
         ]);
     };
-    read_found(name, first, beside, annotations)
+    read_found(name, first, (beside, annotations), warnings)
 }
 
-/// One diagram to a layout.
+/// One diagram to a layout, with the annotations beside the document and those behind the diagram.
 fn read_found(
     name: &str,
     found: &grid::FoundDiagram<'_>,
-    beside: &mut Beside,
-    behind: Vec<Annotation>,
+    (beside, behind): (&mut Beside, Vec<Annotation>),
+    warnings: &mut Vec<Diagnostic>,
 ) -> Result<Layout, Vec<Diagnostic>> {
-    let drawn = art::read(found)?;
+    let drawn = art::read(found, warnings)?;
     let parts = assemble::parts(&drawn).map_err(|finding| vec![finding])?;
     let mut annotations = beside.fitting(&parts);
     annotations.extend(behind);

@@ -46,7 +46,9 @@ pub(crate) fn read(text: &str, section: Option<&str>, beside: &mut Beside) -> Do
             let below = lines.get(at + found.lines.len()..).unwrap_or_default();
             let title = caption(below).or(heading.map(|heading| heading.title.clone()));
             let name = type_name(title.as_deref().unwrap_or("Header"));
-            document.add(read_found(&name, &found, beside, Vec::new()));
+            let behind = (&mut *beside, Vec::new());
+            let reading = read_found(&name, &found, behind, &mut document.findings);
+            document.add(reading);
         }
     }
     if !found_any {

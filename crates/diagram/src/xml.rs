@@ -121,12 +121,15 @@ fn document(
         for found in grid::find(&lines) {
             found_any = true;
             let name = type_name(&figure_title(artwork).unwrap_or_else(|| heading.1.clone()));
-            let mut reading = read_found(&name, &found, beside, Vec::new());
-            if let (Err(findings), None) = (&mut reading, base) {
-                for finding in findings.iter_mut() {
+            let (mut warnings, behind) = (Vec::new(), (&mut *beside, Vec::new()));
+            let mut reading = read_found(&name, &found, behind, &mut warnings);
+            if base.is_none() {
+                let errors = reading.as_mut().err().into_iter().flatten();
+                for finding in errors.chain(&mut warnings) {
                     finding.primary.span = name_span(artwork);
                 }
             }
+            document.findings.extend(warnings);
             document.add(reading);
         }
     }

@@ -277,3 +277,60 @@ fn bad_drawings_are_findings() {
         );
     }
 }
+
+/// The warnings about a drawing that is read: code and text under the caret.
+fn warned(text: &str) -> Vec<(String, String)> {
+    let document = gatewright_diagram::read("Header", text, None);
+    assert_eq!(document.layouts.len(), 1, "{text}\n{:?}", document.findings);
+    let told = document.findings.iter().map(|it| {
+        let under = text.get(it.primary.span.start..it.primary.span.end);
+        (it.code.to_string(), under.unwrap_or_default().to_owned())
+    });
+    told.collect()
+}
+
+const RULE: &str = "+-+-+-+-+-+-+-+-+\n";
+
+/// Rows without a ruled line between them: told, and read as RFC 768 and RFC 9293 mean it.
+#[test]
+fn rows_without_a_ruled_line_are_told() {
+    let joined = |under: &str| vec![("GW0019".to_owned(), under.to_owned())];
+    let two = format!("{RULE}|   A1  |   B1  |\n|   C   |   D   |\n{RULE}");
+    assert_eq!(warned(&two), joined("|   C   |   D   |"));
+    let one = format!("{RULE}|     Source    |\n|  Destination  |\n{RULE}");
+    assert_eq!(warned(&one), joined("|  Destination  |"));
+    let named = [
+        // A name and a remark, flags downwards, a name beside a blank, boxes of octets (RFC 768).
+        format!("{RULE}|     Magic     |\n|   (1 octet)   |\n{RULE}"),
+        format!("{RULE}|S|F|M|A|R|E|O|P|\n|Y|I|O|C|S|O|N|S|\n|N|N|R|K|T|F|E|H|\n{RULE}"),
+        format!("{RULE}| Data  |       |\n| Offset| Rsrvd |\n{RULE}"),
+        "+--------+--------+\n| Source |  Dest  |\n|  Port  |  Port  |\n+--------+--------+\n"
+            .to_owned(),
+    ];
+    for text in named {
+        assert_eq!(warned(&text), [], "{text}");
+    }
+}
+
+/// A last cell without its border: told, unless `...` or a ruled line that ends with it says that it
+/// is meant.
+#[test]
+fn an_unclosed_last_cell_is_told() {
+    let unclosed = |under: &str| vec![("GW0005".to_owned(), under.to_owned())];
+    let wide = format!("+-+-+-+-+-+-+-+-{RULE}");
+    assert_eq!(warned(&format!("{wide}|       A       |   B\n{wide}")), unclosed("|   B"));
+    let alone = format!("{RULE}|       A       |\n{RULE}|   B\n{RULE}");
+    assert_eq!(warned(&alone), unclosed("|   B"));
+    let narrow = format!("{wide}|       A       |       B       |\n{wide}|       C       |\n");
+    assert_eq!(warned(&format!("{narrow}{wide}")), unclosed("|"));
+    let meant = [
+        format!("{narrow}{RULE}"),
+        format!("{wide}|       A       |   Data ...\n{wide}"),
+        format!("{RULE}|       A       |\n{RULE}|  data octets ...\n+-------- ...\n"),
+        "+-+-+-+-+-+-+-+-+- - - - -\n|       A       |   B\n+-+-+-+-+-+-+-+-+- - - - -\n"
+            .to_owned(),
+    ];
+    for text in meant {
+        assert_eq!(warned(&text), [], "{text}");
+    }
+}

@@ -82,6 +82,7 @@ const PACKAGE: Package<'_> = Package {
     name: "qemu-system-x86",
     programs: Vec::new(),
     service: None,
+    demo: false,
     reason: "a virtual machine for Debian's kernels",
 };
 

@@ -18,11 +18,14 @@ pub struct Package<'a> {
     pub programs: Vec<&'a str>,
     /// The daemon that it would start at the next boot.
     pub service: Option<&'a str>,
+    /// Whether the demo needs it, to be built or to run.
+    pub demo: bool,
     /// Why it is needed.
     pub reason: &'a str,
 }
 
-/// Reads a list: a line a package, `name | programs | reason`; `#` begins a comment line.
+/// Reads a list: a line a package, `name | programs | reason`; `#` begins a comment line. Two words
+/// stand among the programs: `service NAME`, and `demo`.
 ///
 /// # Errors
 ///
@@ -38,16 +41,25 @@ fn package(line: &str) -> Option<Package<'_>> {
     if name.is_empty() || reason.is_empty() || columns.next().is_some() {
         return None;
     }
-    let (mut programs, mut service) = (Vec::new(), None);
+    let (mut programs, mut service, mut demo) = (Vec::new(), None, false);
     let mut words = words.split_whitespace();
     while let Some(word) = words.next() {
-        if word == "service" {
-            service = Some(words.next()?);
-        } else {
-            programs.push(word);
+        match word {
+            "service" => service = Some(words.next()?),
+            "demo" => demo = true,
+            program => programs.push(program),
         }
     }
-    Some(Package { name, programs, service, reason })
+    Some(Package { name, programs, service, demo, reason })
+}
+
+/// The packages of the list that the demo needs.
+///
+/// # Errors
+///
+/// Those of [`parse`].
+pub fn of_demo() -> Result<Vec<Package<'static>>, String> {
+    Ok(parse(LIST)?.into_iter().filter(|package| package.demo).collect())
 }
 
 /// Whether set-up provides `program`, or every Debian has it.
@@ -63,12 +75,12 @@ mod tests {
     #[test]
     fn a_line_is_a_package() {
         let list =
-            "# comment\n\nnginx-light | nginx service nginx | a peer\nlibc6-dev | | headers\n";
+            "# comment\n\nnginx-light | nginx service nginx | a peer\nlibc6-dev | demo | headers\n";
         let packages = parse(list).unwrap();
         let [nginx, libc] = packages.as_slice() else { panic!("{packages:?}") };
         assert_eq!((nginx.name, nginx.service), ("nginx-light", Some("nginx")));
         assert_eq!((nginx.programs.as_slice(), nginx.reason), (&["nginx"][..], "a peer"));
-        assert!(libc.programs.is_empty());
+        assert!(libc.programs.is_empty() && libc.demo && !nginx.demo);
         assert!(provides(&packages, "nginx") && provides(&packages, "sh"));
         assert!(!provides(&packages, "service"));
     }

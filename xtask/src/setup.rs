@@ -21,6 +21,17 @@ pub fn setup() -> bool {
     }
 }
 
+/// Installs what the demo needs, as [`setup`] does for everything.
+pub fn setup_demo() -> bool {
+    match packages::of_demo() {
+        Ok(packages) => install_missing(&packages),
+        Err(problem) => {
+            eprintln!("setup: packages.txt: {problem}");
+            false
+        }
+    }
+}
+
 /// Installs those of `packages` that are missing; as [`setup`], which has all but what one verb needs.
 pub fn install_missing(packages: &[Package<'_>]) -> bool {
     let installed = installed();

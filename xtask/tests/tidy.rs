@@ -267,6 +267,17 @@ fn every_program_of_the_tests_is_set_up() {
 }
 
 #[test]
+fn every_program_of_the_demo_is_set_up_for_it() {
+    let packages = packages::of_demo().expect("the list must be readable");
+    assert_tidy(&code::demo_programs(repository(), &packages));
+    let all = packages::parse(packages::LIST).expect("the list must be readable");
+    assert!(packages.len() < all.len() / 2, "the demo installs what only tests need");
+    let starts = format!(".command({:?})\n.program({:?})", "ping", "tshark");
+    let demo = File::new("crates/gatewright/src/verbs/demo/checks.rs", starts);
+    assert_finds(&code::demo_programs(&[demo], &packages), &["checks.rs:2: `tshark`"]);
+}
+
+#[test]
 fn the_makefile_is_a_door_to_the_verbs() {
     let makefile = file("Makefile");
     let help = &file("xtask/src/main.rs").text;

@@ -142,13 +142,25 @@ fn is_named(files: &[File], source: &File, snapshot: &File) -> bool {
 
 /// Every program that a test or benchmark starts by name is on set-up's list.
 pub fn test_programs(files: &[File], packages: &[Package<'_>]) -> Vec<String> {
+    let is_test = |path: &str| path.contains("/tests/") || path.starts_with("bench/");
+    programs(files, is_test, packages)
+}
+
+/// Every program that the verb `demo` starts by name is on the list of the demo's packages.
+pub fn demo_programs(files: &[File], packages: &[Package<'_>]) -> Vec<String> {
+    programs(files, |path| path.starts_with("crates/gatewright/src/verbs/demo"), packages)
+}
+
+/// Findings about programs that Rust files start by name and that no package of `packages` has.
+fn programs(
+    files: &[File],
+    is_meant: impl Fn(&str) -> bool,
+    packages: &[Package<'_>],
+) -> Vec<String> {
     const STARTS: [&str; 3] = [".program(\"", "Command::new(\"", ".command(\""];
-    let is_test = |file: &&File| {
-        let tests = file.path.contains("/tests/") || file.path.starts_with("bench/");
-        file.extension() == "rs" && tests
-    };
+    let is_meant = |file: &&File| file.extension() == "rs" && is_meant(&file.path);
     let mut findings = Vec::new();
-    for file in files.iter().filter(is_test) {
+    for file in files.iter().filter(is_meant) {
         for (number, line) in file.lines() {
             let parts = STARTS.iter().flat_map(|start| line.split(start).skip(1));
             let programs = parts.filter_map(|part| part.split('"').next());

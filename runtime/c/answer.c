@@ -165,13 +165,20 @@ void finish_request(struct gw_machine *m, gw_id id)
     }
 }
 
+const struct gw_answer *malformed_answer(const struct gw_role *role,
+                                         const struct gw_incoming *incoming)
+{
+    const struct gw_answer *own = role->too_long[gw_too_long(&incoming->reader)];
+    return own ? own : role->malformed;
+}
+
 /* Says that a message is malformed, and reads on behind it where its end can be found. */
 static void refuse(struct gw_machine *m, gw_id conn_id, struct gw_incoming *incoming, bool in_line)
 {
     struct conn *conn = conn_of(m, conn_id);
     bool lines = incoming->view->message->lines;
     if (conn) {
-        const struct gw_answer *answer = conn->about->malformed;
+        const struct gw_answer *answer = malformed_answer(conn->about, incoming);
         conn->current = 0;
         conn->skipping = in_line && lines;
         answer_conn(m, conn_id, incoming, answer);

@@ -169,7 +169,7 @@ static void request_datagram(struct gw_machine *m, unsigned role, struct gw_addr
     }
     if (wrong) {
         count(m, GW_COUNT_MALFORMED);
-        answer_by_datagram(m, about->malformed, wrong, &from);
+        answer_by_datagram(m, malformed_answer(about, wrong), wrong, &from);
         incoming_free(m, wrong);
     }
 }

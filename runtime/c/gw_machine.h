@@ -98,6 +98,7 @@ struct gw_role {
     const struct gw_answer *greeting;
     const struct gw_handler *opening;
     const struct gw_answer *malformed, *failed, *full;
+    const struct gw_answer *too_long[GW_LONG_COUNT]; /* in place of `malformed` */
     gw_time idle; /* 0: none */
     uint32_t connections_max;
     bool reuse, reuse_each_response;

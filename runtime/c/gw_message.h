@@ -120,6 +120,9 @@ struct gw_writer;
 /* What came of a step, or of reading. */
 enum gw_turn { GW_NEXT, GW_GO, GW_WAIT, GW_FAIL, GW_DONE, GW_REACHED };
 
+/* What of a message is too long, so that a protocol may have an answer of its own to it. */
+enum gw_too_long { GW_NOTHING_LONG, GW_LONG_LINE, GW_LONG_TABLE, GW_LONG_CONTENT, GW_LONG_COUNT };
+
 /* A message of a program: what it holds, how it is read, how it is written. */
 struct gw_message {
     const char *name;
@@ -129,6 +132,7 @@ struct gw_message {
     bool datagram;
     bool lines;          /* it is lines: behind a malformed one the next begins at a line's end */
     uint32_t window_max; /* the longest stretch that the reader must see at once */
+    const uint8_t *too_long; /* enum gw_too_long of each step of `read`; NULL: nobody asks */
     enum gw_turn (*read)(struct gw_reader *, struct gw_view *); /* NULL: it is only written */
     void (*write)(struct gw_writer *, const struct gw_view *);
 };
@@ -209,6 +213,7 @@ enum gw_reason {
     GW_UNEXPECTED,
     GW_TOO_LONG,
     GW_TOO_SHORT,
+    GW_TOO_LARGE,
     GW_OUT_OF_BOUNDS,
     GW_MISSING,
     GW_TWICE,
@@ -236,7 +241,7 @@ enum gw_class { GW_SPACE, GW_BLANK, GW_TOKEN, GW_WORD, GW_DIGIT };
 enum gw_fold { GW_KEEP, GW_UPPER, GW_LOWER };
 enum gw_order { GW_BIG, GW_LITTLE };
 enum gw_check { GW_CRC16_MODBUS, GW_CRC16_CCITT, GW_CRC32, GW_LRC };
-enum gw_convert { GW_AS_IS, GW_AS_LOWER, GW_AS_UPPER, GW_AS_DECIMAL, GW_AS_UINT };
+enum gw_convert { GW_AS_IS, GW_AS_LOWER, GW_AS_UPPER, GW_AS_DECIMAL, GW_AS_LENGTH, GW_AS_UINT };
 enum gw_framing { GW_LINES, GW_CHUNKED, GW_COUNTED, GW_UNTIL_CLOSE, GW_NOTHING };
 
 /* The deepest nesting of lines, counted blocks and checks. */
@@ -304,6 +309,9 @@ struct gw_reader {
  */
 enum gw_turn gw_read(struct gw_reader *reader, struct gw_view *view, struct gw_text input, bool last,
                      struct gw_octets *stream, size_t *used);
+
+/* What of the message was too long, where its reading failed. */
+enum gw_too_long gw_too_long(const struct gw_reader *r);
 
 /* Whether the message is read as far as its goal says; GW_REACHED then tells it. */
 bool gw_reached(const struct gw_reader *r);

@@ -379,6 +379,9 @@ void answer_conn(struct gw_machine *m, gw_id conn, struct gw_incoming *request,
                  const struct gw_answer *answer);
 void settle_request(struct gw_machine *m, gw_id incoming);
 void finish_request(struct gw_machine *m, gw_id conn);
+/* What a role answers to a message that could not be read. */
+const struct gw_answer *malformed_answer(const struct gw_role *role,
+                                         const struct gw_incoming *incoming);
 void refuse_request(struct gw_machine *m, gw_id conn, gw_id incoming, bool in_line);
 void refuse_received(struct gw_machine *m, gw_id conn, gw_id incoming, bool in_line);
 

@@ -7,9 +7,10 @@ const char *gw_reason_name(enum gw_reason reason)
 {
     static const char *const names[] = {
         "sound",       "cut",         "beyond",     "unexpected",  "too-long",   "too-short",
-        "bounds",      "missing",     "twice",      "no-number",   "check",      "left-over",
-        "no-case",     "chunk-size",  "chunk-end",  "chunk-extra", "slot",       "length",
-        "octets",      "number",      "no-framing", "stream-length", "no-length", "no-memory",
+        "too-large",   "bounds",      "missing",    "twice",       "no-number",  "check",
+        "left-over",   "no-case",     "chunk-size", "chunk-end",   "chunk-extra", "slot",
+        "length",      "octets",      "number",     "no-framing",  "stream-length", "no-length",
+        "no-memory",
     };
     return names[reason];
 }
@@ -43,6 +44,16 @@ enum gw_turn gw_read(struct gw_reader *r, struct gw_view *view, struct gw_text i
             gw_view_slot(view, index)->settled = true;
     *used = (size_t)(r->at - from);
     return turn;
+}
+
+enum gw_too_long gw_too_long(const struct gw_reader *r)
+{
+    const struct gw_message *message = r->view->message;
+    if (r->reason == GW_TOO_LARGE)
+        return GW_LONG_CONTENT;
+    if (r->reason == GW_TOO_LONG && message->too_long)
+        return (enum gw_too_long)message->too_long[r->step];
+    return GW_NOTHING_LONG;
 }
 
 bool gw_reached(const struct gw_reader *r)
@@ -662,10 +673,18 @@ static struct gw_text without_blanks(struct gw_text text)
 /* A table's value as a number. */
 static bool converted(struct gw_text text, enum gw_convert convert, int64_t *number)
 {
-    if (convert == GW_AS_DECIMAL)
+    if (convert == GW_AS_DECIMAL || convert == GW_AS_LENGTH)
         return in_digits(text, 10, number);
     *number = (int64_t)in_order(up_to(text, 7), GW_BIG);
     return text.length < 8;
+}
+
+static bool only_digits(struct gw_text text)
+{
+    for (size_t at = 0; at < text.length; at++)
+        if (digit(text.at[at], 10) == 16)
+            return false;
+    return text.length > 0;
 }
 
 static enum gw_turn append(struct gw_reader *r, struct gw_slot *list, const struct gw_cell *row)
@@ -693,10 +712,14 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
                                                    : GW_KEEP;
     struct gw_text text = trim ? without_blanks(gw_text_of(value)) : gw_text_of(value);
     int64_t number = 0;
-    bool numeric = convert == GW_AS_DECIMAL || convert == GW_AS_UINT;
+    bool length = convert == GW_AS_LENGTH;
+    bool numeric = length || convert == GW_AS_DECIMAL || convert == GW_AS_UINT;
+    /* RFC 9110 §8.6: "a recipient MUST anticipate potentially large decimal numerals". */
     if (numeric && !converted(text, convert, &number))
-        return gw_fail(r, GW_NO_NUMBER);
+        return gw_fail(r, length && only_digits(text) ? GW_TOO_LARGE : GW_NO_NUMBER);
     if (into->field->bounds.kind == GW_LIST) {
+        if (!numeric && text.length > into->field->column[0].max)
+            return gw_fail(r, GW_TOO_LONG);
         struct gw_cell cell = gw_cell_of(text);
         cell.number = number;
         enum gw_turn turn = append(r, into, &cell);
@@ -711,11 +734,11 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
     if (numeric) {
         const struct gw_bounds *bounds = &into->field->bounds;
         if (number < bounds->low || number > bounds->high)
-            return gw_fail(r, GW_OUT_OF_BOUNDS);
+            return gw_fail(r, length && number > bounds->high ? GW_TOO_LARGE : GW_OUT_OF_BOUNDS);
         gw_set_number(into, number);
     } else {
         if (text.length > into->field->bounds.max)
-            return gw_fail(r, GW_OUT_OF_BOUNDS);
+            return gw_fail(r, GW_TOO_LONG);
         if (!gw_set_octets(r->view, into, text))
             return gw_fail(r, GW_NO_MEMORY);
         gw_fold(into->octets, into->length, folded);

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{ExtendCase, LiteralId};
+use gatewright_lang::ir::{ExtendCase, LiteralId, TooLong};
 
 /// A line of the program's text.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -155,6 +155,7 @@ pub(crate) struct RoleCode {
     /// Names of [`Machine::answers`].
     pub(crate) greeting: Option<String>,
     pub(crate) malformed: String,
+    pub(crate) too_long: Vec<(TooLong, String)>,
     pub(crate) failed: String,
     pub(crate) full: String,
     /// A list of [`Machine::indices`].

@@ -353,6 +353,9 @@ impl Listing<'_> {
         {
             let _ = writeln!(out, "  {what} -> {}", self.answer(answer));
         }
+        for (what, answer) in &role.too_long {
+            let _ = writeln!(out, "  too long {} -> {}", what.word(), self.answer(answer));
+        }
         if let Some(reuse) = &role.reuse {
             let _ = writeln!(out, "  {reuse:?}");
         }

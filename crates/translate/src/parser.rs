@@ -5,7 +5,7 @@ use crate::flat::{Layouts, Op, Reader, Stop, length};
 use crate::stream::{StreamError, StreamReader, StreamWriter};
 use crate::view::View;
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{MessageId, SlotId};
+use gatewright_lang::ir::{MessageId, SlotId, TooLong};
 use std::sync::Arc;
 
 /// Number of loop counters of a message, as `ir` bounds them.
@@ -31,6 +31,8 @@ pub struct Malformed {
     pub reason: Reason,
     /// Octets of the message before the item that failed.
     pub at: u64,
+    /// What of it is too long, if that is the reason and a protocol may answer it as such.
+    pub too_long: Option<TooLong>,
     /// The item of the layout.
     pub span: Span,
 }
@@ -54,6 +56,9 @@ pub enum Reason {
         /// The bound, in octets, elements or turns.
         max: u32,
     },
+    /// A length in a table is larger than what it may count.
+    #[error("a length above its bound")]
+    TooLarge,
     /// A run or number of digits is shorter than its bound.
     #[error("shorter than {min}")]
     TooShort {
@@ -241,7 +246,8 @@ impl Parser {
         let (Some(layout), Some(code)) = (program.message(*message), layouts.code(message.index()))
         else {
             // `new` lets no other id in.
-            return Err(Malformed { reason: Reason::NoCase, at: 0, span: Span::default() });
+            let (reason, span) = (Reason::NoCase, Span::default());
+            return Err(Malformed { reason, at: 0, too_long: None, span });
         };
         if code.datagram {
             if !last {
@@ -264,11 +270,21 @@ impl Parser {
             Ok(Stop::There | Stop::Wait) => Ok(Progress { consumed, complete: false }),
             Err(reason) => {
                 let span = code.spans.get(step).copied().unwrap_or(layout.span);
-                let malformed = Malformed { reason, at: state.at, span };
+                let too_long = match reason {
+                    Reason::TooLong { .. } => code.too_long.get(step).copied().flatten(),
+                    Reason::TooLarge => Some(TooLong::Content),
+                    _ => None,
+                };
+                let malformed = Malformed { reason, at: state.at, too_long, span };
                 *outcome = Some(Err(malformed));
                 Err(malformed)
             }
         }
+    }
+
+    /// What of the message was too long.
+    pub(crate) fn too_long(&self) -> Option<TooLong> {
+        self.outcome?.err()?.too_long
     }
 
     /// Whether everything up to `until` is read.

@@ -291,6 +291,10 @@ fn role_lines(machine: &Machine, role: &Role, code: &RoleCode) -> Vec<String> {
     {
         lines.push(format!(".{what} = &{answer}"));
     }
+    for (what, answer) in &code.too_long {
+        let what = what.word().to_uppercase();
+        lines.push(format!(".too_long[GW_LONG_{what}] = &{answer}"));
+    }
     lines.extend(role.idle.map(|idle| format!(".idle = {}", milliseconds(idle))));
     lines.extend(times(role, name));
     lines

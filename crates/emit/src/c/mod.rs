@@ -166,6 +166,12 @@ fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places
     }
     for (message, record) in records {
         fields(&mut out, message, record);
+        if let Some(steps) = walk::too_long(program, message) {
+            let steps: Vec<String> = steps.iter().map(u8::to_string).collect();
+            let steps = steps.join(", ");
+            out.line(&format!("static const uint8_t {}_too_long[] = {{{steps}}};", record.name));
+            out.line("");
+        }
         out.reader(record);
         out.writer(record, message.span);
     }
@@ -174,10 +180,14 @@ fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places
         let name = &record.name;
         let fields =
             if message.slots.is_empty() { "NULL".into() } else { format!("{name}_fields") };
+        let too_long = match walk::too_long(program, message) {
+            Some(_) => format!("{name}_too_long"),
+            None => "NULL".to_owned(),
+        };
         let read = if record.read.is_empty() { "NULL".into() } else { format!("{name}_read") };
         out.line(&format!(
             "{{.name = {:?}, .size = sizeof(struct {name}), .count = {}, .fields = {fields}, \
-             .datagram = {}, .lines = {}, .window_max = {}, .read = {read}, .write = {name}_write}},",
+             .datagram = {}, .lines = {}, .window_max = {}, .too_long = {too_long}, .read = {read}, .write = {name}_write}},",
             message.name,
             message.slots.len(),
             message.datagram,

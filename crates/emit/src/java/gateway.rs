@@ -214,6 +214,10 @@ fn role_lines(
     let [malformed, failed, full] =
         [&code.malformed, &code.failed, &code.full].map(|name| constant(name));
     lines.push(format!(".answers({malformed}, {failed}, {full})"));
+    for (what, answer) in &code.too_long {
+        let what = what.word().to_uppercase();
+        lines.push(format!(".tooLong(TooLong.{what}, {})", constant(answer)));
+    }
     lines
 }
 

@@ -23,7 +23,7 @@ macro_rules! class_file {
 }
 
 /// The runtime to compile the generated text with, file by file.
-pub const RUNTIME: [(&str, &str); 69] = [
+pub const RUNTIME: [(&str, &str); 70] = [
     class_file!("Answer"),
     class_file!("Answers"),
     class_file!("Bounds"),
@@ -90,6 +90,7 @@ pub const RUNTIME: [(&str, &str); 69] = [
     class_file!("Time"),
     class_file!("Timer"),
     class_file!("Timers"),
+    class_file!("TooLong"),
     class_file!("Turn"),
     class_file!("View"),
     class_file!("Writer"),
@@ -189,7 +190,7 @@ fn messages(
     out.line("private Messages() { }");
     for (message, record) in program.messages.iter().zip(records) {
         out.line("");
-        view(&mut out, message, record);
+        view(&mut out, program, message, record);
     }
     out.line("");
     out.line("/** Every message, in the order of the classes above. */");
@@ -216,7 +217,7 @@ fn escapes(out: &mut Printer<'_>) {
 }
 
 /// The class of a message's views.
-fn view(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
+fn view(out: &mut Printer<'_>, program: &Program, message: &Message, record: &RecordType) {
     let name = class(&record.name);
     out.line(&format!("/** {} */", comment(&message.name)));
     out.open(&format!("static final class {name} extends View {{"));
@@ -228,6 +229,10 @@ fn view(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
     }
     if !record.read.is_empty() {
         let _ = write!(flags, ".window({})", number(message.window().into()));
+    }
+    if let Some(steps) = walk::too_long(program, message) {
+        let steps: String = steps.iter().map(u8::to_string).collect();
+        let _ = write!(flags, ".tooLong(\"{steps}\")");
     }
     let fields: Vec<String> = message.slots.iter().map(field).collect();
     description(out, &message.name, &name, (&fields, &flags));

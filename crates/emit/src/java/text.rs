@@ -45,8 +45,15 @@ pub(crate) fn camel(name: &str) -> String {
 
 /// The name of a class; it hides no class that the generated text uses.
 pub(crate) fn class(name: &str) -> String {
-    const TAKEN: [&str; 6] =
-        ["OctetClass", "RequestKind", "SessionKind", "SessionVariables", "Override", "String"];
+    const TAKEN: [&str; 7] = [
+        "OctetClass",
+        "RequestKind",
+        "SessionKind",
+        "SessionVariables",
+        "TooLong",
+        "Override",
+        "String",
+    ];
     let camel = camel(name);
     let mut rest = camel.chars();
     let first = rest.next().map(|c| c.to_ascii_uppercase());

@@ -9,7 +9,9 @@ mod write;
 use crate::Unwritable;
 use crate::code::{Expr, Machine, RecordType};
 use crate::names::Names;
-use gatewright_lang::ir::{Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType};
+use gatewright_lang::ir::{
+    Guard, Message, ParseOp, Pattern, Program, RoleId, SlotId, SlotType, TooLong,
+};
 
 /// Maximum nesting of lines, counted blocks and checks in the runtimes, below the whole message.
 const DEPTH_MAX: usize = 15;
@@ -65,6 +67,19 @@ fn bounded(message: &Message) -> Result<(), Unwritable> {
         }
     }
     Ok(())
+}
+
+/// For each step of a message's reader, the number of what is too long if it finds more than it
+/// may: 0 for nothing, or the place in [`TooLong::ALL`] from 1. `None` if no role has an answer to
+/// it.
+pub(crate) fn too_long(program: &Program, message: &Message) -> Option<Vec<u8>> {
+    program.roles.iter().find(|role| !role.too_long.is_empty())?;
+    let number = |of: Option<TooLong>| {
+        let of = of.and_then(|of| TooLong::ALL.iter().position(|other| *other == of));
+        of.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or_default()
+    };
+    let steps: Vec<u8> = message.too_long().into_iter().map(number).collect();
+    steps.iter().any(|of| *of > 0).then_some(steps)
 }
 
 /// The program's processing of messages.

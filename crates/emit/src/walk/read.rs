@@ -146,7 +146,12 @@ impl ReadWalk<'_> {
     fn lookup(&self, key: SlotId, value: SlotId, entries: &[Entry]) -> Vec<Stmt> {
         let file = |entry: &Entry| {
             let text = matches!(entry.key, Key::Octets(_));
-            let convert = converted(entry.convert);
+            let convert = match entry.convert {
+                Convert::Decimal if self.0.message.is_length(entry.into) => {
+                    Expr::Constant("AS_LENGTH")
+                }
+                convert => converted(convert),
+            };
             let (value, into) = (self.slot(value), self.slot(entry.into));
             turn("file", vec![value, convert, Expr::Bool(text), into])
         };

@@ -4,7 +4,7 @@ use super::SlotNames;
 use super::build::Scope;
 use crate::code::{AnswerCode, DispatchCode, Expr, Machine, RecordType, RoleCode, Stmt};
 use crate::names::Names;
-use gatewright_lang::ir::{Action, Answer, Program, RequestKind, Role, RoleId};
+use gatewright_lang::ir::{Action, Answer, Program, RequestKind, Role, RoleId, TooLong};
 
 pub(crate) fn code(
     program: &Program,
@@ -21,13 +21,17 @@ pub(crate) fn code(
         .clone()
         .map(|message| walk.answer("greeting", &Answer { message: Some(message), close: false }));
     let malformed = walk.answer("malformed", &role.malformed);
+    let own = |(what, answer): &(TooLong, Answer)| {
+        (*what, walk.answer(&format!("long_{}", what.word()), answer))
+    };
+    let too_long = role.too_long.iter().map(own).collect();
     let failed = walk.answer("failed", &role.failed);
     let full = walk.answer("full", &role.full);
     let dispatch = role.requests.iter().filter_map(|kind| walk.dispatch(kind)).collect();
     let mut waits: Vec<usize> = role.flow.iter().map(|key| key.response.index()).collect();
     waits.dedup();
     let flow_waits = if waits.is_empty() { 0 } else { machine.list(waits) };
-    RoleCode { name, dispatch, greeting, malformed, failed, full, flow_waits }
+    RoleCode { name, dispatch, greeting, malformed, too_long, failed, full, flow_waits }
 }
 
 struct RoleWalk<'w> {

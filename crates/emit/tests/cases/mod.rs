@@ -430,6 +430,7 @@ fn reason_name(reason: Reason) -> &'static str {
         Reason::Unexpected => "unexpected",
         Reason::TooLong { .. } => "too-long",
         Reason::TooShort { .. } => "too-short",
+        Reason::TooLarge => "too-large",
         Reason::Bounds => "bounds",
         Reason::Missing => "missing",
         Reason::Twice => "twice",

@@ -40,6 +40,7 @@ mod message;
 mod parameter;
 mod role;
 mod test;
+mod too_long;
 
 pub use handler::{
     Arithmetic, Block, Build, Handler, HandlerKind, Hole, Operand, Operation, Partial, Piece,
@@ -56,6 +57,7 @@ pub use role::{
     Retransmit, Reuse, ReuseWhen, Role, Session, SessionKey, Side, Transport,
 };
 pub use test::{Expect, Step, StepAction, TestCase};
+pub use too_long::TooLong;
 
 use gatewright_diagnostic::Span;
 

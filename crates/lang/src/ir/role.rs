@@ -1,6 +1,6 @@
 //! Roles: how a protocol behaves on one side of the gateway.
 
-use super::{Build, Guard, HandlerId, MessageId, PeersId, RoleId, Slot, SlotId};
+use super::{Build, Guard, HandlerId, MessageId, PeersId, RoleId, Slot, SlotId, TooLong};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -37,6 +37,8 @@ pub struct Role {
     pub opening: Option<HandlerId>,
     /// The answer to a message that cannot be read.
     pub malformed: Answer,
+    /// The answers in place of it to a message that is too long, by what is.
+    pub too_long: Vec<(TooLong, Answer)>,
     /// The answer when a handler ended without one.
     pub failed: Answer,
     /// The answer to a connection (UDP: a request) above `connections_max`.

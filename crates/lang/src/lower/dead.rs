@@ -62,7 +62,8 @@ impl Uses<'_> {
             }
             self.used.extend(role.duplicates.iter().flat_map(|of| of.keys.iter().copied()));
             let view = role.requests.first().map(|request| request.view);
-            for answer in [&role.malformed, &role.failed, &role.full] {
+            let too_long = role.too_long.iter().map(|(_, answer)| answer);
+            for answer in [&role.malformed, &role.failed, &role.full].into_iter().chain(too_long) {
                 self.answer(answer, view);
             }
             if let Some(build) = &role.greeting {

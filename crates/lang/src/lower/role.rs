@@ -48,13 +48,15 @@ impl<'a> Context<'a> {
             Some(call) if !info.client => self.constant_build(env, id, None, call),
             _ => None,
         };
-        let mut outcome = |answer: &'a Option<ast::Answer>| match answer {
+        let mut outcome = |answer: Option<&'a ast::Answer>| match answer {
             Some(answer) if !info.client => self.answer(env, id, first, answer),
             _ => Answer::default(),
         };
-        let malformed = outcome(&protocol.malformed);
-        let failed = outcome(&protocol.failed);
-        let full = outcome(&protocol.full);
+        let malformed = outcome(protocol.malformed.as_ref());
+        let too_long = protocol.too_long.iter();
+        let too_long = too_long.map(|(what, answer)| (*what, outcome(Some(answer)))).collect();
+        let failed = outcome(protocol.failed.as_ref());
+        let full = outcome(protocol.full.as_ref());
         self.address(info.address);
         Some(Role {
             name: info.name.clone(),
@@ -71,6 +73,7 @@ impl<'a> Context<'a> {
             greeting,
             opening,
             malformed,
+            too_long,
             failed,
             full,
             idle: protocol.idle.map(|idle| idle.value),

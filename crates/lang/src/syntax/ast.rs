@@ -1,6 +1,6 @@
 //! The syntax tree: the text before names are resolved.
 
-use crate::ir::Checksum;
+use crate::ir::{Checksum, TooLong};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -328,6 +328,7 @@ pub(crate) struct Protocol {
     pub(crate) flow: Vec<Name>,
     pub(crate) sending: Vec<Sending>,
     pub(crate) malformed: Option<Answer>,
+    pub(crate) too_long: Vec<(TooLong, Answer)>,
     pub(crate) failed: Option<Answer>,
     pub(crate) full: Option<Answer>,
     pub(crate) retransmit: Option<Retransmit>,

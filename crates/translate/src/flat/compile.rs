@@ -10,7 +10,7 @@ use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{
     BitField, Class, Fold, Guard, LiteralId, Message, Order, ParseOp, Pattern, Program, Select,
-    Slot, SlotId, SlotType,
+    Slot, SlotId, SlotType, TooLong,
 };
 
 /// Compiles one message's layout; a message that is only written gives an empty code.
@@ -22,6 +22,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
         code: Code { datagram: message.datagram, ..Code::default() },
         labels: vec![OpIndex(0); index(steps).saturating_add(1)],
         span: message.span,
+        too_long: None,
         entry: None,
         folded: Vec::new(),
     };
@@ -32,8 +33,8 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
             compiler.code.open.insert(SlotId::new(at));
         }
     }
-    for (at, step) in message.parser.iter().enumerate() {
-        compiler.span = step.span;
+    for ((at, step), too_long) in message.parser.iter().enumerate().zip(message.too_long()) {
+        (compiler.span, compiler.too_long) = (step.span, too_long);
         compiler.here(OpLabel(narrow(at)));
         compiler.attempt(at);
         compiler.step(narrow(at), &step.op);
@@ -74,6 +75,7 @@ pub(super) struct Compiler<'p> {
     pub(super) code: Code,
     labels: Vec<OpIndex>,
     span: Span,
+    too_long: Option<TooLong>,
     /// The attempt at one entry of the most recent loop, and where the entry begins.
     pub(super) entry: Option<(usize, Op)>,
     /// Whether each region around a step is a line that may be folded.
@@ -84,6 +86,7 @@ impl Compiler<'_> {
     pub(super) fn push(&mut self, op: Op) {
         self.code.ops.push(op);
         self.code.spans.push(self.span);
+        self.code.too_long.push(self.too_long);
     }
 
     fn label(&mut self) -> OpLabel {

@@ -52,7 +52,7 @@ mod tables;
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{
-    Checksum, Convert, ExtendCase, Fold, Length, Order, Program, SlotId, StreamFraming,
+    Checksum, Convert, ExtendCase, Fold, Length, Order, Program, SlotId, StreamFraming, TooLong,
 };
 use ops::Set;
 pub(crate) use run::{Reader, Stop, length};
@@ -88,6 +88,8 @@ pub(crate) struct Code {
     pub(crate) ops: Vec<Op>,
     /// Source position of the layout's item for each op.
     pub(crate) spans: Vec<Span>,
+    /// What is too long if an op finds more than it may.
+    pub(crate) too_long: Vec<Option<TooLong>>,
     /// All constant octets.
     octets: Vec<u8>,
     fields: Vec<BitTarget>,
@@ -373,6 +375,8 @@ struct ValueTarget {
     high: i64,
     /// Maximum number of elements, if it is a list.
     rows: Option<u32>,
+    /// Whether it is the number of octets of another part.
+    is_length: bool,
 }
 
 fn index(of: u32) -> usize {

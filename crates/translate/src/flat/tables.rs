@@ -102,7 +102,7 @@ impl NameTable {
                 target.check(view, length(octets))?;
                 view.put_part(target.into, value, part, fold, target.rows.is_some());
             }
-            None => target.put_number(view, converted(octets, target.convert)?)?,
+            None => target.put_number(view, target.number(octets)?)?,
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl ValueTarget {
     /// Stores an entry's value in its target.
     fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), Reason> {
         let Some(fold) = folding(self.convert) else {
-            return self.put_number(view, converted(octets, self.convert)?);
+            return self.put_number(view, self.number(octets)?);
         };
         self.check(view, length(octets))?;
         match self.rows {
@@ -126,6 +126,16 @@ impl ValueTarget {
             None => view.put_octets(self.into, octets, fold),
         }
         Ok(())
+    }
+
+    /// The number that octets are.
+    fn number(&self, octets: &[u8]) -> Result<i64, Reason> {
+        let only_digits = !octets.is_empty() && octets.iter().all(u8::is_ascii_digit);
+        match converted(octets, self.convert) {
+            // RFC 9110 §8.6: "a recipient MUST anticipate potentially large decimal numerals".
+            Err(_) if self.is_length && only_digits => Err(Reason::TooLarge),
+            number => number,
+        }
     }
 
     fn put_number(&self, view: &mut View, value: i64) -> Result<(), Reason> {
@@ -143,7 +153,12 @@ impl ValueTarget {
             return Err(Reason::Twice);
         }
         if value < self.low || value > self.high {
-            return Err(Reason::Bounds);
+            let is_octets = folding(self.convert).is_some();
+            return Err(match u32::try_from(self.high) {
+                Ok(max) if is_octets => Reason::TooLong { max },
+                _ if self.is_length && value > self.high => Reason::TooLarge,
+                _ => Reason::Bounds,
+            });
         }
         match self.rows {
             Some(max) if view.rows(self.into).len() >= index(max) => Err(Reason::TooLong { max }),
@@ -175,7 +190,8 @@ fn target(message: &Message, entry: &Entry) -> ValueTarget {
         },
         _ => (NOTHING, None),
     };
-    ValueTarget { into: entry.into, convert: entry.convert, low, high, rows }
+    let is_length = entry.convert == Convert::Decimal && message.is_length(entry.into);
+    ValueTarget { into: entry.into, convert: entry.convert, low, high, rows, is_length }
 }
 
 /// Bounds that contain no value.

@@ -6,7 +6,7 @@ use super::read::{Goal, MessagePurpose, Passing};
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, IncomingId};
 use super::{Count, Machine, Work};
-use gatewright_lang::ir::{Action, Answer, Build, Message, RoleId, Side};
+use gatewright_lang::ir::{Action, Answer, Build, Message, RoleId, Side, TooLong};
 use std::sync::Arc;
 
 /// The answer to a request, sent when the request is read to its end.
@@ -220,11 +220,17 @@ impl Machine {
         of.current = None;
         of.skipping = in_line && lines;
         let Some(role) = program.role(of.role) else { return };
-        self.answer_conn(conn, Some(id), &role.malformed);
+        let answer = role.malformed(self.too_long(id));
+        self.answer_conn(conn, Some(id), answer);
         self.forget(id);
-        if role.malformed.close || !lines {
+        if answer.close || !lines {
             self.close_after_sending(conn);
         }
+    }
+
+    /// What of a message was too long.
+    pub(crate) fn too_long(&self, id: IncomingId) -> Option<TooLong> {
+        self.incomings.get(id)?.parser.too_long()
     }
 
     fn is_lines(&self, id: IncomingId) -> bool {

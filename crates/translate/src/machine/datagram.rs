@@ -75,7 +75,7 @@ impl Machine {
         }
         if let Some(id) = wrong {
             self.count(Count::Malformed);
-            let octets = self.build_answer(&about.malformed, Some(id), role);
+            let octets = self.build_answer(about.malformed(self.too_long(id)), Some(id), role);
             self.forget(id);
             self.send_octets(role, from, octets);
         }

@@ -132,7 +132,7 @@ final class Answers {
         boolean lines = incoming.view.about.lines;
         if (conn == null)
             return;
-        Answer answer = conn.about.malformed;
+        Answer answer = conn.about.malformed(incoming);
         conn.current = 0;
         conn.skipping = inLine && lines;
         answerConn(connId, incoming, answer);

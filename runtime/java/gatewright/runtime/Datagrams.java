@@ -151,7 +151,7 @@ final class Datagrams {
         }
         if (wrong[0] != null) {
             m.count(Count.MALFORMED);
-            answer(about.malformed, wrong[0], from);
+            answer(about.malformed(wrong[0]), wrong[0], from);
             m.reading.free(wrong[0]);
         }
     }

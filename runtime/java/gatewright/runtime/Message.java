@@ -10,6 +10,8 @@ public final class Message {
     boolean datagram;
     boolean lines;
     long windowMax;
+    /** Of each step of its reader; empty if nobody asks. */
+    String tooLong = "";
 
     /** A message of a stream with these fields. */
     public Message(String name, Supplier<View> maker, Field... fields) {
@@ -46,6 +48,12 @@ public final class Message {
     /** The longest stretch that its reader must see at once. */
     public Message window(long octets) {
         windowMax = octets;
+        return this;
+    }
+
+    /** What is too long if a step finds more than it may: a digit each, a {@link TooLong}. */
+    public Message tooLong(String ofSteps) {
+        tooLong = ofSteps;
         return this;
     }
 

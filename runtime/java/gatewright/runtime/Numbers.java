@@ -69,6 +69,14 @@ public final class Numbers {
         return octet < 0x80 ? Character.digit(octet, radix) : -1;
     }
 
+    /** Whether a text is decimal digits, and at least one. */
+    static boolean onlyDigits(Text text) {
+        for (int at = text.from; at < text.from + text.length; at++)
+            if (digit(text.in[at] & 0xff, 10) < 0)
+                return false;
+        return text.length > 0;
+    }
+
     /** Digits as a number; -1 above 63 bits or without a digit. */
     static long inDigits(byte[] in, int from, int length, int radix) {
         long value = length > 0 ? 0 : -1;

@@ -99,6 +99,15 @@ public final class Reader {
         return at;
     }
 
+    /** What of the message was too long, where its reading failed. */
+    TooLong tooLong() {
+        String ofSteps = view.about.tooLong;
+        if (reason == Reason.TOO_LARGE)
+            return TooLong.CONTENT;
+        boolean told = reason == Reason.TOO_LONG && step < ofSteps.length();
+        return told ? TooLong.values()[ofSteps.charAt(step) - '0'] : TooLong.NOTHING;
+    }
+
     /** What is wrong with the message. */
     public Reason reason() {
         return reason;
@@ -557,19 +566,28 @@ public final class Reader {
         if (!value.set)
             return fail(Reason.MISSING);
         Text text = trim ? value.text().withoutBlanks() : value.text();
-        boolean numeric = convert == Convert.AS_DECIMAL || convert == Convert.AS_UINT;
+        boolean length = convert == Convert.AS_LENGTH;
+        boolean numeric = length || convert == Convert.AS_DECIMAL || convert == Convert.AS_UINT;
         long number = numeric ? converted(text, convert) : 0;
+        // RFC 9110 §8.6: "a recipient MUST anticipate potentially large decimal numerals".
         if (number < 0)
-            return fail(Reason.NO_NUMBER);
+            return fail(length && Numbers.onlyDigits(text) ? Reason.TOO_LARGE : Reason.NO_NUMBER);
         byte[] octets = text.copy();
         Fold fold = convert == Convert.AS_LOWER ? Fold.LOWER
             : convert == Convert.AS_UPPER ? Fold.UPPER : Fold.KEEP;
         fold.apply(octets, octets.length);
-        if (into.kind() == Kind.LIST)
-            return append(into, new Cell(number, octets));
-        if (into.set)
+        boolean list = into.kind() == Kind.LIST;
+        Bounds bounds = list ? into.field.columns()[0] : into.field.bounds();
+        boolean fits = bounds.allow(number, octets.length);
+        if (!list && into.set)
             return fail(Reason.TWICE);
-        if (!into.field.bounds().allow(number, octets.length))
+        if (!fits && !numeric)
+            return fail(Reason.TOO_LONG);
+        if (!fits && length && number > bounds.high())
+            return fail(Reason.TOO_LARGE);
+        if (list)
+            return append(into, new Cell(number, octets));
+        if (!fits)
             return fail(Reason.OUT_OF_BOUNDS);
         // What is filed is not settled: a second one may come.
         boolean settled = into.settled;
@@ -583,7 +601,7 @@ public final class Reader {
 
     /** A table's value as a number; -1 if it is none. */
     private static long converted(Text text, Convert convert) {
-        if (convert == Convert.AS_DECIMAL)
+        if (convert == Convert.AS_DECIMAL || convert == Convert.AS_LENGTH)
             return Numbers.inDigits(text.in, text.from, text.length, 10);
         return text.length < 8 ? Numbers.inOrder(text.in, text.from, text.length, Order.BIG) : -1;
     }

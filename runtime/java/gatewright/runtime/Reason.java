@@ -8,6 +8,7 @@ public enum Reason {
     UNEXPECTED("unexpected"),
     TOO_LONG("too-long"),
     TOO_SHORT("too-short"),
+    TOO_LARGE("too-large"),
     OUT_OF_BOUNDS("bounds"),
     MISSING("missing"),
     TWICE("twice"),

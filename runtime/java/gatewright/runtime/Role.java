@@ -1,5 +1,7 @@
 package gatewright.runtime;
 
+import java.util.EnumMap;
+
 /** A role of a program, as the program describes it. */
 public final class Role {
     private static final Key[] NO_KEYS = {};
@@ -22,6 +24,7 @@ public final class Role {
     Answer malformed = Answer.NOTHING;
     Answer failed = Answer.NOTHING;
     Answer full = Answer.NOTHING;
+    private final EnumMap<TooLong, Answer> tooLong = new EnumMap<>(TooLong.class);
     /** 0: none. */
     long idle;
     boolean reuse;
@@ -105,6 +108,17 @@ public final class Role {
         this.failed = failed;
         this.full = full;
         return this;
+    }
+
+    /** What it answers to a message that is too long, in place of that for malformed ones. */
+    public Role tooLong(TooLong what, Answer answer) {
+        tooLong.put(what, answer);
+        return this;
+    }
+
+    /** What it answers to a message that could not be read. */
+    Answer malformed(Incoming incoming) {
+        return tooLong.getOrDefault(incoming.reader.tooLong(), malformed);
     }
 
     /** How long a connection may be silent. */

@@ -6,6 +6,7 @@ use super::super::ast::{
 };
 use super::Parser;
 use crate::codes;
+use crate::ir::TooLong;
 use gatewright_diagnostic::{Diagnostic, nearest};
 
 const SETTINGS: [&str; 15] = [
@@ -48,6 +49,7 @@ impl Parser<'_> {
             flow: Vec::new(),
             sending: Vec::new(),
             malformed: None,
+            too_long: Vec::new(),
             failed: None,
             full: None,
             retransmit: None,
@@ -110,6 +112,13 @@ impl Parser<'_> {
             "sending" => {
                 protocol.sending.push(self.sending()?);
                 false
+            }
+            "malformed" if self.word() == "too" => {
+                let what = self.too_long()?;
+                let answer = self.outcome()?;
+                let twice = protocol.too_long.iter().any(|(other, _)| *other == what);
+                protocol.too_long.push((what, answer));
+                twice
             }
             "malformed" => protocol.malformed.replace(self.outcome()?).is_some(),
             "failed" => protocol.failed.replace(self.outcome()?).is_some(),
@@ -211,6 +220,20 @@ impl Parser<'_> {
             Answers::Always
         };
         Some(DispatchAction::Handler { name, answers })
+    }
+
+    /// `too long line`, `table` or `content`
+    fn too_long(&mut self) -> Option<TooLong> {
+        self.expect_word("too")?;
+        self.expect_word("long")?;
+        let what = TooLong::ALL.into_iter().find(|what| self.word() == what.word());
+        match what {
+            Some(_) => {
+                self.bump();
+            }
+            None => self.unexpected("`line`, `table` or `content`"),
+        }
+        what
     }
 
     fn outcome(&mut self) -> Option<Answer> {

@@ -284,6 +284,11 @@ codes! {
     switching and no 6LoWPAN. TCP segments for this host pass at `ip:tcp`, labelled frames at \
     `ether:mpls`; a filter with `protocol` and `destination_port` tells ports of TCP apart."
 
+    NOT_OVER_STACK 178 "a role that the gateway's own stack cannot have"
+    "`stack = [\"ROLE\"]` gives a role of a program the sockets of the gateway's own stack. It has UDP \
+    and no TCP yet, so a role of TCP stays with the kernel. It is the host on exclusive links only: a \
+    server listens at an address of such a link, at 0.0.0.0 or [::], or for a group."
+
     DROPS_ALL 177 "takes every packet"
     "A `drop` without a match takes every packet that comes by. If that is meant, it says so more \
     clearly as a filter: handler = \"filter\", default = \"drop\"."

@@ -122,6 +122,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::Broker => is_url(text, &["mqtt://", "mqtts://"]),
         Form::SystemId => values::system_id(text).is_some(),
         Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
+        Form::Role => values::is_role(text),
         Form::RoleAddress => values::role_address(text).is_some(),
         Form::Field | Form::Setting => values::field(text).is_some(),
         Form::Ports => text.parse::<PortRange>().is_ok(),
@@ -174,7 +175,7 @@ fn is_interface(text: &str) -> bool {
 
 const fn code(form: Form) -> &'static Code {
     match form {
-        Form::Any | Form::Name | Form::Interface | Form::AeIds | Form::AeIdsOfCse => {
+        Form::Any | Form::Name | Form::Interface | Form::AeIds | Form::AeIdsOfCse | Form::Role => {
             &codes::BAD_NAME
         }
         Form::Address => &codes::NOT_AN_ADDRESS,
@@ -224,6 +225,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::Field => "a field with its value: its name, `=`, the value",
         Form::Ports => "a port, or two with `-` between them, the lower one first",
         Form::Setting => "a parameter: its name, `=`, and its value or where that is",
+        Form::Role => "a name of a role: letters, digits and `_`",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
 }
@@ -254,6 +256,7 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::Field => "method=DELETE",
         Form::Ports => "1024-65535",
         Form::Setting => "host=192.0.2.1",
+        Form::Role => "web",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
 }
@@ -287,6 +290,7 @@ mod tests {
             Form::Broker,
             Form::SystemId,
             Form::DeviceKind,
+            Form::Role,
             Form::RoleAddress,
             Form::Setting,
             Form::Field,

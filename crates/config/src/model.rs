@@ -24,6 +24,13 @@ pub struct Located<T> {
     pub span: Span,
 }
 
+impl Located<&str> {
+    /// The same with a text of its own.
+    pub(crate) fn owned(self) -> Located<String> {
+        Located { value: self.value.to_owned(), span: self.span }
+    }
+}
+
 impl<T: PartialEq> PartialEq for Located<T> {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -401,6 +408,8 @@ pub struct Program {
     pub file: Located<String>,
     /// Addresses of roles that replace the program's: name and `host:port`.
     pub at: Vec<(String, String)>,
+    /// Roles whose sockets are those of the gateway's own stack; the others use the kernel's.
+    pub stack: Vec<Located<String>>,
     /// Parameters with their values.
     pub set: Vec<(String, String)>,
     /// Parameters, each with the environment variable that holds its value.

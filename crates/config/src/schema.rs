@@ -88,6 +88,7 @@ fn text(form: Form) -> Value {
         Form::SystemId => "^[0-9A-Fa-f]{16}$",
         Form::DeviceKind => "^[a-z][a-z-]*$",
         Form::Field | Form::Setting => "^[A-Za-z_][A-Za-z0-9_]*=.*$",
+        Form::Role => "^[A-Za-z_][A-Za-z0-9_]*$",
         Form::RoleAddress => "^[A-Za-z_][A-Za-z0-9_]*=.+:[0-9]+$",
         _ => "^.+$",
     };

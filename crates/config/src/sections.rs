@@ -399,6 +399,7 @@ fn program(table: View<'_>) -> Option<Program> {
     Some(Program {
         file: table.name("file")?,
         at: at.collect(),
+        stack: table.texts("stack").into_iter().map(Located::owned).collect(),
         set: pairs("set"),
         set_env: pairs("set_env"),
         set_file: pairs("set_file"),

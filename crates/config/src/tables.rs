@@ -99,6 +99,7 @@ pub(crate) enum Form {
     /// A kind of devices.
     DeviceKind,
     /// `ROLE=HOST:PORT`.
+    Role,
     RoleAddress,
     /// `NAME=VALUE` for a parameter.
     Setting,
@@ -513,6 +514,11 @@ static PROGRAM: Table = Table {
             "at",
             Shape::List(Form::RoleAddress, ROLES_MAX),
             "Where roles listen or connect instead, each as ROLE=HOST:PORT.",
+        ),
+        key(
+            "stack",
+            Shape::List(Form::Role, ROLES_MAX),
+            "UDP roles that use the gateway's own stack, on its exclusive links, not the kernel's.",
         ),
         key(
             "set",

@@ -176,15 +176,18 @@ pub(crate) fn field(text: &str) -> Option<(String, String)> {
     right.then(|| (name.to_owned(), value.to_owned()))
 }
 
+/// Whether a text is a name that a role of a program can have.
+pub(crate) fn is_role(text: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(word)
+}
+
 /// Parses `ROLE=HOST:PORT`: a role of a program and its address.
 pub(crate) fn role_address(text: &str) -> Option<(String, String)> {
     let (role, address) = text.split_once('=')?;
     let (host, port) = address.rsplit_once(':')?;
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let named =
-        role.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && role.chars().all(word);
     let reached = !host.is_empty() && port.parse::<u16>().is_ok();
-    (named && reached).then(|| (role.to_owned(), address.to_owned()))
+    (is_role(role) && reached).then(|| (role.to_owned(), address.to_owned()))
 }
 
 #[cfg(test)]

@@ -52,8 +52,11 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of sockets that one wait reports; the others are reported by the next one.
+/// Number of sockets that one wait reports, about; the others are reported by the next one.
 pub const READY_MAX: usize = 512;
+
+/// Networks that a datagram to a group may cross (UPnP Device Architecture 2.0 §1.3.2).
+pub const GROUP_HOPS: u8 = 2;
 
 /// The name that a loop gives a watched socket; the poller repeats it in each report.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -102,6 +105,10 @@ pub enum Sharing {
     Further,
 }
 
+/// The kind of a network's sockets, where it has several.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Domain(pub u8);
+
 /// A network that machines are reached by, and reach others by.
 pub trait Network: Clone + Debug + Send + Sync + 'static {
     /// The poller of one loop, with the sockets that it watches.
@@ -142,6 +149,12 @@ pub trait Network: Clone + Debug + Send + Sync + 'static {
         bind: Bind,
         sharing: Sharing,
     ) -> io::Result<<Self::Poller as Poller>::Datagrams>;
+
+    /// The domain of the sockets of this role. A socket is handed over from one program to the next
+    /// only within a domain; a network of one kind of sockets has one.
+    fn domain(&self, _role: &str) -> Domain {
+        Domain::default()
+    }
 
     /// The first address of a name. This may block, and is called on a thread of its own.
     fn resolve(&self, host: &str, port: u16) -> Option<SocketAddr>;
@@ -195,8 +208,8 @@ pub trait Poller: Debug + Send + Sized + 'static {
     fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Self::Stream>;
 
     /// Waits until a socket is ready, the loop is woken, or `pause` is over (`None`: without end).
-    /// It replaces the content of `ready` by at most [`READY_MAX`] reports, and returns whether
-    /// [`Wake::wake`] was called. It may return earlier than that with nothing.
+    /// It replaces the content of `ready` by a bounded number of reports, about [`READY_MAX`], and
+    /// returns whether [`Wake::wake`] was called. It may return earlier than that with nothing.
     ///
     /// # Errors
     ///

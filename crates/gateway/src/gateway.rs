@@ -162,7 +162,7 @@ impl Gateway {
                 say(&format!("{}: {}", part.name(), words.join(", ")));
             }
         }
-        let programs = Programs::start(&config.programs, seed)?;
+        let programs = Programs::start(&links, config, seed)?;
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;

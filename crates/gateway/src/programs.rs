@@ -1,14 +1,17 @@
 //! The programs of a description, as a part of its gateway.
 
 use crate::Settings;
+use crate::links::Links;
 use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
+use crate::stack_network::{StackNetwork, stack_findings};
 use gatewright_config::{self as config, AttachMessages, Config, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, Staged, Told, Unable};
+use gatewright_planes::Planes;
 use gatewright_runner::{
-    Counted, Direction, Does, Matching, Options, Piece, Post, PostError, Report, RequestRate,
-    Runner, RunnerError, Sink,
+    Counted, Direction, Does, Listening, Matching, Options, Piece, Post, PostError, Report,
+    RequestRate, Runner, RunnerError, Sink,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -59,6 +62,8 @@ impl ProgramError {
 /// Running programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
+    /// The links on which roles may use the gateway's own stack.
+    links: Links,
     running: Arc<Mutex<Vec<Running>>>,
     /// Their last report, for status requests while they are exchanged.
     told: Arc<Mutex<Told>>,
@@ -71,6 +76,8 @@ struct Meant {
     file: String,
     /// Addresses of its roles, which override the program's own.
     at: Vec<(String, String)>,
+    /// Roles whose sockets are those of the gateway's own stack.
+    stack: Vec<String>,
     /// The values of its parameters.
     settings: Settings,
     /// Its text and those that it uses, each with its file.
@@ -81,7 +88,7 @@ struct Meant {
 #[derive(Debug)]
 struct Running {
     meant: Meant,
-    runner: Runner,
+    runner: Runner<StackNetwork>,
 }
 
 /// The state of a program after an exchange.
@@ -104,10 +111,11 @@ impl Programs {
     /// # Errors
     ///
     /// [`ProgramError`] names the file.
-    pub(crate) fn start(programs: &[config::Program], seed: u64) -> Result<Self, ProgramError> {
-        let this = Self { running: Arc::default(), told: Arc::default(), seed };
-        for program in programs {
-            let meant = Meant::read(program).map_err(ProgramError::Refused)?;
+    pub(crate) fn start(links: &Links, config: &Config, seed: u64) -> Result<Self, ProgramError> {
+        let links = links.clone();
+        let this = Self { links, running: Arc::default(), told: Arc::default(), seed };
+        for program in &config.programs {
+            let meant = Meant::read(program, config).map_err(ProgramError::Refused)?;
             let file = meant.file.clone();
             let running = this.begin(meant).map_err(|source| ProgramError::Run { file, source })?;
             this.lock().push(running);
@@ -121,8 +129,11 @@ impl Programs {
 
     fn begin(&self, meant: Meant) -> Result<Running, RunnerError> {
         let addresses = meant.at.clone();
-        let options = Options { addresses, seed: self.seed, ..Options::default() };
-        let runner = Runner::start(&meant.program, options)?;
+        // The stack has one socket at an address, so one loop reads it.
+        let loops = usize::from(!meant.stack.is_empty());
+        let options = Options { loops, addresses, seed: self.seed, ..Options::default() };
+        let network = StackNetwork::new(self.links.planes(), meant.stack.clone());
+        let runner = Runner::start_over(network, &meant.program, options)?;
         Ok(Running { meant, runner })
     }
 
@@ -132,7 +143,7 @@ impl Programs {
         let listening = running.iter().flat_map(|Running { meant, runner }| {
             let name = &meant.program.name;
             let at = runner.listening().into_iter();
-            let at = at.map(move |it| format!("{name}: {} at {}", it.role, it.address));
+            let at = at.map(move |it| format!("{name}: {}", meant.listens(&it)));
             at.chain(runner.note().map(|note| format!("{name}: {note}")))
         });
         listening.collect()
@@ -175,15 +186,17 @@ impl Programs {
         gone.chain(come).collect()
     }
 
-    /// Makes exactly `wanted` run. A program that differs takes over the waiting clients of
+    /// Makes exactly the programs of `config` run. A program that differs takes over the waiting clients of
     /// addresses that both have; sessions end in the program in which they began. Returns how to
-    /// undo it. When that is dropped, programs missing from `wanted` take no more requests.
+    /// undo it. When that is dropped, programs that it does not name take no more requests.
     ///
     /// # Errors
     ///
-    /// The part of `wanted` that cannot run; then everything runs as it did.
-    fn exchange(&self, wanted: &[config::Program]) -> Result<StagedPrograms, String> {
-        let meant = wanted.iter().map(Meant::read).collect::<Result<Vec<_>, _>>()?;
+    /// The program that cannot run; then everything runs as it did.
+    fn exchange(&self, config: &Config) -> Result<StagedPrograms, String> {
+        let wanted = &config.programs;
+        let read = |program| Meant::read(program, config);
+        let meant = wanted.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.lock();
         let places = places(&running, wanted);
         let mut before: Vec<_> = running.drain(..).map(Some).collect();
@@ -196,7 +209,7 @@ impl Programs {
                 None => self.begin(meant).map(|begun| running.push(begun)),
                 Some((mut one, was)) => {
                     *was = Some(Was::At(running.len(), one.meant.clone()));
-                    let became = one.become_as(meant);
+                    let became = one.become_as(meant, self.links.planes());
                     running.push(one);
                     became
                 }
@@ -210,7 +223,7 @@ impl Programs {
         let was: Vec<_> =
             was.into_iter().zip(before).filter_map(|(was, left)| was.or(out(left))).collect();
         if let Some(why) = refused {
-            restore(&mut running, was);
+            restore(&mut running, was, self.links.planes());
             return Err(why);
         }
         Ok(StagedPrograms { programs: self.clone(), was })
@@ -258,7 +271,7 @@ impl Part for Programs {
     }
 
     fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
-        Ok(Box::new(self.exchange(&new.programs)?))
+        Ok(Box::new(self.exchange(new)?))
     }
 
     fn tell(&self) -> Told {
@@ -287,7 +300,7 @@ impl Staged for StagedPrograms {
     }
 
     fn undo(self: Box<Self>) {
-        restore(&mut self.programs.lock(), self.was);
+        restore(&mut self.programs.lock(), self.was, self.programs.links.planes());
     }
 }
 
@@ -301,7 +314,7 @@ fn told(running: &[Running]) -> Told {
     for Running { meant, runner } in running {
         let name = &meant.program.name;
         let roles = runner.listening().into_iter();
-        let roles = roles.map(|it| format!("{} at {}", it.role, it.address));
+        let roles = roles.map(|it| meant.listens(&it));
         let roles = roles.collect::<Vec<_>>().join(", ");
         words.push(("program", format!("{name} {roles}").trim_end().to_owned()));
         let report = runner.report();
@@ -329,7 +342,7 @@ fn told(running: &[Running]) -> Told {
 fn runner_of<'run>(
     running: &'run [Running],
     attach: &AttachMessages,
-) -> Result<&'run Runner, String> {
+) -> Result<&'run Runner<StackNetwork>, String> {
     let name = &attach.at.value.program;
     if running.is_empty() {
         return Err("no program runs here".to_owned());
@@ -381,9 +394,11 @@ fn counts(counted: &Counted) -> MessageCounts {
 /// same file, then any that is left, whose addresses may be the same.
 fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>> {
     let same: [fn(&Meant, &config::Program) -> bool; 3] = [
-        |known, wanted| known.file == wanted.file.value && known.at == wanted.at,
-        |known, wanted| known.file == wanted.file.value,
-        |_, _| true,
+        |known, wanted| {
+            known.file == wanted.file.value && known.at == wanted.at && known.loops_as(wanted)
+        },
+        |known, wanted| known.file == wanted.file.value && known.loops_as(wanted),
+        |known, wanted| known.loops_as(wanted),
     ];
     let mut places = vec![None; wanted.len()];
     for same in same {
@@ -401,22 +416,22 @@ fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>>
 }
 
 /// Restores the programs from before, and ends those started since.
-fn restore(running: &mut Vec<Running>, was: Vec<Was>) {
+fn restore(running: &mut Vec<Running>, was: Vec<Was>, planes: &Planes) {
     let mut now: Vec<_> = running.drain(..).map(Some).collect();
     running.extend(was.into_iter().filter_map(|was| match was {
         Was::Out(mut out) => out.0.take().map(|running| *running),
         Was::At(at, meant) => {
             let mut one = now.get_mut(at)?.take()?;
             // What was its own a moment ago it can have again.
-            let _had = one.become_as(meant);
+            let _had = one.become_as(meant, planes);
             Some(one)
         }
     }));
 }
 
 impl Meant {
-    /// Compiles the file of a description's program.
-    fn read(program: &config::Program) -> Result<Self, String> {
+    /// Compiles the file of a program of the description `config`.
+    fn read(program: &config::Program, config: &Config) -> Result<Self, String> {
         let file = program.file.value.clone();
         let text =
             fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?;
@@ -432,11 +447,26 @@ impl Meant {
             let first = first.map_or_else(String::new, |first| format!(": {}", first.message));
             return Err(format!("{file} is refused{first}"));
         };
+        if let Some((_, why)) = stack_findings(&compiled_program, program, config).first() {
+            return Err(format!("{file}: {why}"));
+        }
+        let stack = program.stack.iter().map(|role| role.value.clone()).collect();
         let settings = Settings::of(program);
         settings.apply(&mut compiled_program).map_err(|why| format!("{file}: {why}"))?;
         let program = compiled_program;
         let texts = sources.iter().map(|(_, it)| (it.name().to_owned(), it.text().to_owned()));
-        Ok(Self { texts: texts.collect(), file, at, settings, program: Arc::new(program) })
+        Ok(Self { texts: texts.collect(), file, at, stack, settings, program: Arc::new(program) })
+    }
+
+    /// A role and where it listens.
+    fn listens(&self, at: &Listening) -> String {
+        let over = if self.stack.contains(&at.role) { " (own stack)" } else { "" };
+        format!("{} at {}{over}", at.role, at.address)
+    }
+
+    /// Whether `wanted` runs by the same number of loops: programs that use the stack by one.
+    fn loops_as(&self, wanted: &config::Program) -> bool {
+        self.stack.is_empty() == wanted.stack.is_empty()
     }
 
     /// Whether the parameters equal those of `wanted`, in variables and files, too.
@@ -455,6 +485,7 @@ impl Meant {
         };
         self.file == wanted.file.value
             && self.at == wanted.at
+            && self.stack.iter().eq(wanted.stack.iter().map(|role| &role.value))
             && self.is_set_as(wanted)
             && self.texts.iter().all(same_text)
     }
@@ -462,12 +493,14 @@ impl Meant {
 
 impl Running {
     /// Makes a different program take over; the same program stays.
-    fn become_as(&mut self, meant: Meant) -> Result<(), RunnerError> {
+    fn become_as(&mut self, meant: Meant, planes: &Planes) -> Result<(), RunnerError> {
         let same = |meant: &Meant| {
-            (meant.at.clone(), meant.texts.clone(), meant.program.parameters.clone())
+            let settings = (meant.at.clone(), meant.stack.clone());
+            (settings, meant.texts.clone(), meant.program.parameters.clone())
         };
         if same(&self.meant) != same(&meant) {
-            self.runner.replace_at(&meant.program, meant.at.clone())?;
+            let network = self.runner.network().renewed(planes, meant.stack.clone());
+            self.runner.replace_over(network, &meant.program, meant.at.clone())?;
         }
         self.meant = meant;
         Ok(())

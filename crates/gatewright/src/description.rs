@@ -3,7 +3,9 @@
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
-use gatewright_gateway::{Change, Settings, beside, import, not_in_this_version, post, strangers};
+use gatewright_gateway::{
+    Change, Settings, beside, import, not_in_this_version, post, stack_findings, strangers,
+};
 use gatewright_lang::ir::Program;
 use std::fs;
 use std::io::Read;
@@ -48,6 +50,12 @@ impl Description {
                     findings.extend(wrong.map(|message| {
                         Diagnostic::error(&codes::NOT_A_SETTING, program.file.span, message)
                     }));
+                    if let (Some(of), Some(config)) = (&compiled.program, &parsed.config) {
+                        let over = stack_findings(of, program, config).into_iter();
+                        findings.extend(over.map(|(span, message)| {
+                            Diagnostic::error(&codes::NOT_OVER_STACK, span, message)
+                        }));
+                    }
                     programs.extend(compiled.program);
                 }
                 Err(error) => {

@@ -327,6 +327,11 @@ fn a_description_runs_its_program() {
     let said = gatewright(&["check", file.to_str().unwrap()]);
     let told = String::from_utf8(said.stderr).unwrap();
     assert!(told.contains("GW0168") && told.contains("has no role `outside`"), "{told}");
+    fs::write(&file, format!("[[program]]\nfile = {path:?}\nstack = [\"inside\"]\n")).unwrap();
+    let said = gatewright(&["check", file.to_str().unwrap()]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(told.contains("GW0178") && told.contains("a role of TCP"), "{told}");
+    assert!(told.contains("3 | stack = [\"inside\"]"), "{told}");
     describe("inside");
     let mut run = Command::new(env!("CARGO_BIN_EXE_gatewright"));
     run.args(["run".as_ref(), file.as_os_str(), "--socket".as_ref(), socket.as_os_str()]);

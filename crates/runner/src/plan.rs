@@ -1,7 +1,7 @@
 //! The sockets that a program needs: one for each role that is not a TCP client.
 
 use crate::runner::RunnerError;
-use gatewright_edge::{Bind, Datagrams, Listener, Network, Poller, Sharing};
+use gatewright_edge::{Bind, Datagrams, Domain, Listener, Network, Poller, Sharing};
 use gatewright_lang::ir::{Cast, RoleId, Side, Transport};
 use gatewright_translate::machine::{Endpoint, Machine, RoleTarget};
 use std::net::SocketAddr;
@@ -35,6 +35,8 @@ pub(crate) enum Made<P: Poller> {
 pub(crate) struct Site {
     pub(crate) endpoint: Endpoint,
     pub(crate) place: Place,
+    /// The domain of its sockets, in which alone they are handed over.
+    pub(crate) domain: Domain,
 }
 
 /// A role's place, and its socket in one loop.
@@ -71,7 +73,8 @@ pub(crate) fn sites<N: Network>(network: &N, machine: &Machine) -> Result<Vec<Si
                 Place::Ask(address(network, endpoint).unwrap_or(SocketAddr::from(([0; 4], 0))))
             }
         };
-        Ok(Site { endpoint: endpoint.clone(), place })
+        let domain = network.domain(&endpoint.name);
+        Ok(Site { endpoint: endpoint.clone(), place, domain })
     };
     machine.endpoints().iter().filter(wanted).map(site).collect()
 }
@@ -95,7 +98,7 @@ pub(crate) fn seat<N: Network>(
     site: &mut Site,
     first: bool,
 ) -> Result<Made<N::Poller>, RunnerError> {
-    let Site { endpoint, place } = site;
+    let Site { endpoint, place, .. } = site;
     let sharing = if first { Sharing::First } else { Sharing::Further };
     let datagrams = |bind| network.datagrams(&endpoint.name, bind, sharing);
     let made = match place {

@@ -217,13 +217,32 @@ impl<N: Network> Runner<N> {
         program: &Arc<Program>,
         addresses: Vec<(String, String)>,
     ) -> Result<(), RunnerError> {
+        self.replace_over(self.network.clone(), program, addresses)
+    }
+
+    /// The network that the program runs over.
+    pub const fn network(&self) -> &N {
+        &self.network
+    }
+
+    /// Replaces the program like [`Self::replace_at`], over a network made from
+    /// [`Self::network`]: they have the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then the old program continues unchanged, except for [`RunnerError::Deaf`].
+    pub fn replace_over(
+        &mut self,
+        network: N,
+        program: &Arc<Program>,
+        addresses: Vec<(String, String)>,
+    ) -> Result<(), RunnerError> {
         let count = self.loops.len();
         if count > 1 && program.is_of_one_loop() {
             return Err(RunnerError::OneLoop { program: program.name.clone(), loops: count });
         }
         let options = Options { addresses, ..self.options.clone() };
-        let Plan { mut planned, sites } =
-            plan(&self.network, program, &options, count, &self.sites)?;
+        let Plan { mut planned, sites } = plan(&network, program, &options, count, &self.sites)?;
         let posts = self.posts.get_mut().unwrap_or_else(PoisonError::into_inner);
         for post in posts {
             for planned in &mut planned {
@@ -246,6 +265,7 @@ impl<N: Network> Runner<N> {
         self.descriptors = None;
         (self.descriptors, self.note) = claim(&sites, program, count);
         self.sites = sites;
+        self.network = network;
         self.program = Arc::clone(program);
         self.options = options;
         failed.map_or(Ok(()), |failed| Err(RunnerError::Deaf(failed)))
@@ -377,10 +397,11 @@ fn plan<N: Network>(
 /// The place that the previous program had for the same address. A port that the kernel chose for
 /// it is kept for the role of the same name.
 fn had(site: &Site, before: &[Site]) -> Option<Place> {
-    let Site { endpoint, place } = site;
+    let Site { endpoint, place, domain } = site;
     let same = |before: &&Site| {
         let known = &before.endpoint;
-        before.place == *place || (known.name == endpoint.name && known.address == endpoint.address)
+        let named = known.name == endpoint.name && known.address == endpoint.address;
+        before.domain == *domain && (before.place == *place || named)
     };
     before.iter().find(same).map(|before| before.place.clone())
 }

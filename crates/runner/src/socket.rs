@@ -1,5 +1,6 @@
 //! Makes sockets for roles.
 
+use gatewright_edge::GROUP_HOPS;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -9,9 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 /// Pending connections that the kernel keeps until they are accepted; it takes the lesser of this
 /// and `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
-
-/// Networks that a datagram to a group may cross (UPnP Device Architecture 2.0 §1.3.2).
-const GROUP_HOPS: u32 = 2;
 
 /// Fails if another process has the address already.
 ///
@@ -87,8 +85,8 @@ pub(crate) fn member(group: SocketAddr) -> io::Result<UdpSocket> {
 
 fn hops(socket: &Socket, peer: SocketAddr) -> io::Result<()> {
     match peer {
-        SocketAddr::V4(_) => socket.set_multicast_ttl_v4(GROUP_HOPS),
-        SocketAddr::V6(_) => socket.set_multicast_hops_v6(GROUP_HOPS),
+        SocketAddr::V4(_) => socket.set_multicast_ttl_v4(GROUP_HOPS.into()),
+        SocketAddr::V6(_) => socket.set_multicast_hops_v6(GROUP_HOPS.into()),
     }
 }
 

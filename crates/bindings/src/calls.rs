@@ -4,14 +4,18 @@
 //! readings) have their own slots. All others share slots, of which one target has a few: a target
 //! that never answers delays only the requests to it. A slot is held no longer than the CSE waits
 //! for the answer. Requests whose originator is patient hold no slot and are limited per target.
+//!
+//! Outbox messages keep the order of their queue: over plain HTTP by [`Pipelines`], over other
+//! bindings one after the other. The CSE limits how many are in progress.
 
 use crate::engine::{Engine, now};
+use crate::http::pipeline::{Outgoing, Pipelines, authority_of};
 use crate::outgoing::Sender;
 use crate::reach::Reach;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Response, Unreachable};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 /// The CSE's own requests in progress at a time.
@@ -35,6 +39,8 @@ pub(crate) async fn send_calls(
     mut stop: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Places::new());
+    let pipelines = Pipelines::new(engine.clone(), Arc::clone(&reach));
+    let queues = Arc::new(Queues::default());
     loop {
         let call = tokio::select! {
             call = calls.recv() => call,
@@ -44,26 +50,110 @@ pub(crate) async fn send_calls(
         let Some(strong) = engine.upgrade() else { return };
         let Some(sender) = strong.sender() else { return };
         drop(strong);
-        let (engine, places) = (engine.clone(), Arc::clone(&places));
-        let reach = Arc::clone(&reach);
-        tokio::spawn(async move {
-            let left = call.deadline.saturating_sub(now().elapsed);
-            let sent = async {
-                if !may_send(&reach, &engine, &call).await {
-                    return Err(Failure::Barred);
+        let Some(call) = pipeline(&pipelines, &engine, &sender, call) else { continue };
+        let one = One {
+            engine: engine.clone(),
+            places: Arc::clone(&places),
+            reach: Arc::clone(&reach),
+            sender,
+        };
+        let Some(queue) = call.queue.clone() else {
+            tokio::spawn(async move { one.send(call).await });
+            continue;
+        };
+        if let Some(call) = queues.join(&queue, call) {
+            let queues = Arc::clone(&queues);
+            tokio::spawn(async move {
+                let mut next = Some(call);
+                while let Some(call) = next {
+                    one.send(call).await;
+                    next = queues.next(&queue);
                 }
-                places.send(&sender, &call, left).await
-            };
-            // The machine gives up by itself at that moment, and needs not be told.
-            let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
-            if let Some(engine) = engine.upgrade() {
-                if matches!(answer, Err(Failure::NoPlace)) {
-                    engine.count_call_full();
-                }
-                let answer = answer.map_err(|failure| failure.told(call.own));
-                engine.answer(call.id, answer);
+            });
+        }
+    }
+}
+
+/// Sends an outbox message by a pipeline, if it goes over plain HTTP; returns any other request.
+fn pipeline(
+    pipelines: &Arc<Pipelines>,
+    engine: &Weak<Engine>,
+    sender: &Sender,
+    call: Call,
+) -> Option<Call> {
+    let chosen = call.queue.as_ref().and_then(|_| sender.choose(&call.urls).ok());
+    let Some(url) = chosen.map(str::to_owned) else { return Some(call) };
+    // What is for an application goes to its own URL.
+    let direct = call.request.to.contains("://").then_some(call.request.to.as_str());
+    let Some(authority) = authority_of(direct.unwrap_or(&url)).map(str::to_owned) else {
+        return Some(call);
+    };
+    let is_registrar = || engine.upgrade().is_some_and(|it| it.registrar_at(&url).is_some());
+    let is_trusted = call.own || (direct.is_none() && is_registrar());
+    let serialisation = sender.serialisation_for(call.serialisation);
+    pipelines.send(&authority, Outgoing { call, url, serialisation, is_trusted });
+    None
+}
+
+/// Sends requests one at a time, each within its limits.
+struct One {
+    engine: Weak<Engine>,
+    places: Arc<Places>,
+    reach: Arc<Reach>,
+    sender: Sender,
+}
+
+impl One {
+    /// Sends a request and hands its answer to the engine.
+    async fn send(&self, call: Call) {
+        let left = call.deadline.saturating_sub(now().elapsed);
+        let sent = async {
+            if !may_send(&self.reach, &self.engine, &call).await {
+                return Err(Failure::Barred);
             }
-        });
+            self.places.send(&self.sender, &call, left).await
+        };
+        // The machine gives up by itself at that moment, and needs not be told.
+        let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
+        if let Some(engine) = self.engine.upgrade() {
+            if matches!(answer, Err(Failure::NoPlace)) {
+                engine.count_call_full();
+            }
+            let answer = answer.map_err(|failure| failure.told(call.own));
+            engine.answer(call.id, answer);
+        }
+    }
+}
+
+/// Outbox messages that wait for an earlier one of their queue, as many as the CSE has in progress.
+#[derive(Debug, Default)]
+struct Queues(Mutex<HashMap<Arc<str>, VecDeque<Call>>>);
+
+impl Queues {
+    /// A poisoned lock is safe here: queues stay consistent between operations.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, VecDeque<Call>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a request to a queue in progress; returns it if there is none, which then begins.
+    fn join(&self, queue: &Arc<str>, call: Call) -> Option<Call> {
+        let mut queues = self.lock();
+        if let Some(waiting) = queues.get_mut(queue) {
+            waiting.push_back(call);
+            return None;
+        }
+        queues.insert(Arc::clone(queue), VecDeque::new());
+        Some(call)
+    }
+
+    /// The next request of a queue in progress, which ends without one.
+    fn next(&self, queue: &Arc<str>) -> Option<Call> {
+        let mut queues = self.lock();
+        let next = queues.get_mut(queue)?.pop_front();
+        if next.is_none() {
+            queues.remove(queue);
+        }
+        next
     }
 }
 

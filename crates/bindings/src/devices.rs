@@ -219,8 +219,6 @@ counters! {
     readings_refused,
     /// Readings with an outbox message to the CSE above.
     posted,
-    /// Readings refused because the outbox to the CSE above was full.
-    outbox_full,
     /// Readings that were sent at once to the CSE above and arrived.
     direct,
     /// Devices whose resources were created again at a CSE above that had lost them.

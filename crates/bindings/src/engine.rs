@@ -7,8 +7,8 @@ use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Letter, Now, Output, Request, Response,
-    Token, Unreachable, Verdict,
+    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output, Request,
+    Response, Token, Unreachable, Verdict,
 };
 use gatewright_store::{Report, Writer};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(crate) enum Task {
     Ask(Request),
     /// A request with an outbox message that is queued if the request succeeds now or did before;
     /// one answer.
-    AskAndPost(Request, Box<Letter>),
+    AskAndPost(Request, Box<OutboxMessage>),
 }
 
 /// A retrieval that is answered after each change. Only the latest answer is kept; slow readers
@@ -242,7 +242,13 @@ impl Engine {
 
     /// Writes what is queued and stops writing; later requests are not stored.
     pub(crate) fn end(&self) {
-        let writer = self.lock().writer.take();
+        let mut inner = self.lock();
+        if inner.writer.is_some() {
+            inner.cse.end(now());
+            inner.drain(None);
+        }
+        let writer = inner.writer.take();
+        drop(inner);
         // Outside the lock: the writer reports its last commits while it is waited for.
         drop(writer);
         // Its connections end with it.
@@ -280,22 +286,20 @@ impl Engine {
 
     /// Queues an outbox message of this CSE for delivery, however long it takes; accepted when
     /// stored.
-    pub fn post(&self, letter: Letter) -> impl Future<Output = Option<Response>> + Send + use<> {
-        self.put(|_, token| Input::Post { token, letter }).answer()
+    pub fn post(
+        &self,
+        message: OutboxMessage,
+    ) -> impl Future<Output = Option<Response>> + Send + use<> {
+        self.put(|_, token| Input::Post { token, message }).answer()
     }
 
     /// Runs several tasks of a device, which are not urgent, as one transaction: all are stored or
-    /// none. The answers come in the order of the tasks, once stored. `None` and nothing done if
-    /// the outbox `lane` has no room for the `letters`.
+    /// none. The answers come in the order of the tasks, once stored.
     pub(crate) fn together(
         &self,
         tasks: impl IntoIterator<Item = Task>,
-        (lane, letters): (&str, usize),
-    ) -> Option<Vec<oneshot::Receiver<Response>>> {
+    ) -> Vec<oneshot::Receiver<Response>> {
         let mut inner = self.lock();
-        if letters > 0 && !inner.cse.has_room(lane, letters) {
-            return None;
-        }
         let mut answers = Vec::new();
         let mut inputs = Vec::new();
         for task in tasks {
@@ -306,13 +310,13 @@ impl Engine {
             answers.push(receiver);
             inputs.push(match task {
                 Task::Ask(request) => Input::Own { token, request },
-                Task::AskAndPost(request, letter) => Input::AskAndPost { token, request, letter },
+                Task::AskAndPost(request, message) => Input::AskAndPost { token, request, message },
             });
         }
         inner.cse.handle(now(), Input::Together(inputs));
         inner.drain_for(None, Writer::push_patiently);
         self.rearm(&mut inner);
-        Some(answers)
+        answers
     }
 
     fn put(&self, input: impl FnOnce(&mut Inner, Token) -> Input) -> Asked {
@@ -384,8 +388,13 @@ impl Engine {
     }
 
     /// Outbox messages that have not arrived yet.
-    pub fn letters(&self) -> usize {
-        self.lock().cse.letters()
+    pub fn messages_waiting(&self) -> usize {
+        self.lock().cse.messages_waiting()
+    }
+
+    /// Containers with readings whose outbox messages are made later, as the outbox was full.
+    pub fn backlogs(&self) -> usize {
+        self.lock().cse.backlogs()
     }
 
     /// Number of outbox queues held because of their originator, and the first one's verdict.
@@ -401,7 +410,7 @@ impl Engine {
         let inner = self.lock();
         let counters = inner.cse.counters();
         let last = inner.cse.refused().cloned();
-        (counters.readings_refused_above, counters.letters_aged, last)
+        (counters.readings_refused_above, counters.messages_aged, last)
     }
 
     /// Seconds by which the wall clock is ahead, if it has stepped and is in doubt.
@@ -489,7 +498,7 @@ impl Inner {
                         self.cse.handle(now(), Input::Unheard(token));
                     }
                 }
-                Output::Lost { lane } => self.lost.push(lane),
+                Output::Lost { queue } => self.lost.push(queue),
                 Output::Call(call) => {
                     let id = call.id;
                     let sent = self.outgoing.try_send(*call);

@@ -63,6 +63,11 @@ impl Sender {
         self.mqtt.troubles()
     }
 
+    /// The serialisation of a request: the receiver's, or else this sender's.
+    pub(crate) fn serialisation_for(&self, wanted: Option<Serialisation>) -> Serialisation {
+        wanted.unwrap_or(self.serialisation)
+    }
+
     fn can_use(&self, url: &str) -> bool {
         self.http.can_use(url)
             || coap::Sender::can_use(url)
@@ -101,7 +106,7 @@ impl Sender {
         request: &Request,
         wanted: Option<Serialisation>,
     ) -> Result<Response, Unreachable> {
-        let serialisation = wanted.unwrap_or(self.serialisation);
+        let serialisation = self.serialisation_for(wanted);
         if coap::Sender::can_use(url) {
             return self.coap.send(url, request, serialisation).await;
         }

@@ -34,6 +34,13 @@ impl Reach {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Whether an address may be asked; a refusal is counted.
+    pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
+        let is_allowed = self.includes_own.load(Ordering::Relaxed) || !is_own(address);
+        self.refused.fetch_add(u64::from(!is_allowed), Ordering::Relaxed);
+        is_allowed
+    }
+
     /// Whether a URL may be asked: none of its host's addresses is this machine's.
     pub(crate) async fn allows(&self, url: &str) -> bool {
         if self.includes_own.load(Ordering::Relaxed) {

@@ -150,7 +150,7 @@ impl Services {
         let troubles = engine.sender().map(|sender| sender.troubles()).unwrap_or_default();
         words.extend(troubles.into_iter().map(|trouble| ("broker", trouble)));
         let (held, first) = engine.held();
-        words.extend(first.map(|first| ("letters_held", why_held(held, &first))));
+        words.extend(first.map(|first| ("messages_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
         words.extend(engine.doubted_clock().map(|ahead| ("clock", why_doubted(ahead))));
         words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
@@ -158,7 +158,8 @@ impl Services {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
             ("resources", count(engine.resources())),
-            ("letters_waiting", count(engine.letters())),
+            ("messages_waiting", count(engine.messages_waiting())),
+            ("containers_backlogged", count(engine.backlogs())),
             ("rows_unreadable", count(cse.unreadable().len())),
         ];
         let histograms = engine.store_histograms().map(|store| {
@@ -383,8 +384,8 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     if let Some(devices) = &config.devices {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        machine.limits.letters_waiting = count(devices.waiting_max);
-        machine.limits.letters_waiting_total = count(devices.waiting_total);
+        machine.limits.messages_waiting = count(devices.waiting_max);
+        machine.limits.messages_waiting_total = count(devices.waiting_total);
     }
     let mut running = cse::Config::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();
@@ -515,7 +516,7 @@ fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<Strin
         let status = status.number();
         format!("{readings} readings refused above for good; {from} was answered {status} at {to}")
     });
-    let aged = (aged > 0).then(|| format!("{aged} letters grew too old"));
+    let aged = (aged > 0).then(|| format!("{aged} messages expired"));
     let told: Vec<String> = last.into_iter().chain(aged).collect();
     (!told.is_empty()).then(|| told.join("; "))
 }

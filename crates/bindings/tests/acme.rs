@@ -18,7 +18,7 @@ mod shared;
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::Running;
-use gatewright_onem2m::{CseType, Kind, Letter, Operation, Registrar, Request, Status};
+use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Registrar, Request, Status};
 use gatewright_testbed::{free_port, python_program};
 use libtest_mimic::{Arguments, Trial};
 use shared::{
@@ -332,9 +332,9 @@ async fn letters_to_its_in(program: &Path) {
     for (number, (to, kind, content)) in contents.enumerate() {
         let to = format!("/id-in/{to}");
         let request = Request::new(Operation::Create, to, "CAdmin", format!("letter{number}"));
-        waiting.push(mn.engine().post(Letter {
-            lane: "to-in".into(),
-            target: target.clone(),
+        waiting.push(mn.engine().post(OutboxMessage {
+            queue: "to-in".into(),
+            target: target.as_str().into(),
             request: request.creating(kind, content),
             keep: None,
             batch: None,

@@ -16,7 +16,7 @@
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{Config, start};
-use gatewright_onem2m::{CseType, Kind, Letter, Operation, Request, Status};
+use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Request, Status};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -30,8 +30,8 @@ const PORT: &str = "GATEWRIGHT_CHAIN_PORT";
 const NAMES: usize = 1_500;
 /// Times that one of the two is killed.
 const KILLS: usize = 10;
-/// Lanes that the letters are spread over, as those of several devices.
-const LANES: usize = 8;
+/// Queues that the messages are spread over, as those of several devices.
+const QUEUES: usize = 8;
 /// Letters whose acceptance is waited for at once.
 const AT_ONCE: usize = 16;
 
@@ -91,9 +91,9 @@ async fn be_mn() {
                 Request::new(Operation::Create, "/id-in/cse-in/c", "CAdmin", name.as_str())
                     .creating(Kind::ContentInstance, content);
             let number: usize = name.trim_start_matches('n').parse().unwrap();
-            let letter = Letter {
-                lane: format!("device/{}", number % LANES).into(),
-                target: format!("http://127.0.0.1:{}", port()),
+            let letter = OutboxMessage {
+                queue: format!("device/{}", number % QUEUES).into(),
+                target: format!("http://127.0.0.1:{}", port()).into(),
                 request,
                 keep: None,
                 batch: None,
@@ -111,7 +111,7 @@ async fn be_mn() {
         }
         std::io::stdout().write_all(&out).unwrap();
     }
-    while running.engine().letters() > 0 {
+    while running.engine().messages_waiting() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     running.stop().await;

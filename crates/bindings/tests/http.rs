@@ -326,7 +326,7 @@ async fn a_subscriber_hears_of_each_reading_in_order() {
         let content = &notification["nev"]["rep"]["m2m:cin"]["con"];
         assert_eq!(*content, number.to_string());
     }
-    let is_empty = async || running.engine().letters() == 0;
+    let is_empty = async || running.engine().messages_waiting() == 0;
     wait_until("the last answer comes back", is_empty).await;
     running.stop().await;
 }

@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             block_on(memory_lost(Way::Https, devices::Delivery::Direct));
         }),
         trial("kinds_of_devices_are_delivered_each_its_own_way", || block_on(by_kind())),
-        trial("too_many_waiting_readings_are_refused_and_the_device_keeps_them", || {
+        trial("a_full_outbox_refuses_no_reading_and_all_arrive_later", || {
             block_on(bounded_by_number());
         }),
         trial("what_has_waited_too_long_is_given_up_and_counted", || block_on(bounded_by_age())),
@@ -249,7 +249,7 @@ impl Gateway {
     }
 
     async fn emptied(&self) {
-        wait_until("every letter arrives", || self.cse.engine().letters() == 0).await;
+        wait_until("every letter arrives", || self.cse.engine().messages_waiting() == 0).await;
     }
 
     async fn stop(self) {
@@ -373,11 +373,11 @@ async fn absence(way: Way) {
     let delivered = || gateway.cse.engine().counters().delivered;
     devices.report_until("letters arrive", || delivered() > 20).await;
     upper.stop().await;
-    devices.report_until("letters wait", || gateway.cse.engine().letters() > 0).await;
+    devices.report_until("letters wait", || gateway.cse.engine().messages_waiting() > 0).await;
     let values = answered(devices.runs).await;
     let here = names(&gateway.cse, "cse-mn").await;
     assert_eq!(here.len(), values);
-    assert!(gateway.cse.engine().letters() > 0, "some wait");
+    assert!(gateway.cse.engine().messages_waiting() > 0, "some wait");
     // The gateway ends and begins again with what waits.
     gateway.stop().await;
     let gateway = Gateway::start(config, above).await;
@@ -386,7 +386,7 @@ async fn absence(way: Way) {
     let there = upper.names().await;
     assert_eq!(set(&there), set(&here));
     in_order(&there);
-    assert_eq!(gateway.cse.engine().counters().letters_refused, 0);
+    assert_eq!(gateway.cse.engine().counters().messages_refused, 0);
     gateway.stop().await;
     upper.stop().await;
 }
@@ -418,7 +418,7 @@ async fn busy_above(way: Way) {
     assert_eq!(set(&there), set(&here));
     in_order(&there);
     let counters = gateway.cse.engine().counters();
-    assert_eq!((counters.letters_refused, counters.readings_refused_above), (0, 0));
+    assert_eq!((counters.messages_refused, counters.readings_refused_above), (0, 0));
     gateway.stop().await;
     upper.stop().await;
 }
@@ -507,7 +507,7 @@ async fn memory_lost(way: Way, delivery: devices::Delivery) {
     assert!(there.len() > 20, "{}", there.len());
     let counters = gateway.devices.counters();
     assert!(counters.places_again >= 2, "{counters:?}");
-    assert_eq!(gateway.cse.engine().counters().letters_refused, 0);
+    assert_eq!(gateway.cse.engine().counters().messages_refused, 0);
     gateway.stop().await;
     upper.stop().await;
 }
@@ -540,19 +540,22 @@ async fn bounded_by_number() {
     let place = scratch("outbox-number");
     let mut upper = Upper::away(&place, Way::Http);
     let mut config = config(CseType::Middle, "/id-mn", "cse-mn", None);
-    config.cse.limits.letters_waiting = 20;
+    config.cse.limits.messages_waiting_total = 20;
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(KEEP))).await;
     let mut devices = Group::new(&gateway, 30);
     devices.join(1, 1_500);
-    let refused = || gateway.devices.counters().outbox_full;
-    devices.report_until("the outbox is full", || refused() > 3).await;
-    assert!(gateway.cse.engine().letters() <= 20);
+    let beyond = || gateway.cse.engine().counters().readings_backlogged;
+    devices.report_until("the outbox is full", || beyond() > 20).await;
+    assert!(gateway.cse.engine().messages_waiting() <= 100, "memory is bounded");
+    assert_eq!(gateway.devices.counters().reports_not_stored, 0);
     upper.start().await;
     let values = answered(devices.runs).await;
     gateway.emptied().await;
+    wait_until("no backlog is left", || gateway.cse.engine().backlogs() == 0).await;
     let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
     assert_eq!(set(&there), set(&here));
     assert_eq!(there.len(), values);
+    in_order(&there);
     gateway.stop().await;
     upper.stop().await;
 }
@@ -564,7 +567,7 @@ async fn bounded_by_age() {
     let keep = Duration::from_millis(700);
     let gateway = Gateway::start(config, upper.above(devices::Delivery::Durable(keep))).await;
     let values = answered(vec![run(plan(1, 50), gateway.to(), 500)]).await;
-    let aged = || gateway.cse.engine().counters().letters_aged;
+    let aged = || gateway.cse.engine().counters().messages_aged;
     wait_until("all are too old", || aged() == values as u64).await;
     upper.start().await;
     gateway.emptied().await;
@@ -607,7 +610,7 @@ async fn cut() {
         for kind in ["2", "3", "4"] {
             resources += named(&running, "cse-mn", kind).await.len();
         }
-        assert_eq!(running.engine().letters(), resources, "{length} octets");
+        assert_eq!(running.engine().messages_waiting(), resources, "{length} octets");
         seen.insert(readings);
         running.stop().await;
     }

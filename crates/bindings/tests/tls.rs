@@ -247,7 +247,7 @@ async fn readings_go_up_by_a_chain_of_registrars() {
         let (to, patience) = (listener.address(), Duration::from_secs(30));
         let outcome = agents::run(agents::Run { plan, to, measuring, patience }).await;
         assert!(outcome.is_answered(), "{outcome:?} {:?}", listener.counters());
-        let none = || leaf.engine().letters() == 0;
+        let none = || leaf.engine().messages_waiting() == 0;
         wait_until(none, || format!("{:?} {:?}", leaf.counters(), upper.counters())).await;
         let place = format!("cse-in/ward/phd-{}", plan.system_id);
         let names = names_below(&admin, &place).await;

@@ -239,7 +239,7 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
     let answer = simulate(devices, "--kind thermometer --count 2 --rate 5 --seconds 1");
     assert_eq!(answer["passed"], true, "{answer}");
     let stored = instances(http);
-    assert!(running.number("cse", "letters_waiting") > stored.len() as u64, "nobody is there");
+    assert!(running.number("cse", "messages_waiting") > stored.len() as u64, "nobody is there");
     // The CSE above has moved, and from now on only one device may associate.
     let above_runs = Running::start(&upper);
     let changed = plain
@@ -255,7 +255,7 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
         answer["changes"].as_array().unwrap().iter().map(|it| &it["what"]).collect();
     let keys = ["[devices] admit", "[cse] audit", "[cse] peer_rate", "[cse.registrar] url"];
     assert_eq!(whats, keys, "{answer}");
-    wait_until("every letter arrives", || running.number("cse", "letters_waiting") == 0);
+    wait_until("every letter arrives", || running.number("cse", "messages_waiting") == 0);
     let there = get(above, "/cse-in?fu=1&ty=4");
     let there = there["m2m:uril"].as_array().unwrap().iter();
     let there = there.filter(|uri| !uri.as_str().unwrap().contains("/about/"));
@@ -345,7 +345,7 @@ fn readings_go_above_by_the_gateways_certificate() {
     fs::write(&upper, above("")).unwrap();
     let reload = gatewright(&["reload", "--socket", above_runs.socket.to_str().unwrap()]);
     assert!(reload.status.success(), "{reload:?}");
-    wait_until_or(|| running.number("cse", "letters_waiting") == 0, told);
+    wait_until_or(|| running.number("cse", "messages_waiting") == 0, told);
     assert!(!told().contains("is answered"), "{}", told());
     let there = get(plain, "/cse-in?fu=1&ty=4");
     let there = there["m2m:uril"].as_array().unwrap().iter();

@@ -117,7 +117,7 @@ impl Process {
         let parts = status["parts"].as_array().unwrap();
         let cse = parts.iter().find(|part| part["name"] == "cse").unwrap();
         let gauges = cse["gauges"].as_array().unwrap();
-        let letters = gauges.iter().find(|gauge| gauge[0] == "letters_waiting").unwrap();
+        let letters = gauges.iter().find(|gauge| gauge[0] == "messages_waiting").unwrap();
         letters[1].as_u64().unwrap()
     }
 }

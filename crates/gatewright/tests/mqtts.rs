@@ -148,7 +148,7 @@ fn by_broker(program: &str) {
     let arguments: Vec<&str> = arguments.split(' ').chain([to.as_str()]).collect();
     let answer: Value = gatewright(&arguments).json();
     assert_eq!(answer["passed"], true, "{answer}");
-    let arrived = || gauge(&below, "letters_waiting") == 0;
+    let arrived = || gauge(&below, "messages_waiting") == 0;
     assert!(wait_until(WITHIN, arrived), "{:?} {:?}", words(&below, "broker"), upper.said());
     let readings = answer["values"].as_u64().unwrap();
     assert!(gauge(&upper, "resources") > readings, "they are there");

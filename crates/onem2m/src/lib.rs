@@ -55,8 +55,8 @@ mod tree;
 
 pub use clock::Now;
 pub use cse::{
-    Batch, Call, CallId, Config, Cse, CseType, DEVICE_LANE, DeviceCall, Gather, Input, Letter,
-    Output, Registrar, Token, Unreachable, Verdict, device_address,
+    Batch, Call, CallId, Config, Cse, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
+    OutboxMessage, Output, Registrar, Token, Unreachable, Verdict, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;

@@ -22,9 +22,13 @@ pub struct Limits {
     /// Members of one group, whatever its mnm says.
     pub group_members: usize,
     /// Outbox messages of one device for the CSE above.
-    pub letters_waiting: usize,
+    pub messages_waiting: usize,
     /// Outbox messages of all devices: notifications do not use their share.
-    pub letters_waiting_total: usize,
+    pub messages_waiting_total: usize,
+    /// Outbox messages of one queue in progress.
+    pub queue_window: usize,
+    /// Outbox messages for one target in progress.
+    pub target_window: usize,
     /// Outbox messages for one subscription's target.
     pub notifications_waiting: usize,
     /// Notifications, answers and announcements that wait, all together; a quarter of it those
@@ -84,8 +88,10 @@ impl Default for Limits {
             list_entries: 1_024,
             subscriptions: 256,
             group_members: 4_096,
-            letters_waiting: 10_000,
-            letters_waiting_total: 100_000,
+            messages_waiting: 10_000,
+            messages_waiting_total: 100_000,
+            queue_window: 16,
+            target_window: 512,
             notifications_waiting: 1_024,
             notifications_waiting_total: 65_536,
             batch: 1_024,
@@ -195,14 +201,18 @@ counters! {
     /// Notifications dropped because too many waited.
     notifications_dropped,
     /// Outbox messages dropped because they had expired.
-    letters_aged,
+    messages_aged,
     /// Outbox messages that the receiver refused for good.
-    letters_refused,
+    messages_refused,
     /// Of those, devices' readings: they are stored here, but not at the CSE above.
     readings_refused_above,
+    /// Devices' readings that were stored while the outbox was full: their messages are made later.
+    readings_backlogged,
+    /// Messages about devices' resources left out because the outbox was full.
+    messages_left_out,
     /// Times that an outbox message was held because the receiver does not yet know or authorise
     /// its originator.
-    letters_unauthorised,
+    messages_unauthorised,
     /// Announcements made, changed and taken back at other CSEs.
     announcements,
     /// Updates that waited for the consent of whoever keeps their resource.

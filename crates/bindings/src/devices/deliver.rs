@@ -7,7 +7,9 @@ use core::hash::{Hash, Hasher};
 use core::time::Duration;
 use gatewright_health::code::ConfigId;
 use gatewright_interwork::Device;
-use gatewright_onem2m::{DEVICE_LANE, Fate, Kind, Letter, Operation, Request, Response, Status};
+use gatewright_onem2m::{
+    DEVICE_QUEUE, Fate, Kind, Operation, OutboxMessage, Request, Response, Status,
+};
 use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ const ANNOUNCED_MAX: usize = 100_000;
 #[derive(Debug)]
 struct Item {
     request: Request,
-    letter: Option<Letter>,
+    message: Option<OutboxMessage>,
 }
 
 /// Result of a batch of creations.
@@ -35,8 +37,6 @@ struct Item {
 struct Created {
     stored: u64,
     refused: u64,
-    /// Outbox messages beyond the limit; nothing was stored.
-    full: u64,
     /// Creations that were retried.
     again: u64,
     /// Whether all are stored.
@@ -115,7 +115,6 @@ impl Shared {
         counters.readings += created.stored;
         counters.readings_again += created.again;
         counters.readings_refused += created.refused;
-        counters.outbox_full += created.full;
         counters.posted += if way.is_some() { created.stored } else { 0 };
         Delivered { is_whole: created.is_whole, taken: created.taken }
     }
@@ -153,7 +152,7 @@ impl Shared {
         let labels: Vec<_> = labels.into_iter().flatten().filter_map(Value::as_str).collect();
         if let Some(mut change) = device.follow(&labels) {
             change.id = format!("{system_id}-{micros}-kind");
-            // It stands here however readings go above; a letter takes it along where they do.
+            // It stands here however readings go above; a message takes it along where they do.
             let item = match self.way(device) {
                 Some((above, Delivery::Durable(_))) => self.item(&above, change, None),
                 Some((above, Delivery::Direct)) => {
@@ -173,8 +172,7 @@ impl Shared {
 
     /// Sends the CSE a request that is not urgent.
     pub(super) async fn put(&self, request: Request) -> Option<Response> {
-        let answers = self.engine.together([Task::Ask(request)], ("", 0))?;
-        answers.into_iter().next()?.await.ok()
+        self.engine.together([Task::Ask(request)]).into_iter().next()?.await.ok()
     }
 
     /// CSE above and delivery of a device's readings.
@@ -186,14 +184,14 @@ impl Shared {
 
     /// A creation with its outbox message. Readings of one device go to the CSE above in order.
     fn item(&self, above: &Above, request: Request, keep: Option<Duration>) -> Item {
-        let letter = Letter {
-            lane: format!("{DEVICE_LANE}{}", request.from).into(),
-            target: above.url.clone(),
+        let message = OutboxMessage {
+            queue: format!("{DEVICE_QUEUE}{}", request.from).into(),
+            target: above.url.as_str().into(),
             request: self.moved(above, &request),
             keep,
             batch: None,
         };
-        Item { request, letter: Some(letter) }
+        Item { request, message: Some(message) }
     }
 
     /// The same request for the CSE above or the one beyond it.
@@ -243,16 +241,11 @@ impl Shared {
     async fn create(&self, mut items: Vec<Item>) -> Created {
         let mut created = Created::default();
         for attempt in 1..=TRIES {
-            let tasks = items.iter().map(|item| match item.letter.clone() {
-                Some(letter) => Task::AskAndPost(item.request.clone(), Box::new(letter)),
+            let tasks = items.iter().map(|item| match item.message.clone() {
+                Some(message) => Task::AskAndPost(item.request.clone(), Box::new(message)),
                 None => Task::Ask(item.request.clone()),
             });
-            let letters = items.iter().filter_map(|item| item.letter.as_ref());
-            let lane = letters.clone().next().map_or("", |letter| &letter.lane);
-            let Some(answers) = self.engine.together(tasks, (lane, letters.count())) else {
-                created.full = u64::try_from(items.len()).unwrap_or(u64::MAX);
-                break;
-            };
+            let answers = self.engine.together(tasks);
             created.taken.get_or_insert_with(Instant::now);
             let mut answers = answers.into_iter();
             let mut failed = Vec::new();
@@ -293,7 +286,7 @@ fn as_container(entity: &str) -> Option<String> {
 }
 
 const fn here(request: Request) -> Item {
-    Item { request, letter: None }
+    Item { request, message: None }
 }
 
 /// A hash that distinguishes registrations of the same device: of everything except the request

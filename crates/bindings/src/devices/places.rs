@@ -4,7 +4,7 @@
 use super::{Above, Shared};
 use crate::engine::wall;
 use crate::lanes::Lanes;
-use gatewright_onem2m::{DEVICE_LANE, Kind, Operation, Request};
+use gatewright_onem2m::{DEVICE_QUEUE, Kind, Operation, Request};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watc
             lane = lanes.next() => lane,
             _ = stop.changed() => return,
         };
-        let entity = lane.strip_prefix(DEVICE_LANE).and_then(entity_of);
+        let entity = lane.strip_prefix(DEVICE_QUEUE).and_then(entity_of);
         let above = shared.above();
         if let (Some(entity), Some(above)) = (entity, above) {
             // One after the other: a CSE that has just begun is not to be flooded.

@@ -208,6 +208,41 @@ pub(crate) fn write_request(
     request: &Request,
     serialisation: Serialisation,
 ) -> Result<hyper::Request<Full<Bytes>>, Refusal> {
+    Ok(build_request(url, request, serialisation)?.map(Full::new))
+}
+
+/// Appends an HTTP request for the entity at `url` to `output`, as octets (RFC 9112 §3).
+pub(crate) fn write_message(
+    url: &str,
+    request: &Request,
+    serialisation: Serialisation,
+    output: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let (head, body) = build_request(url, request, serialisation)?.into_parts();
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let host = head.uri.authority().map_or("", |host| host.as_str());
+    output.extend_from_slice(head.method.as_str().as_bytes());
+    for part in [" ", target, " HTTP/1.1\r\nhost: ", host, "\r\n"] {
+        output.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in &head.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            output.extend_from_slice(part);
+        }
+    }
+    if !body.is_empty() || head.method == Method::POST || head.method == Method::PUT {
+        output.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
+    }
+    output.extend_from_slice(b"\r\n");
+    output.extend_from_slice(&body);
+    Ok(())
+}
+
+fn build_request(
+    url: &str,
+    request: &Request,
+    serialisation: Serialisation,
+) -> Result<hyper::Request<Bytes>, Refusal> {
     let bad = |what: &str| Refusal::bad(format!("{what} cannot be written in HTTP"));
     let method = match request.operation {
         Operation::Create | Operation::Notify => Method::POST,
@@ -256,7 +291,7 @@ pub(crate) fn write_request(
     if !request.notify.is_empty() {
         builder = builder.header(NOTIFIED, request.notify.join("&"));
     }
-    builder.body(Full::new(body)).map_err(|_| bad("a header"))
+    builder.body(body).map_err(|_| bad("a header"))
 }
 
 /// The URL of a request; for a notification, the target itself.

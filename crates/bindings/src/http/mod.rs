@@ -3,6 +3,8 @@
 mod codes;
 pub(crate) mod connection;
 pub(crate) mod message;
+pub(crate) mod pipeline;
+mod reply;
 pub(crate) mod send;
 pub(crate) mod server;
 

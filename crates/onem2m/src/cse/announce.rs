@@ -7,7 +7,7 @@
 
 use super::access::Originator;
 use super::calls::Purpose;
-use super::outbox::Letter;
+use super::outbox::OutboxMessage;
 use super::{Asker, Cse, Refusal};
 use crate::address::Address;
 use crate::kind::Kind;
@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Prefix of announcement queues; the CSE-ID follows.
-const LANE: &str = "announce ";
+const QUEUE: &str = "announce ";
 /// Time that an announcement is kept for a CSE that is away.
 const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// Attempts at an announcement whose parent the other CSE lacks.
@@ -41,8 +41,8 @@ pub(super) struct Announced {
 }
 
 /// Whether outbox messages of this queue are announcements.
-pub(super) fn is_announcing(lane: &str) -> bool {
-    lane.starts_with(LANE)
+pub(super) fn is_announcing(queue: &str) -> bool {
+    queue.starts_with(QUEUE)
 }
 
 /// The CSE-ID that an entry of announceTo begins with: `/id-in` of `/id-in/-/x`.
@@ -260,15 +260,15 @@ impl Cse {
     }
 
     fn tell_announcement(&mut self, cse: &str, request: Request) {
-        let letter = Letter {
-            lane: format!("{LANE}{cse}").into(),
-            target: request.to.clone(),
+        let message = OutboxMessage {
+            queue: format!("{QUEUE}{cse}").into(),
+            target: request.to.as_str().into(),
             request,
             keep: Some(KEPT_FOR),
             batch: None,
         };
         self.counters.announcements += 1;
-        if self.post(letter).is_err() {
+        if self.post(message).is_err() {
             self.counters.notifications_dropped += 1;
         }
     }
@@ -391,7 +391,7 @@ impl Cse {
     /// Repeats all announcements at a CSE that this one registered at anew and that may have lost
     /// them.
     pub(super) fn announce_again(&mut self, cse: &str) {
-        let waits = !self.has_nothing_on(&format!("{LANE}{cse}"));
+        let waits = !self.is_queue_empty(&format!("{QUEUE}{cse}"));
         if waits || self.tree.root().is_none_or(|root| self.announced_at(root).is_empty()) {
             return;
         }
@@ -520,6 +520,6 @@ fn texts<'map>(map: &'map Map<String, Value>, name: &str) -> impl Iterator<Item 
 }
 
 /// Receiver and kind of an announcement's outbox message, if it is one.
-pub(super) fn announcement(lane: &Arc<str>, request: &Request) -> Option<Request> {
-    is_announcing(lane).then(|| request.clone())
+pub(super) fn announcement(queue: &Arc<str>, request: &Request) -> Option<Request> {
+    is_announcing(queue).then(|| request.clone())
 }

@@ -2,7 +2,7 @@
 //! request without changes has a batch for its entry, and its answer waits for it.
 
 use super::calls::{Purpose, device_address};
-use super::outbox::Letter;
+use super::outbox::OutboxMessage;
 use super::polling::Route;
 use super::{Asker, Cse, Token, Whom};
 use crate::audit::{Asked, Audit, End, Entry, Part, Said, cut};
@@ -85,11 +85,11 @@ impl Cse {
     }
 
     /// Logs an outbox message of a subscription or of a later answer, with its result.
-    pub(super) fn note_letter(&mut self, letter: &Letter, end: End) {
-        if letter.request.operation == Operation::Notify {
-            // Its lane is named after the subscription, and after the target.
-            let of = letter.lane.split_once(' ').map_or(&*letter.lane, |(of, _)| of);
-            let asked = self.asked_part(&letter.request, &letter.target, Part::Notification, of);
+    pub(super) fn note_message(&mut self, message: &OutboxMessage, end: End) {
+        if message.request.operation == Operation::Notify {
+            // Its queue is named after the subscription, and after the target.
+            let of = message.queue.split_once(' ').map_or(&*message.queue, |(of, _)| of);
+            let asked = self.asked_part(&message.request, &message.target, Part::Notification, of);
             self.enter(asked, end, false, None);
         }
     }

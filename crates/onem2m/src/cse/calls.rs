@@ -1,6 +1,6 @@
 //! Outgoing requests of this CSE, and the purpose of their responses.
 
-use super::{Asker, CallId, Cse, DEVICE_LANE, Done, Output, Refusal, Whom};
+use super::{Asker, CallId, Cse, DEVICE_QUEUE, Done, Output, Refusal, Whom};
 use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
@@ -28,6 +28,8 @@ pub struct Call {
     /// Whether it is the CSE's own: its registration, or its devices' readings. Other requests must
     /// not delay it.
     pub own: bool,
+    /// The outbox queue of its message: messages of one queue are sent in order.
+    pub queue: Option<Arc<str>>,
 }
 
 /// A request for a device connected to the surrounding process.
@@ -75,8 +77,8 @@ pub(super) enum Purpose {
     Forward(Asker),
     /// This CSE's own registration.
     Registration,
-    /// The outbox message in progress in a queue.
-    Letter(Arc<str>),
+    /// An outbox message of this queue, with the number of its request.
+    Message { queue: Arc<str>, number: u64 },
     /// Verification of a notification target.
     Verification(u64),
     /// Consent to an update of the resource with this number.
@@ -90,7 +92,7 @@ impl Purpose {
     fn is_own(&self) -> bool {
         match self {
             Self::Registration => true,
-            Self::Letter(lane) => lane.starts_with(DEVICE_LANE),
+            Self::Message { queue, .. } => queue.starts_with(DEVICE_QUEUE),
             Self::Forward(_) | Self::Verification(_) | Self::Consent(_) | Self::Nothing => false,
         }
     }
@@ -179,9 +181,13 @@ impl Cse {
         payer: &str,
     ) -> Result<(), Refusal> {
         let own = purpose.is_own();
+        let queue = match &purpose {
+            Purpose::Message { queue, .. } => Some(Arc::clone(queue)),
+            _ => None,
+        };
         let (id, deadline) = self.open_call(&request, purpose, payer)?;
         let deadline = self.clock.elapsed_at(deadline);
-        let call = Call { id, urls, serialisation, request, deadline, own };
+        let call = Call { id, urls, serialisation, request, deadline, own, queue };
         self.ledger.say(Output::Call(Box::new(call)));
         Ok(())
     }
@@ -240,7 +246,9 @@ impl Cse {
         match purpose {
             Purpose::Forward(asker) => self.pass_on(&asker, answer),
             Purpose::Registration => self.registration_answered(answer),
-            Purpose::Letter(lane) => self.letter_answered(&lane, answer),
+            Purpose::Message { queue, number } => {
+                self.message_answered(&queue, number, answer);
+            }
             Purpose::Verification(number) => self.verification_answered(number, answer),
             Purpose::Consent(seq) => self.consent_answered(seq, answer),
             Purpose::Nothing => {}

@@ -1,5 +1,6 @@
 //! Batches of changes, and outputs that wait until their batch is stored.
 
+use super::outbox::Kept;
 use super::repeats::Key;
 use super::{Asked, Batch, CallId, Entry, Output, Token};
 use crate::primitive::{Release, Response};
@@ -46,6 +47,8 @@ pub(super) enum Undo {
     /// Removes an instance and restores its parent's stateTag and time of modification, which are
     /// stored with its instances.
     Instance { seq: u64, holder: Option<(u64, Timestamp)> },
+    /// Deletes the row of an outbox message that is done with another time.
+    Message { seq: u64, kept: Box<Kept> },
 }
 
 impl From<Record> for Undo {

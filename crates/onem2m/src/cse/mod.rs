@@ -63,7 +63,7 @@ use ledger::Ledger;
 use notify::Verifications;
 use observe::Observers;
 use outbox::Outbox;
-pub use outbox::{DEVICE_LANE, Gather, Letter, Verdict};
+pub use outbox::{DEVICE_QUEUE, Gather, OutboxMessage, Verdict};
 use polling::Channels;
 pub use port::{Batch, CallId, Input, Output, Token};
 pub use registrar::Registrar;
@@ -190,6 +190,7 @@ impl Cse {
         cse.fail_abandoned();
         cse.watch_all();
         cse.pursue_registration();
+        cse.pursue_backlogs();
         cse.run_outbox();
         cse.settle();
         Ok((cse, unreadable))
@@ -211,6 +212,8 @@ impl Cse {
         self.pursue_registration();
         self.run_outbox();
         self.settle();
+        self.delete_done(false);
+        self.settle();
     }
 
     fn take(&mut self, input: Input) {
@@ -219,9 +222,9 @@ impl Cse {
             Input::Own { token, request } => self.take_request(token, &request, true),
             Input::Observe { token, request } => self.take_observation(token, request),
             Input::Unobserve(token) => self.observers.forget(token),
-            Input::Post { token, letter } => self.take_letter(token, letter),
-            Input::AskAndPost { token, request, letter } => {
-                self.take_both(token, &request, *letter);
+            Input::Post { token, message } => self.take_message(token, message),
+            Input::AskAndPost { token, request, message } => {
+                self.take_both(token, &request, *message);
             }
             Input::Answer { call, answer } => self.take_answer(call, answer),
             Input::Committed(number) => {
@@ -235,6 +238,13 @@ impl Cse {
             Input::ClockConfirmed => self.believe_clock(),
             Input::Tick => self.pursue_searches(),
         }
+    }
+
+    /// Hands out what is not stored yet, before the process ends.
+    pub fn end(&mut self, now: impl Into<Now>) {
+        self.set_clocks(now.into());
+        self.delete_done(true);
+        self.settle();
     }
 
     /// The next output, if there is one.
@@ -316,7 +326,7 @@ impl Cse {
             repeats::Seen::Answered(response) => {
                 self.counters.repeated += 1;
                 self.ledger.see_all();
-                // The first one's letter was posted, or is not to be.
+                // The first one's message was posted, or is not to be.
                 self.outbox.take_beside(token);
                 self.deliver(&whoever, response);
                 return;
@@ -343,9 +353,9 @@ impl Cse {
         self.repeats.note_place(key, before);
     }
 
-    fn take_letter(&mut self, token: Token, letter: Letter) {
-        let asker = Asker::outside(token, None, &letter.request);
-        let outcome = self.post(letter).map(|()| Done::new(Status::Accepted));
+    fn take_message(&mut self, token: Token, message: OutboxMessage) {
+        let asker = Asker::outside(token, None, &message.request);
+        let outcome = self.post(message).map(|()| Done::new(Status::Accepted));
         self.answer(&asker, outcome);
     }
 
@@ -484,6 +494,10 @@ impl Cse {
 
     /// Closes the step: changes become a batch, and outputs wait for it.
     fn settle(&mut self) {
+        if self.ledger.has_written() {
+            // They cost no batch of their own.
+            self.delete_done(true);
+        }
         let mut beside = (None, None);
         if self.ledger.has_written() {
             beside = (self.clock.note(), self.remembered());

@@ -3,7 +3,7 @@
 
 use super::access::{Originator, Right};
 use super::create::Draft;
-use super::outbox::Letter;
+use super::outbox::OutboxMessage;
 use super::{Asker, Cse, Done, Refusal, Target, Whom};
 use crate::kind::Kind;
 use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
@@ -192,10 +192,11 @@ impl Cse {
         for target in targets {
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(format!("{{\"m2m:rsp\":{text}}}").into());
-            let lane: Arc<str> = format!("answers {target}").into();
+            let queue: Arc<str> = format!("answers {target}").into();
             let keep = Some(KEPT_FOR);
-            let letter = Letter { lane, target: target.clone(), request, keep, batch: None };
-            if self.post(letter).is_err() {
+            let target = target.as_str().into();
+            let message = OutboxMessage { queue, target, request, keep, batch: None };
+            if self.post(message).is_err() {
                 self.counters.notifications_dropped += 1;
             }
         }

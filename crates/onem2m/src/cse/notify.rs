@@ -3,7 +3,7 @@
 use super::access::{Originator, Right};
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
-use super::outbox::{Gather, Letter};
+use super::outbox::{Gather, OutboxMessage};
 use super::polling::Route;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Asker, Cse, Done, Refusal, not_allowed};
@@ -218,18 +218,24 @@ impl Cse {
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(content.into());
             request.event_category = category.and_then(|number| u32::try_from(number).ok());
-            let lane: Arc<str> = format!("{id} {target}").into();
+            let queue: Arc<str> = format!("{id} {target}").into();
             let keep = Some(KEPT_FOR);
             self.counters.notifications += 1;
-            let letter = Letter { lane: Arc::clone(&lane), target, request, keep, batch: gather };
-            if self.post(letter.clone()).is_err() {
-                self.drop_oldest(&letter.lane);
-                if self.post(letter).is_err() {
+            let message = OutboxMessage {
+                queue: Arc::clone(&queue),
+                target: target.into(),
+                request,
+                keep,
+                batch: gather,
+            };
+            if self.post(message.clone()).is_err() {
+                self.drop_oldest(&queue);
+                if self.post(message).is_err() {
                     self.counters.notifications_dropped += 1;
                 }
             }
             if latest_only {
-                self.keep_latest(&lane);
+                self.keep_latest(&queue);
             }
         }
         self.count_down(slot, remaining);

@@ -1,6 +1,6 @@
 //! Inputs and outputs of the CSE state machine.
 
-use super::{Call, DeviceCall, Letter, Unreachable};
+use super::{Call, DeviceCall, OutboxMessage, Unreachable};
 use crate::audit::Entry;
 use crate::primitive::{Request, Response};
 use crate::tree::Record;
@@ -48,7 +48,7 @@ pub enum Input {
         /// Returned with the answer.
         token: Token,
         /// The message.
-        letter: Letter,
+        message: OutboxMessage,
     },
     /// A request with an outbox message that is queued if the request succeeds, or if its resource
     /// exists already: one outcome, one answer. Refused before any change if the outbox has no
@@ -59,7 +59,7 @@ pub enum Input {
         /// The request.
         request: Request,
         /// The outbox message, stored in the same batch.
-        letter: Box<Letter>,
+        message: Box<OutboxMessage>,
     },
     /// Several inputs whose changes are stored together or not at all.
     Together(Vec<Self>),
@@ -110,7 +110,7 @@ pub enum Output {
     /// again.
     Lost {
         /// The queue.
-        lane: Arc<str>,
+        queue: Arc<str>,
     },
 }
 

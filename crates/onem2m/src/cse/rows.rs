@@ -142,12 +142,21 @@ impl Cse {
                 }
                 Undo::Row(Record::Delete { seq }) => {
                     self.outbox.forget(seq);
+                    self.outbox.forget_backlog(seq);
                     self.forget_postponed(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
                         self.tree.remove(slot);
                     }
                 }
-                Undo::Instance { seq, holder } => self.take_back_instance(seq, holder),
+                Undo::Instance { seq, holder } => {
+                    // A message made from it.
+                    self.outbox.forget(seq);
+                    self.take_back_instance(seq, holder);
+                }
+                // It has arrived, or never will: only its row is left.
+                Undo::Message { seq, kept } => {
+                    self.outbox.delete_again(seq, *kept, self.unstored.0);
+                }
             }
         }
         self.watch_all();

@@ -3,7 +3,7 @@
 
 use super::access::{ALL_RIGHTS, Originator};
 use super::notify::KEPT_FOR;
-use super::outbox::Letter;
+use super::outbox::OutboxMessage;
 use super::watch::{REPORT_ON_MISSING, check_missing_data};
 use super::{Cse, Refusal};
 use crate::filter::Filter;
@@ -94,11 +94,11 @@ impl Cse {
             return;
         };
         let id = Arc::clone(&subscription.id);
-        let lane_of = |target: &str| -> Arc<str> { format!("{id} {target}").into() };
-        let lanes: Vec<Arc<str>> = subscription.texts("nu").map(lane_of).collect();
+        let queue_of = |target: &str| -> Arc<str> { format!("{id} {target}").into() };
+        let queues: Vec<Arc<str>> = subscription.texts("nu").map(queue_of).collect();
         let told = subscription.text("su").map(str::to_owned);
-        for lane in lanes {
-            self.flush(&lane);
+        for queue in queues {
+            self.flush(&queue);
         }
         let Some(target) = told else {
             return;
@@ -108,10 +108,11 @@ impl Cse {
         let mut request = self.own_request(Operation::Notify, target.clone());
         request.content = Some(content.into());
         // Not among the notifications, of which several may go out as one.
-        let lane = format!("{id} {target} end").into();
+        let queue = format!("{id} {target} end").into();
+        let target = target.into();
         let keep = Some(KEPT_FOR);
         self.counters.notifications += 1;
-        if self.post(Letter { lane, target, request, keep, batch: None }).is_err() {
+        if self.post(OutboxMessage { queue, target, request, keep, batch: None }).is_err() {
             self.counters.notifications_dropped += 1;
         }
     }

@@ -115,7 +115,7 @@ fn a_resource_is_known_above_below_its_cse() {
     assert_eq!(original["et"], announced["et"]);
     let all = pair.above.get("CAdmin", "cse-in?fu=1&ty=10003&lbl=x");
     assert_eq!(found(&all), [format!("cse-in/id-mn_Annc/{id}")]);
-    assert_eq!(pair.middle.cse.letters(), 0);
+    assert_eq!(pair.middle.cse.messages_waiting(), 0);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn announcements_wait_for_a_cse_that_is_away_and_over_a_restart() {
     pair.middle.pass(Duration::from_mins(2));
     pair.carry();
     assert_eq!(pair.announced(&format!("/{id}"))["mni"], 7);
-    assert_eq!(pair.middle.cse.letters(), 0);
+    assert_eq!(pair.middle.cse.messages_waiting(), 0);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn an_announcement_that_is_refused_for_good_is_none() {
         pair.middle.reply(&call, status);
     }
     assert!(inner(&pair.middle.get("Ca", "cse-mn/a/c"))["at"].is_null());
-    assert_eq!(pair.middle.cse.counters().letters_refused, 1);
+    assert_eq!(pair.middle.cse.counters().messages_refused, 1);
     let rows: Vec<_> = pair.middle.cse.rows().collect();
     let again: Vec<_> = pair.middle.reopened().rows().collect();
     assert_eq!(rows, again);
@@ -305,26 +305,26 @@ fn an_announcement_that_is_refused_for_good_is_none() {
 /// A CSE above that does not know this one, or does not let it create yet, loses nothing.
 #[test]
 fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
-    use gatewright_onem2m::{Letter, Token};
+    use gatewright_onem2m::{OutboxMessage, Token};
     let mut pair = Pair::new();
     let request = Request::new(Operation::Create, "/id-in/cse-in/c", "/id-mn", "l1")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
-    let letter = Letter {
-        lane: "device".into(),
-        target: "http://in".to_owned(),
+    let letter = OutboxMessage {
+        queue: "device".into(),
+        target: "http://in".into(),
         request,
         keep: Some(Duration::from_hours(24)),
         batch: None,
     };
-    pair.middle.cse.handle(pair.middle.now, Input::Post { token: Token(900), letter });
+    pair.middle.cse.handle(pair.middle.now, Input::Post { token: Token(900), message: letter });
     pair.middle.run();
     let refusals = [Status::OriginatorHasNoPrivilege, Status::OriginatorHasNotRegistered];
     for (count, status) in (1..).zip(refusals) {
         let call = pair.middle.calls().pop().expect("it is tried again");
         assert_eq!(call.request.id, "l1");
         pair.middle.reply(&call, status);
-        assert_eq!(pair.middle.cse.counters().letters_unauthorised, count);
-        assert_eq!(pair.middle.cse.letters(), 1);
+        assert_eq!(pair.middle.cse.counters().messages_unauthorised, count);
+        assert_eq!(pair.middle.cse.messages_waiting(), 1);
         let (lanes, held) = pair.middle.cse.held();
         let held = held.expect("an operator is told why");
         assert_eq!((lanes, held.status, &*held.from), (1, status, "/id-mn"));
@@ -337,9 +337,9 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     }
     let call = pair.middle.calls().pop().expect("and again");
     pair.middle.reply(&call, Status::Created);
-    assert_eq!(pair.middle.cse.letters(), 0);
+    assert_eq!(pair.middle.cse.messages_waiting(), 0);
     assert_eq!(pair.middle.cse.held(), (0, None));
-    assert_eq!(pair.middle.cse.counters().letters_refused, 0);
+    assert_eq!(pair.middle.cse.counters().messages_refused, 0);
 }
 
 /// TS-0004 §7.3.3.10: what is announced is in a format that means the same at the other CSE

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Cse, Input, Kind, Letter, Now, Operation, Request, Response, Status, Timestamp,
+    Cse, Input, Kind, Now, Operation, OutboxMessage, Request, Response, Status, Timestamp,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -120,16 +120,16 @@ impl World {
     fn post(&mut self, number: u64, keep: Duration) {
         let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", format!("r{number}"))
             .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
-        let letter = Letter {
-            lane: "device/Cphd-1".into(),
-            target: "http://up:1".to_owned(),
+        let letter = OutboxMessage {
+            queue: "device/Cphd-1".into(),
+            target: "http://up:1".into(),
             request,
             keep: Some(keep),
             batch: None,
         };
         self.bench.asked += 1;
         let token = gatewright_onem2m::Token(self.bench.asked);
-        self.step(Input::Post { token, letter });
+        self.step(Input::Post { token, message: letter });
     }
 }
 
@@ -195,12 +195,12 @@ fn a_clock_set_back_drops_no_letter_and_delays_none() {
     world.post(2, 7 * DAY);
     world.pass(2 * MINUTE);
     assert_eq!(world.bench.calls.len(), 1, "the first is tried again by the clock that goes on");
-    assert_eq!(world.bench.cse.letters(), 2);
+    assert_eq!(world.bench.cse.messages_waiting(), 2);
     let call = world.bench.calls.pop().unwrap();
     let done = Response::new(Status::Created, call.request.id.as_str(), call.request.release);
     world.step(Input::Answer { call: call.id, answer: Ok(done) });
-    assert_eq!(world.bench.cse.letters(), 1);
-    assert_eq!(world.bench.cse.counters().letters_aged, 0);
+    assert_eq!(world.bench.cse.messages_waiting(), 1);
+    assert_eq!(world.bench.cse.counters().messages_aged, 0);
 }
 
 /// Whatever the wall clock does, letters live as long as they may and no longer.
@@ -217,14 +217,17 @@ fn keep_times_count_what_has_passed() {
         if let Some(call) = world.bench.calls.pop() {
             world.step(Input::Answer { call: call.id, answer: away() });
         }
-        assert_eq!(world.bench.cse.letters(), 1, "after {hour} hours");
+        assert_eq!(world.bench.cse.messages_waiting(), 1, "after {hour} hours");
     }
     world.pass(2 * HOUR);
     if let Some(call) = world.bench.calls.pop() {
         world.step(Input::Answer { call: call.id, answer: away() });
     }
     world.pass(HOUR);
-    assert_eq!((world.bench.cse.letters(), world.bench.cse.counters().letters_aged), (0, 1));
+    assert_eq!(
+        (world.bench.cse.messages_waiting(), world.bench.cse.counters().messages_aged),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -299,7 +302,7 @@ proptest! {
             let young = measured.iter().filter(|&&since| passed < since + HOUR).count();
             prop_assert!(world.resources() >= 3 + young, "{} of {young}", world.resources() - 3);
             if passed < 2 * HOUR {
-                prop_assert_eq!(world.bench.cse.letters(), 1);
+                prop_assert_eq!(world.bench.cse.messages_waiting(), 1);
             }
         }
     }

@@ -2,6 +2,7 @@
 //! are told of, and a time series. It shares no code with the machine.
 
 use crate::bench::{Bench, json};
+use core::time::Duration;
 use gatewright_onem2m::{Kind, Status};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -139,7 +140,11 @@ fn play(steps: Vec<Step>) {
             Step::Generated { .. } | Step::SeriesBound { .. } => {
                 play_series(&mut bench, &mut model, &step, &context);
             }
-            Step::Restart => bench.cse = bench.reopened(),
+            Step::Restart => {
+                // What has arrived is noted as such.
+                bench.pass(Duration::from_millis(100));
+                bench.cse = bench.reopened();
+            }
         }
         let mut told = told(&mut bench);
         told.sort();

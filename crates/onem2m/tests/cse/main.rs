@@ -22,11 +22,12 @@ mod group;
 mod identity;
 mod kept;
 mod later;
-mod letters;
+
 mod missing;
 mod model;
 mod monitor;
 mod notify;
+mod outbox;
 mod postponed;
 mod repeats;
 mod results;

@@ -25,10 +25,13 @@ fn heard(bench: &mut Bench) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
         let calls = bench.calls();
-        let Some(call) = calls.first() else { return events };
-        assert_eq!(calls.len(), 1, "one at a time");
-        events.push(event(call));
-        bench.reply(call, Status::Ok);
+        if calls.is_empty() {
+            return events;
+        }
+        for call in calls {
+            events.push(event(&call));
+            bench.reply(&call, Status::Ok);
+        }
     }
 }
 
@@ -70,7 +73,7 @@ fn a_monitor_hears_of_what_is_attempted() {
         let mut bench = subscribed(&format!(r#""enc":{{"om":[{monitors}]}}"#));
         everything(&mut bench);
         assert_eq!(heard(&mut bench).iter().collect::<Vec<_>>(), expected, "{monitors}");
-        assert_eq!(bench.cse.letters(), 0);
+        assert_eq!(bench.cse.messages_waiting(), 0);
     }
 }
 

@@ -269,7 +269,8 @@ impl Scene {
                 sent = devices.iter().map(|device| device.values).sum();
             }
             let received = u64::try_from(self.screen.names().len())?;
-            let all_arrived = received >= sent && self.services.cse().engine().letters() == 0;
+            let all_arrived =
+                received >= sent && self.services.cse().engine().messages_waiting() == 0;
             if !devices.is_empty() && all_arrived {
                 break;
             }
@@ -301,11 +302,11 @@ impl Scene {
             if self.is_down && elapsed > self.measuring * 2 / 3 && has_waited {
                 central.start()?;
                 self.is_down = false;
-                let waiting = self.services.cse().engine().letters();
+                let waiting = self.services.cse().engine().messages_waiting();
                 self.screen.event(&format!("it is started again; {waiting} readings wait for it"));
             }
         }
-        let waiting = self.services.cse().engine().letters();
+        let waiting = self.services.cse().engine().messages_waiting();
         self.waited = self.waited.max(waiting);
         self.screen.draw(&Ward {
             seconds: elapsed.as_secs(),

@@ -1,0 +1,357 @@
+//! Outbox: messages stored until they are answered, sent in order on each queue, retried with
+//! growing pauses, and limited by number and age.
+
+mod answered;
+mod backlog;
+mod queue;
+mod record;
+mod send;
+
+use super::ledger::Undo;
+use super::{Cse, Refusal, Token};
+use crate::audit::End;
+use crate::kind::Kind;
+use crate::limits::share;
+use crate::primitive::{Operation, Request, Response};
+use crate::status::Status;
+use crate::stored::Damage;
+use crate::tree::Record;
+use core::time::Duration;
+pub(super) use queue::Outbox;
+pub(super) use record::Kept;
+use std::sync::Arc;
+
+/// Prefix of the queues for readings of this CSE's own devices; the originator follows. No queue of
+/// a subscription, of answers or of announcements begins so.
+pub const DEVICE_QUEUE: &str = "device/";
+
+/// Messages whose rows are deleted together, at the latest.
+const DELETED_TOGETHER: usize = 256;
+/// Time that the row of a message stays after it has arrived, at the latest.
+const DELETED_WITHIN: Duration = Duration::from_millis(100);
+
+/// An outbox message: a request that must arrive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxMessage {
+    /// Its queue; messages of one queue are sent in order.
+    pub queue: Arc<str>,
+    /// A URL, or the address of an entity.
+    pub target: Arc<str>,
+    /// The request.
+    pub request: Request,
+    /// Lifetime of the message; unlimited if `None`.
+    pub keep: Option<Duration>,
+    /// Batching of several notifications into one.
+    pub batch: Option<Gather>,
+}
+
+impl OutboxMessage {
+    /// Whether it creates a contentInstance.
+    fn is_reading(&self) -> bool {
+        let Request { operation, kind, .. } = &self.request;
+        *operation == Operation::Create && *kind == Some(Kind::ContentInstance)
+    }
+}
+
+/// Batching of notifications (m2m:batchNotify).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Gather {
+    /// Notifications that complete a batch.
+    pub number: usize,
+    /// Longest wait of a notification in an incomplete batch.
+    pub duration: Duration,
+    /// Whether only the latest of each batch is sent (latestNotify).
+    pub latest: bool,
+}
+
+/// A receiver's verdict on an outbox message that it refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Verdict {
+    /// The response status code.
+    pub status: Status,
+    /// The originator.
+    pub from: String,
+    /// The target.
+    pub to: String,
+    /// The type of the resource to create.
+    pub kind: Option<Kind>,
+}
+
+impl Verdict {
+    fn new(status: Status, request: &Request) -> Self {
+        let (from, to) = (request.from.clone(), request.to.clone());
+        Self { status, from, to, kind: request.kind }
+    }
+}
+
+impl Cse {
+    /// Restores a stored row, of a message, a backlog, a waiting request or a resource.
+    ///
+    /// # Errors
+    ///
+    /// If it is none of them.
+    pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
+        let Some(kept) = Kept::from_record(body, self.moment, self.now) else {
+            if self.outbox.backlogs.restore(seq, body) || self.restore_postponed(seq, body) {
+                return Ok(());
+            }
+            return self.tree.restore(seq, body);
+        };
+        let payer = self.payer_of(&kept.message.queue);
+        // One that could not be changed is not to be tried again at once.
+        self.outbox.restore(seq, kept, self.moment.max(self.unstored.0), payer);
+        Ok(())
+    }
+
+    /// Outbox messages that wait or are in progress.
+    pub fn messages_waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Number of queues held because of their originator, and the first one's verdict.
+    pub fn held(&self) -> (usize, Option<&Verdict>) {
+        (self.outbox.held.len(), self.outbox.held.values().next())
+    }
+
+    /// The last final refusal of a device's reading. The reading was not delivered and will not be;
+    /// it stays stored here.
+    pub const fn refused(&self) -> Option<&Verdict> {
+        self.outbox.refused.as_ref()
+    }
+
+    /// Whether a queue has room for this many further messages.
+    pub fn has_room(&self, queue: &str, messages: usize) -> bool {
+        let limits = &self.config.limits;
+        let there = self.outbox.queues.get(queue);
+        let waiting = there.map_or(0, |queue| queue.messages.len()).saturating_add(messages);
+        let of_devices = self.outbox.of(DEVICE_QUEUE);
+        if queue.starts_with(DEVICE_QUEUE) {
+            let all = of_devices.saturating_add(messages);
+            return waiting <= limits.messages_waiting && all <= limits.messages_waiting_total;
+        }
+        let payer = self.payer_of(queue);
+        let all = self.outbox.len().saturating_sub(of_devices).saturating_add(messages);
+        let share = share(limits.notifications_waiting_total);
+        waiting <= limits.notifications_waiting
+            && all <= limits.notifications_waiting_total
+            && self.outbox.of(&payer).saturating_add(messages) <= share
+    }
+
+    /// Whether there is room for a message. A device's resources are few and its readings need them,
+    /// so they may use a quarter more than its readings.
+    fn fits(&self, message: &OutboxMessage) -> bool {
+        if self.has_room(&message.queue, 1) {
+            return true;
+        }
+        let limits = &self.config.limits;
+        let all =
+            limits.messages_waiting_total.saturating_add(share(limits.messages_waiting_total));
+        let of_one = limits.messages_waiting.saturating_add(share(limits.messages_waiting));
+        let there = self.outbox.queues.get(&message.queue);
+        message.queue.starts_with(DEVICE_QUEUE)
+            && !message.is_reading()
+            && there.map_or(0, |queue| queue.messages.len()) < of_one
+            && self.outbox.of(DEVICE_QUEUE) < all
+    }
+
+    /// The entity whose quota a queue's messages use: the devices of this CSE together, the
+    /// subscription's creator, or the receiver of answers or announcements.
+    fn payer_of(&self, queue: &str) -> Arc<str> {
+        if let Some(queue) = self.outbox.queues.get(queue) {
+            return Arc::clone(&queue.payer);
+        }
+        if queue.starts_with(DEVICE_QUEUE) {
+            return DEVICE_QUEUE.into();
+        }
+        let (first, rest) = queue.split_once(' ').unwrap_or((queue, ""));
+        let maker = self.tree.by_id(first).and_then(|slot| self.tree.get(slot));
+        maker.map_or(rest, |maker| maker.owner.as_ref()).into()
+    }
+
+    /// Whether a queue is empty.
+    pub(super) fn is_queue_empty(&self, queue: &str) -> bool {
+        !self.outbox.queues.contains_key(queue)
+    }
+
+    /// Queues and stores an outbox message, to be sent in its turn.
+    ///
+    /// # Errors
+    ///
+    /// 5103 if the queue is full.
+    pub(super) fn post(&mut self, message: OutboxMessage) -> Result<(), Refusal> {
+        if !self.fits(&message) {
+            return Err(no_room());
+        }
+        let seq = self.ledger.next_seq();
+        let kept = Kept::new(message, self.moment, self.ledger.number());
+        self.ledger.write(Record::Put { seq, body: kept.to_record() }, Record::Delete { seq });
+        self.note_message(&kept.message, End::Waits);
+        let queue = Arc::clone(&kept.message.queue);
+        let payer = self.payer_of(&queue);
+        self.outbox.keep(seq, kept, payer);
+        self.run_queue(&queue);
+        Ok(())
+    }
+
+    /// Executes a request with an outbox message that is queued if the request succeeds. A device's
+    /// request is executed whether the outbox has room or not: the message of a reading is made from
+    /// the tree later, and resources that the CSE above lacks are created there when it says so.
+    pub(super) fn take_both(&mut self, token: Token, request: &Request, message: OutboxMessage) {
+        if let Some(container) = self.backlog_of(request, &message) {
+            let queue = Arc::clone(&message.queue);
+            self.put_in_backlog(container, message);
+            self.take_request(token, request, true);
+            self.run_queue(&queue);
+            return;
+        }
+        if self.fits(&message) {
+            self.outbox.beside.insert(token, message);
+        } else if message.queue.starts_with(DEVICE_QUEUE) {
+            self.counters.messages_left_out += 1;
+        } else {
+            let asker = self.asker(token, request);
+            self.answer(&asker, Err(no_room()));
+            return;
+        }
+        self.take_request(token, request, true);
+    }
+
+    /// Queues the outbox message of an answered request if that succeeded; returns the answer to
+    /// both.
+    pub(super) fn post_beside(&mut self, token: Token, response: Response) -> Response {
+        match self.outbox.take_beside(token) {
+            Some(message) if response.fate().is_stored() => match self.post(message) {
+                Ok(()) => response,
+                // Who asked waited for others, and the room is gone.
+                Err(refusal) => Response::refusing(&refusal, response.id, response.release),
+            },
+            _ => response,
+        }
+    }
+
+    /// Drops the oldest message of a queue that is not in progress, to make room.
+    pub(super) fn drop_oldest(&mut self, queue: &str) {
+        let oldest = self.outbox.queues.get(queue).and_then(|queue| queue.next());
+        if let Some((seq, _)) = oldest {
+            self.counters.notifications_dropped += 1;
+            self.discard(seq, End::GivenUp);
+        }
+    }
+
+    /// Drops every message of a queue except the last and those in progress.
+    pub(super) fn keep_latest(&mut self, queue: &str) {
+        let there = self.outbox.queues.get(queue);
+        let waiting =
+            there.map_or(0, |queue| queue.messages.len().saturating_sub(queue.sent.len()));
+        for _ in 1..waiting {
+            self.drop_oldest(queue);
+        }
+    }
+
+    /// Sends a queue's incomplete batch at once, since no further notification follows.
+    pub(super) fn flush(&mut self, name: &Arc<str>) {
+        let Some(queue) = self.outbox.queues.get_mut(name) else { return };
+        for (&seq, kept) in &mut queue.messages {
+            if kept.message.batch.is_none() {
+                continue;
+            }
+            let before = kept.to_record();
+            if let Some(gather) = &mut kept.message.batch {
+                gather.duration = Duration::ZERO;
+            }
+            let body = kept.to_record();
+            self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+        }
+        self.run_queue(name);
+    }
+
+    /// Removes a message that is done with. Its row is deleted with others.
+    fn discard(&mut self, seq: u64, end: End) {
+        let Some(kept) = self.outbox.forget(seq) else { return };
+        self.note_message(&kept.message, end);
+        if let Some(container) = kept.backlog {
+            self.outbox.backlogs.done(container, seq);
+        } else {
+            self.outbox.done.push((seq, kept));
+        }
+        let by = self.moment.plus(DELETED_WITHIN);
+        self.outbox.delete_by.get_or_insert(by);
+    }
+
+    /// Deletes the rows of messages that are done with, in one batch: at once, or when there are
+    /// many, or after a while.
+    pub(super) fn delete_done(&mut self, at_once: bool) {
+        let outbox = &self.outbox;
+        let is_time = outbox.delete_by.is_some_and(|by| by <= self.moment);
+        let are_many = outbox.done.len() >= DELETED_TOGETHER && self.unstored.0 <= self.moment;
+        if outbox.delete_by.is_none() || !(at_once || is_time || are_many) {
+            return;
+        }
+        self.outbox.delete_by = None;
+        let mut done = core::mem::take(&mut self.outbox.done);
+        // Consecutive rows are deleted by one statement.
+        done.sort_unstable_by_key(|(seq, _)| *seq);
+        for (seq, kept) in done {
+            let undo = Undo::Message { seq, kept: Box::new(kept) };
+            self.ledger.write(Record::Delete { seq }, undo);
+        }
+        if self.outbox.backlogs.has_changed() {
+            self.store_backlogs();
+        }
+    }
+
+    /// Changes the target of messages, and sends them at once.
+    pub(super) fn readdress(&mut self, from: &str, to: &str) {
+        let target: Arc<str> = to.into();
+        let mut queues = self.readdress_backlogs(from, &target);
+        for (name, queue) in &mut self.outbox.queues {
+            let mut moved = false;
+            for (&seq, kept) in &mut queue.messages {
+                if *kept.message.target != *from {
+                    continue;
+                }
+                moved = true;
+                let before = kept.backlog.is_none().then(|| kept.to_record());
+                kept.message.target = Arc::clone(&target);
+                if let Some(before) = before {
+                    let body = kept.to_record();
+                    self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+                }
+            }
+            if moved {
+                (queue.failures, queue.is_in_line) = (0, false);
+                queues.push(Arc::clone(name));
+            }
+        }
+        for queue in queues {
+            self.outbox.wake_at(&queue, self.moment);
+        }
+    }
+
+    fn drop_stale(&mut self, name: &str) {
+        let queue = self.outbox.queues.get(name);
+        let stale = queue.map_or_else(Vec::new, |queue| queue.stale(self.moment));
+        for seq in stale {
+            self.counters.messages_aged += 1;
+            self.discard(seq, End::GivenUp);
+        }
+    }
+}
+
+fn no_room() -> Refusal {
+    Refusal::new(Status::TargetNotReachable, "too much waits to be sent")
+}
+
+/// Combines notifications into one `m2m:agn` (TS-0004, m2m:aggregatedNotification).
+fn gathered<'text>(contents: impl Iterator<Item = &'text str>) -> String {
+    let mut text = String::from("{\"m2m:agn\":{\"m2m:sgn\":[");
+    for (at, content) in contents.enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        let inner = content.strip_prefix("{\"m2m:sgn\":").and_then(|rest| rest.strip_suffix('}'));
+        text.push_str(inner.unwrap_or("{}"));
+    }
+    text.push_str("]}}");
+    text
+}

@@ -1,0 +1,230 @@
+//! The outbox's queues, their targets, and the requests in progress.
+
+use super::backlog::Backlogs;
+use super::record::Kept;
+use super::{OutboxMessage, Verdict};
+use crate::clock::Moment;
+use crate::cse::Token;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Messages to one target in the order in which they were posted.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) messages: BTreeMap<u64, Kept>,
+    /// The messages by expiry.
+    by_age: BTreeSet<(Moment, u64)>,
+    /// Messages in progress.
+    pub(super) sent: BTreeSet<u64>,
+    /// Requests in progress.
+    pub(super) requests: usize,
+    /// Answers in sequence that took its messages.
+    pub(super) successes: usize,
+    /// Answers in sequence that refused its messages for a while.
+    pub(super) failures: u32,
+    /// Time of the next check of the queue.
+    pub(super) due: Option<Moment>,
+    /// Whether it stands in its target's line.
+    pub(super) is_in_line: bool,
+    /// The entity whose quota its messages use.
+    pub(super) payer: Arc<str>,
+}
+
+impl Queue {
+    pub(super) fn is_sent(&self, seq: u64) -> bool {
+        self.sent.contains(&seq)
+    }
+
+    /// The first message that is not in progress.
+    pub(super) fn next(&self) -> Option<(u64, &Kept)> {
+        let next = self.messages.iter().find(|(seq, _)| !self.is_sent(**seq));
+        next.map(|(&seq, kept)| (seq, kept))
+    }
+
+    /// Requests that it may have in progress, of `most`: twice as many after each success. A receiver
+    /// that takes some and refuses the rest for a while gets few, so that order is kept.
+    pub(super) fn window(&self, most: usize) -> usize {
+        let shift = u32::try_from(self.successes).unwrap_or(u32::MAX);
+        1_usize.checked_shl(shift).unwrap_or(usize::MAX).clamp(1, most.max(1))
+    }
+
+    /// Messages that are not in progress and have expired.
+    pub(super) fn stale(&self, now: Moment) -> Vec<u64> {
+        let old = self.by_age.iter().take_while(|(until, _)| *until <= now);
+        old.map(|&(_, seq)| seq).filter(|&seq| !self.is_sent(seq)).collect()
+    }
+}
+
+/// A receiver of messages, as messages name it.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// Requests in progress.
+    pub(super) requests: usize,
+    /// Whether it has answered since it has messages.
+    pub(super) is_proven: bool,
+    /// Failures in sequence to reach it.
+    pub(super) failures: u32,
+    /// Time of the next attempt.
+    pub(super) due: Option<Moment>,
+    /// Queues with messages to send, each once: they take turns.
+    pub(super) line: VecDeque<Arc<str>>,
+}
+
+/// A request in progress.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) queue: Arc<str>,
+    pub(super) target: Arc<str>,
+    /// Its messages; several in a batch of notifications.
+    pub(super) messages: Vec<u64>,
+}
+
+/// What is to be checked at a time.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Due {
+    Queue(Arc<str>),
+    Target(Arc<str>),
+}
+
+/// Every outbox queue.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(super) queues: HashMap<Arc<str>, Queue>,
+    pub(super) targets: HashMap<Arc<str>, Target>,
+    queue_of: BTreeMap<u64, Arc<str>>,
+    /// Messages per payer; all queues of devices share one.
+    by_payer: HashMap<Arc<str>, usize>,
+    pub(super) due: BTreeSet<(Moment, Due)>,
+    /// Requests in progress by their numbers.
+    pub(super) sendings: BTreeMap<u64, Sending>,
+    pub(super) sendings_made: u64,
+    /// Messages that are done with and whose rows are still to be deleted.
+    pub(super) done: Vec<(u64, Kept)>,
+    /// Latest time of their deletion.
+    pub(super) delete_by: Option<Moment>,
+    /// Containers with instances that were stored without a message.
+    pub(super) backlogs: Backlogs,
+    /// Queues held because their first message was refused on account of its originator, with the
+    /// verdict.
+    pub(super) held: BTreeMap<Arc<str>, Verdict>,
+    /// The last final verdict on a device's reading.
+    pub(super) refused: Option<Verdict>,
+    /// Outbox messages whose accompanying request is not answered yet.
+    pub(super) beside: BTreeMap<Token, OutboxMessage>,
+}
+
+impl Outbox {
+    pub(crate) fn len(&self) -> usize {
+        self.queue_of.len()
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Moment> {
+        let due = self.due.first().map(|(time, _)| *time);
+        due.into_iter().chain(self.delete_by).min()
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
+        let waiting = self.queues.values().flat_map(|queue| &queue.messages);
+        let done = self.done.iter().map(|(seq, kept)| (seq, kept));
+        let stored = waiting.chain(done).filter(|(_, kept)| kept.backlog.is_none());
+        stored.map(|(&seq, kept)| (seq, kept.to_record())).chain(self.backlogs.rows())
+    }
+
+    /// Removes the outbox message of a request, if there is one.
+    pub(crate) fn take_beside(&mut self, token: Token) -> Option<OutboxMessage> {
+        if self.beside.is_empty() { None } else { self.beside.remove(&token) }
+    }
+
+    pub(super) fn keep(&mut self, seq: u64, kept: Kept, payer: Arc<str>) {
+        let name = Arc::clone(&kept.message.queue);
+        self.queue_of.insert(seq, Arc::clone(&name));
+        let queue = self.queues.entry(name).or_insert_with(|| Queue { payer, ..Queue::default() });
+        queue.by_age.insert((kept.until, seq));
+        queue.messages.insert(seq, kept);
+        *self.by_payer.entry(Arc::clone(&queue.payer)).or_default() += 1;
+    }
+
+    /// Number of this payer's messages.
+    pub(super) fn of(&self, payer: &str) -> usize {
+        self.by_payer.get(payer).copied().unwrap_or_default()
+    }
+
+    /// Restores a stored message.
+    pub(super) fn restore(&mut self, seq: u64, kept: Kept, now: Moment, payer: Arc<str>) {
+        let queue = Arc::clone(&kept.message.queue);
+        self.keep(seq, kept, payer);
+        self.wake_at(&queue, now);
+    }
+
+    /// Deletes the row of a message later, since it could not be deleted now.
+    pub(crate) fn delete_again(&mut self, seq: u64, kept: Kept, at: Moment) {
+        self.done.push((seq, kept));
+        self.delete_by = Some(self.delete_by.map_or(at, |by| by.max(at)));
+    }
+
+    /// Removes the backlog with this row, which could not be stored.
+    pub(crate) fn forget_backlog(&mut self, row: u64) {
+        if !self.backlogs.is_empty() {
+            self.backlogs.forget(row);
+        }
+    }
+
+    /// Removes a message without an answer.
+    pub(crate) fn forget(&mut self, seq: u64) -> Option<Kept> {
+        let name = self.queue_of.remove(&seq)?;
+        let queue = self.queues.get_mut(&name)?;
+        queue.sent.remove(&seq);
+        let kept = queue.messages.remove(&seq);
+        if let Some(kept) = &kept {
+            queue.by_age.remove(&(kept.until, seq));
+        }
+        if let Some(count) = self.by_payer.get_mut(&queue.payer) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_payer.remove(&queue.payer);
+            }
+        }
+        if queue.messages.is_empty() {
+            if let Some(due) = queue.due {
+                self.due.remove(&(due, Due::Queue(Arc::clone(&name))));
+            }
+            self.queues.remove(&name);
+            self.held.remove(&name);
+        }
+        kept
+    }
+
+    pub(super) fn wake_at(&mut self, name: &Arc<str>, time: Moment) {
+        let Some(queue) = self.queues.get_mut(name) else {
+            return;
+        };
+        if let Some(due) = queue.due.replace(time) {
+            self.due.remove(&(due, Due::Queue(Arc::clone(name))));
+        }
+        self.due.insert((time, Due::Queue(Arc::clone(name))));
+    }
+
+    /// Ends a request; those of its messages that are not done with wait again.
+    pub(super) fn end(&mut self, number: u64) {
+        let Some(sending) = self.sendings.remove(&number) else { return };
+        if let Some(target) = self.targets.get_mut(&sending.target) {
+            target.requests = target.requests.saturating_sub(1);
+        }
+        if let Some(queue) = self.queues.get_mut(&sending.queue) {
+            queue.requests = queue.requests.saturating_sub(1);
+            for seq in &sending.messages {
+                queue.sent.remove(seq);
+            }
+        }
+    }
+
+    /// Forgets a target for which nothing waits.
+    pub(super) fn tidy(&mut self, name: &Arc<str>) {
+        let is_idle = |target: &Target| {
+            target.requests == 0 && target.line.is_empty() && target.due.is_none()
+        };
+        if self.targets.get(name).is_some_and(is_idle) {
+            self.targets.remove(name);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Sending: which message of which queue is next.
+//!
+//! Each queue may have some requests in progress, and so may each target; the queues of a target
+//! take turns. A target that does not answer is tried by one request at a time, with growing pauses,
+//! whatever number of queues wait for it.
+
+use super::queue::{Due, Sending};
+use super::{DEVICE_QUEUE, gathered};
+use crate::address::Address;
+use crate::cse::calls::Purpose;
+use crate::cse::polling::{Route, notification_target};
+use crate::cse::target::Target;
+use crate::cse::{Cse, Refusal, not_found};
+use crate::fate::pause;
+use crate::kind::Kind;
+use crate::primitive::{Operation, Request};
+use core::time::Duration;
+use std::sync::Arc;
+
+/// The message that a queue sends next.
+struct Next {
+    target: Arc<str>,
+    request: Request,
+    messages: Vec<u64>,
+    /// The last batch that stored one of them.
+    stored_by: u64,
+}
+
+/// What a queue does next.
+enum Step {
+    /// It has a message for this target.
+    Send(Arc<str>),
+    /// It waits for more notifications or for answers.
+    Wait,
+}
+
+impl Cse {
+    /// Checks the queues and targets that are due.
+    pub(in crate::cse) fn run_outbox(&mut self) {
+        while let Some((time, due)) = self.outbox.due.first().cloned() {
+            if time > self.moment {
+                return;
+            }
+            self.outbox.due.remove(&(time, due.clone()));
+            match due {
+                Due::Queue(name) => {
+                    if let Some(queue) = self.outbox.queues.get_mut(&name) {
+                        queue.due = None;
+                    }
+                    self.run_queue(&name);
+                }
+                Due::Target(name) => {
+                    if let Some(target) = self.outbox.targets.get_mut(&name) {
+                        target.due = None;
+                    }
+                    self.run_target(&name);
+                }
+            }
+        }
+    }
+
+    /// Sends what a queue may send.
+    pub(super) fn run_queue(&mut self, name: &Arc<str>) {
+        self.drop_stale(name);
+        self.refill(name);
+        if let Some(target) = self.line_up(name) {
+            self.run_target(&target);
+        }
+    }
+
+    /// Puts a queue with a message to send into its target's line; returns the target.
+    fn line_up(&mut self, name: &Arc<str>) -> Option<Arc<str>> {
+        if self.outbox.queues.get(name)?.is_in_line {
+            return None;
+        }
+        let Step::Send(target) = self.next_step(name) else { return None };
+        self.outbox.queues.get_mut(name)?.is_in_line = true;
+        let line = &mut self.outbox.targets.entry(Arc::clone(&target)).or_default().line;
+        line.push_back(Arc::clone(name));
+        Some(target)
+    }
+
+    fn next_step(&mut self, name: &Arc<str>) -> Step {
+        let window = self.window_of(name);
+        let Some(queue) = self.outbox.queues.get(name) else { return Step::Wait };
+        let is_paused = queue.failures > 0 && queue.due.is_some();
+        if is_paused || queue.requests >= window {
+            return Step::Wait;
+        }
+        let Some((_, first)) = queue.next() else { return Step::Wait };
+        if let Some(gather) = first.message.batch {
+            let full = queue.messages.len() >= gather.number;
+            let ripe = first.since.plus(gather.duration);
+            if !full && ripe > self.moment {
+                self.outbox.wake_at(name, ripe);
+                return Step::Wait;
+            }
+        }
+        Step::Send(Arc::clone(&first.message.target))
+    }
+
+    /// Requests that a queue may have in progress. What depends on the result of the one before goes
+    /// alone, and so does a batch.
+    fn window_of(&self, name: &str) -> usize {
+        let Some(queue) = self.outbox.queues.get(name) else { return 0 };
+        let Some((_, first)) = queue.next() else { return 0 };
+        let message = &first.message;
+        let is_independent =
+            name.starts_with(DEVICE_QUEUE) || message.request.operation == Operation::Notify;
+        if queue.failures > 0 || message.batch.is_some() || !is_independent {
+            return 1;
+        }
+        queue.window(self.config.limits.queue_window)
+    }
+
+    /// Sends messages of a target's queues in turn, as many as it may have in progress.
+    pub(super) fn run_target(&mut self, name: &Arc<str>) {
+        loop {
+            let most = self.config.limits.target_window;
+            let Some(target) = self.outbox.targets.get_mut(name) else { return };
+            let most = if target.is_proven && target.failures == 0 { most } else { 1 };
+            if target.due.is_some() || target.requests >= most {
+                return;
+            }
+            let Some(queue) = target.line.pop_front() else { break };
+            self.send_next(&queue);
+            if let Some(other) = self.line_up(&queue).filter(|other| other != name) {
+                self.run_target(&other);
+            }
+        }
+        self.outbox.tidy(name);
+    }
+
+    /// Sends the next message of a queue that was in line.
+    fn send_next(&mut self, name: &Arc<str>) {
+        let Some(queue) = self.outbox.queues.get_mut(name).filter(|queue| queue.is_in_line) else {
+            return;
+        };
+        queue.is_in_line = false;
+        self.drop_stale(name);
+        if let Step::Wait = self.next_step(name) {
+            return;
+        }
+        let Some(mut next) = self.next_of(name) else { return };
+        let route = self.reach(&next.target, &mut next.request);
+        let is_alone = self.outbox.queues.get(name).is_some_and(|queue| queue.requests == 0);
+        if !is_alone && !route.as_ref().is_ok_and(keeps_order) {
+            return;
+        }
+        let number = self.begin_sending(name, &next);
+        self.ledger.see(next.stored_by);
+        let payer = self.payer_of(name);
+        let purpose = Purpose::Message { queue: Arc::clone(name), number };
+        let sent = route.and_then(|route| self.send(route, next.request, purpose, &payer));
+        if sent.is_err() {
+            self.outbox.end(number);
+            self.delivery_failed(name, None);
+        }
+    }
+
+    /// Notes a request in progress; returns its number.
+    fn begin_sending(&mut self, name: &Arc<str>, next: &Next) -> u64 {
+        let outbox = &mut self.outbox;
+        outbox.sendings_made += 1;
+        if let Some(queue) = outbox.queues.get_mut(name) {
+            queue.requests += 1;
+            queue.sent.extend(&next.messages);
+        }
+        outbox.targets.entry(Arc::clone(&next.target)).or_default().requests += 1;
+        let (queue, target) = (Arc::clone(name), Arc::clone(&next.target));
+        let sending = Sending { queue, target, messages: next.messages.clone() };
+        outbox.sendings.insert(outbox.sendings_made, sending);
+        outbox.sendings_made
+    }
+
+    /// The next message of a queue, or its next batch as one request.
+    fn next_of(&self, name: &str) -> Option<Next> {
+        let queue = self.outbox.queues.get(name)?;
+        let (seq, first) = queue.next()?;
+        let mut request = first.message.request.clone();
+        let (mut messages, mut stored_by) = (vec![seq], first.stored_by);
+        if let Some(gather) = first.message.batch {
+            let number = gather.number.min(queue.messages.len());
+            let superseded = if gather.latest { number.saturating_sub(1) } else { 0 };
+            messages = queue.messages.keys().copied().take(number).collect();
+            let all = queue.messages.values().take(number);
+            stored_by = all.clone().map(|kept| kept.stored_by).max().unwrap_or_default();
+            let contents = all.skip(superseded);
+            let contents = contents.filter_map(|kept| kept.message.request.content.as_deref());
+            request.content = Some(gathered(contents).into());
+        }
+        Some(Next { target: Arc::clone(&first.message.target), request, messages, stored_by })
+    }
+
+    /// Schedules a retry of a queue's messages after a pause, or after a longer one from the
+    /// receiver.
+    pub(super) fn delivery_failed(&mut self, name: &Arc<str>, told: Option<Duration>) {
+        let Some(queue) = self.outbox.queues.get_mut(name) else {
+            return;
+        };
+        self.counters.delivery_retries += 1;
+        // Of several requests that fail together only the first one counts.
+        if queue.failures > 0 && queue.due.is_some() {
+            return;
+        }
+        let wait = pause(queue.failures, told);
+        queue.failures += 1;
+        queue.successes = 0;
+        self.outbox.wake_at(name, self.moment.plus(wait));
+    }
+
+    /// Schedules the next attempt at a target that was away or busy.
+    pub(super) fn target_failed(
+        &mut self,
+        queue: &Arc<str>,
+        name: &Arc<str>,
+        told: Option<Duration>,
+    ) {
+        self.counters.delivery_retries += 1;
+        if let Some(queue) = self.outbox.queues.get_mut(queue) {
+            queue.successes = 0;
+        }
+        let Some(target) = self.outbox.targets.get_mut(name) else { return };
+        if target.due.is_some() {
+            return;
+        }
+        let due = self.moment.plus(pause(target.failures, told));
+        target.failures += 1;
+        target.due = Some(due);
+        self.outbox.due.insert((due, Due::Target(Arc::clone(name))));
+    }
+
+    /// Notes that a target has answered.
+    pub(super) fn target_answered(&mut self, name: &Arc<str>) {
+        if let Some(target) = self.outbox.targets.get_mut(name) {
+            (target.is_proven, target.failures) = (true, 0);
+        }
+    }
+
+    /// Current route to an entity; a request for an application goes to its URL.
+    pub(in crate::cse) fn reach(
+        &self,
+        target: &str,
+        request: &mut Request,
+    ) -> Result<Route, Refusal> {
+        let is_for_target = request.to == target;
+        let (target, serialisation) = notification_target(target);
+        if target.contains("://") {
+            // What is for the CSE at this URL keeps its own address: a reading's container there.
+            if is_for_target {
+                request.to.clone_from(&target);
+            }
+            return Ok(Route::Urls(vec![target], serialisation));
+        }
+        let chosen = |route| match (route, serialisation) {
+            (Route::Urls(urls, _), Some(chosen)) => Route::Urls(urls, Some(chosen)),
+            (route, _) => route,
+        };
+        match Address::parse(&target, &self.config.cse_id, &self.config.provider) {
+            Address::Here(path) => {
+                let Some(Target::Resource(slot)) = self.resolve(path) else {
+                    return Err(not_found("no such entity"));
+                };
+                let route = chosen(self.route_to(slot)?);
+                if let (Kind::ApplicationEntity, Route::Urls(urls, _)) =
+                    (self.resource(slot)?.kind, &route)
+                    && let Some(url) = urls.first()
+                {
+                    request.to.clone_from(url);
+                }
+                Ok(route)
+            }
+            Address::There { cse, .. } => {
+                let hop = self.next_hop(cse, &self.config.cse_id);
+                let hop = hop.ok_or_else(|| not_found("no such CSE"))?;
+                request.to.clone_from(&target);
+                self.route_to(hop).map(chosen)
+            }
+            Address::Elsewhere => Err(not_found("no such service provider")),
+        }
+    }
+}
+
+/// Whether the sender keeps the order of one queue's requests on this route: it has one connection
+/// for them. A poller and a device take one request after the other.
+fn keeps_order(route: &Route) -> bool {
+    match route {
+        Route::Urls(urls, _) => urls.iter().all(|url| url.starts_with("http")),
+        Route::Device(_) | Route::Channel(_) => false,
+    }
+}

@@ -57,12 +57,21 @@ pub(crate) struct Passed {
     pub(crate) numbers: Vec<u32>,
 }
 
+/// How many may be on their way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Flight {
+    /// As many as the rate brings: queues on the way may overflow.
+    Any,
+    /// So many that each queue on the way holds them: nobody has a reason to drop one.
+    AtMost(u32),
+}
+
 /// Sends numbers by a connected socket while `meanwhile` runs, and receives them until `is_all` says
 /// of how many were sent and received that nothing more is to come, or `within` has passed.
 pub(crate) fn pass(
     sender: &UdpSocket,
     receiver: &UdpSocket,
-    within: Duration,
+    (flight, within): (Flight, Duration),
     meanwhile: impl FnOnce(&Progress) -> Result<(), Failed>,
     is_all: impl Fn(u32, u32) -> bool,
 ) -> Result<Passed, Failed> {
@@ -72,7 +81,7 @@ pub(crate) fn pass(
     thread::scope(|scope| {
         let ends = Ends(&progress);
         let reader = scope.spawn(|| receive(receiver, &progress));
-        let writer = scope.spawn(|| send(sender, &progress));
+        let writer = scope.spawn(|| send(sender, &progress, (flight, within)));
         let done = meanwhile(&progress);
         progress.is_sent.store(true, Ordering::Release);
         let rate = writer.join().map_err(|_| "the sender failed")??;
@@ -85,12 +94,23 @@ pub(crate) fn pass(
 }
 
 /// Sends until it is told to end; how many a second.
-fn send(sender: &UdpSocket, progress: &Progress) -> std::io::Result<f64> {
+fn send(
+    sender: &UdpSocket,
+    progress: &Progress,
+    (flight, within): (Flight, Duration),
+) -> std::io::Result<f64> {
     let start = Instant::now();
     let (mut number, mut due) = (0, start);
     while !progress.is_sent.load(Ordering::Acquire) {
         let now = Instant::now();
         thread::sleep(due.saturating_duration_since(now));
+        if let Flight::AtMost(most) = flight {
+            // One that is lost stays on its way for ever.
+            let flown = || number + BURST - progress.received.load(Ordering::Acquire);
+            if !wait_until(within, || flown() <= most) {
+                break;
+            }
+        }
         due = due.max(now.checked_sub(BEHIND_MAX).unwrap_or(now))
             + BURST * Duration::from_secs(1) / RATE;
         for _ in 0..BURST {

@@ -13,18 +13,18 @@ mod coap_endpoint;
 mod control;
 mod criteria;
 mod cse;
-mod gateway;
 mod layouts;
 mod machine;
+pub mod stack;
 mod stored;
 
 pub use coap_endpoint::coap_endpoint;
 pub use control::control;
 pub use criteria::criteria;
 pub use cse::{cse, rows};
-pub use gateway::gateway;
 pub use layouts::layouts;
 pub use machine::machine;
+pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
 use core::time::Duration;
@@ -48,6 +48,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),
+    ("reassembly", reassembly),
+    ("discovery", discovery),
+    ("leases", leases),
     ("layouts", layouts),
     ("machine", machine),
     ("control", control),

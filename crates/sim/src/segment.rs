@@ -46,6 +46,8 @@ pub struct Impairment {
     pub reorder_by: Duration,
     /// Probability that one of its bits is flipped.
     pub corrupt: Chance,
+    /// Added to the latency.
+    pub delay: Duration,
     /// Added to the latency: a random time below this. It reorders, too, if frames follow closely.
     pub jitter: Duration,
 }
@@ -62,7 +64,8 @@ pub struct SegmentConfig {
     pub capacity: Option<u64>,
     /// Time from the end of transmission to the arrival.
     pub latency: Duration,
-    /// The impairment between every two ports without their own ([`Segment::set_impairment`]).
+    /// The impairment of frames whose ports have none of their own ([`Segment::set_impairment`],
+    /// [`Segment::add_port`]).
     pub impairment: Impairment,
     /// Maximum octets that wait for the medium (or for one port's line).
     pub backlog_octets_max: u64,
@@ -149,6 +152,10 @@ pub struct Segment {
 #[derive(Debug, Default)]
 struct Port {
     down: bool,
+    /// Whether it was removed: no frame goes there until it is added again.
+    removed: bool,
+    /// The impairment of the frames that it sends, and what decides it, if it has its own.
+    own: Option<(Impairment, Random)>,
     /// When its own line is free again.
     free_at: Duration,
     arriving: BinaryHeap<Reverse<Arriving>>,
@@ -172,13 +179,23 @@ impl Segment {
         if !(1..=PORTS_MAX).contains(&ports) {
             return Err(SegmentError::Ports(ports));
         }
+        let ports = (0..ports).map(|_| Port::default()).collect();
+        Ok(Self { ports, ..Self::without_ports(config)? })
+    }
+
+    /// A segment whose ports are added one by one.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentError`] if the capacity is zero.
+    pub fn without_ports(config: SegmentConfig) -> Result<Self, SegmentError> {
         if config.capacity == Some(0) {
             return Err(SegmentError::Capacity);
         }
         Ok(Self {
             config,
             random: Random::new(config.seed),
-            ports: (0..ports).map(|_| Port::default()).collect(),
+            ports: Vec::new(),
             impairments: BTreeMap::new(),
             deaf: BTreeSet::new(),
             seen: BTreeMap::new(),
@@ -187,6 +204,38 @@ impl Segment {
             spare: Vec::new(),
             counters: SegmentCounters::default(),
         })
+    }
+
+    /// Adds a port, which is up. Frames that it sends have `impairment`, decided by `seed`,
+    /// whatever other ports send.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentError::Ports`] if there are [`PORTS_MAX`] already.
+    pub fn add_port(
+        &mut self,
+        impairment: Impairment,
+        seed: u64,
+    ) -> Result<PortIndex, SegmentError> {
+        let free = self.ports.iter().position(|port| port.removed);
+        let index = free.unwrap_or(self.ports.len());
+        let port = u16::try_from(index).ok().filter(|_| index < PORTS_MAX);
+        let port = port.ok_or(SegmentError::Ports(index.saturating_add(1)))?;
+        let new = Port { own: Some((impairment, Random::new(seed))), ..Port::default() };
+        match self.ports.get_mut(index) {
+            Some(place) => *place = new,
+            None => self.ports.push(new),
+        }
+        Ok(PortIndex(port))
+    }
+
+    /// Removes a port, and frees its number for another.
+    pub fn remove_port(&mut self, port: PortIndex) {
+        self.set_up(port, false);
+        self.seen.retain(|_, seen| *seen != port);
+        if let Some(port) = self.ports.get_mut(usize::from(port.0)) {
+            port.removed = true;
+        }
     }
 
     /// Its ports, in order.
@@ -314,33 +363,55 @@ impl Segment {
         self.seen.get(&destination).copied().filter(|_| !is_group(destination))
     }
 
-    /// Delivers a frame from one port to another, unless an impairment prevents it.
-    fn carry(&mut self, sent_at: Duration, from: PortIndex, to: PortIndex, frame: &[u8]) {
-        if self.deaf.contains(&(from, to)) {
-            return;
-        }
-        let impairment = self.impairments.get(&(from, to)).unwrap_or(&self.config.impairment);
-        let impairment = *impairment;
-        if self.random.happens(impairment.loss) {
-            self.counters.lost += 1;
-            return;
-        }
-        let copies = if self.random.happens(impairment.duplicate) { 2 } else { 1 };
-        self.counters.duplicated += copies - 1;
-        for _ in 0..copies {
-            let mut at = sent_at
-                .saturating_add(self.config.latency)
-                .saturating_add(self.random.time_below(impairment.jitter));
-            if self.random.happens(impairment.reorder) {
-                self.counters.reordered += 1;
-                at = at.saturating_add(impairment.reorder_by);
-            }
-            let flips = self.random.happens(impairment.corrupt);
-            self.enqueue(at, to, frame, flips);
+    /// The impairment of frames from one port to another.
+    fn impairment(&self, from: PortIndex, to: PortIndex) -> Impairment {
+        let of_pair = self.impairments.get(&(from, to)).copied();
+        let own = || self.ports.get(usize::from(from.0))?.own.as_ref();
+        let of_port = || own().map(|(impairment, _)| *impairment);
+        of_pair.or_else(of_port).unwrap_or(self.config.impairment)
+    }
+
+    /// What decides the impairments of frames from a port.
+    fn random(&mut self, from: PortIndex) -> &mut Random {
+        match self.ports.get_mut(usize::from(from.0)).and_then(|port| port.own.as_mut()) {
+            Some((_, random)) => random,
+            None => &mut self.random,
         }
     }
 
-    fn enqueue(&mut self, at: Duration, to: PortIndex, frame: &[u8], flips: bool) {
+    /// Delivers a frame from one port to another, unless an impairment prevents it.
+    fn carry(&mut self, sent_at: Duration, from: PortIndex, to: PortIndex, frame: &[u8]) {
+        let is_removed = self.ports.get(usize::from(to.0)).is_none_or(|port| port.removed);
+        if is_removed || self.deaf.contains(&(from, to)) {
+            return;
+        }
+        let impairment = self.impairment(from, to);
+        if self.random(from).happens(impairment.loss) {
+            self.counters.lost += 1;
+            return;
+        }
+        let copies = if self.random(from).happens(impairment.duplicate) { 2 } else { 1 };
+        self.counters.duplicated += copies - 1;
+        for _ in 0..copies {
+            let jitter = self.random(from).time_below(impairment.jitter);
+            let latency = self.config.latency.saturating_add(impairment.delay);
+            let mut at = sent_at.saturating_add(latency).saturating_add(jitter);
+            if self.random(from).happens(impairment.reorder) {
+                self.counters.reordered += 1;
+                at = at.saturating_add(impairment.reorder_by);
+            }
+            let flips = self.random(from).happens(impairment.corrupt);
+            self.enqueue(at, (from, to), frame, flips);
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        at: Duration,
+        (from, to): (PortIndex, PortIndex),
+        frame: &[u8],
+        flips: bool,
+    ) {
         let Some(port) = self.ports.get_mut(usize::from(to.0)).filter(|port| !port.down) else {
             self.counters.down += 1;
             return;
@@ -355,13 +426,16 @@ impl Segment {
         if flips {
             self.counters.corrupted += 1;
             let bits = u64::try_from(copy.len() * 8).unwrap_or_default();
-            let bit = usize::try_from(self.random.below(bits)).unwrap_or_default();
+            let bit = usize::try_from(self.random(from).below(bits)).unwrap_or_default();
             if let Some(octet) = copy.get_mut(bit / 8) {
                 *octet ^= 1 << (bit % 8);
             }
         }
         self.order += 1;
-        port.arriving.push(Reverse(Arriving { at, order: self.order, frame: copy }));
+        let arriving = Arriving { at, order: self.order, frame: copy };
+        if let Some(port) = self.ports.get_mut(usize::from(to.0)) {
+            port.arriving.push(Reverse(arriving));
+        }
     }
 }
 

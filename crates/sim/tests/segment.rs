@@ -206,6 +206,7 @@ proptest! {
             reorder: Chance::percent(20),
             reorder_by: millis(7),
             corrupt: Chance::percent(20),
+            delay: Duration::ZERO,
             jitter: millis(3),
         };
         let capacity = Some(1_000_000);
@@ -221,4 +222,51 @@ proptest! {
         };
         prop_assert_eq!(world(), world());
     }
+}
+
+/// The frames of one port that get through, out of a hundred.
+fn got_through(hub: &mut Segment, from: PortIndex, to: PortIndex) -> Vec<Vec<u8>> {
+    for number in 0..100 {
+        hub.send(Duration::ZERO, from, &frame(number, 0xa));
+    }
+    received(hub, FOREVER, to)
+}
+
+#[test]
+fn a_port_that_is_added_has_its_own_impairment_and_seed() {
+    let lossy = Impairment { loss: Chance::percent(50), ..Impairment::default() };
+    let slow = Impairment { delay: millis(7), ..Impairment::default() };
+    let hub = || {
+        let mut hub = Segment::without_ports(SegmentConfig::default()).unwrap();
+        let ports = [hub.add_port(lossy, 1).unwrap(), hub.add_port(slow, 2).unwrap()];
+        (hub, ports)
+    };
+    let (mut alone, [a, b]) = hub();
+    let expected = got_through(&mut alone, a, b);
+    assert!((20..80).contains(&expected.len()), "{}", expected.len());
+    let (mut both, [a, b]) = hub();
+    both.send(Duration::ZERO, b, &frame(0xa, 0xb));
+    assert_eq!(both.port_timeout(a), Some(millis(7)));
+    assert_eq!(got_through(&mut both, a, b), expected, "the other port's frames change nothing");
+}
+
+#[test]
+fn a_removed_port_is_gone_and_its_number_is_used_again() {
+    let none = Impairment::default();
+    let mut hub = Segment::without_ports(SegmentConfig::default()).unwrap();
+    let [a, b, c] = [0, 1, 2].map(|seed| hub.add_port(none, seed).unwrap());
+    hub.remove_port(b);
+    hub.send(Duration::ZERO, a, &frame(0xc, 0xa));
+    assert_eq!(
+        (received(&mut hub, FOREVER, c).len(), received(&mut hub, FOREVER, b).len()),
+        (1, 0)
+    );
+    assert_eq!(hub.counters().down, 0, "nobody is there who could be down");
+    assert_eq!(hub.add_port(none, 3), Ok(b));
+    hub.send(Duration::ZERO, a, &frame(0xb, 0xa));
+    assert_eq!(received(&mut hub, FOREVER, b).len(), 1);
+    for _ in 3..gatewright_sim::PORTS_MAX {
+        hub.add_port(none, 0).unwrap();
+    }
+    assert!(matches!(hub.add_port(none, 0), Err(SegmentError::Ports(_))));
 }

@@ -94,8 +94,8 @@ pub(crate) struct WorkerGroup {
     own: usize,
     outlets: Rc<RefCell<Outlets>>,
     inlets: Vec<RingReceiver<Message>>,
-    /// Links whose frames are handed on by flow.
-    spread: Vec<bool>,
+    /// Links whose frames are handed on by flow, with the first header of their frames.
+    spread: Vec<(bool, Framing)>,
     /// Neighbours that are used here and kept by the first worker.
     used: UsedNeighbours,
     handled: Handled,
@@ -151,7 +151,7 @@ impl Slot {
             own: self.own,
             outlets: Rc::new(RefCell::new(outlets)),
             inlets: self.inlets,
-            spread: vec![true; links],
+            spread: vec![(true, Framing::Ethernet); links],
             used,
             handled: self.handled,
             own_frames: Batch::default(),
@@ -161,9 +161,9 @@ impl Slot {
 
 impl WorkerGroup {
     /// This worker's end of a link of which other workers have all `shares`.
-    pub(crate) fn away(&self, link: LinkIndex, shares: usize) -> Away {
+    pub(crate) fn away(&self, link: LinkIndex, dealt_as: LinkIndex, shares: usize) -> Away {
         let outlets = Rc::clone(&self.outlets);
-        let to = holder(link, self.own, self.workers(), shares);
+        let to = holder(dealt_as, self.own, self.workers(), shares);
         Away { info: nothing(), link, to, outlets }
     }
 
@@ -172,23 +172,21 @@ impl WorkerGroup {
     }
 
     /// Hands the frames of `link` on by flow unless every worker receives from it.
-    pub(crate) fn set_receivers(&mut self, link: LinkIndex, receivers: usize) {
-        let spread = receivers < self.workers();
+    pub(crate) fn set_receivers(&mut self, link: LinkIndex, info: &LinkInfo) {
+        let spread = info.receivers < self.workers();
         if let Some(place) = self.spread.get_mut(link.index()) {
-            *place = spread;
+            *place = (spread, info.framing);
         }
     }
 
     /// Leaves in `batch`, just received by `link`, only this worker's packets.
     pub(crate) fn keep_own(&mut self, link: LinkIndex, batch: &mut Batch) {
         self.handled.received.add(batch.len() as u64);
-        if self.spread.get(link.index()) != Some(&true) {
-            return;
-        }
+        let Some(&(true, framing)) = self.spread.get(link.index()) else { return };
         let mut outlets = self.outlets.borrow_mut();
         mem::swap(batch, &mut self.own_frames);
         for packet in self.own_frames.drain() {
-            let worker = worker_of(&packet, outlets.to.len());
+            let worker = worker_of(&packet, framing, outlets.to.len());
             if worker == self.own {
                 // They came in a batch of this size.
                 let _fits = batch.push(packet);
@@ -269,8 +267,8 @@ pub(crate) enum Work<'a> {
 }
 
 /// The worker for a frame's flow; frames without an IP packet go to the first worker.
-fn worker_of(packet: &Packet, workers: usize) -> usize {
-    let Some(flow) = flow_of(packet.octets()) else { return FIRST };
+fn worker_of(packet: &Packet, framing: Framing, workers: usize) -> usize {
+    let Some(flow) = flow_of(packet.octets(), framing) else { return FIRST };
     // The upper half of the product is as even as the number, and needs no division.
     usize::try_from((u64::from(flow) * workers as u64) >> 32).unwrap_or(FIRST)
 }

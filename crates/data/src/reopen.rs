@@ -113,9 +113,9 @@ fn open_all(workers: &[Hand], link: &WorkerLink) -> Result<Result<LinkInfo, Open
     };
     let (index, mut first) = (link.device.index(), None);
     for (number, worker) in workers.iter().enumerate() {
-        let share = share_of(index, number, workers.len(), shares);
+        let share = share_of(link.device.dealt_as(), number, workers.len(), shares);
         let device = match share.map(|share| prepare(worker, &link.device, share)).transpose() {
-            Ok(device) => device.unwrap_or(NewDevice::Away(shares)),
+            Ok(device) => device.unwrap_or(NewDevice::Away(link.device.dealt_as(), shares)),
             Err(error) => return Ok(Err(error)),
         };
         match take(worker, index, device)? {
@@ -146,6 +146,8 @@ fn prepare(worker: &Hand, device: &DeviceSetup, share: Share) -> Result<NewDevic
             worker.preparer.prepare(&LinkConfig { share, ..device.clone() })?
         }
         DeviceSetup::Tap(device) => worker.preparer.prepare_tap(device)?,
+        DeviceSetup::Capture(device) => worker.preparer.prepare_capture(device)?,
+        DeviceSetup::Segment(device) => return Ok(NewDevice::Segment(Box::new(device.clone()))),
         DeviceSetup::Vlan(vlan) => {
             let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
             return Err(OpenError::Unsupported { name, reason });

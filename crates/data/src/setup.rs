@@ -1,6 +1,6 @@
 //! The setup of the data plane as values.
 
-use gatewright_link::{LinkConfig, TapConfig};
+use gatewright_link::{CaptureConfig, Framing, LinkConfig, MemoryConfig, TapConfig};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{NeighbourLimits, SuiteLink, VlanLink};
 use std::time::Duration;
@@ -45,8 +45,12 @@ pub struct WorkerLink {
 pub enum DeviceSetup {
     /// An interface of the kernel.
     Interface(LinkConfig),
-    /// A TAP interface that the gateway creates.
+    /// A TAP or TUN interface that the gateway creates.
     Tap(TapConfig),
+    /// Capture files: one whose frames arrive, one that takes those that leave.
+    Capture(CaptureConfig),
+    /// A port of a segment in memory.
+    Segment(MemoryConfig),
     /// A VLAN of another link.
     Vlan(VlanLink),
     /// No device: a place for a link that is added while the gateway runs.
@@ -59,6 +63,8 @@ impl DeviceSetup {
         match self {
             Self::Interface(device) => device.index,
             Self::Tap(device) => device.index,
+            Self::Capture(device) => device.index,
+            Self::Segment(device) => device.index,
             Self::Vlan(device) => device.link,
             Self::Spare(index) => *index,
         }
@@ -69,11 +75,32 @@ impl DeviceSetup {
         !matches!(self, Self::Vlan(_))
     }
 
-    /// Its kind in the standard assembly of layers.
-    pub const fn in_suite(&self) -> SuiteLink {
+    /// The first header of its frames.
+    pub const fn framing(&self) -> Framing {
         match self {
-            Self::Vlan(vlan) => SuiteLink::Vlan(*vlan),
-            Self::Interface(_) | Self::Tap(_) | Self::Spare(_) => SuiteLink::Ethernet(self.index()),
+            Self::Tap(device) => device.framing,
+            Self::Capture(device) => device.framing,
+            Self::Interface(_) | Self::Segment(_) | Self::Vlan(_) | Self::Spare(_) => {
+                Framing::Ethernet
+            }
+        }
+    }
+
+    /// Its kind in the standard assembly of layers, with its link layer.
+    pub const fn in_suite(&self) -> SuiteLink {
+        match (self, self.framing()) {
+            (Self::Vlan(vlan), _) => SuiteLink::Vlan(*vlan),
+            (_, Framing::Ethernet) => SuiteLink::Ethernet(self.index()),
+            (_, Framing::Ip) => SuiteLink::RawIp(self.index()),
+        }
+    }
+
+    /// The link after which its shares are dealt to workers. The links of a segment meet in one
+    /// worker's memory: all of them are the first worker's, as the first link is.
+    pub(crate) const fn dealt_as(&self) -> LinkIndex {
+        match self {
+            Self::Segment(_) => LinkIndex(0),
+            _ => self.index(),
         }
     }
 
@@ -81,7 +108,9 @@ impl DeviceSetup {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(device) => Some(&device.interface),
-            Self::Tap(_) | Self::Vlan(_) | Self::Spare(_) => None,
+            Self::Tap(_) | Self::Capture(_) | Self::Segment(_) | Self::Vlan(_) | Self::Spare(_) => {
+                None
+            }
         }
     }
 

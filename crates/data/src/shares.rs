@@ -29,7 +29,11 @@ pub(crate) fn shares(link: &WorkerLink, workers: usize) -> Result<usize, OpenErr
             Ok(wanted)
         }
         DeviceSetup::Interface(device) => Ok(wanted.min(receive_queues(&device.interface)?.max(1))),
-        DeviceSetup::Tap(_) | DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(1),
+        DeviceSetup::Tap(_)
+        | DeviceSetup::Capture(_)
+        | DeviceSetup::Segment(_)
+        | DeviceSetup::Vlan(_)
+        | DeviceSetup::Spare(_) => Ok(1),
     }
 }
 

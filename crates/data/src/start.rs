@@ -14,7 +14,8 @@ use crate::{
     workers::{Hand, Running, Workers},
 };
 use gatewright_link::{
-    Division, Link, LinkConfig, LinkInfo, Opener, Preparer, Share, Shares, frame_len_max,
+    Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
+    frame_len_max,
 };
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
@@ -170,6 +171,8 @@ fn chunk_size(setup: &DataSetup) -> Result<usize, DataError> {
         let len = match &link.device {
             DeviceSetup::Interface(device) => frame_len_max(&device.interface),
             DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
+            DeviceSetup::Capture(device) => Ok(device.mtu + device.framing.header_len_max()),
+            DeviceSetup::Segment(device) => Ok(device.mtu + Framing::Ethernet.header_len_max()),
             DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(0),
         };
         let failed = |source| DataError::Link { name: link.name.clone(), source };
@@ -204,12 +207,13 @@ fn work(order: Order) {
 /// each, and can open them at the same time.
 fn open_all(
     opener: &Opener,
+    segments: &Segments,
     setups: &[(&WorkerLink, Share)],
 ) -> Result<Vec<Box<dyn Link>>, DataError> {
     let interfaces: Vec<_> = (setups.iter())
         .filter_map(|(link, share)| match &link.device {
             DeviceSetup::Interface(config) => Some(LinkConfig { share: *share, ..config.clone() }),
-            DeviceSetup::Tap(_) | DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => None,
+            _ => None,
         })
         .collect();
     let failed = |index: LinkIndex, source| {
@@ -219,13 +223,18 @@ fn open_all(
     };
     let opened = opener.open_all(&interfaces).map_err(|(index, source)| failed(index, source))?;
     let mut opened = opened.into_iter();
-    let links = setups.iter().filter_map(|(link, _)| match &link.device {
-        DeviceSetup::Interface(_) => opened.next().map(Ok),
-        DeviceSetup::Tap(device) => {
-            Some(opener.open_tap(device).map_err(|source| failed(device.index, source)))
-        }
-        DeviceSetup::Spare(_) => Some(Ok(Box::new(Closed::spare()) as Box<dyn Link>)),
-        DeviceSetup::Vlan(_) => None,
+    let links = setups.iter().filter_map(|(setup, _)| {
+        let link: Result<Box<dyn Link>, _> = match &setup.device {
+            DeviceSetup::Interface(_) => return opened.next().map(Ok),
+            DeviceSetup::Vlan(_) => return None,
+            DeviceSetup::Tap(device) => opener.open_tap(device),
+            DeviceSetup::Capture(device) => opener.open_capture(device),
+            DeviceSetup::Segment(device) => {
+                segments.open(device, opener.pool()).map(|link| Box::new(link) as Box<dyn Link>)
+            }
+            DeviceSetup::Spare(_) => Ok(Box::new(Closed::spare())),
+        };
+        Some(link.map_err(|source| failed(setup.device.index(), source)))
     });
     links.collect()
 }
@@ -242,7 +251,7 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         None => opener,
     };
     let of_link = |(link, &shares): (&WorkerLink, &usize)| {
-        share_of(link.device.index(), own, slot.workers(), shares)
+        share_of(link.device.dealt_as(), own, slot.workers(), shares)
     };
     let all = || setup.links.iter().zip(&split.shares);
     let away: Vec<bool> =
@@ -250,7 +259,8 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let mine: Vec<_> = (all().filter(|(link, _)| link.device.is_device()))
         .filter_map(|link| Some((link.0, of_link(link)?)))
         .collect();
-    let opened = open_all(&opener, &mine)?;
+    let segments = Segments::default();
+    let opened = open_all(&opener, &segments, &mine)?;
     let Suite { plan, layers, sockets, neighbours, vlans, .. } = suite(&setup, own, &order.waker);
     let plan = order.plan.unwrap_or(plan);
     let graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
@@ -261,7 +271,7 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let mut group = several.then(|| slot.take(setup.links.len(), used, graph.drops()));
     for ((link, _), opened) in mine.iter().zip(&opened) {
         if let Some(group) = &mut group {
-            group.set_receivers(link.device.index(), opened.info().receivers);
+            group.set_receivers(link.device.index(), opened.info());
         }
     }
     let told = Opened {
@@ -280,6 +290,7 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         drops: graph.drops(),
         remaining: Vec::new(),
         graph,
+        segments,
         neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
         epoch: order.epoch,
         pace: Pace { spin: setup.spin },
@@ -340,7 +351,9 @@ fn all_links(
                 let (_, counters) = vlans.iter().find(|(known, _)| known == vlan)?;
                 Some(Box::new(Tagged::new(counters.clone())))
             }
-            (_, Some(group)) if *away => Some(Box::new(group.away(link.device.index(), *shares))),
+            (_, Some(group)) if *away => {
+                Some(Box::new(group.away(link.device.index(), link.device.dealt_as(), *shares)))
+            }
             _ => opened.next(),
         }
     };

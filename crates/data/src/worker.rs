@@ -12,7 +12,8 @@ use crate::{
     workers::ShareNow,
 };
 use gatewright_link::{
-    ClosingDevice, Link, LinkInfo, LinkState, OpenError, RemainingChunks, UnboundLink,
+    ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
+    UnboundLink,
 };
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VlanLink, Wake};
@@ -52,6 +53,8 @@ pub enum Command {
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
     Pace(Pace),
+    /// Begin what waits for the whole gateway to be ready ([`Link::begin`]).
+    Begin,
     /// Let go of the device of a link, before it is opened on another; the device is closed by who
     /// receives it.
     CloseDevice(LinkIndex, Sender<ClosingDevice>),
@@ -72,8 +75,11 @@ pub enum Command {
 pub enum NewDevice {
     /// An open device.
     Open(Box<UnboundLink>),
-    /// None: other workers have all shares, of which there are this many.
-    Away(usize),
+    /// A port of a segment, which is memory of the worker.
+    Segment(Box<MemoryConfig>),
+    /// None: other workers have all shares, of which there are this many, dealt as those of this
+    /// link.
+    Away(LinkIndex, usize),
     /// None: no link is here any more.
     None,
 }
@@ -139,6 +145,8 @@ impl Wake for Waker {
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
     pub(crate) graph: Graph,
+    /// The segments that its links belong to.
+    pub(crate) segments: Segments,
     /// The neighbours that its layers share.
     pub(crate) neighbours: Neighbourhood,
     pub(crate) epoch: Instant,
@@ -257,7 +265,7 @@ impl Worker {
             }
             if let Some(group) = &mut self.group {
                 // A device that has come back may have other queues.
-                group.set_receivers(index, link.info().receivers);
+                group.set_receivers(index, link.info());
             }
             if up != *told {
                 self.downs.tell(index, self.own, up);
@@ -367,6 +375,7 @@ impl Worker {
                 let _unwanted = back.send(self.links.iter_mut().map(look).collect());
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
+            Ok(Command::Begin) => self.links.iter_mut().for_each(|link| link.begin()),
             Ok(Command::CloseDevice(link, back)) => {
                 // Without a link there is nothing to close, and the sender is told so.
                 let _unwanted = self.let_go(link).map(|closing| back.send(closing));
@@ -408,11 +417,16 @@ impl Worker {
     /// Takes this worker's share of a device, if it has one.
     #[cold]
     fn take_device(&mut self, index: LinkIndex, device: NewDevice) -> Result<LinkInfo, OpenError> {
-        let is_away = matches!(device, NewDevice::Away(_));
+        let is_away = matches!(device, NewDevice::Away(..));
         let link: Box<dyn Link> = match (device, &self.group) {
             (NewDevice::Open(device), _) => device.bind(self.graph.frames())?,
-            (NewDevice::Away(shares), Some(group)) => Box::new(group.away(index, shares)),
-            (NewDevice::Away(_) | NewDevice::None, _) => Box::new(Closed::spare()),
+            (NewDevice::Segment(config), _) => {
+                Box::new(self.segments.open(&config, self.graph.frames())?)
+            }
+            (NewDevice::Away(dealt_as, shares), Some(group)) => {
+                Box::new(group.away(index, dealt_as, shares))
+            }
+            (NewDevice::Away(..) | NewDevice::None, _) => Box::new(Closed::spare()),
         };
         let info = link.info().clone();
         if let Some(place) = self.links.get_mut(index.index()) {
@@ -422,7 +436,7 @@ impl Worker {
             *place = is_away;
         }
         if let Some(group) = &mut self.group {
-            group.set_receivers(index, info.receivers);
+            group.set_receivers(index, &info);
         }
         Ok(info)
     }

@@ -10,8 +10,8 @@
 //! | AF_XDP | [`Opener`] | once each way, or never (zero-copy drivers) |
 //! | packet socket | [`Opener`] | once each way |
 //! | TAP, TUN | [`Opener::open_tap`] | once each way |
-//! | capture files | [`pcapng::CaptureLink`] | once each way |
-//! | port of a memory segment | [`MemoryLink`] | once each way |
+//! | capture files | [`Opener::open_capture`], [`pcapng::CaptureLink`] | once each way |
+//! | port of a memory segment | [`Segments`], [`MemoryLink`] | once each way |
 //!
 //! A frame may arrive with a partial transport checksum ([`gatewright_wire::partial`]): virtual
 //! links promise their peer a device that completes it. The link marks such a frame, and completes
@@ -30,6 +30,7 @@ mod closing;
 mod division;
 mod exclusive;
 mod interface;
+mod made;
 mod memory;
 mod nftables;
 mod open;
@@ -47,15 +48,18 @@ mod xdp;
 
 pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
-pub use memory::{MemoryLink, SharedSegment};
-pub use open::{Backend, LinkConfig, Opener, Preparer, TapConfig, frame_len_max, receive_queues};
+pub use made::{CaptureConfig, TapConfig, capture_framing};
+pub use memory::{MemoryConfig, MemoryLink, Segments, SharedSegment};
+pub use open::{Backend, LinkConfig, Opener, Preparer, frame_len_max, receive_queues};
 pub use open_error::OpenError;
 pub use share::{Share, Shares};
 pub use unbound::UnboundLink;
 
-pub use gatewright_wire::partial::Framing;
+/// How a segment in memory impairs frames.
+pub use gatewright_sim::{Chance, Impairment};
+pub use gatewright_wire::Framing;
 
-use gatewright_packet::{Batch, Checksum, Packet};
+use gatewright_packet::{Batch, Checksum, LinkIndex, Packet};
 use gatewright_wire::{MacAddress, partial};
 use std::{fmt, os::fd::BorrowedFd, time::Duration};
 
@@ -63,6 +67,10 @@ use std::{fmt, os::fd::BorrowedFd, time::Duration};
 pub trait Link {
     /// Its properties.
     fn info(&self) -> &LinkInfo;
+
+    /// Begins what waits for the whole gateway to be ready: the replay of a capture file. Frames of
+    /// all other links come from the start.
+    fn begin(&mut self) {}
 
     /// Adds frames that have arrived to `batch`, as many as there is room for, and returns their
     /// number. Each is stamped with `now`, the link's index and the state of its checksum.
@@ -274,6 +282,8 @@ pub struct LinkCounters {
     pub transmit_length: u64,
     /// Frames dropped because the device was down or gone.
     pub transmit_down: u64,
+    /// Frames that the impairment of a segment in memory lost, once for each port.
+    pub transmit_lost: u64,
     /// Number of times that the kernel had a frame and found no chunk of ours to receive it into
     /// (AF_XDP).
     pub fill_empty: u64,
@@ -300,6 +310,7 @@ impl LinkCounters {
             transmit_full: self.transmit_full + other.transmit_full,
             transmit_length: self.transmit_length + other.transmit_length,
             transmit_down: self.transmit_down + other.transmit_down,
+            transmit_lost: self.transmit_lost + other.transmit_lost,
             fill_empty: self.fill_empty + other.fill_empty,
             kernel_refused: self.kernel_refused + other.kernel_refused,
         }
@@ -329,6 +340,13 @@ pub(crate) fn pad(packet: &mut Packet) {
         // A chunk has room for more than the least.
         let _room = packet.append(zeros);
     }
+}
+
+/// The link-layer address of a link without a device: of its own, by its index, and marked as
+/// locally administered (IEEE 802 §8.4).
+pub(crate) const fn local_address(LinkIndex(index): LinkIndex) -> MacAddress {
+    let [high, low] = index.to_be_bytes();
+    MacAddress([0x02, b'g', b'w', 0, high, low])
 }
 
 /// The unit of frames' stamps: whole nanoseconds.

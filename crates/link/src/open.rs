@@ -4,15 +4,14 @@ use crate::claim::Claim;
 use crate::division::Division;
 use crate::exclusive::{KernelSilenced, drop_ours};
 use crate::interface::Interface;
+use crate::made::{CaptureConfig, TapConfig};
 use crate::open_error::OpenError;
 use crate::packet_socket::{Bound, Options, sending_socket};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
-use crate::tap::{self, TapDevice};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
 use gatewright_packet::{LinkIndex, Pool, SlabShape};
-use gatewright_wire::MacAddress;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +24,8 @@ const RING_SLOTS: usize = 1024;
 /// Maximum entries of an AF_XDP ring.
 const RING_ENTRIES_MAX: u32 = 1 << 15;
 
-/// Octets of an Ethernet header with two tags.
-const HEADER_LEN_MAX: usize = 22;
+/// Octets before the packet in any frame of an interface.
+const HEADER_LEN_MAX: usize = Framing::Ethernet.header_len_max();
 
 /// The requested way to exchange frames with an interface.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -83,21 +82,6 @@ impl LinkConfig {
     }
 }
 
-/// Configuration to create a TAP or TUN interface, with a link as its other end.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TapConfig {
-    /// The link's index in the gateway, stamped on received frames.
-    pub index: LinkIndex,
-    /// The name of the interface; the kernel replaces `%d` in it by a number.
-    pub interface: String,
-    /// Ethernet for TAP, IP for TUN.
-    pub framing: Framing,
-    /// Maximum octets of a packet without its link-layer header.
-    pub mtu: usize,
-    /// Whether the kernel's end is set up, too. It gets no addresses here.
-    pub up: bool,
-}
-
 /// Octets of the largest frame of an interface of the kernel, with room for two tags.
 ///
 /// # Errors
@@ -118,13 +102,6 @@ pub fn receive_queues(interface: &str) -> Result<usize, OpenError> {
     let ask = |source| OpenError::system(interface, "ask", "CAP_NET_ADMIN", source);
     let queues = Interface::find(interface).map_err(ask)?.receive_queues();
     Ok(usize::try_from(queues).unwrap_or(usize::MAX))
-}
-
-impl TapConfig {
-    /// Octets of its largest frame, with room for two tags.
-    pub const fn frame_len_max(&self) -> usize {
-        self.mtu + HEADER_LEN_MAX
-    }
 }
 
 /// Opens interfaces as links of one worker, whose packets come from one pool.
@@ -203,6 +180,15 @@ impl Opener {
     /// [`OpenError`] names what is missing.
     pub fn open_tap(&self, config: &TapConfig) -> Result<Box<dyn Link>, OpenError> {
         self.preparer.prepare_tap(config)?.bind(&self.pool)
+    }
+
+    /// Opens capture files as a link. The replay begins with [`Link::begin`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] names the file.
+    pub fn open_capture(&self, config: &CaptureConfig) -> Result<Box<dyn Link>, OpenError> {
+        self.preparer.prepare_capture(config)?.bind(&self.pool)
     }
 }
 
@@ -360,59 +346,6 @@ impl Preparer {
 
     fn wanted(&self, info: LinkInfo, interface: Interface) -> Wanted {
         Wanted { info, interface, division: self.division.clone() }
-    }
-
-    /// Creates a TAP or TUN interface for a link at its other end.
-    ///
-    /// # Errors
-    ///
-    /// As [`Opener::open_tap`].
-    pub fn prepare_tap(&self, config: &TapConfig) -> Result<UnboundLink, OpenError> {
-        const CAPABILITY: &str = "CAP_NET_ADMIN";
-        let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
-            if source.kind() == io::ErrorKind::NotFound {
-                return OpenError::NoDevice { name: tap::DEVICE.to_owned() };
-            }
-            OpenError::system(&config.interface, "make a TAP or TUN device", CAPABILITY, source)
-        })?;
-        let name = device.name.clone();
-        let set = |source| OpenError::system(&name, "set the MTU", CAPABILITY, source);
-        let interface = Interface::find(&name).map_err(set)?;
-        interface.set_mtu(config.mtu).map_err(set)?;
-        if config.up {
-            let set = |source| OpenError::system(&name, "take up", CAPABILITY, source);
-            interface.set_up().map_err(set)?;
-        }
-        let (mtu, found) = (config.mtu, self.slab.packet_len_max());
-        let needed = mtu + HEADER_LEN_MAX;
-        if needed > found {
-            return Err(OpenError::Chunk { name, mtu, needed, found });
-        }
-        // The kernel's end has an address of its own; ours differs in one bit.
-        let mac = interface
-            .mac()
-            .ok()
-            .flatten()
-            .map(|MacAddress([a, b, c, d, e, f])| MacAddress([a, b, c, d, e, f ^ 1]));
-        let info = LinkInfo {
-            name,
-            mode: match config.framing {
-                Framing::Ethernet => Mode::Tap,
-                Framing::Ip => Mode::Tun,
-            },
-            why: "as configured".to_owned(),
-            framing: config.framing,
-            mac,
-            mtu,
-            partial_checksums: true,
-            exclusive: Exclusive::Ours,
-            driver: interface.driver(),
-            kernel_index: interface.index,
-            queues: vec![0],
-            receivers: 1,
-        };
-        let device = UnboundDevice::Tap { info, index: config.index, interface, device };
-        Ok(UnboundLink::once(self.slab, device))
     }
 
     /// The properties that the interface reports.

@@ -73,6 +73,25 @@ pub enum OpenError {
         /// The other process, in words.
         by: String,
     },
+    /// A capture file cannot be opened.
+    #[error("cannot {action} {file}: {source}")]
+    File {
+        /// Its path.
+        file: String,
+        /// The attempted action.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is no capture that the link can read.
+    #[error("{file}: {reason}")]
+    Capture {
+        /// Its path.
+        file: String,
+        /// Why, in words for the operator.
+        reason: String,
+    },
     /// The kernel refused.
     #[error("cannot {action} on {name}: {source}")]
     System {
@@ -87,11 +106,13 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The exit code of a program that ends for this: 77 for a missing permission, 69 for a missing
-    /// or unfit device (`sysexits.h`).
-    pub const fn exit_code(&self) -> u8 {
+    /// The exit code of a program that ends for this: 77 for a missing permission, 78 for a file
+    /// that is no capture, 69 for a missing or unfit device (`sysexits.h`).
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Permission { .. } | Self::Audible { is_permission: true, .. } => 77,
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Self::Capture { .. } => 78,
             _ => 69,
         }
     }

@@ -14,6 +14,7 @@ use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
 use crate::{DeviceNow, Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
+use gatewright_wire::vlan::Vlan;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -32,9 +33,8 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const TPACKET_V2: i32 = 1;
 const ETH_P_ALL: u16 = 3;
 
-/// Octets of an Ethernet header, and of a tag in it.
-const ETHERNET_LEN: usize = 14;
-const TAG_LEN: usize = 4;
+/// Octets before the packet: only Ethernet interfaces are opened as packet sockets.
+const HEADER_LEN: usize = Framing::Ethernet.header_len();
 
 /// Octets that super-frames may take in the socket's queue, and frames on their way out.
 const SOCKET_BUFFER: i32 = 8 << 20;
@@ -133,7 +133,7 @@ impl Bound {
         set(PACKET_COPY_THRESH, 1)?;
         set(PACKET_IGNORE_OUTGOING, 1)?;
         socket::set_buffer(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], SOCKET_BUFFER)?;
-        let ring = Ring::new(fd, options.slots, mtu + ETHERNET_LEN)?;
+        let ring = Ring::new(fd, options.slots, mtu + HEADER_LEN)?;
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
         }
@@ -315,7 +315,7 @@ impl Taker<'_> {
         &mut self,
         frame: &[u8],
         virtio: [u8; VIRTIO_LEN],
-        tag: Option<[u8; TAG_LEN]>,
+        tag: Option<[u8; Vlan::LEN]>,
     ) -> Option<Packet> {
         const ADDRESSES_LEN: usize = 12;
         let virtio = Virtio::parse(virtio, tag.map_or(0, |tag| tag.len()));
@@ -381,7 +381,7 @@ impl Sender {
     /// Sends the frames that the device takes, and drops the rest with a count.
     pub(crate) fn send(&mut self, batch: &mut Batch, mtu: usize, counters: &mut LinkCounters) {
         batch.retain(|packet| {
-            let fits = (ETHERNET_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
+            let fits = (HEADER_LEN..=frame_len_max(packet.octets(), mtu)).contains(&packet.len());
             counters.transmit_length += u64::from(!fits);
             fits
         });
@@ -425,7 +425,7 @@ impl Sender {
 /// Maximum octets of a frame: a tag does not count against the MTU.
 fn frame_len_max(frame: &[u8], mtu: usize) -> usize {
     let is_tagged = frame.get(12..).is_some_and(|rest| rest.starts_with(&[0x81, 0x00]));
-    mtu + ETHERNET_LEN + if is_tagged { TAG_LEN } else { 0 }
+    mtu + HEADER_LEN + if is_tagged { Vlan::LEN } else { 0 }
 }
 
 /// Makes the kernel divide received frames among sockets, by addresses and ports, the same both

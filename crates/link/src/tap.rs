@@ -19,9 +19,6 @@ use std::time::Duration;
 /// The device that creates such interfaces.
 pub(crate) const DEVICE: &str = "/dev/net/tun";
 
-/// Octets of an Ethernet header with two tags.
-const HEADER_LEN_MAX: usize = 22;
-
 /// A TAP or TUN device that has an interface.
 pub(crate) struct TapDevice {
     file: File,
@@ -94,7 +91,7 @@ impl Link for Tap {
                 self.counters.receive_no_packet += 1;
                 break;
             };
-            let room = self.info.mtu + HEADER_LEN_MAX;
+            let room = self.info.mtu + self.info.framing.header_len_max();
             // The link was opened only because such a frame fits.
             let Ok(octets) = packet.extend_back(room) else { break };
             let mut header = [0; VIRTIO_LEN];
@@ -132,7 +129,7 @@ impl Link for Tap {
     }
 
     fn transmit(&mut self, _now: Duration, batch: &mut Batch) {
-        let len_max = self.info.mtu + HEADER_LEN_MAX;
+        let len_max = self.info.mtu + self.info.framing.header_len_max();
         for mut packet in batch.drain() {
             if !(1..=len_max).contains(&packet.len()) {
                 self.counters.transmit_length += 1;

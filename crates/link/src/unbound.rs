@@ -1,7 +1,9 @@
 //! A link whose device is open, on its way to its worker.
 
 use crate::interface::Interface;
+use crate::made::CaptureFiles;
 use crate::packet_socket::{Bound, PacketSocket, SendOnly};
+use crate::pcapng::Speed;
 use crate::returning::Returning;
 use crate::share::Common;
 use crate::tap::{Tap, TapDevice};
@@ -38,6 +40,7 @@ pub(crate) enum UnboundDevice {
     PacketSocket { info: LinkInfo, bound: Bound },
     SendOnly { info: LinkInfo, interface: Interface, socket: OwnedFd },
     Tap { info: LinkInfo, index: LinkIndex, interface: Interface, device: TapDevice },
+    Capture(Box<(CaptureFiles, Speed)>),
 }
 
 impl fmt::Debug for UnboundLink {
@@ -103,6 +106,7 @@ impl UnboundDevice {
             Self::PacketSocket { info, .. }
             | Self::SendOnly { info, .. }
             | Self::Tap { info, .. } => info,
+            Self::Capture(capture) => &capture.0.info,
         }
     }
 
@@ -117,6 +121,10 @@ impl UnboundDevice {
             }
             Self::Tap { info, index, interface, device } => {
                 Box::new(Tap::new(info, index, interface, device, Rc::clone(pool)))
+            }
+            Self::Capture(capture) => {
+                let (files, speed) = *capture;
+                Box::new(files.bind(speed, pool))
             }
         }
     }

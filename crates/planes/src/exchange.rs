@@ -103,6 +103,13 @@ impl Planes {
             old.device != new.device || old.queues != new.queues
         };
         for (old, new) in old.iter().zip(new).filter(differ) {
+            if old.device.framing() != new.device.framing() {
+                self.reopen_back(done);
+                let reason = "frames that begin with another header need another link layer, which \
+                              is made at the start: stop the gateway and start it again";
+                let (name, reason) = (new.name.clone(), reason.to_owned());
+                return Err(PlanesError::Reopen { name, reason });
+            }
             let order = Reopen { device: new.worker_link(), before: old.worker_link() };
             match self.reopen(&order) {
                 Ok(reopened) => {

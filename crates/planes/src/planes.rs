@@ -308,6 +308,16 @@ impl Planes {
         changed
     }
 
+    /// Begins what waits for the whole gateway to be ready: replays of capture files, which no
+    /// handler or address should miss. Replays that have begun go on.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanesError::Ended`] if the workers have ended.
+    pub fn begin_replays(&self) -> Result<(), PlanesError> {
+        Ok(self.workers.each(|| Command::Begin)?)
+    }
+
     /// Sets how the workers wait.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::{
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{self as data, DeviceSetup, Opened, WORKERS_MAX, Workers};
-use gatewright_link::{LinkInfo, Mode};
+use gatewright_link::{Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VlanLink, Wake};
 use gatewright_wire::MacAddress;
@@ -100,8 +100,10 @@ fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo
         };
         let below = setup.links.iter().find(|below| below.device.index() == vlan.below);
         match below.zip(device(vlan.below)) {
-            Some((below, device)) => Ok(vlan_info(vlan, below, device)),
-            None => Err(PlanesError::NoTags { name: link.name.clone() }),
+            Some((below, device)) if device.framing == Framing::Ethernet => {
+                Ok(vlan_info(vlan, below, device))
+            }
+            _ => Err(PlanesError::NoTags { name: link.name.clone() }),
         }
     };
     setup.links.iter().map(info).collect()
@@ -127,7 +129,9 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         state: AddressState::Preferred,
     };
     let mut addresses: Vec<Address> = link.addresses.iter().map(configured).collect();
-    if !link.is_shared()
+    // A link without link-layer addresses has nothing to make one of.
+    if info.framing == Framing::Ethernet
+        && !link.is_shared()
         && !addresses
             .iter()
             .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))

@@ -181,6 +181,7 @@ pub fn named_counters(counters: LinkCounters) -> Vec<(&'static str, u64)> {
         ("transmit_full", counters.transmit_full),
         ("transmit_length", counters.transmit_length),
         ("transmit_down", counters.transmit_down),
+        ("transmit_lost", counters.transmit_lost),
         ("fill_empty", counters.fill_empty),
         ("kernel_refused", counters.kernel_refused),
     ]

@@ -1,35 +1,22 @@
 //! The flow of a frame, so that one worker has all of it.
 
 use gatewright_wire::{
-    EtherType, IpProtocol,
-    ethernet::Ethernet,
+    Framing, IpProtocol,
     ipv4::Ipv4,
     ipv6::{Ipv6, Ipv6Fields},
-    vlan::Vlan,
 };
 
-/// Maximum VLAN tags before an IP header.
-const TAGS_MAX: usize = 2;
-
-/// A number for the flow of an Ethernet frame: the same for all its frames, in both directions.
-/// `None` if the frame carries no IP packet.
+/// A number for the flow of a frame that begins as `framing` says: the same for all its frames, in
+/// both directions. `None` if the frame carries no IP packet.
 ///
 /// A flow has both addresses, the protocol, and both ports in common; ports are read in TCP, UDP
 /// and UDP-Lite, directly after the IP header. Only the first fragment carries ports, so the
 /// fragments of two hosts are a separate flow.
-pub fn flow_of(frame: &[u8]) -> Option<u32> {
-    let (header, mut rest) = Ethernet::split(frame).ok()?;
-    let mut kind = header.ether_type();
-    for _ in 0..TAGS_MAX {
-        if !matches!(kind, EtherType::VLAN | EtherType::SERVICE_VLAN) {
-            break;
-        }
-        let (tag, behind) = Vlan::split(rest).ok()?;
-        (kind, rest) = (tag.ether_type(), behind);
-    }
-    match kind {
-        EtherType::IPV4 => of_ipv4(rest),
-        EtherType::IPV6 => of_ipv6(rest),
+pub fn flow_of(frame: &[u8], framing: Framing) -> Option<u32> {
+    let packet = framing.ip_packet(frame)?;
+    match packet.first()? >> 4 {
+        4 => of_ipv4(packet),
+        6 => of_ipv6(packet),
         _ => None,
     }
 }
@@ -91,25 +78,30 @@ mod tests {
         digits.chunks(2).map(|two| u8::try_from(two[0] * 16 + two[1]).unwrap()).collect()
     }
 
+    fn ethernet(hex: &[&str]) -> Option<u32> {
+        flow_of(&octets(hex), Framing::Ethernet)
+    }
+
     #[test]
     fn both_ways_are_one_flow_behind_tags_too() {
         for (asked, answered, kind) in [(ASKED, ANSWERED, "0800"), (ASKED6, ANSWERED6, "86dd")] {
-            let flow = flow_of(&octets(&[STATIONS, kind, asked]));
+            let flow = ethernet(&[STATIONS, kind, asked]);
             assert!(flow.is_some());
-            assert_eq!(flow, flow_of(&octets(&[STATIONS, kind, answered])));
+            assert_eq!(flow, ethernet(&[STATIONS, kind, answered]));
             let tagged = octets(&[STATIONS, "8100 002a", kind, asked]);
-            assert_eq!(flow, flow_of(&tagged));
+            assert_eq!(flow, flow_of(&tagged, Framing::Ethernet));
             let twice = octets(&[STATIONS, "88a8 0007 8100 002a", kind, asked]);
-            assert_eq!(flow, flow_of(&twice));
+            assert_eq!(flow, flow_of(&twice, Framing::Ethernet));
+            assert_eq!(flow, flow_of(&octets(&[asked]), Framing::Ip), "without a link layer");
         }
-        assert_eq!(flow_of(&octets(&[STATIONS, "0806", "0001080006040001"])), None);
+        assert_eq!(ethernet(&[STATIONS, "0806", "0001080006040001"]), None);
     }
 
     #[test]
     fn fragments_stay_together_although_only_the_first_has_ports() {
         let first = "4500001c00012000401100 00c0000207c6336435 14b4003500080000";
         let second = "4500001c00010001401100 00c0000207c6336435 ffffffffffffffff";
-        let [first, second] = [first, second].map(|ip| flow_of(&octets(&[STATIONS, "0800", ip])));
+        let [first, second] = [first, second].map(|ip| ethernet(&[STATIONS, "0800", ip]));
         assert!(first.is_some());
         assert_eq!(first, second);
     }
@@ -120,7 +112,7 @@ mod tests {
             let mut frame = octets(&[STATIONS, "0800", ASKED]);
             frame[33] = host;
             frame[34..36].copy_from_slice(&port.to_be_bytes());
-            flow_of(&frame).unwrap()
+            flow_of(&frame, Framing::Ethernet).unwrap()
         };
         for workers in 2..=8 {
             let [mut by_port, mut by_host] = [[0; 8]; 2];
@@ -146,7 +138,8 @@ mod tests {
             for kind in ["0800", "86dd", "8100"] {
                 let frame = octets(&[STATIONS, kind, ip]);
                 for len in 0..frame.len() {
-                    let _either = flow_of(&frame[..len]);
+                    let _either = flow_of(&frame[..len], Framing::Ethernet);
+                    let _either = flow_of(&frame[..len], Framing::Ip);
                 }
             }
         }

@@ -43,6 +43,7 @@ mod neighbour;
 mod paths;
 mod position;
 mod random;
+mod raw_ip;
 mod reassembly;
 mod redirect;
 mod refused;
@@ -88,6 +89,7 @@ pub use neighbour::{
 };
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
+pub use raw_ip::RawIpLayer;
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_transit, assemble_within};
 pub use trace::{Fate, Step, Trace};

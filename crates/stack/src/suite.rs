@@ -1,20 +1,23 @@
-//! The standard assembly: the Internet protocol suite over any number of Ethernet links.
+//! The standard assembly: the Internet protocol suite over any number of links.
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
     IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NeighbourLimits,
-    NodeIndex, Plan, Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters, VlanLayer,
-    VlanLink, VlanMember, Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions, random::Random,
+    NodeIndex, Plan, RawIpLayer, Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters,
+    VlanLayer, VlanLink, VlanMember, Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions,
+    random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{EtherType, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type};
 use std::{fmt, sync::Arc};
 
-/// A link of the suite.
+/// A link of the suite, with the choice of its link layer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SuiteLink {
     /// A device with Ethernet frames.
     Ethernet(LinkIndex),
+    /// A device whose frames are IP packets.
+    RawIp(LinkIndex),
     /// A VLAN of another of the links.
     Vlan(VlanLink),
 }
@@ -26,7 +29,8 @@ pub struct Suite {
     pub plan: Plan,
     /// The layers, in the plan's order.
     pub layers: Vec<Box<dyn Layer>>,
-    /// The neighbour caches of each link, which the owner of the graph may read and set.
+    /// The neighbour caches of each link with link-layer addresses, which the owner of the graph may
+    /// read and set.
     pub neighbours: Vec<LinkNeighbours>,
     /// For each link, the layer to which packets are pushed down.
     pub bottoms: Vec<(LinkIndex, NodeIndex)>,
@@ -149,25 +153,43 @@ impl Builder {
     /// Link layers.
     fn links(&mut self, links: &[SuiteLink], random: &mut Random) {
         for &link in links {
-            if let SuiteLink::Ethernet(link) = link {
-                let neighbours = LinkNeighbours::new(link, random.draw(), self.limits);
-                self.ethernet(neighbours, links, random);
+            match link {
+                SuiteLink::Ethernet(link) => {
+                    let neighbours = LinkNeighbours::new(link, random.draw(), self.limits);
+                    self.ethernet(neighbours, links, random);
+                }
+                SuiteLink::RawIp(link) => {
+                    self.on_device(link, RawIpLayer::new(link));
+                }
+                // The link below builds it.
+                SuiteLink::Vlan(_) => {}
             }
         }
     }
 
+    /// Puts a link layer on the device of its link.
+    fn on_device(&mut self, link: LinkIndex, layer: impl Layer + 'static) -> NodeIndex {
+        let layer = self.add(layer, Some(link));
+        for (from, side, to) in [
+            (None, Side::Receive, Target::Layer(layer)),
+            (Some(layer), Side::Transmit, Target::Device(link)),
+        ] {
+            self.plan.bind(Binding { from, at: At::Frame, side, link: Some(link), to });
+        }
+        self.bottoms.push((link, layer));
+        layer
+    }
+
+    /// Whether the link has link-layer addresses, which have to be resolved.
+    fn resolves(&self, link: LinkIndex) -> bool {
+        self.neighbours.iter().any(|of| of.link == link)
+    }
+
     fn ethernet(&mut self, own: LinkNeighbours, links: &[SuiteLink], random: &mut Random) {
         let link = own.link;
-        let ethernet = self.add(EthernetLayer::new(own.clone()), Some(link));
-        let (link_only, at) = (Some(link), At::Frame);
-        for (from, side, to) in [
-            (None, Side::Receive, Target::Layer(ethernet)),
-            (Some(ethernet), Side::Transmit, Target::Device(link)),
-        ] {
-            self.plan.bind(Binding { from, at, side, link: link_only, to });
-        }
+        let ethernet = self.on_device(link, EthernetLayer::new(own.clone()));
+        let link_only = Some(link);
         self.neighbours.push(own);
-        self.bottoms.push((link, ethernet));
         let mut members = Vec::new();
         for found in links {
             if let SuiteLink::Vlan(of) = *found
@@ -200,12 +222,14 @@ impl Builder {
         let icmpv4 = self.add(Icmpv4Layer::new(random.draw()), None);
         for (link, bottom) in self.bottoms.clone() {
             let of_link = self.one_link(link, bottom);
-            self.up(bottom, At::EtherType(EtherType::ARP), of_link, arp);
             self.up(bottom, At::EtherType(family), of_link, ipv4);
-            self.down(bottom, At::Unresolved(family), None, arp);
-            self.down(arp, At::EtherType(EtherType::ARP), Some(link), bottom);
-            self.down(arp, At::Unresolved(family), Some(link), bottom);
             self.down(ipv4, At::EtherType(family), Some(link), bottom);
+            if self.resolves(link) {
+                self.up(bottom, At::EtherType(EtherType::ARP), of_link, arp);
+                self.down(bottom, At::Unresolved(family), None, arp);
+                self.down(arp, At::EtherType(EtherType::ARP), Some(link), bottom);
+                self.down(arp, At::Unresolved(family), Some(link), bottom);
+            }
         }
         let igmp = self.add(IgmpLayer::new(random.draw()), None);
         self.up(ipv4, At::IpProtocol(IpProtocol::IGMP), None, igmp);
@@ -229,9 +253,11 @@ impl Builder {
         for (link, bottom) in self.bottoms.clone() {
             let of_link = self.one_link(link, bottom);
             self.up(bottom, At::EtherType(family), of_link, ipv6);
-            self.down(bottom, At::Unresolved(family), None, ndp);
-            self.down(ndp, At::Unresolved(family), Some(link), bottom);
             self.down(ipv6, At::EtherType(family), Some(link), bottom);
+            if self.resolves(link) {
+                self.down(bottom, At::Unresolved(family), None, ndp);
+                self.down(ndp, At::Unresolved(family), Some(link), bottom);
+            }
         }
         for kind in NDP_TYPES {
             self.up(icmpv6, At::Icmpv6Type(kind.0), None, ndp);

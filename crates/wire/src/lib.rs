@@ -34,6 +34,7 @@ pub mod checksum;
 pub mod coap;
 pub mod dhcpv4;
 pub mod ethernet;
+mod framing;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ieee802154;
@@ -53,6 +54,7 @@ pub mod vlan;
 mod writer;
 
 pub use checksum::Checksum;
+pub use framing::Framing;
 pub use gatewright_wire_macros::header;
 pub use numbers::{EtherType, IpProtocol, MacAddress, NotAMacAddress, Port};
 pub use option::OptionError;

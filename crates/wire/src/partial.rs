@@ -10,20 +10,13 @@
 //! a corrupted one passes as valid once in 2¹⁶ times. So it is used only on links that can carry
 //! partial checksums.
 
-use crate::Checksum;
+use crate::{Checksum, framing::TAGS_MAX};
+
+pub use crate::framing::Framing;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
-
-/// The first header of a frame.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Framing {
-    /// An Ethernet header, perhaps with tags.
-    Ethernet,
-    /// An IP header: there is no link layer.
-    Ip,
-}
 
 /// Whether the frame is an unfragmented TCP or UDP packet whose checksum field holds the folded,
 /// uncomplemented sum of its pseudo-header, or an SCTP packet whose checksum field is zero.
@@ -153,7 +146,6 @@ fn locate(octets: &[u8], framing: Framing) -> Option<TransportOffset> {
 
 /// The position of the IP header in an Ethernet frame, after at most two VLAN tags.
 pub fn network_start(frame: &[u8]) -> Option<usize> {
-    const TAGS_MAX: usize = 2;
     let mut at = 12;
     for _ in 0..=TAGS_MAX {
         match u16::from_be_bytes(*frame.get(at..)?.first_chunk()?) {

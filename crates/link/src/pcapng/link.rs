@@ -7,11 +7,13 @@ use std::io::{Read, Write};
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The replay speed of a capture file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Speed {
+    /// As it was recorded.
+    Captured,
     /// A percentage of the recorded speed: 100 is the original speed.
     Percent(NonZeroU32),
     /// A number of frames a second, at equal distances.
@@ -22,21 +24,26 @@ pub enum Speed {
 
 /// A link whose frames come from a capture file, and go into one.
 ///
-/// It is up until the replayed file has ended.
+/// It is up until the replayed file has ended, or for ever if it writes one. What it writes is flushed
+/// at each request of its state.
 pub struct CaptureLink {
     info: LinkInfo,
     index: LinkIndex,
     pool: Rc<Pool>,
     input: Option<Reader<Box<dyn Read>>>,
     speed: Speed,
+    /// Whether the replay waits for [`Link::begin`].
+    is_held: bool,
     /// When the first frame was given, and its time in the file.
     start: Option<(Duration, Duration)>,
     given: u32,
     /// The frame that is due next.
     next: Option<(Duration, Packet)>,
     output: Option<(Writer<Box<dyn Write>>, InterfaceId)>,
-    /// The time since 1970 at the caller's epoch.
-    epoch: Duration,
+    /// Whether something was written since the file was last flushed.
+    is_dirty: bool,
+    /// The time since 1970 at the caller's epoch, once known.
+    epoch: Option<Duration>,
     counters: LinkCounters,
 }
 
@@ -63,22 +70,36 @@ impl CaptureLink {
             queues: Vec::new(),
             receivers: 1,
         };
+        Self::with_info(index, info, pool)
+    }
+
+    /// A link of these properties, without files.
+    pub(crate) fn with_info(index: LinkIndex, info: LinkInfo, pool: Rc<Pool>) -> Self {
         Self {
             info,
             index,
             pool,
             input: None,
             speed: Speed::Unlimited,
+            is_held: false,
             start: None,
             given: 0,
             next: None,
             output: None,
-            epoch: Duration::ZERO,
+            is_dirty: false,
+            epoch: None,
             counters: LinkCounters::default(),
         }
     }
 
-    /// Replays `file`; frames that begin with an Ethernet header are received.
+    /// Holds the replay until [`Link::begin`].
+    #[must_use]
+    pub(crate) const fn held(mut self) -> Self {
+        self.is_held = true;
+        self
+    }
+
+    /// Replays `file`; frames that begin with the link's header are received.
     #[must_use]
     pub fn replay(mut self, file: Box<dyn Read>, speed: Speed) -> Self {
         self.input = Some(Reader::new(file));
@@ -93,11 +114,35 @@ impl CaptureLink {
     ///
     /// The error of `file`.
     pub fn record(mut self, file: Box<dyn Write>, epoch: Duration) -> std::io::Result<Self> {
-        let mut writer = Writer::new(file)?;
-        let interface = writer.add_interface(&self.info.name, Framing::Ethernet)?;
-        self.output = Some((writer, interface));
-        self.epoch = epoch;
+        self.begin_file(file)?;
+        self.epoch = Some(epoch);
         Ok(self)
+    }
+
+    /// As [`Self::record`], with the system's time at the first frame. Without a file the frames are
+    /// dropped and counted.
+    pub(crate) fn record_from_now(&mut self, file: Box<dyn Write>) {
+        if let Err(error) = self.begin_file(file) {
+            self.info.why = format!("the capture file cannot be written: {error}");
+        }
+    }
+
+    fn begin_file(&mut self, file: Box<dyn Write>) -> std::io::Result<()> {
+        let mut writer = Writer::new(file)?;
+        let interface = writer.add_interface(&self.info.name, self.info.framing)?;
+        self.output = Some((writer, interface));
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// Flushes what was written, so that a reader of the file sees it.
+    fn flush(&mut self) {
+        if let Some((writer, _)) = &mut self.output
+            && std::mem::take(&mut self.is_dirty)
+            && writer.flush().is_err()
+        {
+            self.counters.transmit_full += 1;
+        }
     }
 
     /// Reads up to the next usable frame, and sets when it is due.
@@ -120,10 +165,10 @@ impl CaptureLink {
             let (recorded_at, id) = (record.at, record.interface);
             let is_whole = record.octets.len() == record.len;
             let packet = self.pool.packet_of(record.octets);
-            let is_ethernet = input
+            let is_ours = input
                 .interface(id)
-                .is_some_and(|interface| interface.framing == Some(Framing::Ethernet));
-            if !is_whole || !is_ethernet {
+                .is_some_and(|interface| interface.framing == Some(self.info.framing));
+            if !is_whole || !is_ours {
                 self.counters.receive_malformed += 1;
                 continue;
             }
@@ -137,6 +182,7 @@ impl CaptureLink {
             };
             let (start, first) = *self.start.get_or_insert((now, recorded_at));
             let after = match self.speed {
+                Speed::Captured => recorded_at.saturating_sub(first),
                 Speed::Percent(percent) => {
                     recorded_at.saturating_sub(first).saturating_mul(100) / percent.get()
                 }
@@ -156,9 +202,13 @@ impl Link for CaptureLink {
         &self.info
     }
 
+    fn begin(&mut self) {
+        self.is_held = false;
+    }
+
     fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
         let before = batch.len();
-        while batch.room() > 0 {
+        while batch.room() > 0 && !self.is_held {
             self.load(now);
             let Some((_, mut packet)) = self.next.take_if(|(due, _)| *due <= now) else { break };
             packet.set_received_ns(nanos(now));
@@ -172,6 +222,8 @@ impl Link for CaptureLink {
     }
 
     fn transmit(&mut self, now: Duration, batch: &mut Batch) {
+        let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(now));
+        self.is_dirty = true;
         for mut packet in batch.drain() {
             complete(&mut packet, self.info.framing, &mut self.counters);
             let Some((writer, interface)) = &mut self.output else {
@@ -180,7 +232,7 @@ impl Link for CaptureLink {
             };
             let written = writer.write(&Record {
                 interface: *interface,
-                at: self.epoch.saturating_add(now),
+                at: epoch.saturating_add(now),
                 octets: packet.octets(),
                 len: packet.len(),
                 direction: Some(Direction::Outbound),
@@ -200,6 +252,7 @@ impl Link for CaptureLink {
     }
 
     fn state(&mut self) -> LinkState {
+        self.flush();
         let is_replaying = self.input.is_some() || self.next.is_some();
         if is_replaying || self.output.is_some() { LinkState::Up } else { LinkState::Down }
     }
@@ -210,6 +263,7 @@ impl Link for CaptureLink {
 
     fn poll_timeout(&self) -> Option<Duration> {
         match &self.next {
+            _ if self.is_held => None,
             Some((due, _)) => Some(*due),
             // The first frame is due when it is asked for.
             None => self.input.as_ref().map(|_| Duration::ZERO),
@@ -219,9 +273,11 @@ impl Link for CaptureLink {
 
 impl Drop for CaptureLink {
     fn drop(&mut self) {
-        if let Some((writer, _)) = &mut self.output {
-            // There is nobody left to tell.
-            let _ = writer.flush();
-        }
+        // There is nobody left to tell of a failure.
+        self.flush();
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

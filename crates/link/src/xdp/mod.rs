@@ -23,7 +23,7 @@ use crate::packet_socket::{Sender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
 use crate::{DeviceNow, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
-use gatewright_wire::{MacAddress, partial};
+use gatewright_wire::{MacAddress, partial, vlan::Vlan};
 use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
@@ -33,10 +33,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// Octets of an Ethernet header, and of a tag in it.
-const ETHERNET_LEN: usize = 14;
-const TAG_LEN: usize = 4;
 
 /// The link over the AF_XDP sockets of an interface, one for each receive queue of its share.
 pub(crate) struct Xdp {
@@ -395,11 +391,12 @@ impl Link for Xdp {
             sender.send(batch, self.info.mtu, &mut self.counters);
             return;
         }
-        let len_max = self.info.mtu + ETHERNET_LEN + TAG_LEN;
+        let header_len = self.info.framing.header_len();
+        let len_max = self.info.mtu + header_len + Vlan::LEN;
         // One of its queues is enough to send by, and keeps the order.
         let Some(socket) = self.sockets.first_mut() else { return };
         for mut packet in batch.drain() {
-            if !(ETHERNET_LEN..=len_max).contains(&packet.len()) {
+            if !(header_len..=len_max).contains(&packet.len()) {
                 self.counters.transmit_length += 1;
                 continue;
             }

@@ -19,7 +19,7 @@ use gatewright_stack::{
     RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VlanLink, Wake,
     assemble, flow_of,
 };
-use gatewright_wire::MacAddress;
+use gatewright_wire::{Framing, MacAddress};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     rc::Rc,
@@ -155,7 +155,9 @@ impl Links {
         let Some(mut packet) = self.graph.frames().packet_of(frame) else { return };
         packet.meta_mut().ingress = link;
         // By this several workers would divide the frames.
-        let _flow = flow_of(packet.octets());
+        for framing in [Framing::Ethernet, Framing::Ip] {
+            let _flow = flow_of(packet.octets(), framing);
+        }
         let mut batch = Batch::default();
         drop(batch.push(packet));
         let sent = &mut self.sent;

@@ -1,0 +1,212 @@
+//! Devices that are made rather than found: TAP and TUN interfaces, and capture files.
+
+use crate::interface::Interface;
+use crate::pcapng::{CaptureLink, ReadError, Reader, Speed};
+use crate::tap::{self, TapDevice};
+use crate::unbound::{UnboundDevice, UnboundLink};
+use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
+use gatewright_packet::{LinkIndex, Pool};
+use gatewright_wire::MacAddress;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Configuration to create a TAP or TUN interface, with a link as its other end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TapConfig {
+    /// The link's index in the gateway, stamped on received frames.
+    pub index: LinkIndex,
+    /// The name of the interface; the kernel replaces `%d` in it by a number.
+    pub interface: String,
+    /// Ethernet for TAP, IP for TUN.
+    pub framing: Framing,
+    /// Maximum octets of a packet without its link-layer header.
+    pub mtu: usize,
+    /// Whether the kernel's end is set up, too. It gets no addresses here.
+    pub up: bool,
+}
+
+impl TapConfig {
+    /// Octets of its largest frame, with room for two tags.
+    pub const fn frame_len_max(&self) -> usize {
+        self.mtu + self.framing.header_len_max()
+    }
+}
+
+/// Configuration of a link over capture files.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CaptureConfig {
+    /// The link's index in the gateway, stamped on received frames.
+    pub index: LinkIndex,
+    /// The link's name, which is also that of the written interface.
+    pub name: String,
+    /// The file whose frames arrive.
+    pub read: Option<PathBuf>,
+    /// The file that takes the frames that leave; what it held before is lost.
+    pub write: Option<PathBuf>,
+    /// How fast `read` is replayed.
+    pub speed: Speed,
+    /// The first header of the frames in both files.
+    pub framing: Framing,
+    /// Maximum octets of a packet without its link-layer header.
+    pub mtu: usize,
+}
+
+/// The framing of a capture file: that of its first frame, or of its first interface if it has no
+/// frame.
+///
+/// # Errors
+///
+/// [`OpenError::File`] if it cannot be opened, [`OpenError::Capture`] if it is no capture of
+/// Ethernet frames or IP packets.
+pub fn capture_framing(file: &Path) -> Result<Framing, OpenError> {
+    let name = || file.display().to_string();
+    let open = |source| OpenError::File { file: name(), action: "read", source };
+    let wrong = |reason| OpenError::Capture { file: name(), reason };
+    let mut reader = Reader::new(BufReader::new(File::open(file).map_err(open)?));
+    let first = match reader.next_record() {
+        Ok(record) => record.map(|record| record.interface),
+        Err(ReadError::Io(source)) => return Err(open(source)),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
+    let interface = match first {
+        Some(first) => reader.interface(first),
+        None => reader.interfaces().first(),
+    };
+    let Some(interface) = interface else {
+        return Err(wrong("the capture file describes no interface".to_owned()));
+    };
+    interface.framing.ok_or_else(|| {
+        wrong("its frames begin neither with an Ethernet header nor with an IP header".to_owned())
+    })
+}
+
+impl Preparer {
+    /// Creates a TAP or TUN interface for a link at its other end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open_tap`].
+    pub fn prepare_tap(&self, config: &TapConfig) -> Result<UnboundLink, OpenError> {
+        const CAPABILITY: &str = "CAP_NET_ADMIN";
+        let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
+            if source.kind() == io::ErrorKind::NotFound {
+                return OpenError::NoDevice { name: tap::DEVICE.to_owned() };
+            }
+            OpenError::system(&config.interface, "make a TAP or TUN device", CAPABILITY, source)
+        })?;
+        let name = device.name.clone();
+        let set = |source| OpenError::system(&name, "set the MTU", CAPABILITY, source);
+        let interface = Interface::find(&name).map_err(set)?;
+        interface.set_mtu(config.mtu).map_err(set)?;
+        if config.up {
+            let set = |source| OpenError::system(&name, "take up", CAPABILITY, source);
+            interface.set_up().map_err(set)?;
+        }
+        let mtu = config.mtu;
+        self.check_chunk(&name, mtu, config.framing)?;
+        // The kernel's end has an address of its own; ours differs in one bit.
+        let mac = interface
+            .mac()
+            .ok()
+            .flatten()
+            .map(|MacAddress([a, b, c, d, e, f])| MacAddress([a, b, c, d, e, f ^ 1]));
+        let info = LinkInfo {
+            name,
+            mode: match config.framing {
+                Framing::Ethernet => Mode::Tap,
+                Framing::Ip => Mode::Tun,
+            },
+            why: "as configured".to_owned(),
+            framing: config.framing,
+            mac,
+            mtu,
+            partial_checksums: true,
+            exclusive: Exclusive::Ours,
+            driver: interface.driver(),
+            kernel_index: interface.index,
+            queues: vec![0],
+            receivers: 1,
+        };
+        let device = UnboundDevice::Tap { info, index: config.index, interface, device };
+        Ok(UnboundLink::once(self.slab(), device))
+    }
+
+    /// Opens the files of a link.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open_capture`](crate::Opener::open_capture).
+    pub fn prepare_capture(&self, config: &CaptureConfig) -> Result<UnboundLink, OpenError> {
+        self.check_chunk(&config.name, config.mtu, config.framing)?;
+        let failed = |path: &Path, action| {
+            let file = path.display().to_string();
+            move |source| OpenError::File { file, action, source }
+        };
+        let read = |path: &PathBuf| File::open(path).map_err(failed(path, "read"));
+        let write = |path: &PathBuf| File::create(path).map_err(failed(path, "write"));
+        let read = config.read.as_ref().map(read).transpose()?;
+        let write = config.write.as_ref().map(write).transpose()?;
+        let files = CaptureFiles { info: config.info(), index: config.index, read, write };
+        let device = UnboundDevice::Capture(Box::new((files, config.speed)));
+        Ok(UnboundLink::once(self.slab(), device))
+    }
+
+    /// Checks that the slab's packets hold the frames of a link.
+    fn check_chunk(&self, name: &str, mtu: usize, framing: Framing) -> Result<(), OpenError> {
+        let (needed, found) = (mtu + framing.header_len_max(), self.slab().packet_len_max());
+        if needed > found {
+            return Err(OpenError::Chunk { name: name.to_owned(), mtu, needed, found });
+        }
+        Ok(())
+    }
+}
+
+impl CaptureConfig {
+    /// The properties of the link.
+    fn info(&self) -> LinkInfo {
+        let file = |how: &str, path: &Option<PathBuf>| {
+            path.as_ref().map(|path| format!("{how} {}", path.display()))
+        };
+        let files = [file("replays", &self.read), file("writes", &self.write)];
+        LinkInfo {
+            name: self.name.clone(),
+            mode: Mode::CaptureFile,
+            why: files.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            framing: self.framing,
+            // IP packets have no link-layer address.
+            mac: (self.framing == Framing::Ethernet).then(|| local_address(self.index)),
+            mtu: self.mtu,
+            partial_checksums: false,
+            exclusive: Exclusive::Ours,
+            driver: String::new(),
+            kernel_index: 0,
+            queues: Vec::new(),
+            receivers: 1,
+        }
+    }
+}
+
+/// The open files of a capture link.
+pub(crate) struct CaptureFiles {
+    pub(crate) info: LinkInfo,
+    index: LinkIndex,
+    read: Option<File>,
+    write: Option<File>,
+}
+
+impl CaptureFiles {
+    /// The link, with packets of `pool`.
+    pub(crate) fn bind(self, speed: Speed, pool: &Rc<Pool>) -> CaptureLink {
+        let Self { info, index, read, write } = self;
+        let mut link = CaptureLink::with_info(index, info, Rc::clone(pool));
+        if let Some(file) = read {
+            link = link.replay(Box::new(BufReader::new(file)), speed).held();
+        }
+        if let Some(file) = write {
+            link.record_from_now(Box::new(BufWriter::new(file)));
+        }
+        link
+    }
+}

@@ -1,0 +1,76 @@
+//! Links whose frames are IP packets: no header, no addresses, nothing to resolve.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+mod common;
+
+use common::{
+    A, Gateway, LAN, LAN_IP, LAN_MAC, WAN, address, ether, from_a, interface, ipv4,
+    ipv6::{echo_request, frame},
+};
+use gatewright_stack::{Address, AddressState, SuiteLink};
+use gatewright_wire::{EtherType, IpProtocol, MacAddress};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Our end of the raw link, and the other one.
+const NEAR: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 1);
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
+const NEAR6: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
+const FAR6: Ipv6Addr = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 2);
+
+/// The LAN is Ethernet, the WAN raw IP.
+fn gateway() -> Gateway {
+    let mut gateway = Gateway::of(&[SuiteLink::Ethernet(LAN), SuiteLink::RawIp(WAN)], |_| {});
+    let own = |ip: IpAddr| Address { ip, prefix_len: 64, state: AddressState::Preferred };
+    let addresses = vec![address(NEAR, 24), own(NEAR6.into())];
+    let lan = interface(LAN, LAN_MAC, vec![address(LAN_IP, 24)]);
+    gateway.host.add_interface(lan).unwrap();
+    gateway.host.add_interface(interface(WAN, MacAddress::ZERO, addresses)).unwrap();
+    let spoken = gateway.tick(10);
+    // RFC 5227 and RFC 4862 check addresses against stations on a shared medium: here is none.
+    let wan: Vec<_> = spoken.iter().filter(|(link, _)| *link == WAN).collect();
+    assert!(wan.is_empty(), "{wan:x?}");
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, A);
+    gateway
+}
+
+/// What leaves by the raw link is the packet itself, to whichever neighbour; what comes is
+/// forwarded as from any link.
+#[test]
+fn packets_pass_without_a_header_and_without_resolution() {
+    let mut gateway = gateway();
+    let there = |ttl| ipv4(A.1, FAR, IpProtocol::UDP, b"data", |ip| ip.time_to_live = ttl);
+    assert_eq!(gateway.receive(LAN, &[from_a(&there(64))]), [(WAN, there(63))]);
+    let back = |ttl| ipv4(FAR, A.1, IpProtocol::UDP, b"data", |ip| ip.time_to_live = ttl);
+    let sent = ether(A.0, LAN_MAC, EtherType::IPV4, &back(63));
+    assert_eq!(gateway.receive(WAN, &[back(64)]), [(LAN, sent)]);
+    assert!(gateway.drops().is_empty() && gateway.is_clean(), "{:?}", gateway.drops());
+}
+
+/// An echo to our own addresses, of both families, is answered at once.
+#[test]
+fn the_host_answers_at_both_families() {
+    let mut gateway = gateway();
+    // RFC 792: an echo is type 8 with code 0, its reply type 0. 0x0800 + 0x0001 = !0xf7fe.
+    let echo = ipv4(FAR, NEAR, IpProtocol::ICMPV4, &[8, 0, 0xf7, 0xfe, 0, 0, 0, 1], |_| {});
+    let answers = gateway.receive(WAN, &[echo]);
+    assert_eq!(answers.len(), 1, "{:?}", gateway.drops());
+    assert_eq!((answers[0].0, answers[0].1[0] >> 4, answers[0].1[20]), (WAN, 4, 0));
+    let ends = (FAR6, NEAR6);
+    let mac = MacAddress::ZERO;
+    let message = echo_request(ends, b"");
+    let echo = frame(mac, mac, IpProtocol::ICMPV6, ends, 64, &message).split_off(14);
+    let answers = gateway.receive(WAN, &[echo]);
+    assert_eq!(answers.len(), 1, "{:?}", gateway.drops());
+    assert_eq!((answers[0].0, answers[0].1[0] >> 4, answers[0].1[40]), (WAN, 6, 129));
+}
+
+#[test]
+fn what_is_no_ip_packet_is_dropped_and_counted() {
+    let mut gateway = gateway();
+    assert!(gateway.receive(WAN, &[from_a(b"x"), Vec::new(), vec![0x50; 40]]).is_empty());
+    let drops = gateway.drops();
+    for expected in [("raw-ip", "truncated", 1), ("raw-ip", "not-ip", 2)] {
+        assert!(drops.contains(&expected), "{drops:?}");
+    }
+    assert!(gateway.is_clean());
+}

@@ -69,7 +69,7 @@ codes! {
 
     KEY_WITHOUT_USE 113 "a key without use here"
     "The key exists, but not together with the handler or mode that stands beside it: `rate` \
-    belongs to the handler `rate-limit`, `file` to `capture` and to mode `pcapng`. It would do \
+    belongs to the handler `rate-limit`, `file` to `capture`, `read` to mode `pcapng`. It would do \
     nothing, so it is refused."
 
     BAD_NAME 114 "not a name"
@@ -292,6 +292,15 @@ codes! {
     DROPS_ALL 177 "takes every packet"
     "A `drop` without a match takes every packet that comes by. If that is meant, it says so more \
     clearly as a filter: handler = \"filter\", default = \"drop\"."
+
+    NO_CAPTURE 183 "the capture file cannot be read"
+    "A link of mode `pcapng` reads a capture in the format pcapng or pcap, of Ethernet frames (link \
+    type 1) or of IP packets (101, 228 or 229). Its path is relative to the folder of the \
+    description. Nothing is run that could not be read before."
+
+    CAPTURE_TWICE 179 "a capture file is written and used a second time"
+    "Two links would write over each other, and a link that reads a file while another writes it \
+    would read an end that is not there yet. Give each written file a name of its own."
 
     MULTICAST_ROUTE 180 "a next hop for a group"
     "Packets to groups (224.0.0.0/4, ff00::/8) are sent to the members on a link by an address of the \

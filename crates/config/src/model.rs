@@ -7,6 +7,7 @@ use gatewright_diagnostic::Span;
 use gatewright_stack::At;
 use gatewright_stack::builtin::{Rule, Verdict};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
@@ -85,10 +86,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// This description, with relative paths of programs and of their parameter files resolved in
-    /// `folder`.
+    /// This description, with relative paths of programs, of their parameter files, and of the
+    /// capture files of links resolved in `folder`.
     #[must_use]
-    pub fn with_programs_in(mut self, folder: &Path) -> Self {
+    pub fn with_files_in(mut self, folder: &Path) -> Self {
+        for link in &mut self.links {
+            let Device::Pcapng { read, write, .. } = &mut link.device else { continue };
+            for file in [read, write].into_iter().flatten() {
+                file.value = folder.join(&file.value).to_string_lossy().into_owned();
+            }
+        }
         for program in &mut self.programs {
             program.file.value = folder.join(&program.file.value).to_string_lossy().into_owned();
             for (_, file) in &mut program.set_file {
@@ -180,15 +187,21 @@ pub enum Device {
         /// Its name.
         name: Located<String>,
     },
-    /// Frames of a capture file, replayed.
+    /// Capture files; one of the two at least.
     Pcapng {
-        /// Path of the file.
-        file: Located<String>,
+        /// Path of the file whose frames arrive.
+        read: Option<Located<String>>,
+        /// Path of the file that takes the frames that leave.
+        write: Option<Located<String>>,
+        /// How fast `read` is replayed.
+        pace: ReplayPace,
     },
     /// A port of a shared medium in memory.
     Segment {
         /// Links with the same name share the medium.
         name: Located<String>,
+        /// The impairment of the frames that the link sends.
+        impairment: SegmentImpairment,
     },
     /// A VLAN of another link (IEEE 802.1Q).
     Vlan {
@@ -199,6 +212,31 @@ pub enum Device {
         /// Priority of transmitted frames, 0 to 7.
         priority: u8,
     },
+}
+
+/// How fast a capture file is replayed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ReplayPace {
+    /// As it was recorded.
+    #[default]
+    Captured,
+    /// As fast as frames are taken.
+    Fastest,
+    /// So many frames each second.
+    FramesPerSecond(NonZeroU32),
+}
+
+/// What a segment does to the frames of one link.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SegmentImpairment {
+    /// The time that they take.
+    pub delay: Duration,
+    /// A random time below this is added.
+    pub jitter: Duration,
+    /// How many of a million are lost.
+    pub loss_per_million: u32,
+    /// The start of all randomness, if given.
+    pub seed: Option<u64>,
 }
 
 /// How a kernel interface is opened.

@@ -7,13 +7,15 @@ use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
     Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
-    Program, Registrar, Route, Series, Side, SystemIdField, TcpProxy, UdpGateway,
+    Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
+    TcpProxy, UdpGateway,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
 use gatewright_diagnostic::{SourceId, Span};
 use gatewright_stack::builtin::Verdict;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
@@ -250,9 +252,33 @@ fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {
         "packet" => interface(Mode::Packet),
         "tap" => Some(Device::Tap { name: name() }),
         "tun" => Some(Device::Tun { name: name() }),
-        "pcapng" => Some(Device::Pcapng { file: table.name("file")? }),
-        "segment" => Some(Device::Segment { name: table.name("segment")? }),
+        "pcapng" => {
+            let (read, write) = (table.name("read"), table.name("write"));
+            let is_named = read.is_some() || write.is_some();
+            is_named.then(|| Device::Pcapng { read, write, pace: pace(table) })
+        }
+        "segment" => {
+            let time = |key| Duration::from_micros(table.number(key).unwrap_or(0));
+            let impairment = SegmentImpairment {
+                delay: time("delay_us"),
+                jitter: time("jitter_us"),
+                loss_per_million: table.number("loss_per_million").unwrap_or(0),
+                seed: table.number("seed"),
+            };
+            Some(Device::Segment { name: table.name("segment")?, impairment })
+        }
         _ => None,
+    }
+}
+
+fn pace(table: View<'_>) -> ReplayPace {
+    match table.text("pace").map(|pace| pace.value) {
+        Some("fastest") => ReplayPace::Fastest,
+        Some(_) => ReplayPace::Captured,
+        None => table
+            .number::<u32>("pace")
+            .and_then(NonZeroU32::new)
+            .map_or(ReplayPace::Captured, ReplayPace::FramesPerSecond),
     }
 }
 

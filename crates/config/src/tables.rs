@@ -1,6 +1,9 @@
 //! Every table and key of a description, as data for the checks and the schema.
 
+mod links;
 mod services;
+
+pub(crate) use links::MODES;
 
 use crate::log::{FORMATS, LEVELS};
 use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
@@ -124,22 +127,8 @@ const fn fixed(key: Key) -> Key {
 
 /// Maximum number of links of a gateway: their index is an octet.
 pub(crate) const LINKS_MAX: usize = 64;
-/// Maximum number of addresses of a link.
-const ADDRESSES_MAX: usize = 32;
 /// Maximum number of tables of one kind.
 const TABLES_MAX: usize = 4096;
-/// Minimum MTU of IPv4 (RFC 791 §3.2).
-const MTU_MIN: i64 = 68;
-/// Maximum octets of an IPv4 packet (RFC 791 §3.1).
-const MTU_MAX: i64 = 65_535;
-/// The largest identifier of a VLAN: 4095 is reserved (IEEE 802.1Q table 9-2).
-const VLAN_ID_MAX: i64 = 4094;
-/// Maximum time that a worker may spin, in microseconds; longer only wastes processor time.
-const SPIN_US_MAX: i64 = 1_000_000;
-/// Seconds between two router advertisements (MaxRtrAdvInterval, RFC 4861 §6.2.1).
-const ADVERTISE_S: (i64, i64) = (4, 1800);
-/// Maximum time that hosts may use a router, in seconds (AdvDefaultLifetime, RFC 4861 §6.2.1).
-const ROUTER_S_MAX: i64 = 9000;
 /// Minimum and maximum octets of a merged datagram (RFC 768, RFC 791 §3.1).
 const MERGE: (i64, i64) = (64, 65_507);
 /// Maximum number of connections of a TCP proxy: each takes two descriptors and 32 KiB.
@@ -164,8 +153,6 @@ const NETWORKS: Shape = Shape::List(Form::Network, VALUES_MAX);
 const PROTOCOLS: Shape = Shape::List(Form::Protocol, VALUES_MAX);
 const PORT_RANGES: Shape = Shape::List(Form::Ports, VALUES_MAX);
 
-pub(crate) const MODES: &[&str] =
-    &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
 pub(crate) const HANDLERS: &[&str] =
     &["count", "capture", "drop", "filter", "mirror", "rate-limit"];
 pub(crate) const VERDICTS: &[&str] = &["accept", "drop"];
@@ -186,7 +173,7 @@ pub(crate) static ROOT: Table = Table {
     doc: "A gateway.",
     keys: &[
         key("gateway", Shape::Table(&GATEWAY), "The gateway itself."),
-        key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
+        key("link", Shape::Named(&links::LINK, LINKS_MAX), "Links, by name."),
         key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
@@ -220,102 +207,6 @@ static GATEWAY: Table = Table {
             Shape::Number(16, ROUTES_MAX),
             "Routes of each family; 1048576 if not given, some 30 octets each that is there.",
         )),
-    ],
-};
-
-static LINK: Table = Table {
-    name: "[link.NAME]",
-    doc: "A link: where frames come from and go to.",
-    keys: &[
-        key(
-            "device",
-            Shape::Text(Form::Interface),
-            "The interface of the kernel, or the one to make (tap, tun); NAME if not given.",
-        ),
-        key(
-            "mode",
-            Shape::Choice(MODES),
-            "How frames are exchanged: auto takes the fastest that works, xdp, xdp-generic and \
-             packet open an interface, tap and tun make one, pcapng replays a file, segment is a \
-             medium in memory.",
-        ),
-        key(
-            "exclusive",
-            Shape::Flag,
-            "Whether our stack alone is the host there (true, the default), or the kernel is.",
-        ),
-        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The largest packet in octets."),
-        key(
-            "addresses",
-            Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
-            "Our addresses with their prefix lengths, IPv4 and IPv6.",
-        ),
-        key("dhcp", Shape::Flag, "Whether an IPv4 address is asked for by DHCP."),
-        key(
-            "autoconfigure",
-            Shape::Flag,
-            "Whether IPv6 addresses are made of what routers announce.",
-        ),
-        key(
-            "forwarding",
-            Shape::Flag,
-            "Whether packets that arrive there for others are sent on (true, the default).",
-        ),
-        key(
-            "advertise",
-            Shape::Table(&ADVERTISE),
-            "What hosts there are told as a router (IPv6); nothing if not given, {} for the usual.",
-        ),
-        key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
-        key("promiscuous", Shape::Flag, "Whether frames for others are taken, too."),
-        key(
-            "spin_us",
-            Shape::Number(0, SPIN_US_MAX),
-            "Microseconds that a worker looks for the next frame before it sleeps.",
-        ),
-        key(
-            "queues",
-            Shape::Number(1, WORKERS_MAX as i64),
-            "How many workers receive by the link, each by queues of its own: as many as there are, \
-             and as its device has, if not given; by mode packet also more than that.",
-        ),
-        key(
-            "vlan",
-            Shape::Number(1, VLAN_ID_MAX),
-            "The identifier of a VLAN (IEEE 802.1Q): this link is what carries its tag on another.",
-        ),
-        key("on", Shape::Text(Form::Name), "The link that carries the tags of `vlan`."),
-        key(
-            "priority",
-            Shape::Number(0, 7),
-            "The priority in the tags of the frames that are sent by a VLAN (0 if not given).",
-        ),
-        key("file", Shape::Text(Form::Any), "The capture file of mode pcapng."),
-        key("segment", Shape::Text(Form::Name), "The medium of mode segment, by name."),
-    ],
-};
-
-static ADVERTISE: Table = Table {
-    name: "advertise",
-    doc: "What hosts on a link are told as by a router: its IPv6 networks, and these.",
-    keys: &[
-        key(
-            "interval_s",
-            Shape::Number(ADVERTISE_S.0, ADVERTISE_S.1),
-            "The longest time between two advertisements in seconds (600 if not given).",
-        ),
-        key(
-            "lifetime_s",
-            Shape::Number(0, ROUTER_S_MAX),
-            "How long hosts may use this router, in seconds: three intervals if not given, 0 for \
-             not at all.",
-        ),
-        key(
-            "hop_limit",
-            Shape::Number(0, 255),
-            "The hop limit that hosts start with (64 if not given), 0 to leave it to them.",
-        ),
-        key("mtu", Shape::Flag, "Whether the link's MTU is told (true, the default)."),
     ],
 };
 

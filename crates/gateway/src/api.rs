@@ -443,7 +443,7 @@ fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refu
         Request::Reload { text, folder } => {
             let own = || gateway.file().and_then(|file| Path::new(file).parent());
             let folder = folder.as_deref().or_else(own).unwrap_or(Path::new(""));
-            let config = read(&text)?.with_programs_in(folder);
+            let config = read(&text)?.with_files_in(folder);
             let changes = gateway.reload(&config)?;
             Ok(json!({ "changes": changes }))
         }

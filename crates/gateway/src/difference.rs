@@ -102,9 +102,10 @@ fn named<T: PartialEq>(
 fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let find = |list: &[Link], link: &Link| list.iter().find(|l| l.name == link.name).cloned();
     let what = |link: &Link| format!("link {}", link.name.value);
-    // VLANs stand in a layer that is made at the start, and shared links with the kernel's follower.
+    // VLANs stand in a layer that is made at the start, as a TUN device's link layer is, and shared
+    // links with the kernel's follower.
     let change = |link: &Link, how| {
-        let fixed = !link.exclusive || link.below().is_some();
+        let fixed = !link.exclusive || link.below().is_some() || is_tun(link);
         let change = if fixed { Change::restart } else { Change::new };
         change(what(link), how)
     };
@@ -119,6 +120,10 @@ fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     }
 }
 
+const fn is_tun(link: &Link) -> bool {
+    matches!(link.device, Device::Tun { .. })
+}
+
 /// Differences in the keys of a link.
 fn keys(old: &Link, new: &Link) -> Vec<Change> {
     let what = format!("link {}", new.name.value);
@@ -126,9 +131,9 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
     if old.device != new.device {
         let how = format!("{}, not {}", device(new), device(old));
         // Shared links are known to the kernel's follower by the names of their interfaces, and a
-        // VLAN has no device that could be opened anew.
-        let vlan = old.below().or(new.below()).is_some();
-        let change = if new.exclusive && !vlan { Change::new } else { Change::restart };
+        // VLAN has no device that could be opened anew. Link layers are made at the start.
+        let fixed = old.below().or(new.below()).is_some() || is_tun(old) != is_tun(new);
+        let change = if new.exclusive && !fixed { Change::new } else { Change::restart };
         changes.push(change(&what, how));
     }
     if old.exclusive != new.exclusive {
@@ -186,8 +191,13 @@ fn device(link: &Link) -> String {
         }
         Device::Tap { name } => format!("{} by tap", name.value),
         Device::Tun { name } => format!("{} by tun", name.value),
-        Device::Pcapng { file } => format!("{} by pcapng", file.value),
-        Device::Segment { name } => format!("{} by segment", name.value),
+        Device::Pcapng { read, write, .. } => {
+            let files = [("reads", read), ("writes", write)].map(|(how, file)| {
+                file.as_ref().map_or_else(String::new, |file| format!("{how} {} ", file.value))
+            });
+            format!("{}by pcapng", files.concat())
+        }
+        Device::Segment { name, .. } => format!("{} by segment", name.value),
         Device::Vlan { on, id, .. } => format!("VLAN {} on {}", id.value, on.value),
         _ => "another device".to_owned(),
     }
@@ -245,10 +255,16 @@ mod tests {
 
     #[test]
     fn each_difference_is_told_by_name() {
-        let cases: [(&str, &str, &[&str]); 11] = [
+        let cases: [(&str, &str, &[&str]); 13] = [
             ("\"packet\"", "\"xdp\"", &["link wan: wan by xdp, not wan by packet"]),
             ("\"packet\"", "\"packet\"\nmtu = 1400", &["link wan: MTU 1400, not the device's"]),
             ("\"packet\"", "\"packet\"\ndhcp = true", &["link wan: dhcp on"]),
+            ("\"packet\"", "\"tun\"", &["link wan: wan by tun, not wan by packet (restart)"]),
+            (
+                "\"packet\"",
+                "\"pcapng\"\nread = \"x\"",
+                &["link wan: reads x by pcapng, not wan by packet"],
+            ),
             (
                 "192.0.2.1/24",
                 "192.0.2.2/24",

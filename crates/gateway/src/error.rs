@@ -1,5 +1,7 @@
 //! Reasons why a description cannot run.
 
+use gatewright_config::Link;
+use gatewright_link::OpenError;
 use gatewright_part::Unable;
 use gatewright_planes::PlanesError;
 use std::io;
@@ -63,6 +65,11 @@ impl From<PlanesError> for RunError {
 }
 
 impl RunError {
+    /// The error of a link that cannot be opened.
+    pub(crate) fn of_link(link: &Link, source: OpenError) -> Self {
+        Self::from(PlanesError::Link { name: link.name.value.clone(), source })
+    }
+
     /// The exit code of a program that ends for this (`sysexits.h`).
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -166,6 +166,7 @@ impl Gateway {
         programs.notes().iter().for_each(|note| say(note));
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;
+        links.planes().begin_replays().map_err(RunError::from)?;
         let watcher =
             Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
         events.log(about(LogLevel::Info, "started", format!("{} runs", config.name)));

@@ -19,7 +19,6 @@ mod links;
 mod listener;
 mod messages;
 pub mod metrics;
-mod not_yet;
 mod programs;
 mod recorder;
 mod reload;
@@ -36,7 +35,7 @@ pub use gateway::{Gateway, Say, StartError, StartOptions};
 pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
-pub use not_yet::not_in_this_version;
+pub use links::unreadable_captures;
 pub use programs::{ProgramError, beside, import, post, strangers};
 pub use reload::ReloadError;
 pub use settings::Settings;

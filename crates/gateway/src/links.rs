@@ -1,8 +1,12 @@
 //! The links and routes of a description, as a part of its gateway.
 
-use crate::{RunError, difference, not_yet};
-use gatewright_config::{self as config, Config};
-use gatewright_link::{Backend, Framing, LinkConfig, TapConfig};
+use crate::{RunError, difference};
+use gatewright_config::{self as config, Config, codes};
+use gatewright_diagnostic::Diagnostic;
+use gatewright_link::{
+    Backend, CaptureConfig, Chance, Framing, Impairment, LinkConfig, MemoryConfig, TapConfig,
+    capture_framing, pcapng::Speed,
+};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
@@ -13,6 +17,7 @@ use gatewright_tables::Prefix;
 use std::{
     fmt,
     net::IpAddr,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -24,6 +29,8 @@ struct Inner {
     planes: Planes,
     /// Names by place; places without a link have no name.
     names: Mutex<Vec<String>>,
+    /// The links and routes in force. What was read of a capture file that may be gone since is here.
+    setup: Mutex<Setup>,
     /// The seed of all randomness.
     seed: u64,
 }
@@ -37,14 +44,15 @@ impl fmt::Debug for Links {
 impl Links {
     /// Opens the links and routes of `config`, whose events are logged by `log`.
     pub(crate) fn open(config: &Config, seed: u64, log: EventSink) -> Result<Self, RunError> {
-        refuse_what_is_not_there(config)?;
         let mut names: Vec<String> =
             config.links.iter().map(|link| link.name.value.clone()).collect();
         if takes_links(config) {
             names.extend((0..SPARE_PLACES).map(|_| String::new()));
         }
-        let planes = Planes::open_logging(&setup(config, &names, seed)?, log)?;
-        Ok(Self(Arc::new(Inner { planes, names: Mutex::new(names), seed })))
+        let setup = setup(config, &names, seed)?;
+        let planes = Planes::open_logging(&setup, log)?;
+        let (names, setup) = (Mutex::new(names), Mutex::new(setup));
+        Ok(Self(Arc::new(Inner { planes, names, setup, seed })))
     }
 
     /// The planes.
@@ -54,6 +62,10 @@ impl Links {
 
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.0.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the links, in the order of their places.
@@ -94,14 +106,12 @@ impl Part for Links {
         changes
     }
 
-    fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
-        refuse_what_is_not_there(new)?;
+    fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
         let names = self.places(new).map_err(|name| format!("link {name}: no place is free"))?;
-        let then = setup(old, &self.names(), self.0.seed)?;
+        let then = self.setup().clone();
         let now = setup(new, &names, self.0.seed)?;
         let exchanged = self.planes().exchange(&then, &now).map_err(RunError::from)?;
-        let pace = Pace { spin: now.spin };
-        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, pace }))
+        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, setup: now }))
     }
 }
 
@@ -110,13 +120,17 @@ struct StagedLinks {
     links: Links,
     exchanged: Exchanged,
     names: Vec<String>,
-    pace: Pace,
+    setup: Setup,
 }
 
 impl Staged for StagedLinks {
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        let pace = Pace { spin: self.setup.spin };
         *self.links.lock() = self.names;
-        self.links.planes().set_pace(self.pace).map_err(RunError::from)?;
+        *self.links.setup() = self.setup;
+        self.links.planes().set_pace(pace).map_err(RunError::from)?;
+        // All parts have staged the description: handlers and addresses are there.
+        self.links.planes().begin_replays().map_err(RunError::from)?;
         Ok(self.exchanged.reopened().iter().map(reopened).collect())
     }
 
@@ -145,14 +159,6 @@ pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
 
 /// Octets of a packet over Ethernet (RFC 894).
 const ETHERNET_MTU: usize = 1500;
-
-/// Refuses what this version does not run.
-pub(crate) fn refuse_what_is_not_there(config: &Config) -> Result<(), RunError> {
-    match not_yet::asked(config).into_iter().next() {
-        Some((_, what)) => Err(RunError::NotInThisVersion(what)),
-        None => Ok(()),
-    }
-}
 
 /// The setup of the planes for `config`, with links at the places `names`.
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
@@ -229,28 +235,41 @@ fn link_setup(
     names: &[String],
 ) -> Result<LinkSetup, RunError> {
     let (mut mtu, mut mac) = (link.mtu, link.mac);
-    let tap = |name: &str, framing| {
-        let mtu = mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU);
-        DeviceSetup::Tap(TapConfig { index, interface: name.to_owned(), framing, mtu, up: true })
-    };
     let device = match &link.device {
         config::Device::Interface { name, mode } => {
-            let mut device = LinkConfig::new(index, &name.value);
-            device.promiscuous = link.promiscuous;
-            device.exclusive = link.exclusive;
-            device.tagged = config
-                .links
-                .iter()
-                .any(|vlan| vlan.below().is_some_and(|below| below.value == link.name.value));
-            device.backend = match mode {
-                config::Mode::Auto => Backend::Auto,
-                config::Mode::Xdp => Backend::Xdp,
-                config::Mode::XdpGeneric => Backend::XdpGeneric,
-                config::Mode::Packet => Backend::PacketSocket,
-            };
-            DeviceSetup::Interface(device)
+            DeviceSetup::Interface(interface(index, link, (&name.value, *mode), config))
         }
-        config::Device::Tap { name } => tap(&name.value, Framing::Ethernet),
+        config::Device::Tap { name } => tap(index, link, &name.value, Framing::Ethernet),
+        config::Device::Tun { name } => tap(index, link, &name.value, Framing::Ip),
+        config::Device::Pcapng { read, write, pace } => {
+            let path = |file: &config::Located<String>| PathBuf::from(&file.value);
+            let read = read.as_ref().map(path);
+            // What is only written is Ethernet, as most links are.
+            let framing = read.as_deref().map(capture_framing).transpose();
+            let framing = framing.map_err(|source| RunError::of_link(link, source))?;
+            DeviceSetup::Capture(CaptureConfig {
+                index,
+                name: link.name.value.clone(),
+                read,
+                write: write.as_ref().map(path),
+                speed: speed(*pace),
+                framing: framing.unwrap_or_default(),
+                mtu: packet_len_max(link),
+            })
+        }
+        config::Device::Segment { name, impairment } => DeviceSetup::Segment(MemoryConfig {
+            index,
+            name: link.name.value.clone(),
+            segment: name.value.clone(),
+            impairment: Impairment {
+                delay: impairment.delay,
+                jitter: impairment.jitter,
+                loss: Chance::per_million(impairment.loss_per_million),
+                ..Impairment::default()
+            },
+            seed: impairment.seed.unwrap_or_else(|| index.0.into()),
+            mtu: packet_len_max(link),
+        }),
         config::Device::Vlan { on, id, priority } => {
             let below = config.links.iter().find(|below| below.name.value == on.value);
             // A VLAN has the address and, unless it says less, the MTU of the link below.
@@ -282,4 +301,57 @@ fn link_setup(
     };
     setup.addresses = link.addresses.iter().map(pair).collect();
     Ok(setup)
+}
+
+/// Configuration to open the kernel's interface of a link.
+fn interface(
+    index: LinkIndex,
+    link: &config::Link,
+    (name, mode): (&str, config::Mode),
+    config: &Config,
+) -> LinkConfig {
+    let mut device = LinkConfig::new(index, name);
+    device.promiscuous = link.promiscuous;
+    device.exclusive = link.exclusive;
+    device.tagged = config
+        .links
+        .iter()
+        .any(|vlan| vlan.below().is_some_and(|below| below.value == link.name.value));
+    device.backend = match mode {
+        config::Mode::Auto => Backend::Auto,
+        config::Mode::Xdp => Backend::Xdp,
+        config::Mode::XdpGeneric => Backend::XdpGeneric,
+        config::Mode::Packet => Backend::PacketSocket,
+    };
+    device
+}
+
+/// A TAP or TUN interface of the name `name`.
+fn tap(index: LinkIndex, link: &config::Link, name: &str, framing: Framing) -> DeviceSetup {
+    let (interface, mtu) = (name.to_owned(), packet_len_max(link));
+    DeviceSetup::Tap(TapConfig { index, interface, framing, mtu, up: true })
+}
+
+/// Maximum octets of a packet of a link whose device has no MTU of its own.
+fn packet_len_max(link: &config::Link) -> usize {
+    link.mtu.and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(ETHERNET_MTU)
+}
+
+/// The replay speed of a pace.
+const fn speed(pace: config::ReplayPace) -> Speed {
+    match pace {
+        config::ReplayPace::Captured => Speed::Captured,
+        config::ReplayPace::Fastest => Speed::Unlimited,
+        config::ReplayPace::FramesPerSecond(rate) => Speed::FramesPerSecond(rate),
+    }
+}
+
+/// Findings about the capture files that links of `config` read, whose paths `place` resolves.
+pub fn unreadable_captures(config: &Config, place: impl Fn(&str) -> String) -> Vec<Diagnostic> {
+    let finding = |link: &config::Link| {
+        let config::Device::Pcapng { read: Some(file), .. } = &link.device else { return None };
+        let error = capture_framing(Path::new(&place(&file.value))).err()?;
+        Some(Diagnostic::error(&codes::NO_CAPTURE, file.span, error.to_string()))
+    };
+    config.links.iter().filter_map(finding).collect()
 }

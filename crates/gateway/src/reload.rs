@@ -1,6 +1,6 @@
 //! Reload: a running gateway takes a new description, the whole of it or nothing.
 
-use crate::{Gateway, gateway::about, links::refuse_what_is_not_there};
+use crate::{Gateway, gateway::about};
 use gatewright_config::Config;
 use gatewright_part::{Change, LogLevel, Part, Unable, exchange};
 
@@ -61,7 +61,6 @@ impl Gateway {
 
     fn take(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
         let mut in_force = self.in_force();
-        refuse_what_is_not_there(config).map_err(Unable::from)?;
         let differences = |part: &dyn Part| part.differences(&in_force, config);
         let mut changes: Vec<_> = self.told_order().into_iter().flat_map(differences).collect();
         if changes.iter().any(|change| change.restart) {

@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_gateway::{
-    Change, Settings, beside, import, not_in_this_version, post, stack_findings, strangers,
+    Change, Settings, beside, import, post, stack_findings, strangers, unreadable_captures,
 };
 use gatewright_lang::ir::Program;
 use std::fs;
@@ -66,10 +66,12 @@ impl Description {
             }
         }
         findings.extend(parsed.config.iter().flat_map(|config| strays(config, &programs)));
-        findings.extend(parsed.config.iter().flat_map(not_in_this_version));
+        let beside = |file: &str| beside(path, file);
+        let captures = |config| unreadable_captures(config, beside);
+        findings.extend(parsed.config.iter().flat_map(captures));
         let config = parsed.config.filter(|_| !has_errors(&findings));
         let folder = folder_of(path)?;
-        let config = config.map(|config| config.with_programs_in(&folder));
+        let config = config.map(|config| config.with_files_in(&folder));
         Ok(Self { sources, config, findings })
     }
 }

@@ -48,11 +48,17 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 11] = [
+    const OTHERS: [&str; 17] = [
         "device",
         "priority",
-        "file",
+        "read",
+        "write",
+        "pace",
         "segment",
+        "delay_us",
+        "jitter_us",
+        "loss_per_million",
+        "seed",
         "mac",
         "promiscuous",
         "exclusive",
@@ -72,9 +78,25 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
     let (own, needed): (&[&str], _) = match mode {
         "tap" => (&["device", "mac", "dhcp", "autoconfigure", "advertise"], None),
         "tun" => (&["device"], None),
-        "pcapng" => (&["file", "mac"], Some(("file", "\"frames.pcapng\""))),
+        "pcapng" if table.key("write").is_some() && table.key("read").is_none() => {
+            (&["write", "mac"], None)
+        }
+        "pcapng" => (
+            &["read", "write", "pace", "mac"],
+            Some(("read", "\"in.pcapng\", or write = \"out.pcapng\"")),
+        ),
         "segment" => (
-            &["segment", "mac", "dhcp", "autoconfigure", "advertise"],
+            &[
+                "segment",
+                "delay_us",
+                "jitter_us",
+                "loss_per_million",
+                "seed",
+                "mac",
+                "dhcp",
+                "autoconfigure",
+                "advertise",
+            ],
             Some(("segment", "\"radio\"")),
         ),
         _ => (
@@ -91,7 +113,8 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
             None,
         ),
     };
-    check_use(table, &format!("mode {mode}"), (own, &OTHERS), needed, findings);
+    let only = if mode == "pcapng" && !own.contains(&"read") { " without `read`" } else { "" };
+    check_use(table, &format!("mode {mode}{only}"), (own, &OTHERS), needed, findings);
 }
 
 fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
@@ -213,14 +236,31 @@ fn check_devices(links: &[Link], findings: &mut Findings) {
             Device::Interface { name, .. } | Device::Tap { name } | Device::Tun { name } => {
                 Some(name)
             }
-            Device::Pcapng { file } => Some(file),
-            Device::Segment { .. } | Device::Vlan { .. } => None,
+            Device::Pcapng { .. } | Device::Segment { .. } | Device::Vlan { .. } => None,
         })
         .collect();
+    check_files(links, findings);
     for (count, second) in devices.iter().enumerate() {
         if let Some(first) = devices.iter().take(count).find(|first| first.value == second.value) {
             let message = format!("`{}` is the device of two links", second.value);
             twice(&codes::DEVICE_TWICE, (first.span, second.span), message, findings);
+        }
+    }
+}
+
+/// Checks that each capture file is written by one link, and read by none while it is written.
+fn check_files(links: &[Link], findings: &mut Findings) {
+    let files = links.iter().filter_map(|link| match &link.device {
+        Device::Pcapng { read, write, .. } => Some((read, write)),
+        _ => None,
+    });
+    let (read, written): (Vec<_>, Vec<_>) = files.unzip();
+    let written: Vec<_> = written.into_iter().flatten().collect();
+    for (count, write) in written.iter().enumerate() {
+        let others = written.iter().take(count).copied().chain(read.iter().copied().flatten());
+        if let Some(other) = others.into_iter().find(|other| other.value == write.value) {
+            let message = format!("`{}` is written, and not by one link alone", write.value);
+            twice(&codes::CAPTURE_TWICE, (other.span, write.span), message, findings);
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
 
 /// Checks the keys of a VLAN; all others belong to the link below.
 pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const BELOW: [&str; 9] = [
+    const BELOW: [&str; 15] = [
         "device",
         "mode",
         "exclusive",
@@ -41,8 +41,14 @@ pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
         "promiscuous",
         "spin_us",
         "queues",
-        "file",
+        "read",
+        "write",
+        "pace",
         "segment",
+        "delay_us",
+        "jitter_us",
+        "loss_per_million",
+        "seed",
     ];
     let needed = if table.key("on").is_none() { ("on", "\"lan\"") } else { ("vlan", "10") };
     check_use(table, "a VLAN", (&[], &BELOW), Some(needed), findings);

@@ -392,3 +392,94 @@ fn a_trace_leads_from_octets_by_fields_and_statements_to_octets() {
     }
     assert_eq!(gw(&["trace", &example("coap_to_modbus.gate"), "--test", "no such"]).code, 1);
 }
+
+/// A classic capture file of raw IPv4 (link type 228): each packet with its second, the port of the
+/// client, whether it is the client's, flags, a sequence number, and octets.
+fn capture(packets: &[(u32, u16, bool, u8, u32, &[u8])]) -> Vec<u8> {
+    let word = |value: u32| value.to_be_bytes();
+    let mut file =
+        [word(0xa1b2_c3d4), word(0x0002_0004), word(0), word(0), word(65_535), word(228)];
+    let mut file = file.as_flattened_mut().to_vec();
+    for (second, port, is_client, flags, sequence, octets) in packets {
+        let length = u16::try_from(40 + octets.len()).unwrap();
+        let ([client, server], mut ports) = ([[192, 0, 2, 1], [192, 0, 2, 9]], [*port, 9300]);
+        let mut ends = [client, server];
+        if !is_client {
+            ends.reverse();
+            ports.reverse();
+        }
+        let mut packet = vec![0x45, 0];
+        packet.extend(length.to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, 6, 0, 0]);
+        packet.extend(ends.as_flattened());
+        packet.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+        packet.extend(sequence.to_be_bytes());
+        packet.extend([0, 0, 0, 0, 0x50, *flags, 0xff, 0xff, 0, 0, 0, 0]);
+        packet.extend(*octets);
+        let length = u32::from(length);
+        file.extend([word(*second), word(0), word(length), word(length)].as_flattened());
+        file.extend(packet);
+    }
+    file
+}
+
+#[test]
+fn a_recorded_conversation_is_a_test_and_is_traced() {
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    const FIN: u8 = 0x11;
+    let folder = folder("recorded");
+    let program = common::examples().join("../../crates/translate/tests/programs/too_long.gate");
+    let (program, file) = (program.to_str().unwrap(), folder.join("asked.pcap"));
+    let near = u32::MAX - 4;
+    // Segments out of order, over the end of the numbers, one of them twice; another client between.
+    let packets = [
+        (10, 4000, true, SYN, near, &b""[..]),
+        (10, 4000, false, SYN | ACK, 7, b""),
+        (10, 4000, true, ACK, near.wrapping_add(1 + 9), b"Name: abcd\r\n\r\n\x01\x06sixsix"),
+        (10, 4001, true, ACK, 1, b"BYE\r\n\r\n\x01\x00"),
+        (10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
+        (10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
+        (10, 4000, false, ACK, 8, b"200 sixsix\r\n"),
+        (13, 4000, true, FIN, near.wrapping_add(1 + 31), b""),
+        (13, 4000, false, FIN, 20, b""),
+    ];
+    fs::write(&file, capture(&packets)).unwrap();
+    let (file, saved) = (file.to_str().unwrap(), folder.join("asked.gate"));
+    let said = gw(&["trace", program, "--pcapng", file, "--save", saved.to_str().unwrap()]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(
+        said.out.contains("started   user.ask") && said.out.contains("200 sixsix"),
+        "{}",
+        said.out
+    );
+    let text = fs::read_to_string(&saved).unwrap();
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    let expected = [
+        r#"    user sends "ASK \{a\}\r\nName: abcd\r\n\r\n\x01\x06sixsix""#,
+        r#"    user sees "200 sixsix\r\n""#,
+        "    pass 3 seconds",
+        "    user closes",
+        "}",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(gw(&["test", program, "--pcapng", file]).code, 0);
+    // Another answer than the recorded one fails, at its place in the test.
+    let other = packets.map(|packet| match packet {
+        (second, port, false, flags, sequence, octets) if !octets.is_empty() => {
+            (second, port, false, flags, sequence, &b"200 others\r\n"[..])
+        }
+        same => same,
+    });
+    fs::write(file, capture(&other)).unwrap();
+    let said = gw(&["test", program, "--pcapng", file]);
+    assert!(said.code == 1 && said.err.contains("200 others"), "{}", said.err);
+    fs::write(file, capture(&packets[3..4])).unwrap();
+    let example = example("smtp_relay.gate");
+    let said = gw(&["test", &example, "--pcapng", file]);
+    assert!(
+        said.code == 1 && said.err.contains("no message at the port of a role"),
+        "{}",
+        said.err
+    );
+}

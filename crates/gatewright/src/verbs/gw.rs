@@ -4,6 +4,7 @@
 mod build;
 mod check;
 mod fmt;
+mod recorded;
 mod run;
 mod test;
 mod trace;

@@ -1,7 +1,10 @@
 //! `gatewright gw test`: the `test` blocks of programs, against mocked peers in virtual time.
 
-use super::compile;
-use crate::{exit::Exit, face::Face};
+use super::{compile, recorded};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
 use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
 use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
@@ -27,6 +30,9 @@ pub(super) struct Test {
     /// Repeat each test with what its peers send cut at every octet.
     #[arg(long)]
     every_split: bool,
+    /// Run one more test: what a capture file recorded of the roles of the one program FILE.
+    #[arg(long, value_name = "CAPTURE")]
+    pcapng: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -103,8 +109,17 @@ impl Test {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let mut files = Vec::new();
         let mut refused = false;
+        if self.pcapng.is_some() && self.files.len() > 1 {
+            let message = "--pcapng takes one program";
+            return Err(Failure::new(Exit::Usage, message.to_owned()).into());
+        }
         for file in self.files {
-            let (sources, compiled) = compile(&file)?;
+            let (sources, compiled) = match &self.pcapng {
+                Some(capture) => {
+                    recorded::compile(&file, capture).map(|(sources, it, _)| (sources, it))?
+                }
+                None => compile(&file)?,
+            };
             let mut findings = compiled.diagnostics;
             refused |= has_errors(&findings);
             let ok = !has_errors(&findings);

@@ -1,6 +1,6 @@
 //! `gatewright gw trace`: a test of a program, step by step.
 
-use super::compile;
+use super::{compile, recorded};
 use crate::{
     exit::{Exit, Failure},
     face::Face,
@@ -11,11 +11,13 @@ use gatewright_lang::ir;
 use gatewright_translate::machine::Trace as Step;
 use gatewright_translate::transcript::{self, octets_shown};
 use serde::Serialize;
-use std::sync::Arc;
+use std::{fs::File, io::Write, sync::Arc};
 
 /// Shows a test of a program step by step: octets, fields, statements with their values, octets.
 ///
-/// Without NAME it shows the first test. Ends with 1 if the test fails.
+/// Without NAME it shows the first test. Ends with 1 if the test fails. `--pcapng` makes a test of a
+/// capture: messages at the ports of the program's roles, as `gatewright capture` or tcpdump write
+/// them. A server's first peer counts, connections of a client all.
 #[derive(Debug, clap::Args)]
 pub(super) struct Trace {
     /// The program; `-` is standard input.
@@ -23,6 +25,12 @@ pub(super) struct Trace {
     /// The test's name, or a part of it.
     #[arg(long, value_name = "NAME")]
     test: Option<String>,
+    /// Show what a capture file recorded of the program's roles, as a test.
+    #[arg(long, value_name = "CAPTURE", conflicts_with = "test")]
+    pcapng: Option<String>,
+    /// Write that test to NEW, which must not be there yet, to be added to the program.
+    #[arg(long, value_name = "NEW", requires = "pcapng")]
+    save: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -43,14 +51,27 @@ struct TracedStep {
 
 impl Trace {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (sources, compiled) = compile(&self.file)?;
+        let (sources, compiled, recorded) = match &self.pcapng {
+            Some(capture) => recorded::compile(&self.file, capture)?,
+            None => compile(&self.file).map(|(sources, it)| (sources, it, String::new()))?,
+        };
         face.findings(&compiled.diagnostics, &sources);
         let Some(program) = compiled.program.map(Arc::new) else {
             let message = format!("{}: has no gateway that can be run", self.file);
             return Err(Failure::new(Exit::Configuration, message).into());
         };
+        if let Some(path) = &self.save {
+            let written =
+                File::create_new(path).and_then(|mut it| it.write_all(recorded.as_bytes()));
+            written.map_err(|error| Failure::file(path, &error))?;
+        }
         let wanted = self.test.as_deref().unwrap_or_default();
-        let Some(test) = program.tests.iter().find(|test| test.name.contains(wanted)) else {
+        let is_wanted = |test: &&ir::TestCase| test.name.contains(wanted);
+        let found = match &self.pcapng {
+            Some(_) => program.tests.last(),
+            None => program.tests.iter().find(is_wanted),
+        };
+        let Some(test) = found else {
             let message = format!("{}: has no test `{wanted}`", self.file);
             return Err(Failure::new(Exit::Negative, message).into());
         };

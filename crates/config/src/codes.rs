@@ -316,4 +316,9 @@ codes! {
     "A link's addresses come from its routers (`autoconfigure`), or this gateway is the router that \
     tells them to others (`advertise`). \"The autoconfiguration process specified in this document \
     applies only to hosts and not routers\" (RFC 4862 §1). On different links both are usual."
+
+    HOST_ADDRESSES 184 "the kernel beside a link without fixed addresses"
+    "`host` makes an interface at which the kernel has the link's addresses, so that programs of this \
+    machine (ssh) are reached there. They are those of the description: what DHCP or routers give to \
+    the link is not told to the kernel in this version."
 }

@@ -19,6 +19,7 @@ pub mod codes;
 mod filter;
 mod form;
 mod handler_spec;
+mod host;
 mod log;
 mod messages;
 mod model;
@@ -37,8 +38,8 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
-    Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
-    Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
+    Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mode, PeerBounds,
+    Place, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
     TcpProxy, UDP_CLIENTS_MAX, UdpGateway, WORKERS_MAX,
 };
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
@@ -77,6 +78,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     shape::check_table(document.get_ref(), 0..0, &tables::ROOT, &mut findings);
     let root = View::new(document.get_ref(), source, 0..0);
     let mut config = sections::config(root);
+    host::derive(&mut config);
     if errors.is_empty() {
         rules::check(&mut config, root, &mut findings);
     }

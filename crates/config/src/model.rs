@@ -136,6 +136,9 @@ pub struct Link {
     pub spin: Duration,
     /// Number of workers that receive from it; default is as many as possible.
     pub queues: Option<u16>,
+    /// The TAP interface by which the kernel is reached at its addresses; none unless given. The
+    /// description has the link `NAME.host` for it.
+    pub host: Option<Located<String>>,
 }
 
 /// Router advertisements on a link (RFC 4861 §6.2.1), beside the networks of its addresses.
@@ -310,6 +313,13 @@ pub enum Handler {
         /// Name of that link.
         to: Located<String>,
     },
+    /// Connects a link with the kernel's interface beside it ([`Link::host`]).
+    Host {
+        /// What it carries.
+        part: HostPart,
+        /// Name of the link that it sends to.
+        to: Located<String>,
+    },
     /// Drops packets above a rate.
     RateLimit {
         /// Packets per second.
@@ -317,6 +327,18 @@ pub enum Handler {
         /// Size of a burst after a pause.
         burst: u32,
     },
+}
+
+/// What a handler between a link and the kernel carries.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HostPart {
+    /// Packets for this host that our stack has no use for go to the kernel.
+    Deliver,
+    /// The kernel gets copies of what concerns it and our stack: answers to its questions about
+    /// neighbours, ICMP messages about its packets, datagrams to groups.
+    Copy,
+    /// The kernel's frames leave by the link.
+    Send,
 }
 
 /// Which packets match: those that agree with every given condition.

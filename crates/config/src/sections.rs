@@ -206,6 +206,7 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         mac: table.parsed("mac", values::mac).map(|mac| mac.value),
         promiscuous: table.flag("promiscuous").unwrap_or(false),
         queues: table.number("queues"),
+        host: table.name("host"),
         spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),
         name,
     })
@@ -314,7 +315,7 @@ pub(crate) fn attach(table: View<'_>) -> Option<Attach> {
         | (None, Handler::Drop { .. } | Handler::Filter { .. } | Handler::RateLimit { .. }) => {
             Place::Before
         }
-        (Some(_), _) => return None,
+        (Some(_), _) | (None, Handler::Host { .. }) => return None,
     };
     let side = table.text("side").map(|side| side.value);
     Some(Attach {

@@ -216,6 +216,7 @@ fn handler(attach: &Attach) -> String {
         Handler::Drop { .. } => "drop",
         Handler::Mirror { .. } => "mirror",
         Handler::RateLimit { .. } => "rate-limit",
+        Handler::Host { .. } => "host",
         _ => "handler",
     };
     let on = attach.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));

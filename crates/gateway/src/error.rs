@@ -48,6 +48,14 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel's interface beside a link does not get its addresses.
+    #[error("link {name}: the kernel's interface beside it does not get its addresses: {source}")]
+    Host {
+        /// The link.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
     /// A file cannot be written.
     #[error("cannot write {file}: {source}")]
     File {
@@ -76,7 +84,10 @@ impl RunError {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) | Self::Messages { .. } => 78,
             Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::UdpGateway { .. } | Self::TcpProxy { .. } | Self::File { .. } => 69,
+            Self::UdpGateway { .. }
+            | Self::TcpProxy { .. }
+            | Self::Host { .. }
+            | Self::File { .. } => 69,
         }
     }
 }

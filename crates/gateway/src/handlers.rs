@@ -3,6 +3,7 @@
 
 use crate::{
     RunError, difference,
+    host::{HostHandler, HostMacs},
     links::{Links, link_of},
     recorder::Recorder,
 };
@@ -77,7 +78,7 @@ impl Handlers {
         described: Option<config::Attach>,
     ) -> Result<AttachmentId, RunError> {
         let Made { name, attachment, handler, count, missed, recorder } =
-            make(attach, &self.links.names())?;
+            make(attach, &self.links.names(), self.links.host_macs())?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
         let id = self.links.planes().attach(attachment, handler).map_err(attach_error)?;
@@ -118,7 +119,8 @@ impl Handlers {
                 attached.push((stays.clone(), None));
                 continue;
             }
-            let Made { name, attachment, handler, count, missed, recorder } = make(attach, places)?;
+            let Made { name, attachment, handler, count, missed, recorder } =
+                make(attach, places, self.links.host_macs())?;
             placements.push(Placement::New(attachment, handler));
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
             attached.push((Attached { id, name, attachment, count, missed, described }, recorder));
@@ -208,7 +210,7 @@ struct Made {
 }
 
 /// Creates a handler for a gateway whose links are `names`; a capture begins its file.
-fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
+fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
     let made = |name, handler: Box<dyn Handler>| Made {
         name,
@@ -236,6 +238,11 @@ fn make(attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
         config::Handler::Mirror { to } => {
             let mirror = Mirror::new(link_of(names, to).unwrap_or(LinkIndex::NONE));
             Made { missed: Some(mirror.missed_counter()), ..made("mirror", Box::new(mirror)) }
+        }
+        config::Handler::Host { part, to } => {
+            let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
+            let between = HostHandler::new(*part, to, host_macs);
+            Made { missed: Some(between.missed_counter()), ..made("host", Box::new(between)) }
         }
         config::Handler::Capture { file } => {
             let (at, side) = (attachment.at, attachment.side);

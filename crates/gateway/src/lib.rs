@@ -15,6 +15,8 @@ mod error;
 pub mod events;
 mod gateway;
 mod handlers;
+mod host;
+mod host_interface;
 mod links;
 mod listener;
 mod messages;

@@ -1,6 +1,6 @@
 //! The links and routes of a description, as a part of its gateway.
 
-use crate::{RunError, difference};
+use crate::{RunError, difference, host::HostMacs, host_interface};
 use gatewright_config::{self as config, Config, codes};
 use gatewright_diagnostic::Diagnostic;
 use gatewright_link::{
@@ -33,6 +33,8 @@ struct Inner {
     setup: Mutex<Setup>,
     /// The seed of all randomness.
     seed: u64,
+    /// Hardware addresses of links beside which the kernel is a host.
+    host_macs: HostMacs,
 }
 
 impl fmt::Debug for Links {
@@ -52,7 +54,38 @@ impl Links {
         let setup = setup(config, &names, seed)?;
         let planes = Planes::open_logging(&setup, log)?;
         let (names, setup) = (Mutex::new(names), Mutex::new(setup));
-        Ok(Self(Arc::new(Inner { planes, names, setup, seed })))
+        let host_macs = HostMacs::default();
+        let links = Self(Arc::new(Inner { planes, names, setup, seed, host_macs }));
+        links.furnish_hosts(None, config)?;
+        Ok(links)
+    }
+
+    /// The hardware addresses of links beside which the kernel is a host, by their interfaces there.
+    pub(crate) fn host_macs(&self) -> &HostMacs {
+        &self.0.host_macs
+    }
+
+    /// Gives the kernel's interfaces beside the links of `new` the addresses of these, in place of
+    /// those of `old`.
+    fn furnish_hosts(&self, old: Option<&Config>, new: &Config) -> Result<(), RunError> {
+        for link in new.links.iter().filter(|link| link.exclusive) {
+            let Some(host) = &link.host else { continue };
+            let name = &link.name.value;
+            let failed = |source| RunError::Host { name: name.clone(), source };
+            let index = link_of(&self.names(), name).unwrap_or(LinkIndex::NONE);
+            let Some(mac) = self.planes().mac(index) else { continue };
+            let to = link_of(&self.names(), &format!("{name}.host")).unwrap_or(LinkIndex::NONE);
+            self.0.host_macs.set(to, mac);
+            let before = old.and_then(|old| old.links.iter().find(|known| known.name == link.name));
+            let same = before.filter(|before| before.host == link.host);
+            host_interface::furnish(
+                host,
+                mac,
+                (same.map_or(&[], |link| &link.addresses), &link.addresses),
+            )
+            .map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// The planes.
@@ -106,12 +139,13 @@ impl Part for Links {
         changes
     }
 
-    fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+    fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
         let names = self.places(new).map_err(|name| format!("link {name}: no place is free"))?;
         let then = self.setup().clone();
         let now = setup(new, &names, self.0.seed)?;
         let exchanged = self.planes().exchange(&then, &now).map_err(RunError::from)?;
-        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, setup: now }))
+        let configs = (old.clone(), new.clone());
+        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, setup: now, configs }))
     }
 }
 
@@ -121,6 +155,7 @@ struct StagedLinks {
     exchanged: Exchanged,
     names: Vec<String>,
     setup: Setup,
+    configs: (Config, Config),
 }
 
 impl Staged for StagedLinks {
@@ -129,6 +164,8 @@ impl Staged for StagedLinks {
         *self.links.lock() = self.names;
         *self.links.setup() = self.setup;
         self.links.planes().set_pace(pace).map_err(RunError::from)?;
+        let (old, new) = &self.configs;
+        self.links.furnish_hosts(Some(old), new)?;
         // All parts have staged the description: handlers and addresses are there.
         self.links.planes().begin_replays().map_err(RunError::from)?;
         Ok(self.exchanged.reopened().iter().map(reopened).collect())

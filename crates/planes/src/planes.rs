@@ -17,6 +17,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace, Wake,
     WiringError, builtin::Match,
 };
+use gatewright_wire::MacAddress;
 use std::{
     fmt, io,
     sync::{
@@ -282,6 +283,13 @@ impl Planes {
         let known = || names().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
         let found = found.filter(|_| !name.is_empty()).map(|(link, _)| link);
         found.ok_or_else(|| format!("there is no link {name}: {}", known()))
+    }
+
+    /// The hardware address of a link, if there is one.
+    pub fn mac(&self, link: LinkIndex) -> Option<MacAddress> {
+        let control = self.control();
+        let found = control.host.interfaces().iter().find(|own| own.link == link);
+        found.map(|own| own.mac)
     }
 
     /// Takes a link down, or up again. A link that is down receives and sends nothing, and its

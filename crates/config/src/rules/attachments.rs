@@ -101,6 +101,8 @@ fn check_place(attach: &Attach, span: Span, findings: &mut Findings) {
         Handler::Drop { .. } => ("drop", false),
         Handler::Filter { .. } => ("filter", false),
         Handler::RateLimit { .. } => ("rate-limit", false),
+        // It stands for a key of a link, and stands where it must.
+        Handler::Host { .. } => return,
     };
     let place = match (looks, attach.place) {
         (true, Place::Instead) => "`instead` of a layer: every packet would be swallowed",

@@ -23,6 +23,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
             check_mtu(link, *table, findings);
             check_advertise(link, *table, findings);
             check_queues(link, *table, config.workers, findings);
+            check_host(link, *table, findings);
         }
     }
     check_all_shared(config, findings);
@@ -48,7 +49,7 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 17] = [
+    const OTHERS: [&str; 18] = [
         "device",
         "priority",
         "read",
@@ -66,6 +67,7 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
         "autoconfigure",
         "advertise",
         "queues",
+        "host",
     ];
     if is_vlan(table) {
         vlans::check_keys(table, findings);
@@ -109,6 +111,7 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
                 "autoconfigure",
                 "advertise",
                 "queues",
+                "host",
             ],
             None,
         ),
@@ -118,11 +121,13 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
 }
 
 fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
+    const KERNELS: [&str; 8] =
+        ["addresses", "dhcp", "autoconfigure", "mtu", "mac", "forwarding", "advertise", "host"];
     let interface = matches!(link.device, Device::Interface { .. });
     if link.exclusive || !interface {
         return;
     }
-    for key in ["addresses", "dhcp", "autoconfigure", "mtu", "mac", "forwarding", "advertise"] {
+    for key in KERNELS {
         if let Some(span) = table.key(key) {
             let message = format!("`{key}` of the shared link `{}`", link.name.value);
             let finding = Diagnostic::error(&codes::SHARED_LINK, span, message);
@@ -217,6 +222,22 @@ fn check_router(link: &Link, table: View<'_>, findings: &mut Findings) {
         let finding = Diagnostic::warning(&codes::ADVERTISES_NOTHING, advertise, message);
         findings.add(finding.help("give it one: addresses = [\"2001:db8:1::1/64\"]"));
     }
+}
+
+/// Checks that the kernel's interface beside a link gets addresses: those of the description.
+fn check_host(link: &Link, table: View<'_>, findings: &mut Findings) {
+    let is_beside = link.exclusive && matches!(link.device, Device::Interface { .. });
+    let Some(host) = table.key("host").filter(|_| is_beside) else { return };
+    let dynamic = [("dhcp", link.dhcp), ("autoconfigure", link.autoconfigure)];
+    let message = if let Some((key, _)) = dynamic.into_iter().find(|(_, on)| *on) {
+        format!("`host` with `{key}`: the kernel gets the addresses of the description only")
+    } else if table.texts("addresses").is_empty() {
+        "`host` on a link without addresses".to_owned()
+    } else {
+        return;
+    };
+    let finding = Diagnostic::error(&codes::HOST_ADDRESSES, host, message);
+    findings.add(finding.help("addresses = [\"192.0.2.1/24\"]"));
 }
 
 /// Checks that a link has at most one queue per worker; another would receive nothing.

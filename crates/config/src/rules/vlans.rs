@@ -33,7 +33,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
 
 /// Checks the keys of a VLAN; all others belong to the link below.
 pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const BELOW: [&str; 15] = [
+    const BELOW: [&str; 16] = [
         "device",
         "mode",
         "exclusive",
@@ -49,6 +49,7 @@ pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
         "jitter_us",
         "loss_per_million",
         "seed",
+        "host",
     ];
     let needed = if table.key("on").is_none() { ("on", "\"lan\"") } else { ("vlan", "10") };
     check_use(table, "a VLAN", (&[], &BELOW), Some(needed), findings);

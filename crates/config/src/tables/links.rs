@@ -85,6 +85,12 @@ pub(super) static LINK: Table = Table {
              and as its device has, if not given; by mode packet also more than that.",
         ),
         key(
+            "host",
+            Shape::Text(Form::Interface),
+            "The TAP interface to make for this machine's own programs: at the link's addresses they \
+             get what our stack has no use for.",
+        ),
+        key(
             "vlan",
             Shape::Number(1, VLAN_ID_MAX),
             "The identifier of a VLAN (IEEE 802.1Q): this link is what carries its tag on another.",

@@ -393,14 +393,35 @@ fn a_trace_leads_from_octets_by_fields_and_statements_to_octets() {
     assert_eq!(gw(&["trace", &example("coap_to_modbus.gate"), "--test", "no such"]).code, 1);
 }
 
-/// A classic capture file of raw IPv4 (link type 228): each packet with its second, the port of the
-/// client, whether it is the client's, flags, a sequence number, and octets.
-fn capture(packets: &[(u32, u16, bool, u8, u32, &[u8])]) -> Vec<u8> {
+/// A segment of a client's connection, one way or the other.
+#[derive(Clone, Copy)]
+struct Segment {
+    second: u32,
+    port: u16,
+    is_client: bool,
+    flags: u8,
+    sequence: u32,
+    octets: &'static [u8],
+}
+
+fn segment(
+    second: u32,
+    port: u16,
+    is_client: bool,
+    flags: u8,
+    sequence: u32,
+    octets: &'static [u8],
+) -> Segment {
+    Segment { second, port, is_client, flags, sequence, octets }
+}
+
+/// A classic capture file of raw IPv4 (link type 228).
+fn capture(packets: &[Segment]) -> Vec<u8> {
     let word = |value: u32| value.to_be_bytes();
     let mut file =
         [word(0xa1b2_c3d4), word(0x0002_0004), word(0), word(0), word(65_535), word(228)];
     let mut file = file.as_flattened_mut().to_vec();
-    for (second, port, is_client, flags, sequence, octets) in packets {
+    for Segment { second, port, is_client, flags, sequence, octets } in packets {
         let length = u16::try_from(40 + octets.len()).unwrap();
         let ([client, server], mut ports) = ([[192, 0, 2, 1], [192, 0, 2, 9]], [*port, 9300]);
         let mut ends = [client, server];
@@ -434,15 +455,15 @@ fn a_recorded_conversation_is_a_test_and_is_traced() {
     let near = u32::MAX - 4;
     // Segments out of order, over the end of the numbers, one of them twice; another client between.
     let packets = [
-        (10, 4000, true, SYN, near, &b""[..]),
-        (10, 4000, false, SYN | ACK, 7, b""),
-        (10, 4000, true, ACK, near.wrapping_add(1 + 9), b"Name: abcd\r\n\r\n\x01\x06sixsix"),
-        (10, 4001, true, ACK, 1, b"BYE\r\n\r\n\x01\x00"),
-        (10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
-        (10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
-        (10, 4000, false, ACK, 8, b"200 sixsix\r\n"),
-        (13, 4000, true, FIN, near.wrapping_add(1 + 31), b""),
-        (13, 4000, false, FIN, 20, b""),
+        segment(10, 4000, true, SYN, near, b""),
+        segment(10, 4000, false, SYN | ACK, 7, b""),
+        segment(10, 4000, true, ACK, near.wrapping_add(1 + 9), b"Name: abcd\r\n\r\n\x01\x06sixsix"),
+        segment(10, 4001, true, ACK, 1, b"BYE\r\n\r\n\x01\x00"),
+        segment(10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
+        segment(10, 4000, true, ACK, near.wrapping_add(1), b"ASK {a}\r\n"),
+        segment(10, 4000, false, ACK, 8, b"200 sixsix\r\n"),
+        segment(13, 4000, true, FIN, near.wrapping_add(1 + 31), b""),
+        segment(13, 4000, false, FIN, 20, b""),
     ];
     fs::write(&file, capture(&packets)).unwrap();
     let (file, saved) = (file.to_str().unwrap(), folder.join("asked.gate"));
@@ -466,8 +487,8 @@ fn a_recorded_conversation_is_a_test_and_is_traced() {
     assert_eq!(gw(&["test", program, "--pcapng", file]).code, 0);
     // Another answer than the recorded one fails, at its place in the test.
     let other = packets.map(|packet| match packet {
-        (second, port, false, flags, sequence, octets) if !octets.is_empty() => {
-            (second, port, false, flags, sequence, &b"200 others\r\n"[..])
+        Segment { is_client: false, octets: [_, ..], .. } => {
+            Segment { octets: b"200 others\r\n", ..packet }
         }
         same => same,
     });

@@ -18,8 +18,8 @@ use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
-use gatewright_onem2m::{Cse, NoBase, Unreadable};
-use gatewright_store::{Database, Options, Report, StoreError};
+use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
+use gatewright_store::{Database, Options, Report, Restored, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -196,7 +196,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
-    let (cse, unreadable) = Cse::open(cse_config, now(), restored.rows, restored.next_seq)
+    let (cse, unreadable) = open(cse_config, restored)
         .map_err(|cause| StartError::Tree { path: config.store.unwrap_or_default(), cause })?;
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(cse, outgoing, Quotas::new(config.quota));
@@ -238,6 +238,25 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         descriptors,
         reach,
     })
+}
+
+/// Opens the machine with stored rows; with the rows that are not served, and why.
+fn open(
+    config: gatewright_onem2m::Config,
+    restored: Restored,
+) -> Result<(Cse, Vec<Unreadable>), NoBase> {
+    let Restored { rows, next_seq, damaged, .. } = restored;
+    // What a damaged row says is not known: the machine has seen an empty one.
+    let explain = |found: Unreadable| {
+        // Rows are read in ascending order.
+        let is_changed = damaged.binary_search(&found.row).is_ok();
+        if is_changed { Unreadable { damage: Damage::Checksum, ..found } } else { found }
+    };
+    match Cse::open(config, now(), rows, next_seq) {
+        Ok((cse, unreadable)) => Ok((cse, unreadable.into_iter().map(explain).collect())),
+        Err(NoBase::Damaged(first)) => Err(NoBase::Damaged(explain(first))),
+        Err(other) => Err(other),
+    }
 }
 
 /// Octets of a request body at most.

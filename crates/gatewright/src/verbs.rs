@@ -24,6 +24,7 @@ mod route;
 mod run;
 mod schema;
 mod status;
+mod store;
 mod top;
 mod trace;
 mod version;
@@ -104,6 +105,7 @@ verbs! {
     Detach = "detach" in detach,
     Device = "device" in device,
     Cse = "cse" in cse,
+    Store = "store" in store,
     Explain = "explain" in explain,
     Gw = "gw" in gw,
     Header = "header" in header,

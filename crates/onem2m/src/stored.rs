@@ -32,6 +32,9 @@ pub enum Damage {
     /// A member that each resource has is missing, or has the wrong form.
     #[error("no resource: {0} is missing or has the wrong form")]
     Member(&'static str),
+    /// The row is not as it was written.
+    #[error("its checksum is wrong")]
+    Checksum,
     /// The resource that it lies below is not there, or is not readable itself.
     #[error("its parent {0} is not there")]
     Parent(Arc<str>),

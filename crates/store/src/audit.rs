@@ -9,13 +9,12 @@
 //! transaction with an entry that carries the hash of the last of them. The chain begins with that
 //! entry.
 
-use crate::database::{StoreError, open_stopped, used_pages};
+use crate::database::{StoreError, open_shared, used_pages};
 use core::fmt::Write;
 use gatewright_onem2m::Batch;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::path::Path;
 
 /// `end` of a request that is still in progress; otherwise it is the response status code.
@@ -265,25 +264,13 @@ pub(crate) fn append(
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn last_entries(path: &Path, most: u32) -> Result<Vec<Told>, StoreError> {
-    let (connection, _lock) = open(path)?;
+    let (connection, _lock) = open_shared(path)?;
     let mut statement = connection
         .prepare("SELECT number, at, entry, chain FROM audit ORDER BY number DESC LIMIT ?1")?;
     let told = statement.query_map([most], Told::read)?;
     let mut entries = told.collect::<Result<Vec<Told>, _>>()?;
     entries.reverse();
     Ok(entries)
-}
-
-/// Opens a read-only connection. Beside a running CSE it shares the CSE's index of the write-ahead
-/// log; otherwise nothing is written and no CSE starts until the connection is closed.
-fn open(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
-    match open_stopped(path) {
-        Err(StoreError::InUse(_)) => {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            Ok((Connection::open_with_flags(path, flags)?, None))
-        }
-        opened => opened,
-    }
 }
 
 /// Verifies the chain of the database at `path` from its first entry. A CSE may be writing to it.
@@ -303,7 +290,7 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verified, StoreError> {
-    let (mut connection, _lock) = open(path)?;
+    let (mut connection, _lock) = open_shared(path)?;
     // Of one moment, whatever is written meanwhile.
     let snapshot = connection.transaction()?;
     let (dropped, start) = dropped(&snapshot)?;

@@ -1,6 +1,8 @@
 //! Database file: opened, read back and written in groups of batches.
 
 use crate::audit::{self, Chain};
+use crate::checksum::of_row;
+use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::remembered::{self, Remembered};
 use crate::writer::{Report, Writer};
@@ -15,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// "GWcs" in ASCII: identifies the file (SQLite, `PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4757_6373;
-/// Version of the tables below.
-const SCHEMA_VERSION: i64 = 1;
+/// Version of the tables below; version 1 had no checksums of rows.
+const SCHEMA_VERSION: i64 = 2;
 /// Pages of write-ahead log (WAL) after which the mover moves them into the file, beside the
 /// commits: 4 MiB of 4 KiB pages.
 const MOVE_PAGES: i64 = 1_000;
@@ -44,7 +46,9 @@ const ENTRY_OCTETS: usize = 256;
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
 const TABLES: &str = "
-    CREATE TABLE IF NOT EXISTS row (seq INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS row (
+        seq INTEGER PRIMARY KEY, body TEXT NOT NULL, sum INTEGER
+    ) STRICT;
     CREATE TABLE IF NOT EXISTS mark (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS audit (
         number INTEGER PRIMARY KEY, at INTEGER NOT NULL, entry TEXT NOT NULL, chain BLOB NOT NULL
@@ -91,6 +95,9 @@ pub enum StoreError {
         /// This program's version.
         known: i64,
     },
+    /// A backup is damaged.
+    #[error("{} is not sound: `gatewright store verify` shows what is wrong with it", .0.display())]
+    Unsound(PathBuf),
     /// The lock file cannot be created.
     #[error("the lock {} cannot be taken", path.display())]
     Lock {
@@ -119,6 +126,8 @@ pub struct Restored {
     pub rows: Vec<(u64, Arc<str>)>,
     /// The number that the next row will have.
     pub next_seq: u64,
+    /// Rows whose checksum is wrong; their bodies are empty above.
+    pub damaged: Vec<u64>,
 }
 
 /// Durations of moving the WAL.
@@ -167,7 +176,9 @@ impl Database {
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?;
-        check_owner(&connection, path)?;
+        if check_owner(&connection, path)? == Owner::Ours {
+            convert(&connection, path)?;
+        }
         Self::set_up(connection, options, Some(lock))
     }
 
@@ -181,7 +192,7 @@ impl Database {
     pub fn read(path: &Path) -> Result<Restored, StoreError> {
         let (connection, _lock) = open_stopped(path)?;
         if check_owner(&connection, path)? == Owner::Nobody {
-            return Ok(Restored { rows: Vec::new(), next_seq: 1 });
+            return Ok(Restored { next_seq: 1, ..Restored::default() });
         }
         read_back(&connection)
     }
@@ -237,6 +248,11 @@ impl Database {
             lock,
         };
         Ok((database, restored))
+    }
+
+    /// A transaction of its connection, for maintenance.
+    pub(crate) fn transaction(&mut self) -> rusqlite::Result<Transaction<'_>> {
+        self.connection.transaction()
     }
 
     /// Starts the writer's thread, which calls `report` after each commit and before the next
@@ -393,13 +409,13 @@ fn pages(batches: &[Batch]) -> i64 {
 
 /// Stores the clocks in row 0: resources are numbered from 1.
 fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()> {
-    let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (0, ?1)";
-    transaction.prepare_cached(put)?.execute([clock])?;
+    let put = "INSERT OR REPLACE INTO row (seq, body, sum) VALUES (0, ?1, ?2)";
+    transaction.prepare_cached(put)?.execute(params![clock, of_row(0, clock)])?;
     Ok(())
 }
 
 fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {
-    let put = "INSERT OR REPLACE INTO row (seq, body) VALUES (?1, ?2)";
+    let put = "INSERT OR REPLACE INTO row (seq, body, sum) VALUES (?1, ?2, ?3)";
     let mut put = transaction.prepare_cached(put)?;
     let mut going = Going::default();
     for record in batches.iter().flat_map(|batch| &batch.records) {
@@ -408,7 +424,7 @@ fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Res
                 if going.0.as_ref().is_some_and(|rows| rows.contains(seq)) {
                     going.delete(transaction)?;
                 }
-                put.execute(params![to_row_id(*seq), &**body])?;
+                put.execute(params![to_row_id(*seq), &**body, of_row(*seq, body)])?;
             }
             Record::Delete { seq } => going.add(transaction, *seq)?,
         }
@@ -444,7 +460,7 @@ impl Going {
 }
 
 /// Row numbers count creations; 2⁶³ of them are out of reach.
-fn to_row_id(seq: u64) -> i64 {
+pub(crate) fn to_row_id(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
@@ -452,30 +468,65 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     let next: Option<i64> = connection
         .query_row("SELECT value FROM mark WHERE name = 'next'", [], |row| row.get(0))
         .optional()?;
-    let mut statement = connection.prepare("SELECT seq, body FROM row ORDER BY seq")?;
-    let mut rows = Vec::new();
+    let sum = if has_checksums(connection)? { "sum" } else { "NULL" };
+    let all = format!("SELECT seq, body, {sum} FROM row ORDER BY seq");
+    let mut statement = connection.prepare(&all)?;
+    let (mut rows, mut damaged) = (Vec::new(), Vec::new());
     let mut found = statement.query([])?;
     while let Some(row) = found.next()? {
-        let seq: i64 = row.get(0)?;
-        let body: Arc<str> = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?.into();
-        rows.push((u64::try_from(seq).unwrap_or(0), body));
+        let seq = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+        // What is no text has been damaged, too.
+        let body = row.get_ref(1)?.as_str().ok();
+        let sum: Option<i64> = row.get(2)?;
+        let body = body.filter(|body| sum.is_none_or(|sum| sum == of_row(seq, body)));
+        if body.is_none() {
+            damaged.push(seq);
+        }
+        rows.push((seq, Arc::from(body.unwrap_or_default())));
     }
     // Behind the clocks and before all else.
     let clocks = rows.partition_point(|(seq, _)| *seq == 0);
     rows.splice(clocks..clocks, remembered::read(connection)?);
-    Ok(Restored { rows, next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1) })
+    let next_seq = next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1);
+    Ok(Restored { rows, next_seq, damaged })
+}
+
+/// Whether rows have checksums: those of an earlier version have none.
+pub(crate) fn has_checksums(connection: &Connection) -> rusqlite::Result<bool> {
+    let known = "SELECT count(*) FROM pragma_table_info('row') WHERE name = 'sum'";
+    connection.query_row(known, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+}
+
+/// Converts a database of an earlier version, of which a copy is kept beside it.
+fn convert(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'row'";
+    let has_rows = connection.query_row(tables, [], |row| row.get::<_, i64>(0))? > 0;
+    // A log that was cut may end before the tables.
+    if version >= SCHEMA_VERSION || !has_rows || has_checksums(connection)? {
+        return Ok(());
+    }
+    let copy = beside(path, &format!(".version-{version}"));
+    if !copy.exists() {
+        copy_into(connection, path, &copy).inspect_err(|_| {
+            // Half a copy is none.
+            let _ = std::fs::remove_file(&copy);
+        })?;
+    }
+    connection.execute_batch("ALTER TABLE row ADD COLUMN sum INTEGER")?;
+    Ok(())
 }
 
 /// Owner of a file, unless it is another program's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Owner {
+pub(crate) enum Owner {
     /// None: the file is empty.
     Nobody,
     Ours,
 }
 
 /// Refuses a file that belongs to another program, before anything is written to it.
-fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError> {
+pub(crate) fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (owner, version) = (pragma("application_id")?, pragma("user_version")?);
     let tables: i64 =
@@ -497,7 +548,7 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError
 }
 
 /// The path of the database with this suffix.
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
@@ -531,6 +582,18 @@ pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), St
     Ok((connection, lock))
 }
 
+/// Opens a read-only connection. Beside a running CSE it shares the CSE's index of the write-ahead
+/// log; otherwise nothing is written and no CSE starts until the connection is closed.
+pub(crate) fn open_shared(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
+    match open_stopped(path) {
+        Err(StoreError::InUse(_)) => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Ok((Connection::open_with_flags(path, flags)?, None))
+        }
+        opened => opened,
+    }
+}
+
 /// Shared lock of a database that is only read, which keeps writers out; none is created if there
 /// has never been one.
 fn share_lock(path: &Path) -> Result<Option<File>, StoreError> {
@@ -548,7 +611,7 @@ fn share_lock(path: &Path) -> Result<Option<File>, StoreError> {
     }
 }
 
-fn lock(path: &Path) -> Result<File, StoreError> {
+pub(crate) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock = beside(path, ".lock");
     let refuse = |source| StoreError::Lock { path: lock.clone(), source };
     let file =

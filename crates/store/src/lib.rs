@@ -11,8 +11,10 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod checksum;
 mod database;
 mod histogram;
+mod maintenance;
 mod mover;
 mod remembered;
 mod writer;
@@ -20,4 +22,7 @@ mod writer;
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, Options, Restored, StoreError};
 pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
+pub use maintenance::{
+    BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
+};
 pub use writer::{Counters, Histograms, PACE, Report, Writer};

@@ -1,0 +1,238 @@
+//! `gatewright store`: care of a CSE's database.
+
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_store::{
+    BadRow, Inspection, Salvaged, StoreError, backup, inspect, quarantined, restore, salvage,
+};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+pub(crate) const JSON: &str = "verify, backup: {sound, version, rows, unchecked, resources, structure, bad: [{row, why, body}], \
+     gaps: [[first, last]], refused, audit_broken_at}; restore: {kept}; salvage: {rows, entries, \
+     bad, gaps}; quarantine: {bad}";
+
+/// Verifies, backs up, restores and salvages a CSE's database (`[cse] store`).
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true)]
+pub(crate) struct Store {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Reads everything as a start would, and says what is wrong; ends with 1 if something is.
+    ///
+    /// The structure of the file, the checksum of each row, each row by the reader of a start, and the
+    /// chain of the audit log. A gateway may be running with it.
+    Verify(One),
+    /// Copies the database of a running or stopped gateway to a new file, and verifies the copy.
+    Backup(Two),
+    /// Puts a sound backup in the place of a stopped gateway's database. The file that was there is
+    /// kept as `STORE.before-restore`.
+    Restore(Restore),
+    /// Writes all that can be read of a damaged database to a new file, and lists what cannot.
+    Salvage(Two),
+    /// Lists the rows that a start leaves out, with their text; ends with 1 if there are any.
+    Quarantine(One),
+}
+
+#[derive(Debug, clap::Args)]
+struct One {
+    /// The database.
+    store: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Two {
+    /// The database.
+    store: PathBuf,
+    /// The new file.
+    to: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Restore {
+    /// The backup.
+    backup: PathBuf,
+    /// The database.
+    store: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Bad {
+    row: u64,
+    why: String,
+    body: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Verified {
+    sound: bool,
+    version: i64,
+    rows: u64,
+    unchecked: u64,
+    resources: u64,
+    structure: Vec<String>,
+    bad: Vec<Bad>,
+    gaps: Vec<(u64, u64)>,
+    refused: Option<String>,
+    audit_broken_at: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Restored {
+    kept: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Rescued {
+    rows: u64,
+    entries: u64,
+    bad: Vec<Bad>,
+    gaps: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Quarantined {
+    bad: Vec<Bad>,
+}
+
+impl Store {
+    pub(crate) fn run(self, face: Face) -> Result<Exit> {
+        match self.verb {
+            Verb::Verify(One { store }) => {
+                let found =
+                    Verified::from(inspect(&store).map_err(|error| failure(&store, &error))?);
+                face.answer(&found, || found.text("sound"))?;
+                Ok(found.exit())
+            }
+            Verb::Backup(Two { store, to }) => {
+                let found = backup(&store, &to).map_err(|error| failure(&store, &error))?;
+                let found = Verified::from(found);
+                face.answer(&found, || found.text("backed up"))?;
+                Ok(found.exit())
+            }
+            Verb::Restore(Restore { backup, store }) => {
+                let kept = restore(&backup, &store).map_err(|error| failure(&store, &error))?;
+                let done = Restored { kept };
+                face.answer(&done, || done.text())?;
+                Ok(Exit::Success)
+            }
+            Verb::Salvage(Two { store, to }) => {
+                let done = salvage(&store, &to).map_err(|error| failure(&store, &error))?;
+                let done = Rescued::from(done);
+                face.answer(&done, || done.text())?;
+                Ok(Exit::Success)
+            }
+            Verb::Quarantine(One { store }) => {
+                let bad = quarantined(&store).map_err(|error| failure(&store, &error))?;
+                let found = Quarantined { bad: bad.into_iter().map(Bad::from).collect() };
+                face.answer(&found, || found.text())?;
+                Ok(if found.bad.is_empty() { Exit::Success } else { Exit::Negative })
+            }
+        }
+    }
+}
+
+fn failure(path: &Path, error: &StoreError) -> Failure {
+    let exit = match error {
+        StoreError::InUse(_) => Exit::Unavailable,
+        _ => Exit::Configuration,
+    };
+    let text = error.to_string();
+    let shown = path.display().to_string();
+    let text = if text.contains(&shown) { text } else { format!("{shown}: {text}") };
+    Failure::new(exit, text)
+}
+
+impl From<BadRow> for Bad {
+    fn from(BadRow { row, why, body }: BadRow) -> Self {
+        Self { row, why, body: body.to_string() }
+    }
+}
+
+impl From<Inspection> for Verified {
+    fn from(found: Inspection) -> Self {
+        Self {
+            sound: found.is_sound(),
+            version: found.version,
+            rows: found.rows,
+            unchecked: found.unchecked,
+            resources: found.resources,
+            structure: found.structure,
+            bad: found.bad.into_iter().map(Bad::from).collect(),
+            gaps: found.gaps,
+            refused: found.refused,
+            audit_broken_at: found.audit_broken_at,
+        }
+    }
+}
+
+impl From<Salvaged> for Rescued {
+    fn from(Salvaged { rows, bad, gaps, entries }: Salvaged) -> Self {
+        Self { rows, entries, bad: bad.into_iter().map(Bad::from).collect(), gaps }
+    }
+}
+
+impl Verified {
+    const fn exit(&self) -> Exit {
+        if self.sound { Exit::Success } else { Exit::Negative }
+    }
+
+    fn text(&self, word: &str) -> String {
+        let Self { rows, resources, unchecked, .. } = self;
+        let word = if self.sound { word } else { "DAMAGED" };
+        let mut text = format!("{word}: {rows} rows, {resources} resources");
+        // Writing to a string cannot fail.
+        if *unchecked > 0 {
+            let _ = write!(text, ", {unchecked} rows of an earlier version without a checksum");
+        }
+        for line in self.refused.iter().chain(&self.structure) {
+            let _ = write!(text, "\n{line}");
+        }
+        if let Some(number) = self.audit_broken_at {
+            let _ = write!(text, "\nthe audit log is broken at entry {number}");
+        }
+        text.push_str(&lines(&self.bad, &self.gaps));
+        text
+    }
+}
+
+impl Restored {
+    fn text(&self) -> String {
+        match &self.kept {
+            Some(kept) => format!("restored; the file that was there is {}", kept.display()),
+            None => "restored".to_owned(),
+        }
+    }
+}
+
+impl Rescued {
+    fn text(&self) -> String {
+        let Self { rows, entries, bad, gaps } = self;
+        format!("salvaged: {rows} rows, {entries} audit entries{}", lines(bad, gaps))
+    }
+}
+
+impl Quarantined {
+    fn text(&self) -> String {
+        if self.bad.is_empty() {
+            return "every row can be read".to_owned();
+        }
+        let line = |Bad { row, why, body }: &Bad| format!("row {row}: {why}\n{body}");
+        self.bad.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Rows and ranges that cannot be read, a line each.
+fn lines(bad: &[Bad], gaps: &[(u64, u64)]) -> String {
+    let bad = bad.iter().map(|Bad { row, why, .. }| format!("\nrow {row}: {why}"));
+    let gaps = gaps.iter().map(|(first, last)| format!("\nrows {first} to {last}: not readable"));
+    bad.chain(gaps).collect()
+}

@@ -1,0 +1,45 @@
+//! `gatewright store`: care of a database, as an operator does it.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod common;
+
+use common::{folder, gatewright};
+use gatewright_store::{Database, Options};
+use std::fs;
+
+/// The answers and exit codes of each verb, with a sound database, a running one and a foreign file.
+#[test]
+fn a_database_is_verified_backed_up_restored_and_salvaged() {
+    let folder = folder("store-verbs");
+    let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (store, copy, saved) = (at("cse.db"), at("copy.db"), at("saved.db"));
+    let (database, _) = Database::open(store.as_ref(), &Options::default()).unwrap();
+    // It is in use: that keeps nobody from looking at it or from copying it.
+    let sound = gatewright(&["store", "verify", &store]);
+    assert_eq!((sound.code, &*sound.out), (0, "sound: 0 rows, 0 resources\n"), "{}", sound.err);
+    assert_eq!(gatewright(&["store", "backup", &store, &copy]).code, 0);
+    assert_eq!(gatewright(&["store", "backup", &store, &copy]).code, 78, "it exists");
+    let busy = gatewright(&["store", "restore", &copy, &store]);
+    assert_eq!(busy.code, 69);
+    assert!(busy.err.contains("in use by another process"), "{}", busy.err);
+    drop(database);
+    let restored = gatewright(&["store", "restore", &copy, &store, "--json"]).json();
+    assert_eq!(restored["kept"], format!("{store}.before-restore"));
+    let salvaged = gatewright(&["store", "salvage", &store, &saved, "--json"]).json();
+    assert_eq!((&salvaged["rows"], &salvaged["gaps"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!(gatewright(&["store", "quarantine", &store]).out, "every row can be read\n");
+    let foreign = at("foreign");
+    fs::write(&foreign, "no database").unwrap();
+    for verb in ["verify", "quarantine"] {
+        let refused = gatewright(&["store", verb, &foreign]);
+        assert_eq!(refused.code, 78, "{}", refused.out);
+        assert!(refused.err.contains(&foreign), "{}", refused.err);
+    }
+    assert_eq!(gatewright(&["store", "verify", &at("missing.db")]).code, 78);
+}

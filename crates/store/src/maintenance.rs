@@ -1,0 +1,418 @@
+//! Maintenance of a database: inspection, online backup, restoring, and salvage of a damaged file.
+
+use crate::audit;
+use crate::checksum::of_row;
+use crate::database::{
+    Database, Options, Owner, StoreError, beside, check_owner, has_checksums, lock, open_shared,
+    open_stopped, to_row_id,
+};
+use crate::remembered;
+use core::time::Duration;
+use gatewright_onem2m::{Config, Cse, CseType, NoBase};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Findings of SQLite about the file's structure at most.
+const STRUCTURE_MAX: usize = 100;
+/// Rows of a gap that are tried one by one.
+const PROBED_MAX: u64 = 65_536;
+
+/// A row that is not served.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BadRow {
+    /// Its number.
+    pub row: u64,
+    /// What is wrong with it.
+    pub why: String,
+    /// Its text, as far as it is one.
+    pub body: Arc<str>,
+}
+
+/// State of a database.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Inspection {
+    /// Version of its tables.
+    pub version: i64,
+    /// Rows that were read.
+    pub rows: u64,
+    /// Of those, rows of an earlier version without a checksum.
+    pub unchecked: u64,
+    /// Resources that a start would serve.
+    pub resources: u64,
+    /// What SQLite finds wrong with the file.
+    pub structure: Vec<String>,
+    /// Rows that a start would leave out.
+    pub bad: Vec<BadRow>,
+    /// Ranges of row numbers in which the file cannot be read.
+    pub gaps: Vec<(u64, u64)>,
+    /// Why a CSE would not start with it.
+    pub refused: Option<String>,
+    /// The first entry of the audit log that does not follow from the one before.
+    pub audit_broken_at: Option<u64>,
+}
+
+impl Inspection {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.structure.is_empty()
+            && self.bad.is_empty()
+            && self.gaps.is_empty()
+            && self.refused.is_none()
+            && self.audit_broken_at.is_none()
+    }
+}
+
+/// What a salvage has written.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Salvaged {
+    /// Rows in the new file.
+    pub rows: u64,
+    /// Rows left out.
+    pub bad: Vec<BadRow>,
+    /// Ranges of row numbers in which the file cannot be read.
+    pub gaps: Vec<(u64, u64)>,
+    /// Audit entries in the new file.
+    pub entries: u64,
+}
+
+/// Inspects the database at `path`: its structure, every row by the reader of a start, and the
+/// audit log. A CSE may be writing to it.
+///
+/// # Errors
+///
+/// [`StoreError`] if it cannot be opened.
+pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
+    let (mut connection, _lock) = open_shared(path)?;
+    let snapshot = connection.transaction()?;
+    let mut found = Inspection {
+        version: snapshot.pragma_query_value(None, "user_version", |row| row.get(0))?,
+        ..Inspection::default()
+    };
+    if check_owner(&snapshot, path)? == Owner::Nobody {
+        return Ok(found);
+    }
+    found.structure = structure(&snapshot);
+    let all = read_all(&snapshot);
+    found.rows = to_count(all.rows.len());
+    (found.unchecked, found.gaps) = (all.unchecked, all.gaps.clone());
+    let judged = judge(&all);
+    (found.resources, found.bad, found.refused) = (judged.resources, judged.bad, judged.refused);
+    drop(snapshot);
+    drop(connection);
+    found.audit_broken_at = match audit::verify(path) {
+        Ok(verified) => verified.broken_at,
+        // The structure shows why.
+        Err(_) => Some(0),
+    };
+    Ok(found)
+}
+
+/// Writes a copy of the database at `path` to `to`, which must not exist. A CSE may be writing to it:
+/// the copy is of one moment. Returns the copy's inspection.
+///
+/// # Errors
+///
+/// [`StoreError`]; no incomplete copy is left.
+pub fn backup(path: &Path, to: &Path) -> Result<Inspection, StoreError> {
+    refuse_existing(to)?;
+    let copied = open_shared(path).and_then(|(connection, lock)| {
+        check_owner(&connection, path)?;
+        copy_into(&connection, path, to)?;
+        drop((connection, lock));
+        inspect(to)
+    });
+    if copied.is_err() {
+        let _ = std::fs::remove_file(to);
+    }
+    copied
+}
+
+/// Writes a consistent copy of an open database.
+pub(crate) fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Result<(), StoreError> {
+    let name = to.to_str().ok_or_else(|| {
+        file_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the name is not UTF-8"))
+    })?;
+    connection.execute("VACUUM INTO ?1", [name])?;
+    let copy = File::open(to).map_err(|source| file_error(to, source))?;
+    let same = path.metadata().and_then(|source| copy.set_permissions(source.permissions()));
+    same.and_then(|()| copy.sync_all()).map_err(|source| file_error(to, source))?;
+    sync_folder(to)
+}
+
+/// Puts the backup at `from` in the place of the database at `path`, of which no CSE may be running.
+/// The file that was there is kept beside it; returns its new name.
+///
+/// # Errors
+///
+/// [`StoreError`] if the backup is not sound; then nothing is changed.
+pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> {
+    let found = inspect(from)?;
+    if !found.is_sound() {
+        return Err(StoreError::Unsound(from.to_owned()));
+    }
+    let _lock = lock(path)?;
+    let (new, old) = (beside(path, ".restoring"), beside(path, ".before-restore"));
+    refuse_existing(&old)?;
+    let copied = std::fs::copy(from, &new).and_then(|_| File::open(&new)?.sync_all());
+    copied.map_err(|source| file_error(&new, source))?;
+    let is_there = path.exists();
+    for end in ["", "-wal", "-shm"] {
+        let (one, aside) = (beside(path, end), beside(&old, end));
+        if one.exists() {
+            std::fs::rename(&one, &aside).map_err(|source| file_error(&one, source))?;
+        }
+    }
+    std::fs::rename(&new, path).map_err(|source| file_error(path, source))?;
+    sync_folder(path)?;
+    Ok(is_there.then_some(old))
+}
+
+/// Writes everything that can be read of the database at `path` to `to`, which must not exist. No
+/// CSE may be running with it; the damaged file is not changed.
+///
+/// # Errors
+///
+/// [`StoreError`] if nothing can be read, or `to` cannot be written.
+pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
+    refuse_existing(to)?;
+    let (connection, _lock) = open_stopped(path)?;
+    check_owner(&connection, path)?;
+    let all = read_all(&connection);
+    let judged = judge(&all);
+    let bad: BTreeMap<u64, &BadRow> = judged.bad.iter().map(|bad| (bad.row, bad)).collect();
+    let good = all.rows.iter().filter(|(seq, _)| !bad.contains_key(seq));
+    let next = good.clone().map(|(seq, _)| seq + 1).max().unwrap_or(1).max(all.next_seq);
+    let (mut database, _) = Database::open(to, &Options::default())?;
+    let transaction = database.transaction()?;
+    let mut rows = 0;
+    for (seq, body) in good {
+        transaction
+            .prepare_cached("INSERT OR REPLACE INTO row (seq, body, sum) VALUES (?1, ?2, ?3)")?
+            .execute(params![to_row_id(*seq), &**body, of_row(*seq, body)])?;
+        rows += 1;
+    }
+    transaction.execute(
+        "INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)",
+        [to_row_id(next)],
+    )?;
+    let entries = copy_audit(&connection, &transaction)?;
+    transaction.commit()?;
+    drop(database);
+    sync_folder(to)?;
+    Ok(Salvaged { rows, bad: judged.bad, gaps: all.gaps, entries })
+}
+
+/// Rows of the database at `path` that a start would leave out. A CSE may be writing to it.
+///
+/// # Errors
+///
+/// [`StoreError`] if it cannot be opened.
+pub fn quarantined(path: &Path) -> Result<Vec<BadRow>, StoreError> {
+    let (mut connection, _lock) = open_shared(path)?;
+    let snapshot = connection.transaction()?;
+    check_owner(&snapshot, path)?;
+    Ok(judge(&read_all(&snapshot)).bad)
+}
+
+/// Copies audit entries as far as they can be read.
+fn copy_audit(from: &Connection, to: &Connection) -> Result<u64, StoreError> {
+    let Ok(mut all) = from.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")
+    else {
+        return Ok(0);
+    };
+    let mut found = all.query([])?;
+    let mut entries = 0;
+    while let Ok(Some(row)) = found.next() {
+        let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let (entry, chain): (String, Vec<u8>) = (row.get(2)?, row.get(3)?);
+        to.prepare_cached("INSERT INTO audit (number, at, entry, chain) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![number, at, entry, chain])?;
+        entries += 1;
+    }
+    Ok(entries)
+}
+
+/// What SQLite finds wrong with the file.
+fn structure(connection: &Connection) -> Vec<String> {
+    let check = format!("PRAGMA integrity_check({STRUCTURE_MAX})");
+    let found = connection.prepare(&check).and_then(|mut check| {
+        let found = check.query_map([], |row| row.get::<_, String>(0))?;
+        found.collect::<Result<Vec<_>, _>>()
+    });
+    match found {
+        Ok(found) => found.into_iter().filter(|line| line != "ok").collect(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Everything that can be read.
+#[derive(Debug, Default)]
+struct All {
+    rows: Vec<(u64, Arc<str>)>,
+    /// Rows with a wrong checksum.
+    damaged: Vec<u64>,
+    unchecked: u64,
+    gaps: Vec<(u64, u64)>,
+    remembered: Vec<(u64, Arc<str>)>,
+    next_seq: u64,
+}
+
+/// Reads all rows; what lies between damaged pages is looked for number by number.
+fn read_all(connection: &Connection) -> All {
+    let next: Option<i64> = connection
+        .query_row("SELECT value FROM mark WHERE name = 'next'", [], |row| row.get(0))
+        .optional()
+        .unwrap_or_default();
+    let mut all = All {
+        remembered: remembered::read(connection).unwrap_or_default(),
+        next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1),
+        ..All::default()
+    };
+    let has_sums = has_checksums(connection).unwrap_or(false);
+    let mut from = 0;
+    while let Err(last) = all.read_from(connection, from, has_sums) {
+        let begin = last.map_or(from, |last| last + 1);
+        let Some(begins_again) = all.probe(connection, begin, has_sums) else {
+            all.gaps.push((begin, all.next_seq.max(begin)));
+            break;
+        };
+        all.gaps.push((begin, begins_again.saturating_sub(1)));
+        from = begins_again;
+    }
+    all.rows.sort_unstable_by_key(|(seq, _)| *seq);
+    all.rows.dedup_by_key(|(seq, _)| *seq);
+    all.damaged.sort_unstable();
+    all
+}
+
+impl All {
+    /// Reads rows from `from` on, in ascending order.
+    ///
+    /// # Errors
+    ///
+    /// The last row read before one that cannot be.
+    fn read_from(
+        &mut self,
+        connection: &Connection,
+        from: u64,
+        has_sums: bool,
+    ) -> Result<(), Option<u64>> {
+        let sum = if has_sums { "sum" } else { "NULL" };
+        let all = format!("SELECT seq, body, {sum} FROM row WHERE seq >= ?1 ORDER BY seq");
+        let mut all = connection.prepare(&all).map_err(|_| None)?;
+        let mut found = all.query([to_row_id(from)]).map_err(|_| None)?;
+        let mut last = None;
+        loop {
+            match found.next() {
+                Ok(Some(row)) => last = Some(self.take(row).map_err(|_| last)?),
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(last),
+            }
+        }
+    }
+
+    fn take(&mut self, row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
+        let seq = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+        let body: Arc<str> = String::from_utf8_lossy(row.get_ref(1)?.as_bytes()?).into();
+        match row.get::<_, Option<i64>>(2)? {
+            Some(sum) if sum != of_row(seq, &body) => self.damaged.push(seq),
+            Some(_) => {}
+            None => self.unchecked += 1,
+        }
+        self.rows.push((seq, body));
+        Ok(seq)
+    }
+
+    /// Looks for single rows behind a damaged place; the number from which on rows can be read in
+    /// order again.
+    fn probe(&mut self, connection: &Connection, begin: u64, has_sums: bool) -> Option<u64> {
+        let sum = if has_sums { "sum" } else { "NULL" };
+        let one = format!("SELECT seq, body, {sum} FROM row WHERE seq = ?1");
+        let onward = "SELECT seq FROM row WHERE seq >= ?1 ORDER BY seq LIMIT 1";
+        let end = self.next_seq.max(begin).min(begin.saturating_add(PROBED_MAX));
+        for seq in begin..end {
+            let mut onward = connection.prepare_cached(onward).ok()?;
+            let next = onward.query_row([to_row_id(seq)], |row| row.get::<_, i64>(0));
+            if next.optional().is_ok_and(|next| next.is_none() || seq > begin) {
+                return Some(seq);
+            }
+            let mut one = connection.prepare_cached(&one).ok()?;
+            // One that cannot be read either is a part of the gap.
+            let _ = one.query_row([to_row_id(seq)], |row| self.take(row));
+        }
+        None
+    }
+}
+
+/// What a start makes of the rows.
+#[derive(Debug, Default)]
+struct Judged {
+    resources: u64,
+    bad: Vec<BadRow>,
+    refused: Option<String>,
+}
+
+/// Gives the rows to the reader of a start.
+fn judge(all: &All) -> Judged {
+    if all.rows.is_empty() {
+        // A start would found a CSE.
+        return Judged::default();
+    }
+    let body_of: BTreeMap<u64, &Arc<str>> =
+        all.rows.iter().map(|(seq, body)| (*seq, body)).collect();
+    let sum_is_wrong = |row: u64| all.damaged.binary_search(&row).is_ok();
+    let bad = |row: u64, why: String| BadRow {
+        row,
+        why: if sum_is_wrong(row) { "its checksum is wrong".to_owned() } else { why },
+        body: body_of.get(&row).map_or_else(|| "".into(), |body| Arc::clone(body)),
+    };
+    let rows = all.rows.iter().map(|(seq, body)| {
+        (*seq, if sum_is_wrong(*seq) { Arc::from("") } else { Arc::clone(body) })
+    });
+    let mut rows: Vec<_> = rows.collect();
+    // As at a start: behind the clocks and before all else.
+    let clocks = rows.partition_point(|(seq, _)| *seq == 0);
+    rows.splice(clocks..clocks, all.remembered.iter().cloned());
+    let config = Config::new(CseType::Middle, "/inspected", "inspected");
+    match Cse::open(config, Duration::ZERO, rows, all.next_seq) {
+        Ok((cse, unreadable)) => Judged {
+            resources: to_count(cse.resources()),
+            bad: unreadable.into_iter().map(|it| bad(it.row, it.damage.to_string())).collect(),
+            refused: None,
+        },
+        Err(cause) => {
+            let first = match &cause {
+                NoBase::Damaged(first) => vec![bad(first.row, first.damage.to_string())],
+                _ => Vec::new(),
+            };
+            Judged { resources: 0, bad: first, refused: Some(cause.to_string()) }
+        }
+    }
+}
+
+fn to_count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn file_error(path: &Path, source: io::Error) -> StoreError {
+    StoreError::File { path: path.to_owned(), source }
+}
+
+fn refuse_existing(path: &Path) -> Result<(), StoreError> {
+    if path.symlink_metadata().is_ok() {
+        return Err(file_error(path, io::Error::from(io::ErrorKind::AlreadyExists)));
+    }
+    Ok(())
+}
+
+/// Has a new name of a file survive a loss of power.
+fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| file_error(folder, source))
+}

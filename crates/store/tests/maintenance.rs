@@ -1,0 +1,249 @@
+//! Inspection, backup, restoring and salvage of a database, and what a damaged row does.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_onem2m::{
+    Batch, Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token,
+};
+use gatewright_store::{
+    Database, Options, Report, StoreError, Writer, backup, inspect, quarantined, restore, salvage,
+};
+use rusqlite::Connection;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("store-care-{name}"));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("cse.db")
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A CSE with so many contentInstances, written to a database.
+struct Ward {
+    cse: Cse,
+    writer: Writer,
+    reports: std::sync::mpsc::Receiver<Report>,
+    asked: u64,
+}
+
+impl Ward {
+    fn new(place: &Place) -> Self {
+        let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+        let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+        config.admin = Some("CAdmin".to_owned());
+        let (cse, unreadable) =
+            Cse::open(config, Duration::ZERO, restored.rows, restored.next_seq).unwrap();
+        assert_eq!(unreadable, []);
+        let (sender, reports) = channel();
+        let writer = database.start(move |report| drop(sender.send(report))).unwrap();
+        let mut ward = Self { cse, writer, reports, asked: 0 };
+        ward.store();
+        ward
+    }
+
+    /// A new one with a container of so many instances.
+    fn with_instances(place: &Place, count: usize) -> Self {
+        let mut ward = Self::new(place);
+        ward.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        ward.instances(count);
+        ward
+    }
+
+    fn instances(&mut self, count: usize) {
+        for number in 0..count {
+            let name = format!("n{}-{number}", self.asked);
+            let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{}"}}}}"#, "x".repeat(300));
+            self.create("cse-in/c", Kind::ContentInstance, &content);
+        }
+    }
+
+    fn create(&mut self, to: &str, kind: Kind, content: &str) {
+        self.asked += 1;
+        let id = format!("r{}", self.asked);
+        let request = Request::new(Operation::Create, to, "CAdmin", id).creating(kind, content);
+        self.cse.handle(Duration::ZERO, Input::Own { token: Token(self.asked), request });
+        self.store();
+    }
+
+    fn store(&mut self) {
+        let mut last = None;
+        while let Some(output) = self.cse.poll_output() {
+            if let Output::Store(batch) = output {
+                let Batch { number, .. } = batch;
+                self.writer.push(batch).unwrap();
+                last = Some(number);
+            }
+        }
+        while let Some(number) = last {
+            match self.reports.recv_timeout(Duration::from_mins(1)).unwrap() {
+                Report::Committed(reached) if reached >= number => last = None,
+                Report::Committed(_) => {}
+                Report::Failed { cause, .. } => panic!("{cause}"),
+            }
+        }
+    }
+}
+
+fn resources(path: &std::path::Path) -> u64 {
+    let found = inspect(path).unwrap();
+    assert!(found.is_sound(), "{found:?}");
+    found.resources
+}
+
+#[test]
+fn a_backup_is_made_while_a_cse_runs_and_can_be_restored() {
+    let place = Place::new("backup");
+    let mut ward = Ward::with_instances(&place, 20);
+    let copy = place.beside("backup.db");
+    let found = backup(&place.file(), &copy).unwrap();
+    assert!(found.is_sound(), "{found:?}");
+    assert_eq!((found.resources, found.unchecked), (22, 0));
+    assert!(matches!(backup(&place.file(), &copy), Err(StoreError::File { .. })), "it exists");
+    // The copy is of one moment, and the CSE goes on.
+    ward.instances(5);
+    assert!(matches!(restore(&copy, &place.file()), Err(StoreError::InUse(_))));
+    drop(ward);
+    assert_eq!((resources(&copy), resources(&place.file())), (22, 27));
+    let kept = restore(&copy, &place.file()).unwrap().unwrap();
+    assert_eq!((resources(&place.file()), resources(&kept)), (22, 27));
+    // And goes on from there.
+    let mut ward = Ward::new(&place);
+    ward.instances(1);
+    drop(ward);
+    assert_eq!(resources(&place.file()), 23);
+}
+
+/// The sixth instance's content is another, as a disk that lies would have it.
+fn change_a_row(place: &Place) -> u64 {
+    let connection = Connection::open(place.file()).unwrap();
+    let row: i64 = connection
+        .query_row(
+            "SELECT seq FROM row WHERE body LIKE '{\"m2m:cin\"%' LIMIT 1 OFFSET 5",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let changed = "UPDATE row SET body = replace(body, 'xxx', 'xyx') WHERE seq = ?1";
+    assert_eq!(connection.execute(changed, [row]).unwrap(), 1);
+    u64::try_from(row).unwrap()
+}
+
+#[test]
+fn a_changed_row_is_noticed_by_its_checksum_and_left_out() {
+    let place = Place::new("checksum");
+    drop(Ward::with_instances(&place, 10));
+    let row = change_a_row(&place);
+    let found = inspect(&place.file()).unwrap();
+    assert!(!found.is_sound());
+    assert_eq!((found.resources, found.bad.len()), (11, 1));
+    assert_eq!((found.bad[0].row, &*found.bad[0].why), (row, "its checksum is wrong"));
+    let bad = quarantined(&place.file()).unwrap();
+    assert!(bad[0].body.contains("xyx"), "its text is there for who can judge it");
+    let restored = Database::read(&place.file()).unwrap();
+    assert_eq!(restored.damaged, [row]);
+    assert!(restored.rows.contains(&(row, "".into())));
+    // No backup of it is restored.
+    let copy = place.beside("backup.db");
+    assert!(!backup(&place.file(), &copy).unwrap().is_sound());
+    let other = place.beside("other.db");
+    assert!(matches!(restore(&copy, &other), Err(StoreError::Unsound(_))));
+    assert!(!other.exists());
+}
+
+/// A CSEBase that is damaged is named, and salvage saves the rest for who has another one.
+#[test]
+fn a_damaged_base_is_named() {
+    let place = Place::new("base");
+    drop(Ward::with_instances(&place, 3));
+    let connection = Connection::open(place.file()).unwrap();
+    connection
+        .execute(
+            "UPDATE row SET body = replace(body, 'cse-in', 'cse-xx') WHERE body LIKE '%m2m:cb\"%'",
+            [],
+        )
+        .unwrap();
+    drop(connection);
+    let found = inspect(&place.file()).unwrap();
+    let why = found.refused.unwrap();
+    assert!(why.contains("no row is a readable CSEBase; row 1:"), "{why}");
+    assert_eq!(&*found.bad[0].why, "its checksum is wrong");
+}
+
+/// Pages of octets from elsewhere in the middle of the file: what is on the others is saved.
+#[test]
+fn salvage_saves_what_is_on_sound_pages() {
+    const PAGE: usize = 4_096;
+    let place = Place::new("salvage");
+    drop(Ward::with_instances(&place, 2_000));
+    let before = resources(&place.file());
+    // Leaves of the table of rows: those with instances.
+    let mut octets = std::fs::read(place.file()).unwrap();
+    let leaves: Vec<usize> = (1..octets.len() / PAGE)
+        .filter(|page| {
+            let page = &octets[page * PAGE..(page + 1) * PAGE];
+            page[0] == 0x0d && page.windows(7).any(|part| part == b"m2m:cin")
+        })
+        .collect();
+    assert!(leaves.len() > 50, "{}", leaves.len());
+    for at in [leaves[10], leaves[11], leaves[40]] {
+        octets[at * PAGE..(at + 1) * PAGE].fill(0xa5);
+    }
+    std::fs::write(place.file(), &octets).unwrap();
+    let found = inspect(&place.file()).unwrap();
+    assert!(!found.structure.is_empty() && !found.gaps.is_empty());
+    let saved = place.beside("saved.db");
+    let done = salvage(&place.file(), &saved).unwrap();
+    assert_eq!(done.gaps.len(), 2, "{:?}", done.gaps);
+    let lost: u64 = done.gaps.iter().map(|(first, last)| last - first + 1).sum();
+    assert_eq!(resources(&saved) + lost, before, "nothing else is missing");
+    assert!(lost < 60, "three pages of some ten rows each: {lost}");
+    assert_eq!(std::fs::read(place.file()).unwrap(), octets, "the damaged file is not changed");
+}
+
+/// A database of version 1 is converted when a CSE opens it, and a copy of it is kept.
+#[test]
+fn a_store_of_an_earlier_version_is_converted_and_a_copy_is_kept() {
+    let place = Place::new("convert");
+    drop(Ward::with_instances(&place, 4));
+    let connection = Connection::open(place.file()).unwrap();
+    connection.execute_batch("ALTER TABLE row DROP COLUMN sum; PRAGMA user_version = 1;").unwrap();
+    drop(connection);
+    // Who only reads changes nothing.
+    let found = inspect(&place.file()).unwrap();
+    assert_eq!((found.version, found.resources, found.is_sound()), (1, 6, true));
+    assert_eq!(found.unchecked, found.rows);
+    assert_eq!(Database::read(&place.file()).unwrap().damaged, [0; 0]);
+    let mut ward = Ward::new(&place);
+    ward.instances(1);
+    drop(ward);
+    let found = inspect(&place.file()).unwrap();
+    assert_eq!((found.version, found.resources, found.is_sound()), (2, 7, true));
+    assert!(found.unchecked > 0 && found.unchecked < found.rows);
+    let copy = inspect(&place.beside("cse.db.version-1")).unwrap();
+    assert_eq!((copy.version, copy.resources), (1, 6));
+}

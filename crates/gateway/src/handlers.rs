@@ -12,7 +12,7 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::{Change, Part, Staged, Unable};
 use gatewright_planes::{Placement, PlanesError, Prepared};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Counter, Handler, Place, Side,
+    Attachment, AttachmentId, Counter, Handler, Place, Side,
     builtin::{Capture, Count, Filter, Match, Mirror, RateLimit},
 };
 use gatewright_wire::IpProtocol;
@@ -225,11 +225,9 @@ fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Resu
             let count = Count::default();
             Made { count: Some(count.clone()), ..made("count", Box::new(count)) }
         }
-        config::Handler::Drop { matching } => {
-            made("drop", Box::new(drop_matching(*matching, attachment.at)))
-        }
+        config::Handler::Drop { matching } => made("drop", Box::new(drop_matching(*matching))),
         config::Handler::Filter { rules, default } => {
-            let filter = Filter::new(rules.clone(), *default, link_header(attachment.at));
+            let filter = Filter::new(rules.clone(), *default);
             made("filter", Box::new(filter))
         }
         config::Handler::RateLimit { rate, burst } => {
@@ -274,7 +272,7 @@ fn attachment(attach: &config::Attach, names: &[String]) -> Attachment {
     }
 }
 
-fn drop_matching(matching: config::Match, at: At) -> Filter {
+fn drop_matching(matching: config::Match) -> Filter {
     let subnet = |prefix: config::Prefix| (prefix.address(), prefix.length());
     let which = Match {
         source: matching.source.map(subnet),
@@ -282,13 +280,5 @@ fn drop_matching(matching: config::Match, at: At) -> Filter {
         protocol: matching.protocol.map(IpProtocol),
         port: matching.port,
     };
-    Filter::dropping(which, link_header(at))
+    Filter::dropping(which)
 }
-
-/// Octets before the IP header of a packet at this position.
-fn link_header(at: At) -> usize {
-    if at == At::Frame { ETHERNET_LEN } else { 0 }
-}
-
-/// Octets of the link-layer header before the IP header of a whole frame.
-const ETHERNET_LEN: usize = 14;

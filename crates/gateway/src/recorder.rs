@@ -89,28 +89,38 @@ pub(crate) struct Pages<W> {
     /// The worker's epoch since 1970. Stamps count from the worker's epoch, which was a moment ago
     /// on this machine's clock when the first packet came.
     epoch: Option<Duration>,
+    /// The first header of the packets of the interfaces that were described at the beginning.
+    framing: Framing,
+    /// Their names.
+    links: Vec<String>,
+    /// Links whose packets begin otherwise, with their interfaces.
+    others: Vec<(LinkIndex, InterfaceId)>,
 }
 
 impl<W: Write> Pages<W> {
     /// Begins a file of packets captured at `at`, with an interface for each link.
     pub(crate) fn begin(out: W, at: At, links: &[String]) -> io::Result<Self> {
-        let framing = if Capture::is_framed(at) { Framing::Ethernet } else { Framing::Ip };
+        let framing = Capture::framing_at(at);
         let mut writer = Writer::new(out)?;
-        for (index, link) in links.iter().enumerate() {
-            // A link that comes while this is written is known by its number.
-            let number = format!("link{index}");
-            writer.add_interface(if link.is_empty() { &number } else { link }, framing)?;
+        // A link that comes while this is written is known by its number.
+        let name = |(index, link): (usize, &String)| {
+            if link.is_empty() { format!("link{index}") } else { link.clone() }
+        };
+        let links: Vec<_> = links.iter().enumerate().map(name).collect();
+        for link in &links {
+            writer.add_interface(link, framing)?;
         }
         let comment = if at == At::Frame { String::new() } else { at.to_string() };
-        Ok(Self { writer, comment, epoch: None })
+        Ok(Self { writer, comment, epoch: None, framing, links, others: Vec::new() })
     }
 
     pub(crate) fn write(&mut self, captured: Captured) -> io::Result<()> {
-        let Captured { octets, at, side, link } = captured;
+        let Captured { octets, framing, at, side, link } = captured;
+        let interface = self.interface(link, framing)?;
         let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
         let packet = octets.into_packet();
         self.writer.write(&Record {
-            interface: InterfaceId(if link == LinkIndex::NONE { 0 } else { link.0.into() }),
+            interface,
             at: epoch + at,
             octets: packet.octets(),
             len: packet.len(),
@@ -120,6 +130,20 @@ impl<W: Write> Pages<W> {
             }),
             comment: &self.comment,
         })
+    }
+
+    /// The interface of a link, described now if its packets begin otherwise than those of others.
+    fn interface(&mut self, link: LinkIndex, framing: Framing) -> io::Result<InterfaceId> {
+        if framing == self.framing {
+            return Ok(InterfaceId(if link == LinkIndex::NONE { 0 } else { link.0.into() }));
+        }
+        if let Some((_, known)) = self.others.iter().find(|(of, _)| *of == link) {
+            return Ok(*known);
+        }
+        let name = self.links.get(link.index()).map_or("", String::as_str);
+        let interface = self.writer.add_interface(name, framing)?;
+        self.others.push((link, interface));
+        Ok(interface)
     }
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {

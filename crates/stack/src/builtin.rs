@@ -17,9 +17,9 @@ pub use filter::{
     Among, Filter, FilterCounters, PortRange, PortRangeError, Rule, Selector, Subnet, Verdict,
 };
 
-use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket, vlan};
+use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket};
 use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
-use gatewright_wire::{EtherType, IpProtocol, ethernet::Ethernet, vlan::Vlan};
+use gatewright_wire::{EtherType, Framing, IpProtocol};
 use headers::{Headers, Seen};
 use std::{
     net::IpAddr,
@@ -75,13 +75,13 @@ pub struct Match {
 }
 
 impl Match {
-    /// Whether `packet` matches. `link_header` octets precede its IP header, and a VLAN tag if it
-    /// is a tagged frame. A later fragment has no ports and matches none.
-    pub fn matches(&self, packet: &Packet, link_header: usize) -> bool {
+    /// Whether `packet` matches; `framing` is its first header if it is a whole frame
+    /// ([`Context::framing`]). A later fragment has no ports and matches none.
+    pub fn matches(&self, packet: &Packet, framing: Option<Framing>) -> bool {
         if *self == Self::default() {
             return true;
         }
-        let Some(headers) = Headers::read(ip_octets(packet, link_header)) else { return false };
+        let Some(headers) = Headers::read(ip_octets(packet, framing)) else { return false };
         let within = |(address, bits), ip| Subnet { address, bits }.contains(ip);
         let port = |port| matches!(headers.ports, Seen::Here(Some((_, own))) if own == port);
         self.source.is_none_or(|subnet| within(subnet, headers.from))
@@ -91,12 +91,11 @@ impl Match {
     }
 }
 
-/// The octets of `packet` from its IP header on.
-fn ip_octets(packet: &Packet, link_header: usize) -> &[u8] {
+/// The octets of `packet` from its IP header on, behind all tags of a frame; none if a frame carries
+/// no IP packet.
+fn ip_octets(packet: &Packet, framing: Option<Framing>) -> &[u8] {
     let octets = packet.network_octets();
-    let is_tagged = link_header >= Ethernet::LEN && vlan::id_of(octets).is_some();
-    let behind = if is_tagged { link_header + Vlan::LEN } else { link_header };
-    octets.get(behind..).unwrap_or_default()
+    framing.map_or(octets, |framing| framing.ip_packet(octets).unwrap_or_default())
 }
 
 /// Lets a number of packets pass a second, and takes the others.
@@ -127,7 +126,8 @@ impl Handler for RateLimit {
     }
 }
 
-/// Sends a copy of each frame by another link; meant for the position `frame`.
+/// Sends a copy of each frame by another link; meant for the position `frame`. A frame that begins
+/// otherwise than those of the other link is not copied, and counted as missed.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     to: LinkIndex,
@@ -153,8 +153,10 @@ impl Mirror {
 
 impl Handler for Mirror {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
+        let is_alike =
+            context.framing().is_none_or(|framing| framing == context.framing_of(self.to));
         for packet in &*batch {
-            let copy = context.frames().packet_of(packet.octets());
+            let copy = context.frames().packet_of(packet.octets()).filter(|_| is_alike);
             let sent = copy.is_some_and(|mut copy| {
                 copy.meta_mut().checksum = packet.meta().checksum;
                 context.send(self.to, copy).is_ok()
@@ -173,8 +175,10 @@ impl Handler for Mirror {
 /// A captured packet, on its way to its writer.
 #[derive(Debug)]
 pub struct Captured {
-    /// A copy of the packet: a frame, or an IP packet ([`Capture::is_framed`]).
+    /// A copy of the packet.
     pub octets: Parcel,
+    /// Its first header.
+    pub framing: Framing,
     /// When it passed, since the gateway's epoch.
     pub at: Duration,
     /// Its direction.
@@ -215,19 +219,21 @@ impl Capture {
         Self { side, ..self.clone() }
     }
 
-    /// Whether a packet captured at `at` begins with an Ethernet header; if not, with an IP header.
-    pub const fn is_framed(at: At) -> bool {
+    /// The first header of packets captured at `at` that are no whole frames.
+    pub const fn framing_at(at: At) -> Framing {
         match at {
-            At::Frame => true,
-            At::EtherType(ether) => !matches!(ether, EtherType::IPV4 | EtherType::IPV6),
-            _ => false,
+            At::Frame => Framing::Ethernet,
+            At::EtherType(ether) if !matches!(ether, EtherType::IPV4 | EtherType::IPV6) => {
+                Framing::Ethernet
+            }
+            _ => Framing::Ip,
         }
     }
 
     fn copy(&self, packet: &Packet, frames: &Pool) -> Option<Parcel> {
         let mut copy = frames.packet_of(packet.network_octets())?;
         if let At::EtherType(ether) = self.at
-            && Self::is_framed(self.at)
+            && Self::framing_at(self.at) == Framing::Ethernet
         {
             let [high, low] = ether.0.to_be_bytes();
             copy.prepend(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]).ok()?;
@@ -247,14 +253,14 @@ impl Capture {
 
 impl Handler for Capture {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        let link_header = if self.at == At::Frame { ETHERNET_LEN } else { 0 };
+        let framing = context.framing().unwrap_or(Self::framing_at(self.at));
         for packet in &*batch {
-            if !self.which.matches(packet, link_header) {
+            if !self.which.matches(packet, context.framing()) {
                 continue;
             }
             let (link, side, at) = (self.link(packet), self.side, context.now());
             let copy = self.copy(packet, context.frames());
-            let captured = copy.map(|octets| Captured { octets, at, side, link });
+            let captured = copy.map(|octets| Captured { octets, framing, at, side, link });
             if captured.is_none_or(|captured| self.out.try_send(captured).is_err()) {
                 self.missed.add(1);
             }
@@ -265,9 +271,6 @@ impl Handler for Capture {
         Some(Box::new(Self { missed: self.missed.part(), ..self.clone() }))
     }
 }
-
-/// Octets of the link-layer header before the IP header of a whole frame.
-const ETHERNET_LEN: usize = 14;
 
 #[cfg(test)]
 mod tests {
@@ -291,7 +294,13 @@ mod tests {
             batch.push(pool.packet_of(&octets(packet)).unwrap()).unwrap();
         }
         let mut sent = Vec::new();
-        let mut context = Context { now: Duration::ZERO, frames: pool, sent: &mut sent };
+        let mut context = Context {
+            now: Duration::ZERO,
+            frames: pool,
+            sent: &mut sent,
+            framing: None,
+            framings: &[],
+        };
         handler.handle(&mut batch, &mut context);
         (batch.len(), sent.into_iter().map(|(link, _)| link).collect())
     }
@@ -315,11 +324,11 @@ mod tests {
             (Match { port: Some(53), source: subnet("10.0.0.0", 8), ..any }, false, false),
         ];
         for (which, first, second) in cases {
-            let mut handler = Filter::dropping(which, 0);
+            let mut handler = Filter::dropping(which);
             assert_eq!(run(&mut handler, &pool, &[QUERY4]).0 == 0, first, "{which:?}");
             assert_eq!(run(&mut handler, &pool, &[QUERY6]).0 == 0, second, "{which:?}");
         }
-        let mut handler = Filter::dropping(Match { port: Some(53), ..any }, 0);
+        let mut handler = Filter::dropping(Match { port: Some(53), ..any });
         for malformed in ["", "45", "60", "ff", "4f00001c000100004011"] {
             assert_eq!(run(&mut handler, &pool, &[malformed]).0, 1, "{malformed}");
         }
@@ -328,12 +337,18 @@ mod tests {
     #[test]
     fn a_filter_of_another_worker_counts_with_the_first() {
         let pool = Pool::new(8, CHUNK_SIZE).unwrap();
-        let mut filter = Filter::dropping(Match { port: Some(53), ..Match::default() }, 0);
+        let mut filter = Filter::dropping(Match { port: Some(53), ..Match::default() });
         let counters = filter.counters();
         let mut batch = Batch::default();
         batch.push(pool.packet_of(&octets(QUERY6)).unwrap()).unwrap();
         let mut sent = Vec::new();
-        let mut context = Context { now: Duration::ZERO, frames: &pool, sent: &mut sent };
+        let mut context = Context {
+            now: Duration::ZERO,
+            frames: &pool,
+            sent: &mut sent,
+            framing: None,
+            framings: &[],
+        };
         filter.another().unwrap().handle(&mut batch, &mut context);
         assert_eq!((batch.len(), run(&mut filter, &pool, &[QUERY4]).0), (0, 0));
         assert_eq!(counters.rules[0].get(), 2);
@@ -370,7 +385,13 @@ mod tests {
                 batch.push(pool.packet_of(&octets(QUERY4)).unwrap()).unwrap();
             }
             let mut sent = Vec::new();
-            let mut context = Context { now: Duration::ZERO, frames: &pool, sent: &mut sent };
+            let mut context = Context {
+                now: Duration::ZERO,
+                frames: &pool,
+                sent: &mut sent,
+                framing: None,
+                framings: &[],
+            };
             handler.handle(&mut batch, &mut context);
             batch.len()
         };

@@ -6,9 +6,10 @@ use crate::{
     ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     trace::{Fate, Step, Trace},
-    wiring::{Edge, EdgeIndex, Post},
+    wiring::{Edge, EdgeIndex, Post, framing_of},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use gatewright_wire::Framing;
 use std::{fmt, rc::Rc, time::Duration};
 
 /// The receiver of frames that leave the graph.
@@ -209,7 +210,8 @@ impl Graph {
     ) {
         self.refresh(now);
         if let Some(trace) = &mut self.floor.trace {
-            trace.choose(link, &self.wiring.vlans, batch, now);
+            let framing = framing_of(&self.wiring.framings, link);
+            trace.choose((link, framing), &self.wiring.vlans, batch, now);
         }
         match self.wiring.entry(link) {
             Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
@@ -473,7 +475,7 @@ impl Floor {
     ) {
         let Binding { at, side, to, .. } = edge.binding;
         for post in &edge.posts {
-            self.hand(*post, side, batch, now);
+            self.hand(wiring, (*post, edge.framing), side, batch, now);
             self.send_past(&wiring.vlans, exit);
             if batch.is_empty() {
                 return;
@@ -497,10 +499,23 @@ impl Floor {
     }
 
     /// Shows the batch to one handler; packets left by a handler that replaces the layer are taken.
-    fn hand(&mut self, post: Post, side: Side, batch: &mut Batch, now: Duration) {
+    fn hand(
+        &mut self,
+        wiring: &Wiring,
+        (post, framing): (Post, Option<Framing>),
+        side: Side,
+        batch: &mut Batch,
+        now: Duration,
+    ) {
         let found = self.attached.iter_mut().find(|attached| attached.id == post.id);
         let Some(Attached { handler, taken, .. }) = found else { return };
-        let mut context = Context { now, frames: &self.frames, sent: &mut self.sent };
+        let mut context = Context {
+            now,
+            frames: &self.frames,
+            sent: &mut self.sent,
+            framing,
+            framings: &wiring.framings,
+        };
         let Some(only) = post.only else {
             handle(handler.as_mut(), post, batch, &mut context, taken);
             return;

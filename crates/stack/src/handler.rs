@@ -1,7 +1,8 @@
 //! Handlers: user code attached to the graph.
 
-use crate::{At, Side};
+use crate::{At, Side, wiring::framing_of};
 use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet, Pool};
+use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
 
 /// A user's code at a position of the graph.
@@ -25,6 +26,8 @@ pub struct Context<'a> {
     pub(crate) now: Duration,
     pub(crate) frames: &'a Pool,
     pub(crate) sent: &'a mut Vec<(LinkIndex, Packet)>,
+    pub(crate) framing: Option<Framing>,
+    pub(crate) framings: &'a [(LinkIndex, Framing)],
 }
 
 /// Maximum frames that handlers may send past the graph during one batch.
@@ -39,6 +42,17 @@ impl Context<'_> {
     /// The slab for frames.
     pub fn frames(&self) -> &Pool {
         self.frames
+    }
+
+    /// The first header of the packets, if they are whole frames: at the position `frame`. Above it
+    /// they begin behind the link layer's header.
+    pub fn framing(&self) -> Option<Framing> {
+        self.framing
+    }
+
+    /// The first header of a link's frames.
+    pub fn framing_of(&self, link: LinkIndex) -> Framing {
+        framing_of(self.framings, link)
     }
 
     /// Sends a whole frame by `link`, past the graph.

@@ -8,7 +8,9 @@ use crate::{
     random::Random,
 };
 use gatewright_packet::LinkIndex;
-use gatewright_wire::{EtherType, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type};
+use gatewright_wire::{
+    EtherType, Framing, IpProtocol, Port, icmpv4::Icmpv4Type, icmpv6::Icmpv6Type,
+};
 use std::{fmt, sync::Arc};
 
 /// A link of the suite, with the choice of its link layer.
@@ -159,6 +161,7 @@ impl Builder {
                     self.ethernet(neighbours, links, random);
                 }
                 SuiteLink::RawIp(link) => {
+                    self.plan.set_framing(link, Framing::Ip);
                     self.on_device(link, RawIpLayer::new(link));
                 }
                 // The link below builds it.

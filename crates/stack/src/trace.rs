@@ -6,6 +6,7 @@
 
 use crate::{At, AttachmentId, Side, VlanLink, builtin::Match, vlan};
 use gatewright_packet::{Batch, LinkIndex, Packet};
+use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
 
 /// The [`gatewright_packet::Meta::mark`] of a traced packet.
@@ -17,9 +18,6 @@ const STEPS_MAX: usize = 64;
 /// How long to wait for a packet that a layer keeps: three solicitations to a silent neighbour, one
 /// a second (RFC 4861 §10).
 const KEPT_FOR: Duration = Duration::from_millis(3500);
-
-/// Octets of the link-layer header before the IP header of a whole frame.
-const ETHERNET_LEN: usize = 14;
 
 /// A trace: the selection of a packet, and its steps.
 pub struct Trace {
@@ -96,7 +94,7 @@ impl Trace {
     /// Marks the first selected packet, if none was found yet.
     pub(crate) fn choose(
         &mut self,
-        link: LinkIndex,
+        (link, framing): (LinkIndex, Framing),
         vlans: &[VlanLink],
         batch: &mut Batch,
         now: Duration,
@@ -111,7 +109,7 @@ impl Trace {
         }
         let is_meant = |one: &Packet| {
             vlan.is_none_or(|vlan| vlan::id_of(one.octets()) == Some(vlan.id))
-                && self.which.matches(one, ETHERNET_LEN)
+                && self.which.matches(one, Some(framing))
         };
         if let Some(packet) = batch.iter_mut().find(|one| is_meant(one)) {
             packet.meta_mut().mark = MARK;

@@ -7,6 +7,7 @@ use crate::{
     vlan,
 };
 use gatewright_packet::{LinkIndex, Packet};
+use gatewright_wire::Framing;
 use std::sync::Arc;
 
 /// The index of a layer in a graph.
@@ -74,6 +75,8 @@ pub struct Plan {
     nodes: Vec<(&'static str, Option<LinkIndex>)>,
     bindings: Vec<(Binding, Counter)>,
     vlans: Vec<VlanLink>,
+    /// The first header of the frames of each link that is not Ethernet.
+    framings: Vec<(LinkIndex, Framing)>,
 }
 
 /// Why a plan or an attachment is impossible.
@@ -116,7 +119,12 @@ impl Plan {
     pub fn part(&self) -> Self {
         let part = |(binding, packets): &(Binding, Counter)| (*binding, packets.part());
         let bindings = self.bindings.iter().map(part).collect();
-        Self { nodes: self.nodes.clone(), bindings, vlans: self.vlans.clone() }
+        Self {
+            bindings,
+            nodes: self.nodes.clone(),
+            vlans: self.vlans.clone(),
+            framings: self.framings.clone(),
+        }
     }
 
     /// Records that a link is a VLAN of a lower link: its frames are those of that link with its
@@ -128,6 +136,12 @@ impl Plan {
     /// The links that are VLANs of others.
     pub fn vlans(&self) -> &[VlanLink] {
         &self.vlans
+    }
+
+    /// Sets the first header of a link's frames; without it the link is Ethernet.
+    pub fn set_framing(&mut self, link: LinkIndex, framing: Framing) {
+        self.framings.retain(|&(known, _)| known != link);
+        self.framings.push((link, framing));
     }
 
     /// The layers with the link each stands on.
@@ -157,6 +171,9 @@ impl Plan {
         let mut edges: Vec<Edge> = (self.bindings.iter())
             .map(|(binding, packets)| Edge::new(*binding, packets.clone()))
             .collect();
+        for edge in edges.iter_mut().filter(|edge| edge.binding.at == At::Frame) {
+            edge.framing = edge.binding.link.map(|link| framing_of(&self.framings, link));
+        }
         let stands = |&(id, attachment): &(AttachmentId, Attachment)| {
             let (attachment, vlan) = self.frames_of(attachment)?;
             Ok((id, attachment, vlan))
@@ -171,7 +188,11 @@ impl Plan {
         if edges.len() > EDGES_MAX {
             return Err(WiringError::TooManyEdges);
         }
-        Ok(Wiring { vlans: self.vlans.as_slice().into(), ..Wiring::index(edges, self.nodes.len()) })
+        Ok(Wiring {
+            vlans: self.vlans.as_slice().into(),
+            framings: self.framings.as_slice().into(),
+            ..Wiring::index(edges, self.nodes.len())
+        })
     }
 
     /// The position of an attachment that selects the frames of a VLAN: on the link below, for
@@ -298,11 +319,13 @@ pub(crate) struct Edge {
     pub(crate) binding: Binding,
     pub(crate) posts: Vec<Post>,
     pub(crate) packets: Counter,
+    /// The first header of its packets, if they are whole frames.
+    pub(crate) framing: Option<Framing>,
 }
 
 impl Edge {
     fn new(binding: Binding, packets: Counter) -> Self {
-        Self { binding, posts: Vec::new(), packets }
+        Self { binding, posts: Vec::new(), packets, framing: None }
     }
 
     fn passes(&self, attachment: Attachment) -> bool {
@@ -322,6 +345,15 @@ pub struct Wiring {
     /// For each link the edge of its received frames.
     entries: Vec<Option<EdgeIndex>>,
     pub(crate) vlans: Arc<[VlanLink]>,
+    pub(crate) framings: Arc<[(LinkIndex, Framing)]>,
+}
+
+/// The first header of a link's frames, with those of all links that are not Ethernet.
+pub(crate) fn framing_of(framings: &[(LinkIndex, Framing)], link: LinkIndex) -> Framing {
+    framings
+        .iter()
+        .find(|&&(known, _)| known == link)
+        .map_or_else(Framing::default, |&(_, own)| own)
 }
 
 impl Wiring {
@@ -344,7 +376,13 @@ impl Wiring {
         for keys in &mut by_key {
             keys.sort_unstable_by_key(|&(key, _)| key);
         }
-        Self { edges: edges.into(), by_key, entries, vlans: Arc::default() }
+        Self {
+            edges: edges.into(),
+            by_key,
+            entries,
+            vlans: Arc::default(),
+            framings: Arc::default(),
+        }
     }
 
     pub(crate) fn edge_of(&self, node: usize, key: u64) -> Option<EdgeIndex> {

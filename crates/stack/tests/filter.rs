@@ -80,10 +80,8 @@ fn no_header_hides_a_port() {
     ];
     for (name, first, chain) in chains {
         let mut gateway = ipv6::gateway();
-        let counters = attach(
-            &mut gateway,
-            Filter::dropping(Match { port: Some(53), ..Match::default() }, 14),
-        );
+        let counters =
+            attach(&mut gateway, Filter::dropping(Match { port: Some(53), ..Match::default() }));
         let [refused, other] =
             [53, 54].map(|port| from_a6(first, &[&chain[..], &udp(5000, port)].concat()));
         assert_eq!(forwarded(&mut gateway, &[refused]), 0, "{name}");
@@ -92,7 +90,7 @@ fn no_header_hides_a_port() {
     }
     // Over IPv4 options do not hide it either.
     let mut gateway = Gateway::new();
-    attach(&mut gateway, Filter::dropping(Match { port: Some(53), ..Match::default() }, 14));
+    attach(&mut gateway, Filter::dropping(Match { port: Some(53), ..Match::default() }));
     for (port, passes) in [(53, 0), (54, 1)] {
         let options = [1; 4];
         let mut fields = Ipv4Fields::new(UDP, A.1, B.1, 48);
@@ -123,14 +121,14 @@ fn what_cannot_be_read_is_taken_where_a_rule_asks_for_it() {
     for (name, packet) in cases {
         let mut gateway = ipv6::gateway();
         let counters =
-            attach(&mut gateway, Filter::new(vec![drop_all(to_port("53"))], Verdict::Accept, 14));
+            attach(&mut gateway, Filter::new(vec![drop_all(to_port("53"))], Verdict::Accept));
         assert_eq!(forwarded(&mut gateway, std::slice::from_ref(&packet)), 0, "{name}");
         assert_eq!(counters.malformed.get(), 1, "{name}");
         // A rule about addresses does not mind.
         let subnet = Subnet { address: "2001:db8::".parse().unwrap(), bits: 32 };
         let elsewhere = Selector { source: Among::In(vec![subnet]), ..Selector::default() };
         let mut gateway = ipv6::gateway();
-        attach(&mut gateway, Filter::new(vec![drop_all(elsewhere)], Verdict::Accept, 14));
+        attach(&mut gateway, Filter::new(vec![drop_all(elsewhere)], Verdict::Accept));
         assert_eq!(forwarded(&mut gateway, &[packet]), 1, "{name}");
     }
 }
@@ -164,7 +162,7 @@ fn fragments_share_the_verdict_of_the_first() {
         (Gateway::new(), (|id, port| fragment4(id, port)) as fn(u16, Option<u16>) -> Vec<u8>),
         (ipv6::gateway(), |id, port| fragment6(id.into(), port)),
     ] {
-        let counters = attach(&mut gateway, Filter::new(rules(), Verdict::Drop, 14));
+        let counters = attach(&mut gateway, Filter::new(rules(), Verdict::Drop));
         let mut pass = |id, port| forwarded(&mut gateway, &[fragment(id, port)]);
         assert_eq!([pass(1, Some(53)), pass(1, None), pass(1, None)], [0, 0, 0]);
         assert_eq!([pass(2, Some(80)), pass(2, None), pass(2, None)], [1, 1, 1]);
@@ -185,8 +183,7 @@ fn fragments_share_the_verdict_of_the_first() {
 #[test]
 fn a_flood_of_fragments_is_remembered_within_bounds_and_counted() {
     let mut gateway = Gateway::new();
-    let counters =
-        attach(&mut gateway, Filter::new(vec![accept(to_port("80"))], Verdict::Drop, 14));
+    let counters = attach(&mut gateway, Filter::new(vec![accept(to_port("80"))], Verdict::Drop));
     for id in 0..1500 {
         assert_eq!(forwarded(&mut gateway, &[fragment4(id, Some(80))]), 1);
     }
@@ -216,7 +213,7 @@ fn the_first_rule_that_fits_decides_and_else_the_default() {
     let mut gateway = Gateway::new();
     let via = gatewright_stack::Route::Via { link: WAN, gateway: B.1.into() };
     gateway.host.add_route("203.0.113.0/24".parse().unwrap(), via).unwrap();
-    let counters = attach(&mut gateway, Filter::new(rules, Verdict::Drop, 14));
+    let counters = attach(&mut gateway, Filter::new(rules, Verdict::Drop));
     let far = Ipv4Addr::new(203, 0, 113, 1);
     let other = Ipv4Addr::new(10, 0, 0, 66);
     let tcp = IpProtocol::TCP;
@@ -269,7 +266,7 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 0..80),
     ) {
         let mut gateway = ipv6::gateway();
-        let filter = Filter::new(vec![drop_all(to_port("0-32767"))], Verdict::Accept, 14);
+        let filter = Filter::new(vec![drop_all(to_port("0-32767"))], Verdict::Accept);
         attach(&mut gateway, filter);
         let kinds: Vec<u8> = chain.into_iter().chain([17]).collect();
         let headers = kinds.windows(2).flat_map(|pair| [pair[1], 0, 1, 4, 0, 0, 0, 0]);

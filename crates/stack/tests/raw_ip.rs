@@ -7,8 +7,12 @@ use common::{
     A, Gateway, LAN, LAN_IP, LAN_MAC, WAN, address, ether, from_a, interface, ipv4,
     ipv6::{echo_request, frame},
 };
-use gatewright_stack::{Address, AddressState, SuiteLink};
-use gatewright_wire::{EtherType, IpProtocol, MacAddress};
+use gatewright_stack::{
+    Address, AddressState, Attachment, AttachmentId, Counter, Handler, Place, Side, SuiteLink,
+    Swap,
+    builtin::{Capture, Filter, Match, Mirror},
+};
+use gatewright_wire::{EtherType, Framing, IpProtocol, MacAddress};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Our end of the raw link, and the other one.
@@ -73,4 +77,45 @@ fn what_is_no_ip_packet_is_dropped_and_counted() {
         assert!(drops.contains(&expected), "{drops:?}");
     }
     assert!(gateway.is_clean());
+}
+
+/// Attaches `handler` alone at the frames that come by the raw link.
+fn at_frames(gateway: &mut Gateway, id: u32, handler: impl Handler + 'static) {
+    let (id, at) = (AttachmentId(id), "frame".parse().unwrap());
+    let attachment = Attachment { at, side: Side::Receive, place: Place::Before, link: Some(WAN) };
+    let wiring = gateway.plan.wire(&[(id, attachment)]).unwrap();
+    let handlers: Vec<(_, Box<dyn Handler>, _)> = vec![(id, Box::new(handler), Counter::default())];
+    gateway.graph.swap(Swap { wiring, handlers });
+}
+
+/// A handler at `frame` finds the IP header where the link's frames have it.
+#[test]
+fn handlers_at_frames_know_how_these_begin() {
+    let port = |port| Match { port: Some(port), ..Match::default() };
+    let udp = |to: u8| vec![0, 9, 0, to, 0, 8, 0, 0];
+    let mut gateway = gateway();
+    at_frames(&mut gateway, 1, Filter::dropping(port(53)));
+    for (to, sent) in [(53, 0), (54, 1)] {
+        let packet = ipv4(FAR, A.1, IpProtocol::UDP, &udp(to), |_| {});
+        assert_eq!(gateway.receive(WAN, &[packet]).len(), sent, "{to}");
+    }
+    let (capture, captured, _) = Capture::new("frame".parse().unwrap(), Side::Receive, port(54));
+    at_frames(&mut gateway, 2, capture);
+    let packet = ipv4(FAR, A.1, IpProtocol::UDP, &udp(54), |_| {});
+    gateway.receive(WAN, std::slice::from_ref(&packet));
+    let captured = captured.try_recv().unwrap();
+    assert_eq!(captured.framing, Framing::Ip);
+    assert_eq!(captured.octets.into_packet().octets(), packet);
+}
+
+/// A frame is not copied to a link whose frames begin otherwise: nobody could read it there.
+#[test]
+fn a_mirror_does_not_mix_framings() {
+    let mut gateway = gateway();
+    let mirror = Mirror::new(LAN);
+    at_frames(&mut gateway, 1, mirror.clone());
+    let packet = ipv4(FAR, FAR, IpProtocol::UDP, b"data", |_| {});
+    let sent = gateway.receive(WAN, &[packet]);
+    assert!(sent.iter().all(|(link, _)| *link == WAN), "{sent:x?}");
+    assert_eq!(mirror.missed(), 1);
 }

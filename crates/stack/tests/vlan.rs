@@ -147,7 +147,7 @@ fn a_match_looks_behind_the_tag() {
         introduce(&mut gateway);
         // The payload is "data": what is read as the ports is "da" and "ta".
         let which = Match { port: Some(port), ..Match::default() };
-        let drop = Filter::dropping(which, 14);
+        let drop = Filter::dropping(which);
         attach(&mut gateway, on(LAN, "frame", Side::Receive, Place::Before), drop).unwrap();
         let come = tagged(LAN_MAC, A.0, "000a", EtherType::IPV4, &packet(64));
         assert_eq!(gateway.receive(CABLE, &[come]).len(), sent, "{port}");

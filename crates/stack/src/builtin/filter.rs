@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Context, Counter, Handler};
 use gatewright_packet::{Batch, Packet};
-use gatewright_wire::IpProtocol;
+use gatewright_wire::{Framing, IpProtocol};
 use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
 /// The decision about a packet.
@@ -172,7 +172,7 @@ impl FilterCounters {
 ///     ..Selector::default()
 /// };
 /// let rules = vec![Rule { which: coap, verdict: Verdict::Accept }];
-/// let filter = Filter::new(rules, Verdict::Drop, 0);
+/// let filter = Filter::new(rules, Verdict::Drop);
 /// assert_eq!(filter.counters().default.get(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -180,7 +180,6 @@ impl FilterCounters {
 pub struct Filter {
     rules: Vec<Rule>,
     default: Verdict,
-    link_header: usize,
     /// Whether a rule needs headers that later fragments do not have.
     asks_for_upper_layer: bool,
     verdicts: Verdicts,
@@ -204,19 +203,19 @@ pub(super) enum By {
 }
 
 impl Filter {
-    /// A filter for packets with `link_header` octets before their IP header: 14 at `frame`, 0 above.
-    pub fn new(rules: Vec<Rule>, default: Verdict, link_header: usize) -> Self {
+    /// A filter of `rules`, the first of which that matches decides.
+    pub fn new(rules: Vec<Rule>, default: Verdict) -> Self {
         let counters = FilterCounters {
             rules: rules.iter().map(|_| Counter::default()).collect(),
             ..FilterCounters::default()
         };
-        Self::with(rules, default, link_header, counters)
+        Self::with(rules, default, counters)
     }
 
     /// A filter that takes the packets that match, and lets all others pass.
-    pub fn dropping(which: Match, link_header: usize) -> Self {
+    pub fn dropping(which: Match) -> Self {
         let rule = Rule { which: which.into(), verdict: Verdict::Drop };
-        Self::new(vec![rule], Verdict::Accept, link_header)
+        Self::new(vec![rule], Verdict::Accept)
     }
 
     /// Its counters, which continue to count.
@@ -224,20 +223,15 @@ impl Filter {
         self.counters.clone()
     }
 
-    fn with(
-        rules: Vec<Rule>,
-        default: Verdict,
-        link_header: usize,
-        counters: FilterCounters,
-    ) -> Self {
+    fn with(rules: Vec<Rule>, default: Verdict, counters: FilterCounters) -> Self {
         let asks_for_upper_layer = rules.iter().any(|rule| rule.which.asks_for_upper_layer());
         let verdicts = Verdicts::default();
-        Self { rules, default, link_header, asks_for_upper_layer, verdicts, counters }
+        Self { rules, default, asks_for_upper_layer, verdicts, counters }
     }
 
     /// The decision about a packet.
-    fn judge(&mut self, packet: &Packet, now: Duration) -> Verdict {
-        let Some(headers) = Headers::read(ip_octets(packet, self.link_header)) else {
+    fn judge(&mut self, packet: &Packet, framing: Option<Framing>, now: Duration) -> Verdict {
+        let Some(headers) = Headers::read(ip_octets(packet, framing)) else {
             return self.judge_other();
         };
         let Some(by) = self.first_fit(&headers).or_else(|| self.of_first(&headers, now)) else {
@@ -298,14 +292,14 @@ impl Filter {
 
 impl Handler for Filter {
     fn handle(&mut self, batch: &mut Batch, context: &mut Context<'_>) {
-        let now = context.now();
-        batch.retain(|packet| self.judge(packet, now) == Verdict::Accept);
+        let (framing, now) = (context.framing(), context.now());
+        batch.retain(|packet| self.judge(packet, framing, now) == Verdict::Accept);
     }
 
     fn another(&self) -> Option<Box<dyn Handler>> {
         // All fragments of two hosts come to one worker: each has verdicts of its own.
         let (rules, counters) = (self.rules.clone(), self.counters.part());
-        Some(Box::new(Self::with(rules, self.default, self.link_header, counters)))
+        Some(Box::new(Self::with(rules, self.default, counters)))
     }
 }
 

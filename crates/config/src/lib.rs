@@ -40,7 +40,7 @@ pub use model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
     Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mode, PeerBounds,
     Place, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
-    TcpProxy, UDP_CLIENTS_MAX, UdpGateway, WORKERS_MAX,
+    TcpProxy, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
 };
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;

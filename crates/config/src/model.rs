@@ -6,6 +6,7 @@ use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
 use gatewright_stack::At;
 use gatewright_stack::builtin::{Rule, Verdict};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::Deref;
@@ -155,10 +156,10 @@ pub struct Advertise {
 }
 
 impl Link {
-    /// The link that carries its tagged frames, if it is a VLAN.
+    /// The link that carries its tagged frames, if it is virtual.
     pub const fn below(&self) -> Option<&Located<String>> {
         match &self.device {
-            Device::Vlan { on, .. } => Some(on),
+            Device::Virtual { on, .. } => Some(on),
             _ => None,
         }
     }
@@ -206,15 +207,33 @@ pub enum Device {
         /// The impairment of the frames that the link sends.
         impairment: SegmentImpairment,
     },
-    /// A VLAN of another link (IEEE 802.1Q).
-    Vlan {
+    /// A virtual link: frames of another link with a tag.
+    Virtual {
         /// Name of that link.
         on: Located<String>,
+        /// What marks its frames.
+        tag: VirtualTag,
+    },
+}
+
+/// What marks the frames of a virtual link.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum VirtualTag {
+    /// The tag of a VLAN (IEEE 802.1Q).
+    Vlan {
         /// Its identifier, 1 to 4094.
         id: Located<u16>,
         /// Priority of transmitted frames, 0 to 7.
         priority: u8,
     },
+}
+
+impl fmt::Display for VirtualTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vlan { id, .. } => write!(f, "VLAN {}", id.value),
+        }
+    }
 }
 
 /// How fast a capture file is replayed.

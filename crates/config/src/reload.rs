@@ -8,7 +8,7 @@ use gatewright_diagnostic::{SourceId, Span};
 use toml::de::DeTable;
 
 /// The keys whose changed values take effect only after a restart, in the order of the tables.
-/// Likewise a link shared with the kernel, or a VLAN, is neither added nor removed at run time.
+/// Likewise a link shared with the kernel, or a virtual link, is neither added nor removed at run time.
 pub fn fixed_keys() -> Vec<String> {
     let mut keys = Vec::new();
     collect(&ROOT, &mut keys);

@@ -6,7 +6,7 @@ pub(crate) mod attachments;
 mod links;
 mod routes;
 mod services;
-mod vlans;
+mod virtual_links;
 
 use crate::codes;
 use crate::model::{Config, Located};

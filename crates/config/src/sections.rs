@@ -8,7 +8,7 @@ use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
     Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
     Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
-    TcpProxy, UdpGateway,
+    TcpProxy, UdpGateway, VirtualTag,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -231,17 +231,17 @@ fn log(table: View<'_>) -> Log {
     }
 }
 
-/// Whether the table describes a VLAN of another link.
-pub(crate) fn is_vlan(table: View<'_>) -> bool {
+/// Whether the table describes a virtual link.
+pub(crate) fn is_virtual(table: View<'_>) -> bool {
     table.key("vlan").or(table.key("on")).is_some()
 }
 
 fn device(link: &Located<String>, table: View<'_>) -> Option<Device> {
-    if is_vlan(table) {
-        return Some(Device::Vlan {
+    if is_virtual(table) {
+        let (id, priority) = (table.number_at("vlan")?, table.number("priority").unwrap_or(0));
+        return Some(Device::Virtual {
             on: table.name("on")?,
-            id: table.number_at("vlan")?,
-            priority: table.number("priority").unwrap_or(0),
+            tag: VirtualTag::Vlan { id, priority },
         });
     }
     let name = || table.name("device").unwrap_or_else(|| link.clone());

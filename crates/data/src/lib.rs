@@ -15,7 +15,7 @@ mod setup;
 mod shares;
 mod sojourn;
 mod start;
-mod tagged;
+mod virtual_link;
 mod worker;
 mod workers;
 

@@ -148,8 +148,8 @@ fn prepare(worker: &Hand, device: &DeviceSetup, share: Share) -> Result<NewDevic
         DeviceSetup::Tap(device) => worker.preparer.prepare_tap(device)?,
         DeviceSetup::Capture(device) => worker.preparer.prepare_capture(device)?,
         DeviceSetup::Segment(device) => return Ok(NewDevice::Segment(Box::new(device.clone()))),
-        DeviceSetup::Vlan(vlan) => {
-            let (name, reason) = (format!("VLAN {}", vlan.id), "it has no device".to_owned());
+        DeviceSetup::Virtual(own) => {
+            let (name, reason) = (own.tag.to_string(), "it has no device".to_owned());
             return Err(OpenError::Unsupported { name, reason });
         }
         DeviceSetup::Spare(_) => return Ok(NewDevice::None),

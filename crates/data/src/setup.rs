@@ -2,7 +2,7 @@
 
 use gatewright_link::{CaptureConfig, Framing, LinkConfig, MemoryConfig, TapConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{NeighbourLimits, SuiteLink, VlanLink};
+use gatewright_stack::{NeighbourLimits, SuiteLink, VirtualLink};
 use std::time::Duration;
 
 /// Maximum workers of a gateway.
@@ -51,8 +51,8 @@ pub enum DeviceSetup {
     Capture(CaptureConfig),
     /// A port of a segment in memory.
     Segment(MemoryConfig),
-    /// A VLAN of another link.
-    Vlan(VlanLink),
+    /// Frames of another link with a tag.
+    Virtual(VirtualLink),
     /// No device: a place for a link that is added while the gateway runs.
     Spare(LinkIndex),
 }
@@ -65,14 +65,14 @@ impl DeviceSetup {
             Self::Tap(device) => device.index,
             Self::Capture(device) => device.index,
             Self::Segment(device) => device.index,
-            Self::Vlan(device) => device.link,
+            Self::Virtual(device) => device.link,
             Self::Spare(index) => *index,
         }
     }
 
-    /// Whether it is opened as a device: a VLAN comes and goes with the link below it.
+    /// Whether it is opened as a device: a virtual link comes and goes with the link below it.
     pub const fn is_device(&self) -> bool {
-        !matches!(self, Self::Vlan(_))
+        !matches!(self, Self::Virtual(_))
     }
 
     /// The first header of its frames.
@@ -80,7 +80,7 @@ impl DeviceSetup {
         match self {
             Self::Tap(device) => device.framing,
             Self::Capture(device) => device.framing,
-            Self::Interface(_) | Self::Segment(_) | Self::Vlan(_) | Self::Spare(_) => {
+            Self::Interface(_) | Self::Segment(_) | Self::Virtual(_) | Self::Spare(_) => {
                 Framing::Ethernet
             }
         }
@@ -89,7 +89,7 @@ impl DeviceSetup {
     /// Its kind in the standard assembly of layers, with its link layer.
     pub const fn in_suite(&self) -> SuiteLink {
         match (self, self.framing()) {
-            (Self::Vlan(vlan), _) => SuiteLink::Vlan(*vlan),
+            (Self::Virtual(own), _) => SuiteLink::Virtual(*own),
             (_, Framing::Ethernet) => SuiteLink::Ethernet(self.index()),
             (_, Framing::Ip) => SuiteLink::RawIp(self.index()),
         }
@@ -108,9 +108,11 @@ impl DeviceSetup {
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface(device) => Some(&device.interface),
-            Self::Tap(_) | Self::Capture(_) | Self::Segment(_) | Self::Vlan(_) | Self::Spare(_) => {
-                None
-            }
+            Self::Tap(_)
+            | Self::Capture(_)
+            | Self::Segment(_)
+            | Self::Virtual(_)
+            | Self::Spare(_) => None,
         }
     }
 

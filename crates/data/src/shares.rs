@@ -32,7 +32,7 @@ pub(crate) fn shares(link: &WorkerLink, workers: usize) -> Result<usize, OpenErr
         DeviceSetup::Tap(_)
         | DeviceSetup::Capture(_)
         | DeviceSetup::Segment(_)
-        | DeviceSetup::Vlan(_)
+        | DeviceSetup::Virtual(_)
         | DeviceSetup::Spare(_) => Ok(1),
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
     sojourn::Sojourn,
-    tagged::Tagged,
+    virtual_link::WithoutDevice,
     worker::{Command, Pace, Waker, Worker},
     workers::{Hand, Running, Workers},
 };
@@ -20,7 +20,8 @@ use gatewright_link::{
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
     Drops, Event, Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite,
-    UsedNeighbours, View, VlanCounters, VlanLink, Wake, assemble_transit, assemble_within,
+    UsedNeighbours, View, VirtualLink, VirtualLinkCounters, Wake, assemble_transit,
+    assemble_within,
 };
 use gatewright_tables::{
     Map, MapWriter,
@@ -173,7 +174,7 @@ fn chunk_size(setup: &DataSetup) -> Result<usize, DataError> {
             DeviceSetup::Tap(device) => Ok(device.frame_len_max()),
             DeviceSetup::Capture(device) => Ok(device.mtu + device.framing.header_len_max()),
             DeviceSetup::Segment(device) => Ok(device.mtu + Framing::Ethernet.header_len_max()),
-            DeviceSetup::Vlan(_) | DeviceSetup::Spare(_) => Ok(0),
+            DeviceSetup::Virtual(_) | DeviceSetup::Spare(_) => Ok(0),
         };
         let failed = |source| DataError::Link { name: link.name.clone(), source };
         len.map(Pool::chunk_size_for).map_err(failed)
@@ -226,7 +227,7 @@ fn open_all(
     let links = setups.iter().filter_map(|(setup, _)| {
         let link: Result<Box<dyn Link>, _> = match &setup.device {
             DeviceSetup::Interface(_) => return opened.next().map(Ok),
-            DeviceSetup::Vlan(_) => return None,
+            DeviceSetup::Virtual(_) => return None,
             DeviceSetup::Tap(device) => opener.open_tap(device),
             DeviceSetup::Capture(device) => opener.open_capture(device),
             DeviceSetup::Segment(device) => {
@@ -261,7 +262,8 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         .collect();
     let segments = Segments::default();
     let opened = open_all(&opener, &segments, &mine)?;
-    let Suite { plan, layers, sockets, neighbours, vlans, .. } = suite(&setup, own, &order.waker);
+    let Suite { plan, layers, sockets, neighbours, virtual_links, .. } =
+        suite(&setup, own, &order.waker);
     let plan = order.plan.unwrap_or(plan);
     let graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
     let used = UsedNeighbours::default();
@@ -285,7 +287,7 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         preparer: opener.preparer(),
         plan,
     };
-    let links = all_links(opened, &setup, (&away, &split.shares), &vlans, group.as_ref());
+    let links = all_links(opened, &setup, (&away, &split.shares), &virtual_links, group.as_ref());
     let worker = Worker {
         drops: graph.drops(),
         remaining: Vec::new(),
@@ -336,20 +338,20 @@ fn follow_first(
 }
 
 /// All links of a gateway in order: those opened here, the ends of those that other workers have,
-/// and the VLANs. Each worker counts its part of a VLAN.
+/// and virtual links. Each worker counts its part of these.
 fn all_links(
     opened: Vec<Box<dyn Link>>,
     setup: &DataSetup,
     (away, shares): (&[bool], &[usize]),
-    vlans: &[(VlanLink, VlanCounters)],
+    virtual_links: &[(VirtualLink, VirtualLinkCounters)],
     group: Option<&WorkerGroup>,
 ) -> Vec<Box<dyn Link>> {
     let mut opened = opened.into_iter();
     let link = |(link, (away, shares)): (&WorkerLink, (&bool, &usize))| -> Option<Box<dyn Link>> {
         match (&link.device, group) {
-            (DeviceSetup::Vlan(vlan), _) => {
-                let (_, counters) = vlans.iter().find(|(known, _)| known == vlan)?;
-                Some(Box::new(Tagged::new(counters.clone())))
+            (DeviceSetup::Virtual(own), _) => {
+                let (_, counters) = virtual_links.iter().find(|(known, _)| known == own)?;
+                Some(Box::new(WithoutDevice::new(counters.clone())))
             }
             (_, Some(group)) if *away => {
                 Some(Box::new(group.away(link.device.index(), link.device.dealt_as(), *shares)))

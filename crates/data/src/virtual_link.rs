@@ -1,27 +1,28 @@
-//! A VLAN among a worker's links: it keeps counters and properties; its frames use the link below.
+//! A virtual link among a worker's links: it keeps counters and properties; its frames use the link
+//! below.
 
 use crate::group::nothing;
 use gatewright_link::{Link, LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::Batch;
-use gatewright_stack::VlanCounters;
+use gatewright_stack::VirtualLinkCounters;
 use std::{os::fd::BorrowedFd, time::Duration};
 
-/// A VLAN without frames of its own.
-pub(crate) struct Tagged {
+/// A link without a device.
+pub(crate) struct WithoutDevice {
     info: LinkInfo,
-    counters: VlanCounters,
+    counters: VirtualLinkCounters,
     /// Packets handed to it in spite of that.
     dropped: u64,
 }
 
-impl Tagged {
+impl WithoutDevice {
     /// One whose frames are counted in `counters`; what it is, the control side knows.
-    pub(crate) fn new(counters: VlanCounters) -> Self {
+    pub(crate) fn new(counters: VirtualLinkCounters) -> Self {
         Self { info: nothing(), counters, dropped: 0 }
     }
 }
 
-impl Link for Tagged {
+impl Link for WithoutDevice {
     fn info(&self) -> &LinkInfo {
         &self.info
     }
@@ -36,7 +37,7 @@ impl Link for Tagged {
     }
 
     fn counters(&mut self) -> LinkCounters {
-        let VlanCounters { received, received_octets, sent, sent_octets } = &self.counters;
+        let VirtualLinkCounters { received, received_octets, sent, sent_octets } = &self.counters;
         LinkCounters {
             received: received.get(),
             received_octets: received_octets.get(),

@@ -16,7 +16,7 @@ use gatewright_link::{
     UnboundLink,
 };
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VlanLink, Wake};
+use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink, Wake};
 use gatewright_wire::MacAddress;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -90,8 +90,8 @@ pub struct TraceOrder {
     pub trace: Trace,
     /// A frame for a link to receive now, instead of the next frame that arrives.
     pub frame: Option<(LinkIndex, Vec<u8>)>,
-    /// The VLAN, if the link is one: the frame comes with its tag, by the link below.
-    pub vlan: Option<VlanLink>,
+    /// The link, if it is virtual: the frame comes with its tag, by the link below.
+    pub own: Option<VirtualLink>,
     /// Receives the finished trace; closed if another trace runs.
     pub back: Sender<Trace>,
 }
@@ -449,10 +449,10 @@ impl Worker {
         self.tracing = Some(order.back);
         let Some((mut link, octets)) = order.frame else { return };
         let Some(mut packet) = self.graph.frames().packet_of(&octets) else { return };
-        if let Some(vlan) = order.vlan {
-            link = vlan.below;
+        if let Some(own) = order.own {
+            link = own.below;
             // A fresh chunk has headroom for it.
-            let _room = vlan.insert(&mut packet);
+            let _room = own.insert(&mut packet);
         }
         packet.meta_mut().ingress = link;
         packet.set_received_ns(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));

@@ -102,7 +102,7 @@ fn named<T: PartialEq>(
 fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     let find = |list: &[Link], link: &Link| list.iter().find(|l| l.name == link.name).cloned();
     let what = |link: &Link| format!("link {}", link.name.value);
-    // VLANs stand in a layer that is made at the start, as a TUN device's link layer is, and shared
+    // Virtual links stand in a layer that is made at the start, as a TUN device's link layer is, and shared
     // links with the kernel's follower.
     let change = |link: &Link, how| {
         let fixed = !link.exclusive || link.below().is_some() || is_tun(link);
@@ -131,7 +131,7 @@ fn keys(old: &Link, new: &Link) -> Vec<Change> {
     if old.device != new.device {
         let how = format!("{}, not {}", device(new), device(old));
         // Shared links are known to the kernel's follower by the names of their interfaces, and a
-        // VLAN has no device that could be opened anew. Link layers are made at the start.
+        // virtual link has no device that could be opened anew. Link layers are made at the start.
         let fixed = old.below().or(new.below()).is_some() || is_tun(old) != is_tun(new);
         let change = if new.exclusive && !fixed { Change::new } else { Change::restart };
         changes.push(change(&what, how));
@@ -198,7 +198,7 @@ fn device(link: &Link) -> String {
             format!("{}by pcapng", files.concat())
         }
         Device::Segment { name, .. } => format!("{} by segment", name.value),
-        Device::Vlan { on, id, .. } => format!("VLAN {} on {}", id.value, on.value),
+        Device::Virtual { on, tag } => format!("{tag} on {}", on.value),
         _ => "another device".to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, ReopenedLink, RouteTo, Setup, StaticRoute,
 };
-use gatewright_stack::{Advertise, Route, VlanLink};
+use gatewright_stack::{Advertise, LinkTag, Route, VirtualLink, VlanTag};
 use gatewright_tables::Prefix;
 use std::{
     fmt,
@@ -307,13 +307,13 @@ fn link_setup(
             seed: impairment.seed.unwrap_or_else(|| index.0.into()),
             mtu: packet_len_max(link),
         }),
-        config::Device::Vlan { on, id, priority } => {
+        config::Device::Virtual { on, tag } => {
             let below = config.links.iter().find(|below| below.name.value == on.value);
-            // A VLAN has the address and, unless it says less, the MTU of the link below.
+            // It has the address and, unless it says less, the MTU of the link below.
             mtu = mtu.or(below.and_then(|below| below.mtu));
             mac = below.and_then(|below| below.mac);
             let below = link_of(names, on).unwrap_or(LinkIndex::NONE);
-            DeviceSetup::Vlan(VlanLink { link: index, below, id: id.value, priority: *priority })
+            DeviceSetup::Virtual(VirtualLink { link: index, below, tag: link_tag(tag) })
         }
         _ => {
             let what = format!("link.{}: this kind of device under `run`", link.name.value);
@@ -340,6 +340,15 @@ fn link_setup(
     Ok(setup)
 }
 
+/// What marks the frames of a virtual link.
+const fn link_tag(tag: &config::VirtualTag) -> LinkTag {
+    match tag {
+        config::VirtualTag::Vlan { id, priority } => {
+            LinkTag::Vlan(VlanTag { id: id.value, priority: *priority })
+        }
+    }
+}
+
 /// Configuration to open the kernel's interface of a link.
 fn interface(
     index: LinkIndex,
@@ -353,7 +362,7 @@ fn interface(
     device.tagged = config
         .links
         .iter()
-        .any(|vlan| vlan.below().is_some_and(|below| below.value == link.name.value));
+        .any(|other| other.below().is_some_and(|below| below.value == link.name.value));
     device.backend = match mode {
         config::Mode::Auto => Backend::Auto,
         config::Mode::Xdp => Backend::Xdp,

@@ -143,8 +143,8 @@ pub enum Mode {
     CaptureFile,
     /// A port of a medium in memory.
     Memory,
-    /// Tagged frames of a lower link (IEEE 802.1Q).
-    Vlan,
+    /// No device: frames of a lower link that carry a tag.
+    Virtual,
     /// No device: another worker has the link, or none has come yet.
     NoDevice,
 }
@@ -160,7 +160,7 @@ impl fmt::Display for Mode {
             Self::Tun => "TUN",
             Self::CaptureFile => "capture file",
             Self::Memory => "memory",
-            Self::Vlan => "VLAN",
+            Self::Virtual => "virtual link",
             Self::NoDevice => "no device",
         })
     }

@@ -271,10 +271,9 @@ impl Control {
         if let Some((_, known)) = self.links.get_mut(link.index()) {
             known.clone_from(info);
         }
-        // Its VLANs take what it takes.
-        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
-        for vlan in carried {
-            if let Some((_, known)) = self.links.get_mut(vlan.link.index()) {
+        // Its virtual links take what it takes.
+        for own in self.plan.virtual_on(link) {
+            if let Some((_, known)) = self.links.get_mut(own.link.index()) {
                 known.mtu = info.mtu;
             }
         }
@@ -286,26 +285,25 @@ impl Control {
         if closed {
             self.closed.push(link);
         }
-        // Up if its device is, too: what that says comes again only when it changes. A VLAN is up if
-        // the link below is.
-        let vlan = self.plan.vlans().iter().find(|vlan| vlan.link == link);
-        let carried = vlan.is_none_or(|vlan| self.is_up(vlan.below));
+        // Up if its device is, too: what that says comes again only when it changes. A virtual
+        // link is up if the link below is.
+        let own = self.plan.virtual_links().iter().find(|own| own.link == link);
+        let carried = own.is_none_or(|own| self.is_up(own.below));
         self.report_closed(link, closed);
-        self.set_up_with_vlans(link, !closed && carried);
+        self.set_up_with_virtual(link, !closed && carried);
     }
 
     fn is_up(&self, link: LinkIndex) -> bool {
         self.host.interfaces().iter().any(|own| own.link == link && own.up)
     }
 
-    /// As [`Self::set_up`], for the link and the VLANs that it carries.
-    fn set_up_with_vlans(&mut self, link: LinkIndex, up: bool) {
+    /// As [`Self::set_up`], for the link and the virtual links on it.
+    fn set_up_with_virtual(&mut self, link: LinkIndex, up: bool) {
         self.set_up(link, up);
-        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
-        let carried: Vec<_> = carried.map(|vlan| vlan.link).collect();
-        for vlan in carried {
-            let up = up && !self.closed.contains(&vlan);
-            self.set_up(vlan, up);
+        let carried: Vec<_> = self.plan.virtual_on(link).map(|own| own.link).collect();
+        for own in carried {
+            let up = up && !self.closed.contains(&own);
+            self.set_up(own, up);
         }
     }
 

@@ -14,8 +14,8 @@ use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace, Wake,
-    WiringError, builtin::Match,
+    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace,
+    VirtualLink, Wake, WiringError, builtin::Match,
 };
 use gatewright_wire::MacAddress;
 use std::{
@@ -85,10 +85,10 @@ pub enum PlanesError {
         /// A link that is not shared.
         other: String,
     },
-    /// A VLAN's lower link is not an Ethernet link of this gateway.
+    /// A virtual link's lower link carries no tags, or is no link of this gateway.
     #[error("link {name}: the link below it carries no tags")]
     NoTags {
-        /// The VLAN's name.
+        /// The virtual link's name.
         name: String,
     },
     /// A handler that cannot duplicate itself was to be attached on several workers.
@@ -359,10 +359,11 @@ impl Planes {
     ) -> Result<Receiver<Trace>, PlanesError> {
         let (back, traced) = channel();
         let epoch = Instant::now();
-        let vlan = self.control().plan.vlans().iter().find(|vlan| Some(vlan.link) == link).copied();
+        let is_meant = |own: &&VirtualLink| Some(own.link) == link;
+        let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
         let order = |frame| {
             let trace = Trace::new(link, which, move || epoch.elapsed());
-            Command::Trace(TraceOrder { trace, frame, vlan, back: back.clone() })
+            Command::Trace(TraceOrder { trace, frame, own, back: back.clone() })
         };
         match link.zip(frame) {
             Some(frame) => self.workers.first(order(Some(frame)))?,

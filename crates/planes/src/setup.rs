@@ -3,7 +3,7 @@
 use gatewright_data::{DataSetup, DeviceSetup, WorkerLink};
 use gatewright_link::{Backend, LinkConfig};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Advertise, NeighbourLimits, Route, VlanLink};
+use gatewright_stack::{Advertise, NeighbourLimits, Route, VirtualLink};
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
 use std::{
@@ -85,7 +85,7 @@ impl Setup {
                 device.tagged = true;
             }
         }
-        let device = DeviceSetup::Vlan(VlanLink { link, below, id, priority: 0 });
+        let device = DeviceSetup::Virtual(VirtualLink::vlan(link, below, id, 0));
         self.links.push_mut(LinkSetup::new(name, device))
     }
 

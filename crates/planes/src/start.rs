@@ -9,7 +9,7 @@ use crate::{
 use gatewright_data::{self as data, DeviceSetup, Opened, WORKERS_MAX, Workers};
 use gatewright_link::{Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VlanLink, Wake};
+use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VirtualLink, Wake};
 use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -84,24 +84,24 @@ fn refuse_mixed(setup: &Setup) -> Result<(), PlanesError> {
     Ok(())
 }
 
-/// The properties of a VLAN on the link `below`, which was opened as `device`.
-fn vlan_info(vlan: VlanLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
-    let why = format!("tag {} on {}", vlan.id, below.name);
+/// The properties of a virtual link on the link `below`, which was opened as `device`.
+fn virtual_info(own: VirtualLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
+    let why = format!("{} on {}", own.tag, below.name);
     let mac = below.mac.or(device.mac);
-    LinkInfo { mode: Mode::Vlan, why, mac, kernel_index: 0, ..device.clone() }
+    LinkInfo { mode: Mode::Virtual, why, mac, kernel_index: 0, ..device.clone() }
 }
 
-/// The properties of all links in order: the opened devices, and the VLANs on them.
+/// The properties of all links in order: the opened devices, and the virtual links on them.
 fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo>, PlanesError> {
     let device = |link| opened.iter().find(|(known, _)| *known == link).map(|(_, info)| info);
     let info = |link: &LinkSetup| {
-        let DeviceSetup::Vlan(vlan) = link.device else {
+        let DeviceSetup::Virtual(own) = link.device else {
             return device(link.device.index()).cloned().ok_or(PlanesError::Ended);
         };
-        let below = setup.links.iter().find(|below| below.device.index() == vlan.below);
-        match below.zip(device(vlan.below)) {
+        let below = setup.links.iter().find(|below| below.device.index() == own.below);
+        match below.zip(device(own.below)) {
             Some((below, device)) if device.framing == Framing::Ethernet => {
-                Ok(vlan_info(vlan, below, device))
+                Ok(virtual_info(own, below, device))
             }
             _ => Err(PlanesError::NoTags { name: link.name.clone() }),
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, HandedOver, Handler, Layer,
-    NodeIndex, Out, Paths, Place, Reason, Side, Target, View, VlanLink, Wiring,
+    NodeIndex, Out, Paths, Place, Reason, Side, Target, View, VirtualLink, Wiring,
     ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     trace::{Fate, Step, Trace},
@@ -211,7 +211,7 @@ impl Graph {
         self.refresh(now);
         if let Some(trace) = &mut self.floor.trace {
             let framing = framing_of(&self.wiring.framings, link);
-            trace.choose((link, framing), &self.wiring.vlans, batch, now);
+            trace.choose((link, framing), &self.wiring.virtual_links, batch, now);
         }
         match self.wiring.entry(link) {
             Some(entry) => self.floor.visit(&self.wiring, entry, batch, now, exit),
@@ -476,7 +476,7 @@ impl Floor {
         let Binding { at, side, to, .. } = edge.binding;
         for post in &edge.posts {
             self.hand(wiring, (*post, edge.framing), side, batch, now);
-            self.send_past(&wiring.vlans, exit);
+            self.send_past(&wiring.virtual_links, exit);
             if batch.is_empty() {
                 return;
             }
@@ -537,12 +537,12 @@ impl Floor {
         }
     }
 
-    /// Sends frames of handlers past the graph; on a VLAN, with its tag.
-    fn send_past(&mut self, vlans: &[VlanLink], exit: &mut impl Exit) {
+    /// Sends frames of handlers past the graph; on a virtual link, with its tag.
+    fn send_past(&mut self, virtual_links: &[VirtualLink], exit: &mut impl Exit) {
         for (mut link, mut frame) in self.sent.drain(..) {
-            if let Some(vlan) = vlans.iter().find(|vlan| vlan.link == link) {
-                link = vlan.below;
-                if vlan.insert(&mut frame).is_err() {
+            if let Some(own) = virtual_links.iter().find(|own| own.link == link) {
+                link = own.below;
+                if own.insert(&mut frame).is_err() {
                     self.drops.add(NO_HEADROOM, 1);
                     continue;
                 }

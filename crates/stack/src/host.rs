@@ -169,7 +169,7 @@ pub enum Route {
 /// Maximum next hops of a host, counted by kind, link and gateway.
 const HOPS_MAX: u32 = 65_536;
 
-/// Maximum interfaces of a host: links and VLANs on them.
+/// Maximum interfaces of a host: links, virtual ones too.
 const INTERFACES_MAX: u32 = 256;
 
 /// Maximum addresses of a host.

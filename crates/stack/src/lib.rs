@@ -52,6 +52,7 @@ mod station;
 mod suite;
 mod trace;
 mod udp;
+mod virtual_link;
 mod vlan;
 mod wiring;
 
@@ -94,5 +95,6 @@ pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, Udp
 pub use suite::{Suite, SuiteLink, assemble, assemble_transit, assemble_within};
 pub use trace::{Fate, Step, Trace};
 pub use udp::{UdpLayer, UdpSockets};
-pub use vlan::{VlanCounters, VlanLayer, VlanLink, VlanMember};
+pub use virtual_link::{LinkTag, VirtualLink, VirtualLinkCounters};
+pub use vlan::{VlanLayer, VlanMember, VlanTag};
 pub use wiring::{Binding, NodeIndex, Plan, Target, Wiring, WiringError};

@@ -2,10 +2,10 @@
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
-    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, MldLayer, NdpLayer, NeighbourLimits,
-    NodeIndex, Plan, RawIpLayer, Side, Sockets, Target, UdpLayer, UdpSockets, VlanCounters,
-    VlanLayer, VlanLink, VlanMember, Wake, elsewhere::ElsewhereLayer, icmpv4::error_positions,
-    random::Random,
+    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, LinkTag, MldLayer, NdpLayer,
+    NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets, Target, UdpLayer, UdpSockets,
+    VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake, elsewhere::ElsewhereLayer,
+    icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{
@@ -20,8 +20,8 @@ pub enum SuiteLink {
     Ethernet(LinkIndex),
     /// A device whose frames are IP packets.
     RawIp(LinkIndex),
-    /// A VLAN of another of the links.
-    Vlan(VlanLink),
+    /// A link without a device: frames of another of the links.
+    Virtual(VirtualLink),
 }
 
 /// Layers of both families with the plan that joins them; further layers can be added, and
@@ -36,8 +36,8 @@ pub struct Suite {
     pub neighbours: Vec<LinkNeighbours>,
     /// For each link, the layer to which packets are pushed down.
     pub bottoms: Vec<(LinkIndex, NodeIndex)>,
-    /// The counters of each VLAN.
-    pub vlans: Vec<(VlanLink, VlanCounters)>,
+    /// The counters of each virtual link.
+    pub virtual_links: Vec<(VirtualLink, VirtualLinkCounters)>,
     /// The network layer of IPv4: sockets transmit by it.
     pub ipv4: NodeIndex,
     /// ICMP for IPv4.
@@ -113,8 +113,20 @@ pub fn assemble_within(
     let (udp, sockets) =
         builder.udp([(EtherType::IPV4, ipv4, icmpv4), (EtherType::IPV6, ipv6, icmpv6)], wake);
     builder.dhcp(udp, ipv4, &mut random);
-    let Builder { plan, layers, neighbours, bottoms, vlans, limits: _ } = builder;
-    Suite { plan, layers, neighbours, bottoms, vlans, ipv4, icmpv4, ipv6, icmpv6, udp, sockets }
+    let Builder { plan, layers, neighbours, bottoms, virtual_links, limits: _ } = builder;
+    Suite {
+        plan,
+        layers,
+        neighbours,
+        bottoms,
+        virtual_links,
+        ipv4,
+        icmpv4,
+        ipv6,
+        icmpv6,
+        udp,
+        sockets,
+    }
 }
 
 #[derive(Default)]
@@ -123,7 +135,7 @@ struct Builder {
     layers: Vec<Box<dyn Layer>>,
     neighbours: Vec<LinkNeighbours>,
     bottoms: Vec<(LinkIndex, NodeIndex)>,
-    vlans: Vec<(VlanLink, VlanCounters)>,
+    virtual_links: Vec<(VirtualLink, VirtualLinkCounters)>,
     limits: NeighbourLimits,
 }
 
@@ -165,7 +177,7 @@ impl Builder {
                     self.on_device(link, RawIpLayer::new(link));
                 }
                 // The link below builds it.
-                SuiteLink::Vlan(_) => {}
+                SuiteLink::Virtual(_) => {}
             }
         }
     }
@@ -195,15 +207,16 @@ impl Builder {
         self.neighbours.push(own);
         let mut members = Vec::new();
         for found in links {
-            if let SuiteLink::Vlan(of) = *found
+            if let SuiteLink::Virtual(of) = *found
                 && of.below == link
             {
-                self.plan.tag(of);
                 let neighbours = LinkNeighbours::new(of.link, random.draw(), self.limits);
-                let counters = VlanCounters::default();
-                self.vlans.push((of, counters.clone()));
-                let (id, priority) = (of.id, of.priority);
-                members.push(VlanMember { id, priority, neighbours, counters });
+                let counters = VirtualLinkCounters::default();
+                self.plan.add_virtual(of);
+                self.virtual_links.push((of, counters.clone()));
+                match of.tag {
+                    LinkTag::Vlan(tag) => members.push(VlanMember { tag, neighbours, counters }),
+                }
             }
         }
         if members.is_empty() {

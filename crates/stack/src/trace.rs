@@ -4,7 +4,7 @@
 //! that times and drops are its own. Other packets pay for the check for the mark. A trace
 //! allocates, as nothing else does on a worker.
 
-use crate::{At, AttachmentId, Side, VlanLink, builtin::Match, vlan};
+use crate::{At, AttachmentId, Side, VirtualLink, builtin::Match};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
@@ -95,20 +95,20 @@ impl Trace {
     pub(crate) fn choose(
         &mut self,
         (link, framing): (LinkIndex, Framing),
-        vlans: &[VlanLink],
+        virtual_links: &[VirtualLink],
         batch: &mut Batch,
         now: Duration,
     ) {
         if self.since.is_some() {
             return;
         }
-        let vlan = vlans.iter().find(|vlan| Some(vlan.link) == self.link);
-        let device = vlan.map(|vlan| vlan.below).or(self.link);
+        let own = virtual_links.iter().find(|own| Some(own.link) == self.link);
+        let device = own.map(|own| own.below).or(self.link);
         if device.is_some_and(|meant| meant != link) {
             return;
         }
         let is_meant = |one: &Packet| {
-            vlan.is_none_or(|vlan| vlan::id_of(one.octets()) == Some(vlan.id))
+            own.is_none_or(|own| own.carries(one.octets()))
                 && self.which.matches(one, Some(framing))
         };
         if let Some(packet) = batch.iter_mut().find(|one| is_meant(one)) {

@@ -1,7 +1,7 @@
 //! Virtual LANs: 802.1Q tags, each VLAN a link of its own.
 
 use crate::{
-    At, Counter, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
+    At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED, VirtualLinkCounters,
     ethernet::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
     station::{Station, Stations},
 };
@@ -18,43 +18,24 @@ pub(crate) const UNKNOWN_VLAN: Reason = Reason("unknown-vlan");
 /// The VLAN is down.
 const LINK_DOWN: Reason = Reason("link-down");
 
-/// A VLAN of a link, which is a link of its own (IEEE 802.1Q).
+/// The tag of a VLAN (IEEE 802.1Q).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct VlanLink {
-    /// The VLAN.
-    pub link: LinkIndex,
-    /// The link whose frames carry its tags.
-    pub below: LinkIndex,
+pub struct VlanTag {
     /// Its identifier, 1 to 4094.
     pub id: u16,
     /// The priority of the frames we send, 0 to 7.
     pub priority: u8,
-}
-
-/// Counters of a VLAN; octets count whole frames, with their tag.
-#[derive(Clone, Debug, Default)]
-pub struct VlanCounters {
-    /// Frames received.
-    pub received: Counter,
-    /// Their octets.
-    pub received_octets: Counter,
-    /// Frames sent.
-    pub sent: Counter,
-    /// Their octets.
-    pub sent_octets: Counter,
 }
 
 /// One VLAN of a link.
 #[derive(Debug)]
 pub struct VlanMember {
-    /// Its identifier, 1 to 4094.
-    pub id: u16,
-    /// The priority of the frames we send, 0 to 7.
-    pub priority: u8,
+    /// Its tag.
+    pub tag: VlanTag,
     /// The VLAN as a link, with its neighbours.
     pub neighbours: LinkNeighbours,
     /// Its counters.
-    pub counters: VlanCounters,
+    pub counters: VirtualLinkCounters,
 }
 
 /// The VLANs of one Ethernet link (IEEE 802.1Q).
@@ -73,11 +54,10 @@ pub struct VlanLayer {
 /// A VLAN with the stations on it.
 #[derive(Debug)]
 struct Member {
-    id: u16,
-    priority: u8,
+    tag: VlanTag,
     link: LinkIndex,
     stations: Stations,
-    counters: VlanCounters,
+    counters: VirtualLinkCounters,
     /// Whether the host has the VLAN up.
     up: bool,
 }
@@ -85,9 +65,8 @@ struct Member {
 impl VlanLayer {
     /// The VLANs `members` of the link `below`.
     pub fn new(below: LinkIndex, members: Vec<VlanMember>) -> Self {
-        let member = |VlanMember { id, priority, neighbours, counters }| Member {
-            id,
-            priority,
+        let member = |VlanMember { tag, neighbours, counters }| Member {
+            tag,
             link: neighbours.link,
             stations: Stations::new(neighbours),
             counters,
@@ -102,7 +81,8 @@ impl VlanLayer {
         let ingress = if id == VLAN_ID_PRIORITY {
             self.below
         } else {
-            let member = self.members.iter().find(|member| member.id == id).ok_or(UNKNOWN_VLAN)?;
+            let member =
+                self.members.iter().find(|member| member.tag.id == id).ok_or(UNKNOWN_VLAN)?;
             if !member.up {
                 return Err(LINK_DOWN);
             }
@@ -131,9 +111,9 @@ impl VlanLayer {
             Station::Nowhere => return Err(Untagged::Drop(NO_NEXT_HOP)),
         };
         let tag = VlanFields {
-            priority: member.priority,
+            priority: member.tag.priority,
             drop_eligible: false,
-            vlan_id: member.id,
+            vlan_id: member.tag.id,
             ether_type: EtherType(packet.meta().ether_type),
         };
         packet.prepend(&tag.emit()).map_err(|_| Untagged::Drop(NO_HEADROOM))?;
@@ -200,17 +180,15 @@ pub(crate) fn id_of(frame: &[u8]) -> Option<u16> {
     Some(tag.vlan_id())
 }
 
-impl VlanLink {
-    /// Puts its tag into a whole frame that does not have it yet.
+impl VlanTag {
+    /// Puts the tag into a whole frame, behind the addresses.
     ///
     /// # Errors
     ///
     /// [`NoRoom`] if the frame's chunk has no room in front.
-    pub fn insert(self, frame: &mut Packet) -> Result<(), NoRoom> {
+    pub(crate) fn insert(self, frame: &mut Packet) -> Result<(), NoRoom> {
         let addresses = frame.octets().first_chunk::<ADDRESSES_LEN>().copied();
-        let Some(addresses) = addresses.filter(|_| id_of(frame.octets()) != Some(self.id)) else {
-            return Ok(());
-        };
+        let Some(addresses) = addresses else { return Ok(()) };
         let control = u16::from(self.priority) << PRIORITY_SHIFT | self.id;
         let ([a, b], [c, d]) = (EtherType::VLAN.0.to_be_bytes(), control.to_be_bytes());
         frame.strip(ADDRESSES_LEN);

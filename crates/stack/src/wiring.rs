@@ -2,9 +2,8 @@
 //! two batches.
 
 use crate::{
-    At, Attachment, AttachmentId, Counter, Place, Side, VlanLink,
+    At, Attachment, AttachmentId, Counter, Place, Side, VirtualLink,
     layer::{down_key, released_key},
-    vlan,
 };
 use gatewright_packet::{LinkIndex, Packet};
 use gatewright_wire::Framing;
@@ -74,7 +73,7 @@ impl Binding {
 pub struct Plan {
     nodes: Vec<(&'static str, Option<LinkIndex>)>,
     bindings: Vec<(Binding, Counter)>,
-    vlans: Vec<VlanLink>,
+    virtual_links: Vec<VirtualLink>,
     /// The first header of the frames of each link that is not Ethernet.
     framings: Vec<(LinkIndex, Framing)>,
 }
@@ -122,20 +121,24 @@ impl Plan {
         Self {
             bindings,
             nodes: self.nodes.clone(),
-            vlans: self.vlans.clone(),
+            virtual_links: self.virtual_links.clone(),
             framings: self.framings.clone(),
         }
     }
 
-    /// Records that a link is a VLAN of a lower link: its frames are those of that link with its
-    /// tag.
-    pub fn tag(&mut self, vlan: VlanLink) {
-        self.vlans.push(vlan);
+    /// Records that a link is virtual: its frames are those of a lower link with its tag.
+    pub fn add_virtual(&mut self, link: VirtualLink) {
+        self.virtual_links.push(link);
     }
 
-    /// The links that are VLANs of others.
-    pub fn vlans(&self) -> &[VlanLink] {
-        &self.vlans
+    /// The virtual links.
+    pub fn virtual_links(&self) -> &[VirtualLink] {
+        &self.virtual_links
+    }
+
+    /// The virtual links whose frames are those of `link`.
+    pub fn virtual_on(&self, link: LinkIndex) -> impl Iterator<Item = &VirtualLink> {
+        self.virtual_links.iter().filter(move |of| of.below == link)
     }
 
     /// Sets the first header of a link's frames; without it the link is Ethernet.
@@ -175,34 +178,34 @@ impl Plan {
             edge.framing = edge.binding.link.map(|link| framing_of(&self.framings, link));
         }
         let stands = |&(id, attachment): &(AttachmentId, Attachment)| {
-            let (attachment, vlan) = self.frames_of(attachment)?;
-            Ok((id, attachment, vlan))
+            let (attachment, of) = self.frames_of(attachment)?;
+            Ok((id, attachment, of))
         };
         let stands: Vec<_> = attachments.iter().map(stands).collect::<Result<_, WiringError>>()?;
         for &(_, attachment, _) in &stands {
             open(attachment, &mut edges)?;
         }
-        for (id, attachment, vlan) in stands {
-            attach(id, attachment, vlan, &mut edges);
+        for (id, attachment, of) in stands {
+            attach(id, attachment, of, &mut edges);
         }
         if edges.len() > EDGES_MAX {
             return Err(WiringError::TooManyEdges);
         }
         Ok(Wiring {
-            vlans: self.vlans.as_slice().into(),
+            virtual_links: self.virtual_links.as_slice().into(),
             framings: self.framings.as_slice().into(),
             ..Wiring::index(edges, self.nodes.len())
         })
     }
 
-    /// The position of an attachment that selects the frames of a VLAN: on the link below, for
-    /// frames with this identifier in the tag.
-    fn frames_of(&self, of: Attachment) -> Result<(Attachment, Option<u16>), WiringError> {
-        let vlan = self.vlans.iter().find(|vlan| of.at == At::Frame && of.link == Some(vlan.link));
-        match vlan {
+    /// The position of an attachment that selects the frames of a virtual link: on the link below,
+    /// for frames with its tag.
+    fn frames_of(&self, of: Attachment) -> Result<(Attachment, Option<VirtualLink>), WiringError> {
+        let is_meant = |own: &&VirtualLink| of.at == At::Frame && of.link == Some(own.link);
+        match self.virtual_links.iter().find(is_meant) {
             // Behind the layer that takes frames there are none.
             Some(_) if of.place == Place::After => Err(WiringError::NoSuchPosition(of)),
-            Some(vlan) => Ok((Attachment { link: Some(vlan.below), ..of }, Some(vlan.id))),
+            Some(own) => Ok((Attachment { link: Some(own.below), ..of }, Some(*own))),
             None => Ok((of, None)),
         }
     }
@@ -249,8 +252,8 @@ fn shares_link(one: Option<LinkIndex>, other: Option<LinkIndex>) -> bool {
 }
 
 /// Adds the handler's id to each edge at its position; of whole frames it sees those with the tag
-/// of `vlan`, if there is one.
-fn attach(id: AttachmentId, attachment: Attachment, vlan: Option<u16>, edges: &mut [Edge]) {
+/// of a virtual link, if there is one.
+fn attach(id: AttachmentId, attachment: Attachment, of: Option<VirtualLink>, edges: &mut [Edge]) {
     let behind: Vec<NodeIndex> = (edges.iter())
         .filter(|edge| edge.passes(attachment))
         .filter_map(|edge| match edge.binding.to {
@@ -269,7 +272,7 @@ fn attach(id: AttachmentId, attachment: Attachment, vlan: Option<u16>, edges: &m
         if stands {
             // A link-bound edge carries only that link's packets: no need to look at each.
             let link = attachment.link.filter(|_| edge.binding.link.is_none());
-            let only = vlan.map(Only::Vlan).or(link.map(Only::Link));
+            let only = of.map(Only::Virtual).or(link.map(Only::Link));
             let post = Post { id, place: attachment.place, only };
             // After the layer comes before what the next layer's handlers see.
             let order = |place: Place| match place {
@@ -299,8 +302,8 @@ pub(crate) struct Post {
 pub(crate) enum Only {
     /// Those of one link.
     Link(LinkIndex),
-    /// Frames with the tag of one VLAN.
-    Vlan(u16),
+    /// Frames with the tag of one virtual link.
+    Virtual(VirtualLink),
 }
 
 impl Only {
@@ -309,7 +312,7 @@ impl Only {
         match (self, side) {
             (Self::Link(link), Side::Receive) => packet.meta().ingress == link,
             (Self::Link(link), Side::Transmit) => packet.meta().egress == link,
-            (Self::Vlan(id), _) => vlan::id_of(packet.octets()) == Some(id),
+            (Self::Virtual(of), _) => of.carries(packet.octets()),
         }
     }
 }
@@ -344,7 +347,7 @@ pub struct Wiring {
     by_key: Vec<Vec<(u64, EdgeIndex)>>,
     /// For each link the edge of its received frames.
     entries: Vec<Option<EdgeIndex>>,
-    pub(crate) vlans: Arc<[VlanLink]>,
+    pub(crate) virtual_links: Arc<[VirtualLink]>,
     pub(crate) framings: Arc<[(LinkIndex, Framing)]>,
 }
 
@@ -380,7 +383,7 @@ impl Wiring {
             edges: edges.into(),
             by_key,
             entries,
-            vlans: Arc::default(),
+            virtual_links: Arc::default(),
             framings: Arc::default(),
         }
     }

@@ -8,7 +8,7 @@ use common::{
 };
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Handler, Place, Side, SuiteLink, Swap, VlanLink,
+    Attachment, AttachmentId, Counter, Handler, Place, Side, SuiteLink, Swap, VirtualLink,
     WiringError,
     builtin::{Count, Filter, Match, Mirror},
 };
@@ -19,7 +19,7 @@ const CABLE: LinkIndex = LinkIndex(2);
 
 /// VLAN 10 is the LAN, VLAN 20 the WAN, both of priority 3, on one cable that is a link, too.
 fn gateway() -> Gateway {
-    let vlan = |link, id| SuiteLink::Vlan(VlanLink { link, below: CABLE, id, priority: 3 });
+    let vlan = |link, id| SuiteLink::Virtual(VirtualLink::vlan(link, CABLE, id, 3));
     let links = [SuiteLink::Ethernet(CABLE), vlan(LAN, 10), vlan(WAN, 20)];
     let mut gateway = Gateway::of(&links, |_| {});
     for (link, ip) in [(LAN, LAN_IP), (WAN, WAN_IP)] {

@@ -1,9 +1,9 @@
 //! Rules for links: their keys, devices and addresses.
 
-use super::{check_use, twice, unusable, vlans};
+use super::{check_use, twice, unusable, virtual_links};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
-use crate::sections::{View, is_vlan};
+use crate::sections::{View, is_virtual};
 use crate::shape::Findings;
 use crate::tables::MODES;
 use crate::values::{Prefix, is_host_address, is_link_local};
@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
         }
     }
     check_all_shared(config, findings);
-    vlans::check(config, root, findings);
+    virtual_links::check(config, root, findings);
     check_devices(&config.links, findings);
     check_addresses(&config.links, findings);
 }
@@ -69,8 +69,8 @@ fn check_keys(table: View<'_>, findings: &mut Findings) {
         "queues",
         "host",
     ];
-    if is_vlan(table) {
-        vlans::check_keys(table, findings);
+    if is_virtual(table) {
+        virtual_links::check_keys(table, findings);
         return;
     }
     let mode = table.text("mode").map_or("auto", |mode| mode.value);
@@ -145,7 +145,7 @@ fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {
 /// Checks that all links are shared with the kernel, or none. Routes and UDP gateways beside shared
 /// links are errors: the kernel routes there, and receives packets for the host's addresses.
 fn check_all_shared(config: &Config, findings: &mut Findings) {
-    let is_shared = |link: &&Link| vlans::is_shared(link);
+    let is_shared = |link: &&Link| virtual_links::is_shared(link);
     let Some(shared) = config.links.iter().find(is_shared) else { return };
     let name = &shared.name.value;
     let other = |link: &&Link| !is_shared(link) && link.below().is_none();
@@ -257,7 +257,7 @@ fn check_devices(links: &[Link], findings: &mut Findings) {
             Device::Interface { name, .. } | Device::Tap { name } | Device::Tun { name } => {
                 Some(name)
             }
-            Device::Pcapng { .. } | Device::Segment { .. } | Device::Vlan { .. } => None,
+            Device::Pcapng { .. } | Device::Segment { .. } | Device::Virtual { .. } => None,
         })
         .collect();
     check_files(links, findings);

@@ -1,8 +1,8 @@
-//! Rules for VLANs: the link below, identifiers, MTU.
+//! Rules for virtual links: the link below, tags, MTU.
 
 use super::{check_link, check_use, twice};
 use crate::codes;
-use crate::model::{Config, Device, Link, Located};
+use crate::model::{Config, Device, Link, Located, VirtualTag};
 use crate::sections::View;
 use crate::shape::Findings;
 use gatewright_diagnostic::Diagnostic;
@@ -12,7 +12,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
     let names: Vec<String> = tables.iter().map(|(name, _)| name.value.clone()).collect();
     let mut seen: Vec<(&str, &Located<u16>)> = Vec::new();
     for link in &config.links {
-        let Device::Vlan { on, id, .. } = &link.device else { continue };
+        let Device::Virtual { on, tag } = &link.device else { continue };
         check_link(on, &names, findings);
         if let Some(below) = config.links.iter().find(|below| below.name.value == on.value) {
             check_below(link, on, below, findings);
@@ -21,6 +21,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
                 check_mtu(link, *table, below, findings);
             }
         }
+        let VirtualTag::Vlan { id, .. } = tag;
         let same =
             |(other, known): &&(&str, &Located<u16>)| *other == on.value && known.value == id.value;
         if let Some((_, first)) = seen.iter().find(same) {
@@ -64,8 +65,8 @@ pub(super) const fn is_shared(link: &Link) -> bool {
 fn check_below(link: &Link, on: &Located<String>, below: &Link, findings: &mut Findings) {
     let name = &below.name.value;
     let why = match &below.device {
-        Device::Vlan { .. } if link.name == below.name => "itself",
-        Device::Vlan { .. } => "a VLAN itself",
+        Device::Virtual { .. } if link.name == below.name => "itself",
+        Device::Virtual { .. } => "a VLAN itself",
         Device::Tun { .. } => "a link without Ethernet frames",
         _ if is_shared(below) => "shared with the kernel",
         _ => return,

@@ -30,7 +30,7 @@ impl Control {
                 if up != self.is_up(link) {
                     self.report(&Event::Link { link, up });
                 }
-                self.set_up_with_vlans(link, up);
+                self.set_up_with_virtual(link, up);
                 false
             }
             Event::Device { link, mac, mtu } => self.device(link, mac, mtu),
@@ -180,8 +180,8 @@ impl Control {
         let old = (info.mac, info.mtu);
         let new = (mac.or(info.mac), mtu);
         (info.mac, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
-        let carried = self.plan.vlans().iter().filter(|vlan| vlan.below == link);
-        let all: Vec<_> = [link].into_iter().chain(carried.map(|vlan| vlan.link)).collect();
+        let carried = self.plan.virtual_on(link).map(|own| own.link);
+        let all: Vec<_> = [link].into_iter().chain(carried).collect();
         let mut is_news = false;
         for link in all {
             is_news |= self.follow_device(link, old, new);

@@ -16,7 +16,7 @@ pub use reassembly::reassembly;
 use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
     Address, AddressState, Advertise, ApplicationSockets, Event, Graph, Host, Interface, Plan,
-    RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VlanLink, Wake,
+    RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VirtualLink, Wake,
     assemble, flow_of,
 };
 use gatewright_wire::{Framing, MacAddress};
@@ -121,7 +121,7 @@ pub(crate) struct Links {
 impl Links {
     /// The gateway, its addresses checked and announced.
     pub(crate) fn new() -> Option<Self> {
-        let tagged = SuiteLink::Vlan(VlanLink { link: VLAN, below: WAN, id: 10, priority: 0 });
+        let tagged = SuiteLink::Virtual(VirtualLink::vlan(VLAN, WAN, 10, 0));
         let ethernet = [LAN, WAN, HOST].map(SuiteLink::Ethernet);
         let links = [&ethernet[..], &[tagged]].concat();
         let Suite { plan, layers, sockets, .. } = assemble(&links, Arc::new(Awake), 1);

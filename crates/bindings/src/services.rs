@@ -382,8 +382,15 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     if let Some(provider) = &described.provider {
         machine.provider = format!("//{}", provider.trim_start_matches('/'));
     }
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = &mut machine.limits;
+    if let Some(most) = described.resources_max {
+        limits.resources = count(most);
+        limits.branch_resources = count(most / 4);
+    }
+    limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
+    limits.instances = described.instances_max.map_or(limits.instances, u64::from);
     if let Some(devices) = &config.devices {
-        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         machine.limits.messages_waiting = count(devices.waiting_max);
         machine.limits.messages_waiting_total = count(devices.waiting_total);
     }

@@ -617,6 +617,12 @@ pub struct Cse {
     pub store: Option<String>,
     /// Maximum size of the database, in MiB.
     pub store_mib: Option<u32>,
+    /// Maximum number of resources.
+    pub resources_max: Option<u32>,
+    /// Maximum number of resources of one AE or CSE; a quarter of all unless given.
+    pub branch_max: Option<u32>,
+    /// Maximum number of instances of a container that sets none.
+    pub instances_max: Option<u32>,
     /// Whether it is the root of a service provider's tree instead of a gateway's.
     pub infrastructure: bool,
     /// The originator with all privileges.

@@ -9,6 +9,9 @@ pub struct Limits {
     /// Resources in the tree; when it is full, an instance takes the place of its container's
     /// oldest, and anything else is refused. One contentInstance of 300 octets costs about 1.2 KiB of memory.
     pub resources: usize,
+    /// Resources of one branch: an AE, a remoteCSE or another child of the CSEBase, with everything
+    /// below it. A full branch is as a full tree.
+    pub branch_resources: usize,
     /// Levels below the CSEBase.
     pub depth: usize,
     /// Octets of one request's content.
@@ -82,6 +85,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             resources: 1_000_000,
+            branch_resources: 250_000,
             depth: 32,
             content_octets: 1024 * 1024,
             name_octets: 255,
@@ -164,6 +168,8 @@ counters! {
     rolled_back,
     /// Creations refused because the tree is full.
     tree_full,
+    /// Creations refused because their branch (a child of the CSEBase) is full.
+    branch_full,
     /// Creations refused because they would lie too deep.
     too_deep,
     /// Requests refused because their content is too large.

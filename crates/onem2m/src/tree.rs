@@ -42,6 +42,8 @@ pub(crate) struct Tree {
     by_id: HashMap<Arc<str>, Slot>,
     by_seq: BTreeMap<u64, Slot>,
     by_label: LabelIndex,
+    /// Resources of each branch: a child of the root with everything below it.
+    branches: BTreeMap<u64, usize>,
     /// Resources other than the root by the time they expire.
     expiry: BTreeSet<(Timestamp, u64)>,
     /// remoteCSE resources by CSE-ID.
@@ -234,6 +236,9 @@ impl Tree {
             self.expiry.insert((resource.expires, seq));
         }
         self.by_label.add(&resource);
+        if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
+            *self.branches.entry(branch).or_default() += 1;
+        }
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
             None if resource.kind == Kind::CseBase => self.root = Some(slot),
@@ -253,6 +258,14 @@ impl Tree {
         }
         self.by_seq.remove(&resource.seq);
         self.by_label.remove(&resource);
+        if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq))
+            && let Some(count) = self.branches.get_mut(&branch)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.branches.remove(&branch);
+            }
+        }
         self.expiry.remove(&(resource.expires, resource.seq));
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
             self.by_cse.remove(cse);
@@ -272,6 +285,23 @@ impl Tree {
         self.expiry.remove(&(resource.expires, resource.seq));
         resource.expires = expires;
         self.expiry.insert((expires, resource.seq));
+    }
+
+    /// Number of resources in the branch of a child of the root that `parent` lies in; 0 if it is
+    /// the root.
+    pub(crate) fn branch_len(&self, parent: Slot) -> usize {
+        let above = self.get(parent).and_then(|it| Some((it.parent?, it.seq)));
+        let branch = above.and_then(|(above, seq)| self.branch(above, seq));
+        branch.and_then(|branch| self.branches.get(&branch)).copied().unwrap_or(0)
+    }
+
+    /// The branch of the resource `seq` below `parent`, by the number of its first resource.
+    fn branch(&self, parent: Slot, seq: u64) -> Option<u64> {
+        let (mut branch, mut at) = (seq, self.get(parent)?);
+        while let Some(above) = at.parent {
+            (branch, at) = (at.seq, self.get(above)?);
+        }
+        Some(branch)
     }
 
     /// The next resource to expire and when.

@@ -72,6 +72,16 @@ fn entity(found: &mut Found, old: &Cse, new: &Cse) {
     found.compare("[cse] mqtt", &old.mqtt, &new.mqtt);
     found.show("[cse] store", old.store.as_ref(), new.store.as_ref());
     found.show("[cse] store_mib", old.store_mib.as_ref(), new.store_mib.as_ref());
+    let resources = |it: &Cse| {
+        [
+            ("[cse] resources_max", it.resources_max),
+            ("[cse] branch_max", it.branch_max),
+            ("[cse] instances_max", it.instances_max),
+        ]
+    };
+    for ((key, old), (_, new)) in resources(old).into_iter().zip(resources(new)) {
+        found.show(key, old.as_ref(), new.as_ref());
+    }
     found.compare("[cse] type", &old.infrastructure, &new.infrastructure);
     found.show("[cse] admin", old.admin.as_ref(), new.admin.as_ref());
     found.compare("[cse] admit", &old.admit, &new.admit);

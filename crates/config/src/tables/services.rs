@@ -23,6 +23,9 @@ const WAITING_MAX: i64 = 10_000_000;
 const STORE_MIB_MAX: i64 = 1 << 20;
 /// Maximum number of requests of one peer per second.
 const PEER_RATE_MAX: i64 = 1_000_000;
+/// Resources of a service entity: its base and a few AEs at the least; 12 GiB at the most.
+const RESOURCES_MIN: i64 = 100;
+const RESOURCES_MAX: i64 = 10_000_000;
 /// Maximum number of concurrent requests or connections of one peer.
 const PEER_REQUESTS_MAX: i64 = 65_536;
 /// Maximum content of one peer, in MiB.
@@ -170,6 +173,23 @@ pub(super) static CSE: Table = Table {
             Shape::Number(1, STORE_MIB_MAX),
             "What the database may grow to, its audit log apart; beyond, it refuses as on a full disk.",
         )),
+        key(
+            "resources_max",
+            Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
+            "Resources; an instance of 300 octets takes 1.2 KiB of memory. Beyond, an instance \
+             replaces its container's oldest, and all else is refused. 1000000 if not given.",
+        ),
+        key(
+            "branch_max",
+            Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
+            "Those of one AE or CSE, with everything below it; a quarter of resources_max if not \
+             given.",
+        ),
+        key(
+            "instances_max",
+            Shape::Number(1, RESOURCES_MAX),
+            "Instances of a container that sets no maximum (mni) itself; 100000 if not given.",
+        ),
         fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
         key(
             "admin",

@@ -277,7 +277,20 @@ impl Cse {
                 format!("{} resources are as many as are kept here", limits.resources),
             ));
         }
+        if self.is_branch_full(parent) {
+            self.counters.branch_full += 1;
+            let most = self.config.limits.branch_resources;
+            return Err(Refusal::new(
+                Status::InternalServerError,
+                format!("{most} resources are as many as one AE or CSE has here"),
+            ));
+        }
         self.check_depth(parent)
+    }
+
+    /// Whether the branch below the CSEBase that `parent` lies in has no room.
+    pub(super) fn is_branch_full(&self, parent: Slot) -> bool {
+        self.tree.branch_len(parent) >= self.config.limits.branch_resources
     }
 
     /// Refuses a resource beyond the depth limit.

@@ -7,6 +7,7 @@ use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{LABELS, Resource};
+use crate::stored::attributes_of;
 use crate::tree::Slot;
 use serde_json::{Map, Value};
 
@@ -234,7 +235,12 @@ fn judge_attributes(
     }
     let octets = resource.representation.as_ref().map_or(READ_OCTETS, |text| text.len());
     steps.spend(count(octets / READ_STEP))?;
-    let object = resource.to_object();
+    let is_wanted =
+        |name: &str| name == "cnf" || filter.attributes.iter().any(|(wanted, _)| wanted == name);
+    let object = match &resource.representation {
+        Some(text) => attributes_of(resource.inner(text), is_wanted),
+        None => resource.to_object(),
+    };
     if !filter.content_types.is_empty() {
         let info = object.get("cnf").and_then(Value::as_str);
         verdicts.add(info.is_some_and(|info| {

@@ -27,8 +27,8 @@ const VISIT: u64 = 30;
 /// Approximate additional steps for checking a right.
 const ALLOWED: u64 = 20;
 /// Resources with one of the wanted labels that are looked up; if there are more, the tree is
-/// walked. They are sorted in one step, which takes about a millisecond.
-const LABELLED_MAX: usize = 4_096;
+/// walked. They are sorted in one step: 2.4 µs for each in a tree of a million.
+const LABELLED_MAX: usize = 1_024;
 /// Octets of a resource in a result, beside those of an instance's text.
 const RESOURCE_OCTETS: usize = 512;
 

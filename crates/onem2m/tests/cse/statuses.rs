@@ -130,6 +130,35 @@ fn too_much_of_anything_is_refused_and_counted() {
     assert_eq!((counters.content_too_large, counters.too_deep, counters.tree_full), (1, 1, 1));
 }
 
+/// One AE fills its share and no more: another has room, and its own readings go on.
+#[test]
+fn one_branch_leaves_room_for_others() {
+    let mut config = config();
+    config.limits.branch_resources = 4;
+    let mut bench = Bench::with(config);
+    bench.register("Ca", "a");
+    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    for name in ["one", "two", "three"] {
+        assert_eq!(bench.reading(name, "1").status.number(), 2001, "{name}");
+    }
+    assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 4004, "it gave way");
+    let refused = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    assert_eq!(refused.status.number(), 5000);
+    assert_eq!((bench.cse.counters().branch_full, bench.cse.counters().trimmed), (1, 1));
+    assert_eq!(bench.register("Cb", "b").status.number(), 2001);
+    for status in [2001, 2001, 2001, 5000] {
+        let made = bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{}}"#);
+        assert_eq!(made.status.number(), status);
+    }
+    // The same after a restart, and there is room again where something is deleted.
+    bench.restart();
+    let full = bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    assert_eq!(full.status.number(), 5000);
+    assert_eq!(bench.delete("Ca", "cse-in/a/c").status.number(), 2002);
+    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    assert_eq!(made.status.number(), 2001);
+}
+
 #[test]
 fn in_a_full_tree_the_newest_instance_takes_the_place_of_the_oldest() {
     let mut config = config();

@@ -17,6 +17,7 @@ mod programs;
 mod route;
 mod single_plane;
 mod smtp;
+mod stall;
 mod tables;
 mod translate;
 
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 12] = [
+const BENCHMARKS: [(&str, Run); 13] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -38,6 +39,7 @@ const BENCHMARKS: [(&str, Run); 12] = [
     ("devices", devices::run),
     ("translate", translate::run),
     ("cse", cse::run),
+    ("stall", stall::run),
     ("single-plane", single_plane::run),
     ("smtp", smtp::run),
 ];

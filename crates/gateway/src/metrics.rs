@@ -39,7 +39,7 @@ const SOJOURN: Family = (
 );
 
 /// A link's counters by their names in [`LinkStatus`](gatewright_planes::LinkStatus).
-const LINK: [(&str, Family); 16] = [
+const LINK: [(&str, Family); 17] = [
     ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
     ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),
     ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the device.")),
@@ -51,6 +51,10 @@ const LINK: [(&str, Family); 16] = [
     ("partial", ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum.")),
     ("completed", ("gatewright_link_completed_packets", "packets", "Checksums completed.")),
     ("super_frames", ("gatewright_link_super_frames", "", "Frames cut into segments on arrival.")),
+    (
+        "super_frames_sent",
+        ("gatewright_link_super_frames_sent", "", "Frames merged from segments when they left."),
+    ),
     ("transmit_full", LINK_DROPPED),
     ("transmit_length", LINK_DROPPED),
     ("transmit_down", LINK_DROPPED),

@@ -27,6 +27,7 @@ mod bpf;
 mod btf;
 mod claim;
 mod closing;
+mod coalesce;
 mod division;
 mod exclusive;
 mod interface;
@@ -276,6 +277,8 @@ pub struct LinkCounters {
     pub completed: u64,
     /// Frames larger than the MTU that arrived and were cut into segments.
     pub super_frames: u64,
+    /// Frames larger than the MTU that were sent, merged from segments of one stream.
+    pub super_frames_sent: u64,
     /// Frames dropped because the device's queue was full.
     pub transmit_full: u64,
     /// Frames dropped because they are longer than the device takes, or empty.
@@ -307,6 +310,7 @@ impl LinkCounters {
             partial: self.partial + other.partial,
             completed: self.completed + other.completed,
             super_frames: self.super_frames + other.super_frames,
+            super_frames_sent: self.super_frames_sent + other.super_frames_sent,
             transmit_full: self.transmit_full + other.transmit_full,
             transmit_length: self.transmit_length + other.transmit_length,
             transmit_down: self.transmit_down + other.transmit_down,

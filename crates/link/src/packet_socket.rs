@@ -1,12 +1,14 @@
 //! A packet socket with a receive ring.
 //!
 //! Frames arrive in a ring that is shared with the kernel and are copied into packets. They leave
-//! by one `sendmmsg` a batch, past the queueing discipline. For each frame the kernel tells whether
+//! by one `sendmmsg` a batch, past the queueing discipline; segments of one stream that follow one
+//! another as one super-frame ([`coalesce`]). For each frame the kernel tells whether
 //! its checksum is partial, and how to segment a super-frame (`PACKET_VNET_HDR`). A VLAN tag, which
 //! the kernel removes from every frame, is put back.
 
 use crate::bpf::{self, Kind};
 use crate::closing::Closing;
+use crate::coalesce::{self, Outgoing};
 use crate::division::{Division, filter};
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, Slot};
@@ -356,13 +358,22 @@ impl Taker<'_> {
 pub(crate) struct Sender {
     socket: OwnedFd,
     burst: Burst,
+    /// The frames of the batch that is being sent.
+    frames: Vec<Outgoing>,
+    /// Super-frames that the kernel refused since it took one.
+    refused: u8,
 }
+
+/// So many super-frames refused in a row, and none is tried again: the device takes none, and past
+/// the queueing discipline the kernel does not cut them for it.
+const REFUSED_MAX: u8 = 16;
 
 /// A packet socket that only sends.
 pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
     let socket = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let fd = socket.as_fd();
     socket::set_option(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, &1_i32)?;
+    socket::set_option(fd, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
     socket::set_buffer(fd, [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF], SOCKET_BUFFER)?;
     socket::bind_packet(fd, interface_index, 0)?;
     Ok(socket)
@@ -371,7 +382,8 @@ pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
 impl Sender {
     /// Sends by `socket`.
     pub(crate) fn over(socket: OwnedFd) -> Self {
-        Self { socket, burst: Burst::new(BATCH_MAX) }
+        let frames = Vec::with_capacity(BATCH_MAX);
+        Self { socket, burst: Burst::new(BATCH_MAX), frames, refused: 0 }
     }
 
     pub(crate) fn into_socket(self) -> OwnedFd {
@@ -385,40 +397,85 @@ impl Sender {
             counters.transmit_length += u64::from(!fits);
             fits
         });
-        for packet in batch.iter_mut() {
-            complete(packet, Framing::Ethernet, counters);
-            pad(packet);
+        coalesce::plan(batch.iter().as_slice(), self.refused < REFUSED_MAX, &mut self.frames);
+        let mut at = 0;
+        for frame in &self.frames {
+            if frame.packets == 1 {
+                ready(batch, at..at + 1, counters);
+            }
+            at += frame.packets;
         }
-        let mut done = 0;
-        while done < batch.len() {
-            let left = batch.iter().skip(done);
-            match self.burst.send(self.socket.as_fd(), left.map(Packet::octets)) {
+        let (mut frame, mut packet) = (0, 0);
+        while let Some(frames) = self.frames.get(frame..).filter(|frames| !frames.is_empty()) {
+            let packets = batch.iter().as_slice();
+            let mut at = packet;
+            let parts = frames.iter().map(|frame| {
+                let own = packets.get(at..).unwrap_or_default();
+                at += frame.packets;
+                frame.parts(own)
+            });
+            match self.burst.send(self.socket.as_fd(), parts) {
                 Ok(0) => break,
                 Ok(sent) => {
-                    let octets = batch.iter().skip(done).take(sent).map(Packet::len);
-                    counters.sent_octets += octets.sum::<usize>() as u64;
-                    counters.sent += sent as u64;
-                    done += sent;
+                    for gone in frames.iter().take(sent) {
+                        self.refused = if gone.packets > 1 { 0 } else { self.refused };
+                        let own = packets.iter().skip(packet).take(gone.packets);
+                        counters.sent_octets += own.map(Packet::len).sum::<usize>() as u64;
+                        counters.sent += gone.packets as u64;
+                        counters.super_frames_sent += u64::from(gone.packets > 1);
+                        packet += gone.packets;
+                    }
+                    frame += sent;
                 }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // This one is refused for itself; the others may go.
-                    Some(libc::EMSGSIZE) => {
-                        counters.transmit_length += 1;
-                        done += 1;
-                    }
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                        counters.transmit_down += (batch.len() - done) as u64;
-                        done = batch.len();
-                    }
-                    _ => {
-                        counters.transmit_full += (batch.len() - done) as u64;
-                        done = batch.len();
-                    }
-                },
+                Err(error) => {
+                    let packets = self.refuse(&error, frame, packet, batch, counters);
+                    (frame, packet) = (frame + usize::from(packets > 0), packet + packets);
+                }
             }
         }
         batch.clear();
+    }
+
+    /// Handles the refusal of a frame; returns how many of its packets are given up, if not all are
+    /// tried again.
+    fn refuse(
+        &mut self,
+        error: &io::Error,
+        frame: usize,
+        packet: usize,
+        batch: &mut Batch,
+        counters: &mut LinkCounters,
+    ) -> usize {
+        let count = self.frames.get(frame).map_or(1, |frame| frame.packets);
+        let left = (batch.len() - packet) as u64;
+        match error.raw_os_error() {
+            Some(libc::EINTR) => return 0,
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => counters.transmit_down += left,
+            // Its segments may be taken.
+            _ if count > 1 => {
+                self.refused = self.refused.saturating_add(1);
+                let singles = std::iter::repeat_n(Outgoing::SINGLE, count);
+                drop(self.frames.splice(frame..=frame, singles));
+                ready(batch, packet..packet + count, counters);
+                return 0;
+            }
+            // This one is refused for itself; the others may go.
+            Some(libc::EMSGSIZE) => {
+                counters.transmit_length += 1;
+                return 1;
+            }
+            _ => counters.transmit_full += left,
+        }
+        self.frames.truncate(frame);
+        count
+    }
+}
+
+/// Makes packets ready to leave one by one.
+fn ready(batch: &mut Batch, packets: std::ops::Range<usize>, counters: &mut LinkCounters) {
+    for packet in batch.iter_mut().skip(packets.start).take(packets.len()) {
+        complete(packet, Framing::Ethernet, counters);
+        pad(packet);
     }
 }
 

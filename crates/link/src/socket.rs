@@ -256,33 +256,47 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize
 /// Memory to send a burst of messages: allocated once, without pointers between calls.
 pub(crate) struct Burst {
     parts: Vec<libc::iovec>,
+    /// Parts of each message.
+    counts: Vec<usize>,
     messages: Vec<libc::mmsghdr>,
 }
 
 impl Burst {
     pub(crate) fn new(messages: usize) -> Self {
-        Self { parts: Vec::with_capacity(messages), messages: Vec::with_capacity(messages) }
+        Self {
+            parts: Vec::with_capacity(2 * messages),
+            counts: Vec::with_capacity(messages),
+            messages: Vec::with_capacity(messages),
+        }
     }
 
-    /// Sends `frames` in order, in one call of the kernel; returns how many it took. An error is
-    /// that of the first.
-    pub(crate) fn send<'a>(
+    /// Sends `frames` in order, each in parts, in one call of the kernel; returns how many it took.
+    /// An error is that of the first.
+    pub(crate) fn send<'a, F: Iterator<Item = &'a [u8]>>(
         &mut self,
         fd: BorrowedFd<'_>,
-        frames: impl Iterator<Item = &'a [u8]>,
+        frames: impl Iterator<Item = F>,
     ) -> io::Result<usize> {
         self.parts.clear();
+        self.counts.clear();
         self.messages.clear();
-        let capacity = self.parts.capacity();
-        self.parts.extend(frames.take(capacity).map(|frame| libc::iovec {
-            iov_base: frame.as_ptr().cast_mut().cast(),
-            iov_len: frame.len(),
-        }));
-        for part in &mut self.parts {
+        for frame in frames {
+            let before = self.parts.len();
+            self.parts.extend(frame.map(|part| libc::iovec {
+                iov_base: part.as_ptr().cast_mut().cast(),
+                iov_len: part.len(),
+            }));
+            self.counts.push(self.parts.len() - before);
+        }
+        // From here on the parts stay where they are.
+        let mut rest = self.parts.as_mut_slice();
+        for &count in &self.counts {
+            let Some((parts, behind)) = rest.split_at_mut_checked(count) else { break };
+            rest = behind;
             // SAFETY: all zeros is a value of this plain struct.
             let mut message: libc::mmsghdr = unsafe { zeroed() };
-            message.msg_hdr.msg_iov = part;
-            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_iov = parts.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = count;
             self.messages.push(message);
         }
         let count = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);

@@ -178,6 +178,7 @@ pub fn named_counters(counters: LinkCounters) -> Vec<(&'static str, u64)> {
         ("partial", counters.partial),
         ("completed", counters.completed),
         ("super_frames", counters.super_frames),
+        ("super_frames_sent", counters.super_frames_sent),
         ("transmit_full", counters.transmit_full),
         ("transmit_length", counters.transmit_length),
         ("transmit_down", counters.transmit_down),

@@ -105,6 +105,9 @@ impl SocketApplication for Echo {
 
 /// The gateway and its clock.
 pub(crate) struct Links {
+    // Before the graph, whose slab their datagrams are from.
+    _running: RunningApplication,
+    member: UdpSocket,
     pub(crate) host: Host,
     pub(crate) graph: Graph,
     pub(crate) plan: Plan,
@@ -114,8 +117,6 @@ pub(crate) struct Links {
     /// Events since they were last taken; the host has acted upon them.
     pub(crate) events: Vec<Event>,
     pub(crate) delivered: Receiver<Delivered>,
-    _running: RunningApplication,
-    _member: UdpSocket,
 }
 
 impl Links {
@@ -136,6 +137,8 @@ impl Links {
         let (told, delivered) = channel();
         let (running, member) = applications(&sockets, told)?;
         let mut this = Self {
+            _running: running,
+            member,
             host,
             graph,
             plan,
@@ -143,8 +146,6 @@ impl Links {
             sent: Vec::new(),
             events: Vec::new(),
             delivered,
-            _running: running,
-            _member: member,
         };
         this.advance(Duration::from_secs(10));
         Some(this)
@@ -198,6 +199,7 @@ impl Links {
             }
         }
         self.events.extend(events);
+        while self.member.recv(&mut [0; 16]).is_ok() {}
         assert!(self.events.len() < 100_000, "events without end");
     }
 
@@ -241,6 +243,7 @@ fn applications(
     ];
     let running = sockets.run(&any, Box::new(Echo(told))).ok()?;
     let member = sockets.bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT + 1)).ok()?;
+    member.set_nonblocking(true);
     member.join_multicast(GROUP4.into(), LAN).ok()?;
     member.join_multicast(GROUP6.into(), LAN).ok()?;
     Some((running, member))

@@ -96,8 +96,16 @@ pub(super) struct Sojourn {
 }
 
 /// The counters of a link that count no drop.
-const NO_DROP: [&str; 7] =
-    ["received", "received_octets", "sent", "sent_octets", "partial", "completed", "super_frames"];
+const NO_DROP: [&str; 8] = [
+    "received",
+    "received_octets",
+    "sent",
+    "sent_octets",
+    "partial",
+    "completed",
+    "super_frames",
+    "super_frames_sent",
+];
 
 /// What happened between two looks, or since the start if there was none before.
 pub(super) fn rates(before: Option<&Look>, now: &Look) -> Rates {

@@ -35,9 +35,10 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The tests measure, and the machine is small: one after the other.
     arguments.test_threads = Some(1);
-    let tests: [(&str, &[&str], Test); 9] = [
+    let tests: [(&str, &[&str], Test); 10] = [
         ("ping", &["ping"], ping),
         ("tcp_reaches_the_peer_with_right_checksums", &["iperf3"], tcp),
+        ("a_device_without_segmentation_gets_segments", &["iperf3", "ethtool"], no_segmentation),
         ("udp_reaches_the_peer_with_right_checksums", &["iperf3"], udp),
         ("a_flipped_bit_is_forwarded_and_fails_at_the_receiver", &[], flipped_bit),
         ("a_frame_leaves_as_it_came", &[], untouched),
@@ -109,6 +110,26 @@ fn tcp(backend: Backend) -> Result<(), Failed> {
     let has_super_frames =
         counters.iter().all(|link| link.super_frames > 0 && link.super_frames_sent > 0);
     assert_eq!(has_super_frames, backend == Backend::PacketSocket, "{counters:?}");
+    Ok(())
+}
+
+/// Past the queueing discipline the kernel cuts nothing for a device that cannot: it refuses
+/// super-frames, and their segments go one by one, with their checksums. None is lost by that.
+fn no_segmentation(backend: Backend) -> Result<(), Failed> {
+    let hosts = Hosts::new()?;
+    for near in ["m0", "m1"] {
+        let off = ["-K", near, "tso", "off", "tx-checksum-ip-generic", "off"];
+        hosts.middle.command("ethtool").args(off).run()?;
+    }
+    let bridge = Bridge::start(&hosts, backend)?;
+    for address in ADDRESSES {
+        iperf(&hosts, &["-c", address, "-n", "8M"])?;
+    }
+    hosts.assert_no_checksum_errors()?;
+    let counters = bridge.stop();
+    for link in counters {
+        assert_eq!((link.super_frames_sent, link.transmit_length), (0, 0), "{link:?}");
+    }
     Ok(())
 }
 

@@ -11,10 +11,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener of one role.
 #[derive(Debug)]
-pub(crate) struct Door<P: Poller> {
+pub(crate) struct RoleListener<P: Poller> {
     pub(crate) role: RoleId,
     pub(crate) address: SocketAddr,
-    pub(crate) listener: P::Listener,
+    pub(crate) socket: P::Listener,
     /// Whether connections may be pending: the kernel signals it once.
     waiting: bool,
     /// Until when nothing is accepted.
@@ -23,24 +23,24 @@ pub(crate) struct Door<P: Poller> {
 
 /// Result of one `accept` on a listener.
 #[derive(Debug)]
-pub(crate) enum Knock<S> {
+pub(crate) enum Accepted<S> {
     /// A connection.
-    Come(S, SocketAddr),
+    Connection(S, SocketAddr),
     /// No connection is pending.
-    Nobody,
+    NonePending,
     /// The system has no room; the listener pauses for a moment.
-    NoRoom,
+    NoResources,
 }
 
-impl<P: Poller> Door<P> {
-    pub(crate) const fn new(role: RoleId, address: SocketAddr, listener: P::Listener) -> Self {
+impl<P: Poller> RoleListener<P> {
+    pub(crate) const fn new(role: RoleId, address: SocketAddr, socket: P::Listener) -> Self {
         // Who came before it was registered is told of, too, but who came to the program before
         // this one may have been told of already.
-        Self { role, address, listener, waiting: true, shut: None }
+        Self { role, address, socket, waiting: true, shut: None }
     }
 
     /// Records that the kernel signalled pending connections.
-    pub(crate) const fn knocked(&mut self) {
+    pub(crate) const fn set_ready(&mut self) {
         self.waiting = true;
     }
 
@@ -54,20 +54,20 @@ impl<P: Poller> Door<P> {
         self.shut.filter(|_| self.waiting)
     }
 
-    pub(crate) fn look(&mut self, now: Duration) -> Knock<P::Stream> {
+    pub(crate) fn accept(&mut self, now: Duration) -> Accepted<P::Stream> {
         self.shut = None;
         loop {
-            match self.listener.accept() {
-                Ok((stream, peer)) => return Knock::Come(stream, peer),
+            match self.socket.accept() {
+                Ok((stream, peer)) => return Accepted::Connection(stream, peer),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.waiting = false;
-                    return Knock::Nobody;
+                    return Accepted::NonePending;
                 }
                 // Gone before it was taken in, or a signal.
                 Err(error) if is_passing(&error) => {}
                 Err(_) => {
                     self.shut = Some(now + PAUSE);
-                    return Knock::NoRoom;
+                    return Accepted::NoResources;
                 }
             }
         }

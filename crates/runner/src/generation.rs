@@ -1,11 +1,11 @@
 //! One program in a loop: its machine and the sockets that it uses.
 
-use crate::accept::{Door, Knock};
+use crate::accept::{Accepted, RoleListener};
 use crate::captured::{Piece, Sink};
-use crate::plan::{Made, Place, Planned, Seat};
+use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
-use crate::worker::{Mailbox, Message, Spot, token};
+use crate::worker::{EventSource, Mailbox, Message, token};
 use gatewright_edge::{Datagrams, Poller, Readiness, Stream};
 use gatewright_lang::ir::RoleId;
 use gatewright_translate::machine::{Captured, ConnId, Machine, Output, Post};
@@ -29,12 +29,12 @@ const OCTETS_LEFT_OVER: u64 = 64 << 10;
 const READS_AT_ONCE: usize = 2;
 
 /// Resources that a generation uses and the loop owns.
-pub(crate) struct Tools<'t, P: Poller> {
+pub(crate) struct Resources<'t, P: Poller> {
     pub(crate) poller: &'t mut P,
     pub(crate) resolver: &'t Resolver<P>,
     pub(crate) mailbox: &'t Mailbox<P>,
     /// All loops of the program, and the index of this one.
-    pub(crate) crew: (&'t [Mailbox<P>], usize),
+    pub(crate) loops: (&'t [Mailbox<P>], usize),
     pub(crate) scratch: &'t mut [u8],
     pub(crate) tally: &'t mut Tally,
     /// Sinks of the captures.
@@ -58,7 +58,7 @@ pub(crate) struct Generation<P: Poller> {
     pub(crate) index: usize,
     /// When the rest of it is cut off; `None` while it is the current one.
     pub(crate) until: Option<Duration>,
-    doors: Vec<Door<P>>,
+    listeners: Vec<RoleListener<P>>,
     sockets: Vec<RoleDatagrams<P>>,
     connections: Vec<Option<Connection<P::Stream>>>,
     open: u64,
@@ -77,8 +77,8 @@ pub(crate) struct Generation<P: Poller> {
 
 /// Sockets that the next program may take over.
 struct Handover<P: Poller> {
-    doors: Vec<Door<P>>,
-    sockets: Vec<(Place, Arc<P::Datagrams>)>,
+    listeners: Vec<RoleListener<P>>,
+    sockets: Vec<(RoleAddress, Arc<P::Datagrams>)>,
 }
 
 /// A TCP connection, kept small: pending octets are in the machine.
@@ -108,7 +108,7 @@ struct Connection<S> {
 #[derive(Debug)]
 struct RoleDatagrams<P: Poller> {
     role: RoleId,
-    place: Place,
+    place: RoleAddress,
     socket: Arc<P::Datagrams>,
     readable: bool,
     /// Whether this program receives on it; replaced programs only answer from the shared socket.
@@ -117,7 +117,7 @@ struct RoleDatagrams<P: Poller> {
 
 impl<P: Poller> RoleDatagrams<P> {
     /// A socket whose readiness may already have been signalled.
-    const fn new(role: RoleId, place: Place, socket: Arc<P::Datagrams>) -> Self {
+    const fn new(role: RoleId, place: RoleAddress, socket: Arc<P::Datagrams>) -> Self {
         Self { role, place, socket, readable: true, ours: true }
     }
 }
@@ -136,7 +136,7 @@ impl<P: Poller> Generation<P> {
             serial,
             index,
             until: None,
-            doors: Vec::new(),
+            listeners: Vec::new(),
             sockets: Vec::new(),
             connections: Vec::new(),
             open: 0,
@@ -147,21 +147,25 @@ impl<P: Poller> Generation<P> {
             held_back: Vec::new(),
         };
         // What is new comes first: if the system refuses it, the one before has given up nothing.
-        let inherits = |seat: &Seat<P>| matches!(seat.made, Made::Inherited);
-        let (inherited, new): (Vec<_>, Vec<_>) = planned.seats.into_iter().partition(inherits);
-        for Seat { role, place, made } in new {
-            match (made, &place) {
-                (Made::Listener(mut listener), Place::Listen(address)) => {
-                    let spot = token(Spot::Door(this.doors.len()), index);
-                    poller.watch_listener(&mut listener, spot)?;
-                    this.doors.push(Door::new(role, *address, listener));
+        let inherits =
+            |socket_of: &RoleSocket<P>| matches!(socket_of.origin, SocketOrigin::Inherited);
+        let (inherited, new): (Vec<_>, Vec<_>) = planned.sockets.into_iter().partition(inherits);
+        for RoleSocket { role, place, origin } in new {
+            match (origin, &place) {
+                (SocketOrigin::Listener(mut socket), RoleAddress::Listen(address)) => {
+                    let source = token(EventSource::Listener(this.listeners.len()), index);
+                    poller.watch_listener(&mut socket, source)?;
+                    this.listeners.push(RoleListener::new(role, *address, socket));
                 }
-                (Made::Datagrams(socket), _) => {
-                    let spot = token(Spot::Datagrams(this.sockets.len()), index);
-                    poller.watch_datagrams(&socket, spot)?;
+                (SocketOrigin::Datagrams(socket), _) => {
+                    let source = token(EventSource::Datagrams(this.sockets.len()), index);
+                    poller.watch_datagrams(&socket, source)?;
                     this.sockets.push(RoleDatagrams::new(role, place, Arc::new(socket)));
                 }
-                (Made::Listener(_) | Made::Inherited | Made::Elsewhere, _) => {}
+                (
+                    SocketOrigin::Listener(_) | SocketOrigin::Inherited | SocketOrigin::OtherLoop,
+                    _,
+                ) => {}
             }
         }
         if let Some(before) = before {
@@ -174,24 +178,24 @@ impl<P: Poller> Generation<P> {
     fn inherit(
         &mut self,
         before: &mut Self,
-        seats: Vec<Seat<P>>,
+        inherited: Vec<RoleSocket<P>>,
         poller: &mut P,
     ) -> std::io::Result<()> {
-        let Handover { mut doors, mut sockets } = before.bequeath();
-        for Seat { role, place, .. } in seats {
-            if let Place::Listen(address) = place {
-                let at = doors.iter().position(|door| door.address == address);
+        let Handover { mut listeners, mut sockets } = before.hand_over();
+        for RoleSocket { role, place, .. } in inherited {
+            if let RoleAddress::Listen(address) = place {
+                let at = listeners.iter().position(|listener| listener.address == address);
                 let Some(at) = at else { continue };
-                let Door { mut listener, .. } = doors.swap_remove(at);
-                let spot = token(Spot::Door(self.doors.len()), self.index);
-                poller.watch_listener(&mut listener, spot)?;
-                self.doors.push(Door::new(role, address, listener));
+                let RoleListener { mut socket, .. } = listeners.swap_remove(at);
+                let source = token(EventSource::Listener(self.listeners.len()), self.index);
+                poller.watch_listener(&mut socket, source)?;
+                self.listeners.push(RoleListener::new(role, address, socket));
             } else {
                 let at = sockets.iter().position(|(known, _)| *known == place);
                 let Some(at) = at else { continue };
                 let (_, socket) = sockets.swap_remove(at);
-                let spot = token(Spot::Datagrams(self.sockets.len()), self.index);
-                poller.watch_datagrams(&socket, spot)?;
+                let source = token(EventSource::Datagrams(self.sockets.len()), self.index);
+                poller.watch_datagrams(&socket, source)?;
                 self.sockets.push(RoleDatagrams::new(role, place, socket));
             }
         }
@@ -200,34 +204,34 @@ impl<P: Poller> Generation<P> {
 
     /// Gives up its listeners, and shares the sockets of its datagram servers. It receives no
     /// further requests.
-    fn bequeath(&mut self) -> Handover<P> {
-        let doors = std::mem::take(&mut self.doors);
+    fn hand_over(&mut self) -> Handover<P> {
+        let listeners = std::mem::take(&mut self.listeners);
         let mut shared = Vec::new();
         for datagrams in &mut self.sockets {
-            if !matches!(datagrams.place, Place::Ask(_)) {
+            if !matches!(datagrams.place, RoleAddress::Ask(_)) {
                 datagrams.ours = false;
                 datagrams.readable = false;
                 shared.push((datagrams.place.clone(), Arc::clone(&datagrams.socket)));
             }
         }
-        Handover { doors, sockets: shared }
+        Handover { listeners, sockets: shared }
     }
 
     /// Stops listening; running sessions may end until `until`.
-    pub(crate) fn drain(&mut self, tools: &mut Tools<'_, P>, until: Duration) {
+    pub(crate) fn drain(&mut self, resources: &mut Resources<'_, P>, until: Duration) {
         self.until = Some(until);
         for datagrams in self.sockets.iter().filter(|datagrams| !datagrams.ours) {
             // One that the next program has taken is registered by now under its own token.
             if Arc::strong_count(&datagrams.socket) == 1 {
-                tools.poller.forget_datagrams(&datagrams.socket);
+                resources.poller.forget_datagrams(&datagrams.socket);
             }
         }
-        self.machine.drain(tools.now);
+        self.machine.drain(resources.now);
     }
 
     /// Closes its listeners, and receives no more datagrams as a server.
-    pub(crate) fn close_doors(&mut self) {
-        drop(self.bequeath());
+    pub(crate) fn close_listeners(&mut self) {
+        drop(self.hand_over());
     }
 
     /// Whether it has ended completely.
@@ -244,29 +248,34 @@ impl<P: Poller> Generation<P> {
         let work = !self.to_read.is_empty()
             || !self.left_over.is_empty()
             || !self.to_write.is_empty()
-            || self.doors.iter().any(|door| door.is_due(now))
+            || self.listeners.iter().any(|listener| listener.is_due(now))
             || self.sockets.iter().any(|datagrams| datagrams.ours && datagrams.readable);
-        let doors = self.doors.iter().filter_map(Door::opens_at);
-        let timers = self.machine.poll_timeout().into_iter().chain(self.until).chain(doors);
+        let listeners = self.listeners.iter().filter_map(RoleListener::opens_at);
+        let timers = self.machine.poll_timeout().into_iter().chain(self.until).chain(listeners);
         timers.chain(work.then_some(now)).min()
     }
 
     /// Handles a report of a listener.
-    pub(crate) fn knocked(&mut self, door: usize) {
-        if let Some(door) = self.doors.get_mut(door) {
-            door.knocked();
+    pub(crate) fn listener_ready(&mut self, listener: usize) {
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.set_ready();
         }
     }
 
     /// Handles a report of a datagram socket.
-    pub(crate) fn arrived(&mut self, socket: usize) {
+    pub(crate) fn datagrams_ready(&mut self, socket: usize) {
         if let Some(datagrams) = self.sockets.get_mut(socket) {
             datagrams.readable = true;
         }
     }
 
     /// Handles a report of a connection.
-    pub(crate) fn happened(&mut self, tools: &mut Tools<'_, P>, slot: usize, ready: Readiness) {
+    pub(crate) fn stream_ready(
+        &mut self,
+        resources: &mut Resources<'_, P>,
+        slot: usize,
+        ready: Readiness,
+    ) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let id = connection.id;
         if connection.connecting {
@@ -276,18 +285,18 @@ impl<P: Poller> Generation<P> {
                     connection.connecting = false;
                     connection.writable = true;
                     connection.readable = ready.readable;
-                    self.machine.connected(tools.now, id);
+                    self.machine.connected(resources.now, id);
                 }
                 Ok(()) => return,
                 Err(_) => {
                     self.remove(slot);
-                    self.machine.connect_failed(tools.now, id);
+                    self.machine.connect_failed(resources.now, id);
                     return;
                 }
             }
         } else if ready.failed && connection.stream.take_error().is_err() {
             self.remove(slot);
-            self.machine.broken(tools.now, id);
+            self.machine.broken(resources.now, id);
             return;
         }
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
@@ -365,43 +374,43 @@ impl<P: Poller> Generation<P> {
 
     /// Handles new reports, and then a part of the work left from before. A peer that sends
     /// without end is served only while no other has new events.
-    pub(crate) fn run(&mut self, tools: &mut Tools<'_, P>) {
+    pub(crate) fn run(&mut self, resources: &mut Resources<'_, P>) {
         self.wakeup = self.wakeup.wrapping_add(1);
-        self.accept(tools);
-        self.receive(tools);
-        self.serve(tools);
-        let most = tools.tally.octets_in.saturating_add(OCTETS_LEFT_OVER);
-        while tools.tally.octets_in < most
+        self.accept(resources);
+        self.receive(resources);
+        self.serve(resources);
+        let most = resources.tally.octets_in.saturating_add(OCTETS_LEFT_OVER);
+        while resources.tally.octets_in < most
             && let Some(id) = self.left_over.pop_front()
         {
             self.begin_turn(id);
-            self.serve(tools);
+            self.serve(resources);
         }
         // A connection that has many requests of what was read goes on with some of them here.
-        if self.machine.poll_timeout().is_some_and(|at| at <= tools.now) {
-            self.machine.handle_timeout(tools.now);
-            self.serve(tools);
+        if self.machine.poll_timeout().is_some_and(|at| at <= resources.now) {
+            self.machine.handle_timeout(resources.now);
+            self.serve(resources);
         }
         for id in std::mem::take(&mut self.held_back) {
-            self.let_out(id);
+            self.flush(id);
         }
     }
 
     /// Reads and writes until nothing is left, or until each connection has had its turn.
-    fn serve(&mut self, tools: &mut Tools<'_, P>) {
-        self.obey(tools);
+    fn serve(&mut self, resources: &mut Resources<'_, P>) {
+        self.apply_outputs(resources);
         while !self.to_read.is_empty() || !self.to_write.is_empty() {
             for _read in 0..READS_AT_ONCE {
                 for id in std::mem::take(&mut self.to_read) {
-                    self.read(tools, id);
+                    self.read(resources, id);
                 }
             }
-            self.obey(tools);
+            self.apply_outputs(resources);
             // Everything that was read has been given to the machine: one write for all.
             for id in std::mem::take(&mut self.to_write) {
-                self.write(tools, id);
+                self.write(resources, id);
             }
-            self.obey(tools);
+            self.apply_outputs(resources);
         }
     }
 
@@ -415,48 +424,49 @@ impl<P: Poller> Generation<P> {
         self.want_read(id);
     }
 
-    fn accept(&mut self, tools: &mut Tools<'_, P>) {
-        let mut doors = std::mem::take(&mut self.doors);
-        for door in doors.iter_mut().filter(|door| door.is_due(tools.now)) {
-            for _knock in 0..ACCEPTS_AT_ONCE {
-                let (mut stream, peer) = match door.look(tools.now) {
-                    Knock::Come(stream, peer) => (stream, peer),
-                    Knock::Nobody => break,
-                    Knock::NoRoom => {
-                        tools.tally.accepts_refused += 1;
+    fn accept(&mut self, resources: &mut Resources<'_, P>) {
+        let mut listeners = std::mem::take(&mut self.listeners);
+        for listener in listeners.iter_mut().filter(|listener| listener.is_due(resources.now)) {
+            for _accepted in 0..ACCEPTS_AT_ONCE {
+                let (mut stream, peer) = match listener.accept(resources.now) {
+                    Accepted::Connection(stream, peer) => (stream, peer),
+                    Accepted::NonePending => break,
+                    Accepted::NoResources => {
+                        resources.tally.accepts_refused += 1;
                         break;
                     }
                 };
-                let id = self.machine.accepted(tools.now, door.role, peer);
-                let spot = token(Spot::Connection(id.slot()), self.index);
-                if tools.poller.watch_stream(&mut stream, spot).is_ok() {
+                let id = self.machine.accepted(resources.now, listener.role, peer);
+                let source = token(EventSource::Connection(id.slot()), self.index);
+                if resources.poller.watch_stream(&mut stream, source).is_ok() {
                     self.insert(id, stream, false);
                 } else {
-                    tools.tally.accepts_refused += 1;
-                    self.machine.broken(tools.now, id);
+                    resources.tally.accepts_refused += 1;
+                    self.machine.broken(resources.now, id);
                 }
             }
         }
-        self.doors = doors;
+        self.listeners = listeners;
     }
 
-    fn receive(&mut self, tools: &mut Tools<'_, P>) {
+    fn receive(&mut self, resources: &mut Resources<'_, P>) {
         for datagrams in self.sockets.iter_mut().filter(|it| it.ours && it.readable) {
             for _datagram in 0..DATAGRAMS_AT_ONCE {
-                match datagrams.socket.receive(tools.scratch) {
+                match datagrams.socket.receive(resources.scratch) {
                     Ok((length, from)) => {
-                        tools.tally.datagrams_in += 1;
-                        let octets = tools.scratch.get(..length).unwrap_or_default();
+                        resources.tally.datagrams_in += 1;
+                        let octets = resources.scratch.get(..length).unwrap_or_default();
                         let role = datagrams.role;
-                        let Some(owner) = owner(&mut self.machine, tools.crew, role, octets) else {
-                            self.machine.datagram(tools.now, role, from, octets);
+                        let Some(owner) = owner(&mut self.machine, resources.loops, role, octets)
+                        else {
+                            self.machine.datagram(resources.now, role, from, octets);
                             continue;
                         };
                         let (serial, octets) = (self.serial, octets.to_vec());
                         if owner.try_send(Message::Datagram { serial, role, from, octets }) {
-                            tools.tally.handovers += 1;
+                            resources.tally.handovers += 1;
                         } else {
-                            tools.tally.handovers_lost += 1;
+                            resources.tally.handovers_lost += 1;
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -470,7 +480,7 @@ impl<P: Poller> Generation<P> {
         }
     }
 
-    fn read(&mut self, tools: &mut Tools<'_, P>, id: ConnId) {
+    fn read(&mut self, resources: &mut Resources<'_, P>, id: ConnId) {
         let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
         connection.reading = false;
@@ -490,35 +500,35 @@ impl<P: Poller> Generation<P> {
         if room == 0 {
             return;
         }
-        tools.tally.reads += 1;
+        resources.tally.reads += 1;
         match connection.stream.read(window) {
             Ok(0) => {
                 connection.ended = true;
                 connection.readable = false;
-                self.machine.ended(tools.now, id);
+                self.machine.ended(resources.now, id);
             }
             Ok(length) => {
                 // A read that was not filled has emptied the socket; news will be told. An end that
                 // was told already will not be told again.
                 connection.readable = length == room || connection.ending;
                 connection.turn.0 += length;
-                tools.tally.octets_in += u64::try_from(length).unwrap_or_default();
-                self.machine.filled(tools.now, id, length);
+                resources.tally.octets_in += u64::try_from(length).unwrap_or_default();
+                self.machine.filled(resources.now, id, length);
                 self.want_read(id);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 connection.readable = false;
-                self.machine.filled(tools.now, id, 0);
+                self.machine.filled(resources.now, id, 0);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => self.want_read(id),
             Err(_) => {
                 self.remove(id.slot());
-                self.machine.broken(tools.now, id);
+                self.machine.broken(resources.now, id);
             }
         }
     }
 
-    fn write(&mut self, tools: &mut Tools<'_, P>, id: ConnId) {
+    fn write(&mut self, resources: &mut Resources<'_, P>, id: ConnId) {
         let octets = self.machine.unsent(id);
         let connection = self.connections.get_mut(id.slot()).and_then(Option::as_mut);
         let Some(connection) = connection.filter(|connection| connection.id == id) else { return };
@@ -526,7 +536,7 @@ impl<P: Poller> Generation<P> {
         if octets.is_empty() || !connection.writable || connection.connecting {
             return;
         }
-        tools.tally.writes += 1;
+        resources.tally.writes += 1;
         // Pieces of a body that come one after the other go out together.
         connection.holding = self.machine.has_more(id);
         if connection.holding {
@@ -536,20 +546,20 @@ impl<P: Poller> Generation<P> {
             Ok(length) => {
                 // One that was not taken whole has filled the socket; room will be told.
                 connection.writable = length == octets.len();
-                tools.tally.octets_out += u64::try_from(length).unwrap_or_default();
-                self.machine.sent(tools.now, id, length);
+                resources.tally.octets_out += u64::try_from(length).unwrap_or_default();
+                self.machine.sent(resources.now, id, length);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => connection.writable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.want_write(id),
             Err(_) => {
                 self.remove(id.slot());
-                self.machine.broken(tools.now, id);
+                self.machine.broken(resources.now, id);
             }
         }
     }
 
     /// Flushes octets that the network holds back when the announced rest did not follow.
-    fn let_out(&mut self, id: ConnId) {
+    fn flush(&mut self, id: ConnId) {
         if let Some(connection) = self.connection(id)
             && std::mem::replace(&mut connection.holding, false)
         {
@@ -558,10 +568,10 @@ impl<P: Poller> Generation<P> {
     }
 
     /// Carries out the machine's outputs.
-    pub(crate) fn obey(&mut self, tools: &mut Tools<'_, P>) {
+    pub(crate) fn apply_outputs(&mut self, resources: &mut Resources<'_, P>) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::Connect { conn, to, .. } => self.connect(tools, conn, to),
+                Output::Connect { conn, to, .. } => self.connect(resources, conn, to),
                 Output::Write { conn } => self.want_write(conn),
                 Output::Read { conn } => self.want_read(conn),
                 Output::Shutdown { conn } => {
@@ -571,29 +581,31 @@ impl<P: Poller> Generation<P> {
                     }
                 }
                 Output::Close { conn, reset } => self.close(conn, reset),
-                Output::Datagram { role, to, octets } => self.send(tools, role, to, &octets),
+                Output::Datagram { role, to, octets } => self.send(resources, role, to, &octets),
                 Output::Resolve { query, host, port } => {
-                    tools.tally.names_asked += 1;
-                    let from = tools.mailbox.clone();
+                    resources.tally.names_asked += 1;
+                    let from = resources.mailbox.clone();
                     let question = Question { host, port, serial: self.serial, query, from };
-                    if !tools.resolver.ask(question) {
-                        tools.tally.names_refused += 1;
-                        self.machine.resolved(tools.now, query, None);
+                    if !resources.resolver.ask(question) {
+                        resources.tally.names_refused += 1;
+                        self.machine.resolved(resources.now, query, None);
                     }
                 }
-                Output::Captured(captured) => self.captured(tools, *captured),
+                Output::Captured(captured) => self.captured(resources, *captured),
                 // Whatever else a machine may say one day, it goes on without.
                 _ => {}
             }
         }
     }
 
-    fn captured(&mut self, tools: &Tools<'_, P>, captured: Captured) {
-        let Some(of) = tools.sinks.iter().find(|it| it.post.id == captured.post) else { return };
+    fn captured(&mut self, resources: &Resources<'_, P>, captured: Captured) {
+        let Some(of) = resources.sinks.iter().find(|it| it.post.id == captured.post) else {
+            return;
+        };
         let local = if let Some(conn) = captured.conn {
             let open = self.connection(conn).and_then(|it| it.stream.local_address().ok());
-            let door = || self.doors.iter().find(|door| door.role == captured.role);
-            open.or_else(|| door().map(|door| door.address))
+            let listener = || self.listeners.iter().find(|listener| listener.role == captured.role);
+            open.or_else(|| listener().map(|listener| listener.address))
         } else {
             let socket = self.sockets.iter().find(|it| it.role == captured.role);
             socket.and_then(|it| it.socket.local_address().ok())
@@ -603,12 +615,13 @@ impl<P: Poller> Generation<P> {
         }
     }
 
-    fn connect(&mut self, tools: &mut Tools<'_, P>, id: ConnId, to: SocketAddr) {
-        let stream = tools.poller.connect(to, token(Spot::Connection(id.slot()), self.index));
+    fn connect(&mut self, resources: &mut Resources<'_, P>, id: ConnId, to: SocketAddr) {
+        let stream =
+            resources.poller.connect(to, token(EventSource::Connection(id.slot()), self.index));
         if let Ok(stream) = stream {
             self.insert(id, stream, true);
         } else {
-            self.machine.connect_failed(tools.now, id);
+            self.machine.connect_failed(resources.now, id);
         }
     }
 
@@ -623,13 +636,13 @@ impl<P: Poller> Generation<P> {
         }
     }
 
-    fn send(&self, tools: &mut Tools<'_, P>, role: RoleId, to: SocketAddr, octets: &[u8]) {
+    fn send(&self, resources: &mut Resources<'_, P>, role: RoleId, to: SocketAddr, octets: &[u8]) {
         let socket = self.sockets.iter().find(|datagrams| datagrams.role == role);
         let sent = socket.is_some_and(|datagrams| datagrams.socket.send(octets, to).is_ok());
         if sent {
-            tools.tally.datagrams_out += 1;
+            resources.tally.datagrams_out += 1;
         } else {
-            tools.tally.datagrams_unsent += 1;
+            resources.tally.datagrams_unsent += 1;
         }
     }
 }

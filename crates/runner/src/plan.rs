@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 /// The address that a role listens on or sends from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum RoleAddress {
     /// Accepts connections at this address.
     Listen(SocketAddr),
     /// Receives datagrams at this address.
@@ -19,62 +19,65 @@ pub(crate) enum Place {
     Ask(SocketAddr),
 }
 
-/// A socket made for a place.
+/// Where the socket of a role comes from.
 #[derive(Debug)]
-pub(crate) enum Made<P: Poller> {
+pub(crate) enum SocketOrigin<P: Poller> {
     Listener(P::Listener),
     Datagrams(P::Datagrams),
     /// The program being replaced has the socket.
     Inherited,
     /// Another loop receives the group's datagrams.
-    Elsewhere,
+    OtherLoop,
 }
 
 /// A role of a program with its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct RoleSite {
     pub(crate) endpoint: Endpoint,
-    pub(crate) place: Place,
+    pub(crate) place: RoleAddress,
     /// The domain of its sockets, in which alone they are handed over.
     pub(crate) domain: Domain,
 }
 
 /// A role's place, and its socket in one loop.
 #[derive(Debug)]
-pub(crate) struct Seat<P: Poller> {
+pub(crate) struct RoleSocket<P: Poller> {
     pub(crate) role: RoleId,
-    pub(crate) place: Place,
-    pub(crate) made: Made<P>,
+    pub(crate) place: RoleAddress,
+    pub(crate) origin: SocketOrigin<P>,
 }
 
 /// A machine with its sockets, ready for a loop.
 #[derive(Debug)]
 pub(crate) struct Planned<P: Poller> {
     pub(crate) machine: Machine,
-    pub(crate) seats: Vec<Seat<P>>,
+    pub(crate) sockets: Vec<RoleSocket<P>>,
 }
 
 /// The sites of a machine's roles.
-pub(crate) fn sites<N: Network>(network: &N, machine: &Machine) -> Result<Vec<Site>, RunnerError> {
+pub(crate) fn sites<N: Network>(
+    network: &N,
+    machine: &Machine,
+) -> Result<Vec<RoleSite>, RunnerError> {
     let wanted = |endpoint: &&Endpoint| {
         !(endpoint.side == Side::Client && endpoint.transport == Transport::Tcp)
     };
     let site = |endpoint: &Endpoint| {
         let place = match (endpoint.transport, endpoint.side, endpoint.cast) {
-            (Transport::Tcp, ..) => Place::Listen(address(network, endpoint)?),
+            (Transport::Tcp, ..) => RoleAddress::Listen(address(network, endpoint)?),
             (Transport::Udp, Side::Server, Cast::Multicast) => {
-                Place::Group(address(network, endpoint)?)
+                RoleAddress::Group(address(network, endpoint)?)
             }
             (Transport::Udp, Side::Server, Cast::Unicast) => {
-                Place::Serve(address(network, endpoint)?)
+                RoleAddress::Serve(address(network, endpoint)?)
             }
             // A peer that has no address yet says nothing of its family, and may be found later.
-            (Transport::Udp, Side::Client, _) => {
-                Place::Ask(address(network, endpoint).unwrap_or(SocketAddr::from(([0; 4], 0))))
-            }
+            (Transport::Udp, Side::Client, _) => RoleAddress::Ask(
+                address(network, endpoint).unwrap_or(SocketAddr::from(([0; 4], 0))),
+            ),
         };
         let domain = network.domain(&endpoint.name);
-        Ok(Site { endpoint: endpoint.clone(), place, domain })
+        Ok(RoleSite { endpoint: endpoint.clone(), place, domain })
     };
     machine.endpoints().iter().filter(wanted).map(site).collect()
 }
@@ -93,30 +96,30 @@ fn address<N: Network>(network: &N, endpoint: &Endpoint) -> Result<SocketAddr, R
 }
 
 /// Makes a socket for a site; a port that the network chooses becomes part of the place.
-pub(crate) fn seat<N: Network>(
+pub(crate) fn socket_of<N: Network>(
     network: &N,
-    site: &mut Site,
+    site: &mut RoleSite,
     first: bool,
-) -> Result<Made<N::Poller>, RunnerError> {
-    let Site { endpoint, place, .. } = site;
+) -> Result<SocketOrigin<N::Poller>, RunnerError> {
+    let RoleSite { endpoint, place, .. } = site;
     let sharing = if first { Sharing::First } else { Sharing::Further };
     let datagrams = |bind| network.datagrams(&endpoint.name, bind, sharing);
-    let made = match place {
-        Place::Listen(address) => {
+    let origin = match place {
+        RoleAddress::Listen(address) => {
             network.listen(&endpoint.name, *address, sharing).and_then(|listener| {
                 *address = listener.local_address()?;
-                Ok(Made::Listener(listener))
+                Ok(SocketOrigin::Listener(listener))
             })
         }
-        Place::Serve(address) => datagrams(Bind::Server(*address)).and_then(|socket| {
+        RoleAddress::Serve(address) => datagrams(Bind::Server(*address)).and_then(|socket| {
             *address = socket.local_address()?;
-            Ok(Made::Datagrams(socket))
+            Ok(SocketOrigin::Datagrams(socket))
         }),
-        Place::Group(_) if !first => Ok(Made::Elsewhere),
-        Place::Group(group) => datagrams(Bind::Group(*group)).map(Made::Datagrams),
-        Place::Ask(peer) => datagrams(Bind::Client(*peer)).map(Made::Datagrams),
+        RoleAddress::Group(_) if !first => Ok(SocketOrigin::OtherLoop),
+        RoleAddress::Group(group) => datagrams(Bind::Group(*group)).map(SocketOrigin::Datagrams),
+        RoleAddress::Ask(peer) => datagrams(Bind::Client(*peer)).map(SocketOrigin::Datagrams),
     };
-    made.map_err(|source| RunnerError::Listen {
+    origin.map_err(|source| RunnerError::Listen {
         role: endpoint.name.clone(),
         address: endpoint.address.to_string(),
         source,

@@ -2,7 +2,7 @@
 
 use crate::captured::Sink;
 use crate::kernel::KernelNetwork;
-use crate::plan::{self, Made, Place, Planned, Seat, Site};
+use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::report::Report;
 use crate::resolver::Resolver;
 use crate::worker::{Mailbox, Message, Worker};
@@ -105,7 +105,7 @@ pub struct Runner<N: Network = KernelNetwork> {
     loops: Vec<Loop<N::Poller>>,
     options: Options,
     network: N,
-    sites: Vec<Site>,
+    sites: Vec<RoleSite>,
     descriptors: Option<Claim>,
     note: Option<String>,
     program: Arc<Program>,
@@ -171,11 +171,11 @@ impl<N: Network> Runner<N> {
 
     /// Addresses of its servers.
     pub fn listening(&self) -> Vec<Listening> {
-        let address = |place: &Place| match place {
-            Place::Listen(address) | Place::Serve(address) | Place::Group(address) => {
-                Some(*address)
-            }
-            Place::Ask(_) => None,
+        let address = |place: &RoleAddress| match place {
+            RoleAddress::Listen(address)
+            | RoleAddress::Serve(address)
+            | RoleAddress::Group(address) => Some(*address),
+            RoleAddress::Ask(_) => None,
         };
         let listening = self.sites.iter().filter_map(|site| {
             Some(Listening { role: site.endpoint.name.clone(), address: address(&site.place)? })
@@ -358,7 +358,7 @@ impl<N: Network> Drop for Runner<N> {
 /// A machine with sockets for each loop, and the sites of their roles.
 struct Plan<P: Poller> {
     planned: Vec<Planned<P>>,
-    sites: Vec<Site>,
+    sites: Vec<RoleSite>,
 }
 
 /// Makes machines and sockets for each loop, with their sites; sockets of `before` exist already.
@@ -367,9 +367,9 @@ fn plan<N: Network>(
     program: &Arc<Program>,
     options: &Options,
     count: usize,
-    before: &[Site],
+    before: &[RoleSite],
 ) -> Result<Plan<N::Poller>, RunnerError> {
-    let mut sites: Option<Vec<Site>> = None;
+    let mut sites: Option<Vec<RoleSite>> = None;
     let mut planned = Vec::new();
     for number in 0..count {
         let nth = u64::try_from(number).unwrap_or_default();
@@ -377,28 +377,32 @@ fn plan<N: Network>(
         let config = Config { addresses: options.addresses.clone(), seed };
         let machine = Machine::new(network.now(), program, &config)?;
         let mut here = sites.take().map_or_else(|| plan::sites(network, &machine), Ok)?;
-        let mut seats = Vec::new();
+        let mut sockets = Vec::new();
         for site in &mut here {
-            let had = had(site, before).filter(|had| !matches!(had, Place::Ask(_)));
-            let made = if let Some(had) = had {
+            let had = had(site, before).filter(|had| !matches!(had, RoleAddress::Ask(_)));
+            let origin = if let Some(had) = had {
                 site.place = had;
-                Made::Inherited
+                SocketOrigin::Inherited
             } else {
-                plan::seat(network, site, number == 0)?
+                plan::socket_of(network, site, number == 0)?
             };
-            seats.push(Seat { role: site.endpoint.role, place: site.place.clone(), made });
+            sockets.push(RoleSocket {
+                role: site.endpoint.role,
+                place: site.place.clone(),
+                origin,
+            });
         }
         sites = Some(here);
-        planned.push(Planned { machine, seats });
+        planned.push(Planned { machine, sockets });
     }
     Ok(Plan { planned, sites: sites.unwrap_or_default() })
 }
 
 /// The place that the previous program had for the same address. A port that the kernel chose for
 /// it is kept for the role of the same name.
-fn had(site: &Site, before: &[Site]) -> Option<Place> {
-    let Site { endpoint, place, domain } = site;
-    let same = |before: &&Site| {
+fn had(site: &RoleSite, before: &[RoleSite]) -> Option<RoleAddress> {
+    let RoleSite { endpoint, place, domain } = site;
+    let same = |before: &&RoleSite| {
         let known = &before.endpoint;
         let named = known.name == endpoint.name && known.address == endpoint.address;
         before.domain == *domain && (before.place == *place || named)
@@ -408,8 +412,8 @@ fn had(site: &Site, before: &[Site]) -> Option<Place> {
 
 /// Claims a descriptor for each connection that the program may have. It returns a sentence for the
 /// operator if they cannot be had.
-fn claim(sites: &[Site], program: &Program, loops: usize) -> (Option<Claim>, Option<String>) {
-    if !sites.iter().any(|site| matches!(site.place, Place::Listen(_))) {
+fn claim(sites: &[RoleSite], program: &Program, loops: usize) -> (Option<Claim>, Option<String>) {
+    if !sites.iter().any(|site| matches!(site.place, RoleAddress::Listen(_))) {
         return (None, None);
     }
     let most = |role: &gatewright_lang::ir::Role| u64::from(role.connections_max);
@@ -419,7 +423,7 @@ fn claim(sites: &[Site], program: &Program, loops: usize) -> (Option<Claim>, Opt
     let note = claim.shortage().map(|shortage| {
         format!(
             "the program's limits allow {connections} connections: with all else in this process \
-             {shortage}: connections above that wait at the door"
+             {shortage}: connections above that wait to be accepted"
         )
     });
     (Some(claim), note)

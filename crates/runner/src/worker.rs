@@ -1,7 +1,7 @@
 //! One loop: polls its network for readiness and passes them to the machines.
 
 use crate::captured::Sink;
-use crate::generation::{Capturing, Generation, Tools};
+use crate::generation::{Capturing, Generation, Resources};
 use crate::plan::Planned;
 use crate::report::{Handled, Report, Tally};
 use crate::resolver::Resolver;
@@ -78,9 +78,9 @@ impl<P: Poller> Mailbox<P> {
 
 /// The part of a loop that an event belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Spot {
+pub(crate) enum EventSource {
     Connection(usize),
-    Door(usize),
+    Listener(usize),
     Datagrams(usize),
 }
 
@@ -88,25 +88,25 @@ pub(crate) enum Spot {
 /// them.
 const KINDS: usize = 3;
 
-/// A token for a spot of a generation.
-pub(crate) const fn token(spot: Spot, generation: usize) -> Token {
-    let (kind, slot) = match spot {
-        Spot::Connection(slot) => (0, slot),
-        Spot::Door(slot) => (1, slot),
-        Spot::Datagrams(slot) => (2, slot),
+/// A token for a source of a generation.
+pub(crate) const fn token(source: EventSource, generation: usize) -> Token {
+    let (kind, slot) = match source {
+        EventSource::Connection(slot) => (0, slot),
+        EventSource::Listener(slot) => (1, slot),
+        EventSource::Datagrams(slot) => (2, slot),
     };
     Token((slot * GENERATIONS_MAX + generation) * KINDS + kind)
 }
 
-const fn spot(token: Token) -> (Spot, usize) {
+const fn source(token: Token) -> (EventSource, usize) {
     let (above, kind) = (token.0 / KINDS, token.0 % KINDS);
     let (slot, generation) = (above / GENERATIONS_MAX, above % GENERATIONS_MAX);
-    let spot = match kind {
-        0 => Spot::Connection(slot),
-        1 => Spot::Door(slot),
-        _ => Spot::Datagrams(slot),
+    let source = match kind {
+        0 => EventSource::Connection(slot),
+        1 => EventSource::Listener(slot),
+        _ => EventSource::Datagrams(slot),
     };
-    (spot, generation)
+    (source, generation)
 }
 
 /// One loop.
@@ -123,7 +123,7 @@ pub(crate) struct Worker<P: Poller> {
     stopping: bool,
     tally: Tally,
     /// All loops of the program, and the index of this one.
-    crew: (Vec<Mailbox<P>>, usize),
+    loops: (Vec<Mailbox<P>>, usize),
     /// Captures with their sinks.
     sinks: Vec<Capturing>,
     /// Counters of programs that have ended.
@@ -149,7 +149,7 @@ impl<P: Poller> Worker<P> {
             serial: 0,
             stopping: false,
             tally: Tally::default(),
-            crew: (Vec::new(), 0),
+            loops: (Vec::new(), 0),
             sinks: Vec::new(),
             past: Report::default(),
         })
@@ -161,7 +161,7 @@ impl<P: Poller> Worker<P> {
 
     /// Sets the loops of the program, in the same order for all: sessions are assigned by it.
     pub(crate) fn meet(&mut self, all: Vec<Mailbox<P>>, own: usize) {
-        self.crew = (all, own);
+        self.loops = (all, own);
     }
 
     /// Replaces the program; earlier ones may end within `within`. If the system lacks the
@@ -175,7 +175,7 @@ impl<P: Poller> Worker<P> {
         let next = Generation::new(planned, self.serial, index, before.as_mut(), poller);
         if let (Some(before), Ok(_)) = (&mut before, &next) {
             let mut scratch = [];
-            self.with(&mut scratch, now, |_, tools| before.drain(tools, now + within));
+            self.with(&mut scratch, now, |_, resources| before.drain(resources, now + within));
             self.tally.programs_replaced += 1;
         }
         if let Some(place) = self.generations.get_mut(self.current) {
@@ -212,19 +212,19 @@ impl<P: Poller> Worker<P> {
         &mut self,
         scratch: &mut [u8],
         now: Duration,
-        mut action: impl FnMut(&mut [Option<Generation<P>>], &mut Tools<'_, P>),
+        mut action: impl FnMut(&mut [Option<Generation<P>>], &mut Resources<'_, P>),
     ) {
-        let mut tools = Tools {
+        let mut resources = Resources {
             poller: &mut self.poller,
             resolver: &self.resolver,
             mailbox: &self.mailbox,
-            crew: (&self.crew.0, self.crew.1),
+            loops: (&self.loops.0, self.loops.1),
             scratch,
             tally: &mut self.tally,
             sinks: &self.sinks,
             now,
         };
-        action(&mut self.generations, &mut tools);
+        action(&mut self.generations, &mut resources);
     }
 
     /// Runs until it is stopped and nothing is left; returns its last report.
@@ -233,8 +233,8 @@ impl<P: Poller> Worker<P> {
         let mut scratch = vec![0; SCRATCH];
         loop {
             let now = self.poller.now();
-            self.with(&mut scratch, now, |generations, tools| {
-                generations.iter_mut().flatten().for_each(|it| it.run(tools));
+            self.with(&mut scratch, now, |generations, resources| {
+                generations.iter_mut().flatten().for_each(|it| it.run(resources));
             });
             self.bury(now);
             if self.stopping && self.generations.iter().all(Option::is_none) {
@@ -251,9 +251,9 @@ impl<P: Poller> Worker<P> {
 
     fn take(&mut self, ready: &[Readiness], woken: bool, scratch: &mut [u8]) {
         let now = self.poller.now();
-        self.with(scratch, now, |generations, tools| {
+        self.with(scratch, now, |generations, resources| {
             for &one in ready {
-                happened(generations, tools, one);
+                report(generations, resources, one);
             }
         });
         if woken {
@@ -278,8 +278,8 @@ impl<P: Poller> Worker<P> {
                 let mut before = self.generations.get_mut(self.current).and_then(Option::take);
                 let until = now + within;
                 if let Some(before) = &mut before {
-                    before.close_doors();
-                    self.with(&mut [], now, |_, tools| before.drain(tools, until));
+                    before.close_listeners();
+                    self.with(&mut [], now, |_, resources| before.drain(resources, until));
                 }
                 for draining in self.generations.iter_mut().flatten() {
                     draining.until = draining.until.map(|it| it.min(until));
@@ -353,18 +353,18 @@ impl<P: Poller> Worker<P> {
 }
 
 /// Passes a report to the socket's owner.
-fn happened<P: Poller>(
+fn report<P: Poller>(
     generations: &mut [Option<Generation<P>>],
-    tools: &mut Tools<'_, P>,
+    resources: &mut Resources<'_, P>,
     ready: Readiness,
 ) {
-    let (spot, index) = spot(ready.token);
+    let (source, index) = source(ready.token);
     // Reports of one that is over may be in the same batch.
     let Some(Some(generation)) = generations.get_mut(index) else { return };
-    match spot {
-        Spot::Connection(slot) => generation.happened(tools, slot, ready),
-        Spot::Door(door) => generation.knocked(door),
-        Spot::Datagrams(socket) => generation.arrived(socket),
+    match source {
+        EventSource::Connection(slot) => generation.stream_ready(resources, slot, ready),
+        EventSource::Listener(listener) => generation.listener_ready(listener),
+        EventSource::Datagrams(socket) => generation.datagrams_ready(socket),
     }
 }
 
@@ -384,10 +384,13 @@ mod tests {
     #[test]
     fn a_token_says_where_it_belongs() {
         for generation in 0..GENERATIONS_MAX {
-            for place in
-                [Spot::Connection(0), Spot::Connection(100_000), Spot::Door(3), Spot::Datagrams(1)]
-            {
-                assert_eq!(spot(token(place, generation)), (place, generation));
+            for place in [
+                EventSource::Connection(0),
+                EventSource::Connection(100_000),
+                EventSource::Listener(3),
+                EventSource::Datagrams(1),
+            ] {
+                assert_eq!(source(token(place, generation)), (place, generation));
             }
         }
     }

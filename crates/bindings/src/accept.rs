@@ -88,7 +88,7 @@ impl Gate {
         }
     }
 
-    fn seat(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, Guest)> {
+    fn seat(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, ConnectionGuard)> {
         let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         Some((permit, Peers::admit(&self.peers, address)?))
     }
@@ -112,7 +112,7 @@ pub(crate) struct Peers {
 
 /// Connection guard: counts one connection of an address until it is dropped.
 #[derive(Debug)]
-struct Guest {
+struct ConnectionGuard {
     peers: Arc<Peers>,
     address: IpAddr,
 }
@@ -126,7 +126,7 @@ impl Peers {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    fn admit(peers: &Arc<Self>, address: IpAddr) -> Option<Guest> {
+    fn admit(peers: &Arc<Self>, address: IpAddr) -> Option<ConnectionGuard> {
         let address = network(address);
         let mut connections = peers.lock();
         let count = connections.get(&address).copied().unwrap_or(0);
@@ -135,7 +135,7 @@ impl Peers {
         }
         connections.insert(address, count + 1);
         drop(connections);
-        Some(Guest { peers: Arc::clone(peers), address })
+        Some(ConnectionGuard { peers: Arc::clone(peers), address })
     }
 
     /// A poisoned lock is safe here: the counts stay consistent.
@@ -144,7 +144,7 @@ impl Peers {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut connections = self.peers.lock();
         if let Some(count) = connections.get_mut(&self.address) {

@@ -3,10 +3,13 @@
 use crate::accept::{Gate, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
 use crate::coap::Socket;
-use crate::doors::{self, Bound, Door, Doors, Exchanged, Kind, Place, Refused};
 use crate::engine::{CALLS_MAX, Engine, now};
 use crate::http::server::{Server, ServerCounters};
 use crate::keyring::{Keyring, Keys};
+use crate::listeners::{
+    self, Bound, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
+    ServedListener,
+};
 pub use crate::mqtt::UrlError;
 use crate::mqtt::{Broker, Speaker, Url};
 use crate::outgoing::Sender;
@@ -137,7 +140,7 @@ pub enum StartError {
     Broker(#[from] UrlError),
     /// A listener's address cannot be bound.
     #[error(transparent)]
-    Listen(#[from] Refused),
+    Listen(#[from] CannotListen),
     /// The system gives no thread for the writer.
     #[error("no thread for the writer: {0}")]
     Thread(#[source] io::Error),
@@ -147,7 +150,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     rooms: Rooms,
-    doors: Mutex<Doors>,
+    listeners: Mutex<Listeners>,
     mqtt: Option<Arc<Broker>>,
     /// Its configured points of access, if any.
     points_of_access: Vec<String>,
@@ -226,10 +229,10 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         tasks.push(tokio::spawn(serving));
     }
     let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
-    let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
+    let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
     Ok(Running {
         rooms,
-        doors,
+        listeners,
         mqtt,
         points_of_access,
         unreadable,
@@ -265,20 +268,20 @@ const fn body_octets_max(config: &Config) -> usize {
 }
 
 /// Addresses to listen on: TLS only with a certificate.
-fn places(config: &Config) -> Vec<Place> {
+fn places(config: &Config) -> Vec<ListenerAddress> {
     let over_tls = |addresses: &Vec<SocketAddr>| {
         if config.tls.is_some() { addresses.clone() } else { Vec::new() }
     };
     let all = [
-        (Kind::Http, config.listen.clone()),
-        (Kind::Https, over_tls(&config.listen_tls)),
-        (Kind::Coap, config.listen_coap.clone()),
-        (Kind::Ws, config.listen_ws.clone()),
-        (Kind::Wss, over_tls(&config.listen_wss)),
+        (ListenerKind::Http, config.listen.clone()),
+        (ListenerKind::Https, over_tls(&config.listen_tls)),
+        (ListenerKind::Coap, config.listen_coap.clone()),
+        (ListenerKind::Ws, config.listen_ws.clone()),
+        (ListenerKind::Wss, over_tls(&config.listen_wss)),
     ];
     let places =
         all.into_iter().map(|(kind, at)| at.into_iter().map(move |address| (kind, address)));
-    places.flatten().map(|(kind, address)| Place { kind, address }).collect()
+    places.flatten().map(|(kind, address)| ListenerAddress { kind, address }).collect()
 }
 
 /// The MQTT broker that requests come from, if configured.
@@ -312,29 +315,35 @@ impl Rooms {
     }
 
     /// Serves a bound listener.
-    fn serve(&self, bound: Bound) -> Door {
+    fn serve(&self, bound: Bound) -> ServedListener {
         let Bound { place, at, socket } = bound;
         let entry = || match (&self.keyring, place.kind) {
-            (Some(keyring), Kind::Https | Kind::Wss) => Entry::Tls(Arc::clone(keyring)),
+            (Some(keyring), ListenerKind::Https | ListenerKind::Wss) => {
+                Entry::Tls(Arc::clone(keyring))
+            }
             _ => Entry::Plain,
         };
         match (socket, place.kind) {
-            (doors::Socket::Datagrams(udp), _) => {
+            (listeners::Socket::Datagrams(udp), _) => {
                 let socket = Arc::new(Socket::new(udp, self.http.body_octets_max));
                 let (sockets, engine) = (Arc::clone(&self.coap), Arc::clone(&self.http.engine));
-                Door::open((place, at), |leaves, _| async move {
+                ServedListener::open((place, at), |leaves, _| async move {
                     sockets.begin(&socket);
                     Arc::clone(&socket).run(engine, leaves).await;
                     sockets.end(&socket);
                 })
             }
-            (doors::Socket::Stream(listener), Kind::Ws | Kind::Wss) => {
+            (listeners::Socket::Stream(listener), ListenerKind::Ws | ListenerKind::Wss) => {
                 let (ws, stopped) = (Arc::clone(&self.ws), self.stopped.clone());
-                Door::open((place, at), |leaves, _| ws.run(listener, entry(), leaves, stopped))
+                ServedListener::open((place, at), |leaves, _| {
+                    ws.run(listener, entry(), leaves, stopped)
+                })
             }
-            (doors::Socket::Stream(listener), _) => Door::open((place, at), |leaves, _| {
-                self.http.clone().run(listener, entry(), leaves)
-            }),
+            (listeners::Socket::Stream(listener), _) => {
+                ServedListener::open((place, at), |leaves, _| {
+                    self.http.clone().run(listener, entry(), leaves)
+                })
+            }
         }
     }
 }
@@ -440,27 +449,27 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
 impl Running {
     /// HTTP listeners: plain first, then TLS, each in the order given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        Doors::at(&self.doors, &[Kind::Http, Kind::Https])
+        Listeners::at(&self.listeners, &[ListenerKind::Http, ListenerKind::Https])
     }
 
     /// CoAP listeners, in the order given.
     pub fn coap_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
-        Doors::at(&self.doors, &[Kind::Coap]).into_iter()
+        Listeners::at(&self.listeners, &[ListenerKind::Coap]).into_iter()
     }
 
     /// WebSocket listeners, in the order given.
     pub fn ws_addresses(&self) -> Vec<SocketAddr> {
-        Doors::at(&self.doors, &[Kind::Ws])
+        Listeners::at(&self.listeners, &[ListenerKind::Ws])
     }
 
     /// WebSocket listeners over TLS, in the order given.
     pub fn wss_addresses(&self) -> Vec<SocketAddr> {
-        Doors::at(&self.doors, &[Kind::Wss])
+        Listeners::at(&self.listeners, &[ListenerKind::Wss])
     }
 
     /// URLs at which it can be reached, its brokers last.
     pub fn urls(&self) -> Vec<String> {
-        let mut urls = Doors::urls(&self.doors);
+        let mut urls = Listeners::urls(&self.listeners);
         urls.extend(self.broker());
         urls
     }
@@ -477,7 +486,7 @@ impl Running {
 
     /// Takes from `config` the originators, the administrator, the limits, the registrar's URL, the
     /// peers' quota and whether their requests are audited. Listeners are
-    /// [exchanged](Self::exchange_doors); everything else needs a restart.
+    /// [exchanged](Self::exchange_listeners); everything else needs a restart.
     pub fn reconfigure(&self, config: Config) {
         self.engine().quotas().set(config.quota);
         self.reach.set(config.reaches_own());
@@ -491,19 +500,22 @@ impl Running {
 
     /// Opens the new listeners of `config`; those no longer configured close when the exchange is
     /// settled.
-    pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
+    pub(crate) async fn exchange_listeners(
+        &self,
+        config: &Config,
+    ) -> Result<ExchangedListeners, CannotListen> {
         let serve = |bound| self.rooms.serve(bound);
-        Doors::exchange(&self.doors, &places(config), &serve).await
+        Listeners::exchange(&self.listeners, &places(config), &serve).await
     }
 
     /// Closes the listeners that are no longer configured.
-    pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
-        Doors::settle(&self.doors, exchanged);
+    pub(crate) fn settle_listeners(&self, exchanged: &ExchangedListeners) {
+        Listeners::settle(&self.listeners, exchanged);
     }
 
     /// Restores the previous listeners.
-    pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
-        Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
+    pub(crate) async fn undo_listeners(&self, exchanged: ExchangedListeners) {
+        Listeners::undo(&self.listeners, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
 
     /// Its certificates, if it has any.
@@ -563,11 +575,11 @@ impl Running {
     /// Stops accepting requests, stores pending ones, and returns when everything is on disk.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        let doors = Doors::close(&self.doors);
+        let listeners = Listeners::close(&self.listeners);
         let engine = Arc::clone(self.engine());
         // The writer is waited for on a thread that may block.
         let end = tokio::task::spawn_blocking(move || engine.end());
-        let ((), _) = tokio::join!(doors, end);
+        let ((), _) = tokio::join!(listeners, end);
         for task in self.tasks {
             let _ = task.await;
         }

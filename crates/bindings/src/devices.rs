@@ -24,10 +24,13 @@ mod stages;
 pub(crate) mod transport;
 
 use crate::accept::{Gate, Peers};
-use crate::doors::{Bound, Door, Doors, Exchanged, Kind, Place, Refused, Socket};
 use crate::engine::{CALLS_MAX, Engine, wall};
 use crate::keyring::{Keyring, Keys};
-use crate::lanes::Lanes;
+use crate::listeners::{
+    Bound, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
+    ServedListener, Socket,
+};
+use crate::queue_set::QueueSet;
 use crate::tls::{Tls, TlsError};
 use ask::Desk;
 pub use certificate::SystemIdField;
@@ -309,9 +312,9 @@ struct State {
 #[derive(Debug)]
 pub struct Running {
     rooms: Rooms,
-    doors: Mutex<Doors>,
+    listeners: Mutex<Listeners>,
     /// Devices whose resources are to be created again.
-    lost: Arc<Lanes>,
+    lost: Arc<QueueSet>,
     /// Closes when the last connection has ended.
     guests: mpsc::Receiver<()>,
     stop: watch::Sender<bool>,
@@ -338,7 +341,7 @@ struct Rooms {
 pub enum StartError {
     /// An address cannot be bound.
     #[error(transparent)]
-    Listen(#[from] Refused),
+    Listen(#[from] CannotListen),
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -380,7 +383,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     };
     let (calls, asked) = mpsc::channel(CALLS_MAX);
     engine.send_device_calls(calls);
-    let lost = Arc::new(Lanes::new(config.connections_max));
+    let lost = Arc::new(QueueSet::new(config.connections_max));
     engine.tell_lost(Arc::clone(&lost));
     let shared = Arc::new(Shared {
         engine,
@@ -413,34 +416,37 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         stopped,
         guest,
     };
-    let doors = Doors::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(Running { rooms, doors, lost, guests, stop, tasks, descriptors })
+    let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
+    Ok(Running { rooms, listeners, lost, guests, stop, tasks, descriptors })
 }
 
 /// Addresses to listen on.
-fn places(config: &Config) -> Vec<Place> {
+fn places(config: &Config) -> Vec<ListenerAddress> {
     let all = [
-        (Kind::Devices, Some(config.listen)),
-        (Kind::DevicesUdp, config.datagrams),
-        (Kind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
+        (ListenerKind::Devices, Some(config.listen)),
+        (ListenerKind::DevicesUdp, config.datagrams),
+        (ListenerKind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
     ];
-    all.into_iter().filter_map(|(kind, at)| at.map(|address| Place { kind, address })).collect()
+    all.into_iter()
+        .filter_map(|(kind, at)| at.map(|address| ListenerAddress { kind, address }))
+        .collect()
 }
 
 impl Rooms {
     /// Serves a bound listener.
-    fn serve(&self, bound: Bound) -> Door {
+    fn serve(&self, bound: Bound) -> ServedListener {
         let rooms = self.clone();
         let Bound { place, at, socket } = bound;
-        let keyring = self.keyring.get().filter(|_| place.kind == Kind::DevicesTls).cloned();
+        let keyring =
+            self.keyring.get().filter(|_| place.kind == ListenerKind::DevicesTls).cloned();
         match socket {
-            Socket::Stream(listener) => Door::open((place, at), |leaves, _| async move {
+            Socket::Stream(listener) => ServedListener::open((place, at), |leaves, _| async move {
                 let gate = rooms.gate.clone();
                 let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
                 // The standard has no word for it: who is turned away comes again.
                 gate.run((listener, b""), leaves, serve).await;
             }),
-            Socket::Datagrams(socket) => Door::open((place, at), |leaves, latch| {
+            Socket::Datagrams(socket) => ServedListener::open((place, at), |leaves, latch| {
                 let Self { shared, connections_max, stopped, .. } = rooms;
                 datagrams::serve(socket, (shared, connections_max), (leaves, latch), stopped)
             }),
@@ -480,48 +486,51 @@ impl Running {
     /// TCP listener.
     pub fn address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.at(Kind::Devices).unwrap_or(nowhere)
+        self.at(ListenerKind::Devices).unwrap_or(nowhere)
     }
 
     /// UDP listener, if configured.
     pub fn datagrams(&self) -> Option<SocketAddr> {
-        self.at(Kind::DevicesUdp)
+        self.at(ListenerKind::DevicesUdp)
     }
 
     /// TLS listener, if configured.
     pub fn tls(&self) -> Option<SocketAddr> {
-        self.at(Kind::DevicesTls)
+        self.at(ListenerKind::DevicesTls)
     }
 
-    fn at(&self, kind: Kind) -> Option<SocketAddr> {
-        Doors::at(&self.doors, &[kind]).first().copied()
+    fn at(&self, kind: ListenerKind) -> Option<SocketAddr> {
+        Listeners::at(&self.listeners, &[kind]).first().copied()
     }
 
     /// All listeners: `127.0.0.1:6024`, `udp 127.0.0.1:6024`.
     pub(crate) fn places(&self) -> Vec<String> {
-        Doors::urls(&self.doors)
+        Listeners::urls(&self.listeners)
     }
 
     /// Listeners that stay open only while devices are associated there.
     pub(crate) fn held_places(&self) -> Vec<String> {
-        Doors::held(&self.doors)
+        Listeners::held(&self.listeners)
     }
 
     /// Opens the new listeners of `config`; those no longer configured close when the exchange is
     /// settled.
-    pub(crate) async fn exchange_doors(&self, config: &Config) -> Result<Exchanged, Refused> {
+    pub(crate) async fn exchange_listeners(
+        &self,
+        config: &Config,
+    ) -> Result<ExchangedListeners, CannotListen> {
         let serve = |bound| self.rooms.serve(bound);
-        Doors::exchange(&self.doors, &places(config), &serve).await
+        Listeners::exchange(&self.listeners, &places(config), &serve).await
     }
 
     /// Closes the listeners that are no longer configured; associated devices stay.
-    pub(crate) fn settle_doors(&self, exchanged: &Exchanged) {
-        Doors::settle(&self.doors, exchanged);
+    pub(crate) fn settle_listeners(&self, exchanged: &ExchangedListeners) {
+        Listeners::settle(&self.listeners, exchanged);
     }
 
     /// Restores the previous listeners.
-    pub(crate) async fn undo_doors(&self, exchanged: Exchanged) {
-        Doors::undo(&self.doors, exchanged, &|bound| self.rooms.serve(bound)).await;
+    pub(crate) async fn undo_listeners(&self, exchanged: ExchangedListeners) {
+        Listeners::undo(&self.listeners, exchanged, &|bound| self.rooms.serve(bound)).await;
     }
 
     /// Shortfall of file descriptors for all devices that may connect.
@@ -591,10 +600,10 @@ impl Running {
     /// Aborts every association and returns when all connections are closed. Devices keep their
     /// unanswered reports.
     pub async fn stop(self) {
-        let Self { rooms, doors, mut guests, stop, tasks, .. } = self;
+        let Self { rooms, listeners, mut guests, stop, tasks, .. } = self;
         let _ = stop.send(true);
         drop(rooms);
-        Doors::close(&doors).await;
+        Listeners::close(&listeners).await;
         for task in tasks {
             let _ = task.await;
         }

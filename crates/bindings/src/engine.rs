@@ -1,7 +1,7 @@
 //! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
-use crate::lanes::Lanes;
 use crate::outgoing::Sender;
+use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
 use core::future::Future;
 use core::time::Duration;
@@ -29,7 +29,7 @@ pub struct Engine {
     /// Wakes the timer for an earlier deadline.
     pub(crate) earlier: Notify,
     /// Receives queues whose receiver lacks the parent resources.
-    lost: Mutex<Option<Arc<Lanes>>>,
+    lost: Mutex<Option<Arc<QueueSet>>>,
     /// Sender of outgoing requests, until the engine has ended.
     sender: Mutex<Option<Sender>>,
     /// Request limits of its peers.
@@ -197,7 +197,7 @@ impl Engine {
     }
 
     /// Sets the receiver of queues whose receiver lacks the parent resources.
-    pub(crate) fn tell_lost(&self, to: Arc<Lanes>) {
+    pub(crate) fn tell_lost(&self, to: Arc<QueueSet>) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
     }
 

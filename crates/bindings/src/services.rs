@@ -5,8 +5,8 @@ mod part;
 
 pub use part::parts;
 
-use crate::doors::{Exchanged as Doors, Place, Refused};
 use crate::keyring::{Keyring, Keys};
+use crate::listeners::{CannotListen, ExchangedListeners, ListenerAddress};
 use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
 use gatewright_config::{Config, Delivery, PeerBounds};
@@ -38,7 +38,7 @@ pub enum ServiceError {
     Devices(#[source] devices::StartError),
     /// An address cannot be bound.
     #[error(transparent)]
-    Listen(#[from] Refused),
+    Listen(#[from] CannotListen),
     /// Certificates cannot be used.
     #[error("{key}: {source}")]
     Tls {
@@ -80,7 +80,7 @@ impl ServiceError {
             Self::Cse(cse::StartError::Broker(error)) => ("[cse] mqtt", error.to_string()),
             Self::Cse(error) => ("[cse]", error.to_string()),
             Self::Devices(error) => ("[devices]", error.to_string()),
-            Self::Listen(Refused { place: Place { kind, address }, source }) => {
+            Self::Listen(CannotListen { place: ListenerAddress { kind, address }, source }) => {
                 (kind.key(), format!("cannot listen on {address}: {source}"))
             }
             Self::Tls { key, source } => (key, source.to_string()),
@@ -216,14 +216,14 @@ impl Services {
     /// The certificates' fault, or the address that cannot be bound; nothing has changed then.
     fn take(self: &Arc<Self>, config: &Config) -> Result<Taken, ServiceError> {
         let keys = self.read_keys(config)?;
-        let doors = self.runtime.block_on(self.exchange_doors(config))?;
+        let listeners = self.runtime.block_on(self.exchange_listeners(config))?;
         let before = self.exchange(config, keys);
         let services = Arc::downgrade(self);
-        Ok(Taken { services, was: Some((doors, before)) })
+        Ok(Taken { services, was: Some((listeners, before)) })
     }
 
     /// Reads the certificates of each part.
-    fn read_keys(&self, config: &Config) -> Result<Exchanged, ServiceError> {
+    fn read_keys(&self, config: &Config) -> Result<ExchangedKeys, ServiceError> {
         let Running { cse, devices, .. } = &self.running;
         let mut all = Vec::new();
         let tls = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
@@ -241,38 +241,41 @@ impl Services {
     }
 
     /// Opens the wanted listeners, all or none.
-    async fn exchange_doors(&self, config: &Config) -> Result<[Doors; 2], Refused> {
+    async fn exchange_listeners(
+        &self,
+        config: &Config,
+    ) -> Result<[ExchangedListeners; 2], CannotListen> {
         let Running { cse, devices, .. } = &self.running;
         let Some(described) = &config.cse else { return Ok(Default::default()) };
-        let of_cse = cse.exchange_doors(&cse_config(config, described)).await?;
+        let of_cse = cse.exchange_listeners(&cse_config(config, described)).await?;
         let (Some(wanted), Some(devices)) = (&config.devices, devices) else {
-            return Ok([of_cse, Doors::default()]);
+            return Ok([of_cse, ExchangedListeners::default()]);
         };
-        match devices.exchange_doors(&devices_config(wanted, described)).await {
+        match devices.exchange_listeners(&devices_config(wanted, described)).await {
             Ok(of_devices) => Ok([of_cse, of_devices]),
             Err(refused) => {
-                cse.undo_doors(of_cse).await;
+                cse.undo_listeners(of_cse).await;
                 Err(refused)
             }
         }
     }
 
-    async fn undo_doors(&self, [of_cse, of_devices]: [Doors; 2]) {
+    async fn undo_listeners(&self, [of_cse, of_devices]: [ExchangedListeners; 2]) {
         if let Some(devices) = &self.running.devices {
-            devices.undo_doors(of_devices).await;
+            devices.undo_listeners(of_devices).await;
         }
-        self.running.cse.undo_doors(of_cse).await;
+        self.running.cse.undo_listeners(of_cse).await;
     }
 
-    fn settle_doors(&self, [of_cse, of_devices]: &[Doors; 2]) {
+    fn settle_listeners(&self, [of_cse, of_devices]: &[ExchangedListeners; 2]) {
         if let Some(devices) = &self.running.devices {
-            devices.settle_doors(of_devices);
+            devices.settle_listeners(of_devices);
         }
-        self.running.cse.settle_doors(of_cse);
+        self.running.cse.settle_listeners(of_cse);
     }
 
     /// Takes another description and other keys; returns the previous ones.
-    fn exchange(&self, config: &Config, keys: Exchanged) -> (Config, Exchanged) {
+    fn exchange(&self, config: &Config, keys: ExchangedKeys) -> (Config, ExchangedKeys) {
         let keys = keys.into_iter().map(|(keyring, keys)| {
             let before = keyring.set(keys);
             (keyring, before)
@@ -310,7 +313,7 @@ impl Services {
 /// A description that was taken: permanent when this is dropped, unless it is taken back.
 struct Taken {
     services: Weak<Services>,
-    was: Option<([Doors; 2], (Config, Exchanged))>,
+    was: Option<([ExchangedListeners; 2], (Config, ExchangedKeys))>,
 }
 
 impl Staged for Taken {
@@ -319,20 +322,20 @@ impl Staged for Taken {
     }
 
     fn undo(mut self: Box<Self>) {
-        let (Some(services), Some((doors, (config, keys)))) =
+        let (Some(services), Some((listeners, (config, keys)))) =
             (self.services.upgrade(), self.was.take())
         else {
             return;
         };
-        services.runtime.block_on(services.undo_doors(doors));
+        services.runtime.block_on(services.undo_listeners(listeners));
         services.exchange(&config, keys);
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if let (Some(services), Some((doors, _))) = (self.services.upgrade(), self.was.take()) {
-            services.settle_doors(&doors);
+        if let (Some(services), Some((listeners, _))) = (self.services.upgrade(), self.was.take()) {
+            services.settle_listeners(&listeners);
         }
     }
 }
@@ -457,7 +460,7 @@ fn devices_config(
 }
 
 /// Keyrings and the certificates to put into them.
-type Exchanged = Vec<(Arc<Keyring>, Arc<Keys>)>;
+type ExchangedKeys = Vec<(Arc<Keyring>, Arc<Keys>)>;
 
 fn differ(keyring: Option<&Arc<Keyring>>, tls: Option<&Tls>) -> bool {
     keyring.zip(tls).is_some_and(|(keyring, tls)| !keyring.is_of(tls))
@@ -546,7 +549,7 @@ const UNBOUND: &str = "any device with a certificate of the authorities may asso
 
 /// Text for the operator: consequence of too few descriptors.
 fn short(shortage: Shortage) -> String {
-    format!("with all else in this process {shortage}: connections above that wait at the door")
+    format!("with all else in this process {shortage}: connections above that wait to be accepted")
 }
 
 #[cfg(test)]

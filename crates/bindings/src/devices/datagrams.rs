@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::transport::{Datagrams, Transport};
-use crate::doors::Latch;
+use crate::listeners::Latch;
 use core::time::Duration;
 use gatewright_tables::records::Sender;
 use std::collections::HashMap;

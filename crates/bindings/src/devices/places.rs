@@ -3,7 +3,7 @@
 
 use super::{Above, Shared};
 use crate::engine::wall;
-use crate::lanes::Lanes;
+use crate::queue_set::QueueSet;
 use gatewright_onem2m::{DEVICE_QUEUE, Kind, Operation, Request};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -15,13 +15,17 @@ pub(super) fn entity_of(originator: &str) -> Option<&str> {
 }
 
 /// Recreates resources for queues whose receiver lacks them, until `stop` is set.
-pub(super) async fn serve(shared: Arc<Shared>, lanes: Arc<Lanes>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    queues: Arc<QueueSet>,
+    mut stop: watch::Receiver<bool>,
+) {
     loop {
-        let lane = tokio::select! {
-            lane = lanes.next() => lane,
+        let queue = tokio::select! {
+            queue = queues.next() => queue,
             _ = stop.changed() => return,
         };
-        let entity = lane.strip_prefix(DEVICE_QUEUE).and_then(entity_of);
+        let entity = queue.strip_prefix(DEVICE_QUEUE).and_then(entity_of);
         let above = shared.above();
         if let (Some(entity), Some(above)) = (entity, above) {
             // One after the other: a CSE that has just begun is not to be flooded.

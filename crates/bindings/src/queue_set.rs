@@ -1,4 +1,4 @@
-//! A bounded set of outbox queues that wait for an action, each at most once.
+//! A bounded set of outbox queues that wait for an action, each at capacity once.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::{HashSet, VecDeque};
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 /// Queues in the order in which they were added.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    most: usize,
+pub(crate) struct QueueSet {
+    capacity: usize,
     waiting: Mutex<Waiting>,
     told: Notify,
     turned_away: AtomicU64,
@@ -20,25 +20,25 @@ struct Waiting {
     known: HashSet<Arc<str>>,
 }
 
-impl Lanes {
-    /// Creates an empty set for up to `most` queues.
-    pub(crate) fn new(most: usize) -> Self {
+impl QueueSet {
+    /// Creates an empty set for up to `capacity` queues.
+    pub(crate) fn new(capacity: usize) -> Self {
         let (waiting, told, turned_away) = Default::default();
-        Self { most, waiting, told, turned_away }
+        Self { capacity, waiting, told, turned_away }
     }
 
     /// Adds a queue unless it is in the set. A queue that finds no room has to be added again.
-    pub(crate) fn tell(&self, lane: Arc<str>) {
+    pub(crate) fn tell(&self, queue: Arc<str>) {
         let mut waiting = self.lock();
-        if waiting.known.contains(&lane) {
+        if waiting.known.contains(&queue) {
             return;
         }
-        if waiting.order.len() >= self.most {
+        if waiting.order.len() >= self.capacity {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        waiting.known.insert(Arc::clone(&lane));
-        waiting.order.push_back(lane);
+        waiting.known.insert(Arc::clone(&queue));
+        waiting.order.push_back(queue);
         drop(waiting);
         self.told.notify_one();
     }
@@ -46,8 +46,8 @@ impl Lanes {
     /// Waits for the oldest queue. Dropping the future loses none.
     pub(crate) async fn next(&self) -> Arc<str> {
         loop {
-            if let Some(lane) = self.take() {
-                return lane;
+            if let Some(queue) = self.take() {
+                return queue;
             }
             self.told.notified().await;
         }
@@ -55,9 +55,9 @@ impl Lanes {
 
     fn take(&self) -> Option<Arc<str>> {
         let mut waiting = self.lock();
-        let lane = waiting.order.pop_front()?;
-        waiting.known.remove(&lane);
-        Some(lane)
+        let queue = waiting.order.pop_front()?;
+        waiting.known.remove(&queue);
+        Some(queue)
     }
 
     /// Queues that found no room.
@@ -77,27 +77,27 @@ mod tests {
 
     #[tokio::test]
     async fn each_waits_once_and_only_so_many_wait() {
-        let lanes = Lanes::new(2);
-        for lane in ["a", "b", "a", "b", "c", "a"] {
-            lanes.tell(lane.into());
+        let queues = QueueSet::new(2);
+        for queue in ["a", "b", "a", "b", "c", "a"] {
+            queues.tell(queue.into());
         }
-        assert_eq!(lanes.turned_away(), 1);
-        assert_eq!(&*lanes.next().await, "a");
+        assert_eq!(queues.turned_away(), 1);
+        assert_eq!(&*queues.next().await, "a");
         // It does not wait any more, and stands behind who waits.
-        for lane in ["a", "b"] {
-            lanes.tell(lane.into());
+        for queue in ["a", "b"] {
+            queues.tell(queue.into());
         }
-        assert_eq!((&*lanes.next().await, &*lanes.next().await), ("b", "a"));
-        assert!(lanes.take().is_none());
+        assert_eq!((&*queues.next().await, &*queues.next().await), ("b", "a"));
+        assert!(queues.take().is_none());
     }
 
     #[tokio::test]
     async fn who_waits_for_a_lane_is_woken() {
-        let lanes = Arc::new(Lanes::new(1));
-        let theirs = Arc::clone(&lanes);
+        let queues = Arc::new(QueueSet::new(1));
+        let theirs = Arc::clone(&queues);
         let next = tokio::spawn(async move { theirs.next().await });
         tokio::task::yield_now().await;
-        lanes.tell("a".into());
+        queues.tell("a".into());
         assert_eq!(&*next.await.unwrap(), "a");
     }
 }

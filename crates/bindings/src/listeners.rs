@@ -16,12 +16,12 @@ use tokio::task::JoinHandle;
 /// Backlog of a listener: thousands of devices may connect at once, as after a power failure. A
 /// refused one retries after one, three, seven, fifteen seconds (RFC 6298), together with all the
 /// others. The system's own limit (`net.core.somaxconn`) also applies.
-const COMING_MAX: u32 = 16_384;
+const BACKLOG: u32 = 16_384;
 
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ListenerKind {
     /// oneM2M over HTTP.
     Http,
     /// oneM2M over HTTP with TLS.
@@ -40,7 +40,7 @@ pub enum Kind {
     DevicesTls,
 }
 
-impl Kind {
+impl ListenerKind {
     /// Configuration key of the address.
     pub const fn key(self) -> &'static str {
         match self {
@@ -76,21 +76,21 @@ impl Kind {
 
 /// Protocol and address of a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct ListenerAddress {
     /// Protocol.
-    pub kind: Kind,
+    pub kind: ListenerKind,
     /// Address.
     pub address: SocketAddr,
 }
 
 /// Shown as `https://127.0.0.1:8443`.
-impl fmt::Display for Place {
+impl fmt::Display for ListenerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.kind.prefix(), self.address)
     }
 }
 
-impl Place {
+impl ListenerAddress {
     /// Whether the system can bind only one of the two.
     fn meets(&self, other: &Self) -> bool {
         let any = |place: &Self| place.address.ip().is_unspecified();
@@ -104,9 +104,9 @@ impl Place {
 /// An address that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot listen on {}: {source}", place.kind.key(), place.address)]
-pub struct Refused {
+pub struct CannotListen {
     /// The listener.
-    pub place: Place,
+    pub place: ListenerAddress,
     /// The cause.
     pub source: io::Error,
 }
@@ -114,7 +114,7 @@ pub struct Refused {
 /// A bound listener that is not served yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    pub(crate) place: Place,
+    pub(crate) place: ListenerAddress,
     /// Its address, with the port that the system chose.
     pub(crate) at: SocketAddr,
     pub(crate) socket: Socket,
@@ -128,16 +128,16 @@ pub(crate) enum Socket {
 
 impl Bound {
     /// Binds a listener on the current runtime.
-    pub(crate) fn take(place: Place) -> Result<Self, Refused> {
-        let refuse = |source| Refused { place, source };
+    pub(crate) fn take(place: ListenerAddress) -> Result<Self, CannotListen> {
+        let refuse = |source| CannotListen { place, source };
         let bind = if place.kind.takes_datagrams() { datagrams } else { stream };
         let (socket, at) = bind(place.address).map_err(refuse)?;
         Ok(Self { place, at, socket })
     }
 
-    /// Its URL, as shown by [`Place`], with the bound port.
+    /// Its URL, as shown by [`ListenerAddress`], with the bound port.
     pub(crate) fn url(&self) -> String {
-        Place { address: self.at, ..self.place }.to_string()
+        ListenerAddress { address: self.at, ..self.place }.to_string()
     }
 }
 
@@ -146,7 +146,7 @@ fn stream(at: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
     // A gateway that starts again finds its address free.
     socket.set_reuseaddr(true)?;
     socket.bind(at)?;
-    let listener = socket.listen(COMING_MAX)?;
+    let listener = socket.listen(BACKLOG)?;
     let at = listener.local_addr()?;
     Ok((Socket::Stream(listener), at))
 }
@@ -184,8 +184,8 @@ impl Latch {
 
 /// A served listener.
 #[derive(Debug)]
-pub(crate) struct Door {
-    place: Place,
+pub(crate) struct ServedListener {
+    place: ListenerAddress,
     at: SocketAddr,
     /// Whether it is closed once the exchange is settled.
     is_going: bool,
@@ -194,10 +194,10 @@ pub(crate) struct Door {
     task: JoinHandle<()>,
 }
 
-impl Door {
+impl ServedListener {
     /// Serves a listener with `serve` until it stops accepting.
     pub(crate) fn open<F>(
-        (place, at): (Place, SocketAddr),
+        (place, at): (ListenerAddress, SocketAddr),
         serve: impl FnOnce(watch::Receiver<bool>, Arc<Latch>) -> F,
     ) -> Self
     where
@@ -225,30 +225,30 @@ impl Door {
     /// Whether devices keep the listener open: datagrams have no connection that could go on
     /// without it.
     const fn is_held(&self) -> bool {
-        matches!(self.place.kind, Kind::DevicesUdp)
+        matches!(self.place.kind, ListenerKind::DevicesUdp)
     }
 }
 
 /// All listeners of one part.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
-    open: Vec<Door>,
+pub(crate) struct Listeners {
+    open: Vec<ServedListener>,
     /// Closing listeners that are kept open.
-    leaving: Vec<Door>,
+    leaving: Vec<ServedListener>,
 }
 
-/// An exchange of listeners, to be [settled](Doors::settle) or [undone](Doors::undo).
+/// An exchange of listeners, to be [settled](Listeners::settle) or [undone](Listeners::undo).
 #[derive(Debug, Default)]
-pub(crate) struct Exchanged {
-    opened: Vec<Place>,
+pub(crate) struct ExchangedListeners {
+    opened: Vec<ListenerAddress>,
     /// To be closed.
-    going: Vec<Place>,
+    going: Vec<ListenerAddress>,
     /// Closed already.
-    gone: Vec<Place>,
+    gone: Vec<ListenerAddress>,
 }
 
-impl Doors {
-    pub(crate) fn new(open: Vec<Door>) -> Mutex<Self> {
+impl Listeners {
+    pub(crate) fn new(open: Vec<ServedListener>) -> Mutex<Self> {
         Mutex::new(Self { open, leaving: Vec::new() })
     }
 
@@ -258,28 +258,35 @@ impl Doors {
     }
 
     /// Addresses of the listeners of these kinds, in the order of the kinds.
-    pub(crate) fn at(this: &Mutex<Self>, kinds: &[Kind]) -> Vec<SocketAddr> {
-        let doors = Self::lock(this);
-        let of = |kind| doors.staying().filter(move |door| door.place.kind == kind);
-        kinds.iter().flat_map(|kind| of(*kind)).map(|door| door.at).collect()
+    pub(crate) fn at(this: &Mutex<Self>, kinds: &[ListenerKind]) -> Vec<SocketAddr> {
+        let listeners = Self::lock(this);
+        let of = |kind| listeners.staying().filter(move |listener| listener.place.kind == kind);
+        kinds.iter().flat_map(|kind| of(*kind)).map(|listener| listener.at).collect()
     }
 
     /// Addresses of all listeners, as URLs where such exist.
     pub(crate) fn urls(this: &Mutex<Self>) -> Vec<String> {
-        let doors = Self::lock(this);
-        let url = |door: &Door| Place { address: door.at, ..door.place }.to_string();
-        doors.staying().map(url).collect()
+        let listeners = Self::lock(this);
+        let url = |listener: &ServedListener| {
+            ListenerAddress { address: listener.at, ..listener.place }.to_string()
+        };
+        listeners.staying().map(url).collect()
     }
 
-    fn staying(&self) -> impl Iterator<Item = &Door> {
-        self.open.iter().filter(|door| !door.is_going)
+    fn staying(&self) -> impl Iterator<Item = &ServedListener> {
+        self.open.iter().filter(|listener| !listener.is_going)
     }
 
     /// Closing listeners that are kept open.
     pub(crate) fn held(this: &Mutex<Self>) -> Vec<String> {
-        let mut doors = Self::lock(this);
-        doors.leaving.retain(|door| !door.task.is_finished());
-        doors.leaving.iter().filter(|door| door.is_held()).map(|it| it.place.to_string()).collect()
+        let mut listeners = Self::lock(this);
+        listeners.leaving.retain(|listener| !listener.task.is_finished());
+        listeners
+            .leaving
+            .iter()
+            .filter(|listener| listener.is_held())
+            .map(|it| it.place.to_string())
+            .collect()
     }
 
     /// Opens the wanted listeners that are missing; unwanted ones close when the exchange is
@@ -290,21 +297,24 @@ impl Doors {
     /// The address that cannot be bound; nothing has changed then.
     pub(crate) async fn exchange(
         this: &Mutex<Self>,
-        wanted: &[Place],
-        serve: &impl Fn(Bound) -> Door,
-    ) -> Result<Exchanged, Refused> {
-        let mut exchanged = Exchanged::default();
+        wanted: &[ListenerAddress],
+        serve: &impl Fn(Bound) -> ServedListener,
+    ) -> Result<ExchangedListeners, CannotListen> {
+        let mut exchanged = ExchangedListeners::default();
         let come = {
-            let mut doors = Self::lock(this);
-            for door in &mut doors.open {
-                door.is_going = !wanted.contains(&door.place);
+            let mut listeners = Self::lock(this);
+            for listener in &mut listeners.open {
+                listener.is_going = !wanted.contains(&listener.place);
             }
-            let going = doors.open.iter().filter(|door| door.is_going);
-            exchanged.going = going.map(|door| door.place).collect();
-            let known = |place: &Place| doors.open.iter().any(|door| door.place == *place);
+            let going = listeners.open.iter().filter(|listener| listener.is_going);
+            exchanged.going = going.map(|listener| listener.place).collect();
+            let known = |place: &ListenerAddress| {
+                listeners.open.iter().any(|listener| listener.place == *place)
+            };
             wanted.iter().copied().filter(|place| !known(place)).collect::<Vec<_>>()
         };
-        let meets = |place: &Place| exchanged.going.iter().any(|going| going.meets(place));
+        let meets =
+            |place: &ListenerAddress| exchanged.going.iter().any(|going| going.meets(place));
         let (later, first): (Vec<_>, Vec<_>) = come.into_iter().partition(meets);
         for place in first.into_iter().chain(later) {
             if let Err(refused) = Self::come(this, place, serve, &mut exchanged).await {
@@ -313,29 +323,30 @@ impl Doors {
             }
         }
         // As they are told.
-        let order = |door: &Door| wanted.iter().position(|place| *place == door.place);
-        Self::lock(this).open.sort_by_key(|door| order(door).unwrap_or(usize::MAX));
+        let order =
+            |listener: &ServedListener| wanted.iter().position(|place| *place == listener.place);
+        Self::lock(this).open.sort_by_key(|listener| order(listener).unwrap_or(usize::MAX));
         Ok(exchanged)
     }
 
     /// Opens one listener, after closing an unwanted one at the same address if necessary.
     async fn come(
         this: &Mutex<Self>,
-        place: Place,
-        serve: &impl Fn(Bound) -> Door,
-        exchanged: &mut Exchanged,
-    ) -> Result<(), Refused> {
+        place: ListenerAddress,
+        serve: &impl Fn(Bound) -> ServedListener,
+        exchanged: &mut ExchangedListeners,
+    ) -> Result<(), CannotListen> {
         if Self::come_back(this, place).await {
             exchanged.opened.push(place);
             return Ok(());
         }
-        let (in_its_way, going): (Vec<Place>, Vec<Place>) =
+        let (in_its_way, going): (Vec<ListenerAddress>, Vec<ListenerAddress>) =
             exchanged.going.iter().partition(|going| going.meets(&place));
-        if in_its_way.iter().any(|it| it.kind == Kind::DevicesUdp) {
+        if in_its_way.iter().any(|it| it.kind == ListenerKind::DevicesUdp) {
             let why = "devices are associated by a socket that is in its way; take another port, \
                        or restart";
             let source = io::Error::new(io::ErrorKind::AddrInUse, why);
-            return Err(Refused { place, source });
+            return Err(CannotListen { place, source });
         }
         exchanged.going = going;
         for other in in_its_way {
@@ -349,58 +360,58 @@ impl Doors {
     }
 
     /// Reopens a closing listener; returns whether there is one.
-    async fn come_back(this: &Mutex<Self>, place: Place) -> bool {
-        let door = {
-            let mut doors = Self::lock(this);
-            let at = doors.leaving.iter().position(|door| door.place == place);
-            at.map(|at| doors.leaving.swap_remove(at))
+    async fn come_back(this: &Mutex<Self>, place: ListenerAddress) -> bool {
+        let listener = {
+            let mut listeners = Self::lock(this);
+            let at = listeners.leaving.iter().position(|listener| listener.place == place);
+            at.map(|at| listeners.leaving.swap_remove(at))
         };
-        let Some(door) = door else { return false };
-        if door.come_back() {
-            Self::lock(this).open.push(door);
+        let Some(listener) = listener else { return false };
+        if listener.come_back() {
+            Self::lock(this).open.push(listener);
             return true;
         }
         // It is closing, and its place is free then.
-        let _ = door.task.await;
+        let _ = listener.task.await;
         false
     }
 
     /// Stops accepting at an address. On return the address is free, unless the listener is kept
     /// open.
-    async fn give_up(this: &Mutex<Self>, place: Place) {
-        let door = {
-            let mut doors = Self::lock(this);
-            let at = doors.open.iter().position(|door| door.place == place);
-            at.map(|at| doors.open.remove(at))
+    async fn give_up(this: &Mutex<Self>, place: ListenerAddress) {
+        let listener = {
+            let mut listeners = Self::lock(this);
+            let at = listeners.open.iter().position(|listener| listener.place == place);
+            at.map(|at| listeners.open.remove(at))
         };
-        let Some(door) = door else { return };
-        door.leave();
-        if door.is_held() {
-            Self::lock(this).leaving.push(door);
+        let Some(listener) = listener else { return };
+        listener.leave();
+        if listener.is_held() {
+            Self::lock(this).leaving.push(listener);
         } else {
-            let _ = door.task.await;
+            let _ = listener.task.await;
         }
     }
 
     /// Closes the unwanted listeners. Connections go on.
-    pub(crate) fn settle(this: &Mutex<Self>, exchanged: &Exchanged) {
-        let mut doors = Self::lock(this);
-        let Self { open, leaving } = &mut *doors;
-        leaving.retain(|door| !door.task.is_finished());
-        let going = |door: &mut Door| exchanged.going.contains(&door.place);
+    pub(crate) fn settle(this: &Mutex<Self>, exchanged: &ExchangedListeners) {
+        let mut listeners = Self::lock(this);
+        let Self { open, leaving } = &mut *listeners;
+        leaving.retain(|listener| !listener.task.is_finished());
+        let going = |listener: &mut ServedListener| exchanged.going.contains(&listener.place);
         let mut gone: Vec<_> = open.extract_if(.., going).collect();
-        for door in &mut gone {
-            door.is_going = false;
+        for listener in &mut gone {
+            listener.is_going = false;
         }
-        gone.iter().for_each(Door::leave);
+        gone.iter().for_each(ServedListener::leave);
         leaving.extend(gone);
     }
 
     /// Restores the state before the exchange.
     pub(crate) async fn undo(
         this: &Mutex<Self>,
-        exchanged: Exchanged,
-        serve: &impl Fn(Bound) -> Door,
+        exchanged: ExchangedListeners,
+        serve: &impl Fn(Bound) -> ServedListener,
     ) {
         for place in exchanged.opened {
             Self::give_up(this, place).await;
@@ -411,17 +422,17 @@ impl Doors {
                 Self::lock(this).open.push(serve(bound));
             }
         }
-        for door in &mut Self::lock(this).open {
-            door.is_going = false;
+        for listener in &mut Self::lock(this).open {
+            listener.is_going = false;
         }
     }
 
     /// Stops accepting everywhere and returns when the listeners' tasks have ended.
     pub(crate) async fn close(this: &Mutex<Self>) {
-        let doors = core::mem::take(&mut *Self::lock(this));
-        doors.open.iter().for_each(Door::leave);
-        for door in doors.open.into_iter().chain(doors.leaving) {
-            let _ = door.task.await;
+        let listeners = core::mem::take(&mut *Self::lock(this));
+        listeners.open.iter().for_each(ServedListener::leave);
+        for listener in listeners.open.into_iter().chain(listeners.leaving) {
+            let _ = listener.task.await;
         }
     }
 }
@@ -431,9 +442,9 @@ mod tests {
     use super::*;
 
     /// Takes connections and drops them.
-    fn serve(bound: Bound) -> Door {
+    fn serve(bound: Bound) -> ServedListener {
         let Socket::Stream(listener) = bound.socket else { panic!("a listener") };
-        Door::open((bound.place, bound.at), |mut leaves, _| async move {
+        ServedListener::open((bound.place, bound.at), |mut leaves, _| async move {
             loop {
                 tokio::select! {
                     _ = listener.accept() => {}
@@ -443,15 +454,18 @@ mod tests {
         })
     }
 
-    fn place(address: &str, port: u16) -> Place {
-        Place { kind: Kind::Http, address: SocketAddr::new(address.parse().unwrap(), port) }
+    fn place(address: &str, port: u16) -> ListenerAddress {
+        ListenerAddress {
+            kind: ListenerKind::Http,
+            address: SocketAddr::new(address.parse().unwrap(), port),
+        }
     }
 
-    async fn doors(place: Place) -> (Mutex<Doors>, u16) {
-        let doors = Doors::new(Vec::new());
-        let _ = Doors::exchange(&doors, &[place], &serve).await.unwrap();
-        let port = Doors::at(&doors, &[Kind::Http])[0].port();
-        (doors, port)
+    async fn listeners(place: ListenerAddress) -> (Mutex<Listeners>, u16) {
+        let listeners = Listeners::new(Vec::new());
+        let _ = Listeners::exchange(&listeners, &[place], &serve).await.unwrap();
+        let port = Listeners::at(&listeners, &[ListenerKind::Http])[0].port();
+        (listeners, port)
     }
 
     async fn answers(address: &str, port: u16) -> bool {
@@ -460,14 +474,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_is_there_before_what_goes_is_given_up() {
-        let (doors, old) = doors(place("127.0.0.1", 0)).await;
-        let (_, new) = self::doors(place("127.0.0.1", 0)).await;
+        let (listeners, old) = listeners(place("127.0.0.1", 0)).await;
+        let (_, new) = self::listeners(place("127.0.0.1", 0)).await;
         let wanted = [place("127.89.0.1", new)];
-        let exchanged = Doors::exchange(&doors, &wanted, &serve).await.unwrap();
+        let exchanged = Listeners::exchange(&listeners, &wanted, &serve).await.unwrap();
         assert!(answers("127.0.0.1", old).await && answers("127.89.0.1", new).await);
-        Doors::settle(&doors, &exchanged);
-        assert_eq!(Doors::urls(&doors), [format!("http://127.89.0.1:{new}")]);
-        Doors::close(&doors).await;
+        Listeners::settle(&listeners, &exchanged);
+        assert_eq!(Listeners::urls(&listeners), [format!("http://127.89.0.1:{new}")]);
+        Listeners::close(&listeners).await;
         assert!(!answers("127.0.0.1", old).await && !answers("127.89.0.1", new).await);
     }
 
@@ -476,28 +490,28 @@ mod tests {
     async fn a_place_that_cannot_be_had_changes_nothing() {
         let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = held.local_addr().unwrap().port();
-        let (doors, port) = doors(place("127.0.0.1", 0)).await;
+        let (listeners, port) = listeners(place("127.0.0.1", 0)).await;
         let fixed = place("127.0.0.1", port);
-        Doors::close(&doors).await;
-        let _ = Doors::exchange(&doors, &[fixed], &serve).await.unwrap();
+        Listeners::close(&listeners).await;
+        let _ = Listeners::exchange(&listeners, &[fixed], &serve).await.unwrap();
         for wanted in [
             vec![place("127.89.0.2", port), place("127.0.0.1", taken)],
-            vec![Place { kind: Kind::Ws, ..fixed }, place("127.0.0.1", taken)],
+            vec![ListenerAddress { kind: ListenerKind::Ws, ..fixed }, place("127.0.0.1", taken)],
         ] {
-            let refused = Doors::exchange(&doors, &wanted, &serve).await.unwrap_err();
+            let refused = Listeners::exchange(&listeners, &wanted, &serve).await.unwrap_err();
             let said = refused.to_string();
             assert!(said.starts_with("[cse] http: cannot listen on 127.0.0.1:"), "{said}");
             assert_eq!(refused.place.address.port(), taken);
-            assert_eq!(Doors::urls(&doors), [format!("http://127.0.0.1:{port}")]);
+            assert_eq!(Listeners::urls(&listeners), [format!("http://127.0.0.1:{port}")]);
             assert!(answers("127.0.0.1", port).await && !answers("127.89.0.2", port).await);
         }
         drop(held);
-        let wanted = [Place { kind: Kind::Ws, ..place("0.0.0.0", port) }];
-        let exchanged = Doors::exchange(&doors, &wanted, &serve).await.unwrap();
+        let wanted = [ListenerAddress { kind: ListenerKind::Ws, ..place("0.0.0.0", port) }];
+        let exchanged = Listeners::exchange(&listeners, &wanted, &serve).await.unwrap();
         assert!(answers("127.89.0.2", port).await, "in the place of the one that goes");
-        Doors::undo(&doors, exchanged, &serve).await;
-        assert_eq!(Doors::urls(&doors), [format!("http://127.0.0.1:{port}")]);
+        Listeners::undo(&listeners, exchanged, &serve).await;
+        assert_eq!(Listeners::urls(&listeners), [format!("http://127.0.0.1:{port}")]);
         assert!(answers("127.0.0.1", port).await && !answers("127.89.0.2", port).await);
-        Doors::close(&doors).await;
+        Listeners::close(&listeners).await;
     }
 }

@@ -2,7 +2,10 @@
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
-use std::{fs::File, sync::mpsc::Sender};
+use std::{
+    fs::File,
+    sync::mpsc::{Sender, channel},
+};
 
 /// What a signal asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,6 +61,20 @@ impl Signals {
         std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
         Ok(())
     }
+}
+
+/// Calls `action` at each SIGINT, SIGTERM and SIGHUP. It is called before anything else starts a
+/// thread: a signal ends the process where a thread does not hold it back.
+///
+/// # Errors
+///
+/// If the system refuses, or gives no thread.
+pub(crate) fn on_stop(mut action: impl FnMut() + Send + 'static) -> Result<()> {
+    let (tell, told) = channel();
+    Signals::hold()?.tell(tell)?;
+    let act = move || told.iter().for_each(|_| action());
+    std::thread::Builder::new().name("stop".to_owned()).spawn(act)?;
+    Ok(())
 }
 
 /// Whether the process belongs to a terminal that is still there.

@@ -50,7 +50,7 @@ impl Capture {
         let request =
             CaptureRequest { at: Some(at), side, which: packets.into_which(), count, seconds };
         let mut capture = which.capture(request)?;
-        ctrlc::set_handler(capture.stopper()?)?;
+        crate::signals::on_stop(capture.stopper()?)?;
         while let Some(octets) = capture.next_chunk().map_err(|error| {
             Failure::new(Exit::Unavailable, format!("the gateway ended the capture: {error}"))
         })? {

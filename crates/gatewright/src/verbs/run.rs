@@ -4,7 +4,7 @@ use crate::{
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
-    signals::{SignalRequest, Signals},
+    signals::{SignalRequest, Signals, on_stop},
     socket,
 };
 use anyhow::{Context, Result};
@@ -117,7 +117,7 @@ pub(super) fn seed() -> Result<u64> {
 /// Hears of an interrupt, once for the process.
 pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     let (stop, stopped) = mpsc::channel();
-    ctrlc::set_handler(move || {
+    on_stop(move || {
         // The second signal finds nobody listening, which is as good.
         let _ended = stop.send(());
     })?;

@@ -87,7 +87,7 @@ impl Top {
 /// Interrupts, to leave the terminal as it was.
 fn interrupts() -> Result<Receiver<()>> {
     let (tell, told) = channel();
-    ctrlc::set_handler(move || {
+    crate::signals::on_stop(move || {
         // The second finds nobody listening, which is as good.
         let _ended = tell.send(());
     })?;

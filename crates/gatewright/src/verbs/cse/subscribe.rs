@@ -57,7 +57,7 @@ impl Subscribe {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let stop = Arc::new(Notify::new());
         let interrupted = Arc::clone(&stop);
-        ctrlc::set_handler(move || interrupted.notify_one())
+        crate::signals::on_stop(move || interrupted.notify_one())
             .context("cannot listen for an interrupt")?;
         runtime()?.block_on(self.hear(face, &stop))?;
         Ok(Exit::Success)

@@ -207,20 +207,16 @@ pub fn streams<N: Network>(network: &N, address: SocketAddr) -> Result<(), Viola
         other => other?.0,
     };
     would_block(listener.accept(), "an emptied listener")?;
-    own.poller.watch_stream(&mut server, far)?;
-
     let mut buffer = [0; 64];
     would_block(server.read(&mut buffer), "a stream without octets")?;
+    client.write(b"early", false)?;
+    own.poller.wait(&mut own.ready, Some(PAUSE))?;
+    // Octets that came before are reported, too.
+    own.poller.watch_stream(&mut server, far)?;
+    read_all(&mut own, (&mut server, far), b"early")?;
     client.write(b"begin ", true)?;
     client.write(b"end", false)?;
-    let mut octets = Vec::new();
-    while octets.len() < b"begin end".len() {
-        own.wait_for(far, "octets", |it| it.readable)?;
-        while let Ok(length @ 1..) = server.read(&mut buffer) {
-            octets.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        }
-    }
-    check(octets == b"begin end", "octets change on their way")?;
+    read_all(&mut own, (&mut server, far), b"begin end")?;
 
     fill_and_empty(&mut own, (&mut client, near), &mut server)?;
     client.shutdown(Shutdown::Write)?;
@@ -229,6 +225,22 @@ pub fn streams<N: Network>(network: &N, address: SocketAddr) -> Result<(), Viola
     server.abort();
     own.wait_for(near, "an abort", |it| it.readable || it.failed || it.ended)?;
     check(!matches!(client.read(&mut buffer), Ok(0)), "an abort is read as an end")
+}
+
+/// Waits for exactly these octets.
+fn read_all<P: Poller>(
+    own: &mut Loop<P>,
+    (server, far): (&mut P::Stream, Token),
+    expected: &[u8],
+) -> Result<(), Violation> {
+    let (mut octets, mut buffer) = (Vec::new(), [0; 64]);
+    while octets.len() < expected.len() {
+        own.wait_for(far, "octets", |it| it.readable)?;
+        while let Ok(length @ 1..) = server.read(&mut buffer) {
+            octets.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        }
+    }
+    check(octets == expected, "octets change on their way")
 }
 
 /// Writes until the stream is full, then reads everything at the other end.

@@ -22,8 +22,9 @@
 //! - a write to a stream that took fewer octets than were offered.
 //!
 //! The implementation re-arms the socket at that moment: there is no call for it. Until then a user
-//! counts the socket as ready, and may not be told again. A socket counts as ready from when it is
-//! watched: its user tries it before it waits. A report may be false, because another loop was
+//! counts the socket as ready, and may not be told again. A listener and a datagram socket count as
+//! ready from when they are watched: their user tries them before it waits. A stream is reported as
+//! it is when it is watched. A report may be false, because another loop was
 //! faster or the cause is gone: the user then gets `WouldBlock`.
 //!
 //! *Datagram sockets are not reported as writable.* A datagram that cannot leave now is lost, as on

@@ -20,6 +20,9 @@
 //! - A post attached to handlers of the program sees their messages in every loop
 //!   ([`Runner::attach`]). Where none is attached, messages cost nothing more.
 //!
+//! [`LocalLoop`] is one loop on the caller's thread: over a simulated network, a test of a program in
+//! virtual time.
+//!
 //! With several loops, each has the program's limits. A session keyed by a field lives in the loop
 //! that its first request reached. Only the first loop listens to groups.
 #![forbid(unsafe_code)]
@@ -28,6 +31,7 @@ mod accept;
 mod captured;
 mod generation;
 mod kernel;
+mod local;
 mod plan;
 mod report;
 mod resolver;
@@ -40,5 +44,6 @@ pub use gatewright_translate::machine::{
     Counted, Direction, Does, Matching, Post, PostError, RequestRate,
 };
 pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
+pub use local::{LocalLoop, Stopper};
 pub use report::{Handled, Report};
 pub use runner::{Listening, Options, Runner, RunnerError};

@@ -1,10 +1,12 @@
-//! Resolves names to addresses, by one thread with a bounded queue.
+//! Resolves names to addresses: by one thread with a bounded queue, or in place.
 
 use crate::worker::{Mailbox, Message};
 use gatewright_edge::{Network, Poller};
 use gatewright_translate::machine::QueryId;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::{io, thread};
+use std::{fmt, io, thread};
 
 /// Names that wait for the resolver, from all loops together.
 const QUEUE_MAX: usize = 256;
@@ -20,13 +22,40 @@ pub(crate) struct Question<P: Poller> {
     pub(crate) from: Mailbox<P>,
 }
 
-/// The queue of questions; the thread ends when the last sender is dropped.
-#[derive(Debug)]
-pub(crate) struct Resolver<P: Poller>(SyncSender<Question<P>>);
+/// The names of a network, whatever its sockets are.
+pub(crate) trait Resolve: Send + Sync {
+    fn address(&self, host: &str, port: u16) -> Option<SocketAddr>;
+}
+
+impl<N: Network> Resolve for N {
+    fn address(&self, host: &str, port: u16) -> Option<SocketAddr> {
+        self.resolve(host, port)
+    }
+}
+
+/// Where names are resolved.
+pub(crate) enum Resolver<P: Poller> {
+    /// On a thread behind a queue of questions; it ends when the last sender is dropped.
+    Thread(SyncSender<Question<P>>),
+    /// On the thread of the loop.
+    Here(Arc<dyn Resolve>),
+}
+
+impl<P: Poller> fmt::Debug for Resolver<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thread(_) => "Resolver::Thread",
+            Self::Here(_) => "Resolver::Here",
+        })
+    }
+}
 
 impl<P: Poller> Clone for Resolver<P> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        match self {
+            Self::Thread(questions) => Self::Thread(questions.clone()),
+            Self::Here(resolve) => Self::Here(Arc::clone(resolve)),
+        }
     }
 }
 
@@ -36,12 +65,24 @@ impl<P: Poller> Resolver<P> {
         let network = network.clone();
         let answer = move || answer(&network, &asked);
         thread::Builder::new().name("gw-resolver".to_owned()).spawn(answer)?;
-        Ok(Self(questions))
+        Ok(Self::Thread(questions))
     }
 
-    /// Queues a question; `false` if too many names wait already.
+    /// Resolves on the thread of the loop.
+    pub(crate) fn here(network: &impl Network<Poller = P>) -> Self {
+        Self::Here(Arc::new(network.clone()))
+    }
+
+    /// Takes a question, which is answered by a message; `false` if too many wait already.
     pub(crate) fn ask(&self, question: Question<P>) -> bool {
-        self.0.try_send(question).is_ok()
+        match self {
+            Self::Thread(questions) => questions.try_send(question).is_ok(),
+            Self::Here(resolve) => {
+                let Question { host, port, serial, query, from } = question;
+                let address = resolve.address(&host, port);
+                from.try_send(Message::Resolved { serial, query, address })
+            }
+        }
     }
 }
 

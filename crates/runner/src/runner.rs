@@ -171,16 +171,7 @@ impl<N: Network> Runner<N> {
 
     /// Addresses of its servers.
     pub fn listening(&self) -> Vec<Listening> {
-        let address = |place: &RoleAddress| match place {
-            RoleAddress::Listen(address)
-            | RoleAddress::Serve(address)
-            | RoleAddress::Group(address) => Some(*address),
-            RoleAddress::Ask(_) => None,
-        };
-        let listening = self.sites.iter().filter_map(|site| {
-            Some(Listening { role: site.endpoint.name.clone(), address: address(&site.place)? })
-        });
-        listening.collect()
+        listening(&self.sites)
     }
 
     /// Number of loops that run.
@@ -355,14 +346,28 @@ impl<N: Network> Drop for Runner<N> {
     }
 }
 
+/// Addresses of the servers among `sites`.
+pub(crate) fn listening(sites: &[RoleSite]) -> Vec<Listening> {
+    let address = |place: &RoleAddress| match place {
+        RoleAddress::Listen(address)
+        | RoleAddress::Serve(address)
+        | RoleAddress::Group(address) => Some(*address),
+        RoleAddress::Ask(_) => None,
+    };
+    let listening = sites.iter().filter_map(|site| {
+        Some(Listening { role: site.endpoint.name.clone(), address: address(&site.place)? })
+    });
+    listening.collect()
+}
+
 /// A machine with sockets for each loop, and the sites of their roles.
-struct Plan<P: Poller> {
-    planned: Vec<Planned<P>>,
-    sites: Vec<RoleSite>,
+pub(crate) struct Plan<P: Poller> {
+    pub(crate) planned: Vec<Planned<P>>,
+    pub(crate) sites: Vec<RoleSite>,
 }
 
 /// Makes machines and sockets for each loop, with their sites; sockets of `before` exist already.
-fn plan<N: Network>(
+pub(crate) fn plan<N: Network>(
     network: &N,
     program: &Arc<Program>,
     options: &Options,

@@ -1,0 +1,68 @@
+//! One program by one loop on the calling thread, without a thread of its own.
+
+use crate::resolver::Resolver;
+use crate::runner::{Listening, Options, Plan, RunnerError, listening, plan};
+use crate::worker::{Mailbox, Message, Worker};
+use crate::{Report, plan::RoleSite};
+use gatewright_edge::{Network, Poller};
+use gatewright_lang::ir::Program;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A program with one loop that runs on the thread that calls [`Self::run`].
+///
+/// Names are resolved on that thread, too. Over a simulated network everything that happens is thus
+/// decided by the seeds.
+#[derive(Debug)]
+pub struct LocalLoop<N: Network> {
+    worker: Worker<N::Poller>,
+    sites: Vec<RoleSite>,
+}
+
+impl<N: Network> LocalLoop<N> {
+    /// Binds the sockets of a program; [`Options::loops`] is one.
+    ///
+    /// # Errors
+    ///
+    /// [`RunnerError`]; then nothing is bound.
+    pub fn new(
+        network: &N,
+        program: &Arc<Program>,
+        options: &Options,
+    ) -> Result<Self, RunnerError> {
+        let Plan { planned, sites } = plan(network, program, options, 1, &[])?;
+        let mut worker = Worker::new(Resolver::here(network), network)?;
+        for planned in planned {
+            worker.replace(planned, options.drain_within)?;
+        }
+        worker.meet(vec![worker.mailbox()], 0);
+        Ok(Self { worker, sites })
+    }
+
+    /// Addresses of its servers.
+    pub fn listening(&self) -> Vec<Listening> {
+        listening(&self.sites)
+    }
+
+    /// Stops the loop from elsewhere.
+    pub fn stopper(&self) -> Stopper<N::Poller> {
+        Stopper(self.worker.mailbox())
+    }
+
+    /// Runs until it is stopped and nothing is left; returns its last report.
+    pub fn run(self) -> Report {
+        self.worker.run()
+    }
+}
+
+/// Stops a [`LocalLoop`].
+#[derive(Debug)]
+pub struct Stopper<P: Poller>(Mailbox<P>);
+
+impl<P: Poller> Stopper<P> {
+    /// The loop takes no more requests, and ends when the running ones have, `within` at most.
+    /// Returns whether it was told: it may have ended already.
+    pub fn stop(&self, within: Duration) -> bool {
+        self.0.try_send(Message::Stop { within })
+    }
+}

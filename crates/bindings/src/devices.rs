@@ -27,8 +27,7 @@ use crate::accept::{Gate, Peers};
 use crate::engine::{CALLS_MAX, Engine, wall};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
-    Bound, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
-    ServedListener, Socket,
+    Bound, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener, Socket,
 };
 use crate::queue_set::QueueSet;
 use crate::tls::{Tls, TlsError};
@@ -58,7 +57,7 @@ use std::time::Instant;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use transport::Transport;
+use transport::{Transport, listener_addresses};
 
 /// Default port of managers.
 pub const PORT: u16 = 6_024;
@@ -359,7 +358,8 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     // Datagrams of all devices come by one socket.
     let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
     let descriptors = Claim::new(connections);
-    let bound = places(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
+    let bound =
+        listener_addresses(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
     let keyring = OnceLock::new();
     if let Some((_, tls)) = &config.tls {
         let _ = keyring.set(Keyring::new(Keys::read(tls)?));
@@ -418,18 +418,6 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
     };
     let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
     Ok(Running { rooms, listeners, lost, guests, stop, tasks, descriptors })
-}
-
-/// Addresses to listen on.
-fn places(config: &Config) -> Vec<ListenerAddress> {
-    let all = [
-        (ListenerKind::Devices, Some(config.listen)),
-        (ListenerKind::DevicesUdp, config.datagrams),
-        (ListenerKind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
-    ];
-    all.into_iter()
-        .filter_map(|(kind, at)| at.map(|address| ListenerAddress { kind, address }))
-        .collect()
 }
 
 impl Rooms {
@@ -520,7 +508,7 @@ impl Running {
         config: &Config,
     ) -> Result<ExchangedListeners, CannotListen> {
         let serve = |bound| self.rooms.serve(bound);
-        Listeners::exchange(&self.listeners, &places(config), &serve).await
+        Listeners::exchange(&self.listeners, &listener_addresses(config), &serve).await
     }
 
     /// Closes the listeners that are no longer configured; associated devices stay.

@@ -1,5 +1,7 @@
 //! Transport of a device's connection: a stream of octets, or datagrams of one APDU each.
 
+use super::Config;
+use crate::listeners::{ListenerAddress, ListenerKind};
 use core::fmt::Debug;
 use core::future::poll_fn;
 use core::pin::Pin;
@@ -84,4 +86,16 @@ fn read(
     ready!(Pin::new(stream).poll_read(context, &mut buffer))?;
     framer.push(buffer.filled());
     Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// Addresses to listen on for devices.
+pub(super) fn listener_addresses(config: &Config) -> Vec<ListenerAddress> {
+    let all = [
+        (ListenerKind::Devices, Some(config.listen)),
+        (ListenerKind::DevicesUdp, config.datagrams),
+        (ListenerKind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
+    ];
+    all.into_iter()
+        .filter_map(|(kind, at)| at.map(|address| ListenerAddress { kind, address }))
+        .collect()
 }

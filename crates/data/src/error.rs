@@ -2,7 +2,7 @@
 
 use gatewright_link::OpenError;
 use gatewright_packet::PoolError;
-use gatewright_stack::WiringError;
+use gatewright_stack::{Attachment, WiringError};
 use std::io;
 
 /// Why the data plane cannot be started or changed.
@@ -41,6 +41,18 @@ pub enum DataError {
         /// Why, and the resulting state of the link.
         reason: String,
     },
+    /// A handler that cannot duplicate itself was to be attached on several workers.
+    #[error("the handler {0} can only stand on one worker, and there are several")]
+    OneOnly(Attachment),
+    /// Another packet is being traced.
+    #[error("another packet is being traced")]
+    Busy,
+    /// The answer has not come yet.
+    #[error("the worker has not answered yet")]
+    Late,
+    /// The request, staged wiring or kept handler of this number is not known, or no longer.
+    #[error("nothing is known under this number")]
+    Unknown,
     /// A worker has ended.
     #[error("the worker has ended")]
     Ended,

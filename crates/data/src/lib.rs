@@ -1,31 +1,48 @@
 //! The data plane: workers move packets between links.
 //!
-//! A *worker* is a thread that owns links, a slab and one graph, and moves batches between them
-//! without a lock. Several workers form a group: they divide flows among them. The control plane
-//! ([`Workers`]) starts and stops them and sends them [`Command`]s, which a worker takes between
-//! two batches. A worker never waits for the control plane.
+//! A *worker* owns links, a slab and one graph, and moves batches between them without a lock.
+//! Several workers form a group: they divide flows among them. The control plane reaches them by a
+//! [`Port`]: requests and answers as plain values, which a worker takes between two batches. A
+//! worker never waits for the control plane.
+//!
+//! | port | workers |
+//! |---|---|
+//! | [`Workers`] | on threads, in real time |
+//! | [`Simulator`] | on the caller's thread, in virtual time |
 #![forbid(unsafe_code)]
 
+mod attachments;
+mod clock;
 mod closed;
 mod error;
+mod front;
 mod group;
 mod neighbours;
+mod port;
 mod reopen;
 mod setup;
 mod shares;
+mod simulator;
 mod sojourn;
 mod start;
 mod virtual_link;
 mod worker;
 mod workers;
 
+pub use attachments::HandlerNow;
+pub use clock::{Clock, VirtualClock};
 pub use error::DataError;
 pub use group::Handled;
 pub use neighbours::{Forget, NeighbourUpdate};
+pub use port::{
+    ANSWER_WITHIN, Answer, HandlerOrder, HandlerValue, KeptHandler, Port, Request, RequestNumber,
+    StageNumber, TraceOrder,
+};
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use shares::Downs;
+pub use simulator::Simulator;
 pub use sojourn::Sojourn;
 pub use start::{Opened, Started, start};
-pub use worker::{Command, NewDevice, Pace, TraceOrder, Waker};
-pub use workers::{ANSWER_WITHIN, LinkNow, ShareNow, Workers};
+pub use worker::Pace;
+pub use workers::{LinkNow, ThreadPort, Workers};

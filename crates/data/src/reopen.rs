@@ -7,16 +7,17 @@
 
 use crate::{
     error::DataError,
+    port::ANSWER_WITHIN,
     setup::{DeviceSetup, WorkerLink},
     shares::{share_of, shares},
     worker::{Command, NewDevice},
-    workers::{ANSWER_WITHIN, Hand},
+    workers::Hand,
 };
 use gatewright_link::{LinkConfig, LinkInfo, OpenError, Share, UnboundLink};
 use gatewright_packet::LinkIndex;
 use std::{
     io,
-    sync::mpsc::{Sender, channel},
+    sync::mpsc::{Receiver, Sender, channel},
     thread::JoinHandle,
 };
 
@@ -46,19 +47,19 @@ impl Devices {
         Ok(Self { tasks: Some(tasks), thread: Some(thread) })
     }
 
-    /// Runs `task` on the thread and waits for its result.
+    /// Runs `task` on the thread; its result comes by the channel.
     pub(crate) fn run<R: Send + 'static>(
         &self,
         task: impl FnOnce() -> R + Send + 'static,
-    ) -> Result<R, DataError> {
+    ) -> Result<Receiver<R>, DataError> {
         let (answer, done) = channel();
         let task = move || {
-            // Whoever asked waits for just this.
+            // Whoever asked may wait no more.
             let _gone = answer.send(task());
         };
         let tasks = self.tasks.as_ref().ok_or(DataError::Ended)?;
         tasks.send(Box::new(task)).map_err(|_| DataError::Ended)?;
-        done.recv().map_err(|_| DataError::Ended)
+        Ok(done)
     }
 }
 

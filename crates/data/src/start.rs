@@ -1,16 +1,18 @@
 //! Start of the workers: each opens its links on its thread, as the frames live there.
 
 use crate::{
+    clock::Clock,
     closed::Closed,
     error::DataError,
-    group::{FIRST, Slot, WorkerGroup},
+    front::Front,
+    group::{FIRST, Handled, Slot, WorkerGroup},
     neighbours::Neighbourhood,
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
     sojourn::Sojourn,
     virtual_link::WithoutDevice,
-    worker::{Command, Pace, Waker, Worker},
+    worker::{Command, Due, Pace, Waker, Worker},
     workers::{Hand, Running, Workers},
 };
 use gatewright_link::{
@@ -31,9 +33,8 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, channel, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
-    time::Instant,
 };
 
 /// Chunks for whole datagrams: reassembled ones, and copies for sockets.
@@ -66,7 +67,7 @@ pub struct Opened {
 }
 
 /// The input of a starting worker.
-struct Order {
+pub(crate) struct Order {
     setup: DataSetup,
     slot: Slot,
     split: Split,
@@ -82,8 +83,7 @@ struct Order {
     events: SyncSender<Event>,
     waker: Arc<Waker>,
     sojourn: Arc<Sojourn>,
-    epoch: Instant,
-    opened: SyncSender<Result<Opened, DataError>>,
+    clock: Clock,
 }
 
 /// The division of links among workers.
@@ -108,8 +108,88 @@ impl Split {
     }
 }
 
-/// Starts the workers, the first before the others, which take its plan; returns their reports in
-/// order. If one fails, none runs.
+/// The inputs of all workers, the first before the others, which take its plan.
+pub(crate) struct Orders<'a> {
+    setup: DataSetup,
+    split: Split,
+    division: Option<&'a Arc<Division>>,
+    events: &'a SyncSender<Event>,
+    clock: Clock,
+    sojourn: Arc<Sojourn>,
+    waiting: std::vec::IntoIter<(Slot, Arc<Waker>)>,
+}
+
+impl<'a> Orders<'a> {
+    pub(crate) fn new(
+        setup: &DataSetup,
+        division: Option<&'a Arc<Division>>,
+        events: &'a SyncSender<Event>,
+        clock: Clock,
+    ) -> Result<Self, DataError> {
+        let split = Split::new(setup)?;
+        let setup = DataSetup { chunk_size: chunk_size(setup)?, ..setup.clone() };
+        let waker = |_| {
+            let made = Waker::new().map(Arc::new);
+            made.map_err(|errno| system("make an eventfd")(errno.into()))
+        };
+        let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
+        let waiting: Vec<_> = Slot::all(&wakers).into_iter().zip(wakers).collect();
+        let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
+        Ok(Self { setup, split, division, events, clock, sojourn, waiting })
+    }
+
+    /// The input of the next worker, and what it takes to reach it; `first` is the report of the
+    /// first worker, if there is one.
+    pub(crate) fn next(
+        &mut self,
+        host: &mut Host,
+        first: Option<&Opened>,
+    ) -> Option<(Order, NewHand)> {
+        let (slot, waker) = self.waiting.next()?;
+        let is_first = slot.own == FIRST;
+        let (commands, orders) = channel();
+        let hand = NewHand { commands, waker: Arc::clone(&waker), handled: slot.handled.clone() };
+        let order = Order {
+            setup: self.setup.clone(),
+            slot,
+            split: self.split.clone(),
+            plan: first.map(|first| first.plan.part()),
+            view: host.view(),
+            learnt: if is_first { host.take_neighbours() } else { None },
+            permanent: host.tables().permanent,
+            kept: host.tables().neighbours,
+            division: self.division.map(Arc::clone),
+            commands: orders,
+            events: self.events.clone(),
+            waker,
+            sojourn: if is_first { Arc::clone(&self.sojourn) } else { self.sojourn.part() },
+            clock: self.clock.clone(),
+        };
+        Some((order, hand))
+    }
+}
+
+/// What it takes to reach a worker that has not opened its links yet.
+pub(crate) struct NewHand {
+    commands: Sender<Command>,
+    waker: Arc<Waker>,
+    handled: Handled,
+}
+
+impl NewHand {
+    pub(crate) fn with(self, preparer: Preparer) -> Hand {
+        let Self { commands, waker, handled } = self;
+        Hand { commands, waker, handled, preparer }
+    }
+}
+
+impl Opened {
+    pub(crate) fn preparer(&self) -> Preparer {
+        self.preparer.clone()
+    }
+}
+
+/// Starts the workers on threads; returns their reports in order. If one fails, none runs.
 ///
 /// # Errors
 ///
@@ -119,51 +199,27 @@ pub fn start(
     host: &mut Host,
     division: Option<&Arc<Division>>,
     events: &SyncSender<Event>,
+    clock: Clock,
 ) -> Result<Started, DataError> {
-    let split = Split::new(setup)?;
-    let chunk_size = chunk_size(setup)?;
-    let waker = |_| {
-        let made = Waker::new().map(Arc::new);
-        made.map_err(|errno| system("make an eventfd")(errno.into()))
-    };
-    let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
-    let sojourn = Arc::new(Sojourn::default());
+    let mut orders = Orders::new(setup, division, events, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
-    let mut workers = Workers::new(Arc::clone(&sojourn), devices);
-    let (epoch, mut told): (_, Vec<Opened>) = (Instant::now(), Vec::new());
-    for (slot, waker) in Slot::all(&wakers).into_iter().zip(wakers) {
-        let is_first = slot.own == FIRST;
-        let (commands, orders) = channel();
+    let (mut hands, mut threads, mut told): (_, _, Vec<Opened>) =
+        (Vec::new(), Vec::new(), Vec::new());
+    while let Some((order, hand)) = orders.next(host, told.first()) {
         let (opened, answer) = sync_channel(1);
-        let handled = slot.handled.clone();
-        let order = Order {
-            setup: DataSetup { chunk_size, ..setup.clone() },
-            slot,
-            split: split.clone(),
-            plan: told.first().map(|first| first.plan.part()),
-            view: host.view(),
-            learnt: if is_first { host.take_neighbours() } else { None },
-            permanent: host.tables().permanent,
-            kept: host.tables().neighbours,
-            division: division.map(Arc::clone),
-            commands: orders,
-            events: events.clone(),
-            waker: Arc::clone(&waker),
-            sojourn: if is_first { Arc::clone(&sojourn) } else { sojourn.part() },
-            epoch,
-            opened,
-        };
-        let name = if is_first { "worker".to_owned() } else { format!("worker-{}", told.len()) };
-        let thread = std::thread::Builder::new().name(name).spawn(move || work(order));
+        let number = told.len();
+        let name = if number == FIRST { "worker".to_owned() } else { format!("worker-{number}") };
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(order, opened));
         let thread = Some(thread.map_err(system("start a thread"))?);
-        let stop = Arc::clone(&waker);
-        let running = Running::new(stop, thread);
+        threads.push(Running::new(Arc::clone(&hand.waker), thread));
         let opened = answer.recv().map_err(|_| DataError::Ended)??;
-        let hand = Hand { commands, waker, preparer: opened.preparer.clone() };
-        workers.add(hand, running, handled);
+        hands.push(hand.with(opened.preparer()));
         told.push(opened);
     }
-    Ok(Started { workers, opened: told, downs: split.downs })
+    let plans = told.iter().map(|opened| opened.plan.clone()).collect();
+    let (sojourn, downs) = (Arc::clone(&orders.sojourn), orders.split.downs.clone());
+    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourn);
+    Ok(Started { workers, opened: told, downs })
 }
 
 /// Octets of a chunk that holds the frames of every link.
@@ -188,8 +244,7 @@ fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> DataError {
 }
 
 /// A worker's thread: opens everything, reports it, and runs.
-fn work(order: Order) {
-    let opened = order.opened.clone();
+fn work(order: Order, opened: SyncSender<Result<Opened, DataError>>) {
     match build(order) {
         Ok((worker, told)) => {
             if opened.send(Ok(told)).is_ok() {
@@ -241,7 +296,7 @@ fn open_all(
 }
 
 /// Opens a worker's links and prepares it to run.
-fn build(order: Order) -> Result<(Worker, Opened), DataError> {
+pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let Order { setup, slot, split, view, .. } = order;
     let (own, several) = (slot.own, slot.workers() > 1);
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
@@ -294,7 +349,8 @@ fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         graph,
         segments,
         neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
-        epoch: order.epoch,
+        clock: order.clock,
+        due: Due::default(),
         pace: Pace { spin: setup.spin },
         commands: order.commands,
         events: order.events,

@@ -4,6 +4,7 @@
 //! [`Pace::spin`], then sleeps until a link, a timer or a command wakes it.
 
 use crate::{
+    clock::Clock,
     closed::Closed,
     group::{Course, Work, WorkerGroup},
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
@@ -33,7 +34,7 @@ use std::{
         atomic::{AtomicBool, Ordering, fence},
         mpsc::{Receiver, Sender, SyncSender, TryRecvError},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// How a worker waits for frames.
@@ -44,7 +45,7 @@ pub struct Pace {
 }
 
 /// A request to a worker, taken between two batches.
-pub enum Command {
+pub(crate) enum Command {
     /// Exchange the wiring; the old one comes back by the channel.
     Swap(Swap, Sender<Swap>),
     /// Take the kernel's neighbour updates.
@@ -65,14 +66,14 @@ pub enum Command {
     /// Take a link down, or up again.
     Close(LinkIndex, bool),
     /// Trace one packet.
-    Trace(TraceOrder),
+    Trace(Tracing),
     /// End the trace.
     EndTrace,
 }
 
 /// A worker's replacement for a link.
 #[derive(Debug)]
-pub enum NewDevice {
+pub(crate) enum NewDevice {
     /// An open device.
     Open(Box<UnboundLink>),
     /// A port of a segment, which is memory of the worker.
@@ -84,21 +85,20 @@ pub enum NewDevice {
     None,
 }
 
-/// An order to trace one packet.
-pub struct TraceOrder {
-    /// The trace, not begun.
-    pub trace: Trace,
+/// A trace of one packet that begins.
+pub(crate) struct Tracing {
+    pub(crate) trace: Trace,
     /// A frame for a link to receive now, instead of the next frame that arrives.
-    pub frame: Option<(LinkIndex, Vec<u8>)>,
+    pub(crate) frame: Option<(LinkIndex, Vec<u8>)>,
     /// The link, if it is virtual: the frame comes with its tag, by the link below.
-    pub own: Option<VirtualLink>,
+    pub(crate) own: Option<VirtualLink>,
     /// Receives the finished trace; closed if another trace runs.
-    pub back: Sender<Trace>,
+    pub(crate) back: Sender<Trace>,
 }
 
 /// Wakes a sleeping worker.
 #[derive(Debug)]
-pub struct Waker {
+pub(crate) struct Waker {
     event: EventFd,
     asleep: AtomicBool,
     /// Set when there is work for the worker, which looks between two batches.
@@ -149,7 +149,8 @@ pub(crate) struct Worker {
     pub(crate) segments: Segments,
     /// The neighbours that its layers share.
     pub(crate) neighbours: Neighbourhood,
-    pub(crate) epoch: Instant,
+    pub(crate) clock: Clock,
+    pub(crate) due: Due,
     pub(crate) pace: Pace,
     pub(crate) commands: Receiver<Command>,
     pub(crate) events: SyncSender<Event>,
@@ -177,14 +178,23 @@ pub(crate) struct Worker {
     pub(crate) away: Vec<bool>,
 }
 
+/// When a worker looks next at what it does not look at in each turn.
+#[derive(Default)]
+pub(crate) struct Due {
+    pub(crate) timers_at: Duration,
+    pub(crate) links_at: Duration,
+}
+
 /// A frame arrived on, or was to leave by, a link that a command has taken down.
 const LINK_DOWN: Reason = Reason("link-down");
 
 /// Interval at which links are checked: whether they went or came back.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a worker that ends waits for answers of neighbours.
-const LAST_ANSWERS: Duration = Duration::from_millis(100);
+/// How often a worker that ends looks for answers of neighbours, and the time between. Its clock
+/// may stand still.
+const LAST_LOOKS: u32 = 100;
+const LAST_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Interval at which timers are checked while the worker does not sleep.
 const TIMERS_EVERY: Duration = Duration::from_micros(200);
@@ -194,41 +204,50 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut batch = Batch::default();
         let mut busy_at = self.now();
-        let mut timers_at = Duration::ZERO;
-        let mut links_at = Duration::ZERO;
         while !self.waker.stop.load(Ordering::Acquire) {
             let now = self.now();
-            let mut busy = self.obey(now);
-            busy |= self.receive(now, &mut batch);
-            busy |= self.group.is_some() && self.work_for_others(now);
-            // What sockets on other threads send is due at once.
-            if self.waker.called.swap(false, Ordering::AcqRel) || now >= timers_at {
-                busy |= self.timers(now);
-                timers_at = now + TIMERS_EVERY;
-            }
-            if let Some(group) = &mut self.group {
-                group.hand_over(self.graph.take_handed());
-                self.neighbours.tell(now);
-                group.wake_others();
-            }
-            if self.tracing.is_some() {
-                self.end_trace(now, false);
-            }
-            if now >= links_at {
-                self.look_at_links();
-                self.neighbours.look(now);
-                links_at = now + LINKS_EVERY;
-            }
-            if busy {
+            if self.turn(now, &mut batch) {
                 busy_at = now;
             } else if now.saturating_sub(busy_at) < self.pace.spin {
                 std::hint::spin_loop();
             } else {
                 self.sleep(now);
-                timers_at = Duration::ZERO;
+                self.due.timers_at = Duration::ZERO;
             }
         }
         self.end(&mut batch);
+    }
+
+    /// Does what there is to do now, a batch of each; returns whether there was anything.
+    pub(crate) fn turn(&mut self, now: Duration, batch: &mut Batch) -> bool {
+        let mut busy = self.obey(now);
+        busy |= self.receive(now, batch);
+        busy |= self.group.is_some() && self.work_for_others(now);
+        // What sockets on other threads send is due at once.
+        if self.waker.called.swap(false, Ordering::AcqRel) || now >= self.due.timers_at {
+            busy |= self.timers(now);
+            self.due.timers_at = now + TIMERS_EVERY;
+        }
+        if let Some(group) = &mut self.group {
+            group.hand_over(self.graph.take_handed());
+            self.neighbours.tell(now);
+            group.wake_others();
+        }
+        if self.tracing.is_some() {
+            self.end_trace(now, false);
+        }
+        if now >= self.due.links_at {
+            self.look_at_links();
+            self.neighbours.look(now);
+            self.due.links_at = now + LINKS_EVERY;
+        }
+        busy
+    }
+
+    /// When a layer or a link has something to do next, if known.
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
+        let link_timers = self.links.iter().filter_map(|link| link.poll_timeout());
+        self.graph.poll_timeout().into_iter().chain(link_timers).min()
     }
 
     /// Lets layers send their last packets, and waits a moment for the neighbours that these need.
@@ -236,15 +255,18 @@ impl Worker {
         let began = self.now();
         let (graph, mut exit) = self.graph_and_exit();
         graph.end(began, &mut exit);
-        while self.neighbours.is_waiting() && self.now().saturating_sub(began) < LAST_ANSWERS {
-            std::thread::sleep(Duration::from_millis(1));
+        for _ in 0..LAST_LOOKS {
+            if !self.neighbours.is_waiting() {
+                return;
+            }
+            std::thread::sleep(LAST_LOOK_EVERY);
             let now = self.now();
             self.receive(now, batch);
         }
     }
 
     fn now(&self) -> Duration {
-        self.epoch.elapsed()
+        self.clock.now()
     }
 
     /// Reports links that went or came back, and devices that changed.
@@ -334,8 +356,8 @@ impl Worker {
     }
 
     fn graph_and_exit(&mut self) -> (&mut Graph, Egress<'_>) {
-        let Self { graph, links, closed, away, drops, sojourn, epoch, .. } = self;
-        (graph, Egress { links, closed, away, drops, sojourn, epoch: *epoch })
+        let Self { graph, links, closed, away, drops, sojourn, clock, .. } = self;
+        (graph, Egress { links, closed, away, drops, sojourn, clock })
     }
 
     /// Runs due timers of the layers, and reports what they learnt to the control side; returns
@@ -442,7 +464,7 @@ impl Worker {
     }
 
     /// Begins a trace, with its own frame if there is one.
-    fn trace(&mut self, order: TraceOrder, now: Duration) {
+    fn trace(&mut self, order: Tracing, now: Duration) {
         if !self.graph.trace(order.trace) {
             return;
         }
@@ -481,9 +503,8 @@ impl Worker {
             self.waker.asleep.store(false, Ordering::Release);
             return;
         }
-        let link_timers = self.links.iter().filter_map(|link| link.poll_timeout());
-        let next = self.graph.poll_timeout().into_iter().chain(link_timers).min();
-        let patience = next.map_or(LINKS_EVERY, |at| at.saturating_sub(now)).min(LINKS_EVERY);
+        let patience =
+            self.next_timer().map_or(LINKS_EVERY, |at| at.saturating_sub(now)).min(LINKS_EVERY);
         let mut fds: Vec<PollFd<'_>> = (self.links.iter())
             .filter_map(|link| link.poll_fd())
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
@@ -506,7 +527,7 @@ struct Egress<'a> {
     away: &'a [bool],
     drops: &'a Drops,
     sojourn: &'a Sojourn,
-    epoch: Instant,
+    clock: &'a Clock,
 }
 
 impl Exit for Egress<'_> {
@@ -516,7 +537,7 @@ impl Exit for Egress<'_> {
             batch.clear();
             return;
         }
-        let now = self.epoch.elapsed();
+        let now = self.clock.now();
         if self.away.get(link.index()) == Some(&true) {
             // Whoever has the link sees when they leave.
             if let Some(link) = self.links.get_mut(link.index()) {

@@ -1,32 +1,30 @@
 //! The workers, seen from the control side.
 
 use crate::{
+    attachments::HandlerNow,
     error::DataError,
-    group::{FIRST, Handled},
-    reopen::{Devices, Reopen, reopen},
+    front::{Front, Waiting},
+    group::Handled,
+    port::{Answer, HandlerValue, KeptHandler, Port, Request, RequestNumber},
+    reopen::{Devices, reopen},
     sojourn::Sojourn,
     worker::{Command, Waker},
 };
-use gatewright_link::{LinkCounters, LinkInfo, LinkState, Preparer};
-use gatewright_stack::Wake;
+use gatewright_link::{LinkCounters, LinkState, Preparer};
+use gatewright_stack::{Handler, Wake};
 use std::{
-    sync::{
-        Arc,
-        mpsc::{Sender, channel},
-    },
+    fmt,
+    sync::{Arc, mpsc::Sender},
     thread::JoinHandle,
     time::Duration,
 };
-
-/// Maximum time for a worker's answer. It answers between two batches, so a worker that takes
-/// longer has ended or hangs in a handler.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// What it takes to reach a worker.
 #[derive(Clone)]
 pub(crate) struct Hand {
     pub(crate) commands: Sender<Command>,
     pub(crate) waker: Arc<Waker>,
+    pub(crate) handled: Handled,
     /// Opens devices for it.
     pub(crate) preparer: Preparer,
 }
@@ -71,16 +69,14 @@ impl Drop for Running {
 }
 
 /// A worker's report on its share of a link.
-pub struct ShareNow {
-    /// Its counters.
-    pub counters: LinkCounters,
-    /// Whether it is up.
-    pub state: LinkState,
-    /// Its queues.
-    pub queues: Vec<u32>,
+pub(crate) struct ShareNow {
+    pub(crate) counters: LinkCounters,
+    pub(crate) state: LinkState,
+    pub(crate) queues: Vec<u32>,
 }
 
 /// The combined report of all workers on a link.
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkNow {
     /// The sums of the counters of its shares.
     pub counters: LinkCounters,
@@ -96,47 +92,84 @@ impl Default for LinkNow {
     }
 }
 
-/// All workers of a gateway. Dropping them stops them.
+/// All workers of a gateway, on threads. Dropping them stops them.
 pub struct Workers {
-    hands: Arc<Vec<Hand>>,
-    handled: Vec<Handled>,
+    port: Arc<ThreadPort>,
     threads: Vec<Running>,
     sojourn: Arc<Sojourn>,
+}
+
+/// The port of workers on threads.
+pub struct ThreadPort {
+    front: Arc<Front>,
     devices: Devices,
 }
 
+impl fmt::Debug for ThreadPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadPort({} workers)", self.front.hands().len())
+    }
+}
+
+impl Port for ThreadPort {
+    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+        let Request::Reopen(order) = request else { return self.front.submit(request) };
+        let front = Arc::clone(&self.front);
+        // The workers move the packets of the other links meanwhile.
+        let opened = self.devices.run(move || reopen(front.hands(), &order))?;
+        Ok(self.front.wait(Waiting::Reopened(opened)))
+    }
+
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError> {
+        self.front.answer(number, patience)
+    }
+}
+
+impl ThreadPort {
+    /// Keeps a handler of the caller's own code, to be attached as the returned value. This is the
+    /// door that only threads have: what it takes is no plain value.
+    pub fn keep(&self, handler: Box<dyn Handler>) -> HandlerValue {
+        self.front.keep(handler)
+    }
+
+    /// A kept handler back, if it is not attached or the last commit has detached it.
+    pub fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
+        self.front.take_kept(number)
+    }
+
+    /// The handlers in order.
+    pub fn handlers(&self) -> Vec<HandlerNow> {
+        self.front.handlers()
+    }
+}
+
 impl Workers {
-    /// Creates an empty list; workers record sojourn times in `sojourn` and its parts.
-    pub(crate) fn new(sojourn: Arc<Sojourn>, devices: Devices) -> Self {
-        let (hands, handled, threads) = (Arc::default(), Vec::new(), Vec::new());
-        Self { hands, handled, threads, sojourn, devices }
+    pub(crate) fn new(
+        front: Front,
+        devices: Devices,
+        threads: Vec<Running>,
+        sojourn: Arc<Sojourn>,
+    ) -> Self {
+        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourn }
     }
 
-    /// Adds a worker.
-    pub(crate) fn add(&mut self, hand: Hand, running: Running, handled: Handled) {
-        Arc::make_mut(&mut self.hands).push(hand);
-        self.handled.push(handled);
-        self.threads.push(running);
+    /// Their port. It outlives them, and then says that they have ended.
+    pub const fn port(&self) -> &Arc<ThreadPort> {
+        &self.port
     }
 
-    /// The command channel of the first worker, for callers that do not wait for it to wake.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Ended`] if a worker has ended.
-    pub fn commands_of_first(&self) -> Result<Sender<Command>, DataError> {
-        let first = self.hands.get(FIRST).ok_or(DataError::Ended)?;
-        Ok(first.commands.clone())
+    fn hands(&self) -> &[Hand] {
+        self.port.front.hands()
     }
 
     /// The number of workers.
     pub fn len(&self) -> usize {
-        self.hands.len()
+        self.hands().len()
     }
 
     /// Whether there are no workers.
     pub fn is_empty(&self) -> bool {
-        self.hands.is_empty()
+        self.hands().is_empty()
     }
 
     /// Sojourn times of packets.
@@ -146,70 +179,7 @@ impl Workers {
 
     /// The counters of each worker.
     pub fn handled(&self) -> impl Iterator<Item = &Handled> {
-        self.handled.iter()
-    }
-
-    /// Sends a command to the first worker, which handles all packets that are not transit.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Ended`] if a worker has ended.
-    pub fn first(&self, command: Command) -> Result<(), DataError> {
-        self.one(FIRST, command)
-    }
-
-    /// Sends a command to a worker.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Ended`] if it has ended.
-    pub fn one(&self, worker: usize, command: Command) -> Result<(), DataError> {
-        self.hands.get(worker).ok_or(DataError::Ended)?.send(command)
-    }
-
-    /// Sends a command to each worker.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Ended`] if a worker has ended.
-    pub fn each(&self, command: impl Fn() -> Command) -> Result<(), DataError> {
-        self.hands.iter().try_for_each(|hand| hand.send(command()))
-    }
-
-    /// Closes a link and opens it as `order` says, while the workers move the packets of the other
-    /// links; returns its new properties.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Reopen`] with the resulting state of the link.
-    pub fn reopen(&self, order: &Reopen) -> Result<LinkInfo, DataError> {
-        let (hands, order) = (Arc::clone(&self.hands), order.clone());
-        self.devices.run(move || reopen(&hands, &order))?
-    }
-
-    /// Each link's counters over all workers, whether it is up, and the worker of each queue.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Ended`] if a worker has ended.
-    pub fn links(&self) -> Result<Vec<LinkNow>, DataError> {
-        let mut all: Vec<LinkNow> = Vec::new();
-        for worker in 0..self.hands.len() {
-            let (answer, links) = channel();
-            self.one(worker, Command::Links(answer))?;
-            let links = links.recv_timeout(ANSWER_WITHIN).map_err(|_| DataError::Ended)?;
-            all.resize_with(links.len(), LinkNow::default);
-            for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
-                now.counters = now.counters.plus(counters);
-                // Who does not have a link says that it is up.
-                now.state = if now.state == LinkState::Up { state } else { now.state };
-                now.queues.extend(queues.into_iter().map(|queue| (queue, worker)));
-            }
-        }
-        for now in &mut all {
-            now.queues.sort_unstable();
-        }
-        Ok(all)
+        self.hands().iter().map(|hand| &hand.handled)
     }
 
     /// Whether all run.
@@ -219,20 +189,20 @@ impl Workers {
 
     /// Wakes all of them, from any thread.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(All(self.hands.iter().map(|hand| Arc::clone(&hand.waker)).collect()))
+        Arc::new(All(self.hands().iter().map(|hand| Arc::clone(&hand.waker)).collect()))
     }
 
     /// Stops them and waits until they have.
     pub fn stop(&mut self) {
         // All are told before the first is awaited.
-        self.hands.iter().for_each(|hand| hand.waker.stop());
+        self.hands().iter().for_each(|hand| hand.waker.stop());
         self.threads.clear();
     }
 }
 
 impl Wake for Workers {
     fn wake(&self) {
-        for hand in self.hands.iter() {
+        for hand in self.hands() {
             Wake::wake(hand.waker.as_ref());
         }
     }

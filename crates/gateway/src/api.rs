@@ -500,15 +500,21 @@ pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
 pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     let names = gateway.links.names();
     let standing = gateway.handlers.attached();
-    let attached = standing.iter().map(|attached| AttachedAnswer {
-        id: attached.id.0,
-        handler: attached.name,
-        at: place_of(attached.attachment, &names),
-        packets: attached.count.as_ref().map(gatewright_stack::builtin::Count::packets),
-        octets: attached.count.as_ref().map(gatewright_stack::builtin::Count::octets),
-        missed: attached.missed.as_ref().map(gatewright_stack::Counter::get),
-        messages: None,
-        refused: None,
+    let handlers = gateway.planes().handlers();
+    let attached = standing.iter().map(|attached| {
+        let now = handlers.iter().find(|now| now.id == attached.id);
+        let counted = now.and_then(|now| now.counted);
+        let missed = attached.missed.as_ref().map(gatewright_stack::Counter::get);
+        AttachedAnswer {
+            id: attached.id.0,
+            handler: attached.name,
+            at: place_of(attached.attachment, &names),
+            packets: counted.map(|(packets, _)| packets),
+            octets: counted.map(|(_, octets)| octets),
+            missed: missed.or_else(|| now.and_then(|now| now.missed)),
+            messages: None,
+            refused: None,
+        }
     });
     let at_messages = gateway.messages.attached();
     let attached = attached.chain(at_messages.iter().map(messages_answer));

@@ -10,10 +10,10 @@ use crate::{
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{Change, Part, Staged, Unable};
-use gatewright_planes::{Placement, PlanesError, Prepared};
+use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Handler, Place, Side,
-    builtin::{Capture, Count, Filter, Match, Mirror, RateLimit},
+    Attachment, AttachmentId, Counter, Place, Side,
+    builtin::{Capture, Match},
 };
 use gatewright_wire::IpProtocol;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,9 +27,7 @@ pub(crate) struct Attached {
     pub(crate) name: &'static str,
     /// Its position.
     pub(crate) attachment: Attachment,
-    /// Its counter, if it counts.
-    pub(crate) count: Option<Count>,
-    /// Packets that it could not write or copy in time, if it can miss any.
+    /// Packets that it could not write in time, if it captures.
     pub(crate) missed: Option<Counter>,
     /// Its entry in the description; none if it was attached since.
     described: Option<config::Attach>,
@@ -77,14 +75,14 @@ impl Handlers {
         attach: &config::Attach,
         described: Option<config::Attach>,
     ) -> Result<AttachmentId, RunError> {
-        let Made { name, attachment, handler, count, missed, recorder } =
+        let Made { name, placement, attachment, missed, recorder } =
             make(attach, &self.links.names(), self.links.host_macs())?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
-        let id = self.links.planes().attach(attachment, handler).map_err(attach_error)?;
+        let id = self.links.planes().place(placement).map_err(attach_error)?;
         let mut standing = self.lock();
         standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
-        standing.attached.push(Attached { id, name, attachment, count, missed, described });
+        standing.attached.push(Attached { id, name, attachment, missed, described });
         Ok(id)
     }
 
@@ -119,11 +117,11 @@ impl Handlers {
                 attached.push((stays.clone(), None));
                 continue;
             }
-            let Made { name, attachment, handler, count, missed, recorder } =
+            let Made { name, placement, attachment, missed, recorder } =
                 make(attach, places, self.links.host_macs())?;
-            placements.push(Placement::New(attachment, handler));
+            placements.push(placement);
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
-            attached.push((Attached { id, name, attachment, count, missed, described }, recorder));
+            attached.push((Attached { id, name, attachment, missed, described }, recorder));
         }
         let by_command = left.into_iter().flatten().filter(|one| one.described.is_none());
         for by_command in by_command.filter(|one| !goes(one)) {
@@ -133,8 +131,8 @@ impl Handlers {
         // What an embedder or a live capture has attached is no affair of the description's.
         let own = |id| standing.iter().any(|attached| attached.id == id);
         let planes = self.links.planes();
-        let others = planes.handlers().into_iter().filter(|(id, ..)| !own(*id));
-        placements.extend(others.map(|(id, ..)| Placement::Kept(id)));
+        let others = planes.handlers().into_iter().filter(|other| !own(other.id));
+        placements.extend(others.map(|other| Placement::Kept(other.id)));
         let prepared = planes.prepare(placements)?;
         Ok(StagedHandlers { handlers: self.clone(), prepared, attached })
     }
@@ -178,7 +176,7 @@ impl Staged for StagedHandlers {
     /// Exchanges the wiring; removed handlers end their files.
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
         let Self { handlers, prepared, attached } = *self;
-        let ids = prepared.ids().to_vec();
+        let ids = prepared.ids();
         handlers.links.planes().commit(prepared).map_err(RunError::from)?;
         let mut standing = handlers.lock();
         standing.attached.clear();
@@ -202,53 +200,52 @@ impl Staged for StagedHandlers {
 /// A handler that is not attached yet.
 struct Made {
     name: &'static str,
+    placement: Placement,
     attachment: Attachment,
-    handler: Box<dyn Handler>,
-    count: Option<Count>,
     missed: Option<Counter>,
     recorder: Option<Recorder>,
 }
 
-/// Creates a handler for a gateway whose links are `names`; a capture begins its file.
+/// A handler for a gateway whose links are `names`, as the planes build it; a capture, which begins
+/// its file, is made here.
 fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
-    let made = |name, handler: Box<dyn Handler>| Made {
+    let made = |name, value| Made {
         name,
+        placement: Placement::Described(attachment, value),
         attachment,
-        handler,
-        count: None,
         missed: None,
         recorder: None,
     };
     Ok(match &attach.handler {
-        config::Handler::Count => {
-            let count = Count::default();
-            Made { count: Some(count.clone()), ..made("count", Box::new(count)) }
-        }
-        config::Handler::Drop { matching } => made("drop", Box::new(drop_matching(*matching))),
+        config::Handler::Count => made("count", HandlerValue::Count),
+        config::Handler::Drop { matching } => made("drop", drop_matching(*matching)),
         config::Handler::Filter { rules, default } => {
-            let filter = Filter::new(rules.clone(), *default);
-            made("filter", Box::new(filter))
+            let (rules, default) = (rules.clone(), *default);
+            made("filter", HandlerValue::Filter { rules, default })
         }
         config::Handler::RateLimit { rate, burst } => {
-            made("rate-limit", Box::new(RateLimit::new(*rate, *burst)))
+            made("rate-limit", HandlerValue::RateLimit { rate: *rate, burst: *burst })
         }
         config::Handler::Mirror { to } => {
-            let mirror = Mirror::new(link_of(names, to).unwrap_or(LinkIndex::NONE));
-            Made { missed: Some(mirror.missed_counter()), ..made("mirror", Box::new(mirror)) }
+            let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
+            made("mirror", HandlerValue::Mirror { to })
         }
         config::Handler::Host { part, to } => {
             let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
             let between = HostHandler::new(*part, to, host_macs);
-            Made { missed: Some(between.missed_counter()), ..made("host", Box::new(between)) }
+            let missed = Some(between.missed_counter());
+            let placement = Placement::New(attachment, Box::new(between));
+            Made { name: "host", placement, attachment, missed, recorder: None }
         }
         config::Handler::Capture { file } => {
             let (at, side) = (attachment.at, attachment.side);
             let (capture, captured, missed) = Capture::new(at, side, Match::default());
             let recorder = Recorder::start(&file.value, at, names, captured)
                 .map_err(|source| RunError::File { file: file.value.clone(), source })?;
+            let placement = Placement::New(attachment, Box::new(capture));
             let (missed, recorder) = (Some(missed), Some(recorder));
-            Made { missed, recorder, ..made("capture", Box::new(capture)) }
+            Made { name: "capture", placement, attachment, missed, recorder }
         }
         _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
     })
@@ -272,7 +269,7 @@ fn attachment(attach: &config::Attach, names: &[String]) -> Attachment {
     }
 }
 
-fn drop_matching(matching: config::Match) -> Filter {
+fn drop_matching(matching: config::Match) -> HandlerValue {
     let subnet = |prefix: config::Prefix| (prefix.address(), prefix.length());
     let which = Match {
         source: matching.source.map(subnet),
@@ -280,5 +277,5 @@ fn drop_matching(matching: config::Match) -> Filter {
         protocol: matching.protocol.map(IpProtocol),
         port: matching.port,
     };
-    Filter::dropping(which)
+    HandlerValue::Drop { which }
 }

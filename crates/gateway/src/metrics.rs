@@ -12,7 +12,7 @@ mod serve;
 pub use serve::MetricsServer;
 
 use crate::{api::StatusAnswer, events::EventCount};
-use gatewright_planes::{KernelStatus, Sojourn, WorkerStatus};
+use gatewright_planes::{HandlerNow, KernelStatus, Sojourn, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -235,7 +235,7 @@ fn kernel_text(page: &mut Page, kernel: &KernelStatus) {
 
 fn handlers(page: &mut Page, status: &StatusAnswer) {
     let links = &status.gateway.links;
-    for (id, attachment, taken) in &status.gateway.handlers {
+    for HandlerNow { id, attachment, taken, .. } in &status.gateway.handlers {
         let house = status.attached.iter().find(|attached| attached.id == id.0);
         let (id, at) = (id.0.to_string(), Attachment { link: None, ..*attachment }.to_string());
         let link =

@@ -4,14 +4,10 @@ mod changes;
 
 use crate::{Gateway, capture::Which};
 use changes::changes;
-use gatewright_planes::PlanesError;
-use gatewright_stack::{Fate, Step, Trace};
+use gatewright_planes::Tracing;
+use gatewright_stack::{Fate, Step};
 use serde::{Deserialize, Serialize};
-use std::{
-    fmt::Write,
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    time::Duration,
-};
+use std::{fmt::Write, time::Duration};
 
 /// A packet to be traced, as given on the command line.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -76,50 +72,25 @@ const SECONDS: f64 = 10.0;
 /// itself.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// Maximum time for the worker to return a trace.
-const BACK_WITHIN: Duration = Duration::from_secs(5);
-
-/// Another trace is running.
-const BUSY: &str = "another packet is being traced";
-
 /// Traces one packet.
 pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAnswer, String> {
     let seconds = request.seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
     let patience = Duration::try_from_secs_f64(seconds)
         .map_err(|_| format!("{seconds} seconds cannot be waited for"))?;
-    let (traced, names) = begin(gateway, request)?;
-    let ended = |error: PlanesError| error.to_string();
-    let trace = match traced.recv_timeout(patience) {
-        Ok(trace) => {
-            if gateway.planes().worker_count() > 1 {
-                // The others wait for theirs still.
-                gateway.planes().end_trace().map_err(ended)?;
-            }
-            trace
-        }
-        Err(RecvTimeoutError::Disconnected) => return Err(BUSY.to_owned()),
-        Err(RecvTimeoutError::Timeout) => {
-            gateway.planes().end_trace().map_err(ended)?;
-            let back = std::iter::from_fn(|| traced.recv_timeout(BACK_WITHIN).ok());
-            let longest = back.max_by_key(|trace| trace.steps().len());
-            longest.ok_or_else(|| ended(PlanesError::Ended))?
-        }
-    };
-    Ok(told(&trace, &names))
+    let (tracing, names) = begin(gateway, request)?;
+    let steps = tracing.steps(patience).map_err(|error| error.to_string())?;
+    Ok(told(&steps, &names))
 }
 
-fn begin(
-    gateway: &Gateway,
-    request: &TraceRequest,
-) -> Result<(Receiver<Trace>, Vec<String>), String> {
+fn begin(gateway: &Gateway, request: &TraceRequest) -> Result<(Tracing, Vec<String>), String> {
     let which = request.which.matching()?;
     let link = request.which.link.as_deref().map(|name| gateway.planes().link(name)).transpose()?;
     let frame = request.octets()?;
     if frame.is_some() && link.is_none() {
         return Err("by which link is the frame to come?".to_owned());
     }
-    let traced = gateway.planes().trace(link, which, frame).map_err(|error| error.to_string())?;
-    Ok((traced, gateway.links.names()))
+    let tracing = gateway.planes().trace(link, which, frame).map_err(|error| error.to_string())?;
+    Ok((tracing, gateway.links.names()))
 }
 
 /// Maximum octets of a frame: those that a chunk of the slab holds anyway.
@@ -139,8 +110,7 @@ fn octets(digits: &str) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-fn told(trace: &Trace, names: &[String]) -> TraceAnswer {
-    let steps = trace.steps();
+fn told(steps: &[Step], names: &[String]) -> TraceAnswer {
     let after = steps.iter().skip(1).map(Some).chain([None]);
     let steps: Vec<_> =
         steps.iter().zip(after).map(|(step, next)| answer(step, next, names)).collect();

@@ -8,21 +8,23 @@ mod tests;
 
 use crate::{
     kernel::Kernel,
-    planes::{Attached, PlanesError},
+    planes::PlanesError,
     setup::{RouteTo, StaticRoute},
     status::{LayerStatus, WayStatus},
 };
-use gatewright_data::Downs;
+use gatewright_data::{
+    Answer, Downs, HandlerOrder, HandlerValue, Port, Request, StageNumber, ThreadPort,
+};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Address, Attachment, AttachmentId, Binding, Counter, Drops, Handler, Host, HostError,
-    Interface, Plan, Route, Swap, Target, WiringError,
+    Address, Attachment, AttachmentId, Binding, Drops, Handler, Host, HostError, Interface, Plan,
+    Route, Target,
 };
 use gatewright_tables::records::{self, Name};
 use learnt::Learnt;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
@@ -53,10 +55,12 @@ pub(crate) struct Control {
 
 /// A further worker, as the control side sees it.
 pub(crate) struct Other {
-    pub(crate) plan: Plan,
     pub(crate) drops: Vec<Drops>,
     pub(crate) graph_drops: Drops,
 }
+
+/// A handler's id and its position.
+type Attached = (AttachmentId, Attachment);
 
 /// The source of a static route.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -71,24 +75,28 @@ pub(crate) enum Origin {
 pub enum Placement {
     /// An attached handler.
     Kept(AttachmentId),
-    /// A new handler.
+    /// A new handler, by its name and parameters.
+    Described(Attachment, HandlerValue),
+    /// A new handler of the embedder's own code.
     New(Attachment, Box<dyn Handler>),
 }
 
 /// A wiring that is ready to be exchanged, with the new handlers.
 pub struct Prepared {
     attached: Vec<Attached>,
-    /// The ids in the order of the placements.
-    ids: Vec<AttachmentId>,
     next_id: u32,
-    /// One swap for each worker.
-    swaps: Vec<Swap>,
+    /// Its number at the workers.
+    stage: StageNumber,
+    port: Arc<ThreadPort>,
 }
 
 impl fmt::Debug for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kept(id) => f.debug_tuple("Kept").field(id).finish(),
+            Self::Described(attachment, value) => {
+                f.debug_tuple("Described").field(attachment).field(value).finish()
+            }
             Self::New(attachment, _) => f.debug_tuple("New").field(attachment).finish(),
         }
     }
@@ -96,14 +104,26 @@ impl fmt::Debug for Placement {
 
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("attached", &self.attached).finish_non_exhaustive()
     }
 }
 
 impl Prepared {
     /// The ids of the handlers, in the order of their placements.
-    pub fn ids(&self) -> &[AttachmentId] {
-        &self.ids
+    pub fn ids(&self) -> Vec<AttachmentId> {
+        self.attached.iter().map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) const fn stage(&self) -> StageNumber {
+        self.stage
+    }
+}
+
+impl Drop for Prepared {
+    /// The workers forget a wiring that nobody will commit.
+    fn drop(&mut self) {
+        // One that is in force is forgotten already, and workers that have ended forget everything.
+        let _known = self.port.submit(Request::Discard(self.stage));
     }
 }
 
@@ -148,74 +168,72 @@ impl Control {
         id
     }
 
-    /// The swaps that attach a handler, one for each worker.
-    pub(crate) fn attach(
-        &mut self,
-        attachment: Attachment,
-        handler: Box<dyn Handler>,
-    ) -> Result<(AttachmentId, Vec<Swap>), PlanesError> {
-        let id = AttachmentId(self.next_id);
-        let kept = self.attached.iter().map(|(id, ..)| Placement::Kept(*id));
-        let all = kept.chain([Placement::New(attachment, handler)]).collect();
-        let prepared = self.prepare(all)?;
-        Ok((id, self.commit(prepared)))
+    /// The wiring with one more handler, and its id.
+    pub(crate) fn prepare_attached(
+        &self,
+        placement: Placement,
+        port: &Arc<ThreadPort>,
+    ) -> Result<(AttachmentId, Prepared), PlanesError> {
+        let kept = self.attached.iter().map(|(id, _)| Placement::Kept(*id));
+        let all = kept.chain([placement]).collect();
+        Ok((AttachmentId(self.next_id), self.prepare(all, port)?))
     }
 
-    /// The swaps that detach a handler, if there is one.
-    pub(crate) fn detach(&mut self, id: AttachmentId) -> Result<Option<Vec<Swap>>, PlanesError> {
-        let others = self.attached.iter().filter(|(other, ..)| *other != id);
-        let kept: Vec<_> = others.map(|(id, ..)| Placement::Kept(*id)).collect();
+    /// The wiring without a handler, if there is one of this id.
+    pub(crate) fn prepare_detached(
+        &self,
+        id: AttachmentId,
+        port: &Arc<ThreadPort>,
+    ) -> Result<Option<Prepared>, PlanesError> {
+        let others = self.attached.iter().filter(|(other, _)| *other != id);
+        let kept: Vec<_> = others.map(|(id, _)| Placement::Kept(*id)).collect();
         if kept.len() == self.attached.len() {
             return Ok(None);
         }
-        let prepared = self.prepare(kept)?;
-        Ok(Some(self.commit(prepared)))
+        self.prepare(kept, port).map(Some)
     }
 
-    /// Compiles the wiring in which just `placements` stand, in their order; nothing changes yet.
-    pub(crate) fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, PlanesError> {
+    /// Has the workers build the wiring in which just `placements` stand, in their order; nothing
+    /// changes yet.
+    pub(crate) fn prepare(
+        &self,
+        placements: Vec<Placement>,
+        port: &Arc<ThreadPort>,
+    ) -> Result<Prepared, PlanesError> {
         let (mut attached, mut next_id) = (Vec::new(), self.next_id);
-        let mut first = Vec::new();
-        let mut others: Vec<Vec<_>> = self.others.iter().map(|_| Vec::new()).collect();
+        let mut orders = Vec::new();
         for placement in placements {
-            match placement {
+            let (attachment, value) = match placement {
                 Placement::Kept(id) => {
-                    attached.extend(self.attached.iter().find(|(known, ..)| *known == id).cloned());
+                    orders.push(HandlerOrder::Kept(id));
+                    attached.extend(self.attached.iter().find(|(known, _)| *known == id).copied());
+                    continue;
                 }
-                Placement::New(attachment, handler) => {
-                    let (id, taken) = (AttachmentId(next_id), Counter::default());
-                    next_id += 1;
-                    attached.push((id, attachment, taken.clone()));
-                    for of in &mut others {
-                        let another = handler.another().ok_or(PlanesError::OneOnly(attachment))?;
-                        of.push((id, another, taken.part()));
-                    }
-                    first.push((id, handler, taken));
-                }
-            }
+                Placement::Described(attachment, value) => (attachment, value),
+                Placement::New(attachment, handler) => (attachment, port.keep(handler)),
+            };
+            let id = AttachmentId(next_id);
+            next_id += 1;
+            attached.push((id, attachment));
+            orders.push(HandlerOrder::New(id, attachment, value));
         }
-        let records: Vec<_> = attached.iter().map(|&(id, at, _)| (id, at)).collect();
-        let plans = [&self.plan].into_iter().chain(self.others.iter().map(|other| &other.plan));
-        let swaps = plans
-            .zip([first].into_iter().chain(others))
-            .map(|(plan, handlers)| Ok(Swap { wiring: plan.wire(&records)?, handlers }))
-            .collect::<Result<_, WiringError>>()?;
-        let ids = attached.iter().map(|(id, ..)| *id).collect();
-        Ok(Prepared { attached, ids, next_id, swaps })
+        let Answer::Staged(stage) = port.ask(Request::Stage(orders))? else {
+            return Err(PlanesError::Ended);
+        };
+        Ok(Prepared { attached, next_id, stage, port: Arc::clone(port) })
     }
 
-    /// Makes a prepared wiring the current one; returns the workers' swaps.
-    pub(crate) fn commit(&mut self, prepared: Prepared) -> Vec<Swap> {
-        (self.attached, self.next_id) = (prepared.attached, prepared.next_id);
+    /// Records a prepared wiring as the current one.
+    pub(crate) fn commit(&mut self, prepared: &Prepared) {
+        (self.attached, self.next_id) = (prepared.attached.clone(), prepared.next_id);
         self.write_attachments();
-        prepared.swaps
     }
 
     /// Writes the positions of handlers into the table.
     fn write_attachments(&mut self) {
         let table = &mut self.host.tables_mut().attachments;
         let before: Vec<u32> = table.iter().map(|(place, _)| place).collect();
-        let records = self.attached.iter().map(|(id, at, _)| attachment_record(*id, at));
+        let records = self.attached.iter().map(|(id, at)| attachment_record(*id, at));
         let mut used = 0;
         for (place, record) in (0..).zip(records) {
             used = place + 1;
@@ -245,12 +263,6 @@ impl Control {
         let others = self.others.iter().map(|other| &other.graph_drops);
         let all = summed([&self.graph_drops].into_iter().chain(others));
         all.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
-    }
-
-    /// The handlers with their positions and packet counts.
-    pub(crate) fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
-        let status = |(id, at, taken): &Attached| (*id, *at, taken.get());
-        self.attached.iter().map(status).collect()
     }
 
     /// The ways with their packet counts.

@@ -32,10 +32,10 @@ mod udp_gateway;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
-pub use gatewright_data::{DeviceSetup, Pace, Sojourn, WORKERS_MAX};
+pub use gatewright_data::{DeviceSetup, HandlerNow, HandlerValue, Pace, Sojourn, WORKERS_MAX};
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
-pub use planes::{Planes, PlanesError};
+pub use planes::{Detached, Planes, PlanesError, Tracing};
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
 pub use start_pages::release_start_pages;

@@ -1,12 +1,12 @@
 //! The neighbours of a gateway: learnt by the worker, set by the control side, shown in tables.
 
 use crate::{Planes, control::Control};
-use gatewright_data::{Command, Forget};
+use gatewright_data::{Forget, Port, Request};
 use gatewright_packet::LinkIndex;
 use gatewright_tables::records::{self, LinkAddress, Neighbour, NeighbourKey};
 use gatewright_wire::MacAddress;
 use serde::Serialize;
-use std::{net::IpAddr, sync::mpsc::channel, time::Duration};
+use std::net::IpAddr;
 
 /// A neighbour at one moment.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -141,10 +141,8 @@ impl Planes {
 
     /// Makes the worker forget, take newly set neighbours, and write down what it knows.
     fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
-        let (answer, done) = channel();
-        let sent = self.workers().first(Command::LookAtNeighbours(forget, answer));
-        sent.map_err(|error| error.to_string())?;
-        done.recv_timeout(LOOKED_WITHIN).map_err(|_| "the worker has ended".to_owned())
+        let looked = self.port().ask(Request::LookAtNeighbours(forget));
+        looked.map(drop).map_err(|error| error.to_string())
     }
 }
 
@@ -165,6 +163,3 @@ fn neighbour_status(control: &Control, key: NeighbourKey, record: Neighbour) -> 
         },
     }
 }
-
-/// Maximum time for the worker to do so.
-const LOOKED_WITHIN: Duration = Duration::from_secs(2);

@@ -8,21 +8,22 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus},
 };
 use gatewright_data::{
-    ANSWER_WITHIN, Command, DataError, Pace, Reopen, Sojourn, TraceOrder, WORKERS_MAX, Workers,
+    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
+    TraceOrder, WORKERS_MAX, Workers,
 };
 use gatewright_link::{LinkInfo, OpenError};
 use gatewright_packet::{LinkIndex, PoolError};
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Event, Handler, HostError, Sockets, Swap, Trace,
-    VirtualLink, Wake, WiringError, builtin::Match,
+    Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
+    WiringError, builtin::Match,
 };
 use gatewright_wire::MacAddress;
 use std::{
     fmt, io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -97,6 +98,9 @@ pub enum PlanesError {
     /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
     Workers(usize),
+    /// Another packet is being traced.
+    #[error("another packet is being traced")]
+    TraceRuns,
     /// The worker has ended.
     #[error("the worker has ended")]
     Ended,
@@ -110,6 +114,8 @@ impl From<DataError> for PlanesError {
             DataError::Wiring(source) => Self::Wiring(source),
             DataError::System { action, source } => Self::System { action, source },
             DataError::Reopen { name, reason } => Self::Reopen { name, reason },
+            DataError::OneOnly(attachment) => Self::OneOnly(attachment),
+            DataError::Busy => Self::TraceRuns,
             _ => Self::Ended,
         }
     }
@@ -198,9 +204,9 @@ impl Planes {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The workers, for commands.
-    pub(crate) const fn workers(&self) -> &Workers {
-        &self.workers
+    /// The workers' port.
+    pub(crate) const fn port(&self) -> &Arc<ThreadPort> {
+        self.workers.port()
     }
 
     /// The sockets of this gateway's own stack.
@@ -219,34 +225,44 @@ impl Planes {
         attachment: Attachment,
         handler: Box<dyn Handler>,
     ) -> Result<AttachmentId, PlanesError> {
+        self.place(Placement::New(attachment, handler))
+    }
+
+    /// Attaches one more handler, behind the others at its position.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::attach`].
+    pub fn place(&self, placement: Placement) -> Result<AttachmentId, PlanesError> {
         let mut control = self.control();
-        let (id, swaps) = control.attach(attachment, handler)?;
-        self.swap(swaps)?;
+        let (id, prepared) = control.prepare_attached(placement, self.port())?;
+        self.put_in_force(&mut control, &prepared)?;
         Ok(id)
     }
 
-    /// Detaches a handler without losing a packet, and returns it with its counts; `None` if the id
-    /// is unknown.
+    /// Detaches a handler without losing a packet, and returns it with its counts if it is of the
+    /// embedder's own code; `None` if the id is unknown.
     ///
     /// # Errors
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
-    pub fn detach(&self, id: AttachmentId) -> Result<Option<Box<dyn Handler>>, PlanesError> {
+    pub fn detach(&self, id: AttachmentId) -> Result<Option<Detached>, PlanesError> {
         let mut control = self.control();
-        let Some(swaps) = control.detach(id)? else { return Ok(None) };
-        let back = self.swap(swaps)?.into_iter().flat_map(|swap| swap.handlers);
-        // That of the first worker is the one that was attached.
-        let mut found = back.filter(|(gone, ..)| *gone == id).map(|(_, handler, _)| handler);
-        Ok(found.next())
+        let Some(prepared) = control.prepare_detached(id, self.port())? else { return Ok(None) };
+        let mut now = self.port().handlers().into_iter();
+        let kept = now.find(|handler| handler.id == id).and_then(|handler| handler.kept);
+        self.put_in_force(&mut control, &prepared)?;
+        Ok(Some(Detached(kept.and_then(|kept| self.port().take_kept(kept)))))
     }
 
-    /// Compiles a wiring in which just `placements` stand, in their order; nothing changes yet.
+    /// Has the workers build the wiring in which just `placements` stand, in their order; nothing
+    /// changes yet.
     ///
     /// # Errors
     ///
     /// As [`Self::attach`].
     pub fn prepare(&self, placements: Vec<Placement>) -> Result<Prepared, PlanesError> {
-        self.control().prepare(placements)
+        self.control().prepare(placements, self.port())
     }
 
     /// Exchanges the wiring for a prepared one, without losing a packet.
@@ -255,14 +271,20 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn commit(&self, prepared: Prepared) -> Result<(), PlanesError> {
-        let mut control = self.control();
-        let swaps = control.commit(prepared);
-        self.swap(swaps).map(drop)
+        self.put_in_force(&mut self.control(), &prepared)?;
+        drop(prepared);
+        Ok(())
     }
 
-    /// The attached handlers in order, with the packets that each took.
-    pub fn handlers(&self) -> Vec<(AttachmentId, Attachment, u64)> {
-        self.control().handlers()
+    fn put_in_force(&self, control: &mut Control, prepared: &Prepared) -> Result<(), PlanesError> {
+        control.commit(prepared);
+        self.port().ask(Request::Commit(prepared.stage()))?;
+        Ok(())
+    }
+
+    /// The attached handlers in order, with what they have counted.
+    pub fn handlers(&self) -> Vec<HandlerNow> {
+        self.port().handlers()
     }
 
     /// Allocates an id for an attachment outside the planes, from the same sequence as the
@@ -299,7 +321,7 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
-        self.workers.each(|| Command::Close(link, !up))?;
+        self.port().submit(Request::SetLink { link, up })?;
         self.change(|control| control.close(link, !up));
         Ok(())
     }
@@ -323,7 +345,8 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the workers have ended.
     pub fn begin_replays(&self) -> Result<(), PlanesError> {
-        Ok(self.workers.each(|| Command::Begin)?)
+        self.port().submit(Request::BeginReplays)?;
+        Ok(())
     }
 
     /// Sets how the workers wait.
@@ -332,13 +355,18 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
-        Ok(self.workers.each(|| Command::Pace(pace))?)
+        self.port().submit(Request::Pace(pace))?;
+        Ok(())
     }
 
     /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
-        let info = self.workers.reopen(order)?;
+        let number = self.port().submit(Request::Reopen(Box::new(order.clone())))?;
+        let Answer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
+            return Err(PlanesError::Ended);
+        };
+        let info = *info;
         let mut control = self.control();
         control.opened(order.device.device.index(), &info);
         control.report_opened(&order.device.name, &order.device.device);
@@ -346,7 +374,7 @@ impl Planes {
         Ok(Reopened { info, pause: started.elapsed() })
     }
 
-    /// Traces one packet; the channel is closed if another trace runs.
+    /// Traces one packet: the next one that is meant, or the frame, received by the link now.
     ///
     /// # Errors
     ///
@@ -356,42 +384,12 @@ impl Planes {
         link: Option<LinkIndex>,
         which: Match,
         frame: Option<Vec<u8>>,
-    ) -> Result<Receiver<Trace>, PlanesError> {
-        let (back, traced) = channel();
-        let epoch = Instant::now();
+    ) -> Result<Tracing, PlanesError> {
         let is_meant = |own: &&VirtualLink| Some(own.link) == link;
         let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
-        let order = |frame| {
-            let trace = Trace::new(link, which, move || epoch.elapsed());
-            Command::Trace(TraceOrder { trace, frame, own, back: back.clone() })
-        };
-        match link.zip(frame) {
-            Some(frame) => self.workers.first(order(Some(frame)))?,
-            // Whoever meets the packet answers first.
-            None => self.workers.each(|| order(None))?,
-        }
-        Ok(traced)
-    }
-
-    /// Ends the running traces.
-    ///
-    /// # Errors
-    ///
-    /// [`PlanesError::Ended`] if the worker has ended.
-    pub fn end_trace(&self) -> Result<(), PlanesError> {
-        Ok(self.workers.each(|| Command::EndTrace)?)
-    }
-
-    /// Makes each worker take its swap; returns their old wirings, in order.
-    fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Swap>, PlanesError> {
-        let mut answers = Vec::new();
-        for (worker, swap) in swaps.into_iter().enumerate() {
-            let (answer, old) = channel();
-            self.workers.one(worker, Command::Swap(swap, answer))?;
-            answers.push(old);
-        }
-        let old = |old: Receiver<Swap>| old.recv_timeout(ANSWER_WITHIN);
-        answers.into_iter().map(|answer| old(answer).map_err(|_| PlanesError::Ended)).collect()
+        let order = TraceOrder { link, which, frame, own };
+        let number = self.port().submit(Request::Trace(order))?;
+        Ok(Tracing { port: Arc::clone(self.port()), number })
     }
 
     /// The gateway's status and counters.
@@ -400,7 +398,9 @@ impl Planes {
     ///
     /// [`PlanesError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
-        let counted = self.workers.links()?;
+        let Answer::Links(counted) = self.port().ask(Request::Links)? else {
+            return Err(PlanesError::Ended);
+        };
         let control = self.control();
         let links: Vec<_> = ((0..).zip(control.links.iter().zip(counted)))
             .filter(|(_, ((name, _), _))| !name.is_empty())
@@ -426,7 +426,7 @@ impl Planes {
             layers,
             ways,
             unclaimed: control.unclaimed(),
-            handlers: control.handlers(),
+            handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn_p50: sojourn.quantile(0.5),
             sojourn_p99: sojourn.quantile(0.99),
@@ -478,5 +478,53 @@ fn listen(control: &Mutex<Control>, events: &Receiver<Event>) {
     }
 }
 
-/// A handler's id, its position and its count of packets taken.
-pub(crate) type Attached = (AttachmentId, Attachment, Counter);
+/// Maximum time to open a link on another device, and on the old one if that fails. A busy queue is
+/// requested again for a second, several times with different settings.
+const REOPENED_WITHIN: Duration = Duration::from_mins(1);
+
+/// A handler that was detached.
+pub struct Detached(Option<Box<dyn Handler>>);
+
+impl fmt::Debug for Detached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Detached").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Detached {
+    /// The handler, if it is of the embedder's own code.
+    pub fn into_handler(self) -> Option<Box<dyn Handler>> {
+        self.0
+    }
+}
+
+/// A running trace of one packet. Dropping it leaves it running.
+pub struct Tracing {
+    port: Arc<ThreadPort>,
+    number: RequestNumber,
+}
+
+/// Maximum time for the workers to return a trace that is ended.
+const TRACED_WITHIN: Duration = Duration::from_secs(5);
+
+impl Tracing {
+    /// The steps of the packet, awaited for `patience` at the most; those so far if it takes longer.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanesError::TraceRuns`] if another packet is being traced, [`PlanesError::Ended`] if the
+    /// workers have ended.
+    pub fn steps(&self, patience: Duration) -> Result<Vec<Step>, PlanesError> {
+        let answer = match self.port.answer(self.number, patience) {
+            Err(DataError::Late) => {
+                self.port.submit(Request::EndTrace)?;
+                self.port.answer(self.number, TRACED_WITHIN)?
+            }
+            answer => answer?,
+        };
+        match answer {
+            Answer::Traced(steps) => Ok(steps),
+            _ => Err(PlanesError::Ended),
+        }
+    }
+}

@@ -6,14 +6,18 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{self as data, DeviceSetup, Opened, WORKERS_MAX, Workers};
+use gatewright_data::{self as data, Clock, DeviceSetup, Opened, WORKERS_MAX, Workers};
 use gatewright_link::{Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VirtualLink, Wake};
 use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv6Addr},
-    sync::mpsc::{Receiver, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, sync_channel},
+    },
+    time::Instant,
 };
 
 /// Maximum events queued for the control side.
@@ -38,21 +42,22 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
     let (events, learnt) = sync_channel(EVENTS_MAX);
-    let started = data::start(&setup.data(), &mut host, division.as_ref(), &events)?;
+    let clock = Clock::Real(Instant::now());
+    let started = data::start(&setup.data(), &mut host, division.as_ref(), &events, clock)?;
     let data::Started { workers, opened, downs } = started;
     drop(events);
     let mut opened = opened.into_iter();
     let first = opened.next().ok_or(PlanesError::Ended)?;
     let mut links = first.links;
     let mut others = Vec::new();
-    for Opened { plan, links: more, drops, graph_drops, .. } in opened {
+    for Opened { links: more, drops, graph_drops, .. } in opened {
         links.extend(more);
-        others.push(Other { plan, drops, graph_drops });
+        others.push(Other { drops, graph_drops });
     }
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
-    let commands = workers.commands_of_first()?;
-    let followed = division.map(|division| follow(setup, division, &mut host, commands));
+    let followed =
+        division.map(|division| follow(setup, division, &mut host, Arc::clone(workers.port())));
     let (kernel, news) = followed.transpose()?.unzip();
     workers.wake();
     let names = setup.links.iter().map(|link| link.name.clone());

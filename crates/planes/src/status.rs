@@ -1,10 +1,10 @@
 //! The status of a gateway: plain values, the shape of `--json`.
 
 use crate::kernel::KernelStatus;
-use gatewright_data::{Handled, LinkNow};
+use gatewright_data::{Handled, HandlerNow, LinkNow};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{AddressState, Attachment, AttachmentId, Binding, Interface, Target};
+use gatewright_stack::{AddressState, Binding, Interface, Target};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Status {
     pub unclaimed: Vec<(String, u64)>,
     /// Its attached handlers: id, position, and packets taken.
     #[serde(serialize_with = "handlers")]
-    pub handlers: Vec<(AttachmentId, Attachment, u64)>,
+    pub handlers: Vec<HandlerNow>,
     /// The state followed from the kernel, where links are shared with it.
     pub kernel: Option<KernelStatus>,
     /// The time within which half of the packets left.
@@ -57,7 +57,7 @@ impl WorkerStatus {
 }
 
 fn handlers<S: serde::Serializer>(
-    handlers: &[(AttachmentId, Attachment, u64)],
+    handlers: &[HandlerNow],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
@@ -66,10 +66,10 @@ fn handlers<S: serde::Serializer>(
         at: String,
         taken: u64,
     }
-    let plain = |&(id, at, taken): &(AttachmentId, Attachment, u64)| Handler {
-        id: id.0,
-        at: at.to_string(),
-        taken,
+    let plain = |now: &HandlerNow| Handler {
+        id: now.id.0,
+        at: now.attachment.to_string(),
+        taken: now.taken,
     };
     serializer.collect_seq(handlers.iter().map(plain))
 }

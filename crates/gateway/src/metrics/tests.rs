@@ -8,7 +8,9 @@ use crate::{
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
 use gatewright_part::{HandledRequests, LogLevel, PartAnswer, PartHistogram, Told};
-use gatewright_planes::{LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters};
+use gatewright_planes::{
+    HandlerNow, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters,
+};
 use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;
 use std::{collections::BTreeSet, time::Duration};
@@ -80,7 +82,14 @@ fn status() -> StatusAnswer {
         ],
         ways: vec![way(None), way(Some(0)), way(Some(0))],
         unclaimed: vec![("no_handler".to_owned(), 4)],
-        handlers: vec![(AttachmentId(1), attachment, 9)],
+        handlers: vec![HandlerNow {
+            id: AttachmentId(1),
+            attachment,
+            taken: 9,
+            counted: None,
+            missed: None,
+            kept: None,
+        }],
         kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
         sojourn_p50: None,
         sojourn_p99: None,

@@ -15,7 +15,7 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{Command, NeighbourUpdate};
+use gatewright_data::{NeighbourUpdate, Port, Request, ThreadPort};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
@@ -36,7 +36,7 @@ use std::{
     io,
     net::IpAddr,
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError, mpsc::Sender},
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -71,7 +71,7 @@ pub(crate) struct Kernel {
     mirror: Mirror,
     division: Arc<Division>,
     asker: Asker,
-    commands: Sender<Command>,
+    port: Arc<ThreadPort>,
     /// The MTU of each link when it was opened, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
     /// The ways that were published for the kernel's routes.
@@ -98,7 +98,7 @@ pub(crate) fn follow(
     setup: &Setup,
     division: Arc<Division>,
     host: &mut Host,
-    commands: Sender<Command>,
+    port: Arc<ThreadPort>,
 ) -> Result<(Kernel, News), PlanesError> {
     let asked = || failed("ask the kernel for its addresses and routes");
     let devices = setup.links.iter().filter_map(|link| {
@@ -113,7 +113,7 @@ pub(crate) fn follow(
         mirror: Mirror::new(devices.collect(), setup.routes_max),
         division,
         asker: Asker::open().map_err(asked())?,
-        commands,
+        port,
         mtus_max: host.interfaces().iter().map(|known| (known.link, known.mtu)).collect(),
         published: HashMap::new(),
         status: KernelStatus::default(),
@@ -165,7 +165,7 @@ impl Kernel {
     fn tell(&self, updates: Vec<NeighbourUpdate>) {
         if !updates.is_empty() {
             // The worker has ended: then nobody needs neighbours.
-            let _ended = self.commands.send(Command::Neighbours(updates));
+            let _ended = self.port.submit(Request::Neighbours(updates));
         }
     }
 

@@ -1,0 +1,322 @@
+//! From requests to commands of workers, and from what workers return to answers.
+
+use crate::{
+    attachments::{Attachments, HandlerNow},
+    error::DataError,
+    group::FIRST,
+    port::{Answer, HandlerValue, KeptHandler, Request, RequestNumber, TraceOrder},
+    worker::{Command, Tracing},
+    workers::{Hand, LinkNow, ShareNow},
+};
+use gatewright_link::{LinkInfo, LinkState};
+use gatewright_stack::{Handler, Plan, Swap, Trace};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    time::{Duration, Instant},
+};
+
+/// Requests whose answers nobody has fetched: with more, the oldest is forgotten.
+const PENDING_MAX: usize = 256;
+
+/// The workers behind a port, whoever runs them.
+pub(crate) struct Front {
+    hands: Vec<Hand>,
+    attachments: Mutex<Attachments>,
+    pending: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    next: u64,
+    waiting: BTreeMap<RequestNumber, Waiting>,
+}
+
+/// An answer that is being made.
+pub(crate) enum Waiting {
+    Ready(Answer),
+    /// Old wirings that workers return, in their order.
+    Swapped(Vec<Receiver<Swap>>, bool),
+    Links(Vec<Receiver<Vec<ShareNow>>>, Vec<Vec<ShareNow>>),
+    Done(Receiver<()>),
+    Reopened(Receiver<Result<LinkInfo, DataError>>),
+    /// The traces of all workers, and whether they were ended.
+    Traced(Receiver<Trace>, bool),
+}
+
+/// A lock that is poisoned is safe here: each change is whole before the next.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Front {
+    pub(crate) fn new(hands: Vec<Hand>, plans: Vec<Plan>) -> Self {
+        let attachments = Mutex::new(Attachments::new(plans));
+        Self { hands, attachments, pending: Mutex::default() }
+    }
+
+    pub(crate) fn hands(&self) -> &[Hand] {
+        &self.hands
+    }
+
+    pub(crate) fn keep(&self, handler: Box<dyn Handler>) -> HandlerValue {
+        HandlerValue::Kept(lock(&self.attachments).keep(handler))
+    }
+
+    pub(crate) fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
+        lock(&self.attachments).take_kept(number)
+    }
+
+    pub(crate) fn handlers(&self) -> Vec<HandlerNow> {
+        lock(&self.attachments).now()
+    }
+
+    fn each(&self, command: impl Fn() -> Command) -> Result<(), DataError> {
+        self.hands.iter().try_for_each(|hand| hand.send(command()))
+    }
+
+    fn first(&self, command: Command) -> Result<(), DataError> {
+        self.hands.get(FIRST).ok_or(DataError::Ended)?.send(command)
+    }
+
+    /// Sends a request to the workers, unless it is to open a device.
+    pub(crate) fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+        let waiting = match request {
+            Request::Stage(orders) => {
+                Waiting::Ready(Answer::Staged(lock(&self.attachments).stage(orders)?))
+            }
+            Request::Commit(number) => {
+                let swaps = lock(&self.attachments).commit(number)?;
+                Waiting::Swapped(self.swap(swaps)?, false)
+            }
+            Request::Discard(number) => {
+                lock(&self.attachments).discard(number);
+                Waiting::Ready(Answer::Done)
+            }
+            Request::Neighbours(updates) => {
+                self.first(Command::Neighbours(updates))?;
+                Waiting::Ready(Answer::Done)
+            }
+            Request::LookAtNeighbours(forget) => {
+                let (answer, done) = channel();
+                self.first(Command::LookAtNeighbours(forget, answer))?;
+                Waiting::Done(done)
+            }
+            Request::Links => {
+                let ask = |hand: &Hand| {
+                    let (answer, links) = channel();
+                    hand.send(Command::Links(answer)).map(|()| links)
+                };
+                Waiting::Links(self.hands.iter().map(ask).collect::<Result<_, _>>()?, Vec::new())
+            }
+            Request::Pace(pace) => {
+                self.each(|| Command::Pace(pace))?;
+                Waiting::Ready(Answer::Done)
+            }
+            Request::Reopen(order) => {
+                let (name, reason) = (order.device.name, "no device is opened here".to_owned());
+                return Err(DataError::Reopen { name, reason });
+            }
+            Request::SetLink { link, up } => {
+                self.each(|| Command::Close(link, !up))?;
+                Waiting::Ready(Answer::Done)
+            }
+            Request::BeginReplays => {
+                self.each(|| Command::Begin)?;
+                Waiting::Ready(Answer::Done)
+            }
+            Request::Trace(order) => Waiting::Traced(self.trace(order)?, false),
+            Request::EndTrace => {
+                self.each(|| Command::EndTrace)?;
+                for waiting in lock(&self.pending).waiting.values_mut() {
+                    if let Waiting::Traced(_, ended) = waiting {
+                        *ended = true;
+                    }
+                }
+                Waiting::Ready(Answer::Done)
+            }
+        };
+        Ok(self.wait(waiting))
+    }
+
+    /// Registers an answer that is being made.
+    pub(crate) fn wait(&self, waiting: Waiting) -> RequestNumber {
+        let mut pending = lock(&self.pending);
+        let number = RequestNumber(pending.next);
+        pending.next += 1;
+        // An answer that says nothing need not be fetched.
+        if !matches!(waiting, Waiting::Ready(Answer::Done)) {
+            if pending.waiting.len() >= PENDING_MAX {
+                pending.waiting.pop_first();
+            }
+            pending.waiting.insert(number, waiting);
+        }
+        number
+    }
+
+    fn swap(&self, swaps: Vec<Swap>) -> Result<Vec<Receiver<Swap>>, DataError> {
+        let exchange = |(hand, swap): (&Hand, Swap)| {
+            let (answer, old) = channel();
+            hand.send(Command::Swap(swap, answer)).map(|()| old)
+        };
+        self.hands.iter().zip(swaps).map(exchange).collect()
+    }
+
+    fn trace(&self, order: TraceOrder) -> Result<Receiver<Trace>, DataError> {
+        let TraceOrder { link, which, frame, own } = order;
+        let (back, traced) = channel();
+        let epoch = Instant::now();
+        let tracing = |frame| {
+            let trace = Trace::new(link, which, move || epoch.elapsed());
+            Command::Trace(Tracing { trace, frame, own, back: back.clone() })
+        };
+        match link.zip(frame) {
+            Some(frame) => self.first(tracing(Some(frame)))?,
+            // Whoever meets the packet answers first.
+            None => self.each(|| tracing(None))?,
+        }
+        Ok(traced)
+    }
+
+    /// The answer to a request, if it comes within `patience`.
+    pub(crate) fn answer(
+        &self,
+        number: RequestNumber,
+        patience: Duration,
+    ) -> Result<Answer, DataError> {
+        let waiting = {
+            let mut pending = lock(&self.pending);
+            match pending.waiting.remove(&number) {
+                Some(waiting) => waiting,
+                None if number.0 < pending.next => return Ok(Answer::Done),
+                None => return Err(DataError::Unknown),
+            }
+        };
+        match self.finish(waiting, Instant::now() + patience) {
+            Ok(answer) => Ok(answer),
+            Err(Unfinished::Late(waiting)) => {
+                lock(&self.pending).waiting.insert(number, *waiting);
+                Err(DataError::Late)
+            }
+            Err(Unfinished::Failed(error)) => Err(error),
+        }
+    }
+
+    fn finish(&self, waiting: Waiting, deadline: Instant) -> Result<Answer, Unfinished> {
+        match waiting {
+            Waiting::Ready(answer) => Ok(answer),
+            Waiting::Done(done) => match until(&done, deadline) {
+                Ok(()) => Ok(Answer::Done),
+                Err(error) => Err(Unfinished::of(error, Waiting::Done(done))),
+            },
+            Waiting::Reopened(opened) => match until(&opened, deadline) {
+                Ok(Ok(info)) => Ok(Answer::Reopened(Box::new(info))),
+                Ok(Err(error)) => Err(Unfinished::Failed(error)),
+                Err(error) => Err(Unfinished::of(error, Waiting::Reopened(opened))),
+            },
+            Waiting::Swapped(old, taken) => self.swapped(old, taken, deadline),
+            Waiting::Links(links, got) => self::links(links, got, deadline),
+            Waiting::Traced(traced, ended) => self.traced(traced, ended, deadline),
+        }
+    }
+
+    /// Awaits the old wirings; that of the first worker has the handlers that were attached.
+    fn swapped(
+        &self,
+        mut old: Vec<Receiver<Swap>>,
+        mut taken: bool,
+        deadline: Instant,
+    ) -> Result<Answer, Unfinished> {
+        while let Some(next) = old.first() {
+            match until(next, deadline) {
+                Ok(swap) if !taken => {
+                    lock(&self.attachments).take_back(swap);
+                    taken = true;
+                }
+                Ok(_) => {}
+                Err(error) => return Err(Unfinished::of(error, Waiting::Swapped(old, taken))),
+            }
+            old.remove(0);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn traced(
+        &self,
+        traced: Receiver<Trace>,
+        ended: bool,
+        deadline: Instant,
+    ) -> Result<Answer, Unfinished> {
+        let steps = |trace: &Trace| trace.steps().to_vec();
+        if ended {
+            let longest = std::iter::from_fn(|| until(&traced, deadline).ok());
+            let longest = longest.max_by_key(|trace| trace.steps().len());
+            let longest = longest.ok_or(Unfinished::Failed(DataError::Busy))?;
+            return Ok(Answer::Traced(steps(&longest)));
+        }
+        match until(&traced, deadline) {
+            Ok(trace) => {
+                if self.hands.len() > 1 {
+                    // The others wait for theirs still.
+                    self.each(|| Command::EndTrace).map_err(Unfinished::Failed)?;
+                }
+                Ok(Answer::Traced(steps(&trace)))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed(DataError::Busy)),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Unfinished::Late(Box::new(Waiting::Traced(traced, false))))
+            }
+        }
+    }
+}
+
+/// Why there is no answer.
+enum Unfinished {
+    Late(Box<Waiting>),
+    Failed(DataError),
+}
+
+impl Unfinished {
+    fn of(error: RecvTimeoutError, waiting: Waiting) -> Self {
+        match error {
+            RecvTimeoutError::Timeout => Self::Late(Box::new(waiting)),
+            RecvTimeoutError::Disconnected => Self::Failed(DataError::Ended),
+        }
+    }
+}
+
+fn until<T>(from: &Receiver<T>, deadline: Instant) -> Result<T, RecvTimeoutError> {
+    from.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Awaits the workers' reports on their shares, and joins them.
+fn links(
+    mut reports: Vec<Receiver<Vec<ShareNow>>>,
+    mut got: Vec<Vec<ShareNow>>,
+    deadline: Instant,
+) -> Result<Answer, Unfinished> {
+    while let Some(next) = reports.first() {
+        match until(next, deadline) {
+            Ok(report) => got.push(report),
+            Err(error) => return Err(Unfinished::of(error, Waiting::Links(reports, got))),
+        }
+        reports.remove(0);
+    }
+    let mut all: Vec<LinkNow> = Vec::new();
+    for (worker, links) in got.into_iter().enumerate() {
+        all.resize_with(links.len(), LinkNow::default);
+        for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
+            now.counters = now.counters.plus(counters);
+            // Who does not have a link says that it is up.
+            now.state = if now.state == LinkState::Up { state } else { now.state };
+            now.queues.extend(queues.into_iter().map(|queue| (queue, worker)));
+        }
+    }
+    for now in &mut all {
+        now.queues.sort_unstable();
+    }
+    Ok(Answer::Links(all))
+}

@@ -1,0 +1,177 @@
+//! The face of the data plane: requests and answers, as plain values.
+//!
+//! A [`Port`] is a data plane as the control plane sees it. [`Workers`](crate::Workers) runs it on
+//! threads, [`Simulator`](crate::Simulator) in virtual time on the caller's thread. No value here
+//! holds a pointer, a channel or a closure, so another process can run it, too. A handler travels
+//! as its name and parameters ([`HandlerValue`]), and is built by the data plane. Only handlers of
+//! embedders' own code need the second door, which threads alone have
+//! ([`ThreadPort::keep`](crate::ThreadPort::keep)).
+
+use crate::{DataError, Forget, LinkNow, NeighbourUpdate, Pace, Reopen};
+use gatewright_link::LinkInfo;
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{
+    Attachment, AttachmentId, Step, VirtualLink,
+    builtin::{Match, Rule, Verdict},
+};
+use std::{sync::Arc, time::Duration};
+
+/// The number of a request, which its answer bears.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct RequestNumber(pub u64);
+
+/// A request to the data plane, executed between two batches.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Build the handlers of a new wiring, in their order; nothing changes yet.
+    /// [`Answer::Staged`].
+    Stage(Vec<HandlerOrder>),
+    /// Exchange the wiring for a staged one, without losing a packet. [`Answer::Done`].
+    Commit(StageNumber),
+    /// Drop a staged wiring. [`Answer::Done`].
+    Discard(StageNumber),
+    /// Take the kernel's neighbour updates. [`Answer::Done`], at once.
+    Neighbours(Vec<NeighbourUpdate>),
+    /// Forget neighbours, take newly set ones, and write down the known ones. [`Answer::Done`].
+    LookAtNeighbours(Option<Forget>),
+    /// Report the counters of links, and whether they are up. [`Answer::Links`].
+    Links,
+    /// Change how the workers wait. [`Answer::Done`], at once.
+    Pace(Pace),
+    /// Close a link and open it on another device. [`Answer::Reopened`].
+    Reopen(Box<Reopen>),
+    /// Take a link down, or up again. [`Answer::Done`], at once.
+    SetLink {
+        /// The link.
+        link: LinkIndex,
+        /// Whether it receives and sends.
+        up: bool,
+    },
+    /// Begin what waits for the whole gateway to be ready: replays of capture files.
+    /// [`Answer::Done`], at once.
+    BeginReplays,
+    /// Trace one packet. [`Answer::Traced`] when it has gone its way, or the trace is ended.
+    Trace(TraceOrder),
+    /// End the running traces. [`Answer::Done`], at once.
+    EndTrace,
+}
+
+/// An answer of the data plane.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The request is executed, or will be before any later one.
+    Done,
+    /// A wiring is staged.
+    Staged(StageNumber),
+    /// Each link's counters over all workers, whether it is up, and the worker of each queue.
+    Links(Vec<LinkNow>),
+    /// A link is open on another device, which has these properties.
+    Reopened(Box<LinkInfo>),
+    /// The steps of a traced packet; empty if none came.
+    Traced(Vec<Step>),
+}
+
+/// A wiring that is ready to be exchanged.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct StageNumber(pub u64);
+
+/// A handler and its place in the order of a new wiring.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HandlerOrder {
+    /// A handler that is attached already.
+    Kept(AttachmentId),
+    /// A new handler, under a new id.
+    New(AttachmentId, Attachment, HandlerValue),
+}
+
+/// A handler as its name and parameters.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum HandlerValue {
+    /// Counts packets and octets.
+    Count,
+    /// Drops packets that match.
+    Drop {
+        /// Which packets.
+        which: Match,
+    },
+    /// Drops packets by rules in order, and by a default.
+    Filter {
+        /// The rules.
+        rules: Vec<Rule>,
+        /// The verdict on packets that no rule matches.
+        default: Verdict,
+    },
+    /// Passes a number of packets a second.
+    RateLimit {
+        /// Packets a second.
+        rate: u32,
+        /// Packets at once.
+        burst: u32,
+    },
+    /// Sends a copy of each packet by a link.
+    Mirror {
+        /// The link.
+        to: LinkIndex,
+    },
+    /// A handler of the embedder's own code, kept by [`ThreadPort::keep`](crate::ThreadPort::keep).
+    Kept(KeptHandler),
+}
+
+/// The number of a handler that is no plain value.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct KeptHandler(pub u64);
+
+/// An order to trace one packet.
+#[derive(Clone, Debug)]
+pub struct TraceOrder {
+    /// The link of the packet; any if `None`.
+    pub link: Option<LinkIndex>,
+    /// Which packet.
+    pub which: Match,
+    /// A frame for the link to receive now, instead of the next frame that arrives.
+    pub frame: Option<Vec<u8>>,
+    /// The link, if it is virtual: the frame comes with its tag, by the link below.
+    pub own: Option<VirtualLink>,
+}
+
+/// Maximum time for an answer. Workers answer between two batches, so one that takes longer has
+/// ended or hangs in a handler.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A data plane, as the control plane sees it.
+pub trait Port {
+    /// Takes a request; requests are executed in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] if it is refused at once, or a worker has ended.
+    fn submit(&self, request: Request) -> Result<RequestNumber, DataError>;
+
+    /// The answer to a request, awaited for `patience` at the most.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Late`] if it has not come: ask again. Any other error is the answer.
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError>;
+
+    /// Takes a request and awaits its answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`] and [`Self::answer`].
+    fn ask(&self, request: Request) -> Result<Answer, DataError> {
+        let number = self.submit(request)?;
+        self.answer(number, ANSWER_WITHIN)
+    }
+}
+
+impl<P: Port + ?Sized> Port for Arc<P> {
+    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+        (**self).submit(request)
+    }
+
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError> {
+        (**self).answer(number, patience)
+    }
+}

@@ -1,0 +1,118 @@
+//! Workers without threads: the caller runs them, in virtual time.
+
+use crate::{
+    attachments::HandlerNow,
+    clock::{Clock, VirtualClock},
+    error::DataError,
+    front::Front,
+    port::{Answer, Port, Request, RequestNumber},
+    setup::DataSetup,
+    start::{Opened, Orders, build},
+    worker::Worker,
+};
+use gatewright_packet::Batch;
+use gatewright_stack::{Event, Host};
+use std::{cell::RefCell, sync::mpsc::SyncSender, time::Duration};
+
+/// A data plane in virtual time, on the thread of its caller.
+///
+/// It runs the code of the workers' threads. Each worker takes a turn after the other until none
+/// has anything to do; so the same requests at the same times always give the same counters.
+pub struct Simulator {
+    front: Front,
+    workers: RefCell<Vec<(Worker, Batch)>>,
+    clock: VirtualClock,
+    /// The reports of its workers, in order.
+    opened: Vec<Opened>,
+}
+
+/// Turns of all workers at one instant. More mean that something is always due.
+const TURNS_MAX: usize = 100_000;
+
+impl Simulator {
+    /// Opens the links of `setup` and prepares its workers; `events` receives what their layers
+    /// tell.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] names the link or resource that failed.
+    pub fn new(
+        setup: &DataSetup,
+        host: &mut Host,
+        events: &SyncSender<Event>,
+    ) -> Result<Self, DataError> {
+        let clock = VirtualClock::default();
+        let mut orders = Orders::new(setup, None, events, Clock::Virtual(clock.clone()))?;
+        let (mut workers, mut hands) = (Vec::new(), Vec::new());
+        let mut opened: Vec<Opened> = Vec::new();
+        while let Some((order, hand)) = orders.next(host, opened.first()) {
+            let (worker, report) = build(order)?;
+            hands.push(hand.with(report.preparer()));
+            workers.push((worker, Batch::default()));
+            opened.push(report);
+        }
+        let plans = opened.iter().map(|report| report.plan.clone()).collect();
+        let front = Front::new(hands, plans);
+        Ok(Self { front, workers: RefCell::new(workers), clock, opened })
+    }
+
+    /// Its clock. Whoever sets it lets the workers look at it with the next request.
+    pub const fn clock(&self) -> &VirtualClock {
+        &self.clock
+    }
+
+    /// The reports of its workers, in order.
+    pub fn opened(&self) -> &[Opened] {
+        &self.opened
+    }
+
+    /// The handlers in order.
+    pub fn handlers(&self) -> Vec<HandlerNow> {
+        self.front.handlers()
+    }
+
+    /// Lets the time pass until `now`, step by step from one timer to the next.
+    pub fn run_until(&self, now: Duration) {
+        loop {
+            self.settle();
+            let workers = self.workers.borrow();
+            let next = workers.iter().filter_map(|(worker, _)| worker.next_timer()).min();
+            drop(workers);
+            match next.filter(|next| (self.clock.now()..now).contains(next)) {
+                // A timer that is due now was run when the workers settled.
+                Some(next) => self.clock.set(next.max(self.clock.now() + Duration::from_nanos(1))),
+                None => break,
+            }
+        }
+        self.clock.set(now);
+        self.settle();
+    }
+
+    /// Runs the workers until none has anything to do at this instant.
+    fn settle(&self) {
+        let mut workers = self.workers.borrow_mut();
+        for _ in 0..TURNS_MAX {
+            let now = self.clock.now();
+            let mut busy = false;
+            for (worker, batch) in workers.iter_mut() {
+                busy |= worker.turn(now, batch);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+}
+
+impl Port for Simulator {
+    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+        let number = self.front.submit(request)?;
+        self.settle();
+        Ok(number)
+    }
+
+    fn answer(&self, number: RequestNumber, _: Duration) -> Result<Answer, DataError> {
+        self.settle();
+        self.front.answer(number, Duration::ZERO)
+    }
+}

@@ -1,12 +1,14 @@
-//! `bench footprint`: how soon a gateway carries its first packet, and what it takes when idle.
+//! `bench footprint`: how soon a gateway carries its first packet, and what it takes when idle, before
+//! and after it was asked and pinged a thousand times.
 
 use crate::binary;
 use crate::process::{resident_kib, text};
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::{Namespace, Needs, Process, TestbedError, Veth};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +29,29 @@ const GATEWAY_MAC: &str = "02:00:00:00:01:01";
 const RECEIVER: &str = "10.72.2.2:9000";
 
 /// How links are opened, as the description says it, and the figures' names.
-const MODES: [(&str, &str, [&str; 3]); 2] = [
-    ("packet", "packet socket", ["first_packet_ms", "idle_rss_mib", "idle_cpu_pct"]),
-    ("xdp", "AF_XDP native, copy", ["first_packet_xdp_ms", "idle_rss_xdp_mib", "idle_cpu_xdp_pct"]),
+const MODES: [(&str, &str, [&str; 4]); 2] = [
+    (
+        "packet",
+        "packet socket",
+        ["first_packet_ms", "idle_rss_mib", "idle_cpu_pct", "idle_rss_used_mib"],
+    ),
+    (
+        "xdp",
+        "AF_XDP native, copy",
+        ["first_packet_xdp_ms", "idle_rss_xdp_mib", "idle_cpu_xdp_pct", "idle_rss_used_xdp_mib"],
+    ),
 ];
 
-const PROMISES: [(&str, f64); 4] = [
+/// Commands at the control socket, and pings, before the memory is looked at again.
+const COMMANDS: usize = 1000;
+/// The commands, in turns, each a line as the command line sends it.
+const COMMAND_LINES: [&[u8]; 2] = [b"{\"do\":\"status\"}\n", b"{\"do\":\"metrics\"}\n"];
+
+const PROMISES: [(&str, f64); 5] = [
     ("first_packet_ms", 20.0),
     ("first_packet_xdp_ms", 60.0),
     ("idle_rss_mib", 12.0),
+    ("idle_rss_used_mib", 12.0),
     ("idle_cpu_pct", 1.0),
 ];
 
@@ -82,6 +98,26 @@ impl TestNetwork {
         let command = self.gateway.command(&binary.to_string_lossy()).args(run);
         let log = fs::File::create(folder.join(format!("footprint-{mode}.log"))).map_err(text)?;
         command.stdout(Stdio::null()).stderr(log).spawn().map_err(text)
+    }
+
+    /// Asks the gateway at its control socket, and pings it from the sender, a thousand times each.
+    fn is_used(&self, folder: &Path, mode: &str) -> Result<(), String> {
+        let socket = folder.join(format!("footprint-{mode}.sock"));
+        for line in COMMAND_LINES.iter().cycle().take(COMMANDS) {
+            let mut stream = UnixStream::connect(&socket).map_err(text)?;
+            stream.write_all(line).map_err(text)?;
+            let mut answer = String::new();
+            BufReader::new(stream).read_line(&mut answer).map_err(text)?;
+            if !answer.starts_with("{\"ok\":") {
+                return Err(format!("the gateway says {answer}"));
+            }
+        }
+        let count = COMMANDS.to_string();
+        let pings = ["-n", "-q", "-i", "0.001", "-c", &count, "10.72.1.1"];
+        let said = self.sender.command("ping").args(pings).output().map_err(text)?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let is_whole = said.contains(&format!("{count} received"));
+        if is_whole { Ok(()) } else { Err(format!("pings are lost: {said}")) }
     }
 
     /// Starts a gateway while datagrams are sent without a pause; the gateway, and the milliseconds
@@ -142,7 +178,7 @@ fn round(
     bench: &mut Bench,
     world: &TestNetwork,
     (binary, folder): (&Path, &Path),
-    (mode, called, [first_key, resident_key, processor_key]): (&str, &str, [&str; 3]),
+    (mode, called, [first_key, resident_key, processor_key, used_key]): (&str, &str, [&str; 4]),
 ) -> Result<(), String> {
     let (gateway, first) = world.first_packet(binary, folder, mode)?;
     let id = gateway.id().ok_or("the gateway has ended")?;
@@ -158,13 +194,17 @@ fn round(
     bench.sample(resident_key, "MiB", resident(id, mode)?);
     // A tick is 10 ms, so ticks a second are per cent.
     bench.sample(processor_key, "%", spent);
+    world.is_used(folder, mode)?;
+    sleep(SETTLE);
+    bench.sample(used_key, "MiB", resident(id, mode)?);
     gateway.kill();
     Ok(())
 }
 
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("footprint", options);
-    let missing = Needs::new().namespaces().missing().map(|missing| missing.to_string());
+    let missing =
+        Needs::new().namespaces().program("ping").missing().map(|missing| missing.to_string());
     let binary = missing.map_or_else(binary, Err);
     let binary = match binary {
         Ok(binary) => binary,
@@ -198,6 +238,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         "idle, two links: processor time of 3 s; resident memory by AF_XDP without the slab of \
          16 MiB, which is pinned, and by packet sockets with what is resident of it",
     );
+    bench.note("used: resident memory after 1,000 commands at the control socket and 1,000 pings");
     for problem in problems {
         bench.note(problem);
     }

@@ -2,7 +2,7 @@
 
 use super::relays::WaitMode;
 use super::systems::{MERGED, XDP};
-use super::world::{DIRECT, LOCAL, REMOTE, TestHosts, number};
+use super::world::{DIRECT, LOCAL, PacedRequests, REMOTE, TestHosts, number};
 use super::{Problems, ours};
 use bench::{Bench, Chart, Curve, Scales};
 use gatewright_planes::Series;
@@ -11,6 +11,17 @@ use std::time::Duration;
 /// Requests of a round.
 const REQUESTS: usize = 10_000;
 const REQUESTS_QUICK: usize = 1000;
+/// Requests that are apart, as sensors send them, so that whoever carries them has gone to sleep:
+/// the beginning of the figures' names, the pause, and how many requests of a round, quick or not.
+const APART: [(&str, Duration, [usize; 2]); 2] = [
+    ("1ms", Duration::from_millis(1), [200, 2000]),
+    ("10ms", Duration::from_millis(10), [30, 300]),
+];
+/// Carriers of those: the default against blocking sockets.
+const APART_CARRIERS: [(&str, Carrier); 2] = [
+    ("naive", Carrier::Sockets(WaitMode::Blocked)),
+    ("gateway", Carrier::Gateway(Series::Plain, None)),
+];
 /// Longer than any round: a worker that never sleeps.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
@@ -34,14 +45,18 @@ enum Carrier {
 }
 
 impl Carrier {
-    fn requests(self, world: &TestHosts, count: usize) -> Result<(Vec<f64>, usize), String> {
+    fn requests(
+        self,
+        world: &TestHosts,
+        asked: PacedRequests,
+    ) -> Result<(Vec<f64>, usize), String> {
         match self {
-            Self::Direct => world.requests(DIRECT, count, |_| Ok(())),
-            Self::Sockets(waiting) => world.requests(LOCAL, count, |stop| {
+            Self::Direct => world.requests(DIRECT, asked, |_| Ok(())),
+            Self::Sockets(waiting) => world.requests(LOCAL, asked, |stop| {
                 waiting.run(LOCAL, REMOTE, stop).map_err(|error| error.to_string())
             }),
             Self::Gateway(series, spin) => {
-                world.requests(LOCAL, count, |stop| ours::gateway(XDP, spin, Some(series), stop))
+                world.requests(LOCAL, asked, |stop| ours::gateway(XDP, spin, Some(series), stop))
             }
         }
     }
@@ -53,7 +68,7 @@ pub(super) fn measure(bench: &mut Bench, world: &TestHosts, problems: &Problems)
     let mut histograms = CARRIERS.map(|(name, _)| (name, Histogram::default()));
     for _round in 0..bench.options().rounds() {
         for ((name, carrier), (_, histogram)) in CARRIERS.into_iter().zip(&mut histograms) {
-            match carrier.requests(world, count) {
+            match carrier.requests(world, PacedRequests { count, pause: Duration::ZERO }) {
                 Ok((delays, lost)) => {
                     histogram.add(&delays);
                     summarise(bench, name, delays, lost);
@@ -71,6 +86,7 @@ pub(super) fn measure(bench: &mut Bench, world: &TestHosts, problems: &Problems)
     ] {
         bench.ratio(key, of, to);
     }
+    apart(bench, world, problems);
     bench.difference("merge_added_us", "merging_mean_us", "gateway_mean_us");
     let curves = histograms.map(|(name, histogram)| histogram.curve(name));
     let chart = Chart {
@@ -80,6 +96,27 @@ pub(super) fn measure(bench: &mut Bench, world: &TestHosts, problems: &Problems)
         curves: curves.into(),
     };
     bench.chart_on(Scales { log_x: false, log_y: true }, chart);
+}
+
+/// Measures requests that are apart.
+fn apart(bench: &mut Bench, world: &TestHosts, problems: &Problems) {
+    for (name, pause, [quick, whole]) in APART {
+        let asked = PacedRequests { count: bench.options().pick(whole, quick), pause };
+        for _round in 0..bench.options().rounds() {
+            for (carrier_name, carrier) in APART_CARRIERS {
+                let name = format!("{carrier_name}_{name}");
+                match carrier.requests(world, asked) {
+                    Ok((delays, lost)) => summarise(bench, &name, delays, lost),
+                    Err(problem) => problems.borrow_mut().push(format!("delay {name}: {problem}")),
+                }
+            }
+        }
+        for figure in ["mean", "p50", "p99"] {
+            let of = |carrier: &str| format!("{carrier}_{name}_{figure}_us");
+            let ratio = format!("delay_{name}_{figure}_vs_native");
+            bench.ratio(&ratio, &of("gateway"), &of("naive"));
+        }
+    }
 }
 
 /// The paper's histogram ends here; what takes longer is counted apart.

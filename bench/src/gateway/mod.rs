@@ -133,13 +133,15 @@ fn contestant<'run>(
 }
 
 /// Every promise that needs nothing but namespaces.
-const PROMISES: [(&str, Relation, f64); 6] = [
+const PROMISES: [(&str, Relation, f64); 8] = [
     ("pps64_vs_naive", Relation::AtLeast, 2.0),
     ("merge_gain_100", Relation::AtLeast, 1.5),
     ("merge_vs_native_100", Relation::AtLeast, 3.0),
     ("delay_mean_vs_native", Relation::AtMost, 0.8),
     ("delay_p99_vs_native", Relation::AtMost, 0.8),
     ("delay_spin_vs_spin", Relation::AtMost, 1.1),
+    ("delay_1ms_mean_vs_native", Relation::AtMost, 1.0),
+    ("delay_10ms_mean_vs_native", Relation::AtMost, 1.0),
 ];
 
 /// A stretch: testpmd exchanges link-layer addresses only.
@@ -166,6 +168,9 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         loss::search(&mut bench, &world, &problems);
         curves(&mut bench, &world, &problems);
     }
+    bench.note(
+        "delay_1ms and delay_10ms: requests so long apart that every relay sleeps between two",
+    );
     bench.note("rates at the receiver while the sender sends as fast as it can, 64 octets each");
     bench.note(
         "links of ours are AF_XDP in the driver, with a copy, unless a figure says packet socket",

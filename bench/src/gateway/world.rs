@@ -280,12 +280,12 @@ impl TestHosts {
         Ok(found)
     }
 
-    /// Microseconds of each of `count` requests to `to` while `gateway` works, one outstanding, and
-    /// how many had no answer. Client and server are plain sockets on the sender's processor.
+    /// Microseconds of each of `asked` to `to` while `gateway` works, one outstanding, and how many
+    /// had no answer. Client and server are plain sockets on the sender's processor.
     pub(crate) fn requests<G: Send>(
         &self,
         to: SocketAddrV4,
-        count: usize,
+        asked: PacedRequests,
         gateway: impl FnOnce(&AtomicBool) -> Result<G, String> + Send,
     ) -> Result<(Vec<f64>, usize), String> {
         let (found, _) = self.beside(gateway, || {
@@ -300,7 +300,7 @@ impl TestHosts {
                 });
                 let asked = self.sender.run(|| {
                     pin(SENDER_CPU)?;
-                    ask(to, count).map_err(|error| format!("the client: {error}"))
+                    ask(to, asked).map_err(|error| format!("the client: {error}"))
                 });
                 stop.store(true, Ordering::Relaxed);
                 serves.join().map_err(|_| "the server panicked".to_owned())??;
@@ -348,16 +348,29 @@ fn echo(stop: &AtomicBool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn ask(to: SocketAddrV4, count: usize) -> std::io::Result<(Vec<f64>, usize)> {
+/// Requests of a run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PacedRequests {
+    /// How many count.
+    pub(crate) count: usize,
+    /// The pause between an answer and the next request.
+    pub(crate) pause: Duration,
+}
+
+fn ask(to: SocketAddrV4, asked: PacedRequests) -> std::io::Result<(Vec<f64>, usize)> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(to)?;
     socket.set_read_timeout(Some(ANSWER_WITHIN))?;
     let mut buffer = [0; 2048];
+    let PacedRequests { count, pause } = asked;
     let mut delays = Vec::with_capacity(count);
     let mut lost = 0;
     // The first ones fill neighbour caches and wake what sleeps.
     for number in 0..count + WARM_UP {
         let request = [number.to_be_bytes(); REQUEST / 8].concat();
+        if number >= WARM_UP && !pause.is_zero() {
+            sleep(pause);
+        }
         let sent = Instant::now();
         // A server or relay that is not there yet answers by an error.
         let answered = socket.send(&request).and_then(|_| {

@@ -49,8 +49,8 @@ pub fn leases(octets: &[u8]) {
     let (events, _) = octets.as_chunks::<EVENT>();
     known.follow(&mut links);
     for &[kind, address, time, early, how, pause] in events {
-        // Up to 18 hours, so that leases end.
-        known.pass(&mut links, Duration::from_millis(u64::from(pause).pow(4) / 64));
+        // Up to three hours, so that leases end.
+        known.pass(&mut links, Duration::from_millis(u64::from(pause).pow(4) / 400));
         known.provoked += 4;
         match kind % 8 {
             0..=4 => {
@@ -70,7 +70,7 @@ pub fn leases(octets: &[u8]) {
         links.advance(Duration::ZERO);
         known.follow(&mut links);
     }
-    known.pass(&mut links, Duration::from_hours(48));
+    known.pass(&mut links, Duration::from_hours(3));
     links.end();
 }
 
@@ -178,8 +178,8 @@ impl Known {
             sname: [0; 64],
             file: [0; 128],
         };
-        // From seconds to days, and for ever.
-        let seconds = if time == u8::MAX { u32::MAX } else { u32::from(time).pow(3) / 8 };
+        // From none over hours to days, and for ever.
+        let seconds = if time == u8::MAX { u32::MAX } else { u32::from(time).pow(3) / 64 };
         let part = |of: u8| u32::try_from(u64::from(seconds) * u64::from(of) / 200).unwrap_or(0);
         let mut options = vec![DhcpOption::MessageType(kind), DhcpOption::SubnetMask(MASK)];
         let optional = [

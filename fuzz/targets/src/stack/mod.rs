@@ -33,6 +33,9 @@ use std::{
 /// Chunks of the slab: what floods may hold, and room to go on.
 const FRAMES: usize = 2048;
 
+/// More than any layer waits with a packet: reassembly a minute, resolution some seconds.
+const SILENCE: Duration = Duration::from_mins(5);
+
 /// A router's link, whose hosts it advertises itself to.
 pub(crate) const LAN: LinkIndex = LinkIndex(0);
 /// A router's link with a smaller MTU.
@@ -216,11 +219,11 @@ impl Links {
         self.graph.frames().capacity() - self.graph.frames().available()
     }
 
-    /// After silence of an hour nothing is held: no packet waits for ever, and none is lost.
+    /// After silence nothing is held: no packet waits for ever, and none is lost.
     pub(crate) fn end(mut self) {
         assert!(self.held() <= FRAMES / 2 + 512, "{} chunks are held", self.held());
-        self.advance(Duration::from_hours(1));
-        assert_eq!(self.held(), 0, "chunks are held after an hour of silence");
+        self.advance(SILENCE);
+        assert_eq!(self.held(), 0, "chunks are held after {SILENCE:?}");
     }
 }
 

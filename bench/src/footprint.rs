@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -47,7 +47,8 @@ const COMMANDS: usize = 1000;
 /// The commands, in turns, each a line as the command line sends it.
 const COMMAND_LINES: [&[u8]; 2] = [b"{\"do\":\"status\"}\n", b"{\"do\":\"metrics\"}\n"];
 
-const PROMISES: [(&str, f64); 5] = [
+const PROMISES: [(&str, f64); 6] = [
+    ("binary_mb", 12.0),
     ("first_packet_ms", 20.0),
     ("first_packet_xdp_ms", 60.0),
     ("idle_rss_mib", 12.0),
@@ -174,6 +175,18 @@ fn ticks(id: u32) -> Result<f64, String> {
     spent.map(|(user, system)| f64::from(user + system)).ok_or_else(|| "no times".to_owned())
 }
 
+/// Megabytes of the command's binary without symbols.
+fn binary_size(binary: &Path, folder: &Path) -> Result<f64, String> {
+    let stripped = folder.join("stripped");
+    let output = [Path::new("-o"), &stripped, binary];
+    let status = Command::new("strip").args(output).status().map_err(text)?;
+    if !status.success() {
+        return Err(format!("strip: {status}"));
+    }
+    let octets = fs::metadata(&stripped).map_err(text)?.len();
+    Ok(f64::from(u32::try_from(octets).unwrap_or(u32::MAX)) / 1e6)
+}
+
 fn round(
     bench: &mut Bench,
     world: &TestNetwork,
@@ -219,6 +232,10 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let folder = std::env::temp_dir().join(format!("gatewright-bench-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(text)?;
     let mut problems = Vec::new();
+    match binary_size(&binary, &folder) {
+        Ok(size) => bench.sample("binary_mb", "MB", size),
+        Err(problem) => problems.push(problem),
+    }
     for _round in 0..options.rounds() {
         for mode in MODES {
             if let Err(problem) = round(&mut bench, &world, (&binary, &folder), mode) {

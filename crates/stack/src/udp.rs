@@ -146,7 +146,7 @@ pub struct UdpSockets {
     sockets: Vec<SocketEnd>,
     applications: Vec<Running>,
     /// The listeners, in the order of ports.
-    doors: Vec<Door>,
+    listeners: Vec<BoundListener>,
     /// The last port looked up, with the places of its listeners: packets of a batch mostly go to
     /// one port.
     last: (u16, Range<usize>),
@@ -157,12 +157,12 @@ pub struct UdpSockets {
 
 /// A listener: an address and port with its socket.
 #[derive(Clone, Copy, Debug)]
-struct Door {
+struct BoundListener {
     local: SocketAddr,
-    to: Listener,
+    to: Receiver,
 }
 
-impl Door {
+impl BoundListener {
     /// Whether it takes a datagram to `ip`, or one to many.
     fn takes(&self, ip: IpAddr, to_many: bool) -> bool {
         let own = self.local.ip();
@@ -172,7 +172,7 @@ impl Door {
 
 /// The receiver of its datagrams.
 #[derive(Clone, Copy, Debug)]
-enum Listener {
+enum Receiver {
     /// The socket at this place, read on a thread outside the worker.
     Thread(usize),
     /// A socket of the application at this place.
@@ -188,7 +188,7 @@ impl UdpSockets {
             end,
             sockets: Vec::new(),
             applications: Vec::new(),
-            doors: Vec::new(),
+            listeners: Vec::new(),
             last: (0, 0..0),
             touched: Vec::new(),
             memberships: Vec::new(),
@@ -222,30 +222,32 @@ impl UdpSockets {
             }
         }
         if changed {
-            self.open_doors();
+            self.sort_listeners();
         }
     }
 
     /// Sorts all listeners by port.
-    fn open_doors(&mut self) {
-        let threads = (self.sockets.iter().enumerate())
-            .map(|(index, socket)| Door { local: socket.local, to: Listener::Thread(index) });
+    fn sort_listeners(&mut self) {
+        let threads = (self.sockets.iter().enumerate()).map(|(index, socket)| BoundListener {
+            local: socket.local,
+            to: Receiver::Thread(index),
+        });
         let applications = (self.applications.iter().enumerate()).flat_map(|(index, running)| {
-            (0..).map(SocketIndex).zip(&running.sockets).map(move |(socket, own)| Door {
+            (0..).map(SocketIndex).zip(&running.sockets).map(move |(socket, own)| BoundListener {
                 local: own.local,
-                to: Listener::Application(index, socket),
+                to: Receiver::Application(index, socket),
             })
         });
-        self.doors = threads.chain(applications).collect();
-        self.doors.sort_by_key(|door| door.local.port());
+        self.listeners = threads.chain(applications).collect();
+        self.listeners.sort_by_key(|listener| listener.local.port());
         self.last = (0, 0..0);
     }
 
     /// The places of a port's listeners.
-    fn doors_of(&mut self, port: u16) -> Range<usize> {
+    fn listeners_of(&mut self, port: u16) -> Range<usize> {
         if self.last.0 != port {
-            let first = self.doors.partition_point(|door| door.local.port() < port);
-            let behind = self.doors.partition_point(|door| door.local.port() <= port);
+            let first = self.listeners.partition_point(|listener| listener.local.port() < port);
+            let behind = self.listeners.partition_point(|listener| listener.local.port() <= port);
             self.last = (port, first..behind);
         }
         self.last.1.clone()
@@ -294,16 +296,16 @@ impl UdpSockets {
         let (source, port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let from = SocketAddr::new(ends.from, source);
         let to_many = ends.to.is_multicast() || packet.meta().arrival == Arrival::Broadcast;
-        let doors = self.doors_of(port);
+        let listeners = self.listeners_of(port);
         if to_many {
             let mut has_listener = false;
-            for index in doors {
-                let Some(&door) = self.doors.get(index) else { break };
-                if door.takes(ends.to, to_many) {
+            for index in listeners {
+                let Some(&listener) = self.listeners.get(index) else { break };
+                if listener.takes(ends.to, to_many) {
                     has_listener = true;
                     let copy = out.datagrams().packet_of(packet.octets());
                     let datagram = copy.map(|packet| Datagram { packet, from, to: ends.to });
-                    let taken = datagram.is_some_and(|datagram| self.enter(door, datagram));
+                    let taken = datagram.is_some_and(|datagram| self.enter(listener, datagram));
                     if !taken {
                         out.count(SOCKET_FULL);
                     }
@@ -314,12 +316,13 @@ impl UdpSockets {
             }
             return;
         }
-        let found = self.doors.get(doors).unwrap_or_default().iter();
-        let Some(&door) = found.into_iter().find(|door| door.takes(ends.to, to_many)) else {
+        let found = self.listeners.get(listeners).unwrap_or_default().iter();
+        let Some(&listener) = found.into_iter().find(|listener| listener.takes(ends.to, to_many))
+        else {
             out.count(NO_SOCKET);
             return unreachable(packet, out);
         };
-        if !self.enter(door, Datagram { packet, from, to: ends.to }) {
+        if !self.enter(listener, Datagram { packet, from, to: ends.to }) {
             out.count(SOCKET_FULL);
         }
     }
@@ -330,11 +333,11 @@ impl UdpSockets {
             return out.drop(NOT_UDP, packet);
         };
         let ours = out.host().interfaces().iter().any(|interface| interface.has(local.ip()));
-        let doors = self.doors_of(local.port());
-        let mut doors = self.doors.get(doors).unwrap_or_default().iter();
-        let found = doors.find(|door| ours && door.takes(local.ip(), false));
-        let Some(&Door { to, .. }) = found else { return out.drop(NO_SOCKET, packet) };
-        let Listener::Thread(index) = to else { return };
+        let listeners = self.listeners_of(local.port());
+        let mut listeners = self.listeners.get(listeners).unwrap_or_default().iter();
+        let found = listeners.find(|listener| ours && listener.takes(local.ip(), false));
+        let Some(&BoundListener { to, .. }) = found else { return out.drop(NO_SOCKET, packet) };
+        let Receiver::Thread(index) = to else { return };
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if !self.touched.contains(&index) {
             self.touched.push(index);
@@ -345,9 +348,9 @@ impl UdpSockets {
     }
 
     /// Delivers a datagram to a listener; returns whether there was room.
-    fn enter(&mut self, door: Door, datagram: Datagram) -> bool {
-        match door.to {
-            Listener::Thread(index) => {
+    fn enter(&mut self, listener: BoundListener, datagram: Datagram) -> bool {
+        match listener.to {
+            Receiver::Thread(index) => {
                 let Some(socket) = self.sockets.get_mut(index) else { return false };
                 let Datagram { packet, from, .. } = datagram;
                 if !self.touched.contains(&index) {
@@ -355,7 +358,7 @@ impl UdpSockets {
                 }
                 socket.deliver(Delivery { from, content: Ok(packet.into_parcel()) }).is_ok()
             }
-            Listener::Application(index, socket) => {
+            Receiver::Application(index, socket) => {
                 let running = self.applications.get_mut(index);
                 running.is_some_and(|running| running.deliver(socket, datagram).is_ok())
             }

@@ -125,7 +125,8 @@ const fn fixed(key: Key) -> Key {
     Key { fixed: true, ..key }
 }
 
-/// Maximum number of links of a gateway: their index is an octet.
+/// Maximum number of links of a gateway: a worker polls each of them between two batches, and each
+/// Ethernet link takes a dozen of a wiring's 4096 edges.
 pub(crate) const LINKS_MAX: usize = 64;
 /// Maximum number of tables of one kind.
 const TABLES_MAX: usize = 4096;

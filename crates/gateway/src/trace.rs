@@ -6,6 +6,7 @@ use crate::{Gateway, capture::Which};
 use changes::changes;
 use gatewright_planes::Tracing;
 use gatewright_stack::{Fate, Step};
+use gatewright_wire::Framing;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, time::Duration};
 
@@ -17,6 +18,8 @@ pub struct TraceRequest {
     pub which: Which,
     /// A frame in hexadecimal digits that the link is to receive, instead of the next that comes.
     pub frame: Option<String>,
+    /// Whether that frame is an IP packet, as those of links without a link layer are.
+    pub is_ip: bool,
     /// How long to wait for a packet.
     pub seconds: Option<f64>,
 }
@@ -88,6 +91,16 @@ fn begin(gateway: &Gateway, request: &TraceRequest) -> Result<(Tracing, Vec<Stri
     let frame = request.octets()?;
     if frame.is_some() && link.is_none() {
         return Err("by which link is the frame to come?".to_owned());
+    }
+    let given = if request.is_ip { Framing::Ip } else { Framing::Ethernet };
+    if let Some(link) = link.filter(|_| frame.is_some())
+        && gateway.planes().framing(link) != given
+    {
+        let (own, given) = match given {
+            Framing::Ip => ("an Ethernet header", "an IP header"),
+            Framing::Ethernet => ("an IP header", "an Ethernet header"),
+        };
+        return Err(format!("the link's frames begin with {own}, and this one with {given}"));
     }
     let tracing = gateway.planes().trace(link, which, frame).map_err(|error| error.to_string())?;
     Ok((tracing, gateway.links.names()))

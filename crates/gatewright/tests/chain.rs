@@ -197,6 +197,14 @@ fn raw_packets_are_replayed_and_frames_are_written() -> Result<(), Failed> {
         found
     };
     assert!(wait_until(WITHIN, found), "{}", daemon.said());
+    // A packet of the capture is traced from its IP header on; a link of Ethernet takes none.
+    let trace =
+        |link: &str| daemon.ask(&["trace", "--link", link, "--from", read.to_str().unwrap()]);
+    let traced = trace("far").text();
+    assert!(traced.contains("raw-ip") && traced.contains("ipv4"), "{traced}");
+    assert!(!traced.contains("taken from the front"), "{traced}");
+    let refused = trace("out");
+    assert!(refused.err.contains("begin with an Ethernet header"), "{}", refused.err);
     // A link layer is made at the start: a second TUN device is refused, and nothing changes.
     daemon.describe(&format!("{description}[link.more]\nmode = \"tun\"\ndevice = \"gw-more\"\n"));
     let refused = daemon.ask(&["reload"]);

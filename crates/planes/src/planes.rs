@@ -18,7 +18,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
     WiringError, builtin::Match,
 };
-use gatewright_wire::MacAddress;
+use gatewright_wire::{Framing, MacAddress};
 use std::{
     fmt, io,
     sync::{
@@ -372,6 +372,11 @@ impl Planes {
         control.report_opened(&order.device.name, &order.device.device);
         drop(control);
         Ok(Reopened { info, pause: started.elapsed() })
+    }
+
+    /// The first header of a link's frames.
+    pub fn framing(&self, link: LinkIndex) -> Framing {
+        self.control().plan.framing(link)
     }
 
     /// Traces one packet: the next one that is meant, or the frame, received by the link now.

@@ -410,6 +410,7 @@ impl Floor {
             ingress: packet.meta().ingress,
             egress: packet.meta().egress,
             octets: packet.octets().to_vec(),
+            framing: edge.framing,
             handlers: edge.posts.iter().map(|post| post.id).collect(),
             took: Duration::ZERO,
             fate: Fate::Kept,

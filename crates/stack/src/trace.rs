@@ -50,6 +50,8 @@ pub struct Step {
     pub egress: LinkIndex,
     /// The packet on arrival.
     pub octets: Vec<u8>,
+    /// Its first header, if it is a whole frame.
+    pub framing: Option<Framing>,
     /// The handlers at this place.
     pub handlers: Vec<AttachmentId>,
     /// The time in layer and handlers.

@@ -147,6 +147,11 @@ impl Plan {
         self.framings.push((link, framing));
     }
 
+    /// The first header of a link's frames.
+    pub fn framing(&self, link: LinkIndex) -> Framing {
+        framing_of(&self.framings, link)
+    }
+
     /// The layers with the link each stands on.
     pub fn layers(&self) -> impl Iterator<Item = (NodeIndex, &'static str, Option<LinkIndex>)> {
         (0..).map(NodeIndex).zip(&self.nodes).map(|(index, &(name, link))| (index, name, link))

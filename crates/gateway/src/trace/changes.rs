@@ -47,9 +47,8 @@ pub(super) fn changes(before: &Step, after: &Step) -> Vec<String> {
 fn ip_at(step: &Step) -> Option<usize> {
     match step.at {
         At::Frame => {
-            let ether_type = step.octets.get(12..14)?;
-            let ip = [EtherType::IPV4, EtherType::IPV6];
-            ip.iter().any(|ip| ip.0.to_be_bytes() == ether_type).then_some(14)
+            let packet = step.framing?.ip_packet(&step.octets)?;
+            step.octets.len().checked_sub(packet.len())
         }
         At::EtherType(ether) | At::Local(ether) | At::Unresolved(ether) | At::Error(ether, _) => {
             let ip = matches!(ether, EtherType::IPV4 | EtherType::IPV6);
@@ -136,6 +135,7 @@ mod tests {
     use super::*;
     use gatewright_packet::LinkIndex;
     use gatewright_stack::{Fate, Side};
+    use gatewright_wire::Framing;
     use std::time::Duration;
 
     fn step(at: At, octets: &[u8]) -> Step {
@@ -146,6 +146,7 @@ mod tests {
             ingress: LinkIndex(0),
             egress: LinkIndex::NONE,
             octets: octets.to_vec(),
+            framing: (at == At::Frame).then_some(Framing::Ethernet),
             handlers: Vec::new(),
             took: Duration::ZERO,
             fate: Fate::Passed,

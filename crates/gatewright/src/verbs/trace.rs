@@ -31,7 +31,8 @@ pub(crate) struct Trace {
     /// How long to wait for the packet.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// Take the packet from this capture file (Ethernet), as if --link received it.
+    /// Take the packet from this capture file, as if --link received it: Ethernet, or raw IP for a
+    /// link without a link layer.
     #[arg(long, value_name = "FILE", requires = "link")]
     from: Option<String>,
     /// Which packet of the file, counted from 1.
@@ -41,9 +42,10 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let frame = self.from.as_deref().map(|file| frame(file, self.number)).transpose()?;
-        let which = self.packets.into_which();
-        let request = TraceRequest { which, frame, seconds: Some(self.seconds) };
+        let found = self.from.as_deref().map(|file| frame(file, self.number)).transpose()?;
+        let is_ip = found.as_ref().is_some_and(|(_, framing)| *framing == Framing::Ip);
+        let (which, frame) = (self.packets.into_which(), found.map(|(digits, _)| digits));
+        let request = TraceRequest { which, frame, is_ip, seconds: Some(self.seconds) };
         let told = self.which.ask(&Request::Trace(request))?;
         if list(&told, "steps").is_empty() {
             face.answer(&told, String::new)?;
@@ -55,8 +57,8 @@ impl Trace {
     }
 }
 
-/// A frame of a capture file in hexadecimal digits.
-fn frame(file: &str, number: u64) -> Result<String, Failure> {
+/// A frame of a capture file in hexadecimal digits, with its first header.
+fn frame(file: &str, number: u64) -> Result<(String, Framing), Failure> {
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::new(Exit::Configuration, format!("{file}: {error}"))
     };
@@ -78,10 +80,8 @@ fn frame(file: &str, number: u64) -> Result<String, Failure> {
         }
     };
     let framing = reader.interface(interface).and_then(|interface| interface.framing);
-    match framing {
-        Some(Framing::Ethernet) => Ok(digits),
-        _ => Err(wrong(&"its packets do not begin with an Ethernet header")),
-    }
+    let told = "its packets begin neither with an Ethernet header nor with an IP header";
+    framing.map(|framing| (digits, framing)).ok_or_else(|| wrong(&told))
 }
 
 /// A line for each place, and below it what was changed there.

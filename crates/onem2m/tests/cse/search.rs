@@ -341,3 +341,30 @@ fn slices_are_shared_by_originators() {
     }
     assert!(slices <= 2 * alone + 1, "{slices} slices, {alone} alone");
 }
+
+/// A walk keeps the address that it was asked from, whoever is served between its slices.
+#[test]
+fn a_walk_keeps_its_originators_address() {
+    let mut bench = bench(30, 1);
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Cb"],"acop":34,
+        "acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}]},"pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    let updated = bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"acpi":["cse-in/a/p"]}}"#);
+    assert_eq!(updated.status.number(), 2004);
+    let from = |address: &str, id: &str| Request {
+        from: "Cb".to_owned(),
+        source: Some(address.parse().unwrap()),
+        ..walk("cse-in/a/c", id, &[("fu", "1")])
+    };
+    assert!(ask(&mut bench, 1_000, from("10.0.0.1", "w")).is_empty());
+    let mut answers = Vec::new();
+    for token in 1..200 {
+        bench.cse.handle(bench.now, Input::Tick);
+        answers.extend(bench.run());
+        let denied = ask(&mut bench, token, from("10.0.0.2", &token.to_string()));
+        assert_eq!(denied[0].1.status.number(), 4103);
+    }
+    let [(Token(1_000), answer)] = answers.as_slice() else { panic!("{}", answers.len()) };
+    assert_eq!(found(answer).len(), 30);
+}

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codes;
+mod difference;
 mod filter;
 mod form;
 mod handler_spec;
@@ -33,6 +34,7 @@ mod templates;
 mod values;
 
 pub use codes::CODES;
+pub use difference::{KeyDifference, WrittenValues, differences};
 pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
 pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
@@ -78,6 +80,7 @@ pub fn parse(source: SourceId, text: &str) -> Parsed {
     shape::check_table(document.get_ref(), 0..0, &tables::ROOT, &mut findings);
     let root = View::new(document.get_ref(), source, 0..0);
     let mut config = sections::config(root);
+    config.written = WrittenValues::of(document.get_ref());
     host::derive(&mut config);
     if errors.is_empty() {
         rules::check(&mut config, root, &mut findings);

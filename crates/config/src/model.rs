@@ -1,6 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
+use crate::difference::WrittenValues;
 use crate::log::Log;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
@@ -84,6 +85,8 @@ pub struct Config {
     pub devices: Option<Devices>,
     /// `[cse]`.
     pub cse: Option<Cse>,
+    /// What the text gives to keys of tables that exist once, to tell differences by key.
+    pub written: WrittenValues,
 }
 
 impl Config {

@@ -186,6 +186,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
         programs: root.tables("program").into_iter().filter_map(program).collect(),
         devices: root.table("devices").and_then(devices),
         cse: root.table("cse").and_then(cse),
+        ..Config::default()
     }
 }
 

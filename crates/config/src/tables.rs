@@ -27,6 +27,8 @@ pub(crate) struct Key {
     pub(crate) required: bool,
     /// Whether a changed value takes effect only after a restart.
     pub(crate) fixed: bool,
+    /// The value if the key is not given, for differences.
+    pub(crate) default: Option<&'static str>,
 }
 
 /// Type of a key's value.
@@ -113,11 +115,16 @@ pub(crate) enum Form {
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: false, fixed: false }
+    Key { name, doc, shape, required: false, fixed: false, default: None }
 }
 
 const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: true, fixed: false }
+    Key { name, doc, shape, required: true, fixed: false, default: None }
+}
+
+/// The value of a key that is not given.
+const fn or(default: &'static str, key: Key) -> Key {
+    Key { default: Some(default), ..key }
 }
 
 /// Marks a key whose changed value takes effect only after a restart.
@@ -192,12 +199,22 @@ static GATEWAY: Table = Table {
     name: "[gateway]",
     doc: "The gateway itself.",
     keys: &[
-        fixed(key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures.")),
-        fixed(key(
-            "workers",
-            Shape::Number(1, WORKERS_MAX as i64),
-            "Threads that move packets; 1 if not given. A flow stays on one of them.",
-        )),
+        or(
+            "gatewright",
+            fixed(key(
+                "name",
+                Shape::Text(Form::Name),
+                "Its name in status, metrics and captures.",
+            )),
+        ),
+        or(
+            "1",
+            fixed(key(
+                "workers",
+                Shape::Number(1, WORKERS_MAX as i64),
+                "Threads that move packets; 1 if not given. A flow stays on one of them.",
+            )),
+        ),
         fixed(key(
             "neighbours_max",
             Shape::Number(16, NEIGHBOURS_MAX),

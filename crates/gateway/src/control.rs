@@ -74,7 +74,7 @@ impl Part for ControlListeners {
     }
 
     fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
-        difference::control(old, new)
+        difference::by_key(old, new, "control")
     }
 
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {

@@ -3,31 +3,14 @@
 use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
 use gatewright_part::Change;
 
-/// Differences in where events are written.
-pub(crate) fn log(old: &Config, new: &Config) -> Vec<Change> {
-    let changed = (old.log != new.log).then(|| Change::new("[log]", "changed"));
-    changed.into_iter().collect()
+/// Differences in a table that exists once, by key.
+pub(crate) fn by_key(old: &Config, new: &Config, table: &str) -> Vec<Change> {
+    config::differences(old, new, table).into_iter().map(Change::from).collect()
 }
 
 /// Differences in the gateway itself, its links and its routes.
 pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
-    let mut changes = Vec::new();
-    if old.name != new.name {
-        changes.push(Change::restart("gateway", format!("name {}, not {}", new.name, old.name)));
-    }
-    if old.workers != new.workers {
-        let how = format!("{} workers, not {}", new.workers, old.workers);
-        changes.push(Change::restart("gateway", how));
-    }
-    let maxima = [
-        ("neighbours_max", old.neighbours_max, new.neighbours_max),
-        ("routes_max", old.routes_max, new.routes_max),
-    ];
-    for (key, old, new) in maxima.into_iter().filter(|(_, old, new)| old != new) {
-        let said = |value: Option<u32>| value.map_or("the default".to_owned(), |it| it.to_string());
-        let how = format!("{key} {}, not {}", said(new), said(old));
-        changes.push(Change::restart("gateway", how));
-    }
+    let mut changes = by_key(old, new, "gateway");
     each_link(old, new, &mut changes);
     lists(&old.routes, &new.routes, route, &mut changes);
     changes
@@ -62,12 +45,6 @@ pub(crate) fn tcp_proxies(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     named(&old.tcp_proxies, &new.tcp_proxies, proxy, &mut changes);
     changes
-}
-
-/// Differences in control socket and metrics page.
-pub(crate) fn control(old: &Config, new: &Config) -> Vec<Change> {
-    let differs = old.control != new.control;
-    differs.then(|| Change::new("[control]", "changed")).into_iter().collect()
 }
 
 /// Items that are in one list only.
@@ -245,6 +222,7 @@ mod tests {
             format!("{change}{restart}")
         };
         let (old, new) = (read(OLD), read(text));
+        let control: fn(&Config, &Config) -> Vec<Change> = |old, new| by_key(old, new, "control");
         let all = [links, handlers, messages, udp_gateways, tcp_proxies, control];
         all.into_iter().flat_map(|differences| differences(&old, &new)).map(tell).collect()
     }
@@ -288,14 +266,14 @@ mod tests {
             (
                 "[[attach]]",
                 "[gateway]\nroutes_max = 100\n[[attach]]",
-                &["gateway: routes_max 100, not the default (restart)"],
+                &["[gateway] routes_max: 100 (restart)"],
             ),
             ("gateway.x", "gateway.y", &["udp_gateway x: removed", "udp_gateway y: added"]),
             ("[[attach]]", "[link.new]\n[[attach]]", &["link new: added"]),
             (
                 "[[attach]]",
                 "[gateway]\nname = \"a\"\n[control]\nsocket = \"s\"\n[[attach]]",
-                &["gateway: name a, not gatewright (restart)", "[control]: changed"],
+                &["[gateway] name: a, not gatewright (restart)", "[control] socket: s"],
             ),
         ];
         for (from, to, expected) in cases {

@@ -132,7 +132,10 @@ fn numbers_go_on_over_a_reload() {
     assert!(wait_until(WITHIN, || gateway.said().contains(" started: gatewright runs\n")));
     let before = events(&gateway, 0);
     gateway.describe(&format!("{DESCRIPTION}[log]\nformat = \"json\"\nlevel = \"warning\"\n"));
-    assert_eq!(gateway.ask(&["reload"]).text(), "[log]: changed\n");
+    assert_eq!(
+        gateway.ask(&["reload"]).text(),
+        "[log] format: json, not journal\n[log] level: warning\n"
+    );
     gateway.describe(&DESCRIPTION.replace("1.1/24", "1.1/33"));
     assert_eq!(gateway.ask(&["reload"]).code, Some(78));
     gateway.describe("[link.lan]\ndevice = \"gone\"\n[link.wan]\ndevice = \"g1\"\n");

@@ -1,5 +1,6 @@
 //! A difference between two descriptions, and why a part cannot take one.
 
+use gatewright_config::KeyDifference;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -30,6 +31,12 @@ impl Change {
     /// A difference that needs a restarted gateway.
     pub fn restart(what: impl Into<String>, how: impl Into<String>) -> Self {
         Self { restart: true, ..Self::new(what, how) }
+    }
+}
+
+impl From<KeyDifference> for Change {
+    fn from(KeyDifference { key, how, restart }: KeyDifference) -> Self {
+        Self { what: key, how, restart }
     }
 }
 

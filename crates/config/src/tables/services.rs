@@ -1,6 +1,6 @@
 //! The tables of devices and of the service entity.
 
-use super::{Form, Key, Shape, TABLES_MAX, Table, fixed, key, required};
+use super::{Form, Key, Shape, TABLES_MAX, Table, fixed, key, or, required};
 use crate::values::DEVICE_KINDS;
 
 /// Maximum number of associations of devices.
@@ -64,7 +64,10 @@ pub(super) static DEVICES: Table = Table {
             Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
             "Kinds of devices whose readings are stored first, whatever else is said.",
         ),
-        fixed(key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once.")),
+        or(
+            "1000",
+            fixed(key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once.")),
+        ),
         key(
             "peer_connections",
             Shape::Number(1, DEVICES_MAX),
@@ -95,11 +98,14 @@ pub(super) static DEVICES: Table = Table {
             Shape::Number(1, WAITING_MAX),
             "Readings of all devices that wait for the registrar.",
         ),
-        fixed(key(
-            "views",
-            Shape::Flag,
-            "Show the latest values also as the flexContainers of TS-0023; false if not given.",
-        )),
+        or(
+            "false",
+            fixed(key(
+                "views",
+                Shape::Flag,
+                "Show the latest values also as the flexContainers of TS-0023; false if not given.",
+            )),
+        ),
         fixed(key(
             "map",
             Shape::Many(&DEVICES_MAP, TABLES_MAX),
@@ -190,7 +196,10 @@ pub(super) static CSE: Table = Table {
             Shape::Number(1, RESOURCES_MAX),
             "Instances of a container that sets no maximum (mni) itself; 100000 if not given.",
         ),
-        fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
+        or(
+            "middle",
+            fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
+        ),
         key(
             "admin",
             Shape::Text(Form::Name),

@@ -149,7 +149,7 @@ impl Part for LogPart {
     }
 
     fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
-        crate::difference::log(old, new)
+        crate::difference::by_key(old, new, "log")
     }
 
     fn stage(&self, _: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {

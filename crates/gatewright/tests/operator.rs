@@ -13,6 +13,7 @@ use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use running::{DESCRIPTION, Running, SOUTH, Traffic, WITHIN, ping_times};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
+        ("help_says_the_shape_of_a_status", help_says_the_shape_of_a_status),
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("links_come_and_go_and_the_others_lose_nothing", links_come_and_go),
         ("sighup_reloads_and_control_may_move", sighup_reloads_and_control_may_move),
@@ -43,6 +45,74 @@ fn main() {
         Trial::test(name, run).with_ignored_flag(missing)
     });
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+/// The keys of objects in a shape of `--help`, `{a, b: [{c, d}]}`, each behind those above it.
+fn keys_of_shape(shape: &str) -> BTreeSet<String> {
+    let (mut above, mut keys) = (Vec::<String>::new(), BTreeSet::new());
+    let mut last = String::new();
+    let mut word = String::new();
+    for letter in shape.chars() {
+        if letter.is_ascii_alphanumeric() || letter == '_' {
+            word.push(letter);
+            continue;
+        }
+        if !word.is_empty() {
+            last = above
+                .iter()
+                .chain([&std::mem::take(&mut word)])
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(".");
+            keys.insert(last.clone());
+        }
+        match letter {
+            '{' => above = last.split('.').map(str::to_owned).filter(|it| !it.is_empty()).collect(),
+            '}' if above.is_empty() => break,
+            '}' => drop(above.pop()),
+            _ => {}
+        }
+    }
+    keys
+}
+
+/// The keys of objects in a value, each behind those above it; times have a form of their own.
+fn keys_of_value(value: &Value, above: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| keys_of_value(item, above, keys)),
+        Value::Object(object) if !object.contains_key("nanos") => {
+            for (key, value) in object {
+                let key = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
+                keys_of_value(value, &key, keys);
+                keys.insert(key);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `gatewright status --help` says what `--json` has: every key of the answer, and no other one of
+/// an object that is there.
+fn help_says_the_shape_of_a_status() {
+    let world = Running::start("shape");
+    world.ask(&["attach", "count", "--at", "frame"]).text();
+    let help = Command::new(env!("CARGO_BIN_EXE_gatewright")).args(["status", "--help"]).output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    let told = keys_of_shape(help.split_once("With --json: ").unwrap().1);
+    let mut found = BTreeSet::new();
+    keys_of_value(&world.ask(&["status", "--json"]).json(), "", &mut found);
+    let untold: Vec<_> = found.difference(&told).collect();
+    assert!(untold.is_empty(), "not in the help: {untold:?}");
+    // What lists of nothing would hold is not there.
+    let is_there = |key: &&String| match key.rsplit_once('.') {
+        Some((above, _)) => found.iter().any(|known| known.starts_with(&format!("{above}."))),
+        None => true,
+    };
+    // Only handlers at messages have these.
+    let of_messages =
+        |key: &&String| !matches!(key.as_str(), "attached.messages" | "attached.refused");
+    let missing: Vec<_> = told.difference(&found).filter(is_there).filter(of_messages).collect();
+    assert!(missing.is_empty(), "only in the help: {missing:?}");
 }
 
 const COUNT: &str = "[[attach]]\nhandler = \"count\"\nat = \"ether:ipv4\"\n";

@@ -7,14 +7,16 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{uptime, links: [{name, device, mode, why, kernel, up, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
+pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, sojourn_p50, sojourn_p99, sojourn_packets, \
      workers: [{worker, received, taken, given}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
-     parts: [{name, words, gauges, counters, histograms: [{name, counts, sum, largest}]}]}; times are {secs, nanos}; with --metrics one string";
+     parts: [{name, words, gauges, counters, histograms: [{name, counts, sum, largest}], \
+     handlers: [{program, handler, started, finished, failed, latency_us}]}], \
+     events: [{part, kind, level, events, suppressed}]}; times are {secs, nanos}; with --metrics one string";
 
 /// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
 #[derive(Debug, clap::Args)]

@@ -6,17 +6,20 @@
 //! waits for, everybody has to.
 
 mod bare;
+mod drain;
+mod sink;
 
 use crate::binary;
-use crate::process::text;
+use crate::process::{resident_kib, text};
 use bare::Load;
 use bench::{Bench, Options, Relation};
 use nix::sys::resource::{Resource, getrlimit};
 use serde_json::Value;
+use sink::Sink;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,6 +35,38 @@ const DESCRIPTORS_BESIDE: u64 = 512;
 /// How long the gateway may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
+/// The outbox empties at least so fast when the CSE above is back, and a device's own queue.
+const DRAIN_PER_S: f64 = 20_000.0;
+const DRAIN_ONE_PER_S: f64 = 3_000.0;
+
+/// What a gateway is started with.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    /// The port of a CSE above.
+    registrar: Option<u16>,
+    /// Whether it goes on with the store that is there.
+    keeps_store: bool,
+    /// The processors that it may use.
+    core: &'static str,
+}
+
+/// The database of the gateway.
+fn store(folder: &Path) -> PathBuf {
+    folder.join("devices.db")
+}
+
+/// Removes what an earlier run has left.
+fn clear(folder: &Path) {
+    for end in ["", "-wal", "-shm", ".lock"] {
+        let _ = fs::remove_file(format!("{}{end}", store(folder).display()));
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
+    Ok(listener.local_addr().map_err(text)?.port())
+}
+
 /// A gateway that ends with the benchmark.
 struct GatewayProcess(Child);
 
@@ -44,22 +79,27 @@ impl Drop for GatewayProcess {
 }
 
 impl GatewayProcess {
-    fn start(binary: &Path, folder: &Path, port: u16) -> Result<Self, String> {
+    fn start(binary: &Path, folder: &Path, port: u16, setting: &Setting) -> Result<Self, String> {
         let description = folder.join("devices.toml");
-        let store = folder.join("devices.db");
-        for end in ["", "-wal", "-shm", ".lock"] {
-            // Nothing of an earlier run.
-            let _ = fs::remove_file(format!("{}{end}", store.display()));
+        if !setting.keeps_store {
+            clear(folder);
         }
-        let written = format!(
+        let mut written = format!(
             "[gateway]\nname = \"bench-devices\"\n[devices]\nlisten = \"127.0.0.1:{port}\"\n\
              devices_max = 16384\n[cse]\nbase = \"cse-gw\"\nid = \"/gw\"\nadmin = \"CAdmin\"\n\
              store = \"{}\"\n",
-            store.display()
+            store(folder).display()
         );
+        if let Some(registrar) = setting.registrar {
+            let above = format!(
+                "[cse.registrar]\nurl = \"http://127.0.0.1:{registrar}\"\nid = \"/id-in\"\n\
+                 base = \"cse-in\"\n"
+            );
+            written.push_str(&above);
+        }
         fs::write(&description, written).map_err(text)?;
         let log = fs::File::create(folder.join("devices.log")).map_err(text)?;
-        let child = pinned("0", binary)
+        let child = pinned(setting.core, binary)
             .arg("run")
             .arg(&description)
             .arg("--socket")
@@ -91,15 +131,30 @@ impl GatewayProcess {
         octets.ok_or_else(|| "the kernel does not count what is written".to_owned())
     }
 
-    /// How long what took so far: where late answers have waited.
-    fn histograms(&mut self, binary: &Path, folder: &Path) -> Result<Histograms, String> {
+    /// What it says of itself.
+    fn status(&mut self, binary: &Path, folder: &Path) -> Result<Value, String> {
         if let Ok(Some(ended)) = self.0.try_wait() {
             return Err(format!("the gateway has ended: {ended}"));
         }
         let mut status = Command::new(binary);
         status.args(["status", "--json", "--socket"]).arg(folder.join("devices.sock"));
         let output = status.stderr(Stdio::null()).output().map_err(text)?;
-        let status: Value = serde_json::from_slice(&output.stdout).map_err(text)?;
+        serde_json::from_slice(&output.stdout).map_err(text)
+    }
+
+    /// A gauge of one of its parts.
+    fn gauge(&mut self, binary: &Path, folder: &Path, name: &str) -> Result<f64, String> {
+        let status = self.status(binary, folder)?;
+        let parts = status.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let gauges = parts.filter_map(|part| part.get("gauges")?.as_array()).flatten();
+        let mut values = gauges.filter(|gauge| gauge.get(0).and_then(Value::as_str) == Some(name));
+        let value = values.next().and_then(|gauge| gauge.get(1)?.as_f64());
+        value.ok_or_else(|| format!("there is no gauge {name}"))
+    }
+
+    /// How long what took so far: where late answers have waited.
+    fn histograms(&mut self, binary: &Path, folder: &Path) -> Result<Histograms, String> {
+        let status = self.status(binary, folder)?;
         let parts = status.get("parts").and_then(Value::as_array).into_iter().flatten();
         let of_part = |part: &Value| part.get("histograms").and_then(Value::as_array).cloned();
         let histogram = |histogram: Value| {
@@ -132,10 +187,10 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     let options = bench.options();
     let pick = |(full, quick)| options.pick(full, quick);
     let (devices, settle, measure) = (pick(DEVICES), pick(SETTLE), pick(MEASURE));
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
-    let port = listener.local_addr().map_err(text)?.port();
-    drop(listener);
-    let mut gateway = GatewayProcess::start(binary, folder, port)?;
+    let port = free_port()?;
+    let setting = Setting { registrar: None, keeps_store: false, core: "0" };
+    let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
+    let alone = resident_kib(gateway.0.id())?;
     let [count, seconds] = [devices, settle + measure].map(|number| number.to_string());
     let simulation = pinned("1", binary)
         .args(["device", "simulate", "--json", "--kind", "scale", "--rate", "1"])
@@ -147,6 +202,9 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
         .map_err(text)?;
     std::thread::sleep(Duration::from_secs(settle));
     let before = gateway.histograms(binary, folder);
+    // Sockets, tasks, associations and resources; what the kernel holds is not in it.
+    let taken = resident_kib(gateway.0.id())? - alone;
+    bench.sample("kib_per_device", "KiB", taken / f64::from(u32::try_from(devices).map_err(text)?));
     let written = gateway.written()?;
     let output = simulation.wait_with_output().map_err(text)?;
     let after = gateway.histograms(binary, folder);
@@ -179,6 +237,53 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
         stage(bench, name, counts, earlier.map_or(&[], Vec::as_slice));
     }
     bare(bench, folder, (devices, written / (devices * measure)), measure)
+}
+
+/// Oximeters, two values a report, and a CSE above that takes everything: its level at the end is to
+/// be no higher than in the middle.
+fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
+    let options = bench.options();
+    let pick = |(full, quick)| options.pick(full, quick);
+    let (devices, settle, measure) = (pick(DEVICES), pick(SETTLE), pick(MEASURE));
+    let (sink, port) = (Sink::start()?, free_port()?);
+    let setting = Setting { registrar: Some(sink.port), keeps_store: false, core: "0,1" };
+    let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
+    let [count, seconds] = [devices, settle + measure].map(|number| number.to_string());
+    let simulation = pinned("0,1", binary)
+        .args(["device", "simulate", "--json", "--kind", "oximeter", "--rate", "1"])
+        .args(["--count", &count, "--seconds", &seconds, "--settle", &settle.to_string()])
+        .args(["--patience", "60", "--to", &format!("127.0.0.1:{port}")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(text)?;
+    std::thread::sleep(Duration::from_secs(settle));
+    let (before, spent_before) = sink.answered();
+    let level = gateway.gauge(binary, folder, "messages_waiting")?;
+    std::thread::sleep(Duration::from_secs(measure).saturating_sub(Duration::from_secs(1)));
+    let (after, spent) = sink.answered();
+    let level_after = gateway.gauge(binary, folder, "messages_waiting")?;
+    let backlogs = gateway.gauge(binary, folder, "containers_backlogged")?;
+    let output = simulation.wait_with_output().map_err(text)?;
+    drop(gateway);
+    let answer: Value = serde_json::from_slice(&output.stdout).map_err(text)?;
+    let times = |at: usize| answer.pointer(&format!("/delay_ms/{at}")).and_then(Value::as_f64);
+    for (at, key) in
+        ["forwarding_ack_p50_ms_10k", "forwarding_ack_p99_ms_10k", "forwarding_ack_longest_ms_10k"]
+            .iter()
+            .enumerate()
+    {
+        bench.sample(key, "ms", times(at).ok_or("the answer has no times")?);
+    }
+    let number = |count: u64| u32::try_from(count).map(f64::from).map_err(text);
+    let seconds = number(measure.saturating_sub(1))?;
+    bench.sample("forwarded_per_s", "1/s", number(after - before)? / seconds);
+    bench.sample("outbox_begin", "messages", level);
+    bench.sample("outbox_end", "messages", level_after);
+    bench.sample("containers_backlogged_end", "containers", backlogs);
+    let spent = spent.saturating_sub(spent_before).as_secs_f64();
+    bench.sample("sink_cpu_pct", "%", 100.0 * spent / seconds);
+    Ok(())
 }
 
 /// The same octets for as many reports a second, with nothing around them.
@@ -240,12 +345,28 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
             bench.note(problem);
         }
     }
+    for _round in 0..options.pick(3, 1) {
+        if let Err(problem) = forwarding(&mut bench, &binary, folder) {
+            bench.note(problem);
+        }
+        if let Err(problem) = drain::run(&mut bench, &binary, folder) {
+            bench.note(problem);
+        }
+    }
     fs::remove_dir_all(folder).map_err(text)?;
+    bench.promise("drain_per_s", Relation::AtLeast, DRAIN_PER_S);
+    bench.promise("drain_one_queue_per_s", Relation::AtLeast, DRAIN_ONE_PER_S);
+    bench.note(
+        "forwarding: oximeters, two values a report, and a CSE above that answers 2001 and stores \
+         nothing, in this process; gateway, devices and it share both cores. drain: the time from \
+         the first of the waiting messages to the last, 100 queues or one",
+    );
     bench.ratio("ack_p99_vs_bare", "ack_p99_ms_10k", "bare_p99_ms_10k");
     if options.quick {
         skip(&mut bench, "in a hurry there are 2,000 devices, not 10,000");
     } else {
         bench.promise("ack_p99_ms_10k", Relation::AtMost, ACK_P99_MS);
+        bench.promise("forwarding_ack_p99_ms_10k", Relation::AtMost, ACK_P99_MS);
     }
     bench.note(
         "each device one confirmed report a second over TCP, stored with FULL synchronisation \

@@ -22,12 +22,12 @@ pub mod builtin;
 mod counters;
 mod destination;
 mod dhcp;
-mod elsewhere;
 mod ethernet;
 mod flow;
 mod graph;
 mod groups;
 mod handler;
+mod handoff;
 mod host;
 mod icmpv4;
 mod icmpv6;
@@ -63,13 +63,13 @@ pub use arp::ArpLayer;
 pub use bucket::Bucket;
 pub use counters::{Counter, Drops, Reason};
 pub use dhcp::DhcpLayer;
-pub use elsewhere::{HandedOver, KeptNeighbours, UsedNeighbours};
 pub use ethernet::EthernetLayer;
 pub use flow::flow_of;
 pub use gatewright_edge::Wake;
 pub use graph::{Exit, Graph, Swap};
 pub use groups::{GROUPS_MAX, Groups};
 pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
+pub use handoff::{HandedOver, KeptNeighbours, UsedNeighbours};
 pub use host::{
     Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route,
     RouterPreference, View,

@@ -4,7 +4,7 @@ use crate::{
     ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
     IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, LinkTag, MldLayer, NdpLayer,
     NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets, Target, UdpLayer, UdpSockets,
-    VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake, elsewhere::ElsewhereLayer,
+    VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake, handoff::HandoffLayer,
     icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
@@ -72,7 +72,7 @@ impl Suite {
             *layer = match node {
                 _ if node == self.ipv4 => Box::new(Ipv4Layer::transit_only(random.draw())),
                 _ if node == self.ipv6 => Box::new(Ipv6Layer::transit_only(0)),
-                _ => Box::new(ElsewhereLayer { name }),
+                _ => Box::new(HandoffLayer { name }),
             };
         }
         self

@@ -4,7 +4,7 @@
 //! network layers' short way ([`crate::Ipv4Layer`], [`crate::Ipv6Layer`]). The first worker handles
 //! all else: ARP, neighbour discovery, ICMP, groups, sockets, reassembly, options, fragments and
 //! errors. So each of them has one state, one set of limits and one rate. On the other workers an
-//! [`ElsewhereLayer`] stands in their place. A packet that comes there leaves the graph as
+//! [`HandoffLayer`] stands in their place. A packet that comes there leaves the graph as
 //! [`HandedOver`], with all its metadata, and resumes in the first worker's graph at the same
 //! layer. Handlers on the way there have seen it already, and see it only once.
 
@@ -95,11 +95,11 @@ impl KeptNeighbours {
 
 /// Stands in for the first worker's layer `name`, and hands all packets to it.
 #[derive(Debug)]
-pub(crate) struct ElsewhereLayer {
+pub(crate) struct HandoffLayer {
     pub(crate) name: &'static str,
 }
 
-impl Layer for ElsewhereLayer {
+impl Layer for HandoffLayer {
     fn name(&self) -> &'static str {
         self.name
     }

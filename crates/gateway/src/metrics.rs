@@ -39,7 +39,7 @@ const SOJOURN: Family = (
 );
 
 /// A link's counters by their names in [`LinkStatus`](gatewright_planes::LinkStatus).
-const LINK: [(&str, Family); 17] = [
+const LINK: [(&str, Family); 18] = [
     ("received", ("gatewright_link_received_packets", "packets", "Frames received.")),
     ("received_octets", ("gatewright_link_received_bytes", "bytes", "Octets received.")),
     ("sent", ("gatewright_link_sent_packets", "packets", "Frames handed to the device.")),
@@ -58,6 +58,7 @@ const LINK: [(&str, Family); 17] = [
     ("transmit_full", LINK_DROPPED),
     ("transmit_length", LINK_DROPPED),
     ("transmit_down", LINK_DROPPED),
+    ("transmit_lost", LINK_DROPPED),
     (
         "fill_empty",
         (

@@ -211,6 +211,26 @@ fn queues_share_their_target_and_answers_are_noted_together() {
     assert!(!bench.rows.values().any(|row| row.starts_with("{\"_x\"")));
 }
 
+/// A route that keeps no order gets one request of a queue at a time, and the next one after its
+/// answer.
+#[test]
+fn messages_go_one_after_the_other_where_the_route_keeps_no_order() {
+    let mut bench = Bench::with_container();
+    for number in 0..5 {
+        let mut message = letter("device/Ca", &format!("n{number}"));
+        message.target = "wss://up:1".into();
+        bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), message });
+        bench.run();
+    }
+    for number in 0..5 {
+        let calls = bench.calls();
+        assert_eq!(calls.len(), 1);
+        assert_eq!(name_in(&calls[0]), format!("n{number}"));
+        bench.reply(&calls[0], Status::Created);
+    }
+    assert_eq!(bench.cse.messages_waiting(), 0);
+}
+
 /// However many queues wait for a target that is away, it is tried once at a time, and when it is
 /// back all go on.
 #[test]

@@ -24,6 +24,8 @@ pub(super) struct Queue {
     pub(super) failures: u32,
     /// Time of the next check of the queue.
     pub(super) due: Option<Moment>,
+    /// Whether its requests go one after the other, as its route keeps no order.
+    pub(super) is_serial: bool,
     /// Whether it stands in its target's line.
     pub(super) is_in_line: bool,
     /// The entity whose quota its messages use.

@@ -107,7 +107,7 @@ impl Cse {
         let message = &first.message;
         let is_independent =
             name.starts_with(DEVICE_QUEUE) || message.request.operation == Operation::Notify;
-        if queue.failures > 0 || message.batch.is_some() || !is_independent {
+        if queue.failures > 0 || queue.is_serial || message.batch.is_some() || !is_independent {
             return 1;
         }
         queue.window(self.config.limits.queue_window)
@@ -143,8 +143,10 @@ impl Cse {
         }
         let Some(mut next) = self.next_of(name) else { return };
         let route = self.reach(&next.target, &mut next.request);
-        let is_alone = self.outbox.queues.get(name).is_some_and(|queue| queue.requests == 0);
-        if !is_alone && !route.as_ref().is_ok_and(keeps_order) {
+        let Some(queue) = self.outbox.queues.get_mut(name) else { return };
+        // It would stand in line again and again otherwise.
+        queue.is_serial = !route.as_ref().is_ok_and(keeps_order);
+        if queue.is_serial && queue.requests > 0 {
             return;
         }
         let number = self.begin_sending(name, &next);

@@ -7,7 +7,7 @@
 use gatewright_config::HostPart;
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Context, Counter, Handler};
-use gatewright_wire::{EtherType, IpProtocol, MacAddress};
+use gatewright_wire::{EtherType, IpProtocol, MacAddress, ethernet::Ethernet};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -115,8 +115,6 @@ impl Handler for HostHandler {
 
 /// Octets of a hardware address.
 const MAC_LEN: usize = 6;
-/// Octets of an Ethernet header.
-const ETHERNET_LEN: usize = 14;
 /// The bit of a group in a hardware address's first octet (IEEE 802 §8.2).
 const GROUP: u8 = 0x01;
 /// The operation of an ARP reply (RFC 826).
@@ -131,7 +129,7 @@ const ICMPV6: [u8; 6] = [1, 2, 3, 4, 129, 136];
 fn concerns_both(frame: &[u8]) -> bool {
     let octet = |at: usize| frame.get(at).copied();
     let is_group = octet(0).is_some_and(|first| first & GROUP != 0);
-    let Some(&[high, low]) = frame.get(12..ETHERNET_LEN).and_then(|type_of| type_of.as_array())
+    let Some(&[high, low]) = frame.get(12..Ethernet::LEN).and_then(|type_of| type_of.as_array())
     else {
         return false;
     };
@@ -141,8 +139,8 @@ fn concerns_both(frame: &[u8]) -> bool {
             Some(IpProtocol::UDP) => is_group,
             Some(IpProtocol::ICMPV4) => {
                 // The header's length in words of 32 bits (RFC 791 §3.1).
-                let header = octet(ETHERNET_LEN).map_or(0, |first| usize::from(first & 0xf) * 4);
-                octet(ETHERNET_LEN + header).is_some_and(|of| ICMPV4.contains(&of))
+                let header = octet(Ethernet::LEN).map_or(0, |first| usize::from(first & 0xf) * 4);
+                octet(Ethernet::LEN + header).is_some_and(|of| ICMPV4.contains(&of))
             }
             _ => false,
         },
@@ -150,7 +148,7 @@ fn concerns_both(frame: &[u8]) -> bool {
             Some(IpProtocol::UDP) => is_group,
             // The IPv6 header has 40 octets (RFC 8200 §3).
             Some(IpProtocol::ICMPV6) => {
-                octet(ETHERNET_LEN + 40).is_some_and(|of| ICMPV6.contains(&of))
+                octet(Ethernet::LEN + 40).is_some_and(|of| ICMPV6.contains(&of))
             }
             _ => false,
         },

@@ -11,20 +11,18 @@ use crate::super_frame::VIRTIO_LEN;
 use gatewright_packet::{Checksum as State, Packet};
 use gatewright_wire::{
     Checksum, IpProtocol, checksum,
+    ethernet::Ethernet,
     ipv4::{Ipv4, Ipv4Mut},
     ipv6::{Ipv6, Ipv6Mut},
 };
 use std::iter;
-
-/// Octets of an Ethernet header without a tag.
-const ETHERNET_LEN: usize = 14;
 
 /// Octets of a TCP header, without options and with the most of them (RFC 9293 §3.1).
 const TCP_LEN: usize = 20;
 const TCP_LEN_MAX: usize = 60;
 
 /// Octets of the longest head: virtio, Ethernet, IPv6, TCP.
-const HEAD_LEN_MAX: usize = VIRTIO_LEN + ETHERNET_LEN + Ipv6::LEN + TCP_LEN_MAX;
+const HEAD_LEN_MAX: usize = VIRTIO_LEN + Ethernet::LEN + Ipv6::LEN + TCP_LEN_MAX;
 
 /// Octets of the largest IP packet.
 const PACKET_LEN_MAX: usize = 65_535;
@@ -59,7 +57,7 @@ impl Outgoing {
         let (mut last, mut count, mut payload) = (first, 1, first.payload_len());
         for packet in packets.get(1..)? {
             let Some(next) = Segment::of(packet) else { break };
-            let len = first.data - ETHERNET_LEN + payload + next.payload_len();
+            let len = first.data - Ethernet::LEN + payload + next.payload_len();
             if len > PACKET_LEN_MAX || !first.continues(&last, &next, count) {
                 break;
             }
@@ -106,8 +104,8 @@ impl<'frame> Segment<'frame> {
         if packet.meta().checksum != State::Partial {
             return None;
         }
-        let network = frame.get(ETHERNET_LEN..)?;
-        let (is_plain, len, network_len) = match frame.get(12..ETHERNET_LEN)? {
+        let network = frame.get(Ethernet::LEN..)?;
+        let (is_plain, len, network_len) = match frame.get(12..Ethernet::LEN)? {
             [0x08, 0x00] => {
                 let (ip, _) = Ipv4::split(network).ok()?;
                 let is_plain = ip.header_len() == Ipv4::LEN
@@ -122,7 +120,7 @@ impl<'frame> Segment<'frame> {
             }
             _ => return None,
         };
-        let transport = ETHERNET_LEN + network_len;
+        let transport = Ethernet::LEN + network_len;
         let words = frame.get(transport + 12)? >> 4;
         let this = Self { frame, transport, data: transport + usize::from(words) * 4 };
         let is_data = this.flags() & !(FIN | PSH | ECE | CWR) == ACK;
@@ -132,7 +130,7 @@ impl<'frame> Segment<'frame> {
     }
 
     fn is_v4(&self) -> bool {
-        self.transport == ETHERNET_LEN + Ipv4::LEN
+        self.transport == Ethernet::LEN + Ipv4::LEN
     }
 
     fn payload_len(&self) -> usize {
@@ -149,7 +147,7 @@ impl<'frame> Segment<'frame> {
     }
 
     fn identification(&self) -> u16 {
-        let octets = self.frame.get(ETHERNET_LEN + 4..).and_then(|rest| rest.first_chunk());
+        let octets = self.frame.get(Ethernet::LEN + 4..).and_then(|rest| rest.first_chunk());
         octets.copied().map_or(0, u16::from_be_bytes)
     }
 
@@ -198,7 +196,7 @@ impl<'frame> Segment<'frame> {
         let head = head.get_mut(..self.data)?;
         head.copy_from_slice(self.frame.get(..self.data)?);
         let length = u16::try_from(self.data - self.transport + payload).ok()?;
-        let sum = adjust_network(head.get_mut(ETHERNET_LEN..)?, self.is_v4(), length)?;
+        let sum = adjust_network(head.get_mut(Ethernet::LEN..)?, self.is_v4(), length)?;
         let transport = head.get_mut(self.transport..)?;
         *transport.get_mut(13)? |= last.flags() & (FIN | PSH);
         transport.get_mut(16..18)?.copy_from_slice(&sum.to_be_bytes());

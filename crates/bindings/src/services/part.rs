@@ -122,6 +122,11 @@ const OF_CSE: &[Watched] = &[
         "the database could not be written, and requests are refused; look at the disk's room",
     ),
     watched(
+        ("readings_backlogged", When::Grows),
+        (LogLevel::Warning, "outbox-full"),
+        "the outbox to the CSE above is full; readings are stored here and sent later: is it reached?",
+    ),
+    watched(
         ("tree_full", When::Grows),
         (LogLevel::Warning, "tree-full"),
         "creations are refused, as the tree is full",
@@ -130,11 +135,6 @@ const OF_CSE: &[Watched] = &[
 
 /// Values of the device listener's report whose changes are events.
 const OF_DEVICES: &[Watched] = &[
-    watched(
-        ("outbox_full", When::Grows),
-        (LogLevel::Warning, "outbox-full"),
-        "readings are refused, as the outbox to the CSE above is full: is it reached?",
-    ),
     watched(
         ("reports_not_stored", When::Grows),
         (LogLevel::Error, "reports-lost"),

@@ -57,7 +57,8 @@ pub struct HandlerSpec {
 
 /// A rule of a filter, with the keys of `rules`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
+// Conditions have keys of their own, so unknown ones are found when the rule is read.
+#[serde(default)]
 pub struct RuleSpec {
     /// `accept` or `drop`.
     pub verdict: String,
@@ -264,6 +265,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The control socket carries rules as JSON.
+    #[test]
+    fn rules_are_the_same_behind_the_control_socket() {
+        let rule: RuleSpec = "drop protocol=tcp destination_port=23,2323".parse().unwrap();
+        let text = serde_json::to_string(&rule).unwrap();
+        assert_eq!(serde_json::from_str::<RuleSpec>(&text).unwrap(), rule);
     }
 
     /// The same without positions in a text.

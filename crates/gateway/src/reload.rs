@@ -48,15 +48,23 @@ impl Gateway {
                     let event = about(LogLevel::Info, "changed", format!("{what}: {how}"));
                     self.events().log(event.with("what", what));
                 }
-                let text = format!("the description is read again: {} changes", changes.len());
+                let text = match changes.len() {
+                    1 => "the description is read again: 1 change".to_owned(),
+                    count => format!("the description is read again: {count} changes"),
+                };
                 self.events().log(about(LogLevel::Info, "reloaded", text));
             }
             Err(error) => {
-                let text = format!("the description is not taken: {error}");
-                self.events().log(about(LogLevel::Warning, "reload-refused", text));
+                self.log_refused(&error.to_string());
             }
         }
         reloaded
+    }
+
+    /// Logs that a new description is not taken, and why; one that cannot be read gets no further.
+    pub fn log_refused(&self, why: &str) {
+        let text = format!("the description is not taken: {why}");
+        self.events().log(about(LogLevel::Warning, "reload-refused", text));
     }
 
     fn take(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {

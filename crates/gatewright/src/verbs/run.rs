@@ -152,10 +152,14 @@ fn reload(face: Face, file: &str, gateway: &Gateway) {
     }
     let read = match Description::load(file) {
         Ok(read) => read,
-        Err(error) => return face.note(&format!("SIGHUP: {error}: nothing is changed")),
+        Err(error) => {
+            gateway.log_refused(&error.to_string());
+            return face.note(&format!("SIGHUP: {error}: nothing is changed"));
+        }
     };
     face.findings(&read.findings, &read.sources);
     let Some(config) = read.config else {
+        gateway.log_refused("it has errors");
         return face.note(&format!("SIGHUP: {file}: nothing is changed"));
     };
     match gateway.reload(&config) {

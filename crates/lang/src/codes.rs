@@ -37,7 +37,8 @@ codes! {
     HOLE_HERE = 207, "hole in a constant",
         "Only a template's text and a value may have holes `{…}`; here a constant is needed.";
     TOO_DEEP = 208, "too deeply nested",
-        "Blocks and expressions nest to a depth of 64, so that no text can exhaust the compiler.";
+        "Blocks and expressions nest to a depth of 64, and at most 256 operators follow each other \
+         in one expression, so that no text can exhaust the compiler.";
     TEXT_TOO_LONG = 209, "text too long",
         "A program has at most one mebioctet of text a file.";
     SAID_TWICE = 210, "said twice",

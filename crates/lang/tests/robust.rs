@@ -60,6 +60,64 @@ fn deep_nesting_is_answered() {
     }
 }
 
+/// The codes of the errors that a program with `statement` has, compiled on a stack of `kib` KiB.
+fn codes_on_a_stack(kib: usize, statement: &str) -> Vec<u16> {
+    let text = format!(
+        "use \"ask.gate\"\ngateway g {{ role r = ask server at \"127.0.0.1:1\"\n\
+         on ask(request) {{ {statement}\nreturn answer(200, \"x\") }} }}"
+    );
+    let compiling = move || {
+        let mut sources = Sources::of("text.gate", text);
+        let compiled = compile(&mut sources, SourceId::default(), |_, import| {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/import");
+            Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
+        });
+        compiled.diagnostics.iter().map(|found| found.code.number).collect()
+    };
+    std::thread::Builder::new().stack_size(kib << 10).spawn(compiling).unwrap().join().unwrap()
+}
+
+/// A chain of operators is a tree as deep as it is long.
+#[test]
+fn a_long_chain_is_refused_and_a_short_one_is_not() {
+    let asked = "request.verb = \"A\"";
+    let chains = [
+        ("let a = ", "1", " + ", ""),
+        ("let a = ", "1", " * ", ""),
+        ("let a = ", "request.verb", " after \"A\"", ""),
+        ("if ", asked, &format!(" or {asked}"), " { }"),
+        ("if ", asked, &format!(" and {asked}"), " { }"),
+    ];
+    for (before, operand, link, behind) in chains {
+        let link = if link.ends_with(' ') { [link, operand].concat() } else { link.to_owned() };
+        let chain = |links| format!("{before}{operand}{}{behind}", link.repeat(links));
+        let most = (1 << 20) / link.len() - 100;
+        for links in [300, 2_000, most.min(100_000)] {
+            let codes = codes_on_a_stack(512, &chain(links));
+            assert!(codes.contains(&208), "{links} of {link}: {codes:?}");
+        }
+        let codes = codes_on_a_stack(2_048, &chain(199));
+        assert!(!codes.contains(&208), "{link}: {codes:?}");
+    }
+}
+
+/// Chains in parentheses make the tree deeper together.
+#[test]
+fn chains_in_a_chain_count_together() {
+    let chain = |levels, links| {
+        let close = [" + 1".repeat(links).as_str(), ")"].concat().repeat(levels);
+        format!("let a = {}1{close}", "(".repeat(levels))
+    };
+    let refused = |text: &str| codes_on_a_stack(2_048, text).contains(&208);
+    assert!(!refused(&chain(4, 50)));
+    assert!(!refused(&chain(25, 10)));
+    assert!(refused(&chain(20, 50)));
+    let holes = format!("let a = \"{{1{}}}\"{}", " + 1".repeat(200), " after \"a\"".repeat(200));
+    assert!(refused(&holes));
+    let beside = format!("let a = (1{0}) * (1{0})", " + 1".repeat(200));
+    assert!(!refused(&beside));
+}
+
 /// A large text takes time in proportion: these would take long if anything were quadratic.
 #[test]
 fn a_large_text_is_answered() {

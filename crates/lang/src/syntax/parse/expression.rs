@@ -5,8 +5,9 @@ use super::super::ast::{
     PatternKind,
 };
 use super::super::token::Kind;
-use super::{NESTING_MAX, Parser};
+use super::{CHAIN_MAX, NESTING_MAX, Parser};
 use crate::codes;
+use core::mem;
 
 /// Words that follow a value: the word before them is a value, and not the `item` of a list.
 const BEHIND: [&str; 7] = ["to", "at", "within", "else", "is", "split", "by"];
@@ -28,16 +29,42 @@ impl Parser<'_> {
         result
     }
 
+    /// A chain of operators, the tree of which is as deep as it has operators.
+    fn chain<T>(&mut self, rule: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let around = mem::take(&mut self.chained);
+        let result = rule(self);
+        self.chained = self.chained.max(around);
+        result
+    }
+
+    /// Counts one more operator of a chain, which was parsed with both of its operands.
+    fn linked(&mut self, start: usize) -> Option<()> {
+        if self.chained >= CHAIN_MAX {
+            let span = self.since(start);
+            let text = format!("more than {CHAIN_MAX} operators follow each other here");
+            self.error(&codes::TOO_DEEP, span, text);
+            self.help("split it: give a part of it a name with `let`, or nest `if`");
+            return None;
+        }
+        self.chained += 1;
+        Some(())
+    }
+
     fn kinded(&self, start: usize, kind: ExpressionKind) -> Expression {
         Expression { kind, span: self.since(start) }
     }
 
     fn sum(&mut self) -> Option<Expression> {
+        self.chain(Self::sum_chain)
+    }
+
+    fn sum_chain(&mut self) -> Option<Expression> {
         let start = self.at;
         let mut left = self.product()?;
         while let Kind::Mark(operator @ ('+' | '-')) = self.peek().kind {
             self.bump();
             let right = Box::new(self.product()?);
+            self.linked(start)?;
             let left_side = Box::new(left);
             left = self.kinded(start, ExpressionKind::Binary { operator, left: left_side, right });
         }
@@ -45,6 +72,10 @@ impl Parser<'_> {
     }
 
     fn product(&mut self) -> Option<Expression> {
+        self.chain(Self::product_chain)
+    }
+
+    fn product_chain(&mut self) -> Option<Expression> {
         let start = self.at;
         let mut left = self.postfix()?;
         loop {
@@ -55,12 +86,17 @@ impl Parser<'_> {
             };
             self.bump();
             let right = Box::new(self.postfix()?);
+            self.linked(start)?;
             let left_side = Box::new(left);
             left = self.kinded(start, ExpressionKind::Binary { operator, left: left_side, right });
         }
     }
 
     fn postfix(&mut self) -> Option<Expression> {
+        self.chain(Self::postfix_chain)
+    }
+
+    fn postfix_chain(&mut self) -> Option<Expression> {
         let start = self.at;
         let mut value = self.nested(Self::primary)?;
         loop {
@@ -77,6 +113,7 @@ impl Parser<'_> {
             } else {
                 return Some(*of);
             };
+            self.linked(start)?;
             value = self.kinded(start, kind);
         }
     }
@@ -219,10 +256,15 @@ impl Parser<'_> {
     }
 
     fn disjunction(&mut self) -> Option<Condition> {
+        self.chain(Self::disjunction_chain)
+    }
+
+    fn disjunction_chain(&mut self) -> Option<Condition> {
         let start = self.at;
         let mut left = self.conjunction()?;
         while self.eat_word("or") || self.eat_word("||") {
             let right = self.conjunction()?;
+            self.linked(start)?;
             let kind = ConditionKind::Or(Box::new(left), Box::new(right));
             left = Condition { kind, span: self.since(start) };
         }
@@ -230,10 +272,15 @@ impl Parser<'_> {
     }
 
     fn conjunction(&mut self) -> Option<Condition> {
+        self.chain(Self::conjunction_chain)
+    }
+
+    fn conjunction_chain(&mut self) -> Option<Condition> {
         let start = self.at;
         let mut left = self.negation()?;
         while self.eat_word("and") || self.eat_word("&&") {
             let right = self.negation()?;
+            self.linked(start)?;
             let kind = ConditionKind::And(Box::new(left), Box::new(right));
             left = Condition { kind, span: self.since(start) };
         }

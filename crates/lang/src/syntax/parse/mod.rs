@@ -21,6 +21,10 @@ use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span, nearest};
 /// Maximum nesting of blocks and expressions.
 const NESTING_MAX: u32 = 64;
 
+/// Maximum operators of a chain such as `a + b + c`, together with those of its longest operand:
+/// each makes the tree one level deeper.
+const CHAIN_MAX: u32 = 256;
+
 /// Parses a text into a tree, as far as it can be read.
 pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> File {
     let tokens = tokens(source, text, found);
@@ -31,6 +35,7 @@ pub(crate) fn parse(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -
         at: 0,
         found,
         nesting: 0,
+        chained: 0,
         item: 0,
         open_at: None,
         suspect: None,
@@ -45,6 +50,8 @@ pub(super) struct Parser<'a> {
     at: usize,
     found: &'a mut Vec<Diagnostic>,
     nesting: u32,
+    /// The most operators above each other in what was parsed of the current chain.
+    chained: u32,
     /// Token at which the current item of a block began.
     item: usize,
     /// The token at which a block was found to be unclosed.
@@ -510,16 +517,18 @@ impl Parser<'_> {
             at: 0,
             found: self.found,
             nesting: self.nesting + 1,
+            chained: 0,
             item: 0,
             open_at: None,
             suspect: None,
         };
-        let value = inner.expression()?;
-        if inner.peek().kind == Kind::End {
-            return Some(value);
+        let value = inner.expression();
+        if value.is_some() && inner.peek().kind != Kind::End {
+            inner.unexpected("`}`");
+            return None;
         }
-        inner.unexpected("`}`");
-        None
+        self.chained = self.chained.max(inner.chained);
+        value
     }
 
     /// A number, a text, octets, or a declared constant.

@@ -77,6 +77,8 @@ pub struct Salvaged {
     pub gaps: Vec<(u64, u64)>,
     /// Audit entries in the new file.
     pub entries: u64,
+    /// Ranges of numbers of audit entries that cannot be read.
+    pub bad_entries: Vec<(u64, u64)>,
 }
 
 /// Inspects the database at `path`: its structure, every row by the reader of a start, and the
@@ -176,12 +178,30 @@ pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> 
 ///
 /// # Errors
 ///
-/// [`StoreError`] if nothing can be read, or `to` cannot be written.
+/// [`StoreError`] if nothing can be read, or `to` cannot be written; then there is no new file.
 pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
     refuse_existing(to)?;
     let (connection, _lock) = open_stopped(path)?;
     check_owner(&connection, path)?;
-    let all = read_all(&connection);
+    let new = beside(to, ".salvaging");
+    refuse_existing(&new)?;
+    let saved = save(&connection, &new).and_then(|saved| {
+        refuse_existing(to)?;
+        std::fs::rename(&new, to).map_err(|source| file_error(to, source))?;
+        Ok(saved)
+    });
+    for end in ["", "-wal", "-shm", ".lock"] {
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(beside(&new, end));
+    }
+    let saved = saved?;
+    sync_folder(to)?;
+    Ok(saved)
+}
+
+/// Writes everything that can be read to a new database at `to`.
+fn save(connection: &Connection, to: &Path) -> Result<Salvaged, StoreError> {
+    let all = read_all(connection);
     let judged = judge(&all);
     let bad: BTreeMap<u64, &BadRow> = judged.bad.iter().map(|bad| (bad.row, bad)).collect();
     let good = all.rows.iter().filter(|(seq, _)| !bad.contains_key(seq));
@@ -199,11 +219,17 @@ pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
         "INSERT OR REPLACE INTO mark (name, value) VALUES ('next', ?1)",
         [to_row_id(next)],
     )?;
-    let entries = copy_audit(&connection, &transaction)?;
+    let (entries, bad_entries) = copy_audit(connection, &transaction)?;
     transaction.commit()?;
     drop(database);
-    sync_folder(to)?;
-    Ok(Salvaged { rows, bad: judged.bad, gaps: all.gaps, entries })
+    // The file is renamed without its log.
+    if beside(to, "-wal").metadata().is_ok_and(|log| log.len() > 0) {
+        return Err(file_error(
+            to,
+            io::Error::other("its write-ahead log cannot be moved into it"),
+        ));
+    }
+    Ok(Salvaged { rows, bad: judged.bad, gaps: all.gaps, entries, bad_entries })
 }
 
 /// Rows of the database at `path` that a start would leave out. A CSE may be writing to it.
@@ -218,22 +244,63 @@ pub fn quarantined(path: &Path) -> Result<Vec<BadRow>, StoreError> {
     Ok(judge(&read_all(&snapshot)).bad)
 }
 
-/// Copies audit entries as far as they can be read.
-fn copy_audit(from: &Connection, to: &Connection) -> Result<u64, StoreError> {
-    let Ok(mut all) = from.prepare("SELECT number, at, entry, chain FROM audit ORDER BY number")
-    else {
-        return Ok(0);
-    };
-    let mut found = all.query([])?;
-    let mut entries = 0;
-    while let Ok(Some(row)) = found.next() {
-        let (number, at): (i64, i64) = (row.get(0)?, row.get(1)?);
-        let (entry, chain): (String, Vec<u8>) = (row.get(2)?, row.get(3)?);
-        to.prepare_cached("INSERT INTO audit (number, at, entry, chain) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![number, at, entry, chain])?;
-        entries += 1;
+/// Copies the audit entries that can be read: up to a damaged page from the first on, and behind it
+/// from the last back. Returns how many, and the ranges of numbers of the others.
+fn copy_audit(from: &Connection, to: &Connection) -> Result<(u64, Vec<(u64, u64)>), StoreError> {
+    let (mut entries, mut bad) = (0, Vec::new());
+    let mut first_unread = None;
+    for order in ["ASC", "DESC"] {
+        let all = format!("SELECT number, at, entry, chain FROM audit ORDER BY number {order}");
+        let Ok(mut all) = from.prepare(&all) else { return Ok((entries, bad)) };
+        let Ok(mut found) = all.query([]) else { return Ok((entries, bad)) };
+        let mut last = None;
+        let is_complete = loop {
+            let row = match found.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => break true,
+                Err(_) => break false,
+            };
+            let number: i64 = row.get(0)?;
+            if first_unread.is_some_and(|first| number < first) {
+                break false;
+            }
+            last = Some(number);
+            let copied = copy_entry(row, number, to)?;
+            entries += u64::from(copied);
+            if !copied {
+                bad.push((to_number(number), to_number(number)));
+            }
+        };
+        match first_unread {
+            None if is_complete => break,
+            None => first_unread = Some(last.map_or(1, |last| last.saturating_add(1))),
+            // Where the log ends is not known if nothing can be read from there.
+            Some(first) if last == Some(first) => {}
+            Some(first) => {
+                let end = last.map_or(first, |last| last.saturating_sub(1)).max(first);
+                bad.push((to_number(first), to_number(end)));
+            }
+        }
     }
-    Ok(entries)
+    bad.sort_unstable();
+    Ok((entries, bad))
+}
+
+/// Copies an audit entry; returns whether it can be read.
+fn copy_entry(row: &rusqlite::Row<'_>, number: i64, to: &Connection) -> Result<bool, StoreError> {
+    let read = || -> rusqlite::Result<(i64, String, [u8; 32])> {
+        Ok((row.get(1)?, row.get(2)?, row.get(3)?))
+    };
+    let Ok((at, entry, chain)) = read() else { return Ok(false) };
+    to.prepare_cached(
+        "INSERT OR IGNORE INTO audit (number, at, entry, chain) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute(params![number, at, entry, chain])?;
+    Ok(true)
+}
+
+fn to_number(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }
 
 /// What SQLite finds wrong with the file.

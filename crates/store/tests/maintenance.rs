@@ -7,6 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
+use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token,
 };
@@ -53,9 +54,14 @@ struct Ward {
 
 impl Ward {
     fn new(place: &Place) -> Self {
+        Self::with_audit(place, Audit::Off)
+    }
+
+    fn with_audit(place: &Place, audit: Audit) -> Self {
         let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
         let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
         config.admin = Some("CAdmin".to_owned());
+        config.audit = audit;
         let (cse, unreadable) =
             Cse::open(config, Duration::ZERO, restored.rows, restored.next_seq).unwrap();
         assert_eq!(unreadable, []);
@@ -223,6 +229,61 @@ fn salvage_saves_what_is_on_sound_pages() {
     assert_eq!(resources(&saved) + lost, before, "nothing else is missing");
     assert!(lost < 60, "three pages of some ten rows each: {lost}");
     assert_eq!(std::fs::read(place.file()).unwrap(), octets, "the damaged file is not changed");
+}
+
+/// One octet of an audit entry is no text any more: verification names the entry, and salvage saves
+/// all the others.
+#[test]
+fn a_damaged_audit_entry_is_named_and_the_rest_is_saved() {
+    let place = Place::new("entry");
+    let mut ward = Ward::with_audit(&place, Audit::Strict);
+    ward.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    ward.instances(10);
+    drop(ward);
+    let before = inspect(&place.file()).unwrap();
+    let connection = Connection::open(place.file()).unwrap();
+    let entries: i64 =
+        connection.query_row("SELECT count(*) FROM audit", [], |row| row.get(0)).unwrap();
+    let entries = u64::try_from(entries).unwrap();
+    let mut text: Vec<u8> = connection
+        .query_row("SELECT CAST(entry AS BLOB) FROM audit WHERE number = 5", [], |row| row.get(0))
+        .unwrap();
+    text[3] ^= 0x80;
+    let change = "UPDATE audit SET entry = CAST(?1 AS TEXT) WHERE number = 5";
+    assert_eq!(connection.execute(change, [text]).unwrap(), 1);
+    drop(connection);
+    assert_eq!(inspect(&place.file()).unwrap().audit_broken_at, Some(5));
+    let saved = place.beside("saved.db");
+    let done = salvage(&place.file(), &saved).unwrap();
+    assert_eq!((done.rows, done.entries), (before.rows, entries - 1));
+    assert_eq!(done.bad_entries, [(5, 5)]);
+    let found = inspect(&saved).unwrap();
+    assert_eq!((found.resources, found.bad.len()), (before.resources, 0));
+    assert_eq!(found.audit_broken_at, Some(6), "the entry before it is missing");
+    // The names of the unfinished file are gone.
+    let mut names: Vec<_> = std::fs::read_dir(&place.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("saved"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["saved.db"]);
+}
+
+/// A salvage that fails leaves no file, and can be repeated.
+#[test]
+fn a_salvage_that_fails_leaves_nothing() {
+    let place = Place::new("fails");
+    drop(Ward::with_instances(&place, 3));
+    let saved = place.beside("saved.db");
+    // Where its lock should be is a folder.
+    let obstacle = place.beside("saved.db.salvaging.lock");
+    std::fs::create_dir(&obstacle).unwrap();
+    assert!(matches!(salvage(&place.file(), &saved), Err(StoreError::Lock { .. })));
+    assert!(!saved.exists() && !place.beside("saved.db.salvaging").exists());
+    std::fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(salvage(&place.file(), &saved).unwrap().bad_entries, []);
+    assert_eq!(resources(&saved), 5);
 }
 
 /// A database of version 1 is converted when a CSE opens it, and a copy of it is kept.

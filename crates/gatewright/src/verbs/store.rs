@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const JSON: &str = "verify, backup: {sound, version, rows, unchecked, resources, structure, bad: [{row, why, body}], \
      gaps: [[first, last]], refused, audit_broken_at}; restore: {kept}; salvage: {rows, entries, \
-     bad, gaps}; quarantine: {bad}";
+     bad, gaps, bad_entries: [[first, last]]}; quarantine: {bad}";
 
 /// Verifies, backs up, restores and salvages a CSE's database (`[cse] store`).
 #[derive(Debug, clap::Args)]
@@ -96,6 +96,7 @@ struct Rescued {
     entries: u64,
     bad: Vec<Bad>,
     gaps: Vec<(u64, u64)>,
+    bad_entries: Vec<(u64, u64)>,
 }
 
 #[derive(Debug, Serialize)]
@@ -175,8 +176,9 @@ impl From<Inspection> for Verified {
 }
 
 impl From<Salvaged> for Rescued {
-    fn from(Salvaged { rows, bad, gaps, entries }: Salvaged) -> Self {
-        Self { rows, entries, bad: bad.into_iter().map(Bad::from).collect(), gaps }
+    fn from(Salvaged { rows, bad, gaps, entries, bad_entries }: Salvaged) -> Self {
+        let bad = bad.into_iter().map(Bad::from).collect();
+        Self { rows, entries, bad, gaps, bad_entries }
     }
 }
 
@@ -215,8 +217,14 @@ impl Restored {
 
 impl Rescued {
     fn text(&self) -> String {
-        let Self { rows, entries, bad, gaps } = self;
-        format!("salvaged: {rows} rows, {entries} audit entries{}", lines(bad, gaps))
+        let Self { rows, entries, bad, gaps, bad_entries } = self;
+        let rest = lines(bad, gaps);
+        let mut text = format!("salvaged: {rows} rows, {entries} audit entries{rest}");
+        for (first, last) in bad_entries {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\naudit entries {first} to {last}: not readable");
+        }
+        text
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Inspection {
     pub unchecked: u64,
     /// Resources that a start would serve.
     pub resources: u64,
-    /// What SQLite finds wrong with the file.
+    /// What SQLite finds wrong with the file, and remembered requests that cannot be read.
     pub structure: Vec<String>,
     /// Rows that a start would leave out.
     pub bad: Vec<BadRow>,
@@ -98,6 +98,12 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
         return Ok(found);
     }
     found.structure = structure(&snapshot);
+    match remembered::unreadable(&snapshot) {
+        Ok(numbers) => found.structure.extend(
+            numbers.iter().map(|number| format!("line {number} of remembered: not readable")),
+        ),
+        Err(error) => found.structure.push(format!("remembered: {error}")),
+    }
     let all = read_all(&snapshot);
     found.rows = to_count(all.rows.len());
     (found.unchecked, found.gaps) = (all.unchecked, all.gaps.clone());

@@ -113,3 +113,21 @@ pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Vec<(u64, Arc<st
     }
     Ok(rows)
 }
+
+/// The numbers of stored texts with a line that is no JSON, or that are no text.
+pub(crate) fn unreadable(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'remembered'";
+    if connection.query_row(known, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(Vec::new());
+    }
+    let mut all = connection.prepare("SELECT number, line FROM remembered ORDER BY number")?;
+    let mut found = all.query([])?;
+    let mut unreadable = Vec::new();
+    while let Some(row) = found.next()? {
+        let is_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        if !row.get_ref(1)?.as_str().is_ok_and(|text| text.lines().all(is_json)) {
+            unreadable.push(row.get(0)?);
+        }
+    }
+    Ok(unreadable)
+}

@@ -270,6 +270,24 @@ fn a_damaged_audit_entry_is_named_and_the_rest_is_saved() {
     assert_eq!(names, ["saved.db"]);
 }
 
+/// A remembered request that is no text or no JSON is named.
+#[test]
+fn a_damaged_line_of_remembered_requests_is_named() {
+    let place = Place::new("remembered");
+    drop(Ward::with_instances(&place, 3));
+    assert!(inspect(&place.file()).unwrap().is_sound());
+    for text in ["CAST(x'7b80' AS TEXT)", "'{\"broken'"] {
+        let connection = Connection::open(place.file()).unwrap();
+        let put = format!("INSERT OR REPLACE INTO remembered (number, line) VALUES (77, {text})");
+        connection.execute(&put, []).unwrap();
+        drop(connection);
+        let found = inspect(&place.file()).unwrap();
+        assert_eq!(found.structure, ["line 77 of remembered: not readable"]);
+        assert!(!backup(&place.file(), &place.beside("copy.db")).unwrap().is_sound());
+        std::fs::remove_file(place.beside("copy.db")).unwrap();
+    }
+}
+
 /// A salvage that fails leaves no file, and can be repeated.
 #[test]
 fn a_salvage_that_fails_leaves_nothing() {

@@ -71,7 +71,7 @@ pub struct Parsed {
 pub fn parse(source: SourceId, text: &str) -> Parsed {
     let mut findings = Findings { source, list: Vec::new() };
     if text.len() > TEXT_LEN_MAX {
-        let message = format!("a description of {} octets; at most {TEXT_LEN_MAX}", text.len());
+        let message = format!("a description of more than {TEXT_LEN_MAX} octets");
         findings.add(Diagnostic::error(&codes::TOO_MANY, findings.span(0..0), message));
         return Parsed { config: None, diagnostics: findings.list };
     }

@@ -38,7 +38,7 @@ pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use links::unreadable_captures;
-pub use programs::{ProgramError, beside, import, post, strangers};
+pub use programs::{ProgramError, beside, import, post, read_file, read_text, strangers};
 pub use reload::ReloadError;
 pub use settings::Settings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};

@@ -14,7 +14,8 @@ use gatewright_runner::{
     RequestRate, Runner, RunnerError, Sink,
 };
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -434,7 +435,7 @@ impl Meant {
     fn read(program: &config::Program, config: &Config) -> Result<Self, String> {
         let file = program.file.value.clone();
         let text =
-            fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {error}"))?;
+            read_file(Path::new(&file)).map_err(|error| format!("cannot read {file}: {error}"))?;
         let mut sources = Sources::of(file.clone(), text);
         let compiled =
             gatewright_lang::compile_importing(&mut sources, SourceId::default(), import);
@@ -481,7 +482,7 @@ impl Meant {
     /// Whether `wanted` has the same meaning now, in the texts of its files.
     fn is_still(&self, wanted: &config::Program) -> bool {
         let same_text = |(file, text): &(String, String)| {
-            fs::read_to_string(file).is_ok_and(|found| found == *text)
+            read_file(Path::new(file)).is_ok_and(|found| found == *text)
         };
         self.file == wanted.file.value
             && self.at == wanted.at
@@ -529,10 +530,40 @@ pub fn strangers(
     strange.map(|(name, _)| format!("the program has no role `{name}`"))
 }
 
+/// The text of a file of a program or a description, as [`read_text`] reads it.
+///
+/// # Errors
+///
+/// The file cannot be opened or read, or is not UTF-8.
+pub fn read_file(file: &Path) -> io::Result<String> {
+    let octets = read_text(File::open(file)?)?;
+    String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// The octets of a program or a description. Of one that is too long, only so many that its reader
+/// finds it too long, and never a part of a character at the end.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn read_text(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    from.take(TEXT_READ_MAX).read_to_end(&mut octets)?;
+    if u64::try_from(octets.len()).is_ok_and(|len| len >= TEXT_READ_MAX) {
+        let cut = core::str::from_utf8(&octets).err().filter(|error| error.error_len().is_none());
+        octets.truncate(cut.map_or(octets.len(), |error| error.valid_up_to()));
+    }
+    Ok(octets)
+}
+
+/// Maximum octets read of a text: more than a program or a description may have, even without the
+/// up to three octets of a character that is cut at the end.
+const TEXT_READ_MAX: u64 = (1 << 20) + 4;
+
 /// The file and text that the program `from` imports by `use "path"`.
 pub fn import(from: &str, path: &str) -> Import {
     let file = beside(from, path);
-    match fs::read_to_string(&file) {
+    match read_file(Path::new(&file)) {
         Ok(text) => Import::Found(file, text),
         Err(error) => {
             let whole = std::path::absolute(&file).unwrap_or_else(|_| file.clone().into());

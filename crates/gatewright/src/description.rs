@@ -4,10 +4,11 @@ use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_gateway::{
-    Change, Settings, beside, import, post, stack_findings, strangers, unreadable_captures,
+    Change, Settings, beside, import, post, read_file, read_text, stack_findings, strangers,
+    unreadable_captures,
 };
 use gatewright_lang::ir::Program;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ impl Description {
         let mut programs = Vec::new();
         for program in parsed.config.iter().flat_map(|config| &config.programs) {
             let file = beside(path, &program.file);
-            match fs::read_to_string(&file) {
+            match read_file(Path::new(&file)) {
                 Ok(text) => {
                     let id = sources.add(file.clone(), text);
                     let compiled = gatewright_lang::compile_importing(&mut sources, id, import);
@@ -133,18 +134,36 @@ pub(crate) fn folder_of(path: &str) -> Result<PathBuf, Failure> {
     std::path::absolute(folder).map_err(|error| Failure::file(path, &error))
 }
 
-/// The text of a file, or of standard input for `-`.
+/// The text of a file, or of standard input for `-`; of one that is too long, see [`read_text`].
 ///
 /// # Errors
 ///
 /// A [`Failure`] that names the file.
 pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let octets = if path == "-" {
+        read_text(std::io::stdin())
+    } else {
+        File::open(path).and_then(read_text)
+    };
+    text_of(path, octets)
+}
+
+/// The whole text of a file, or of standard input for `-`, however long.
+///
+/// # Errors
+///
+/// A [`Failure`] that names the file.
+pub(crate) fn read_whole(path: &str) -> Result<String, Failure> {
+    let octets = if path == "-" {
         let mut octets = Vec::new();
         std::io::stdin().read_to_end(&mut octets).map(|_| octets)
     } else {
         fs::read(path)
     };
+    text_of(path, octets)
+}
+
+fn text_of(path: &str, octets: std::io::Result<Vec<u8>>) -> Result<String, Failure> {
     let octets = octets.map_err(|error| Failure::file(path, &error))?;
     String::from_utf8(octets).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -504,3 +504,35 @@ fn a_recorded_conversation_is_a_test_and_is_traced() {
         said.err
     );
 }
+
+/// A text is read up to its limit: what has no end is answered, too.
+#[test]
+fn a_text_without_end_is_too_long() {
+    let folder = folder("endless");
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let importing = file("importing.gate", "use \"/dev/zero\"\ngateway g { }\n");
+    let naming = file("naming.toml", "[[program]]\nfile = \"sparse.gate\"\n");
+    // A character of two octets stands across every even limit.
+    let long = file("long.gate", &["#", &"ä".repeat(1 << 20)].concat());
+    let sparse = folder.join("sparse.gate").to_str().unwrap().to_owned();
+    fs::File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+    let checks: [&[&str]; 7] = [
+        &["gw", "check", "/dev/zero"],
+        &["gw", "check", &importing],
+        &["gw", "check", &long],
+        &["gw", "check", &sparse],
+        &["gw", "fmt", &sparse],
+        &["check", "/dev/zero"],
+        &["check", &naming],
+    ];
+    for check in checks {
+        let said = common::with_input(check, "");
+        assert_eq!(said.code, 78, "{check:?}: {}", said.err);
+        let text = [said.out.as_str(), &said.err].concat();
+        assert!(text.contains("more than 1048576 octets"), "{check:?}: {text}");
+    }
+}

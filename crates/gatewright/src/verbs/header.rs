@@ -1,7 +1,7 @@
 //! `gatewright header`: accessors from a packet diagram.
 
 use crate::{
-    description::read,
+    description::read_whole,
     exit::{Exit, Failure},
     face::Face,
 };
@@ -72,7 +72,7 @@ struct Written {
 
 impl Header {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let text = read(&self.file)?;
+        let text = read_whole(&self.file)?;
         let name = self.name.unwrap_or_else(|| type_name(&self.file));
         let mut sources = Sources::of(&*self.file, &*text);
         let section = self.section.as_deref();

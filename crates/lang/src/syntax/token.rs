@@ -49,7 +49,7 @@ pub(crate) struct Token {
 pub(crate) fn tokens(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> Vec<Token> {
     let mut lexer = Lexer { source, text, at: 0, found };
     if text.len() > TEXT_OCTETS_MAX {
-        let message = format!("the text has {} octets, more than {TEXT_OCTETS_MAX}", text.len());
+        let message = format!("the text has more than {TEXT_OCTETS_MAX} octets");
         lexer.found.push(Diagnostic::error(
             &codes::TEXT_TOO_LONG,
             Span::new(source, 0, 0),

@@ -150,6 +150,25 @@ async fn refusals_have_both_codes_and_a_reason() {
     running.stop().await;
 }
 
+/// Who asks, for what release and by what identifier is said once.
+#[tokio::test]
+async fn a_header_of_one_value_is_refused_with_two() {
+    let running = running().await;
+    let base = "GET /cse-in HTTP/1.1\r\nHost: x\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: 1\r\n\
+                X-M2M-RVI: 4\r\n";
+    for (second, status, code) in [
+        ("", "200", "2000"),
+        ("X-M2M-Origin: CNobody\r\n", "400", "4000"),
+        ("X-M2M-RI: 2\r\n", "400", "4000"),
+        ("X-M2M-RVI: 3\r\n", "400", "4000"),
+    ] {
+        let answer = exchange(&running, &format!("{base}{second}\r\n"), 1).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{second}: {answer}");
+        let answer = answer.to_ascii_lowercase();
+        assert!(answer.contains(&format!("x-m2m-rsc: {code}\r\n")), "{second}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn content_in_cbor() {
     let running = running().await;

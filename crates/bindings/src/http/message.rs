@@ -85,6 +85,7 @@ const PARAMETERS: [(&str, &str); 7] = [
 
 /// Parses a request. A refusal carries the request identifier, if there is one.
 pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
+    refuse_repeated(&head.headers)?;
     let said = Said::of(&head.headers);
     let media = said.media.map(HeaderValue::to_str).transpose();
     let media = media.map_err(|_| Refusal::bad("content type is no text"))?.unwrap_or_default();
@@ -120,6 +121,20 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
         request.content = Some(serialisation.read(body)?.into());
     }
     Ok(request)
+}
+
+/// Refuses several values of a header that has one: another reader may take another of them.
+fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    for (name, text) in [(ORIGIN, "X-M2M-Origin"), (REQUEST_ID, "X-M2M-RI"), (RELEASE, "X-M2M-RVI")]
+    {
+        if headers.get_all(name).iter().nth(1).is_some() {
+            return Err(Refusal::bad(format!("{text} is there more than once")));
+        }
+    }
+    Ok(())
 }
 
 /// The identifier of a request that may otherwise be malformed.

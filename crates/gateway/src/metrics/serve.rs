@@ -1,11 +1,12 @@
 //! An HTTP/1.1 server of one page, for metrics collectors.
 //!
-//! The server knows one path, answers one client at a time and closes after each answer. Other
-//! clients wait in the system's queue. A client has [`CLIENT_WITHIN`] for all of it.
+//! The server knows one path, answers each client on a thread of its own and closes after each answer.
+//! A client has [`CLIENT_WITHIN`] for all of it; of more than [`CLIENTS_MAX`] the oldest is closed.
 
 use crate::{Gateway, api, listener::ListenerThread};
 use gatewright_config::Listen;
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{
@@ -13,7 +14,8 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    thread::{Builder, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -32,8 +34,11 @@ const DRAINED_MAX: usize = 64 * 1024;
 /// Maximum time of one client for its request and our answer.
 const CLIENT_WITHIN: Duration = Duration::from_secs(2);
 
+/// Maximum clients that are served at the same time.
+const CLIENTS_MAX: usize = 16;
+
 /// Creates the page, or returns why there is none.
-type Page = dyn Fn() -> Result<String, String> + Send;
+type Page = dyn Fn() -> Result<String, String> + Send + Sync;
 
 /// Serves a gateway's metrics until it is dropped.
 #[derive(Debug)]
@@ -53,7 +58,7 @@ impl MetricsServer {
     /// `AddrInUse` if another process listens there; else the system's error.
     pub fn start(gateway: Arc<Gateway>, listen: &Listen) -> io::Result<Self> {
         let page = move || api::metrics(&gateway);
-        Self::serving(Box::new(page), listen)
+        Self::serving(Arc::new(page), listen)
     }
 
     /// The TCP address of the listener, if it is TCP.
@@ -61,7 +66,7 @@ impl MetricsServer {
         self.address
     }
 
-    fn serving(page: Box<Page>, listen: &Listen) -> io::Result<Self> {
+    fn serving(page: Arc<Page>, listen: &Listen) -> io::Result<Self> {
         let (listener, address, path) = match listen {
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
@@ -74,9 +79,16 @@ impl MetricsServer {
                 (Listener::Unix(listener), None, Some(PathBuf::from(path)))
             }
         };
+        let clients = Mutex::new(VecDeque::new());
         let listener = ListenerThread::start("metrics", listener, move |listener| {
-            // A client that goes away in the middle has its own reasons.
-            listener.accept().map(|client| drop(client.serve(&page)))
+            let client = listener.accept()?;
+            let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+            clients.retain(Served::is_open);
+            if clients.len() >= CLIENTS_MAX {
+                drop(clients.pop_front());
+            }
+            clients.push_back(Served::start(client, Arc::clone(&page))?);
+            Ok(())
         })?;
         Ok(Self { address, path, listener: Some(listener) })
     }
@@ -117,7 +129,7 @@ impl Listener {
             Stream::Tcp(stream) => stream.set_nonblocking(false)?,
             Stream::Unix(stream) => stream.set_nonblocking(false)?,
         }
-        Ok(Client { stream, until: Instant::now() + CLIENT_WITHIN })
+        Ok(Client { stream: Arc::new(stream), until: Instant::now() + CLIENT_WITHIN })
     }
 }
 
@@ -127,10 +139,54 @@ enum Stream {
     Unix(UnixStream),
 }
 
+impl Stream {
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        }
+    }
+}
+
+/// A client that a thread serves; it is closed and the thread has ended once this is dropped.
+#[derive(Debug)]
+struct Served {
+    /// Gone once the thread has closed it.
+    stream: Weak<Stream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn start(client: Client, page: Arc<Page>) -> io::Result<Self> {
+        let stream = Arc::downgrade(&client.stream);
+        let thread = Builder::new().name("metrics-client".to_owned()).spawn(move || {
+            // A client that goes away in the middle has its own reasons.
+            drop(client.serve(&*page));
+        })?;
+        Ok(Self { stream, thread: Some(thread) })
+    }
+
+    fn is_open(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.upgrade() {
+            // It may be closed already.
+            let _closed = stream.shutdown(Shutdown::Both);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
 /// A client with its deadline.
 #[derive(Debug)]
 struct Client {
-    stream: Stream,
+    stream: Arc<Stream>,
     until: Instant,
 }
 
@@ -144,10 +200,7 @@ impl Client {
         let Some(head) = self.head()? else { return Ok(()) };
         let answer = answer(&head, page);
         self.write_all(&answer)?;
-        match &self.stream {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write)?,
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Write)?,
-        }
+        self.stream.shutdown(Shutdown::Write)?;
         let mut rest = [0; 1024];
         let mut drained = 0;
         while drained < DRAINED_MAX {
@@ -177,9 +230,9 @@ impl Client {
 impl Read for Client {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
-        match &mut self.stream {
-            Stream::Tcp(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(into)),
-            Stream::Unix(stream) => stream.set_read_timeout(left).and_then(|()| stream.read(into)),
+        match &*self.stream {
+            Stream::Tcp(from) => from.set_read_timeout(left).and_then(|()| (&*from).read(into)),
+            Stream::Unix(from) => from.set_read_timeout(left).and_then(|()| (&*from).read(into)),
         }
     }
 }
@@ -187,9 +240,9 @@ impl Read for Client {
 impl Write for Client {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
-        match &mut self.stream {
-            Stream::Tcp(out) => out.set_write_timeout(left).and_then(|()| out.write(from)),
-            Stream::Unix(out) => out.set_write_timeout(left).and_then(|()| out.write(from)),
+        match &*self.stream {
+            Stream::Tcp(out) => out.set_write_timeout(left).and_then(|()| (&*out).write(from)),
+            Stream::Unix(out) => out.set_write_timeout(left).and_then(|()| (&*out).write(from)),
         }
     }
 
@@ -284,7 +337,7 @@ mod tests {
     const TEXT: &str = "# EOF\n";
 
     fn server(listen: &Listen) -> MetricsServer {
-        MetricsServer::serving(Box::new(|| Ok(TEXT.to_owned())), listen).unwrap()
+        MetricsServer::serving(Arc::new(|| Ok(TEXT.to_owned())), listen).unwrap()
     }
 
     fn local() -> Listen {
@@ -350,6 +403,31 @@ mod tests {
         slow.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with(TEXT), "{answer}");
         drop((silent, slow));
+    }
+
+    /// Fewer stalled clients than the most, and more, of which the oldest are closed.
+    #[test]
+    fn stalled_clients_hold_up_nobody() {
+        for count in [8, CLIENTS_MAX + 4] {
+            let server = server(&local());
+            let address = server.address().unwrap();
+            let stall = |_| {
+                let mut stalled = TcpStream::connect(address).unwrap();
+                stalled.write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+                stalled.set_nonblocking(true).unwrap();
+                stalled
+            };
+            let stalled: Vec<_> = (0..count).map(stall).collect();
+            let answer = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert!(answer.ends_with(TEXT), "{answer}");
+            let is_open = |mut stream: &TcpStream| {
+                let read = stream.read(&mut [0]);
+                read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            };
+            let open = stalled.iter().filter(|stream| is_open(stream)).count();
+            assert_eq!(open, count.min(CLIENTS_MAX - 1));
+            assert!(stalled.last().is_some_and(is_open));
+        }
     }
 
     #[test]

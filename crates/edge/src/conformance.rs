@@ -5,7 +5,7 @@
 
 use crate::{Bind, Datagrams, Listener, Network, Poller, Readiness, Sharing, Stream, Token};
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 /// How often a check waits for something that must come.
@@ -16,6 +16,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ROLE: &str = "conformance";
 /// Datagrams that a check sends at once.
 const BURST: u8 = 8;
+/// Octets of a datagram that a kernel's socket receives as a peer.
+const PEER_DATAGRAM_MAX: usize = 2_048;
 /// Octets written to a stream until it must be full.
 const STREAM_OCTETS_MAX: usize = 64 << 20;
 
@@ -47,7 +49,29 @@ pub trait Peer {
     fn receive(&mut self) -> io::Result<(Vec<u8>, SocketAddr)>;
 
     /// Its own address.
-    fn address(&self) -> SocketAddr;
+    ///
+    /// # Errors
+    ///
+    /// As the system.
+    fn address(&self) -> io::Result<SocketAddr>;
+}
+
+/// A socket of the kernel whose read timeout the test has set.
+impl Peer for UdpSocket {
+    fn send(&mut self, octets: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.send_to(octets, to).map(drop)
+    }
+
+    fn receive(&mut self) -> io::Result<(Vec<u8>, SocketAddr)> {
+        let mut octets = vec![0; PEER_DATAGRAM_MAX];
+        let (length, from) = self.recv_from(&mut octets)?;
+        octets.truncate(length);
+        Ok((octets, from))
+    }
+
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
 }
 
 /// One loop of a check.
@@ -151,7 +175,7 @@ pub fn datagrams<N: Network>(
     own.wait_for(here, "a datagram", |it| it.readable)?;
     let (length, from) = socket.receive(&mut buffer)?;
     check(buffer.get(..length) == Some(b"one".as_slice()), "a datagram has other octets")?;
-    check(from == peer.address(), "a datagram has another sender")?;
+    check(from == peer.address()?, "a datagram has another sender")?;
     would_block(socket.receive(&mut buffer), "an emptied socket")?;
 
     for number in 0..BURST {
@@ -167,7 +191,7 @@ pub fn datagrams<N: Network>(
             count += 1;
         }
     }
-    socket.send(b"answer", peer.address())?;
+    socket.send(b"answer", peer.address()?)?;
     check(peer.receive()? == (b"answer".to_vec(), at), "an answer is another or from elsewhere")?;
 
     own.poller.watch_datagrams(&socket, there)?;

@@ -15,7 +15,7 @@ use gatewright_lang::compile_importing;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,34 +63,15 @@ fn reaches(north: &Namespace) {
     assert!(wait_until(LIMIT, || ping().status.success()));
 }
 
-struct KernelPeer(UdpSocket);
-
-impl KernelPeer {
-    fn at(address: SocketAddr) -> Self {
-        let socket = UdpSocket::bind(address).unwrap();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
-        Self(socket)
-    }
+/// A socket of the kernel that waits for datagrams for a limited time.
+fn kernel_peer(address: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
 }
 
-impl Peer for KernelPeer {
-    fn send(&mut self, octets: &[u8], to: SocketAddr) -> io::Result<()> {
-        self.0.send_to(octets, to).map(drop)
-    }
-
-    fn receive(&mut self) -> io::Result<(Vec<u8>, SocketAddr)> {
-        let mut octets = [0; 2_048];
-        let (length, from) = self.0.recv_from(&mut octets)?;
-        Ok((octets[..length].to_vec(), from))
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.0.local_addr().unwrap()
-    }
-}
-
-fn north_peer(north: &Namespace, port: u16) -> KernelPeer {
-    north.run(|| KernelPeer::at(SocketAddr::new(PEER.parse().unwrap(), port))).unwrap()
+fn north_peer(north: &Namespace, port: u16) -> UdpSocket {
+    north.run(|| kernel_peer(SocketAddr::new(PEER.parse().unwrap(), port))).unwrap()
 }
 
 /// The stack's sockets keep the contract that the kernel's keep.
@@ -148,7 +129,7 @@ fn a_shipped_program_runs_over_the_stack() -> Result<(), Failed> {
         // RFC 7252 §3: confirmable GET of "registers" and "40"; repeated as §4.2 says.
         let ask = [&[0x40, 1, 0x12, id, 0xb9], &b"registers"[..], &[2], b"40"].concat();
         let things = SocketAddr::new(OWN.parse().unwrap(), port);
-        peer.send(&ask, things).unwrap();
+        peer.send_to(&ask, things).unwrap();
         assert_eq!(
             peer.receive().unwrap(),
             // Acknowledgement, 2.05, content format 0, "258".
@@ -209,15 +190,14 @@ fn groups_are_heard_and_asked_over_the_stack() -> Result<(), Failed> {
     reaches(&north);
     north.run(|| {
         let interface: Ipv4Addr = PEER.parse().unwrap();
-        let far = KernelPeer::at("0.0.0.0:7002".parse().unwrap());
-        far.0.join_multicast_v4(&[239, 255, 0, 2].into(), &interface).unwrap();
-        let mut near = KernelPeer::at(SocketAddr::new(interface.into(), 0));
-        near.send(b"\x01\x02ab", "239.255.0.1:7001".parse().unwrap()).unwrap();
-        let mut far = far;
+        let mut far = kernel_peer("0.0.0.0:7002".parse().unwrap());
+        far.join_multicast_v4(&[239, 255, 0, 2].into(), &interface).unwrap();
+        let mut near = kernel_peer(SocketAddr::new(interface.into(), 0));
+        near.send_to(b"\x01\x02ab", "239.255.0.1:7001").unwrap();
         let (question, from) = far.receive().unwrap();
         assert_eq!(from.ip(), OWN.parse::<Ipv4Addr>().unwrap());
         let text = &question[2..];
-        far.send(&[&question[..2], text, text].concat(), from).unwrap();
+        far.send_to(&[&question[..2], text, text].concat(), from).unwrap();
         let (answer, from) = near.receive().unwrap();
         assert_eq!(
             (&answer[..], from),

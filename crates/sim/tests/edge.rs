@@ -39,8 +39,8 @@ impl Peer for OtherHost {
         Err(ErrorKind::TimedOut.into())
     }
 
-    fn address(&self) -> SocketAddr {
-        self.1.local_address().unwrap()
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.1.local_address()
     }
 }
 

@@ -3,7 +3,7 @@
 use gatewright_config::Link;
 use gatewright_link::OpenError;
 use gatewright_part::Unable;
-use gatewright_planes::PlanesError;
+use gatewright_planes::{DataError, PlanesError};
 use std::io;
 
 /// Why a description cannot run.
@@ -75,7 +75,8 @@ impl From<PlanesError> for RunError {
 impl RunError {
     /// The error of a link that cannot be opened.
     pub(crate) fn of_link(link: &Link, source: OpenError) -> Self {
-        Self::from(PlanesError::Link { name: link.name.value.clone(), source })
+        let name = link.name.value.clone();
+        Self::from(PlanesError::from(DataError::Link { name, source }))
     }
 
     /// The exit code of a program that ends for this (`sysexits.h`).

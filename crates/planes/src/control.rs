@@ -13,7 +13,7 @@ use crate::{
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
-    Answer, Downs, HandlerOrder, HandlerValue, Port, Request, StageNumber, ThreadPort,
+    Answer, DataError, Downs, HandlerOrder, HandlerValue, Port, Request, StageNumber, ThreadPort,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
@@ -218,7 +218,7 @@ impl Control {
             orders.push(HandlerOrder::New(id, attachment, value));
         }
         let Answer::Staged(stage) = port.ask(Request::Stage(orders))? else {
-            return Err(PlanesError::Ended);
+            return Err(DataError::Ended.into());
         };
         Ok(Prepared { attached, next_id, stage, port: Arc::clone(port) })
     }

@@ -9,7 +9,7 @@ use crate::{
     setup::{LinkSetup, Setup, StaticRoute},
     start::interface,
 };
-use gatewright_data::Reopen;
+use gatewright_data::{DataError, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_stack::{HostError, Interface};
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Planes {
                 let reason = "frames that begin with another header need another link layer, which \
                               is made at the start: stop the gateway and start it again";
                 let (name, reason) = (new.name.clone(), reason.to_owned());
-                return Err(PlanesError::Reopen { name, reason });
+                return Err(DataError::Reopen { name, reason }.into());
             }
             let order = Reopen { device: new.worker_link(), before: old.worker_link() };
             match self.reopen(&order) {

@@ -11,12 +11,12 @@ use gatewright_data::{
     Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
     TraceOrder, WORKERS_MAX, Workers,
 };
-use gatewright_link::{LinkInfo, OpenError};
-use gatewright_packet::{LinkIndex, PoolError};
+use gatewright_link::LinkInfo;
+use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
-    WiringError, builtin::Match,
+    builtin::Match,
 };
 use gatewright_wire::{Framing, MacAddress};
 use std::{
@@ -33,41 +33,12 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanesError {
-    /// A link cannot be opened.
-    #[error("link {name}: {source}")]
-    Link {
-        /// The link's name.
-        name: String,
-        /// Why.
-        #[source]
-        source: OpenError,
-    },
-    /// The slab cannot be allocated.
+    /// The data plane cannot do it.
     #[error(transparent)]
-    Slab(#[from] PoolError),
+    Data(#[from] DataError),
     /// Addresses or routes do not fit.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The layers cannot be joined.
-    #[error(transparent)]
-    Wiring(#[from] WiringError),
-    /// The system gave no thread or descriptor.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// The attempted action.
-        action: &'static str,
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// A link could not be opened as another device.
-    #[error("link {name}: {reason}")]
-    Reopen {
-        /// The link's name.
-        name: String,
-        /// Why, and the resulting state of the link.
-        reason: String,
-    },
     /// The kernel refuses to share its links.
     #[error("cannot {action}: {source}")]
     Kernel {
@@ -92,33 +63,9 @@ pub enum PlanesError {
         /// The virtual link's name.
         name: String,
     },
-    /// A handler that cannot duplicate itself was to be attached on several workers.
-    #[error("the handler {0} can only stand on one worker, and there are several")]
-    OneOnly(Attachment),
     /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
     Workers(usize),
-    /// Another packet is being traced.
-    #[error("another packet is being traced")]
-    TraceRuns,
-    /// The worker has ended.
-    #[error("the worker has ended")]
-    Ended,
-}
-
-impl From<DataError> for PlanesError {
-    fn from(error: DataError) -> Self {
-        match error {
-            DataError::Link { name, source } => Self::Link { name, source },
-            DataError::Slab(source) => Self::Slab(source),
-            DataError::Wiring(source) => Self::Wiring(source),
-            DataError::System { action, source } => Self::System { action, source },
-            DataError::Reopen { name, reason } => Self::Reopen { name, reason },
-            DataError::OneOnly(attachment) => Self::OneOnly(attachment),
-            DataError::Busy => Self::TraceRuns,
-            _ => Self::Ended,
-        }
-    }
 }
 
 /// The result of opening a link on another device.
@@ -134,7 +81,7 @@ impl PlanesError {
     /// 69 for a missing device or resource.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Link { source, .. } => source.exit_code(),
+            Self::Data(DataError::Link { source, .. }) => source.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Mixed { .. } | Self::NoTags { .. } => 78,
             _ => 69,
@@ -187,7 +134,7 @@ impl Planes {
         let listener = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || listen(&listening, &events))
-            .map_err(|source| PlanesError::System { action: "start a thread", source })?;
+            .map_err(|source| DataError::System { action: "start a thread", source })?;
         let follow = |news| Follower::start(news, Arc::clone(&control), workers.waker());
         let follower = news.map(follow).transpose()?;
         Ok(Self {
@@ -218,7 +165,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Wiring`] if no packet passes that position. [`PlanesError::OneOnly`] if there
+    /// [`DataError::Wiring`] if no packet passes that position. [`DataError::OneOnly`] if there
     /// are several workers and it cannot duplicate itself ([`Handler::another`]).
     pub fn attach(
         &self,
@@ -245,7 +192,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn detach(&self, id: AttachmentId) -> Result<Option<Detached>, PlanesError> {
         let mut control = self.control();
         let Some(prepared) = control.prepare_detached(id, self.port())? else { return Ok(None) };
@@ -269,7 +216,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn commit(&self, prepared: Prepared) -> Result<(), PlanesError> {
         self.put_in_force(&mut self.control(), &prepared)?;
         drop(prepared);
@@ -319,7 +266,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
         self.port().submit(Request::SetLink { link, up })?;
         self.change(|control| control.close(link, !up));
@@ -343,7 +290,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the workers have ended.
+    /// [`DataError::Ended`] if the workers have ended.
     pub fn begin_replays(&self) -> Result<(), PlanesError> {
         self.port().submit(Request::BeginReplays)?;
         Ok(())
@@ -353,7 +300,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
         self.port().submit(Request::Pace(pace))?;
         Ok(())
@@ -364,7 +311,7 @@ impl Planes {
         let started = Instant::now();
         let number = self.port().submit(Request::Reopen(Box::new(order.clone())))?;
         let Answer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
-            return Err(PlanesError::Ended);
+            return Err(DataError::Ended.into());
         };
         let info = *info;
         let mut control = self.control();
@@ -383,7 +330,7 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn trace(
         &self,
         link: Option<LinkIndex>,
@@ -401,10 +348,10 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::Ended`] if the worker has ended.
+    /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
         let Answer::Links(counted) = self.port().ask(Request::Links)? else {
-            return Err(PlanesError::Ended);
+            return Err(DataError::Ended.into());
         };
         let control = self.control();
         let links: Vec<_> = ((0..).zip(control.links.iter().zip(counted)))
@@ -517,7 +464,7 @@ impl Tracing {
     ///
     /// # Errors
     ///
-    /// [`PlanesError::TraceRuns`] if another packet is being traced, [`PlanesError::Ended`] if the
+    /// [`DataError::Busy`] if another packet is being traced, [`DataError::Ended`] if the
     /// workers have ended.
     pub fn steps(&self, patience: Duration) -> Result<Vec<Step>, PlanesError> {
         let answer = match self.port.answer(self.number, patience) {
@@ -529,7 +476,7 @@ impl Tracing {
         };
         match answer {
             Answer::Traced(steps) => Ok(steps),
-            _ => Err(PlanesError::Ended),
+            _ => Err(DataError::Ended.into()),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{self as data, Clock, DeviceSetup, Opened, WORKERS_MAX, Workers};
+use gatewright_data::{self as data, Clock, DataError, DeviceSetup, Opened, WORKERS_MAX, Workers};
 use gatewright_link::{Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VirtualLink, Wake};
@@ -47,7 +47,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let data::Started { workers, opened, downs } = started;
     drop(events);
     let mut opened = opened.into_iter();
-    let first = opened.next().ok_or(PlanesError::Ended)?;
+    let first = opened.next().ok_or(DataError::Ended)?;
     let mut links = first.links;
     let mut others = Vec::new();
     for Opened { links: more, drops, graph_drops, .. } in opened {
@@ -101,7 +101,7 @@ fn infos(setup: &Setup, opened: &[(LinkIndex, LinkInfo)]) -> Result<Vec<LinkInfo
     let device = |link| opened.iter().find(|(known, _)| *known == link).map(|(_, info)| info);
     let info = |link: &LinkSetup| {
         let DeviceSetup::Virtual(own) = link.device else {
-            return device(link.device.index()).cloned().ok_or(PlanesError::Ended);
+            return device(link.device.index()).cloned().ok_or_else(|| DataError::Ended.into());
         };
         let below = setup.links.iter().find(|below| below.device.index() == own.below);
         match below.zip(device(own.below)) {

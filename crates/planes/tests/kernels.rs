@@ -12,7 +12,8 @@ mod numbered;
 use gatewright_link::Backend;
 use gatewright_packet::LinkIndex;
 use gatewright_planes::{
-    Planes, PlanesError, Series, Setup, Status, UdpGateway, UdpGatewaySetup, WorkerStatus,
+    DataError, Planes, PlanesError, Series, Setup, Status, UdpGateway, UdpGatewaySetup,
+    WorkerStatus,
 };
 use gatewright_stack::{At, Attachment, Interface, Place, Route, builtin::Count, tap};
 use gatewright_tables::Prefix;
@@ -392,7 +393,11 @@ fn swaps(
     let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     match gateway.attach(at, tap(|_| {})) {
         Ok(_) if kind.workers == 1 => Ok(()),
-        Err(PlanesError::OneOnly(refused)) if kind.workers > 1 && refused == at => Ok(()),
+        Err(PlanesError::Data(DataError::OneOnly(refused)))
+            if kind.workers > 1 && refused == at =>
+        {
+            Ok(())
+        }
         other => Err(format!("{other:?}").into()),
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{NeighbourUpdate, Port, Request, ThreadPort};
+use gatewright_data::{DataError, NeighbourUpdate, Port, Request, ThreadPort};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
@@ -283,7 +283,7 @@ impl Follower {
         control: Arc<Mutex<Control>>,
         wake: Arc<dyn Wake>,
     ) -> Result<Self, PlanesError> {
-        let system = |action| move |source| PlanesError::System { action, source };
+        let system = |action| move |source| DataError::System { action, source };
         let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let stop = Arc::new(stop.map_err(|errno| system("make an eventfd")(errno.into()))?);
         let stopped = Arc::clone(&stop);

@@ -407,6 +407,11 @@ pub(crate) fn check_create(
     limits: &Limits,
 ) -> Result<(), Refusal> {
     for (name, value) in given {
+        // By null an update removes an attribute; only the creator is asked for so at creation
+        // (TS-0001 §9.6.1.3.2).
+        if value.is_null() && name != "cr" {
+            return Err(null_given(name));
+        }
         let Some(attribute) = attribute(kind, name) else {
             if is_open(kind) {
                 continue;
@@ -424,6 +429,11 @@ pub(crate) fn check_create(
         }
     }
     Ok(())
+}
+
+/// The refusal of a creation that gives an attribute as null.
+pub(crate) fn null_given(name: &str) -> Refusal {
+    Refusal::bad(format!("attribute {name} is null: a creation leaves it out"))
 }
 
 /// Checks the attributes that an update gives; null removes one that is not mandatory.

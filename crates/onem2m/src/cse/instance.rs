@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, push_number};
-use crate::schema;
+use crate::schema::{self, null_given};
 use crate::status::Status;
 use crate::stored::Readable;
 use crate::time::Timestamp;
@@ -29,36 +29,45 @@ struct Outer<'text> {
     instance: Given<'text>,
 }
 
-/// Given attributes; values without checks here stay as they came.
+/// Given attributes; values without checks here stay as they came. Null is a value: it removes an
+/// attribute in an update, and nothing in a creation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given<'text> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     rn: Option<Cow<'text, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     con: Option<&'text RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     cnf: Option<Cow<'text, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     et: Option<Cow<'text, str>>,
+    #[serde(default, deserialize_with = "present")]
     lbl: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
     at: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "present")]
     aa: Option<Vec<String>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     or: Option<Cow<'text, str>>,
+    #[serde(default, deserialize_with = "present")]
     conr: Option<Vec<Map<String, Value>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     dgt: Option<Cow<'text, str>>,
+    #[serde(default, deserialize_with = "present")]
     loc: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     cr: Option<Value>,
     /// deletionCnt: number of retrievals after which the instance would be deleted.
-    dcnt: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    dcnt: Option<u64>,
 }
 
-/// Distinguishes null from absent.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+/// Reads a value that is there, so that null is not taken for an absent one.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 impl Cse {
@@ -313,9 +322,13 @@ impl Cse {
 ///
 /// # Errors
 ///
-/// 4000 if the reader of rows refuses it: a number beyond a double's range, half a character.
+/// 4000 if it is null, or if the reader of rows refuses it: a number beyond a double's range, half a
+/// character.
 fn check_content(content: Option<&RawValue>) -> Result<(), Refusal> {
     let Some(text) = content.map(RawValue::get) else { return Ok(()) };
+    if text == "null" {
+        return Err(null_given("con"));
+    }
     // A text without escapes was parsed whole with the request.
     if text.starts_with('"') && !text.contains('\\') {
         return Ok(());

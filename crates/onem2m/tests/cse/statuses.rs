@@ -79,6 +79,38 @@ fn creation() {
     }
 }
 
+/// Null removes an attribute in an update; in a creation there is nothing to remove.
+#[test]
+fn null_is_no_value_of_a_creation() {
+    let mut bench = Bench::with_container();
+    bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
+    let cin = Kind::ContentInstance;
+    for name in ["con", "rn", "cnf", "et", "lbl", "at", "aa", "or", "conr", "dgt", "loc", "dcnt"] {
+        let content = format!(r#"{{"m2m:cin":{{"{name}":null}}}}"#);
+        let made = bench.create("Ca", "cse-in/a/c", cin, &content);
+        assert_eq!(made.status.number(), 4000, "{name}: {:?}", made.content);
+    }
+    let others = [
+        ("cse-in/a", Kind::Container, r#"{"m2m:cnt":{"mni":null}}"#),
+        ("cse-in/a", Kind::FlexContainer, r#"{"m2m:fcnt":{"cnd":"x.y","a":null}}"#),
+        ("cse-in/a", Kind::Group, r#"{"m2m:grp":{"mnm":1,"mid":[],"spty":null}}"#),
+        (
+            "cse-in/a/t",
+            Kind::TimeSeriesInstance,
+            r#"{"m2m:tsi":{"con":null,"dgt":"20231114T221320"}}"#,
+        ),
+    ];
+    for (to, kind, content) in others {
+        let made = bench.create("Ca", to, kind, content);
+        assert_eq!(made.status.number(), 4000, "{content}: {:?}", made.content);
+    }
+    assert_eq!(bench.cse.resources(), 4, "none was made");
+    // Nested in a content it is a value as any other; the creator is asked for by it.
+    for content in [r#"{"m2m:cin":{"con":[null]}}"#, r#"{"m2m:cin":{"con":"1","cr":null}}"#] {
+        assert_eq!(bench.create("Ca", "cse-in/a/c", cin, content).status.number(), 2001);
+    }
+}
+
 #[test]
 fn parameters_of_any_request() {
     let mut bench = Bench::with_container();

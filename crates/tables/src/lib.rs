@@ -8,6 +8,8 @@
 //!   its one writer; [`Region`] attaches to one, read-only.
 //! - [`Table`]: an array of records, found by place. [`Map`]: records found by a key.
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
+//! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
+//!   one writer increments without a lock.
 //! - [`Tables`] and [`TablesWriter`]: the tables that every gateway has, with the kinds of their
 //!   [records].
 //!
@@ -24,6 +26,8 @@
 //! orders in which a reader can see the writer's stores.
 #![cfg_attr(loom, allow(dead_code, reason = "loom goes through the parts that wait for nobody"))]
 
+#[cfg(not(loom))]
+mod counters;
 #[cfg(all(test, loom))]
 mod interleavings;
 mod map;
@@ -41,11 +45,16 @@ mod set;
 mod sync;
 mod table;
 
+#[cfg(not(loom))]
+pub use counters::{
+    Counted, CounterName, CounterOwner, CounterSlot, CounterSlots, CounterTable, CountersFull,
+    CountersWriter,
+};
 pub use map::{Map, MapFull, MapWriter};
 pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
-pub use region::{Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
+pub use region::{CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
 pub use routes::{
     Family, HopIndex, Key, Miss, Prefix, PrefixError, Routes, RoutesFull, RoutesStats, RoutesWriter,
 };

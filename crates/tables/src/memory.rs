@@ -7,6 +7,8 @@ use crate::sync::AtomicU32;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
 
 /// Octets of a large page on the machines that have them.
 #[cfg(not(loom))]
@@ -135,6 +137,22 @@ impl Words {
     #[cfg(loom)]
     pub(crate) fn prefer_large_pages(&self, _start: usize, _len: usize) {}
 
+    /// The two words at `start` as one number; `None` if they reach past the end, or are not
+    /// aligned as a number of 64 bits.
+    ///
+    /// Words that are used as a number are never used as words.
+    #[cfg(not(loom))]
+    #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked before it is used")]
+    pub(crate) fn number(&self, start: usize) -> Option<&AtomicU64> {
+        let two = self.all().get(start..start.checked_add(2)?)?.as_ptr().cast::<AtomicU64>();
+        // SAFETY: `two` points at eight initialised octets of the mapping that `self` keeps, and is
+        // aligned if it is used. Every value of them is a number. The rule above keeps accesses of
+        // another size away. In memory that is mapped for reading the number is only loaded, by an
+        // instruction that stores nothing on each machine that we build for (`ldrexd` on ARMv7).
+        two.is_aligned().then(|| unsafe { &*two })
+    }
+
     /// All of them.
     #[inline]
     pub(crate) fn all(&self) -> &[AtomicU32] {
@@ -142,6 +160,56 @@ impl Words {
         // from the same slice or mapping, and `part` from a checked subslice); `backing` lives at
         // least as long as `self`; the words are only ever used through shared references.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    }
+}
+
+/// The owner of a number of 64 bits, which neither moves nor ends before it.
+#[cfg(not(loom))]
+pub(crate) trait Keeper: Send + Sync {
+    /// The number, always the same.
+    fn number(&self) -> &AtomicU64;
+}
+
+/// A number of 64 bits, one pointer away, with its owner; clones are the same number.
+#[cfg(not(loom))]
+pub(crate) struct Number<K> {
+    first: NonNull<AtomicU64>,
+    keeper: Arc<K>,
+}
+
+// SAFETY: the number is an atomic, which any thread may load and store, and `keeper`, which any
+// thread may drop, keeps it in its place for as long as any clone lives.
+#[cfg(not(loom))]
+unsafe impl<K: Keeper> Send for Number<K> {}
+// SAFETY: as for `Send`; a shared `Number` gives out shared atomics and a shared keeper.
+#[cfg(not(loom))]
+unsafe impl<K: Keeper> Sync for Number<K> {}
+
+#[cfg(not(loom))]
+impl<K> Clone for Number<K> {
+    fn clone(&self) -> Self {
+        Self { first: self.first, keeper: Arc::clone(&self.keeper) }
+    }
+}
+
+#[cfg(not(loom))]
+impl<K: Keeper> Number<K> {
+    /// The number of `keeper`.
+    pub(crate) fn of(keeper: Arc<K>) -> Self {
+        Self { first: NonNull::from(keeper.number()), keeper }
+    }
+
+    /// The number itself.
+    #[inline]
+    pub(crate) fn get(&self) -> &AtomicU64 {
+        // SAFETY: `first` is that of a reference into `keeper`, which stays where it is inside of
+        // its `Arc` and, by its trait, keeps the number in its place; `self` keeps it.
+        unsafe { self.first.as_ref() }
+    }
+
+    /// The owner.
+    pub(crate) fn keeper(&self) -> &K {
+        &self.keeper
     }
 }
 

@@ -39,6 +39,16 @@ impl Name {
         self.0.get(..end).and_then(|octets| str::from_utf8(octets).ok()).unwrap_or("")
     }
 
+    /// Adds the name to the words of a record, nine of them.
+    pub(crate) fn pack<const N: usize>(self, packer: Packer<N>) -> Packer<N> {
+        packer.octets(&self.0)
+    }
+
+    /// Takes a name from the words of a record.
+    pub(crate) fn unpack<const N: usize>(words: &mut Unpacker<N>) -> Option<Self> {
+        Self::from_octets(words.octets()?)
+    }
+
     fn from_octets(octets: [u8; NAME_OCTETS]) -> Option<Self> {
         let end = octets.iter().position(|&octet| octet == 0)?;
         str::from_utf8(octets.get(..end)?).ok()?;

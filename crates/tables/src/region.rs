@@ -9,6 +9,7 @@
 //! then the tables, each on a cache line of its own
 //! ```
 
+use crate::counters::{CounterName, CounterShape, CounterTable, CountersWriter};
 use crate::map::{Map, MapWriter, map_words};
 use crate::mapping::{Access, Mapping, cannot_shrink, reopen, sealed_memory};
 use crate::memory::{Words, halves};
@@ -96,6 +97,10 @@ pub struct MapAt<K, R>(Section, PhantomData<fn() -> (K, R)>);
 #[derive(Debug)]
 pub struct RoutesAt<A>(Section, PhantomData<fn() -> A>);
 
+/// A place for counters in every region of one layout.
+#[derive(Debug)]
+pub struct CountersAt(Section, CounterShape);
+
 /// The tables of a region, in order; the writer and every reader state the same.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -164,6 +169,23 @@ impl Layout {
         let words = Shape::of::<A>(capacity).words().map(index);
         let section = self.section(name, capacity, words, &["routes", &bits])?;
         Ok(RoutesAt(section, PhantomData))
+    }
+
+    /// Adds counters: `capacity` for each of `workers` workers.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn counters(
+        &mut self,
+        name: &'static str,
+        workers: u32,
+        capacity: u32,
+    ) -> Result<CountersAt, RegionError> {
+        let shape = CounterShape::new(workers, capacity);
+        let kinds = ["counters", CounterName::NAME, &workers.to_string()];
+        let section = self.section(name, capacity, shape.words(), &kinds)?;
+        Ok(CountersAt(section, shape))
     }
 
     /// Octets of a region, most of which cost nothing until they are used.
@@ -254,6 +276,11 @@ impl Region {
     /// A reader of routes.
     pub fn routes<A: Family>(&self, at: &RoutesAt<A>) -> Routes<A> {
         Routes::new(self.part(&at.0))
+    }
+
+    /// A reader of counters.
+    pub fn counters(&self, at: &CountersAt) -> CounterTable {
+        CounterTable::new(self.part(&at.0), at.1)
     }
 
     /// The words of a section; empty if it is of another layout, which reads as an empty table.
@@ -395,6 +422,15 @@ impl RegionOwner {
     /// [`RegionError::Taken`] the second time.
     pub fn routes<A: Family>(&mut self, at: &RoutesAt<A>) -> Result<RoutesWriter<A>, RegionError> {
         Ok(RoutesWriter::new(self.take(&at.0)?, Shape::of::<A>(at.0.capacity)))
+    }
+
+    /// The writer of counters; it leaves them as they are until it begins.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Taken`] the second time.
+    pub fn counters(&mut self, at: &CountersAt) -> Result<CountersWriter, RegionError> {
+        Ok(CountersWriter::new(self.take(&at.0)?, at.1))
     }
 
     fn take(&mut self, section: &Section) -> Result<Words, RegionError> {

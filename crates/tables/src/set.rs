@@ -1,8 +1,11 @@
 //! The tables that every gateway has, in one region.
 
+use crate::counters::{CounterTable, CountersWriter};
 use crate::map::{Map, MapWriter};
 use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
-use crate::region::{Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
+use crate::region::{
+    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt,
+};
 use crate::routes::{Routes, RoutesWriter};
 use crate::table::{Table, TableWriter};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -27,6 +30,10 @@ pub struct Capacities {
     pub routes4: u32,
     /// IPv6 routes.
     pub routes6: u32,
+    /// Workers that count.
+    pub workers: u32,
+    /// Counters of each worker.
+    pub counters: u32,
 }
 
 impl Default for Capacities {
@@ -41,6 +48,8 @@ impl Default for Capacities {
             attachments: 256,
             routes4: 65_536,
             routes6: 65_536,
+            workers: 16,
+            counters: 32_768,
         }
     }
 }
@@ -57,6 +66,7 @@ struct Places {
     attachments: TableAt<Attachment>,
     routes4: RoutesAt<Ipv4Addr>,
     routes6: RoutesAt<Ipv6Addr>,
+    counters: CountersAt,
 }
 
 impl Places {
@@ -72,6 +82,7 @@ impl Places {
             attachments: layout.table("attachments", capacities.attachments)?,
             routes4: layout.routes("routes4", capacities.routes4)?,
             routes6: layout.routes("routes6", capacities.routes6)?,
+            counters: layout.counters("counters", capacities.workers, capacities.counters)?,
             layout,
         })
     }
@@ -98,6 +109,8 @@ pub struct Tables {
     pub routes4: Routes<Ipv4Addr>,
     /// The IPv6 routes.
     pub routes6: Routes<Ipv6Addr>,
+    /// What the workers count.
+    pub counters: CounterTable,
 }
 
 impl Tables {
@@ -122,12 +135,13 @@ impl Tables {
             attachments: region.table(&places.attachments),
             routes4: region.routes(&places.routes4),
             routes6: region.routes(&places.routes6),
+            counters: region.counters(&places.counters),
         }
     }
 }
 
 /// The gateway's tables, to write: there is only one such value. The control plane has it, except
-/// the neighbours, whose writer learns them.
+/// the neighbours and the counters, whose writer is the data plane.
 #[derive(Debug)]
 pub struct TablesWriter {
     /// At place 0 whether interfaces and addresses are being written.
@@ -148,6 +162,8 @@ pub struct TablesWriter {
     pub routes4: RoutesWriter<Ipv4Addr>,
     /// The IPv6 routes.
     pub routes6: RoutesWriter<Ipv6Addr>,
+    /// What the workers count; `None` once the data plane has taken this.
+    pub counters: Option<CountersWriter>,
     readers: Tables,
     owner: RegionOwner,
 }
@@ -198,6 +214,7 @@ impl TablesWriter {
             attachments: owner.table(&places.attachments)?,
             routes4: owner.routes(&places.routes4)?,
             routes6: owner.routes(&places.routes6)?,
+            counters: Some(owner.counters(&places.counters)?),
             owner,
         })
     }

@@ -6,10 +6,10 @@ use gatewright_health::apdu::Apdu;
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, UnitCode, event};
 use gatewright_health::configuration::{Configuration, Library};
 use gatewright_health::convert::{Observation, Value, observe};
-use gatewright_health::data::{DataApdu, EventReport, Message};
-use gatewright_health::manager::{self, Manager, Settings};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
+use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
-use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
+use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;
@@ -35,7 +35,7 @@ fn report(values: usize) -> Result<Vec<u8>, String> {
     let info = info.map_err(|it| it.to_string())?;
     let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
     let report = EventReport { handle, time: 0, event, info: &info };
-    let message = Message::ConfirmedEventReport(report);
+    let message = DataMessage::ConfirmedEventReport(report);
     DataApdu { invoke_id: InvokeId(1), message }.encode().map_err(|it| it.to_string())
 }
 
@@ -60,7 +60,7 @@ impl Conversion {
     /// Reads a report and hands each observation to `sink`.
     fn observed(&self, octets: &[u8], sink: impl FnMut(&Observation<'_>)) {
         if let Ok(Apdu::Prst(data)) = Apdu::decode(octets)
-            && let Message::ConfirmedEventReport(event) = data.message
+            && let DataMessage::ConfirmedEventReport(event) = data.message
             && let Ok(Report::Scan(scan)) = event.report()
         {
             observe(&self.configuration, event.handle, &scan, sink);
@@ -147,8 +147,9 @@ fn conversion(bench: &mut Bench) -> Result<(), String> {
 /// A device and its manager, brought to work.
 fn associated(number: u64, library: &mut Library) -> Manager {
     let now = Duration::ZERO;
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
-    let plan = Plan::new(&specialisation::OXIMETER, SystemId(number.to_be_bytes()), number);
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
+    let plan =
+        SimulationPlan::new(&specialisation::OXIMETER, SystemId(number.to_be_bytes()), number);
     let mut device = Simulated::new(plan);
     let mut to_manager = VecDeque::new();
     manager.handle(now, manager::Input::Connected, library);

@@ -4,9 +4,9 @@ use super::plane::{Datagrams, SinglePlane, To};
 use bench::Numbers;
 use gatewright_health::apdu::{Apdu, ReleaseReason};
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, event};
-use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::report::{FixedObservation, encode_scan};
-use gatewright_health::simulate::{Input, Output, Plan, SimulatedDevice};
+use gatewright_health::simulate::{Input, Output, SimulatedDevice, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ pub(super) fn report(octets: usize) -> Result<Vec<u8>, String> {
         let info = encode_scan(DataRequestId::AGENT_INITIATED, 1, &[observation]);
         let info = info.map_err(|it| it.to_string())?;
         let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
-        let message = Message::EventReport(EventReport { handle, time: 0, event, info: &info });
+        let message = DataMessage::EventReport(EventReport { handle, time: 0, event, info: &info });
         DataApdu { invoke_id: InvokeId(1), message }.encode().map_err(|it| it.to_string())
     };
     let bare = make(0)?.len();
@@ -47,7 +47,7 @@ pub(super) fn associate(
     from: SocketAddrV4,
     now: Duration,
 ) -> Result<Vec<Vec<u8>>, String> {
-    let mut device = SimulatedDevice::new(Plan::new(kind, system_id, 1));
+    let mut device = SimulatedDevice::new(SimulationPlan::new(kind, system_id, 1));
     let mut out = Datagrams::default();
     let mut said = Vec::new();
     let before = plane.counters().configurations;

@@ -8,7 +8,7 @@
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::{Configuration, Library};
 use gatewright_health::convert::observe;
-use gatewright_health::manager::{Input, Manager, Output, Record, Settings};
+use gatewright_health::manager::{Input, Manager, ManagerSettings, Output, ReportRecord};
 use gatewright_health::report::Report;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;
@@ -87,7 +87,7 @@ struct Association {
 /// The gateway.
 #[derive(Debug)]
 pub(super) struct SinglePlane {
-    settings: Settings,
+    settings: ManagerSettings,
     library: Library,
     mapping: Mapping,
     instances: Instances,
@@ -99,7 +99,8 @@ pub(super) struct SinglePlane {
 
 impl SinglePlane {
     pub(super) fn new() -> Self {
-        let settings = Settings { datagrams: true, ..Settings::new(SystemId(*b"GATEWAY1")) };
+        let settings =
+            ManagerSettings { datagrams: true, ..ManagerSettings::new(SystemId(*b"GATEWAY1")) };
         Self {
             settings,
             library: Library::standard(),
@@ -198,7 +199,7 @@ fn forward(
     instances: &mut Instances,
     (mapping, device, configuration): (&Mapping, &Device, &Configuration),
     now: Duration,
-    record: &Record,
+    record: &ReportRecord,
     out: &mut Datagrams,
 ) {
     let Some((handle, _, Report::Scan(scan))) = record.report() else { return };

@@ -6,7 +6,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 use core::time::Duration;
 use gatewright_health::frame::Framer;
-use gatewright_health::simulate::{Counters, Input, Output, Plan, SimulatedDevice};
+use gatewright_health::simulate::{Counters, Input, Output, SimulatedDevice, SimulationPlan};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub const DELAYS_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The device.
-    pub plan: Plan,
+    pub plan: SimulationPlan,
     /// Its manager.
     pub to: SocketAddr,
     /// How long it measures, from its first association.

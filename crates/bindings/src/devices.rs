@@ -82,7 +82,7 @@ pub struct Config {
     /// Mapping from device data to resources.
     pub mapping: Mapping,
     /// The manager's identity and timeouts.
-    pub manager: manager::Settings,
+    pub manager: manager::ManagerSettings,
     /// Devices that may associate; all if `None`.
     pub admitted: Option<BTreeSet<SystemId>>,
     /// Connections at a time; further ones are closed at once.
@@ -147,7 +147,7 @@ impl Config {
             system_id: None,
             base: base.into(),
             mapping: Mapping::default().without_views(),
-            manager: manager::Settings::new(SystemId(*b"\x02GATEWAY")),
+            manager: manager::ManagerSettings::new(SystemId(*b"\x02GATEWAY")),
             admitted: None,
             connections_max: 16_384,
             connections_per_peer_max: usize::MAX,
@@ -258,7 +258,7 @@ struct Shared {
     engine: Arc<Engine>,
     base: String,
     mapping: Mapping,
-    manager: manager::Settings,
+    manager: manager::ManagerSettings,
     /// Origin of the managers' time.
     started: Instant,
     /// CSE above.
@@ -618,7 +618,7 @@ impl Shared {
         let mut connection = Connection {
             shared: Arc::clone(&self),
             id,
-            manager: Manager::new(manager::Settings { datagrams, ..self.manager }),
+            manager: Manager::new(manager::ManagerSettings { datagrams, ..self.manager }),
             framer: Framer::default(),
             transport,
             sender: Sender { address: peer.ip(), port: peer.port() },
@@ -737,7 +737,7 @@ mod tests {
     #[tokio::test]
     async fn a_report_takes_no_lock_that_all_devices_share() {
         use crate::agents::{self, Run};
-        use gatewright_health::simulate::Plan;
+        use gatewright_health::simulate::SimulationPlan;
         use gatewright_onem2m::CseType;
         let machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
         let cse = crate::cse::start(crate::cse::Config::new(machine)).await.unwrap();
@@ -745,7 +745,7 @@ mod tests {
         let running = start(config, cse.engine().clone()).await.unwrap();
         let shared = Arc::clone(&running.rooms.shared);
         let (period, measuring) = (Duration::from_millis(5), Duration::from_mins(1));
-        let plan = Plan { period, ..Plan::new(&SCALE, SystemId([1; 8]), 1) };
+        let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, SystemId([1; 8]), 1) };
         let run = Run { plan, to: running.address(), measuring, patience: measuring };
         let device = tokio::spawn(agents::run(run));
         let reports = || shared.shards.counters().reports;

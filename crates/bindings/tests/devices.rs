@@ -13,9 +13,9 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::agent::{self, Agent};
 use gatewright_health::apdu::{AbortReason, Apdu, ReleaseReason};
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, Type, event};
-use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::report::{FixedObservation, encode_scan};
-use gatewright_health::simulate::{Faults, Plan};
+use gatewright_health::simulate::{Faults, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{Rule, When};
@@ -85,13 +85,13 @@ fn system(number: u8) -> SystemId {
     SystemId([2, b'T', b'E', b'S', b'T', 0, 0, number])
 }
 
-fn device(kind: &'static Specialisation, number: u8, faults: Faults) -> Plan {
+fn device(kind: &'static Specialisation, number: u8, faults: Faults) -> SimulationPlan {
     let period = Duration::from_millis(50);
-    Plan { period, faults, ..Plan::new(kind, system(number), number.into()) }
+    SimulationPlan { period, faults, ..SimulationPlan::new(kind, system(number), number.into()) }
 }
 
 /// Has these devices measure for a second and a half, at the same time.
-async fn measure(to: SocketAddr, plans: Vec<Plan>) -> Vec<Outcome> {
+async fn measure(to: SocketAddr, plans: Vec<SimulationPlan>) -> Vec<Outcome> {
     let (measuring, patience) = (Duration::from_millis(1_500), PATIENCE);
     let runs = plans.into_iter().map(|plan| agents::run(Run { plan, to, measuring, patience }));
     let runs: Vec<_> = runs.map(tokio::spawn).collect();
@@ -229,7 +229,7 @@ async fn the_last_association_of_a_system_id_wins() {
 /// What a device without a clock says to associate; its configuration is a standard one.
 fn association(device: SystemId) -> Vec<u8> {
     let oximeter = &specialisation::OXIMETER;
-    let mut agent = Agent::new(agent::Settings {
+    let mut agent = Agent::new(agent::AgentSettings {
         system_id: device,
         configurations: vec![(oximeter.config, oximeter.octets().unwrap())],
         attributes: Vec::new(),
@@ -255,7 +255,7 @@ fn observed(invoke_id: u16, number: u16, octets: &[u8], behind: &[u8]) -> Vec<u8
     info.extend(behind);
     let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
     let report = EventReport { handle, time: u32::MAX, event, info: &info };
-    let message = Message::ConfirmedEventReport(report);
+    let message = DataMessage::ConfirmedEventReport(report);
     Apdu::Prst(DataApdu { invoke_id: InvokeId(invoke_id), message }).encode().unwrap()
 }
 

@@ -18,7 +18,7 @@ use gatewright_bindings::agents::{self, Outcome, Run};
 use gatewright_bindings::tls::Tls;
 use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::{SCALE, THERMOMETER};
 use gatewright_onem2m::{CseType, Kind, Operation, Registrar, Request};
 use gatewright_testbed::free_port;
@@ -282,13 +282,20 @@ async fn named(cse: &cse::Running, base: &str, kind: &str) -> Vec<String> {
 
 /// Both kinds say when they measured: what they report again, because its answer was late or lost, is
 /// known by that.
-fn plan(number: u8, period_ms: u64) -> Plan {
+fn plan(number: u8, period_ms: u64) -> SimulationPlan {
     let kind = if number.is_multiple_of(2) { &SCALE } else { &THERMOMETER };
     let system_id = SystemId([2, b'O', b'U', b'T', 0, 0, 0, number]);
-    Plan { period: Duration::from_millis(period_ms), ..Plan::new(kind, system_id, number.into()) }
+    SimulationPlan {
+        period: Duration::from_millis(period_ms),
+        ..SimulationPlan::new(kind, system_id, number.into())
+    }
 }
 
-fn run(plan: Plan, to: SocketAddr, measuring_ms: u64) -> tokio::task::JoinHandle<Outcome> {
+fn run(
+    plan: SimulationPlan,
+    to: SocketAddr,
+    measuring_ms: u64,
+) -> tokio::task::JoinHandle<Outcome> {
     let measuring = Duration::from_millis(measuring_ms);
     tokio::spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
 }

@@ -18,7 +18,7 @@ use gatewright_bindings::cse::{Config, start};
 use gatewright_bindings::tls::Tls;
 use gatewright_bindings::{agents, devices};
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::SCALE;
 use gatewright_onem2m::{CseType, Kind, Registrar, Status};
 use std::sync::Arc;
@@ -241,8 +241,8 @@ async fn readings_go_up_by_a_chain_of_registrars() {
             kinds: std::collections::BTreeMap::new(),
         });
         let listener = devices::start(wanted, leaf.engine().clone()).await.unwrap();
-        let plan = Plan::new(&SCALE, SystemId([2, b'H', b'O', b'P', 0, 0, 0, number]), 1);
-        let plan = Plan { period: Duration::from_millis(50), ..plan };
+        let plan = SimulationPlan::new(&SCALE, SystemId([2, b'H', b'O', b'P', 0, 0, 0, number]), 1);
+        let plan = SimulationPlan { period: Duration::from_millis(50), ..plan };
         let measuring = Duration::from_secs(1);
         let (to, patience) = (listener.address(), Duration::from_secs(30));
         let outcome = agents::run(agents::Run { plan, to, measuring, patience }).await;
@@ -384,7 +384,7 @@ async fn devices_show_a_certificate() {
     config.tls = Some((here, authority.certify("manager", &[])));
     let listener = devices::start(config, cse.engine().clone()).await.unwrap();
     let run = |number, seconds| agents::Run {
-        plan: Plan::new(&SCALE, SystemId([2, b'T', b'L', b'S', 0, 0, 0, number]), 1),
+        plan: SimulationPlan::new(&SCALE, SystemId([2, b'T', b'L', b'S', 0, 0, 0, number]), 1),
         to: listener.tls().unwrap(),
         measuring: Duration::from_secs(2),
         patience: Duration::from_secs(seconds),
@@ -423,8 +423,9 @@ async fn a_devices_certificate_says_its_system_id() {
     let listener = devices::start(config.clone(), cse.engine().clone()).await.unwrap();
     assert!(!listener.is_unbound());
     let report = async |tls: &Tls, patience: u64| {
-        let plan = Plan::new(&SCALE, SystemId(0x0254_4553_5400_0001_u64.to_be_bytes()), 1);
-        let plan = Plan { period: Duration::from_millis(50), ..plan };
+        let plan =
+            SimulationPlan::new(&SCALE, SystemId(0x0254_4553_5400_0001_u64.to_be_bytes()), 1);
+        let plan = SimulationPlan { period: Duration::from_millis(50), ..plan };
         let (to, patience) = (listener.tls().unwrap(), Duration::from_millis(patience));
         let measuring = Duration::from_millis(300);
         let run = agents::Run { plan, to, measuring, patience };

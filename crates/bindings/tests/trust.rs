@@ -13,7 +13,7 @@ use gatewright_bindings::agents::{self, Run};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_onem2m::{CseType, Kind, Operation, Status};
 use serde_json::json;
@@ -43,7 +43,10 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A device that reports five times a second.
 fn run_to(devices: &devices::Running) -> Run {
-    let plan = Plan { period: Duration::from_millis(200), ..Plan::new(&OXIMETER, DEVICE, 1) };
+    let plan = SimulationPlan {
+        period: Duration::from_millis(200),
+        ..SimulationPlan::new(&OXIMETER, DEVICE, 1)
+    };
     let (to, measuring) = (devices.address(), Duration::from_mins(5));
     Run { plan, to, measuring, patience: PATIENCE }
 }

@@ -13,7 +13,7 @@ use gatewright_bindings::agents::{self, Run};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_onem2m::{CseType, Kind, Operation, Registrar, Response, Status};
 use serde_json::{Value, json};
@@ -78,7 +78,10 @@ impl World {
 
     /// The device, reporting for so long.
     fn device(&self, measuring: Duration) -> JoinHandle<agents::Outcome> {
-        let plan = Plan { period: Duration::from_millis(200), ..Plan::new(&OXIMETER, DEVICE, 1) };
+        let plan = SimulationPlan {
+            period: Duration::from_millis(200),
+            ..SimulationPlan::new(&OXIMETER, DEVICE, 1)
+        };
         let to: SocketAddr = self.devices.address();
         tokio::spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
     }

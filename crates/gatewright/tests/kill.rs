@@ -13,7 +13,7 @@
 use gatewright_bindings::agents::{self, Run};
 use gatewright_bindings::client::Client;
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::{
     BLOOD_PRESSURE, GLUCOSE, SCALE, SPOT_OXIMETER, Specialisation, THERMOMETER,
 };
@@ -171,7 +171,10 @@ fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
         .zip(KINDS)
         .map(|(number, kind)| {
             let system_id = SystemId([2, b'K', b'I', b'L', b'L', 0, 0, number]);
-            let plan = Plan { period: PERIOD, ..Plan::new(kind, system_id, number.into()) };
+            let plan = SimulationPlan {
+                period: PERIOD,
+                ..SimulationPlan::new(kind, system_id, number.into())
+            };
             runtime.spawn(agents::run(Run { plan, to, measuring, patience: PATIENCE }))
         })
         .collect();

@@ -9,16 +9,18 @@ use crate::apdu::{
     Attribute, PROTOCOL_20601, Protocol, ReleaseReason,
 };
 use crate::association::{
-    AGENT, ASSOCIATE_ATTEMPTS, Action as Do, Event, State, TO_REPORT, patience, step,
+    AGENT, ASSOCIATE_ATTEMPTS, Action as Do, AssociationEvent, AssociationState, TO_REPORT,
+    patience, step,
 };
 use crate::code::{
     AttributeId, ConfigId, DataRequestId, EventType, Handle, InvokeId, SystemId, action, attribute,
     event,
 };
 use crate::data::{
-    Action, Attributes, DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem,
+    Action, Attributes, DataApdu, DataMessage, ErrorCode, EventReport, OperationError,
+    RejectProblem,
 };
-use crate::mder::{Reader, Writer};
+use crate::mder::{MderWriter, Reader};
 use crate::report::{ConfigAnswer, ConfigResult, SegmentData, SegmentStatus};
 use crate::store::{SegmentInfo, Selection, Transfer};
 use crate::time::{AbsoluteTime, NO_RELATIVE_TIME};
@@ -32,7 +34,7 @@ const SEGMENT_OCTETS_MAX: usize = 1_024;
 
 /// Identity and content of a device.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct AgentSettings {
     /// Its system-id.
     pub system_id: SystemId,
     /// The configurations it offers, best first: numbers and encoded reports.
@@ -40,7 +42,7 @@ pub struct Settings {
     /// Its MDS attributes besides system-id and configuration.
     pub attributes: Vec<(AttributeId, Vec<u8>)>,
     /// Stored segments.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<PmSegment>,
     /// Its scanners.
     pub scanners: Vec<Handle>,
     /// Its clock, if it has one: hundredths of a second since 1970 when the caller's time is zero.
@@ -49,7 +51,7 @@ pub struct Settings {
 
 /// A segment of a store.
 #[derive(Clone, Debug)]
-pub struct Segment {
+pub struct PmSegment {
     /// The store.
     pub store: Handle,
     /// The segment's number.
@@ -68,7 +70,7 @@ pub struct ReportId(pub u64);
 
 /// A report to be sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outgoing {
+pub struct OutgoingReport {
     /// The caller's number.
     pub id: ReportId,
     /// The object that reports.
@@ -97,7 +99,7 @@ pub enum Input<'a> {
     /// Associate.
     Associate,
     /// Report this.
-    Report(Outgoing),
+    Report(OutgoingReport),
     /// End the association in good order.
     Release,
     /// End it at once.
@@ -162,8 +164,8 @@ pub struct Counters {
 /// Agent side of one association.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    settings: Settings,
-    state: State,
+    settings: AgentSettings,
+    state: AssociationState,
     /// Time of the last state change or repeated request.
     since: Duration,
     attempts: u8,
@@ -172,7 +174,7 @@ pub struct Agent {
     invoke_id: u16,
     /// Invoke-id of the configuration report in progress.
     config_invoke_id: InvokeId,
-    reports: VecDeque<Outgoing>,
+    reports: VecDeque<OutgoingReport>,
     /// The confirmed report in progress, with its deadline.
     under_way: Option<(InvokeId, Duration)>,
     ending: Ending,
@@ -185,10 +187,10 @@ const OWN: ReportId = ReportId(u64::MAX);
 
 impl Agent {
     /// Creates a device without transport.
-    pub const fn new(settings: Settings) -> Self {
+    pub const fn new(settings: AgentSettings) -> Self {
         Self {
             settings,
-            state: State::Disconnected,
+            state: AssociationState::Disconnected,
             since: Duration::ZERO,
             attempts: 0,
             offer: 0,
@@ -210,7 +212,7 @@ impl Agent {
     }
 
     /// State of the association.
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> AssociationState {
         self.state
     }
 
@@ -239,30 +241,30 @@ impl Agent {
     /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>) {
         match input {
-            Input::Connected => self.turn(now, Event::TransportUp, None),
+            Input::Connected => self.turn(now, AssociationEvent::TransportUp, None),
             Input::Disconnected => {
                 self.ending = Ending::Disconnected;
-                self.turn(now, Event::TransportDown, None);
+                self.turn(now, AssociationEvent::TransportDown, None);
             }
             Input::Apdu(octets) => self.apdu(now, octets),
             Input::Unreadable => {
                 self.counters.malformed += 1;
-                self.turn(now, Event::AskAbort, None);
+                self.turn(now, AssociationEvent::AskAbort, None);
             }
             Input::Tick => self.tick(now),
             Input::Associate => {
                 self.attempts = 0;
                 self.offer = 0;
-                self.turn(now, Event::AskAssociate, None);
+                self.turn(now, AssociationEvent::AskAssociate, None);
             }
             Input::Report(report) => self.report(now, report),
-            Input::Release => self.turn(now, Event::AskRelease, None),
-            Input::Abort => self.turn(now, Event::AskAbort, None),
+            Input::Release => self.turn(now, AssociationEvent::AskRelease, None),
+            Input::Abort => self.turn(now, AssociationEvent::AskAbort, None),
         }
     }
 
     /// Applies the table's rule for an event: next state and action.
-    fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
+    fn turn(&mut self, now: Duration, event: AssociationEvent, data: Option<&DataApdu<'_>>) {
         let Some(rule) = step(AGENT, self.state, event) else { return };
         let before = self.state;
         self.state = rule.to;
@@ -298,16 +300,18 @@ impl Agent {
     }
 
     /// Performs the entry action of a state.
-    fn arrived(&mut self, now: Duration, before: State) {
+    fn arrived(&mut self, now: Duration, before: AssociationState) {
         match self.state {
-            State::ConfigSending if before == State::Associating => {
-                self.turn(now, Event::SendConfig, None);
+            AssociationState::ConfigSending if before == AssociationState::Associating => {
+                self.turn(now, AssociationEvent::SendConfig, None);
             }
-            State::Operating => {
+            AssociationState::Operating => {
                 self.outputs.push_back(Output::Operating);
                 self.send_reports(now);
             }
-            State::Unassociated | State::Disconnected if before > State::Unassociated => {
+            AssociationState::Unassociated | AssociationState::Disconnected
+                if before > AssociationState::Unassociated =>
+            {
                 self.under_way = None;
                 for report in self.reports.drain(..).filter(|report| report.id != OWN) {
                     self.outputs.push_back(Output::NotReported(report.id));
@@ -322,18 +326,18 @@ impl Agent {
     fn apdu(&mut self, now: Duration, octets: &[u8]) {
         let Ok(apdu) = Apdu::decode(octets) else {
             self.counters.malformed += 1;
-            return self.turn(now, Event::AskAbort, None);
+            return self.turn(now, AssociationEvent::AskAbort, None);
         };
         match apdu {
-            Apdu::Aarq(_) => self.turn(now, Event::AarqKnown, None),
+            Apdu::Aarq(_) => self.turn(now, AssociationEvent::AarqKnown, None),
             Apdu::Aare(aare) => {
                 let event = match aare.result {
-                    AssociateResult::ACCEPTED => Event::AareKnown,
-                    AssociateResult::ACCEPTED_UNKNOWN_CONFIG => Event::AareUnknown,
-                    _ => Event::AareRejected,
+                    AssociateResult::ACCEPTED => AssociationEvent::AareKnown,
+                    AssociateResult::ACCEPTED_UNKNOWN_CONFIG => AssociationEvent::AareUnknown,
+                    _ => AssociationEvent::AareRejected,
                 };
                 self.ending = match event {
-                    Event::AareRejected => Ending::Rejected(aare.result),
+                    AssociationEvent::AareRejected => Ending::Rejected(aare.result),
                     _ => Ending::Aborted,
                 };
                 self.turn(now, event, None);
@@ -341,11 +345,15 @@ impl Agent {
             Apdu::Rlrq(_) | Apdu::Rlre(_) => {
                 let is_request = matches!(apdu, Apdu::Rlrq(_));
                 self.ending = Ending::Released;
-                self.turn(now, if is_request { Event::Rlrq } else { Event::Rlre }, None);
+                self.turn(
+                    now,
+                    if is_request { AssociationEvent::Rlrq } else { AssociationEvent::Rlre },
+                    None,
+                );
             }
             Apdu::Abrt(reason) => {
                 self.ending = Ending::AbortedByManager(reason);
-                self.turn(now, Event::Abrt, None);
+                self.turn(now, AssociationEvent::Abrt, None);
             }
             Apdu::Prst(data) => {
                 let event = self.presentation(&data);
@@ -355,28 +363,28 @@ impl Agent {
     }
 
     /// Event of a presentation APDU.
-    fn presentation(&self, data: &DataApdu<'_>) -> Event {
+    fn presentation(&self, data: &DataApdu<'_>) -> AssociationEvent {
         match data.message {
-            Message::Get(get) if get.handle == Handle::MDS => Event::Get,
-            Message::Get(_)
-            | Message::Set(_)
-            | Message::ConfirmedSet(_)
-            | Message::Action(_)
-            | Message::ConfirmedAction(_)
-            | Message::EventReport(_)
-            | Message::ConfirmedEventReport(_) => Event::Invoke,
-            Message::EventReportResult(result)
+            DataMessage::Get(get) if get.handle == Handle::MDS => AssociationEvent::Get,
+            DataMessage::Get(_)
+            | DataMessage::Set(_)
+            | DataMessage::ConfirmedSet(_)
+            | DataMessage::Action(_)
+            | DataMessage::ConfirmedAction(_)
+            | DataMessage::EventReport(_)
+            | DataMessage::ConfirmedEventReport(_) => AssociationEvent::Invoke,
+            DataMessage::EventReportResult(result)
                 if result.event == event::CONFIG && data.invoke_id == self.config_invoke_id =>
             {
                 match ConfigAnswer::decode(result.info) {
                     Ok(ConfigAnswer { result: ConfigResult::ACCEPTED, .. }) => {
-                        Event::ConfigAccepted
+                        AssociationEvent::ConfigAccepted
                     }
-                    Ok(_) => Event::ConfigRefused,
-                    Err(_) => Event::Response,
+                    Ok(_) => AssociationEvent::ConfigRefused,
+                    Err(_) => AssociationEvent::Response,
                 }
             }
-            _ => Event::Response,
+            _ => AssociationEvent::Response,
         }
     }
 
@@ -385,8 +393,13 @@ impl Agent {
             return;
         }
         self.counters.timeouts += 1;
-        let again = self.state == State::Associating && self.attempts < ASSOCIATE_ATTEMPTS;
-        self.turn(now, if again { Event::TimeoutRetry } else { Event::Timeout }, None);
+        let again =
+            self.state == AssociationState::Associating && self.attempts < ASSOCIATE_ATTEMPTS;
+        self.turn(
+            now,
+            if again { AssociationEvent::TimeoutRetry } else { AssociationEvent::Timeout },
+            None,
+        );
     }
 
     fn send_aarq(&mut self, now: Duration) {
@@ -396,7 +409,7 @@ impl Agent {
         let config_id = offered.map(|(id, _)| *id).unwrap_or_default();
         let information = AssociationInformation::agent(self.settings.system_id, config_id);
         let info = information.encode().unwrap_or_default();
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.list(&[Protocol { id: PROTOCOL_20601, info: &info }]);
         let octets = writer.finish().unwrap_or_default();
         if let Ok(protocols) = Reader::new(&octets).list() {
@@ -419,19 +432,19 @@ impl Agent {
             event: event::CONFIG,
             info: &info,
         };
-        self.reply(invoke_id, Message::ConfirmedEventReport(report));
+        self.reply(invoke_id, DataMessage::ConfirmedEventReport(report));
     }
 
     /// Offers the next configuration, or releases the association.
     fn offer_next(&mut self, now: Duration) {
         self.offer += 1;
         if self.offer < self.settings.configurations.len() {
-            return self.turn(now, Event::SendConfig, None);
+            return self.turn(now, AssociationEvent::SendConfig, None);
         }
-        self.turn(now, Event::AskRelease, None);
+        self.turn(now, AssociationEvent::AskRelease, None);
     }
 
-    fn report(&mut self, now: Duration, report: Outgoing) {
+    fn report(&mut self, now: Duration, report: OutgoingReport) {
         if self.reports.len() >= REPORTS_MAX {
             self.counters.queue_full += 1;
             return self.outputs.push_back(Output::NotReported(report.id));
@@ -442,17 +455,17 @@ impl Agent {
 
     /// Sends queued reports up to the next confirmed one; only one is in progress at a time.
     fn send_reports(&mut self, now: Duration) {
-        while self.state == State::Operating && self.under_way.is_none() {
+        while self.state == AssociationState::Operating && self.under_way.is_none() {
             let Some(next) = self.reports.pop_front() else { return };
             let invoke_id = self.next_invoke_id();
-            let Outgoing { id, handle, event, confirmed, ref info } = next;
+            let OutgoingReport { id, handle, event, confirmed, ref info } = next;
             let report = EventReport { handle, time: NO_RELATIVE_TIME, event, info };
             if confirmed {
-                self.reply(invoke_id, Message::ConfirmedEventReport(report));
+                self.reply(invoke_id, DataMessage::ConfirmedEventReport(report));
                 self.under_way = Some((invoke_id, now + TO_REPORT));
                 self.reports.push_front(next);
             } else {
-                self.reply(invoke_id, Message::EventReport(report));
+                self.reply(invoke_id, DataMessage::EventReport(report));
                 self.outputs.push_back(Output::Reported(id));
             }
         }
@@ -469,7 +482,7 @@ impl Agent {
         if let Some(report) = self.reports.pop_front()
             && report.id != OWN
         {
-            let arrived = matches!(data.message, Message::EventReportResult(_));
+            let arrived = matches!(data.message, DataMessage::EventReportResult(_));
             self.counters.answered += u64::from(arrived);
             let outcome = if arrived { Output::Reported } else { Output::NotReported };
             self.outputs.push_back(outcome(report.id));
@@ -482,11 +495,11 @@ impl Agent {
         let Some(data) = data else { return };
         self.counters.served += 1;
         match data.message {
-            Message::Get(get) if get.handle == Handle::MDS => {
+            DataMessage::Get(get) if get.handle == Handle::MDS => {
                 let wanted: Vec<_> = get.attributes.iter().collect();
                 self.serve_attributes(now, data.invoke_id, &wanted);
             }
-            Message::ConfirmedSet(set) | Message::Set(set) => {
+            DataMessage::ConfirmedSet(set) | DataMessage::Set(set) => {
                 let state = set
                     .changes
                     .iter()
@@ -497,17 +510,17 @@ impl Agent {
                     return self.refuse(Some(data), ErrorCode::NO_SUCH_OBJECT);
                 };
                 self.outputs.push_back(Output::ScannerSet(set.handle, state == 1));
-                if matches!(data.message, Message::ConfirmedSet(_)) {
+                if matches!(data.message, DataMessage::ConfirmedSet(_)) {
                     let value = state.to_be_bytes();
                     let changed = [Attribute { id: attribute::OPERATIONAL_STATE, value: &value }];
                     self.reply_attributes(data.invoke_id, set.handle, &changed, true);
                 }
             }
-            Message::ConfirmedAction(action) | Message::Action(action) => {
+            DataMessage::ConfirmedAction(action) | DataMessage::Action(action) => {
                 self.serve_action(now, data, action);
             }
-            Message::ConfirmedEventReport(_) | Message::EventReport(_) => {
-                let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
+            DataMessage::ConfirmedEventReport(_) | DataMessage::EventReport(_) => {
+                let unknown = DataMessage::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
                 self.reply(data.invoke_id, unknown);
             }
             _ => self.refuse(Some(data), ErrorCode::NO_SUCH_OBJECT),
@@ -517,7 +530,7 @@ impl Agent {
     fn serve_attributes(&mut self, now: Duration, invoke_id: InvokeId, wanted: &[AttributeId]) {
         let offered = self.settings.configurations.get(self.offer);
         let config_id = offered.map(|(id, _)| *id).unwrap_or_default().0.to_be_bytes();
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.octet_string(&self.settings.system_id.0);
         let system_id = writer.finish().unwrap_or_default();
         let more = self.settings.attributes.clone();
@@ -546,12 +559,13 @@ impl Agent {
         attributes: &[Attribute<'_>],
         changed: bool,
     ) {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.list(attributes);
         let octets = writer.finish().unwrap_or_default();
         let Ok(attributes) = Reader::new(&octets).list() else { return };
         let found = Attributes { handle, attributes };
-        let message = if changed { Message::SetResult(found) } else { Message::GetResult(found) };
+        let message =
+            if changed { DataMessage::SetResult(found) } else { DataMessage::GetResult(found) };
         self.reply(invoke_id, message);
     }
 
@@ -573,7 +587,7 @@ impl Agent {
                 Reader::new(asked.info).u16().map_err(|_| ErrorCode::NOT_ALLOWED).map(|request| {
                     self.outputs.push_back(Output::DataRequested(DataRequestId(request)));
                     // DataResponse: no time, no error, no report in the answer itself.
-                    let mut writer = Writer::new();
+                    let mut writer = MderWriter::new();
                     writer.u32(NO_RELATIVE_TIME);
                     writer.u16(0);
                     writer.u16(event::SCAN_FIXED.0);
@@ -587,10 +601,10 @@ impl Agent {
             _ => Err(ErrorCode::NO_SUCH_ACTION),
         };
         match result {
-            Ok(_) if matches!(data.message, Message::Action(_)) => {}
+            Ok(_) if matches!(data.message, DataMessage::Action(_)) => {}
             Ok(info) => {
                 let done = Action { info: &info, ..asked };
-                self.reply(data.invoke_id, Message::ActionResult(done));
+                self.reply(data.invoke_id, DataMessage::ActionResult(done));
             }
             Err(code) => self.refuse(Some(data), code),
         }
@@ -606,7 +620,7 @@ impl Agent {
         if asked.action == action::SEGMENT_TRANSFER {
             let instance = Reader::new(asked.info).u16().map_err(|_| ErrorCode::NOT_ALLOWED)?;
             let mut result = Transfer::NO_SUCH_SEGMENT;
-            let mine = |one: &&Segment| one.store == store && one.instance == instance;
+            let mine = |one: &&PmSegment| one.store == store && one.instance == instance;
             if let Some(segment) = self.settings.segments.iter().find(mine) {
                 let reports = segment.reports();
                 result = Transfer::NOT_NOW;
@@ -622,7 +636,7 @@ impl Agent {
             return Ok(vec![a, b, c, d]);
         }
         let selection = Selection::decode(asked.info).map_err(|_| ErrorCode::NOT_ALLOWED)?;
-        let is_meant = |one: &Segment| {
+        let is_meant = |one: &PmSegment| {
             one.store == store
                 && match &selection {
                     Selection::All => true,
@@ -637,7 +651,7 @@ impl Agent {
             self.outputs.push_back(Output::Cleared(store));
             return Ok(Vec::new());
         }
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         let described: Vec<_> = self.settings.segments.iter().filter(|one| is_meant(one)).collect();
         let lists: Vec<Vec<u8>> = described.iter().map(|one| one.attribute_list()).collect();
         let infos: Vec<SegmentInfo<'_>> = described
@@ -654,9 +668,12 @@ impl Agent {
 
     fn refuse(&mut self, data: Option<&DataApdu<'_>>, code: ErrorCode) {
         let Some(data) = data else { return };
-        if !matches!(data.message, Message::EventReport(_) | Message::Set(_) | Message::Action(_)) {
+        if !matches!(
+            data.message,
+            DataMessage::EventReport(_) | DataMessage::Set(_) | DataMessage::Action(_)
+        ) {
             let error = OperationError { code, parameter: &[] };
-            self.reply(data.invoke_id, Message::Error(error));
+            self.reply(data.invoke_id, DataMessage::Error(error));
         }
     }
 
@@ -665,7 +682,7 @@ impl Agent {
         InvokeId(self.invoke_id)
     }
 
-    fn reply(&mut self, invoke_id: InvokeId, message: Message<'_>) {
+    fn reply(&mut self, invoke_id: InvokeId, message: DataMessage<'_>) {
         self.send(&Apdu::Prst(DataApdu { invoke_id, message }));
     }
 
@@ -681,18 +698,18 @@ fn hundredths(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / 10).unwrap_or(u64::MAX)
 }
 
-impl Segment {
+impl PmSegment {
     /// Its attributes as a list.
     fn attribute_list(&self) -> Vec<u8> {
         let attributes: Vec<_> =
             self.attributes.iter().map(|(id, value)| Attribute { id: *id, value }).collect();
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.list(&attributes);
         writer.finish().unwrap_or_default()
     }
 
     /// Its entries, in reports of at most [`SEGMENT_OCTETS_MAX`] octets.
-    fn reports(&self) -> Vec<Outgoing> {
+    fn reports(&self) -> Vec<OutgoingReport> {
         let per_report = SEGMENT_OCTETS_MAX.checked_div(self.entry_len).unwrap_or(0).max(1);
         let octets = (per_report * self.entry_len).max(1);
         let total = self.entries.chunks(octets).count();
@@ -710,7 +727,7 @@ impl Segment {
             }
             let status = SegmentStatus(status);
             let data = SegmentData { instance: self.instance, first, count, status, entries };
-            reports.push(Outgoing {
+            reports.push(OutgoingReport {
                 id: OWN,
                 handle: self.store,
                 event: event::SEGMENT_DATA,

@@ -9,7 +9,7 @@
 
 use crate::code::{AttributeId, ConfigId, SystemId};
 use crate::data::DataApdu;
-use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::mder::{Element, List, Malformed, MderWriter, Reader, TooLong};
 
 /// Octets of choice and length.
 pub const HEADER_LEN: usize = 4;
@@ -96,7 +96,7 @@ impl<'a> Apdu<'a> {
     ///
     /// [`TooLong`] if it does not fit the 16-bit lengths.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.u16(match self {
             Self::Aarq(_) => AARQ,
             Self::Aare(_) => AARE,
@@ -190,7 +190,7 @@ impl<'a> Aarq<'a> {
         Ok(Self { version: reader.u32()?, protocols: reader.list()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u32(self.version);
         self.protocols.put(writer);
     }
@@ -215,7 +215,7 @@ impl<'a> Aare<'a> {
         Ok(Self { result: AssociateResult(reader.u16()?), protocol: Protocol::take(reader)? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.result.0);
         self.protocol.put(writer);
     }
@@ -235,7 +235,7 @@ impl<'a> Element<'a> for Protocol<'a> {
         Ok(Self { id: reader.u16()?, info: reader.octet_string()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.id);
         writer.octet_string(self.info);
     }
@@ -334,7 +334,7 @@ impl<'a> AssociationInformation<'a> {
     ///
     /// [`TooLong`] if the options are.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.u32(self.protocol_version);
         writer.u16(self.encoding_rules);
         writer.u32(self.nomenclature_version);
@@ -364,7 +364,7 @@ impl<'a> Element<'a> for Attribute<'a> {
         Ok(Self { id: AttributeId(reader.u16()?), value: reader.octet_string()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.id.0);
         writer.octet_string(self.value);
     }

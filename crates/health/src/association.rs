@@ -29,7 +29,7 @@ pub const TO_CLEAR: Duration = Duration::from_mins(1);
 
 /// State of an association, numbered as in the standard.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum State {
+pub enum AssociationState {
     /// No transport.
     Disconnected = 1,
     /// Transport, but no association.
@@ -52,7 +52,7 @@ pub enum State {
 
 /// Event of an association.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Event {
+pub enum AssociationEvent {
     /// The transport is connected.
     TransportUp,
     /// The transport is disconnected.
@@ -158,31 +158,37 @@ pub struct Rule {
     /// The standard's number of the rule in its state; 0 for this project's own.
     pub number: u8,
     /// From this state,
-    pub from: State,
+    pub from: AssociationState,
     /// on one of these events,
-    pub on: &'static [Event],
+    pub on: &'static [AssociationEvent],
     /// change to this state
-    pub to: State,
+    pub to: AssociationState,
     /// and perform this action.
     pub action: Action,
 }
 
-const fn rule(from: State, number: u8, on: &'static [Event], to: State, action: Action) -> Rule {
+const fn rule(
+    from: AssociationState,
+    number: u8,
+    on: &'static [AssociationEvent],
+    to: AssociationState,
+    action: Action,
+) -> Rule {
     Rule { number, from, on, to, action }
 }
 
-use Event as E;
-use State::{
+use AssociationEvent as E;
+use AssociationState::{
     Associating, CheckingConfig, ConfigSending, Disassociating, Disconnected, Operating,
     Unassociated, WaitingApproval, WaitingForConfig,
 };
 
 /// States of a manager.
-pub const MANAGER_STATES: [State; 6] =
+pub const MANAGER_STATES: [AssociationState; 6] =
     [Disconnected, Unassociated, WaitingForConfig, CheckingConfig, Operating, Disassociating];
 
 /// Events of a manager.
-pub const MANAGER_EVENTS: [Event; 18] = [
+pub const MANAGER_EVENTS: [AssociationEvent; 18] = [
     E::TransportUp,
     E::TransportDown,
     E::Timeout,
@@ -204,7 +210,7 @@ pub const MANAGER_EVENTS: [Event; 18] = [
 ];
 
 /// States of an agent.
-pub const AGENT_STATES: [State; 7] = [
+pub const AGENT_STATES: [AssociationState; 7] = [
     Disconnected,
     Unassociated,
     Associating,
@@ -215,7 +221,7 @@ pub const AGENT_STATES: [State; 7] = [
 ];
 
 /// Events of an agent.
-pub const AGENT_EVENTS: [Event; 20] = [
+pub const AGENT_EVENTS: [AssociationEvent; 20] = [
     E::TransportUp,
     E::TransportDown,
     E::Timeout,
@@ -238,21 +244,22 @@ pub const AGENT_EVENTS: [Event; 20] = [
     E::Response,
 ];
 
-const AARQ: &[Event] = &[E::AarqKnown, E::AarqUnknown, E::AarqRefused];
-const AARE: &[Event] = &[E::AareKnown, E::AareUnknown, E::AareRejected];
-const VERDICT: &[Event] = &[E::ConfigTaken, E::ConfigUnusable];
+const AARQ: &[AssociationEvent] = &[E::AarqKnown, E::AarqUnknown, E::AarqRefused];
+const AARE: &[AssociationEvent] = &[E::AareKnown, E::AareUnknown, E::AareRejected];
+const VERDICT: &[AssociationEvent] = &[E::ConfigTaken, E::ConfigUnusable];
 /// Events of presentation APDUs at a manager.
-const PRST: &[Event] = &[E::ConfigReport, E::Report, E::Invoke, E::Response];
+const PRST: &[AssociationEvent] = &[E::ConfigReport, E::Report, E::Invoke, E::Response];
 /// Events of presentation APDUs at an agent.
-const PRST_TO_AGENT: &[Event] =
+const PRST_TO_AGENT: &[AssociationEvent] =
     &[E::Get, E::Invoke, E::ConfigAccepted, E::ConfigRefused, E::Response];
 /// Responses that an agent does not wait for.
-const ANSWERS: &[Event] = &[E::ConfigAccepted, E::ConfigRefused, E::Response];
+const ANSWERS: &[AssociationEvent] = &[E::ConfigAccepted, E::ConfigRefused, E::Response];
 /// Events that do not apply to an agent's state.
-const NOT_HERE: &[Event] = &[E::TransportUp, E::AskAssociate, E::SendConfig, E::TimeoutRetry];
+const NOT_HERE: &[AssociationEvent] =
+    &[E::TransportUp, E::AskAssociate, E::SendConfig, E::TimeoutRetry];
 
 /// Events without meaning while there is no transport.
-const DISCONNECTED_MANAGER: &[Event] = &[
+const DISCONNECTED_MANAGER: &[AssociationEvent] = &[
     E::TransportDown,
     E::Timeout,
     E::AskRelease,
@@ -271,7 +278,7 @@ const DISCONNECTED_MANAGER: &[Event] = &[
     E::ConfigTaken,
     E::ConfigUnusable,
 ];
-const DISCONNECTED_AGENT: &[Event] = &[
+const DISCONNECTED_AGENT: &[AssociationEvent] = &[
     E::TransportDown,
     E::Timeout,
     E::TimeoutRetry,
@@ -479,14 +486,18 @@ pub const AGENT: &[Rule] = &[
 ];
 
 /// The rule of `table` for `event` in `state`; `None` only for events the role does not have.
-pub fn step(table: &'static [Rule], state: State, event: Event) -> Option<&'static Rule> {
+pub fn step(
+    table: &'static [Rule],
+    state: AssociationState,
+    event: AssociationEvent,
+) -> Option<&'static Rule> {
     table.iter().find(|rule| rule.from == state && rule.on.contains(&event))
 }
 
 /// Time limit of a role in `state`; `None` without one.
 ///
-/// In [`State::Operating`] each response has its own time limit, which manager and agent keep.
-pub const fn patience(state: State) -> Option<Duration> {
+/// In [`AssociationState::Operating`] each response has its own time limit, which manager and agent keep.
+pub const fn patience(state: AssociationState) -> Option<Duration> {
     match state {
         Associating => Some(TO_ASSOCIATE),
         ConfigSending | WaitingApproval | WaitingForConfig | CheckingConfig => Some(TO_CONFIG),

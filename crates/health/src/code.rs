@@ -1,6 +1,6 @@
 //! Codes of ISO/IEEE 11073-10101 that personal health devices use, one type for each kind.
 
-use crate::mder::{Element, Malformed, Reader, Writer};
+use crate::mder::{Element, Malformed, MderWriter, Reader};
 use core::fmt;
 
 /// Declares 16-bit codes, each its own type.
@@ -21,7 +21,7 @@ macro_rules! codes {
                 reader.u16().map(Self)
             }
 
-            fn put(&self, writer: &mut Writer) {
+            fn put(&self, writer: &mut MderWriter) {
                 writer.u16(self.0);
             }
         }
@@ -140,7 +140,7 @@ impl Element<'_> for Type {
         Ok(Self { partition: reader.u16()?, code: reader.u16()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.partition);
         writer.u16(self.code);
     }

@@ -5,7 +5,7 @@ use crate::code::{
     AttributeId, ConfigId, Handle, ObjectClass, Type, UnitCode, attribute, partition,
 };
 use crate::decimal::Number;
-use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::mder::{Element, List, Malformed, MderWriter, Reader, TooLong};
 use crate::report::{ConfigObject, ConfigReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Element<'_> for MapEntry {
         Ok(Self { attribute: AttributeId(reader.u16()?), length: reader.u16()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.attribute.0);
         writer.u16(self.length);
     }
@@ -236,7 +236,7 @@ impl<'a> Element<'a> for WireGroup<'a> {
         Ok(Self { handle: Handle(reader.u16()?), map: reader.list()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         self.map.put(writer);
     }
@@ -352,7 +352,7 @@ impl ConfigurationBuilder {
         handle: Handle,
         attributes: &[Attribute<'_>],
     ) -> Result<Self, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.list(attributes);
         self.objects.push((class, handle, writer.finish()?));
         Ok(self)
@@ -364,7 +364,7 @@ impl ConfigurationBuilder {
     ///
     /// [`TooLong`] if the objects are.
     pub fn finish(self, id: ConfigId) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.u16(id.0);
         writer.u16(u16::try_from(self.objects.len()).map_err(|_| TooLong)?);
         writer.sized(|writer| {
@@ -384,7 +384,7 @@ impl ConfigurationBuilder {
 ///
 /// [`TooLong`] if there are more than 16383 entries.
 pub fn value_map(entries: &[MapEntry]) -> Result<Vec<u8>, TooLong> {
-    let mut writer = Writer::new();
+    let mut writer = MderWriter::new();
     writer.list(entries);
     writer.finish()
 }

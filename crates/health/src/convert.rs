@@ -442,7 +442,7 @@ impl Element<'_> for Sfloat {
         reader.array().map(|octets| Self(Number::from_sfloat(octets)))
     }
 
-    fn put(&self, writer: &mut crate::mder::Writer) {
+    fn put(&self, writer: &mut crate::mder::MderWriter) {
         writer.octets(&self.0.to_sfloat().unwrap_or_default());
     }
 }
@@ -455,7 +455,7 @@ impl Element<'_> for Float {
         reader.array().map(|octets| Self(Number::from_float(octets)))
     }
 
-    fn put(&self, writer: &mut crate::mder::Writer) {
+    fn put(&self, writer: &mut crate::mder::MderWriter) {
         writer.octets(&self.0.to_float().unwrap_or_default());
     }
 }
@@ -487,7 +487,7 @@ impl Element<'_> for FullNumber {
         })
     }
 
-    fn put(&self, writer: &mut crate::mder::Writer) {
+    fn put(&self, writer: &mut crate::mder::MderWriter) {
         writer.u16(self.code);
         writer.u16(self.status.0);
         writer.u16(self.unit.0);

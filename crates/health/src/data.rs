@@ -8,7 +8,7 @@
 
 use crate::apdu::{Apdu, Attribute};
 use crate::code::{ActionType, AttributeId, EventType, Handle, InvokeId};
-use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::mder::{Element, List, Malformed, MderWriter, Reader, TooLong};
 
 const EVENT_REPORT: u16 = 0x0100;
 const CONFIRMED_EVENT_REPORT: u16 = 0x0101;
@@ -30,12 +30,12 @@ pub struct DataApdu<'a> {
     /// Number shared by request and response.
     pub invoke_id: InvokeId,
     /// The operation or response.
-    pub message: Message<'a>,
+    pub message: DataMessage<'a>,
 }
 
 /// An operation or a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Message<'a> {
+pub enum DataMessage<'a> {
     /// Unconfirmed report of an agent.
     EventReport(EventReport<'a>),
     /// Confirmed report of an agent, which keeps its data until the response.
@@ -77,41 +77,43 @@ impl<'a> DataApdu<'a> {
         let mut body = Reader::new(reader.octet_string()?);
         reader.finish()?;
         let message = match choice {
-            EVENT_REPORT => Message::EventReport(EventReport::take(&mut body)?),
-            CONFIRMED_EVENT_REPORT => Message::ConfirmedEventReport(EventReport::take(&mut body)?),
-            GET => Message::Get(Get::take(&mut body)?),
-            SET => Message::Set(Set::take(&mut body)?),
-            CONFIRMED_SET => Message::ConfirmedSet(Set::take(&mut body)?),
-            ACTION => Message::Action(Action::take(&mut body)?),
-            CONFIRMED_ACTION => Message::ConfirmedAction(Action::take(&mut body)?),
-            EVENT_REPORT_RESULT => Message::EventReportResult(EventReport::take(&mut body)?),
-            GET_RESULT => Message::GetResult(Attributes::take(&mut body)?),
-            SET_RESULT => Message::SetResult(Attributes::take(&mut body)?),
-            ACTION_RESULT => Message::ActionResult(Action::take(&mut body)?),
-            ERROR => Message::Error(OperationError::take(&mut body)?),
-            REJECT => Message::Reject(RejectProblem(body.u16()?)),
+            EVENT_REPORT => DataMessage::EventReport(EventReport::take(&mut body)?),
+            CONFIRMED_EVENT_REPORT => {
+                DataMessage::ConfirmedEventReport(EventReport::take(&mut body)?)
+            }
+            GET => DataMessage::Get(Get::take(&mut body)?),
+            SET => DataMessage::Set(Set::take(&mut body)?),
+            CONFIRMED_SET => DataMessage::ConfirmedSet(Set::take(&mut body)?),
+            ACTION => DataMessage::Action(Action::take(&mut body)?),
+            CONFIRMED_ACTION => DataMessage::ConfirmedAction(Action::take(&mut body)?),
+            EVENT_REPORT_RESULT => DataMessage::EventReportResult(EventReport::take(&mut body)?),
+            GET_RESULT => DataMessage::GetResult(Attributes::take(&mut body)?),
+            SET_RESULT => DataMessage::SetResult(Attributes::take(&mut body)?),
+            ACTION_RESULT => DataMessage::ActionResult(Action::take(&mut body)?),
+            ERROR => DataMessage::Error(OperationError::take(&mut body)?),
+            REJECT => DataMessage::Reject(RejectProblem(body.u16()?)),
             choice => return Err(Malformed::UnknownChoice { choice }),
         };
         body.finish()?;
         Ok(Self { invoke_id, message })
     }
 
-    pub(crate) fn put(&self, writer: &mut Writer) {
+    pub(crate) fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.invoke_id.0);
         let (choice, body): (u16, &dyn Body) = match &self.message {
-            Message::EventReport(report) => (EVENT_REPORT, report),
-            Message::ConfirmedEventReport(report) => (CONFIRMED_EVENT_REPORT, report),
-            Message::Get(get) => (GET, get),
-            Message::Set(set) => (SET, set),
-            Message::ConfirmedSet(set) => (CONFIRMED_SET, set),
-            Message::Action(action) => (ACTION, action),
-            Message::ConfirmedAction(action) => (CONFIRMED_ACTION, action),
-            Message::EventReportResult(report) => (EVENT_REPORT_RESULT, report),
-            Message::GetResult(attributes) => (GET_RESULT, attributes),
-            Message::SetResult(attributes) => (SET_RESULT, attributes),
-            Message::ActionResult(action) => (ACTION_RESULT, action),
-            Message::Error(error) => (ERROR, error),
-            Message::Reject(problem) => (REJECT, problem),
+            DataMessage::EventReport(report) => (EVENT_REPORT, report),
+            DataMessage::ConfirmedEventReport(report) => (CONFIRMED_EVENT_REPORT, report),
+            DataMessage::Get(get) => (GET, get),
+            DataMessage::Set(set) => (SET, set),
+            DataMessage::ConfirmedSet(set) => (CONFIRMED_SET, set),
+            DataMessage::Action(action) => (ACTION, action),
+            DataMessage::ConfirmedAction(action) => (CONFIRMED_ACTION, action),
+            DataMessage::EventReportResult(report) => (EVENT_REPORT_RESULT, report),
+            DataMessage::GetResult(attributes) => (GET_RESULT, attributes),
+            DataMessage::SetResult(attributes) => (SET_RESULT, attributes),
+            DataMessage::ActionResult(action) => (ACTION_RESULT, action),
+            DataMessage::Error(error) => (ERROR, error),
+            DataMessage::Reject(problem) => (REJECT, problem),
         };
         writer.u16(choice);
         writer.sized(|writer| body.put(writer));
@@ -168,7 +170,7 @@ pub fn acknowledge(
 
 /// Content after the choice.
 trait Body {
-    fn put(&self, writer: &mut Writer);
+    fn put(&self, writer: &mut MderWriter);
 }
 
 /// A report, or the response to one.
@@ -196,7 +198,7 @@ impl<'a> EventReport<'a> {
 }
 
 impl Body for EventReport<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         writer.u32(self.time);
         writer.u16(self.event.0);
@@ -220,7 +222,7 @@ impl<'a> Get<'a> {
 }
 
 impl Body for Get<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         self.attributes.put(writer);
     }
@@ -242,7 +244,7 @@ impl<'a> Set<'a> {
 }
 
 impl Body for Set<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         self.changes.put(writer);
     }
@@ -267,7 +269,7 @@ impl<'a> Element<'a> for AttributeChange<'a> {
         Ok(Self { operator: reader.u16()?, attribute: Attribute::take(reader)? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.operator);
         self.attribute.put(writer);
     }
@@ -295,7 +297,7 @@ impl<'a> Action<'a> {
 }
 
 impl Body for Action<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         writer.u16(self.action.0);
         writer.octet_string(self.info);
@@ -318,7 +320,7 @@ impl<'a> Attributes<'a> {
 }
 
 impl Body for Attributes<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         self.attributes.put(writer);
     }
@@ -340,7 +342,7 @@ impl<'a> OperationError<'a> {
 }
 
 impl Body for OperationError<'_> {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.code.0);
         writer.octet_string(self.parameter);
     }
@@ -387,7 +389,7 @@ impl RejectProblem {
 }
 
 impl Body for RejectProblem {
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.0);
     }
 }
@@ -403,7 +405,8 @@ mod tests {
         let (invoke_id, handle) = (InvokeId(0x1236), Handle(0x0102));
         let event = event::SCAN_FIXED;
         let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info: &[] };
-        let encoded = DataApdu { invoke_id, message: Message::EventReportResult(result) }.encode();
+        let encoded =
+            DataApdu { invoke_id, message: DataMessage::EventReportResult(result) }.encode();
         assert_eq!(acknowledge(invoke_id, handle, event).as_slice(), encoded.unwrap());
     }
 }

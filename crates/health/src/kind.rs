@@ -17,7 +17,7 @@ const CONFIGURATIONS_OF_ONE: u16 = 100;
 
 /// A kind of device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Kind {
+pub struct DeviceKind {
     /// Its name, one word.
     pub name: &'static str,
     /// The last two digits of its standard, ISO/IEEE 11073-104zz.
@@ -26,19 +26,19 @@ pub struct Kind {
     pub profile: u16,
 }
 
-const fn kind(name: &'static str, standard: u16, profile: u16) -> Kind {
-    Kind { name, standard: Some(standard), profile }
+const fn kind(name: &'static str, standard: u16, profile: u16) -> DeviceKind {
+    DeviceKind { name, standard: Some(standard), profile }
 }
 
 /// Every named kind. The codes are from the table in the HL7 implementation guide for personal
 /// health devices; those of urine analyser and power status monitor are from the nomenclature in a
 /// manager of the guide's authors.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [DeviceKind; 20] = [
     kind("oximeter", 4, 4_100),
     kind("ecg", 6, 4_102),
     kind("blood-pressure", 7, 4_103),
     kind("thermometer", 8, 4_104),
-    Kind { name: "respiration-rate", standard: None, profile: 4_109 },
+    DeviceKind { name: "respiration-rate", standard: None, profile: 4_109 },
     kind("scale", 15, 4_111),
     kind("glucose", 17, 4_113),
     kind("inr", 18, 4_114),
@@ -53,7 +53,7 @@ pub const KINDS: [Kind; 20] = [
     kind("strength", 42, 4_138),
     kind("living-hub", 71, 4_167),
     kind("dispenser", 72, 4_168),
-    Kind { name: "generic", standard: None, profile: 4_169 },
+    DeviceKind { name: "generic", standard: None, profile: 4_169 },
 ];
 
 /// The kind of a device that offers the standard configuration `id`; `None` for an extended one,

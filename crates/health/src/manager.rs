@@ -10,7 +10,9 @@
 
 mod edge;
 
-pub use edge::{Counters, Ending, Input, Output, Record, RecordId, RequestId, Settings};
+pub use edge::{
+    Counters, Ending, Input, ManagerSettings, Output, RecordId, ReportRecord, RequestId,
+};
 
 use crate::apdu::{
     Aare, Aarq, AbortReason, Apdu, AssociateResult, AssociationInformation, ENCODING_MDER,
@@ -18,14 +20,15 @@ use crate::apdu::{
     UNIT_TEST_ASSOCIATION,
 };
 use crate::association::{
-    Action as Do, Event, MANAGER, State, TO_CLEAR, TO_OPERATION, TO_REPORT, patience, step,
+    Action as Do, AssociationEvent, AssociationState, MANAGER, TO_CLEAR, TO_OPERATION, TO_REPORT,
+    patience, step,
 };
 use crate::code::{ConfigId, EventType, Handle, InvokeId, SystemId, action, event};
 use crate::configuration::{Configuration, Configurations, Remembered};
-use crate::data::{DataApdu, ErrorCode, EventReport, Message, OperationError, RejectProblem};
+use crate::data::{DataApdu, DataMessage, ErrorCode, EventReport, OperationError, RejectProblem};
 use crate::digest::digest;
 use crate::mder::Malformed;
-use crate::operation::{Answer, Operation, OperationFailure};
+use crate::operation::{Operation, OperationFailure, OperationResult};
 use crate::report::{ConfigAnswer, ConfigResult, Report, ScanForm, SegmentStatus};
 use crate::time::NO_RELATIVE_TIME;
 use core::time::Duration;
@@ -87,8 +90,8 @@ struct DeviceRequest {
 /// Manager side of one association.
 #[derive(Clone, Debug)]
 pub struct Manager {
-    settings: Settings,
-    state: State,
+    settings: ManagerSettings,
+    state: AssociationState,
     /// Time of the last state change.
     since: Duration,
     /// Time of the last message from the agent.
@@ -104,10 +107,10 @@ pub struct Manager {
 
 impl Manager {
     /// Creates a manager without transport.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ManagerSettings) -> Self {
         Self {
             settings,
-            state: State::Disconnected,
+            state: AssociationState::Disconnected,
             since: Duration::ZERO,
             heard: Duration::ZERO,
             peer: None,
@@ -120,7 +123,7 @@ impl Manager {
     }
 
     /// State of the association.
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> AssociationState {
         self.state
     }
 
@@ -147,9 +150,9 @@ impl Manager {
     /// Latest time of the next [`Input::Tick`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let state = match self.state {
-            State::Disconnected => None,
-            State::Unassociated => Some(self.since + self.settings.idle),
-            State::Operating => Some(self.heard + self.settings.silence),
+            AssociationState::Disconnected => None,
+            AssociationState::Unassociated => Some(self.since + self.settings.idle),
+            AssociationState::Operating => Some(self.heard + self.settings.silence),
             state => patience(state).map(|wait| self.since + wait),
         };
         let answer = self.asked.iter().find_map(|asked| asked.sent).map(|(_, until)| until);
@@ -159,13 +162,13 @@ impl Manager {
     /// Processes an input at `now`.
     pub fn handle(&mut self, now: Duration, input: Input<'_>, library: &mut dyn Configurations) {
         match input {
-            Input::Connected => self.turn(now, Event::TransportUp, None),
-            Input::Disconnected => self.turn(now, Event::TransportDown, None),
+            Input::Connected => self.turn(now, AssociationEvent::TransportUp, None),
+            Input::Disconnected => self.turn(now, AssociationEvent::TransportDown, None),
             Input::Apdu(octets) => self.apdu(now, octets, library),
             Input::Unreadable => {
                 self.counters.malformed += 1;
                 self.abort_reason = AbortReason::BUFFER_OVERFLOW;
-                self.turn(now, Event::AskAbort, None);
+                self.turn(now, AssociationEvent::AskAbort, None);
                 self.abort_reason = AbortReason::UNDEFINED;
                 self.outputs.push_back(Output::Close);
             }
@@ -176,13 +179,13 @@ impl Manager {
             }
             Input::NotReadable(record) => self.rejected(record, RejectProblem::BADLY_STRUCTURED),
             Input::Ask(request, operation) => self.ask(now, request, operation),
-            Input::Release => self.turn(now, Event::AskRelease, None),
-            Input::Abort => self.turn(now, Event::AskAbort, None),
+            Input::Release => self.turn(now, AssociationEvent::AskRelease, None),
+            Input::Abort => self.turn(now, AssociationEvent::AskAbort, None),
         }
     }
 
     /// Applies the table's rule for an event, and its action if that needs only the rule.
-    fn turn(&mut self, now: Duration, event: Event, data: Option<&DataApdu<'_>>) {
+    fn turn(&mut self, now: Duration, event: AssociationEvent, data: Option<&DataApdu<'_>>) {
         let Some(rule) = step(MANAGER, self.state, event) else { return };
         let before = self.state;
         self.state = rule.to;
@@ -200,15 +203,17 @@ impl Manager {
             // The rest belongs to `apdu`, which knows the message, or to the agent.
             _ => {}
         }
-        if matches!(rule.to, State::Unassociated | State::Disconnected) && before != rule.to {
+        if matches!(rule.to, AssociationState::Unassociated | AssociationState::Disconnected)
+            && before != rule.to
+        {
             self.ended(event);
         }
     }
 
     /// Removes the agent and reports how the association ended.
-    fn ended(&mut self, event: Event) {
+    fn ended(&mut self, event: AssociationEvent) {
         let gone = match event {
-            Event::Timeout => OperationFailure::TimedOut,
+            AssociationEvent::Timeout => OperationFailure::TimedOut,
             _ => OperationFailure::WentAway,
         };
         for asked in self.asked.drain(..) {
@@ -216,9 +221,9 @@ impl Manager {
         }
         let Some(peer) = self.peer.take() else { return };
         let ending = match event {
-            Event::Rlrq | Event::Rlre => Ending::Released,
-            Event::TransportDown => Ending::Disconnected,
-            Event::Abrt => Ending::AbortedByAgent(self.abort_reason),
+            AssociationEvent::Rlrq | AssociationEvent::Rlre => Ending::Released,
+            AssociationEvent::TransportDown => Ending::Disconnected,
+            AssociationEvent::Abrt => Ending::AbortedByAgent(self.abort_reason),
             _ => Ending::Aborted,
         };
         self.outputs.push_back(Output::Disassociated { system_id: peer.system_id, ending });
@@ -229,12 +234,12 @@ impl Manager {
         self.counters.apdus += 1;
         match Apdu::decode(octets) {
             Ok(Apdu::Aarq(aarq)) => self.associate(now, &aarq, library),
-            Ok(Apdu::Aare(_)) => self.turn(now, Event::AareKnown, None),
-            Ok(Apdu::Rlrq(_)) => self.turn(now, Event::Rlrq, None),
-            Ok(Apdu::Rlre(_)) => self.turn(now, Event::Rlre, None),
+            Ok(Apdu::Aare(_)) => self.turn(now, AssociationEvent::AareKnown, None),
+            Ok(Apdu::Rlrq(_)) => self.turn(now, AssociationEvent::Rlrq, None),
+            Ok(Apdu::Rlre(_)) => self.turn(now, AssociationEvent::Rlre, None),
             Ok(Apdu::Abrt(reason)) => {
                 self.abort_reason = reason;
-                self.turn(now, Event::Abrt, None);
+                self.turn(now, AssociationEvent::Abrt, None);
                 self.abort_reason = AbortReason::UNDEFINED;
             }
             Ok(Apdu::Prst(data)) => self.presentation(now, &data, octets, library),
@@ -250,33 +255,33 @@ impl Manager {
         self.counters.malformed += 1;
         let invoke_id = octets.get(BEFORE_INVOKE_ID..).and_then(<[u8]>::first_chunk::<2>);
         match (self.state, octets, invoke_id) {
-            (State::Operating, [0xE7, 0x00, ..], Some(id)) => {
+            (AssociationState::Operating, [0xE7, 0x00, ..], Some(id)) => {
                 let invoke_id = InvokeId(u16::from_be_bytes(*id));
                 let problem = match why {
                     Malformed::UnknownChoice { .. } => RejectProblem::UNRECOGNIZED_APDU,
                     _ => RejectProblem::BADLY_STRUCTURED,
                 };
-                self.reply(invoke_id, Message::Reject(problem));
+                self.reply(invoke_id, DataMessage::Reject(problem));
             }
-            (State::Unassociated, [0xE2, 0x00, ..], _) => {
+            (AssociationState::Unassociated, [0xE2, 0x00, ..], _) => {
                 self.counters.refused += 1;
                 self.send_aare(AssociateResult::REJECTED_PERMANENT, None);
-                self.turn(now, Event::AarqRefused, None);
+                self.turn(now, AssociationEvent::AarqRefused, None);
             }
-            _ => self.turn(now, Event::AskAbort, None),
+            _ => self.turn(now, AssociationEvent::AskAbort, None),
         }
     }
 
     fn associate(&mut self, now: Duration, aarq: &Aarq<'_>, library: &mut dyn Configurations) {
-        if self.state != State::Unassociated {
-            return self.turn(now, Event::AarqRefused, None);
+        if self.state != AssociationState::Unassociated {
+            return self.turn(now, AssociationEvent::AarqRefused, None);
         }
         let information = match acceptable(aarq) {
             Ok(information) => information,
             Err(result) => {
                 self.counters.refused += 1;
                 self.send_aare(result, None);
-                return self.turn(now, Event::AarqRefused, None);
+                return self.turn(now, AssociationEvent::AarqRefused, None);
             }
         };
         let AssociationInformation { system_id, config_id, functional_units, .. } = information;
@@ -284,12 +289,12 @@ impl Manager {
         if !library.admits(system_id) {
             self.counters.refused += 1;
             self.send_aare(AssociateResult::REJECTED_UNAUTHORIZED, None);
-            return self.turn(now, Event::AarqRefused, None);
+            return self.turn(now, AssociationEvent::AarqRefused, None);
         }
         let configuration = library.find(system_id, config_id);
         let (event, result) = match configuration {
-            Some(_) => (Event::AarqKnown, AssociateResult::ACCEPTED),
-            None => (Event::AarqUnknown, AssociateResult::ACCEPTED_UNKNOWN_CONFIG),
+            Some(_) => (AssociationEvent::AarqKnown, AssociateResult::ACCEPTED),
+            None => (AssociationEvent::AarqUnknown, AssociateResult::ACCEPTED_UNKNOWN_CONFIG),
         };
         self.send_aare(result, Some(&information));
         self.peer = Some(AssociatedAgent {
@@ -325,24 +330,26 @@ impl Manager {
     ) {
         // On a connection a stranger is aborted, as the standard says. A datagram may be forged or
         // late: it is dropped, or whoever can send one could end associations.
-        if self.settings.datagrams && self.state == State::Unassociated {
+        if self.settings.datagrams && self.state == AssociationState::Unassociated {
             self.counters.strangers += 1;
             return;
         }
         match &data.message {
-            Message::ConfirmedEventReport(report) if report.event == event::CONFIG => {
+            DataMessage::ConfirmedEventReport(report) if report.event == event::CONFIG => {
                 self.config_report(now, data, report, library);
             }
-            Message::ConfirmedEventReport(report) => {
+            DataMessage::ConfirmedEventReport(report) => {
                 self.report(now, data, report, true, octets);
             }
-            Message::EventReport(report) => self.report(now, data, report, false, octets),
-            Message::Get(_)
-            | Message::Set(_)
-            | Message::ConfirmedSet(_)
-            | Message::Action(_)
-            | Message::ConfirmedAction(_) => self.turn(now, Event::Invoke, Some(data)),
-            _ => self.turn(now, Event::Response, Some(data)),
+            DataMessage::EventReport(report) => self.report(now, data, report, false, octets),
+            DataMessage::Get(_)
+            | DataMessage::Set(_)
+            | DataMessage::ConfirmedSet(_)
+            | DataMessage::Action(_)
+            | DataMessage::ConfirmedAction(_) => {
+                self.turn(now, AssociationEvent::Invoke, Some(data));
+            }
+            _ => self.turn(now, AssociationEvent::Response, Some(data)),
         }
     }
 
@@ -353,11 +360,11 @@ impl Manager {
         report: &EventReport<'_>,
         library: &mut dyn Configurations,
     ) {
-        let was_operating = self.state == State::Operating;
-        self.turn(now, Event::ConfigReport, Some(data));
+        let was_operating = self.state == AssociationState::Operating;
+        self.turn(now, AssociationEvent::ConfigReport, Some(data));
         let Some(peer) = &mut self.peer else { return };
         let system_id = peer.system_id;
-        if !matches!(self.state, State::CheckingConfig | State::Operating) {
+        if !matches!(self.state, AssociationState::CheckingConfig | AssociationState::Operating) {
             return;
         }
         self.counters.late_configurations += u64::from(was_operating);
@@ -369,7 +376,7 @@ impl Manager {
             let told = report.info.first_chunk::<2>().map(|id| ConfigId(u16::from_be_bytes(*id)));
             let id = told.unwrap_or(peer.config_id);
             self.answer_config(data, report, id, ConfigResult::UNSUPPORTED);
-            return self.turn(now, Event::ConfigUnusable, None);
+            return self.turn(now, AssociationEvent::ConfigUnusable, None);
         };
         let result = if let Ok(configuration) = Configuration::new(&reported) {
             let configuration = Arc::new(configuration);
@@ -385,7 +392,8 @@ impl Manager {
         };
         self.answer_config(data, report, reported.id, result);
         let accepted = result == ConfigResult::ACCEPTED;
-        let event = if accepted { Event::ConfigTaken } else { Event::ConfigUnusable };
+        let event =
+            if accepted { AssociationEvent::ConfigTaken } else { AssociationEvent::ConfigUnusable };
         self.turn(now, event, None);
     }
 
@@ -399,7 +407,7 @@ impl Manager {
         let info = ConfigAnswer { id, result }.encode();
         let EventReport { handle, event, .. } = *report;
         let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info: &info };
-        self.reply(data.invoke_id, Message::EventReportResult(result));
+        self.reply(data.invoke_id, DataMessage::EventReportResult(result));
     }
 
     fn report(
@@ -410,8 +418,8 @@ impl Manager {
         confirmed: bool,
         octets: &[u8],
     ) {
-        self.turn(now, Event::Report, Some(data));
-        if self.state != State::Operating {
+        self.turn(now, AssociationEvent::Report, Some(data));
+        if self.state != AssociationState::Operating {
             self.counters.early_reports += 1;
             return;
         }
@@ -424,7 +432,7 @@ impl Manager {
             Ok(_) => {
                 self.counters.unknown_events += 1;
                 if confirmed {
-                    let unknown = Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
+                    let unknown = DataMessage::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
                     self.reply(data.invoke_id, unknown);
                 }
                 return;
@@ -432,7 +440,7 @@ impl Manager {
             Err(_) => {
                 self.counters.malformed += 1;
                 if confirmed {
-                    let badly = Message::Reject(RejectProblem::BADLY_STRUCTURED);
+                    let badly = DataMessage::Reject(RejectProblem::BADLY_STRUCTURED);
                     self.reply(data.invoke_id, badly);
                 }
                 return;
@@ -455,7 +463,7 @@ impl Manager {
             }
             if peer.waiting.len() >= WAITING_MAX {
                 self.counters.waiting_full += 1;
-                let full = Message::Reject(RejectProblem::RESOURCE_LIMITATION);
+                let full = DataMessage::Reject(RejectProblem::RESOURCE_LIMITATION);
                 return self.reply(data.invoke_id, full);
             }
         }
@@ -474,7 +482,7 @@ impl Manager {
         self.counters.reports += 1;
         self.counters.padded += u64::from(report.padding() > 0);
         self.counters.numbers_not_growing += u64::from(!grows);
-        let record = Record { id: record, number, confirmed, apdu: octets.to_vec() };
+        let record = ReportRecord { id: record, number, confirmed, apdu: octets.to_vec() };
         self.outputs.push_back(Output::Report(record));
     }
 
@@ -496,7 +504,7 @@ impl Manager {
         let place = peer.waiting.iter().position(|waiting| waiting.record == record);
         if let Some(waiting) = place.and_then(|place| peer.waiting.remove(place)) {
             let invoke_id = waiting.sent.invoke_id;
-            self.reply(invoke_id, Message::Reject(problem));
+            self.reply(invoke_id, DataMessage::Reject(problem));
         }
     }
 
@@ -508,21 +516,24 @@ impl Manager {
         info: &[u8],
     ) {
         let result = EventReport { handle, time: NO_RELATIVE_TIME, event, info };
-        self.reply(invoke_id, Message::EventReportResult(result));
+        self.reply(invoke_id, DataMessage::EventReportResult(result));
     }
 
     /// Answers that an operation is not possible, if the agent expects a response.
     fn refuse(&mut self, data: Option<&DataApdu<'_>>) {
         let Some(data) = data else { return };
-        if matches!(data.message, Message::EventReport(_) | Message::Set(_) | Message::Action(_)) {
+        if matches!(
+            data.message,
+            DataMessage::EventReport(_) | DataMessage::Set(_) | DataMessage::Action(_)
+        ) {
             return;
         }
         let error = OperationError { code: ErrorCode::NOT_ALLOWED, parameter: &[] };
-        self.reply(data.invoke_id, Message::Error(error));
+        self.reply(data.invoke_id, DataMessage::Error(error));
     }
 
     fn ask(&mut self, now: Duration, request: RequestId, operation: Operation) {
-        let refusal = if self.state != State::Operating {
+        let refusal = if self.state != AssociationState::Operating {
             Some(OperationFailure::Away)
         } else if self.asked.len() >= ASKED_MAX {
             self.counters.asked_full += 1;
@@ -571,18 +582,18 @@ impl Manager {
             return;
         };
         let result = match data.message {
-            Message::GetResult(found) | Message::SetResult(found) => {
+            DataMessage::GetResult(found) | DataMessage::SetResult(found) => {
                 let values = found.attributes.iter();
                 let values = values.map(|one| (one.id, one.value.to_vec())).collect();
-                Ok(Answer::Attributes { handle: found.handle, values })
+                Ok(OperationResult::Attributes { handle: found.handle, values })
             }
-            Message::ActionResult(done) => Ok(Answer::Action {
+            DataMessage::ActionResult(done) => Ok(OperationResult::Action {
                 handle: done.handle,
                 action: done.action,
                 info: done.info.to_vec(),
             }),
-            Message::Error(error) => Err(OperationFailure::Failed(error.code)),
-            Message::Reject(problem) => Err(OperationFailure::Rejected(problem)),
+            DataMessage::Error(error) => Err(OperationFailure::Failed(error.code)),
+            DataMessage::Reject(problem) => Err(OperationFailure::Rejected(problem)),
             _ => Err(OperationFailure::Rejected(RejectProblem::UNEXPECTED_ERROR)),
         };
         self.outputs.push_back(Output::Answer(asked.request, result));
@@ -594,11 +605,11 @@ impl Manager {
             return;
         }
         self.counters.timeouts += 1;
-        if self.state == State::Unassociated {
+        if self.state == AssociationState::Unassociated {
             self.since = now;
             return self.outputs.push_back(Output::Close);
         }
-        self.turn(now, Event::Timeout, None);
+        self.turn(now, AssociationEvent::Timeout, None);
     }
 
     fn send_aare(&mut self, result: AssociateResult, agent: Option<&AssociationInformation<'_>>) {
@@ -618,7 +629,7 @@ impl Manager {
         self.send(&Apdu::Abrt(reason));
     }
 
-    fn reply(&mut self, invoke_id: InvokeId, message: Message<'_>) {
+    fn reply(&mut self, invoke_id: InvokeId, message: DataMessage<'_>) {
         self.send(&Apdu::Prst(DataApdu { invoke_id, message }));
     }
 

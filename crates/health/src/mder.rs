@@ -164,7 +164,7 @@ pub trait Element<'a>: Sized {
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed>;
 
     /// Appends it.
-    fn put(&self, writer: &mut Writer);
+    fn put(&self, writer: &mut MderWriter);
 }
 
 impl Element<'_> for u16 {
@@ -172,7 +172,7 @@ impl Element<'_> for u16 {
         reader.u16()
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(*self);
     }
 }
@@ -183,7 +183,7 @@ impl<'a> Element<'a> for &'a [u8] {
         reader.octet_string()
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.octet_string(self);
     }
 }
@@ -212,7 +212,7 @@ impl<'a, E: Element<'a>> List<'a, E> {
     }
 
     /// Appends count, length and elements as received.
-    pub fn put(&self, writer: &mut Writer) {
+    pub fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.count);
         writer.octet_string(self.octets);
     }
@@ -295,12 +295,12 @@ impl<'a, E: Element<'a>> Iterator for Elements<'a, E> {
 /// A length that does not fit its 16 bits is remembered and reported by [`finish`](Self::finish),
 /// so that encoding code has the order of the format.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct MderWriter {
     octets: Vec<u8>,
     too_long: bool,
 }
 
-impl Writer {
+impl MderWriter {
     /// Creates an empty writer.
     pub fn new() -> Self {
         Self::default()
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_length_past_16_bits_is_told_at_the_end() {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.octet_string(&vec![0; 65_536]);
         assert_eq!(writer.finish(), Err(TooLong));
     }

@@ -4,8 +4,10 @@ use crate::apdu::Attribute;
 use crate::code::{
     ActionType, AttributeId, DataRequestId, Handle, InvokeId, ObjectClass, action, attribute,
 };
-use crate::data::{Action, AttributeChange, DataApdu, ErrorCode, Get, Message, RejectProblem, Set};
-use crate::mder::{List, Reader, TooLong, Writer};
+use crate::data::{
+    Action, AttributeChange, DataApdu, DataMessage, ErrorCode, Get, RejectProblem, Set,
+};
+use crate::mder::{List, MderWriter, Reader, TooLong};
 use crate::store::Selection;
 use crate::time::AbsoluteTime;
 
@@ -80,7 +82,7 @@ impl Operation {
             DataScope::Class(class) => (DATA_CLASS, class.0, [].as_slice()),
             DataScope::Handles(handles) => (DATA_HANDLES, 0, handles.as_slice()),
         };
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.u16(request.0);
         writer.u16(DATA_START | DATA_SINGLE | mode);
         writer.u32(0);
@@ -129,7 +131,7 @@ impl Operation {
     ///
     /// [`TooLong`] if it does not fit the 16-bit lengths.
     pub fn encode(&self, invoke_id: InvokeId) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         match self {
             Self::Get { attributes, .. } => writer.list(attributes),
             Self::Set { changes, .. } => {
@@ -148,26 +150,28 @@ impl Operation {
         let octets = writer.finish()?;
         let message = match self {
             Self::Get { handle, .. } => {
-                Message::Get(Get { handle: *handle, attributes: listed(&octets)? })
+                DataMessage::Get(Get { handle: *handle, attributes: listed(&octets)? })
             }
             Self::Set { handle, .. } => {
-                Message::ConfirmedSet(Set { handle: *handle, changes: listed(&octets)? })
+                DataMessage::ConfirmedSet(Set { handle: *handle, changes: listed(&octets)? })
             }
-            Self::Action { handle, action, .. } => {
-                Message::ConfirmedAction(Action { handle: *handle, action: *action, info: &octets })
-            }
+            Self::Action { handle, action, .. } => DataMessage::ConfirmedAction(Action {
+                handle: *handle,
+                action: *action,
+                info: &octets,
+            }),
         };
         DataApdu { invoke_id, message }.encode()
     }
 
     /// Whether `message` is a response to this operation.
-    pub(crate) fn is_answered_by(&self, message: &Message<'_>) -> bool {
+    pub(crate) fn is_answered_by(&self, message: &DataMessage<'_>) -> bool {
         matches!(
             (self, message),
-            (Self::Get { .. }, Message::GetResult(_))
-                | (Self::Set { .. }, Message::SetResult(_))
-                | (Self::Action { .. }, Message::ActionResult(_))
-                | (_, Message::Error(_) | Message::Reject(_))
+            (Self::Get { .. }, DataMessage::GetResult(_))
+                | (Self::Set { .. }, DataMessage::SetResult(_))
+                | (Self::Action { .. }, DataMessage::ActionResult(_))
+                | (_, DataMessage::Error(_) | DataMessage::Reject(_))
         )
     }
 }
@@ -179,7 +183,7 @@ fn listed<'a, E: crate::mder::Element<'a>>(octets: &'a [u8]) -> Result<List<'a, 
 
 /// Response of a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum OperationResult {
     /// Attributes read or changed.
     Attributes {
         /// The object.

@@ -3,7 +3,7 @@
 use crate::apdu::Attribute;
 use crate::code::{ConfigId, DataRequestId, EventType, Handle, ObjectClass, PersonId, event};
 use crate::data::EventReport;
-use crate::mder::{Element, Elements, List, Malformed, Reader, TooLong, Writer};
+use crate::mder::{Element, Elements, List, Malformed, MderWriter, Reader, TooLong};
 
 /// Content of an event report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -81,7 +81,7 @@ impl<'a> ConfigReport<'a> {
     ///
     /// [`TooLong`] if it does not fit the 16-bit lengths.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         writer.u16(self.id.0);
         self.objects.put(&mut writer);
         writer.finish()
@@ -108,7 +108,7 @@ impl<'a> Element<'a> for ConfigObject<'a> {
         })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.class.0);
         writer.u16(self.handle.0);
         self.attributes.put(writer);
@@ -350,7 +350,7 @@ impl<'a> Element<'a> for FixedObservation<'a> {
         Ok(Self { handle: Handle(reader.u16()?), octets: reader.octet_string()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         writer.octet_string(self.octets);
     }
@@ -370,7 +370,7 @@ impl<'a> Element<'a> for VariableObservation<'a> {
         Ok(Self { handle: Handle(reader.u16()?), attributes: reader.list()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.handle.0);
         self.attributes.put(writer);
     }
@@ -390,7 +390,7 @@ impl<'a, O: Element<'a>> Element<'a> for ByPerson<'a, O> {
         Ok(Self { person: PersonId(reader.u16()?), observations: reader.list()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.person.0);
         self.observations.put(writer);
     }
@@ -410,7 +410,7 @@ impl<'a> Element<'a> for GroupedByPerson<'a> {
         Ok(Self { person: PersonId(reader.u16()?), octets: reader.octet_string()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.person.0);
         writer.octet_string(self.octets);
     }
@@ -427,7 +427,7 @@ pub fn encode_scan<'a, E: Element<'a>>(
     number: u16,
     observations: &[E],
 ) -> Result<Vec<u8>, TooLong> {
-    let mut writer = Writer::new();
+    let mut writer = MderWriter::new();
     writer.u16(request.0);
     writer.u16(number);
     writer.list(observations);
@@ -466,7 +466,7 @@ impl<'a> SegmentData<'a> {
     ///
     /// [`TooLong`] if it does not fit the 16-bit lengths.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         self.describe(self.status, &mut writer);
         writer.octet_string(self.entries);
         writer.finish()
@@ -478,12 +478,12 @@ impl<'a> SegmentData<'a> {
     ///
     /// Never: twelve octets always fit.
     pub fn encode_answer(&self, status: SegmentStatus) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         self.describe(status, &mut writer);
         writer.finish()
     }
 
-    fn describe(&self, status: SegmentStatus, writer: &mut Writer) {
+    fn describe(&self, status: SegmentStatus, writer: &mut MderWriter) {
         writer.u16(self.instance);
         writer.u32(self.first);
         writer.u32(self.count);

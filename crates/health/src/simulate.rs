@@ -8,14 +8,14 @@
 
 mod control;
 
-use crate::agent::{self, Agent, Ending, Outgoing, ReportId};
+use crate::agent::{self, Agent, Ending, OutgoingReport, ReportId};
 use crate::apdu::Apdu;
-use crate::association::State;
+use crate::association::AssociationState;
 use crate::code::{AttributeId, DataRequestId, Handle, InvokeId, SystemId, Type, attribute, event};
 use crate::configuration::MapEntry;
-use crate::data::{DataApdu, EventReport, Message};
+use crate::data::{DataApdu, DataMessage, EventReport};
 use crate::decimal::Number;
-use crate::mder::Writer;
+use crate::mder::MderWriter;
 use crate::report::{FixedObservation, encode_scan};
 use crate::specialisation::{Metric, Specialisation};
 use crate::time::{AbsoluteTime, NO_RELATIVE_TIME};
@@ -91,7 +91,7 @@ impl core::ops::BitOr for Faults {
 
 /// Plan of a simulation.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SimulationPlan {
     /// The kind of device.
     pub kind: &'static Specialisation,
     /// Its system-id; two devices may share one, as some in use do.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub clock: u64,
 }
 
-impl Plan {
+impl SimulationPlan {
     /// A correct device that measures once a second, its clock at 2026-01-01.
     pub const fn new(kind: &'static Specialisation, system_id: SystemId, seed: u64) -> Self {
         Self {
@@ -173,7 +173,7 @@ pub struct Counters {
     /// Measurements skipped because the device was too late.
     pub left_out: u64,
     /// Control messages sent: all except reports of measurements. Like the next two, counted if
-    /// [`Plan::control`] is set.
+    /// [`SimulationPlan::control`] is set.
     pub control_sent: u64,
     /// Control messages that need a response: of association, release and configuration.
     pub control_asked: u64,
@@ -195,7 +195,7 @@ pub struct Answered {
 /// A simulated device.
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
-    plan: Plan,
+    plan: SimulationPlan,
     agent: Agent,
     random: Random,
     /// Distance of each metric from its middle, in steps.
@@ -235,9 +235,9 @@ struct PendingMeasurement {
 
 impl SimulatedDevice {
     /// Creates a device that starts when its transport is connected.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: SimulationPlan) -> Self {
         let configuration = plan.kind.octets().unwrap_or_default();
-        let settings = agent::Settings {
+        let settings = agent::AgentSettings {
             system_id: plan.system_id,
             configurations: vec![(plan.kind.config, configuration)],
             attributes: description(plan.kind),
@@ -291,7 +291,7 @@ impl SimulatedDevice {
     }
 
     /// State of the association.
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> AssociationState {
         self.agent.state()
     }
 
@@ -366,7 +366,7 @@ impl SimulatedDevice {
         self.agent.handle(now, agent::Input::Tick);
         if !self.is_finishing
             && let Some(turn) = self.control.as_mut().and_then(|control| control.turn(now))
-            && self.agent.state() == State::Operating
+            && self.agent.state() == AssociationState::Operating
         {
             match turn {
                 Turn::Association => self.is_cycling = true,
@@ -390,7 +390,7 @@ impl SimulatedDevice {
         if !self.is_cycling || self.is_finishing || self.kept.iter().any(|kept| kept.given) {
             return;
         }
-        if self.agent.state() == State::Operating {
+        if self.agent.state() == AssociationState::Operating {
             self.agent.handle(now, agent::Input::Release);
             self.drain(now);
         }
@@ -427,7 +427,7 @@ impl SimulatedDevice {
                 }
                 agent::Output::Unassociated(ending) => {
                     self.release_at = None;
-                    let connected = self.agent.state() != State::Disconnected;
+                    let connected = self.agent.state() != AssociationState::Disconnected;
                     let at_once = self.is_cycling && ending == Ending::Released;
                     let pause = if at_once { Duration::ZERO } else { ASSOCIATE_AGAIN };
                     self.associate_at = connected.then(|| now + pause);
@@ -469,11 +469,11 @@ impl SimulatedDevice {
             return;
         }
         match self.agent.state() {
-            State::Operating => {
+            AssociationState::Operating => {
                 self.agent.handle(now, agent::Input::Release);
                 self.drain(now);
             }
-            State::Unassociated if self.associate_at.take().is_some() => {
+            AssociationState::Unassociated if self.associate_at.take().is_some() => {
                 self.outputs.push_back(Output::Finished);
             }
             _ => {}
@@ -522,7 +522,7 @@ impl SimulatedDevice {
     /// Hands the agent waiting reports, as far as it accepts more.
     fn give(&mut self, now: Duration) {
         let waits = self.is_cycling && !self.is_finishing;
-        if self.agent.state() != State::Operating || waits {
+        if self.agent.state() != AssociationState::Operating || waits {
             return;
         }
         let faults = self.plan.faults;
@@ -540,7 +540,7 @@ impl SimulatedDevice {
             }
             self.agent.handle(
                 now,
-                agent::Input::Report(Outgoing {
+                agent::Input::Report(OutgoingReport {
                     id: kept.id,
                     handle: Handle::MDS,
                     event: event::SCAN_FIXED,
@@ -556,7 +556,7 @@ impl SimulatedDevice {
         let info = self.plan.kind.octets().unwrap_or_default();
         // No reading has this number.
         let (id, handle, event) = (ReportId(0), Handle::MDS, event::CONFIG);
-        let report = Outgoing { id, handle, event, info, confirmed: true };
+        let report = OutgoingReport { id, handle, event, info, confirmed: true };
         self.agent.handle(now, agent::Input::Report(report));
     }
 
@@ -571,7 +571,7 @@ impl SimulatedDevice {
             event: event::SCAN_FIXED,
             info: &info,
         };
-        let message = Message::ConfirmedEventReport(report);
+        let message = DataMessage::ConfirmedEventReport(report);
         let early = Apdu::Prst(DataApdu { invoke_id: InvokeId(0x1111), message });
         if let Ok(octets) = early.encode() {
             self.outputs.push_back(Output::Send(octets));
@@ -592,15 +592,15 @@ impl PendingMeasurement {
 
 /// MDS attributes of a device: model, specialisation.
 fn description(kind: &Specialisation) -> Vec<(AttributeId, Vec<u8>)> {
-    let text = |writer: &mut Writer, text: &str| {
+    let text = |writer: &mut MderWriter, text: &str| {
         // Strings have an even number of octets.
         let padding = if text.len().is_multiple_of(2) { "" } else { "\0" };
         writer.octet_string(format!("{text}{padding}").as_bytes());
     };
-    let mut model = Writer::new();
+    let mut model = MderWriter::new();
     text(&mut model, "Gatewright");
     text(&mut model, kind.name);
-    let mut profile = Writer::new();
+    let mut profile = MderWriter::new();
     profile.u16(1);
     profile.sized(|profile| {
         profile.u16(kind.profile);
@@ -618,7 +618,7 @@ const fn is_compound(id: AttributeId) -> bool {
 
 /// The octets of one observation: `walk` steps from the middle, the `nth` of its device.
 fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut writer = MderWriter::new();
     let nth = i32::try_from(nth % 100_000).unwrap_or_default();
     for MapEntry { attribute: id, length } in metric.map {
         match *id {
@@ -659,7 +659,7 @@ fn reading(metric: &Metric, walk: i32, nth: u64, time: AbsoluteTime) -> Vec<u8> 
 }
 
 /// A waveform of 16 bits a sample, with one beat in it: an octet string of `length` octets in all.
-fn samples(length: u16, walk: i32, writer: &mut Writer) {
+fn samples(length: u16, walk: i32, writer: &mut MderWriter) {
     /// The middle of 800 steps.
     const REST: u16 = 400;
     let count = length.saturating_sub(2) / 2;
@@ -729,7 +729,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_beat_and_never_measures_twice_at_once() {
-        let device = SimulatedDevice::new(Plan::new(&SCALE, SystemId(*b"DEVICE01"), 1));
+        let device = SimulatedDevice::new(SimulationPlan::new(&SCALE, SystemId(*b"DEVICE01"), 1));
         let second = Duration::from_secs(1);
         for (late_ms, next_ms) in [(0, 1_000), (499, 1_000), (501, 2_000), (7_600, 9_000)] {
             let now = second + Duration::from_millis(late_ms);

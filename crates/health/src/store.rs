@@ -5,7 +5,7 @@ use crate::apdu::{Attribute, find};
 use crate::code::{Handle, ObjectClass, Type, attribute};
 use crate::configuration::{Configuration, MapEntry, Object, useful};
 use crate::convert::{Draft, Ended, Observation, Tally, Timestamps, deliver};
-use crate::mder::{Element, List, Malformed, Reader, TooLong, Writer};
+use crate::mder::{Element, List, Malformed, MderWriter, Reader, TooLong};
 use crate::report::SegmentData;
 use crate::time::AbsoluteTime;
 
@@ -31,7 +31,7 @@ impl Selection {
     ///
     /// [`TooLong`] if there are more than 32765 instances.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let mut writer = Writer::new();
+        let mut writer = MderWriter::new();
         match self {
             Self::All => {
                 writer.u16(ALL);
@@ -90,7 +90,7 @@ impl<'a> Element<'a> for SegmentInfo<'a> {
         Ok(Self { instance: reader.u16()?, attributes: reader.list()? })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.instance);
         self.attributes.put(writer);
     }
@@ -166,7 +166,7 @@ impl<'a> Element<'a> for WireElement<'a> {
         })
     }
 
-    fn put(&self, writer: &mut Writer) {
+    fn put(&self, writer: &mut MderWriter) {
         writer.u16(self.class.0);
         self.kind.put(writer);
         writer.u16(self.handle.0);

@@ -11,12 +11,12 @@ use gatewright_health::apdu::{
     Aare, Aarq, Apdu, AssociateResult, AssociationInformation, PROTOCOL_20601, Protocol,
     UNIT_TEST_ASSOCIATION,
 };
-use gatewright_health::association::State;
+use gatewright_health::association::AssociationState;
 use gatewright_health::code::*;
 use gatewright_health::configuration::Library;
-use gatewright_health::data::{DataApdu, EventReport, Message, RejectProblem};
-use gatewright_health::manager::{self, Manager, Settings};
-use gatewright_health::mder::{Reader, Writer};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport, RejectProblem};
+use gatewright_health::manager::{self, Manager, ManagerSettings};
+use gatewright_health::mder::{MderWriter, Reader};
 use gatewright_health::report::{ConfigAnswer, ConfigResult};
 
 const AGENT: SystemId = SystemId(*b"AGENT001");
@@ -26,7 +26,7 @@ struct Side(Manager, Library);
 
 impl Side {
     fn new() -> Self {
-        let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
+        let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
         let mut library = Library::standard();
         manager.handle(Duration::ZERO, manager::Input::Connected, &mut library);
         Self(manager, library)
@@ -57,7 +57,7 @@ impl Side {
 fn request(config: u16, functional_units: u32) -> Vec<u8> {
     let information = AssociationInformation::agent(AGENT, ConfigId(config));
     let info = AssociationInformation { functional_units, ..information }.encode().unwrap();
-    let mut writer = Writer::new();
+    let mut writer = MderWriter::new();
     writer.list(&[Protocol { id: PROTOCOL_20601, info: &info }]);
     let octets = writer.finish().unwrap();
     let protocols = Reader::new(&octets).list().unwrap();
@@ -68,14 +68,14 @@ fn request(config: u16, functional_units: u32) -> Vec<u8> {
 fn report(event: EventType, info: &[u8], confirmed: bool) -> Vec<u8> {
     let report = EventReport { handle: Handle::MDS, time: 0, event, info };
     let message = if confirmed {
-        Message::ConfirmedEventReport(report)
+        DataMessage::ConfirmedEventReport(report)
     } else {
-        Message::EventReport(report)
+        DataMessage::EventReport(report)
     };
     Apdu::Prst(DataApdu { invoke_id: InvokeId(7), message }).encode().unwrap()
 }
 
-fn message(octets: &[u8]) -> Message<'_> {
+fn message(octets: &[u8]) -> DataMessage<'_> {
     let Apdu::Prst(data) = Apdu::decode(octets).unwrap() else { panic!("{octets:?}") };
     assert_eq!(data.invoke_id, InvokeId(7));
     data.message
@@ -95,7 +95,7 @@ fn a_malformed_association_request_is_rejected() {
         assert_eq!((sent.len(), done.len()), (1, 0));
         let counters = side.0.counters();
         assert_eq!((counters.malformed, counters.refused), (1, 1));
-        assert_eq!(side.0.state(), State::Unassociated);
+        assert_eq!(side.0.state(), AssociationState::Unassociated);
     }
 }
 
@@ -106,9 +106,9 @@ fn an_unknown_event_is_rejected_if_it_is_confirmed() {
     let (sent, done) = side.hear(&report(EventType(0x0D7F), &[1, 2], false));
     assert!(sent.is_empty() && done.is_empty(), "{sent:?} {done:?}");
     let (sent, _) = side.hear(&report(EventType(0x0D7F), &[1, 2], true));
-    assert_eq!(message(&sent[0]), Message::Reject(RejectProblem::UNRECOGNIZED_OPERATION));
+    assert_eq!(message(&sent[0]), DataMessage::Reject(RejectProblem::UNRECOGNIZED_OPERATION));
     assert_eq!(side.0.counters().unknown_events, 2);
-    assert_eq!(side.0.state(), State::Operating);
+    assert_eq!(side.0.state(), AssociationState::Operating);
 }
 
 /// RorjProblem: unrecognized-apdu (0) for a choice that there is not, badly-structured-apdu (2) for
@@ -118,10 +118,10 @@ fn what_cannot_be_read_is_rejected_with_the_reason() {
     let mut side = Side::associated(0x0190);
     let unknown = [0xE7, 0, 0, 10, 0, 8, 0, 7, 0x01, 0x7F, 0, 2, 0, 0];
     let (sent, _) = side.hear(&unknown);
-    assert_eq!(message(&sent[0]), Message::Reject(RejectProblem(0)));
+    assert_eq!(message(&sent[0]), DataMessage::Reject(RejectProblem(0)));
     let cut = [0xE7, 0, 0, 10, 0, 8, 0, 7, 0x01, 0x01, 0, 2, 0, 0];
     let (sent, _) = side.hear(&cut);
-    assert_eq!(message(&sent[0]), Message::Reject(RejectProblem(2)));
+    assert_eq!(message(&sent[0]), DataMessage::Reject(RejectProblem(2)));
     assert_eq!(side.0.counters().malformed, 2);
 }
 
@@ -131,10 +131,10 @@ fn a_malformed_configuration_is_not_supported_by_its_number() {
     for (info, id) in [(&[0x40, 0x07, 0, 1, 0, 9][..], 0x4007), (&[0x40], 0x4001)] {
         let mut side = Side::associated(0x4001);
         let (sent, _) = side.hear(&report(event::CONFIG, info, true));
-        let Message::EventReportResult(result) = message(&sent[0]) else { panic!("{sent:?}") };
+        let DataMessage::EventReportResult(result) = message(&sent[0]) else { panic!("{sent:?}") };
         let answer = ConfigAnswer::decode(result.info).unwrap();
         assert_eq!(answer, ConfigAnswer { id: ConfigId(id), result: ConfigResult::UNSUPPORTED });
-        assert_eq!(side.0.state(), State::WaitingForConfig);
+        assert_eq!(side.0.state(), AssociationState::WaitingForConfig);
     }
 }
 

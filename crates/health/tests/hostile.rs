@@ -8,11 +8,13 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::agent::{self, Agent, Outgoing, ReportId};
-use gatewright_health::association::State;
+use gatewright_health::agent::{self, Agent, OutgoingReport, ReportId};
+use gatewright_health::association::AssociationState;
 use gatewright_health::code::*;
 use gatewright_health::configuration::Library;
-use gatewright_health::manager::{self, Manager, RecordId, RequestId, Settings, WAITING_MAX};
+use gatewright_health::manager::{
+    self, Manager, ManagerSettings, RecordId, RequestId, WAITING_MAX,
+};
 use gatewright_health::operation::Operation;
 use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::specialisation::{self, Specialisation};
@@ -21,11 +23,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn agent(specialisation: &Specialisation) -> Agent {
-    Agent::new(agent::Settings {
+    Agent::new(agent::AgentSettings {
         system_id: SystemId(*b"DEVICE01"),
         configurations: vec![(specialisation.config, specialisation.octets().unwrap())],
         attributes: Vec::new(),
-        segments: vec![agent::Segment {
+        segments: vec![agent::PmSegment {
             store: Handle(256),
             instance: 1,
             attributes: Vec::new(),
@@ -41,7 +43,7 @@ fn agent(specialisation: &Specialisation) -> Agent {
 fn conversation() -> Vec<Vec<u8>> {
     let now = Duration::ZERO;
     let mut library = Library::empty();
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
     let mut agent = agent(&specialisation::SCALE);
     let mut said = Vec::new();
     manager.handle(now, manager::Input::Connected, &mut library);
@@ -51,7 +53,13 @@ fn conversation() -> Vec<Vec<u8>> {
         let fixed = FixedObservation { handle: Handle(1), octets: &[0; 12] };
         let info = encode_scan(DataRequestId::AGENT_INITIATED, 1, &[fixed]).unwrap();
         let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
-        agent::Input::Report(Outgoing { id: ReportId(id), handle, event, info, confirmed: id == 1 })
+        agent::Input::Report(OutgoingReport {
+            id: ReportId(id),
+            handle,
+            event,
+            info,
+            confirmed: id == 1,
+        })
     };
     for turn in 0..12 {
         match turn {
@@ -146,7 +154,7 @@ proptest! {
     fn a_manager_survives(steps in steps()) {
         let conversation = conversation();
         let mut library = Library::standard();
-        let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
+        let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
         let mut now = Duration::ZERO;
         let mut reports = 0;
         for step in steps {
@@ -179,7 +187,7 @@ proptest! {
         manager.handle(now, manager::Input::Disconnected, &mut library);
         manager.handle(now, manager::Input::Connected, &mut library);
         manager.handle(now, manager::Input::Apdu(&conversation[0]), &mut library);
-        prop_assert!(matches!(manager.state(), State::Operating | State::WaitingForConfig));
+        prop_assert!(matches!(manager.state(), AssociationState::Operating | AssociationState::WaitingForConfig));
     }
 
     #[test]
@@ -204,7 +212,7 @@ proptest! {
                     now += Duration::from_millis(ms.into());
                     agent::Input::Tick
                 }
-                Step::Commit(id) => agent::Input::Report(Outgoing {
+                Step::Commit(id) => agent::Input::Report(OutgoingReport {
                     id: ReportId(id.into()),
                     handle: Handle::MDS,
                     event: event::SCAN_FIXED,

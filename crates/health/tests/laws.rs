@@ -4,14 +4,14 @@
 use gatewright_health::apdu::*;
 use gatewright_health::code::*;
 use gatewright_health::data::*;
-use gatewright_health::mder::{Element, List, Reader, Writer};
+use gatewright_health::mder::{Element, List, MderWriter, Reader};
 use gatewright_health::report::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// A list of `elements`, in octets.
 fn listed<'a, E: Element<'a>>(elements: &[E]) -> Vec<u8> {
-    let mut writer = Writer::new();
+    let mut writer = MderWriter::new();
     writer.list(elements);
     writer.finish().unwrap()
 }
@@ -77,12 +77,12 @@ proptest! {
         let set = Set { handle, changes: list(&changes) };
         let error = OperationError { code: ErrorCode(code), parameter: &info };
         for message in [
-            Message::EventReport(report), Message::ConfirmedEventReport(report), Message::Get(get),
-            Message::Set(set), Message::ConfirmedSet(set), Message::Action(action),
-            Message::ConfirmedAction(action), Message::EventReportResult(report),
-            Message::GetResult(attributes), Message::SetResult(attributes),
-            Message::ActionResult(action), Message::Error(error),
-            Message::Reject(RejectProblem(code)),
+            DataMessage::EventReport(report), DataMessage::ConfirmedEventReport(report), DataMessage::Get(get),
+            DataMessage::Set(set), DataMessage::ConfirmedSet(set), DataMessage::Action(action),
+            DataMessage::ConfirmedAction(action), DataMessage::EventReportResult(report),
+            DataMessage::GetResult(attributes), DataMessage::SetResult(attributes),
+            DataMessage::ActionResult(action), DataMessage::Error(error),
+            DataMessage::Reject(RejectProblem(code)),
         ] {
             comes_back(&Apdu::Prst(DataApdu { invoke_id: InvokeId(invoke), message }))?;
         }

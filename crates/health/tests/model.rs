@@ -27,7 +27,9 @@ fn the_tables_are_total() {
         for rule in table {
             assert!(states.contains(&rule.from) && states.contains(&rule.to), "{role} {rule:?}");
             // A manager knows one way to be rejected; the agent's three answers stand in one list.
-            let known = |event: &Event| events.contains(event) || *event == Event::AarqUnknown;
+            let known = |event: &AssociationEvent| {
+                events.contains(event) || *event == AssociationEvent::AarqUnknown
+            };
             assert!(rule.on.iter().all(known), "{role} {rule:?}");
         }
     }
@@ -39,8 +41,8 @@ fn every_wait_ends() {
     for (table, states) in [(MANAGER, MANAGER_STATES.as_slice()), (AGENT, &AGENT_STATES)] {
         for &state in states {
             if patience(state).is_some() {
-                let rule = step(table, state, Event::Timeout).unwrap();
-                assert_eq!(rule.to, State::Unassociated, "{state:?}");
+                let rule = step(table, state, AssociationEvent::Timeout).unwrap();
+                assert_eq!(rule.to, AssociationState::Unassociated, "{state:?}");
                 assert_ne!(rule.action, Action::None, "{state:?} ends in silence");
             }
         }
@@ -73,8 +75,8 @@ const CHANNEL: usize = 2;
 /// Both machines and what is on its way.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct World {
-    manager: State,
-    agent: State,
+    manager: AssociationState,
+    agent: AssociationState,
     /// Whether the manager knows the configuration.
     known: bool,
     /// Whether the agent waits for the answer to a report.
@@ -98,7 +100,7 @@ fn take(channel: &mut [Option<Word>; CHANNEL], place: usize) -> Option<Word> {
 }
 
 impl World {
-    fn manager_turns(&mut self, event: Event) {
+    fn manager_turns(&mut self, event: AssociationEvent) {
         let rule = step(MANAGER, self.manager, event).unwrap();
         self.manager = rule.to;
         let word = match rule.action {
@@ -117,11 +119,11 @@ impl World {
         push(&mut self.to_agent, word);
     }
 
-    fn agent_turns(&mut self, event: Event) {
+    fn agent_turns(&mut self, event: AssociationEvent) {
         let rule = step(AGENT, self.agent, event).unwrap();
         let before = self.agent;
         self.agent = rule.to;
-        self.reported &= rule.to == State::Operating && rule.action != Action::Match;
+        self.reported &= rule.to == AssociationState::Operating && rule.action != Action::Match;
         let word = match rule.action {
             Action::SendAarq => Some(Word::Aarq),
             Action::Reject => Some(Word::AareRejected),
@@ -138,9 +140,11 @@ impl World {
         }
         match rule.action {
             // This agent has one configuration: refused, it takes leave.
-            Action::OfferNext => self.agent_turns(Event::AskRelease),
-            _ if before == State::Associating && rule.to == State::ConfigSending => {
-                self.agent_turns(Event::SendConfig);
+            Action::OfferNext => self.agent_turns(AssociationEvent::AskRelease),
+            _ if before == AssociationState::Associating
+                && rule.to == AssociationState::ConfigSending =>
+            {
+                self.agent_turns(AssociationEvent::SendConfig);
             }
             _ => {}
         }
@@ -149,37 +153,41 @@ impl World {
     /// The manager takes `word`; `usable` says whether it likes a configuration.
     fn manager_hears(&mut self, word: Word, usable: bool) {
         match word {
-            Word::Aarq if self.known => self.manager_turns(Event::AarqKnown),
-            Word::Aarq => self.manager_turns(Event::AarqUnknown),
+            Word::Aarq if self.known => self.manager_turns(AssociationEvent::AarqKnown),
+            Word::Aarq => self.manager_turns(AssociationEvent::AarqUnknown),
             Word::Config => {
-                self.manager_turns(Event::ConfigReport);
-                if self.manager == State::CheckingConfig {
+                self.manager_turns(AssociationEvent::ConfigReport);
+                if self.manager == AssociationState::CheckingConfig {
                     self.known |= usable;
-                    let verdict = if usable { Event::ConfigTaken } else { Event::ConfigUnusable };
+                    let verdict = if usable {
+                        AssociationEvent::ConfigTaken
+                    } else {
+                        AssociationEvent::ConfigUnusable
+                    };
                     self.manager_turns(verdict);
                 }
             }
-            Word::Report => self.manager_turns(Event::Report),
-            Word::Rlrq => self.manager_turns(Event::Rlrq),
-            Word::Rlre => self.manager_turns(Event::Rlre),
-            Word::Abrt => self.manager_turns(Event::Abrt),
-            Word::AareRejected => self.manager_turns(Event::AareKnown),
-            _ => self.manager_turns(Event::Response),
+            Word::Report => self.manager_turns(AssociationEvent::Report),
+            Word::Rlrq => self.manager_turns(AssociationEvent::Rlrq),
+            Word::Rlre => self.manager_turns(AssociationEvent::Rlre),
+            Word::Abrt => self.manager_turns(AssociationEvent::Abrt),
+            Word::AareRejected => self.manager_turns(AssociationEvent::AareKnown),
+            _ => self.manager_turns(AssociationEvent::Response),
         }
     }
 
     fn agent_hears(&mut self, word: Word) {
         self.agent_turns(match word {
-            Word::AareKnown => Event::AareKnown,
-            Word::AareUnknown => Event::AareUnknown,
-            Word::AareRejected => Event::AareRejected,
-            Word::Rlrq => Event::Rlrq,
-            Word::Rlre => Event::Rlre,
-            Word::Abrt => Event::Abrt,
-            Word::ConfigAccepted => Event::ConfigAccepted,
-            Word::ConfigRefused => Event::ConfigRefused,
-            Word::Get => Event::Get,
-            _ => Event::Response,
+            Word::AareKnown => AssociationEvent::AareKnown,
+            Word::AareUnknown => AssociationEvent::AareUnknown,
+            Word::AareRejected => AssociationEvent::AareRejected,
+            Word::Rlrq => AssociationEvent::Rlrq,
+            Word::Rlre => AssociationEvent::Rlre,
+            Word::Abrt => AssociationEvent::Abrt,
+            Word::ConfigAccepted => AssociationEvent::ConfigAccepted,
+            Word::ConfigRefused => AssociationEvent::ConfigRefused,
+            Word::Get => AssociationEvent::Get,
+            _ => AssociationEvent::Response,
         });
     }
 
@@ -208,25 +216,33 @@ impl World {
                 }
             }
         }
-        for event in [Event::Timeout, Event::AskRelease, Event::AskAbort] {
+        for event in
+            [AssociationEvent::Timeout, AssociationEvent::AskRelease, AssociationEvent::AskAbort]
+        {
             let mut world = self;
             world.manager_turns(event);
             next.push(world);
         }
-        for event in [Event::Timeout, Event::AskRelease, Event::AskAbort, Event::AskAssociate] {
+        for event in [
+            AssociationEvent::Timeout,
+            AssociationEvent::AskRelease,
+            AssociationEvent::AskAbort,
+            AssociationEvent::AskAssociate,
+        ] {
             let mut world = self;
             world.agent_turns(event);
             next.push(world);
         }
-        if self.agent == State::Associating {
+        if self.agent == AssociationState::Associating {
             let mut world = self;
-            world.agent_turns(Event::TimeoutRetry);
+            world.agent_turns(AssociationEvent::TimeoutRetry);
             next.push(world);
         }
-        if self.agent == State::Operating && !self.reported {
+        if self.agent == AssociationState::Operating && !self.reported {
             next.push(self.report());
         }
-        if matches!(self.manager, State::Operating | State::WaitingForConfig) {
+        if matches!(self.manager, AssociationState::Operating | AssociationState::WaitingForConfig)
+        {
             let mut world = self;
             push(&mut world.to_agent, Word::Get);
             next.push(world);
@@ -250,21 +266,21 @@ impl World {
             self.manager_hears(word, true);
         } else if let Some(word) = take(&mut self.to_agent, 0) {
             self.agent_hears(word);
-        } else if self.agent == State::Unassociated {
-            self.agent_turns(Event::AskAssociate);
-        } else if self.agent == State::Operating && !self.reported {
+        } else if self.agent == AssociationState::Unassociated {
+            self.agent_turns(AssociationEvent::AskAssociate);
+        } else if self.agent == AssociationState::Operating && !self.reported {
             return self.report();
         } else if manager_waits && (manager_first || !agent_waits) {
-            self.manager_turns(Event::Timeout);
+            self.manager_turns(AssociationEvent::Timeout);
         } else if agent_waits {
-            self.agent_turns(Event::Timeout);
+            self.agent_turns(AssociationEvent::Timeout);
         }
         self
     }
 
     /// Whether both operate and a report has just been taken and its answer is on its way.
     fn is_at_work(self) -> bool {
-        (self.manager, self.agent) == (State::Operating, State::Operating)
+        (self.manager, self.agent) == (AssociationState::Operating, AssociationState::Operating)
             && self.to_agent == [Some(Word::ReportAnswer), None]
             && self.to_manager == [None; CHANNEL]
     }
@@ -272,8 +288,8 @@ impl World {
 
 fn reachable() -> Vec<World> {
     let start = World {
-        manager: State::Unassociated,
-        agent: State::Unassociated,
+        manager: AssociationState::Unassociated,
+        agent: AssociationState::Unassociated,
         known: false,
         reported: false,
         to_manager: [None; CHANNEL],

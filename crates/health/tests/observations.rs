@@ -12,9 +12,9 @@ use gatewright_health::configuration::{
     Configuration, ConfigurationBuilder, MapEntry, SampleForm, Scale, Waveform, value_map,
 };
 use gatewright_health::convert::{Observation, Tally, Value, observe};
-use gatewright_health::data::{DataApdu, EventReport, Message};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::decimal::{Decimal, Number};
-use gatewright_health::mder::{Element, List, Reader, Writer};
+use gatewright_health::mder::{Element, List, MderWriter, Reader};
 use gatewright_health::report::*;
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::store::{observe_segment, segments};
@@ -179,7 +179,7 @@ fn with_scanner() -> Configuration {
     let oximeter = specialisation::OXIMETER.octets().unwrap();
     let report = ConfigReport::decode(&oximeter).unwrap();
     let basic = value_map(&[MapEntry { attribute: attribute::NUMERIC_BASIC, length: 2 }]).unwrap();
-    let mut map = Writer::new();
+    let mut map = MderWriter::new();
     map.u16(2);
     map.sized(|map| {
         for handle in [1, 10] {
@@ -342,7 +342,7 @@ fn doses_of_a_pen() {
         004D9D3AFF00003C08000000 004D9AB9FF00003C08000000 00454FD0FF00001E08000000
         00454F78FF00000A08000000 00445DEBFF00003208000000 003BFCD0FF00003C08000000
         003345BBFF00000A08000000 0031CF39FF00002808000000 0031CE4FFF00004108000000");
-    let Ok(Apdu::Prst(DataApdu { message: Message::ConfirmedEventReport(event), .. })) =
+    let Ok(Apdu::Prst(DataApdu { message: DataMessage::ConfirmedEventReport(event), .. })) =
         Apdu::decode(&octets)
     else {
         panic!()
@@ -366,11 +366,11 @@ fn doses_of_a_pen() {
 /// A compound of a thousand values is long, but no fault.
 #[test]
 fn a_compound_may_be_long() {
-    let mut compound = Writer::new();
+    let mut compound = MderWriter::new();
     compound.u16(1_000);
     compound.sized(|list| (0..1_000).for_each(|value| list.u16(value % 2_000)));
     let compound = compound.finish().unwrap();
-    let mut named = Writer::new();
+    let mut named = MderWriter::new();
     named.list(&[Attribute { id: attribute::COMPOUND_BASIC, value: &compound }]);
     let named = named.finish().unwrap();
     let attributes = Reader::new(&named).list().unwrap();
@@ -415,7 +415,7 @@ fn no_octets_panic() {
         let octets: Vec<u8> = (0..random() % 24).map(|_| random()).collect();
         let fixed = FixedObservation { handle: Handle(u16::from(random() % 12)), octets: &octets };
         let info = encode_scan(DataRequestId::AGENT_INITIATED, 0, &[fixed]).unwrap();
-        let mut named = Writer::new();
+        let mut named = MderWriter::new();
         let id = AttributeId(0x0940 + u16::from(random()) * 2);
         named.list(&[Attribute { id, value: &octets }]);
         let named = named.finish().unwrap();

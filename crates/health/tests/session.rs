@@ -7,15 +7,15 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::agent::{self, Agent, Outgoing, ReportId};
+use gatewright_health::agent::{self, Agent, OutgoingReport, ReportId};
 use gatewright_health::apdu::{AbortReason, AssociateResult};
-use gatewright_health::association::{State, TO_OPERATION, TO_REPORT};
+use gatewright_health::association::{AssociationState, TO_OPERATION, TO_REPORT};
 use gatewright_health::code::*;
 use gatewright_health::configuration::{ConfigurationBuilder, Library, Remembered};
 use gatewright_health::convert::{Value, observe};
 use gatewright_health::data::ErrorCode;
-use gatewright_health::manager::{self, Manager, Record, RecordId, RequestId};
-use gatewright_health::operation::{Answer, DataScope, Operation, OperationFailure};
+use gatewright_health::manager::{self, Manager, RecordId, ReportRecord, RequestId};
+use gatewright_health::operation::{DataScope, Operation, OperationFailure, OperationResult};
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::store::{Selection, observe_segment, segments};
@@ -26,8 +26,8 @@ const AGENT_ID: SystemId = SystemId(*b"OXIMETER");
 const MANAGER_ID: SystemId = SystemId(*b"GATEWAY1");
 const MS: Duration = Duration::from_millis(1);
 
-fn agent_settings(specialisation: &Specialisation) -> agent::Settings {
-    agent::Settings {
+fn agent_settings(specialisation: &Specialisation) -> agent::AgentSettings {
+    agent::AgentSettings {
         system_id: AGENT_ID,
         configurations: vec![(specialisation.config, specialisation.octets().unwrap())],
         attributes: vec![(attribute::MODEL, vec![0, 2, b'G', b'W', 0, 0])],
@@ -54,11 +54,11 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(library: Library, settings: agent::Settings) -> Self {
+    fn new(library: Library, settings: agent::AgentSettings) -> Self {
         let mut pair = Self {
             now: Duration::ZERO,
             library,
-            manager: Manager::new(manager::Settings::new(MANAGER_ID)),
+            manager: Manager::new(manager::ManagerSettings::new(MANAGER_ID)),
             agent: Agent::new(settings),
             to_manager: VecDeque::new(),
             to_agent: VecDeque::new(),
@@ -77,7 +77,7 @@ impl Pair {
         pair.settle();
         assert_eq!(
             (pair.manager.state(), pair.agent.state()),
-            (State::Operating, State::Operating)
+            (AssociationState::Operating, AssociationState::Operating)
         );
         pair
     }
@@ -138,10 +138,10 @@ impl Pair {
         let number = u16::try_from(id).unwrap();
         let info = encode_scan(DataRequestId::AGENT_INITIATED, number, &observations).unwrap();
         let (id, handle, event) = (ReportId(id), Handle::MDS, event::SCAN_FIXED);
-        self.act(agent::Input::Report(Outgoing { id, handle, event, info, confirmed }));
+        self.act(agent::Input::Report(OutgoingReport { id, handle, event, info, confirmed }));
     }
 
-    fn records(&self) -> Vec<&Record> {
+    fn records(&self) -> Vec<&ReportRecord> {
         let mut records = Vec::new();
         for output in &self.said {
             if let manager::Output::Report(record) = output {
@@ -166,7 +166,7 @@ impl Pair {
         readings
     }
 
-    fn answer(&self, request: u64) -> Result<Answer, OperationFailure> {
+    fn answer(&self, request: u64) -> Result<OperationResult, OperationFailure> {
         let wanted = |output: &manager::Output| match output {
             manager::Output::Answer(id, answer) if *id == RequestId(request) => {
                 Some(answer.clone())
@@ -209,7 +209,7 @@ fn an_oximeter_with_a_known_configuration() {
     let released =
         manager::Output::Disassociated { system_id: AGENT_ID, ending: manager::Ending::Released };
     assert_eq!(pair.said.last(), Some(&released));
-    assert_eq!(pair.agent.state(), State::Unassociated);
+    assert_eq!(pair.agent.state(), AssociationState::Unassociated);
 }
 
 /// The same scale twice: first it must report its configuration, then it need not.
@@ -228,7 +228,7 @@ fn a_scale_whose_configuration_is_asked_for_once() {
     let before = pair.manager.counters().apdus;
     pair.act(agent::Input::Associate);
     pair.settle();
-    assert_eq!(pair.manager.state(), State::Operating);
+    assert_eq!(pair.manager.state(), AssociationState::Operating);
     assert_eq!(pair.manager.counters().apdus, before + 1, "no second configuration report");
 }
 
@@ -257,7 +257,11 @@ fn what_cannot_be_kept_stays_with_the_agent() {
     pair.manage(manager::Input::NotCommitted(RecordId(1)));
     pair.settle();
     assert_eq!(pair.told.last(), Some(&agent::Output::NotReported(ReportId(1))));
-    assert_eq!(pair.manager.state(), State::Operating, "a full disk ends no association");
+    assert_eq!(
+        pair.manager.state(),
+        AssociationState::Operating,
+        "a full disk ends no association"
+    );
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn a_commit_after_the_end_answers_nothing() {
     pair.settle();
     pair.pass(TO_REPORT);
     pair.settle();
-    assert_eq!(pair.agent.state(), State::Unassociated);
+    assert_eq!(pair.agent.state(), AssociationState::Unassociated);
     assert_eq!(
         pair.told[1..],
         [
@@ -303,12 +307,17 @@ fn a_manager_reads_the_device_and_sets_its_clock() {
         pair.manage(manager::Input::Ask(RequestId(number), operation));
     }
     pair.settle();
-    let Ok(Answer::Attributes { handle: Handle::MDS, values }) = pair.answer(1) else { panic!() };
+    let Ok(OperationResult::Attributes { handle: Handle::MDS, values }) = pair.answer(1) else {
+        panic!()
+    };
     let ids: Vec<_> = values.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [attribute::SYSTEM_ID, attribute::CONFIG_ID, attribute::MODEL]);
-    assert!(matches!(pair.answer(2), Ok(Answer::Action { action: action::SET_TIME, .. })));
-    assert!(matches!(pair.answer(3), Ok(Answer::Attributes { handle: Handle(30), .. })));
-    assert!(matches!(pair.answer(4), Ok(Answer::Action { action: action::DATA_REQUEST, .. })));
+    assert!(matches!(pair.answer(2), Ok(OperationResult::Action { action: action::SET_TIME, .. })));
+    assert!(matches!(pair.answer(3), Ok(OperationResult::Attributes { handle: Handle(30), .. })));
+    assert!(matches!(
+        pair.answer(4),
+        Ok(OperationResult::Action { action: action::DATA_REQUEST, .. })
+    ));
     assert_eq!(pair.answer(5), Err(OperationFailure::Failed(ErrorCode::NO_SUCH_OBJECT)));
     assert_eq!(
         pair.told[1..],
@@ -330,10 +339,10 @@ fn a_device_that_does_not_answer_is_aborted() {
     pair.to_agent.clear();
     pair.now += TO_OPERATION.checked_sub(MS).unwrap();
     pair.manage(manager::Input::Tick);
-    assert_eq!(pair.manager.state(), State::Operating);
+    assert_eq!(pair.manager.state(), AssociationState::Operating);
     pair.now += MS;
     pair.manage(manager::Input::Tick);
-    assert_eq!(pair.manager.state(), State::Unassociated);
+    assert_eq!(pair.manager.state(), AssociationState::Unassociated);
     assert_eq!(pair.answer(1), Err(OperationFailure::TimedOut));
     assert_eq!(pair.answer(16), Err(OperationFailure::TimedOut));
     pair.manage(manager::Input::Ask(RequestId(30), Operation::read_device()));
@@ -350,10 +359,10 @@ fn a_device_is_read_before_its_configuration_is_answered() {
     pair.manage(manager::Input::Apdu(&request));
     let accepted = pair.to_agent.pop_front().unwrap();
     pair.act(agent::Input::Apdu(&accepted));
-    assert_eq!(pair.agent.state(), State::WaitingApproval);
+    assert_eq!(pair.agent.state(), AssociationState::WaitingApproval);
     let get = Operation::read_device().encode(InvokeId(0x8002)).unwrap();
     pair.act(agent::Input::Apdu(&get));
-    assert_eq!(pair.agent.state(), State::WaitingApproval);
+    assert_eq!(pair.agent.state(), AssociationState::WaitingApproval);
     let answer = pair.to_manager.pop_back().unwrap();
     assert_eq!(answer[6..10], [0x80, 0x02, 0x02, 0x03], "the result of a GET");
     let set = Operation::set_clock(AbsoluteTime::default()).encode(InvokeId(3)).unwrap();
@@ -361,7 +370,10 @@ fn a_device_is_read_before_its_configuration_is_answered() {
     let refused = pair.to_manager.pop_back().unwrap();
     assert_eq!(refused[8..], [0x03, 0, 0, 4, 0, 24, 0, 0], "not allowed, not now");
     pair.settle();
-    assert_eq!((pair.manager.state(), pair.agent.state()), (State::Operating, State::Operating));
+    assert_eq!(
+        (pair.manager.state(), pair.agent.state()),
+        (AssociationState::Operating, AssociationState::Operating)
+    );
 }
 
 /// Two objects with one handle: the manager cannot use it, and the agent offers its next one.
@@ -379,7 +391,10 @@ fn an_agent_offers_its_next_configuration() {
     let mut pair = Pair::new(Library::empty(), settings);
     pair.act(agent::Input::Associate);
     pair.settle();
-    assert_eq!((pair.manager.state(), pair.agent.state()), (State::Operating, State::Operating));
+    assert_eq!(
+        (pair.manager.state(), pair.agent.state()),
+        (AssociationState::Operating, AssociationState::Operating)
+    );
     assert_eq!(pair.manager.configuration().unwrap().id(), ConfigId(0x0190));
     assert_eq!(pair.manager.counters().unusable_configurations, 1);
 }
@@ -400,7 +415,7 @@ fn an_agent_without_a_usable_configuration_takes_leave() {
     }
     assert_eq!(last, [0xE4, 0, 0, 2, 0, 1], "no more configurations");
     assert_eq!(pair.told, [agent::Output::Unassociated(agent::Ending::Released)]);
-    assert_eq!(pair.manager.state(), State::Unassociated);
+    assert_eq!(pair.manager.state(), AssociationState::Unassociated);
 }
 
 /// An agent that reports its configuration although the manager knows it.
@@ -409,11 +424,11 @@ fn a_late_configuration_is_taken() {
     let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
     let mut report = |octets: Vec<u8>| {
         let (id, handle, event) = (ReportId(7), Handle::MDS, event::CONFIG);
-        let late = Outgoing { id, handle, event, info: octets, confirmed: true };
+        let late = OutgoingReport { id, handle, event, info: octets, confirmed: true };
         pair.act(agent::Input::Report(late));
         pair.settle();
         assert_eq!(pair.told.last(), Some(&agent::Output::Reported(ReportId(7))));
-        assert_eq!(pair.manager.state(), State::Operating);
+        assert_eq!(pair.manager.state(), AssociationState::Operating);
         let configured =
             |output: &&manager::Output| matches!(output, manager::Output::Configured { .. });
         pair.said.iter().filter(configured).count()
@@ -436,7 +451,7 @@ fn a_store_is_described_fetched_and_cleared() {
         .flat_map(|entry| [(entry * 8_000).to_be_bytes(), (0xFF00_0000 + entry).to_be_bytes()])
         .flatten()
         .collect();
-    settings.segments.push(agent::Segment {
+    settings.segments.push(agent::PmSegment {
         store: Handle(0x0100),
         instance: 16,
         attributes: vec![(attribute::SEGMENT_MAP, map)],
@@ -450,7 +465,7 @@ fn a_store_is_described_fetched_and_cleared() {
     let describe = Operation::describe_segments(store, &Selection::All).unwrap();
     pair.manage(manager::Input::Ask(RequestId(1), describe.clone()));
     pair.settle();
-    let Ok(Answer::Action { info, .. }) = pair.answer(1) else { panic!() };
+    let Ok(OperationResult::Action { info, .. }) = pair.answer(1) else { panic!() };
     let segment = segments(&info).unwrap().iter().next().unwrap();
     let map = segment.map().unwrap();
     pair.manage(manager::Input::Ask(
@@ -508,7 +523,7 @@ fn datagrams_without_association_are_dropped() {
     let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
     pair.report(1, true, &[(1, &[0, 97])]);
     let report = pair.to_manager.pop_front().unwrap();
-    let mut settings = manager::Settings::new(MANAGER_ID);
+    let mut settings = manager::ManagerSettings::new(MANAGER_ID);
     settings.datagrams = true;
     pair.manager = Manager::new(settings);
     pair.manage(manager::Input::Connected);
@@ -525,7 +540,10 @@ fn a_device_that_is_not_admitted_is_rejected() {
     pair.settle();
     let rejected = agent::Ending::Rejected(AssociateResult::REJECTED_UNAUTHORIZED);
     assert_eq!(pair.told, [agent::Output::Unassociated(rejected)]);
-    assert_eq!((pair.manager.state(), pair.manager.counters().refused), (State::Unassociated, 1));
+    assert_eq!(
+        (pair.manager.state(), pair.manager.counters().refused),
+        (AssociationState::Unassociated, 1)
+    );
 }
 
 #[test]
@@ -548,7 +566,7 @@ fn too_many_reports_that_wait_are_rejected() {
 #[test]
 fn a_repeated_datagram_is_one_report() {
     let mut pair = Pair::associated(Library::standard(), &specialisation::OXIMETER);
-    let mut settings = manager::Settings::new(MANAGER_ID);
+    let mut settings = manager::ManagerSettings::new(MANAGER_ID);
     settings.datagrams = true;
     pair.manager = Manager::new(settings);
     pair.manage(manager::Input::Connected);

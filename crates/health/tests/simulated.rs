@@ -10,9 +10,9 @@ use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::convert::{Tally, Value, observe};
-use gatewright_health::manager::{self, Manager, Settings};
+use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Faults, Plan, SimulatedDevice};
+use gatewright_health::simulate::{self, Faults, SimulatedDevice, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 
 /// What a run of a minute and its end came to.
@@ -25,9 +25,9 @@ struct Run {
 }
 
 /// Runs device and manager for a minute on a virtual clock, and lets the device finish.
-fn run(plan: Plan) -> Run {
+fn run(plan: SimulationPlan) -> Run {
     let mut library = Library::standard();
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
     let mut device = SimulatedDevice::new(plan);
     let mut tally = Tally::default();
     let mut finished = false;
@@ -83,8 +83,8 @@ fn run(plan: Plan) -> Run {
     Run { device: device.counters(), manager: manager.counters(), tally, finished, readings }
 }
 
-fn plan(kind: &'static Specialisation, faults: Faults) -> Plan {
-    Plan { faults, ..Plan::new(kind, SystemId(*b"DEVICE01"), 42) }
+fn plan(kind: &'static Specialisation, faults: Faults) -> SimulationPlan {
+    SimulationPlan { faults, ..SimulationPlan::new(kind, SystemId(*b"DEVICE01"), 42) }
 }
 
 #[test]
@@ -102,8 +102,9 @@ fn every_kind_is_understood_to_the_last_value() {
 
 #[test]
 fn one_seed_gives_one_series() {
-    let series =
-        |seed| run(Plan { seed, ..plan(&specialisation::OXIMETER, Faults::NONE) }).readings;
+    let series = |seed| {
+        run(SimulationPlan { seed, ..plan(&specialisation::OXIMETER, Faults::NONE) }).readings
+    };
     assert_eq!(series(1), series(1));
     assert_ne!(series(1), series(2));
 }
@@ -139,7 +140,8 @@ fn each_fault_is_counted_and_costs_no_reading() {
 #[test]
 fn a_device_that_comes_and_goes_loses_nothing() {
     let reassociate = Some(Duration::from_secs(7));
-    let run = run(Plan { reassociate, ..plan(&specialisation::BLOOD_PRESSURE, Faults::NONE) });
+    let run =
+        run(SimulationPlan { reassociate, ..plan(&specialisation::BLOOD_PRESSURE, Faults::NONE) });
     assert!(run.device.associations >= 7, "{:?}", run.device);
     assert_eq!(run.device.acknowledged, run.device.measured);
     assert_eq!(u64::from(run.tally.observations), run.device.values);
@@ -151,7 +153,7 @@ fn a_device_that_comes_and_goes_loses_nothing() {
 fn control_messages_keep_their_rate_and_cost_no_reading() {
     for kind in specialisation::ALL {
         let control = Some(Duration::from_millis(500));
-        let run = run(Plan { control, ..plan(kind, Faults::NONE) });
+        let run = run(SimulationPlan { control, ..plan(kind, Faults::NONE) });
         let name = kind.name;
         assert!(run.device.measured >= 59, "{name}: {:?}", run.device);
         assert_eq!(run.device.acknowledged, run.device.measured, "{name}: {:?}", run.device);

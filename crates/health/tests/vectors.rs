@@ -12,7 +12,7 @@
 
 use gatewright_health::apdu::{Aarq, Apdu, AssociateResult, AssociationInformation, find};
 use gatewright_health::code::{ConfigId, Handle, InvokeId, SystemId, attribute, event};
-use gatewright_health::data::{DataApdu, Message};
+use gatewright_health::data::{DataApdu, DataMessage};
 use gatewright_health::report::{RawValues, Report, SegmentStatus};
 
 /// Hexadecimal digits, blanks ignored.
@@ -66,7 +66,7 @@ fn data(octets: &[u8]) -> DataApdu<'_> {
 /// Decodes a whole report.
 fn report(octets: &[u8]) -> Report<'_> {
     match data(octets).message {
-        Message::ConfirmedEventReport(event) => event.report().unwrap(),
+        DataMessage::ConfirmedEventReport(event) => event.report().unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -145,7 +145,7 @@ fn report_of_a_scale() {
 #[test]
 fn attributes_of_a_scale() {
     let octets = hex(SCALE_MDS);
-    let Message::GetResult(mds) = data(&octets).message else { panic!() };
+    let DataMessage::GetResult(mds) = data(&octets).message else { panic!() };
     assert_eq!(mds.handle, Handle::MDS);
     let id = find(mds.attributes, attribute::SYSTEM_ID).unwrap();
     assert_eq!(id, [0, 8, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
@@ -166,7 +166,7 @@ fn store_of_a_pen() {
 #[test]
 fn answer_to_a_pens_configuration() {
     let octets = hex(PEN_CONFIG_ANSWER);
-    let Message::EventReportResult(result) = data(&octets).message else { panic!() };
+    let DataMessage::EventReportResult(result) = data(&octets).message else { panic!() };
     assert_eq!((result.event, result.info), (event::CONFIG, [0x40, 0x0A, 0, 0].as_slice()));
 }
 
@@ -182,7 +182,8 @@ fn no_mutation_panics() {
             let mut flipped = octets.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             if let Ok(Apdu::Prst(DataApdu {
-                message: Message::ConfirmedEventReport(event), ..
+                message: DataMessage::ConfirmedEventReport(event),
+                ..
             })) = Apdu::decode(&flipped)
                 && let Ok(Report::Scan(scan)) = event.report()
             {

@@ -8,8 +8,8 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::agent::{self, Agent, Outgoing, ReportId};
-use gatewright_health::association::State;
+use gatewright_health::agent::{self, Agent, OutgoingReport, ReportId};
+use gatewright_health::association::AssociationState;
 use gatewright_health::code::*;
 use gatewright_health::configuration::Library;
 use gatewright_health::convert::{Value, observe};
@@ -64,7 +64,7 @@ const READINGS: u32 = 200;
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut settings = manager::Settings::new(SystemId(*b"GATEWAY1"));
+        let mut settings = manager::ManagerSettings::new(SystemId(*b"GATEWAY1"));
         settings.datagrams = true;
         let mut world = Self {
             random: Random(seed),
@@ -72,7 +72,7 @@ impl World {
             stormy: true,
             library: if seed.is_multiple_of(2) { Library::standard() } else { Library::empty() },
             manager: Manager::new(settings),
-            agent: Agent::new(agent::Settings {
+            agent: Agent::new(agent::AgentSettings {
                 system_id: SystemId(*b"SCALE001"),
                 configurations: vec![(SCALE.config, SCALE.octets().unwrap())],
                 attributes: Vec::new(),
@@ -172,8 +172,8 @@ impl World {
         self.manage(manager::Input::Tick);
         self.act(agent::Input::Tick);
         match self.agent.state() {
-            State::Unassociated => self.act(agent::Input::Associate),
-            State::Operating if self.random.percent(30) => self.report(),
+            AssociationState::Unassociated => self.act(agent::Input::Associate),
+            AssociationState::Operating if self.random.percent(30) => self.report(),
             _ => {}
         }
         if self.stormy && self.random.percent(1) {
@@ -190,7 +190,7 @@ impl World {
         let number = u16::try_from(reading).unwrap();
         let info = encode_scan(DataRequestId::AGENT_INITIATED, number, &[observation]).unwrap();
         let (id, handle, event) = (ReportId(reading.into()), Handle::MDS, event::SCAN_FIXED);
-        self.act(agent::Input::Report(Outgoing { id, handle, event, info, confirmed: true }));
+        self.act(agent::Input::Report(OutgoingReport { id, handle, event, info, confirmed: true }));
     }
 }
 

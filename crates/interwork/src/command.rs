@@ -16,7 +16,7 @@ use gatewright_health::code::{
 };
 use gatewright_health::manager::RequestId;
 use gatewright_health::mder::{Malformed, Reader};
-use gatewright_health::operation::{Answer, DataScope, Operation, OperationFailure};
+use gatewright_health::operation::{DataScope, Operation, OperationFailure, OperationResult};
 use gatewright_health::store::{Selection, Transfer, segments};
 use gatewright_health::time::AbsoluteTime;
 use gatewright_onem2m::{Kind, Request, Status, Timestamp};
@@ -151,7 +151,10 @@ impl Arguments<'_> {
 }
 
 /// Result of a command: the response status code, and the result's content, JSON.
-pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> (Status, String) {
+pub fn result(
+    mapping: &Mapping,
+    outcome: &Result<OperationResult, OperationFailure>,
+) -> (Status, String) {
     let mut text = String::new();
     let mut json = Json::new(&mut text);
     let status = match outcome {
@@ -161,7 +164,7 @@ pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> 
     json.object(|json| {
         json.key("status").raw(status.number());
         match outcome {
-            Ok(Answer::Attributes { handle, values }) => {
+            Ok(OperationResult::Attributes { handle, values }) => {
                 json.key("handle").raw(handle);
                 json.key("attributes").object(|json| {
                     for (id, value) in values {
@@ -169,7 +172,7 @@ pub fn result(mapping: &Mapping, outcome: &Result<Answer, OperationFailure>) -> 
                     }
                 });
             }
-            Ok(Answer::Action { handle, action, info }) => {
+            Ok(OperationResult::Action { handle, action, info }) => {
                 json.key("handle").raw(handle);
                 action_result(json, mapping, action.0, info);
             }

@@ -13,8 +13,8 @@ use gatewright_health::code::{AttributeId, Handle, action};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::{MeasurementStatus, Observation, Tally, Timestamps, observe};
 use gatewright_health::digest::digest;
-use gatewright_health::manager::{Record, RecordId};
-use gatewright_health::operation::Answer;
+use gatewright_health::manager::{RecordId, ReportRecord};
+use gatewright_health::operation::OperationResult;
 use gatewright_health::report::Report;
 use gatewright_health::store::{SegmentMap, observe_segment, segments};
 use gatewright_health::time::{AbsoluteTime, NO_RELATIVE_TIME, RELATIVE_TICKS_PER_SECOND};
@@ -106,8 +106,8 @@ impl Session {
     }
 
     /// Stores the segment maps in `answer`, if it has any; returns the number of new ones.
-    pub fn learn(&mut self, answer: &Answer) -> usize {
-        let Answer::Action { handle, action: action::SEGMENT_INFO, info } = answer else {
+    pub fn learn(&mut self, answer: &OperationResult) -> usize {
+        let OperationResult::Action { handle, action: action::SEGMENT_INFO, info } = answer else {
             return 0;
         };
         let Ok(list) = segments(info) else { return 0 };
@@ -134,7 +134,7 @@ impl Session {
     pub fn read(
         &mut self,
         mapping: &Mapping,
-        record: &Record,
+        record: &ReportRecord,
         received: Timestamp,
         mut sink: impl FnMut(Instance<'_>),
     ) -> Result<Tally, Unread> {
@@ -156,7 +156,7 @@ impl Session {
 
     /// Identity of a confirmed report that only its number distinguishes: `None` if it has the
     /// device's own time, needs no answer, or is malformed.
-    pub fn numbered(&mut self, record: &Record) -> Option<Numbered> {
+    pub fn numbered(&mut self, record: &ReportRecord) -> Option<Numbered> {
         if !record.confirmed {
             return None;
         }
@@ -172,7 +172,7 @@ impl Session {
 
     /// Requests that update the views of a record's objects: for each an update, and a creation in
     /// case the view does not exist yet.
-    pub fn views(&self, mapping: &Mapping, record: &Record) -> Vec<[Request; 2]> {
+    pub fn views(&self, mapping: &Mapping, record: &ReportRecord) -> Vec<[Request; 2]> {
         let mut latest: BTreeMap<Handle, [Request; 2]> = BTreeMap::new();
         let read = self.observe(record, |observation| {
             if let Some(place) = self.device.place(observation.handle)
@@ -189,7 +189,7 @@ impl Session {
         &self,
         mapping: &Mapping,
         place: &Place,
-        record: &Record,
+        record: &ReportRecord,
         observation: &Observation<'_>,
     ) -> Option<[Request; 2]> {
         let content = |created| view(mapping, place, observation, created);
@@ -208,7 +208,7 @@ impl Session {
     /// Passes each observation of a record to `sink`.
     fn observe(
         &self,
-        record: &Record,
+        record: &ReportRecord,
         mut sink: impl FnMut(&Observation<'_>),
     ) -> Result<Tally, Unread> {
         let (handle, _, report) = record.report().ok_or(Unread::NoMeasurements)?;
@@ -238,7 +238,7 @@ impl Session {
     /// Identity of a report with a time stamp, and the device's relative clock, if reported.
     fn identify(
         &mut self,
-        record: &Record,
+        record: &ReportRecord,
     ) -> Result<(Option<ReportIdentity>, Option<Duration>), Unread> {
         let (mut time, mut running) = (None, None);
         self.observe(record, |observation| {
@@ -250,7 +250,7 @@ impl Session {
 
     /// Identity of a report whose first time is `time`. A device whose clock stands still gives
     /// different reports the same time: those after the first are identified by their numbers.
-    fn known(&mut self, record: &Record, time: u64) -> Option<ReportIdentity> {
+    fn known(&mut self, record: &ReportRecord, time: u64) -> Option<ReportIdentity> {
         if let Some(last) = self.last
             && last.record == record.id
         {

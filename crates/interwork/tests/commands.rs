@@ -7,12 +7,12 @@
 )]
 
 use core::time::Duration;
-use gatewright_health::agent::{self, Agent, Segment};
+use gatewright_health::agent::{self, Agent, PmSegment};
 use gatewright_health::code::{ConfigId, Handle, SystemId, attribute};
 use gatewright_health::configuration::Library;
 use gatewright_health::data::ErrorCode;
-use gatewright_health::manager::{Input, Manager, Output, RequestId, Settings};
-use gatewright_health::operation::{Answer, Operation, OperationFailure};
+use gatewright_health::manager::{Input, Manager, ManagerSettings, Output, RequestId};
+use gatewright_health::operation::{Operation, OperationFailure, OperationResult};
 use gatewright_health::specialisation::SCALE;
 use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::command::{
@@ -37,8 +37,8 @@ fn ask(content: &Value) -> (Status, Value, Vec<agent::Output>) {
         Err(error) => return (error.status(), json!(error.to_string()), Vec::new()),
     };
     let mut library = Library::standard();
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
-    let mut agent = Agent::new(agent::Settings {
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
+    let mut agent = Agent::new(agent::AgentSettings {
         system_id: DEVICE,
         configurations: vec![(SCALE.config, SCALE.octets().unwrap())],
         attributes: vec![
@@ -47,7 +47,7 @@ fn ask(content: &Value) -> (Status, Value, Vec<agent::Output>) {
             (attribute::BATTERY, vec![0, 80]),
             (attribute::SPECIALISATIONS, vec![0, 1, 0, 4, 0x10, 0x0F, 0, 1]),
         ],
-        segments: vec![Segment {
+        segments: vec![PmSegment {
             store: Handle(256),
             instance: 16,
             attributes: vec![(attribute::SEGMENT_USAGE, vec![0, 0, 0, 25])],
@@ -216,8 +216,10 @@ fn a_result_stands_under_the_commands_name() {
     let configuration = SCALE.configuration().unwrap();
     assert_eq!(configuration.id(), ConfigId(1500));
     let device = Device::new(&mapping, "cse-mn", DEVICE, 1, &configuration);
-    let answer =
-        Answer::Attributes { handle: Handle(0), values: vec![(attribute::UNIT, vec![1, 2])] };
+    let answer = OperationResult::Attributes {
+        handle: Handle(0),
+        values: vec![(attribute::UNIT, vec![1, 2])],
+    };
     let (_, content) = result(&mapping, &Ok(answer));
     let request = result_request(&device, "cin-17", &content);
     assert_eq!(request.to, "cse-mn/phd-5343414c45303031/results");

@@ -12,9 +12,9 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::convert::observe;
-use gatewright_health::manager::{self, Manager, Settings};
+use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
+use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;
@@ -32,8 +32,8 @@ type Reading = (String, Value);
 /// What the device says in `seconds`, and what the mapping makes of it.
 fn mapped(seconds: u32) -> (Vec<Vec<u8>>, Vec<Reading>) {
     let mut library = Library::standard();
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
-    let mut device = Simulated::new(Plan::new(&specialisation::OXIMETER, DEVICE, 7));
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
+    let mut device = Simulated::new(SimulationPlan::new(&specialisation::OXIMETER, DEVICE, 7));
     let (mut said, mut readings) = (Vec::new(), Vec::new());
     manager.handle(Duration::ZERO, manager::Input::Connected, &mut library);
     device.handle(Duration::ZERO, simulate::Input::Connected);
@@ -68,7 +68,7 @@ fn mapped(seconds: u32) -> (Vec<Vec<u8>>, Vec<Reading>) {
     (said, readings)
 }
 
-fn instances(manager: &Manager, record: &manager::Record) -> Vec<Reading> {
+fn instances(manager: &Manager, record: &manager::ReportRecord) -> Vec<Reading> {
     let mapping = Mapping::default();
     let configuration = manager.configuration().unwrap();
     let device = Device::new(&mapping, "cse-gw", DEVICE, 3, configuration);

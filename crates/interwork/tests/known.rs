@@ -4,8 +4,8 @@
 
 use gatewright_health::apdu::Apdu;
 use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, event};
-use gatewright_health::data::{DataApdu, EventReport, Message};
-use gatewright_health::manager::{Record, RecordId};
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
+use gatewright_health::manager::{RecordId, ReportRecord};
 use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::specialisation::{OXIMETER, SPOT_OXIMETER, Specialisation};
 use gatewright_health::time::AbsoluteTime;
@@ -23,7 +23,7 @@ fn session(kind: &Specialisation, epoch: u64) -> Session {
 }
 
 /// The `number`-th report of an association: oxygen saturation of `percent`, measured at `time`.
-fn record(number: u16, percent: u8, time: Option<AbsoluteTime>) -> Record {
+fn record(number: u16, percent: u8, time: Option<AbsoluteTime>) -> ReportRecord {
     // Basic-Nu-Observed-Value: an SFLOAT with exponent 0.
     let mut octets = vec![0, percent];
     octets.extend(time.iter().flat_map(|time| time.0));
@@ -31,12 +31,12 @@ fn record(number: u16, percent: u8, time: Option<AbsoluteTime>) -> Record {
     let info = encode_scan(DataRequestId::AGENT_INITIATED, number, &[observation]).unwrap();
     let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
     let report = EventReport { handle, time: u32::from(number) * 8_000, event, info: &info };
-    let message = Message::ConfirmedEventReport(report);
+    let message = DataMessage::ConfirmedEventReport(report);
     let apdu = Apdu::Prst(DataApdu { invoke_id: InvokeId(number), message }).encode().unwrap();
-    Record { id: RecordId(number.into()), number: number.into(), confirmed: true, apdu }
+    ReportRecord { id: RecordId(number.into()), number: number.into(), confirmed: true, apdu }
 }
 
-fn names(session: &mut Session, record: &Record) -> Vec<String> {
+fn names(session: &mut Session, record: &ReportRecord) -> Vec<String> {
     let mut names = Vec::new();
     let received = Timestamp::from_micros(1_795_266_000_000_000);
     let read = session.read(&Mapping::default(), record, received, |instance| {

@@ -11,10 +11,10 @@ use gatewright_health::code::{Handle, SystemId, action, attribute};
 use gatewright_health::configuration::{Configuration, Library};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, observe};
 use gatewright_health::decimal::Number;
-use gatewright_health::manager::{self, Manager, Record, RecordId, Settings};
-use gatewright_health::operation::Answer;
+use gatewright_health::manager::{self, Manager, ManagerSettings, RecordId, ReportRecord};
+use gatewright_health::operation::OperationResult;
 use gatewright_health::report::Report;
-use gatewright_health::simulate::{self, Plan, SimulatedDevice as Simulated};
+use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;
@@ -62,10 +62,10 @@ impl Store {
 }
 
 /// The records that a device makes in `seconds`, and its configuration.
-fn records(kind: &'static Specialisation, seconds: u32) -> (Vec<Record>, Arc<Configuration>) {
+fn records(kind: &'static Specialisation, seconds: u32) -> (Vec<ReportRecord>, Arc<Configuration>) {
     let mut library = Library::standard();
-    let mut manager = Manager::new(Settings::new(SystemId(*b"GATEWAY1")));
-    let mut device = Simulated::new(Plan::new(kind, DEVICE, 7));
+    let mut manager = Manager::new(ManagerSettings::new(SystemId(*b"GATEWAY1")));
+    let mut device = Simulated::new(SimulationPlan::new(kind, DEVICE, 7));
     let mut records = Vec::new();
     manager.handle(Duration::ZERO, manager::Input::Connected, &mut library);
     device.handle(Duration::ZERO, simulate::Input::Connected);
@@ -105,7 +105,7 @@ fn creations(
     mapping: &Mapping,
     device: &Device,
     configuration: &Configuration,
-    records: &[Record],
+    records: &[ReportRecord],
 ) -> Vec<Request> {
     let mut instances = Instances::new();
     let mut requests = Vec::new();
@@ -276,7 +276,7 @@ fn a_stores_entries_become_readings() {
     let apdu = hex("E700 0038 0036 8001 0101 0030 0100 00590A36 0D21 0026
         0010 00000000 00000002 8000 0018
         0053030BFF00001408000000 004FC696FF00001908000000");
-    let record = Record { id: RecordId(1), number: 4, confirmed: true, apdu };
+    let record = ReportRecord { id: RecordId(1), number: 4, confirmed: true, apdu };
     let mapping = Mapping::default();
     let device = Device::new(&mapping, "cse-mn", DEVICE, 3, &configuration);
     let mut session = Session::new(device, configuration);
@@ -293,7 +293,8 @@ fn a_stores_entries_become_readings() {
             0006 0082 3401 0002 0001 0004 0A56 0004
             0005 0082 3402 0003 0001 0004 0A66 0002
             0006 0082 F000 0004 0001 0004 0A66 0002");
-    let answer = Answer::Action { handle: Handle(256), action: action::SEGMENT_INFO, info };
+    let answer =
+        OperationResult::Action { handle: Handle(256), action: action::SEGMENT_INFO, info };
     assert_eq!(session.learn(&answer), 1);
     let (tally, readings) = read(&mut session);
     assert_eq!(tally.unwrap().observations, 6);

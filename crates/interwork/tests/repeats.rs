@@ -6,8 +6,8 @@ use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
 use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
-use gatewright_health::manager::{self, Ending, Manager, Record};
-use gatewright_health::simulate::{self, Plan, SimulatedDevice};
+use gatewright_health::manager::{self, Ending, Manager, ReportRecord};
+use gatewright_health::simulate::{self, SimulatedDevice, SimulationPlan};
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_interwork::repeats::{DEVICES_MAX, Numbered, REPORTS_MAX, Repeats};
 use gatewright_interwork::{Mapping, ReportIdentity, Session};
@@ -49,7 +49,7 @@ struct World {
     to_manager: VecDeque<Vec<u8>>,
     to_device: VecDeque<Vec<u8>>,
     /// The report that is being stored, and until when.
-    storing: Option<(Record, Duration)>,
+    storing: Option<(ReportRecord, Duration)>,
     stalled_until: Duration,
     next_takes: Duration,
     names: BTreeSet<String>,
@@ -62,9 +62,12 @@ impl World {
         let mut world = Self {
             now: Duration::ZERO,
             library: Library::standard(),
-            manager: Manager::new(manager::Settings::new(SystemId(*b"GATEWAY1"))),
+            manager: Manager::new(manager::ManagerSettings::new(SystemId(*b"GATEWAY1"))),
             session: None,
-            device: SimulatedDevice::new(Plan { period, ..Plan::new(&OXIMETER, DEVICE, seed) }),
+            device: SimulatedDevice::new(SimulationPlan {
+                period,
+                ..SimulationPlan::new(&OXIMETER, DEVICE, seed)
+            }),
             repeats: Repeats::default(),
             epochs: 0,
             to_manager: VecDeque::new(),
@@ -80,7 +83,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.manager = Manager::new(manager::Settings::new(SystemId(*b"GATEWAY1")));
+        self.manager = Manager::new(manager::ManagerSettings::new(SystemId(*b"GATEWAY1")));
         self.session = None;
         self.manage(manager::Input::Connected);
         self.act(simulate::Input::Connected);
@@ -126,7 +129,7 @@ impl World {
         }
     }
 
-    fn store(&mut self, record: Record) {
+    fn store(&mut self, record: ReportRecord) {
         let session = self.session.as_mut().unwrap();
         let report = session.numbered(&record).unwrap();
         if let Some(known) = self.repeats.meet(self.now, DEVICE, report) {

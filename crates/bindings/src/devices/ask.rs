@@ -10,7 +10,7 @@ use crate::engine::{Engine, wall};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::manager::RequestId;
-use gatewright_health::operation::{Answer, Operation, OperationFailure};
+use gatewright_health::operation::{Operation, OperationFailure, OperationResult};
 use gatewright_interwork::command::{Courier, operation, result, result_request_of};
 use gatewright_interwork::device::COMMANDS;
 use gatewright_onem2m::{
@@ -239,7 +239,11 @@ impl Shared {
     }
 
     /// Answers the originator with the device's result.
-    pub(super) fn answered(&self, request: RequestId, outcome: &Result<Answer, OperationFailure>) {
+    pub(super) fn answered(
+        &self,
+        request: RequestId,
+        outcome: &Result<OperationResult, OperationFailure>,
+    ) {
         let Some(asked) = self.lock().desk.open.remove(&request) else { return };
         let (status, text) = result(&self.mapping, outcome);
         let is_away = status == Status::TargetNotReachable;

@@ -11,13 +11,13 @@ use super::{Counters, Shared};
 use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
-use gatewright_health::association::State;
+use gatewright_health::association::AssociationState;
 use gatewright_health::code::{Handle, SystemId};
 use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::Tally;
 use gatewright_health::frame::Framer;
-use gatewright_health::manager::{self, Ending, Input, Manager, Output, Record, RequestId};
-use gatewright_health::operation::{Answer, Operation, OperationFailure};
+use gatewright_health::manager::{self, Ending, Input, Manager, Output, ReportRecord, RequestId};
+use gatewright_health::operation::{Operation, OperationFailure, OperationResult};
 use gatewright_health::roster::SessionId;
 use gatewright_interwork::{Device, Session};
 use gatewright_onem2m::{Request, Status, Timestamp};
@@ -73,7 +73,7 @@ pub(super) struct Connection {
     /// from others.
     pub(super) answering: Option<bool>,
     /// Stored reports not yet shown in the views.
-    pub(super) stored: Vec<Record>,
+    pub(super) stored: Vec<ReportRecord>,
     /// Octets of an incomplete APDU, counted for the peer's address.
     pub(super) arriving: Arriving,
 }
@@ -217,7 +217,8 @@ impl Connection {
                     state.entities.leave(&self.sender);
                 }
                 Output::Close => {
-                    let is_idle = !self.is_closing && self.manager.state() == State::Unassociated;
+                    let is_idle =
+                        !self.is_closing && self.manager.state() == AssociationState::Unassociated;
                     self.shared.count(|counters| counters.connections_idle += u64::from(is_idle));
                     self.is_closing = true;
                 }
@@ -305,8 +306,8 @@ impl Connection {
     }
 
     /// Stores the device's attributes.
-    async fn describe(&mut self, answer: Option<Answer>) {
-        let Some(Answer::Attributes { values, .. }) = answer else {
+    async fn describe(&mut self, answer: Option<OperationResult>) {
+        let Some(OperationResult::Attributes { values, .. }) = answer else {
             return self.remember_silence();
         };
         let Some(session) = &mut self.session else { return };
@@ -339,7 +340,7 @@ impl Connection {
     }
 
     /// Stores a report's readings, then tells the manager the result.
-    async fn keep(&mut self, record: Record) {
+    async fn keep(&mut self, record: ReportRecord) {
         if record.confirmed && self.is_displaced() {
             // The device is elsewhere by now: there it sends again what was not answered here.
             return self.step(Input::NotCommitted(record.id));
@@ -377,7 +378,7 @@ impl Connection {
 
     /// Looks up whether a report was received before if only its number distinguishes it from
     /// others. Returns whether it is such a report.
-    fn recognise(&mut self, record: &Record, counted: &mut Counters) -> bool {
+    fn recognise(&mut self, record: &ReportRecord, counted: &mut Counters) -> bool {
         let (Some(device), Some(session)) = (self.device, &mut self.session) else { return false };
         let Some(report) = session.numbered(record) else { return false };
         let now = self.shared.now();
@@ -413,7 +414,7 @@ impl Connection {
 
     /// Updates the views of a stored report. They follow the readings: after a failure the next
     /// report updates them.
-    async fn show(&mut self, record: &Record) {
+    async fn show(&mut self, record: &ReportRecord) {
         let Some(session) = &self.session else { return };
         let views = session.views(&self.shared.mapping, record);
         for [change, make] in views {
@@ -432,7 +433,7 @@ impl Connection {
     /// here and now.
     fn read_record(
         &mut self,
-        record: &Record,
+        record: &ReportRecord,
         counters: &mut Counters,
     ) -> Option<(Tally, Vec<Request>)> {
         let received = Timestamp::new(crate::engine::wall());

@@ -14,7 +14,7 @@ use gatewright_bindings::tls::{Tls, TlsError};
 use gatewright_bindings::{agents, devices};
 use gatewright_descriptors::Claim;
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::{Faults, Plan};
+use gatewright_health::simulate::{Faults, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -201,7 +201,7 @@ impl Simulate {
         found.next().ok_or_else(|| wrong("has no address".to_owned()))
     }
 
-    fn plan(&self, kind: &'static Specialisation, number: u32) -> Plan {
+    fn plan(&self, kind: &'static Specialisation, number: u32) -> SimulationPlan {
         let [high, low] = self.seed.to_be_bytes();
         let [a, b, c, d] = number.to_be_bytes();
         // A locally administered EUI-64 (bit 1 of the first octet), so that it is nobody's.
@@ -210,12 +210,12 @@ impl Simulate {
         let known = self.faults.iter().filter_map(|name| Faults::named(name));
         // Its clock is right: a device never measures twice at the same time.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Plan {
+        SimulationPlan {
             clock: u64::try_from(now.as_millis() / 10).unwrap_or(u64::MAX),
             period: Duration::from_secs_f64(1.0 / self.rate),
             control: self.control_rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             faults: known.fold(Faults::NONE, |all, fault| all | fault),
-            ..Plan::new(kind, system_id, seed)
+            ..SimulationPlan::new(kind, system_id, seed)
         }
     }
 

@@ -3,15 +3,15 @@
 use crate::apdu::{AbortReason, Apdu};
 use crate::code::{ConfigId, Handle, SystemId};
 use crate::configuration::{Configuration, Remembered};
-use crate::data::Message;
-use crate::operation::{Answer, Operation, OperationFailure};
+use crate::data::DataMessage;
+use crate::operation::{Operation, OperationFailure, OperationResult};
 use crate::report::Report;
 use core::time::Duration;
 use std::sync::Arc;
 
 /// Settings of a manager.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Settings {
+pub struct ManagerSettings {
     /// The manager's system-id.
     pub system_id: SystemId,
     /// Time limit of a transport without an association.
@@ -23,7 +23,7 @@ pub struct Settings {
     pub datagrams: bool,
 }
 
-impl Settings {
+impl ManagerSettings {
     /// Settings for a stream: half a minute for an association and a day for the next report.
     pub const fn new(system_id: SystemId) -> Self {
         Self {
@@ -92,9 +92,9 @@ pub enum Output {
         remembered: Remembered,
     },
     /// Store this report.
-    Report(Record),
+    Report(ReportRecord),
     /// Result of a request.
-    Answer(RequestId, Result<Answer, OperationFailure>),
+    Answer(RequestId, Result<OperationResult, OperationFailure>),
     /// The association has ended. The agent keeps uncommitted reports.
     Disassociated {
         /// The agent.
@@ -108,7 +108,7 @@ pub enum Output {
 
 /// A report to be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Record {
+pub struct ReportRecord {
     /// Its number in this association.
     pub id: RecordId,
     /// The agent's number, unwrapped: it grows even if the agent's 16 bits wrap or stand still. It
@@ -120,11 +120,12 @@ pub struct Record {
     pub apdu: Vec<u8>,
 }
 
-impl Record {
+impl ReportRecord {
     /// The reporting object, its time and the report; never `None` for a manager's own record.
     pub fn report(&self) -> Option<(Handle, u32, Report<'_>)> {
         let Ok(Apdu::Prst(data)) = Apdu::decode(&self.apdu) else { return None };
-        let (Message::EventReport(event) | Message::ConfirmedEventReport(event)) = data.message
+        let (DataMessage::EventReport(event) | DataMessage::ConfirmedEventReport(event)) =
+            data.message
         else {
             return None;
         };
@@ -135,7 +136,8 @@ impl Record {
     /// again in another association (invoke-id, event time, data-req-id, scan-report-no).
     pub fn measured(&self) -> Option<&[u8]> {
         let Ok(Apdu::Prst(data)) = Apdu::decode(&self.apdu) else { return None };
-        let (Message::EventReport(event) | Message::ConfirmedEventReport(event)) = data.message
+        let (DataMessage::EventReport(event) | DataMessage::ConfirmedEventReport(event)) =
+            data.message
         else {
             return None;
         };

@@ -3,7 +3,7 @@
 
 use crate::apdu::Apdu;
 use crate::code::event;
-use crate::data::{DataApdu, Message};
+use crate::data::{DataApdu, DataMessage};
 use core::time::Duration;
 
 /// The control messages of one device.
@@ -77,11 +77,11 @@ impl Control {
         let Ok(apdu) = Apdu::decode(octets) else { return };
         let (is_control, asks) = match apdu {
             Apdu::Aarq(_) | Apdu::Rlrq(_) => (true, true),
-            Apdu::Prst(DataApdu { message: Message::ConfirmedEventReport(report), .. }) => {
+            Apdu::Prst(DataApdu { message: DataMessage::ConfirmedEventReport(report), .. }) => {
                 let is_control = report.event == event::CONFIG;
                 (is_control, is_control)
             }
-            Apdu::Prst(DataApdu { message: Message::EventReport(_), .. }) => (false, false),
+            Apdu::Prst(DataApdu { message: DataMessage::EventReport(_), .. }) => (false, false),
             _ => (true, false),
         };
         self.tally.sent += u64::from(is_control);
@@ -93,7 +93,7 @@ impl Control {
         let Ok(apdu) = Apdu::decode(octets) else { return };
         let answers = match apdu {
             Apdu::Aare(_) | Apdu::Rlre(_) => true,
-            Apdu::Prst(DataApdu { message: Message::EventReportResult(report), .. }) => {
+            Apdu::Prst(DataApdu { message: DataMessage::EventReportResult(report), .. }) => {
                 report.event == event::CONFIG
             }
             _ => false,

@@ -15,7 +15,7 @@ use gatewright_bindings::services::Services;
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
 use gatewright_health::code::SystemId;
-use gatewright_health::simulate::Plan;
+use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::{ACTIVITY, DISPENSER, OXIMETER, Specialisation};
 use gatewright_interwork::{Device, Mapping};
 use screen::{Screen, Ward};
@@ -229,7 +229,7 @@ impl Scene {
                 system_id: system_id.to_string(),
                 places: named.map(|it| (it.handle.to_string(), it.name.clone())).collect(),
             });
-            let plan = Plan::new(kind, system_id, u64::try_from(number)?);
+            let plan = SimulationPlan::new(kind, system_id, u64::try_from(number)?);
             let run = agents::Run { plan, to, measuring, patience: PATIENCE };
             runs.push(tokio::spawn(agents::run(run)));
         }

@@ -32,4 +32,4 @@ pub use device::Device;
 pub use instance::{Arrival, Instances, ReadingName, ReportIdentity};
 pub use mapping::Mapping;
 pub use repeats::Repeats;
-pub use session::Session;
+pub use session::DeviceAssociation;

@@ -27,7 +27,7 @@ pub const SEGMENTS_MAX: usize = 256;
 
 /// One association of a device.
 #[derive(Debug)]
-pub struct Session {
+pub struct DeviceAssociation {
     device: Device,
     configuration: Arc<Configuration>,
     /// Layout of a segment's entries, by store and segment.
@@ -67,7 +67,7 @@ pub enum Unread {
     },
 }
 
-impl Session {
+impl DeviceAssociation {
     /// Creates a session of a device with known configuration; see [`Device::new`].
     pub const fn new(device: Device, configuration: Arc<Configuration>) -> Self {
         let instances = Instances::new();

@@ -9,17 +9,17 @@ use gatewright_health::manager::{RecordId, ReportRecord};
 use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::specialisation::{OXIMETER, SPOT_OXIMETER, Specialisation};
 use gatewright_health::time::AbsoluteTime;
-use gatewright_interwork::{Device, Mapping, Session};
+use gatewright_interwork::{Device, DeviceAssociation, Mapping};
 use gatewright_onem2m::Timestamp;
 use proptest::prelude::*;
 use std::sync::Arc;
 
 /// An association of the device, the `epoch`-th.
-fn session(kind: &Specialisation, epoch: u64) -> Session {
+fn session(kind: &Specialisation, epoch: u64) -> DeviceAssociation {
     let configuration = Arc::new(kind.configuration().unwrap());
     let system_id = SystemId(*b"OXIMETER");
     let device = Device::new(&Mapping::default(), "cse-mn", system_id, epoch, &configuration);
-    Session::new(device, configuration)
+    DeviceAssociation::new(device, configuration)
 }
 
 /// The `number`-th report of an association: oxygen saturation of `percent`, measured at `time`.
@@ -36,7 +36,7 @@ fn record(number: u16, percent: u8, time: Option<AbsoluteTime>) -> ReportRecord 
     ReportRecord { id: RecordId(number.into()), number: number.into(), confirmed: true, apdu }
 }
 
-fn names(session: &mut Session, record: &ReportRecord) -> Vec<String> {
+fn names(session: &mut DeviceAssociation, record: &ReportRecord) -> Vec<String> {
     let mut names = Vec::new();
     let received = Timestamp::from_micros(1_795_266_000_000_000);
     let read = session.read(&Mapping::default(), record, received, |instance| {

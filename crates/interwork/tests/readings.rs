@@ -18,7 +18,7 @@ use gatewright_health::simulate::{self, SimulatedDevice as Simulated, Simulation
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;
-use gatewright_interwork::{Arrival, Device, Instances, Mapping, Session};
+use gatewright_interwork::{Arrival, Device, DeviceAssociation, Instances, Mapping};
 use gatewright_onem2m::{
     Config, Cse, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
 };
@@ -200,7 +200,7 @@ fn what_is_odd_is_told() {
     let device = Device::new(&mapping, "cse-mn", DEVICE, 3, &configuration);
     let received = Timestamp::new(NOW);
     let mut seen = Vec::new();
-    let mut session = Session::new(device.clone(), Arc::clone(&configuration)).test(true);
+    let mut session = DeviceAssociation::new(device.clone(), Arc::clone(&configuration)).test(true);
     let sink = |instance: gatewright_interwork::instance::Instance<'_>| {
         seen.push(serde_json::from_str::<Value>(instance.content).unwrap());
     };
@@ -279,8 +279,8 @@ fn a_stores_entries_become_readings() {
     let record = ReportRecord { id: RecordId(1), number: 4, confirmed: true, apdu };
     let mapping = Mapping::default();
     let device = Device::new(&mapping, "cse-mn", DEVICE, 3, &configuration);
-    let mut session = Session::new(device, configuration);
-    let read = |session: &mut Session| {
+    let mut session = DeviceAssociation::new(device, configuration);
+    let read = |session: &mut DeviceAssociation| {
         let mut read = Vec::new();
         let tally = session.read(&mapping, &record, Timestamp::new(NOW), |instance| {
             read.push((instance.name.to_string(), instance.content.to_owned()));

@@ -10,7 +10,7 @@ use gatewright_health::manager::{self, Ending, Manager, ReportRecord};
 use gatewright_health::simulate::{self, SimulatedDevice, SimulationPlan};
 use gatewright_health::specialisation::OXIMETER;
 use gatewright_interwork::repeats::{DEVICES_MAX, Numbered, REPORTS_MAX, Repeats};
-use gatewright_interwork::{Mapping, ReportIdentity, Session};
+use gatewright_interwork::{DeviceAssociation, Mapping, ReportIdentity};
 use gatewright_onem2m::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
@@ -42,7 +42,7 @@ struct World {
     now: Duration,
     library: Library,
     manager: Manager,
-    session: Option<Session>,
+    session: Option<DeviceAssociation>,
     device: SimulatedDevice,
     repeats: Repeats,
     epochs: u64,
@@ -113,7 +113,7 @@ impl World {
                         epoch,
                         &configuration,
                     );
-                    self.session = Some(Session::new(device, configuration));
+                    self.session = Some(DeviceAssociation::new(device, configuration));
                 }
                 manager::Output::Report(record) => self.store(record),
                 manager::Output::Disassociated { ending, .. } => {

@@ -19,7 +19,7 @@ use gatewright_health::frame::Framer;
 use gatewright_health::manager::{self, Ending, Input, Manager, Output, ReportRecord, RequestId};
 use gatewright_health::operation::{Operation, OperationFailure, OperationResult};
 use gatewright_health::roster::SessionId;
-use gatewright_interwork::{Device, Session};
+use gatewright_interwork::{Device, DeviceAssociation};
 use gatewright_onem2m::{Request, Status, Timestamp};
 use gatewright_tables::records::Sender;
 use std::io;
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     /// Set when the device has associated over another connection.
     pub(super) is_displaced: Arc<AtomicBool>,
     /// Its resources, while its configuration is known.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<DeviceAssociation>,
     /// Whether what it reports is test data.
     pub(super) is_test: bool,
     /// Requests to the device.
@@ -280,7 +280,7 @@ impl Connection {
         let requests = device.registration(mapping);
         if self.shared.register(&device, requests).await {
             self.shared.follow(&device, configuration.id()).await;
-            self.session = Some(Session::new(device, configuration).test(self.is_test));
+            self.session = Some(DeviceAssociation::new(device, configuration).test(self.is_test));
         } else {
             self.session = None;
             self.shared.count(|counters| counters.registrations_failed += 1);
@@ -290,7 +290,7 @@ impl Connection {
 
     /// Updates the association's record in the AE table.
     fn note(&self) {
-        let device = self.session.as_ref().map(Session::device);
+        let device = self.session.as_ref().map(DeviceAssociation::device);
         self.shared.lock().entities.update(&self.sender, &self.manager, device);
     }
 

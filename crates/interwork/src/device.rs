@@ -37,12 +37,12 @@ pub struct Device {
     /// Prefix of its readings' names, and the epoch after it.
     name_head: [String; 2],
     /// The measuring objects, by handle.
-    places: Vec<Place>,
+    places: Vec<ObjectContainer>,
 }
 
 /// A measuring object as a container.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct ObjectContainer {
     /// The object's handle.
     pub handle: Handle,
     /// The quantity it measures.
@@ -104,7 +104,7 @@ impl Device {
                     name => format!("{name}-{}", object.handle),
                 };
                 let address = format!("{address}/{name}");
-                Place {
+                ObjectContainer {
                     handle: object.handle,
                     kind: object.kind,
                     metric: object.metric,
@@ -203,12 +203,12 @@ impl Device {
     }
 
     /// The measuring objects, by handle.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[ObjectContainer] {
         &self.places
     }
 
     /// The container of the object `handle`.
-    pub fn place(&self, handle: Handle) -> Option<&Place> {
+    pub fn place(&self, handle: Handle) -> Option<&ObjectContainer> {
         let place = self.places.binary_search_by_key(&handle, |place| place.handle).ok()?;
         self.places.get(place)
     }
@@ -288,7 +288,7 @@ impl Device {
     }
 }
 
-impl Place {
+impl ObjectContainer {
     /// A container for reading only: nothing is created there.
     pub(crate) fn bare(
         mapping: &Mapping,

@@ -5,7 +5,7 @@
 //! prevents a second creation (`ifNoneExist`).
 
 use crate::command::{MANUFACTURER, MODEL_NUMBER, VERSIONS, describe, readable_model};
-use crate::device::Place;
+use crate::device::ObjectContainer;
 use crate::json::Json;
 use crate::mapping::Mapping;
 use core::fmt::{self, Write};
@@ -146,7 +146,7 @@ pub fn observation(
     mapping: &Mapping,
     context: &Context<'_>,
     system_id: SystemId,
-    place: &Place,
+    place: &ObjectContainer,
     observations: &[Observation<'_>],
 ) -> Option<Exported> {
     let first = observations.first()?;
@@ -211,7 +211,7 @@ pub fn observation(
 fn identifier(
     context: &Context<'_>,
     system_id: SystemId,
-    place: &Place,
+    place: &ObjectContainer,
     kind: Type,
     observations: &[Observation<'_>],
 ) -> String {
@@ -382,7 +382,7 @@ const fn part_loinc(kind: Type) -> Option<&'static str> {
 /// Writes the values of a compound, the flags that are set, and further properties.
 fn components(
     json: &mut Json<'_>,
-    place: &Place,
+    place: &ObjectContainer,
     first: &Observation<'_>,
     compound: &[Observation<'_>],
 ) {

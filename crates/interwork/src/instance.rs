@@ -1,6 +1,6 @@
 //! Observations as contentInstances, named so that a second creation is a conflict.
 
-use crate::device::{Device, Place};
+use crate::device::{Device, ObjectContainer};
 use crate::json::Json;
 use crate::mapping::{Mapping, ValueSource};
 use crate::template::{push_digits, push_number};
@@ -201,7 +201,12 @@ impl Instances {
 
     /// The content of a creation behind its name: media type and the members that the mapping
     /// names.
-    fn content(&mut self, mapping: &Mapping, place: &Place, observation: &Observation<'_>) {
+    fn content(
+        &mut self,
+        mapping: &Mapping,
+        place: &ObjectContainer,
+        observation: &Observation<'_>,
+    ) {
         let text = &mut self.text;
         text.push_str("\",\"cnf\":\"application/json:0\",\"con\":");
         match place.templates.iter().find(|template| template.fits(observation)) {
@@ -388,7 +393,7 @@ impl fmt::Display for Hex<'_> {
 /// namespace, and the content of a creation (`created`) or of an update.
 pub fn view(
     mapping: &Mapping,
-    place: &Place,
+    place: &ObjectContainer,
     observation: &Observation<'_>,
     created: bool,
 ) -> Option<String> {

@@ -4,7 +4,7 @@
 //! store's description of its segments; without it they cannot be decoded, and the caller gets an
 //! error.
 
-use crate::device::{Device, Place};
+use crate::device::{Device, ObjectContainer};
 use crate::instance::{Arrival, Instance, Instances, ReportIdentity, view};
 use crate::mapping::Mapping;
 use crate::repeats::Numbered;
@@ -188,7 +188,7 @@ impl DeviceAssociation {
     fn view(
         &self,
         mapping: &Mapping,
-        place: &Place,
+        place: &ObjectContainer,
         record: &ReportRecord,
         observation: &Observation<'_>,
     ) -> Option<[Request; 2]> {

@@ -3,7 +3,7 @@
 //! It reads what [`instance`](crate::instance) writes, so that a reading stored earlier, or at the
 //! CSE above, equals that of a live report: for FHIR and other exports.
 
-use crate::device::{KIND_LABEL, Place};
+use crate::device::{KIND_LABEL, ObjectContainer};
 use crate::mapping::{Mapping, ValueSource};
 use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
@@ -29,7 +29,7 @@ fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
     labels.iter().find_map(|label| label.strip_prefix(name))
 }
 
-impl Place {
+impl ObjectContainer {
     /// The object of the container `name` at `address` with these labels; `None` if it is no
     /// object's.
     pub fn stored(mapping: &Mapping, name: &str, address: &str, labels: &[&str]) -> Option<Self> {
@@ -68,7 +68,12 @@ pub struct Stored {
 
 impl Stored {
     /// Parses the instance `name` with the content `con`; `None` if it is no reading.
-    pub fn read(mapping: &Mapping, place: &Place, name: &str, con: &Value) -> Option<Self> {
+    pub fn read(
+        mapping: &Mapping,
+        place: &ObjectContainer,
+        name: &str,
+        con: &Value,
+    ) -> Option<Self> {
         let (report, nth) = split(name)?;
         let member = |source| {
             let field = mapping.fields.iter().find(|field| field.source == source)?;
@@ -123,7 +128,7 @@ impl Stored {
 
 /// Groups readings of one container, in any order, by time of measurement: one, or all values of a
 /// compound.
-pub fn together(place: &Place, mut readings: Vec<Stored>) -> Vec<Vec<Stored>> {
+pub fn together(place: &ObjectContainer, mut readings: Vec<Stored>) -> Vec<Vec<Stored>> {
     readings.sort_by(|one, other| {
         let time = one.received.cmp(&other.received);
         time.then_with(|| one.report.cmp(&other.report)).then(one.nth.cmp(&other.nth))

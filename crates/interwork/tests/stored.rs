@@ -11,7 +11,7 @@ use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Val
 use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
-use gatewright_interwork::device::Place;
+use gatewright_interwork::device::ObjectContainer;
 use gatewright_interwork::fhir::{Description, described, device};
 use gatewright_interwork::stored::{Stored, kind, system_id, together};
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
@@ -52,7 +52,8 @@ fn labels_tell_the_device_and_its_objects() {
         assert_eq!(kind(&labels(&made[0])), Some(told));
         for (resource, place) in made[1..].iter().zip(device.places()) {
             let name = resource["rn"].as_str().unwrap();
-            let read = Place::stored(&mapping, name, &place.address, &labels(resource)).unwrap();
+            let read =
+                ObjectContainer::stored(&mapping, name, &place.address, &labels(resource)).unwrap();
             assert_eq!(
                 (read.handle, read.kind, read.class),
                 (place.handle, place.kind, place.class)
@@ -63,7 +64,7 @@ fn labels_tell_the_device_and_its_objects() {
         let rest = &made[1 + device.places().len()..];
         assert_eq!(rest.len(), 3);
         for resource in rest {
-            assert_eq!(Place::stored(&mapping, "x", "cse-mn/x", &labels(resource)), None);
+            assert_eq!(ObjectContainer::stored(&mapping, "x", "cse-mn/x", &labels(resource)), None);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use gatewright_health::code::SystemId;
 use gatewright_interwork::Mapping;
-use gatewright_interwork::device::Place;
+use gatewright_interwork::device::ObjectContainer;
 use gatewright_interwork::fhir::{self, Context, Description};
 use gatewright_interwork::stored::{self, Stored};
 use serde_json::Value;
@@ -16,7 +16,8 @@ pub fn stored(octets: &[u8]) {
     let labels: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     let id = stored::system_id(&labels).unwrap_or(SystemId([0; 8]));
     let _kind = stored::kind(&labels);
-    let Some(place) = Place::stored(&mapping, "place", "cse-mn/device/place", &labels) else {
+    let Some(place) = ObjectContainer::stored(&mapping, "place", "cse-mn/device/place", &labels)
+    else {
         return;
     };
     let mut readings = Vec::new();

@@ -9,7 +9,7 @@ use crate::{
 use anyhow::Result;
 use gatewright_health::code::SystemId;
 use gatewright_interwork::Mapping;
-use gatewright_interwork::device::{ABOUT, Place};
+use gatewright_interwork::device::{ABOUT, ObjectContainer};
 use gatewright_interwork::fhir::{self, Context, Description, Exported};
 use gatewright_interwork::stored::{self, Stored};
 use gatewright_onem2m::Timestamp;
@@ -281,7 +281,7 @@ impl Exporter {
         for container in containers {
             let name = container.get("rn").and_then(Value::as_str).unwrap_or_default();
             let address = format!("{at}/{name}");
-            let place = Place::stored(&self.mapping, name, &address, &labels(&container));
+            let place = ObjectContainer::stored(&self.mapping, name, &address, &labels(&container));
             let Some(place) = place else { continue };
             let mut known = Vec::new();
             loop {
@@ -309,7 +309,7 @@ impl Exporter {
     fn observation(
         &mut self,
         id: SystemId,
-        place: &Place,
+        place: &ObjectContainer,
         (subject, device): (&str, &str),
         group: &[Stored],
     ) -> Result<()> {

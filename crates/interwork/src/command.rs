@@ -7,7 +7,7 @@
 use crate::device::{Device, RESULTS};
 use crate::instance::Hex;
 use crate::json::Json;
-use crate::mapping::{AttributeType, Mapping, Verb};
+use crate::mapping::{AttributeType, CommandAction, Mapping};
 use crate::stored::iso;
 use core::time::Duration;
 use gatewright_health::apdu::Attribute;
@@ -76,11 +76,11 @@ pub fn operation(
     let arguments = Arguments(content);
     let too_many = |_| CommandError::Wrong { name: "handles", expected: "that many" };
     match &command.verb {
-        Verb::Read(attributes) => {
+        CommandAction::Read(attributes) => {
             let handle = arguments.handle()?.unwrap_or(Handle::MDS);
             Ok(Operation::Get { handle, attributes: attributes.clone() })
         }
-        Verb::SetClock => {
+        CommandAction::SetClock => {
             let time = match arguments.0.get("time") {
                 None => AbsoluteTime::from_unix(now.micros() / 10_000),
                 Some(time) => time.as_str().and_then(iso).ok_or(CommandError::Wrong {
@@ -90,7 +90,7 @@ pub fn operation(
             };
             Ok(Operation::set_clock(time))
         }
-        Verb::RequestData => {
+        CommandAction::RequestData => {
             let scope = match arguments.numbers("handles")? {
                 Some(handles) => DataScope::Handles(handles.into_iter().map(Handle).collect()),
                 None => DataScope::All,
@@ -98,21 +98,21 @@ pub fn operation(
             let request = arguments.number("request")?.unwrap_or(1);
             Operation::request_data(DataRequestId(request), &scope).map_err(too_many)
         }
-        Verb::DescribeStore => {
+        CommandAction::DescribeStore => {
             Operation::describe_segments(arguments.needed("handle").map(Handle)?, &Selection::All)
                 .map_err(too_many)
         }
-        Verb::TransferSegment => {
+        CommandAction::TransferSegment => {
             let store = arguments.needed("handle").map(Handle)?;
             Ok(Operation::transfer_segment(store, arguments.needed("segment")?))
         }
-        Verb::ClearStore => {
+        CommandAction::ClearStore => {
             let store = arguments.needed("handle").map(Handle)?;
             let selection = arguments.numbers("segments")?;
             let selection = selection.map_or(Selection::All, Selection::Instances);
             Operation::clear_segments(store, &selection).map_err(too_many)
         }
-        Verb::EnableScanner => {
+        CommandAction::EnableScanner => {
             let scanner = arguments.needed("handle").map(Handle)?;
             let enabled = arguments.0.get("enabled").ok_or(CommandError::Missing("enabled"))?;
             let enabled = enabled

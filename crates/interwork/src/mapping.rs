@@ -131,12 +131,12 @@ pub struct DeviceCommand {
     /// Its name in a request.
     pub name: String,
     /// Its operation.
-    pub verb: Verb,
+    pub verb: CommandAction,
 }
 
 /// Operation of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Verb {
+pub enum CommandAction {
     /// GET of some attributes of the device; none named means all.
     Read(Vec<AttributeId>),
     /// ACTION that sets the clock, to `time` or else to the gateway's.
@@ -251,7 +251,8 @@ impl Default for Mapping {
     fn default() -> Self {
         let field =
             |(name, source): (&str, ValueSource)| MappedMember { name: name.to_owned(), source };
-        let command = |(name, verb): (&str, Verb)| DeviceCommand { name: name.to_owned(), verb };
+        let command =
+            |(name, verb): (&str, CommandAction)| DeviceCommand { name: name.to_owned(), verb };
         let shown = |(id, name, shape): (AttributeId, &str, AttributeType)| Shown {
             id,
             name: name.to_owned(),
@@ -278,14 +279,14 @@ impl Default for Mapping {
             ("report", ValueSource::Report),
         ];
         let commands = [
-            ("read", Verb::Read(Vec::new())),
-            ("battery", Verb::Read(vec![attribute::BATTERY, attribute::POWER_STATUS])),
-            ("set-clock", Verb::SetClock),
-            ("request-data", Verb::RequestData),
-            ("describe-store", Verb::DescribeStore),
-            ("transfer-segment", Verb::TransferSegment),
-            ("clear-store", Verb::ClearStore),
-            ("enable-scanner", Verb::EnableScanner),
+            ("read", CommandAction::Read(Vec::new())),
+            ("battery", CommandAction::Read(vec![attribute::BATTERY, attribute::POWER_STATUS])),
+            ("set-clock", CommandAction::SetClock),
+            ("request-data", CommandAction::RequestData),
+            ("describe-store", CommandAction::DescribeStore),
+            ("transfer-segment", CommandAction::TransferSegment),
+            ("clear-store", CommandAction::ClearStore),
+            ("enable-scanner", CommandAction::EnableScanner),
         ];
         let attributes = [
             (attribute::SYSTEM_ID, "systemId", AttributeType::Octets),

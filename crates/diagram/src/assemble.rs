@@ -4,7 +4,7 @@ use crate::{
     annotation::{Annotation, FieldName, Says},
     art::Drawn,
     codes,
-    layout::{Field, Kind, Layout, NUMBER_BITS_MAX, Role, Variable},
+    layout::{Field, FieldKind, Layout, NUMBER_BITS_MAX, Role, Variable},
     names::{self, Naming},
 };
 use gatewright_diagnostic::{Diagnostic, Span, nearest};
@@ -286,13 +286,13 @@ fn field(part: &UnplacedField, name: String, offset: u32) -> Field {
         _ => Role::Value,
     };
     let kind = match &part.says {
-        Some(Says::Octets) => Kind::Octets,
+        Some(Says::Octets) => FieldKind::Octets,
         Some(Says::Type(name)) => match name.as_str() {
-            "Ipv4Addr" => Kind::Ipv4,
-            "Ipv6Addr" => Kind::Ipv6,
-            "MacAddress" => Kind::Mac,
-            "number" => Kind::Number,
-            _ => Kind::Newtype(name.clone()),
+            "Ipv4Addr" => FieldKind::Ipv4,
+            "Ipv6Addr" => FieldKind::Ipv6,
+            "MacAddress" => FieldKind::Mac,
+            "number" => FieldKind::Number,
+            _ => FieldKind::Newtype(name.clone()),
         },
         _ => natural_kind(offset, part.width, role),
     };
@@ -300,10 +300,10 @@ fn field(part: &UnplacedField, name: String, offset: u32) -> Field {
 }
 
 /// Numbers as far as machines have them; octet-aligned fields of other widths are octets.
-pub(crate) fn natural_kind(offset: u32, width: u32, role: Role) -> Kind {
+pub(crate) fn natural_kind(offset: u32, width: u32, role: Role) -> FieldKind {
     let number = width <= 32 || width == 64 || width == 128 || matches!(role, Role::Constant(_));
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
-    if !number && octets { Kind::Octets } else { Kind::Number }
+    if !number && octets { FieldKind::Octets } else { FieldKind::Number }
 }
 
 /// The error in a field's width, position or constant.
@@ -335,12 +335,14 @@ fn misfit(field: &Field) -> Option<String> {
         ));
     }
     match kind {
-        Kind::Ipv4 => needs(32, "an IPv4 address"),
-        Kind::Ipv6 => needs(128, "an IPv6 address"),
-        Kind::Mac => needs(48, "a MAC address"),
-        Kind::Octets => (!octets).then(|| format!("`{name}` does not begin and end at octets")),
-        Kind::Number | Kind::Newtype(_) if *role == Role::Reserved => None,
-        Kind::Number | Kind::Newtype(_) => {
+        FieldKind::Ipv4 => needs(32, "an IPv4 address"),
+        FieldKind::Ipv6 => needs(128, "an IPv6 address"),
+        FieldKind::Mac => needs(48, "a MAC address"),
+        FieldKind::Octets => {
+            (!octets).then(|| format!("`{name}` does not begin and end at octets"))
+        }
+        FieldKind::Number | FieldKind::Newtype(_) if *role == Role::Reserved => None,
+        FieldKind::Number | FieldKind::Newtype(_) => {
             let touched = (offset % 8 + width).div_ceil(8) * 8;
             (touched > NUMBER_BITS_MAX)
                 .then(|| format!("`{name}` of {width} bits is more than one number holds"))
@@ -382,7 +384,7 @@ fn whole(layout: &Layout, parts: &[UnplacedField]) -> Option<Diagnostic> {
                 let message = format!("the length of `{}` needs a field `{name}`", variable.name);
                 return Some(Diagnostic::error(&codes::UNKNOWN_FIELD, span, message));
             };
-            let number = matches!(field.kind, Kind::Number | Kind::Newtype(_));
+            let number = matches!(field.kind, FieldKind::Number | FieldKind::Newtype(_));
             if !number || field.width > LENGTH_BITS_MAX || field.width == 1 {
                 let message = format!("`{name}` is not a number of 2 to 32 bits: no length");
                 return Some(Diagnostic::error(&codes::WRONG_WIDTH, span, message));

@@ -3,7 +3,7 @@
 
 use crate::{
     expression::{Expression, Operator},
-    layout::{Field, Kind, Layout, Role},
+    layout::{Field, FieldKind, Layout, Role},
     pieces::{OctetPart, constant, octets_of, pieces, snake},
     rust::place,
 };
@@ -52,7 +52,7 @@ enum Holds {
 
 fn holds(field: &Field) -> Holds {
     let octets = field.offset.is_multiple_of(8) && field.width.is_multiple_of(8);
-    let number = matches!(field.kind, Kind::Number | Kind::Newtype(_));
+    let number = matches!(field.kind, FieldKind::Number | FieldKind::Newtype(_));
     match field.width {
         1 if number => Holds::Number("bool"),
         ..=8 if number => Holds::Number("uint8_t"),

@@ -2,7 +2,7 @@
 
 use crate::{
     assemble::natural_kind,
-    layout::{Field, Kind, Layout, ROW_BITS, Role},
+    layout::{Field, FieldKind, Layout, ROW_BITS, Role},
     names,
 };
 use std::{collections::HashSet, fmt::Write};
@@ -196,12 +196,12 @@ fn says(field: &Field) -> Option<String> {
         (Role::Reserved, _) if plain => ": reserved".to_owned(),
         (Role::Reserved, _) => return None,
         (Role::Value, kind) if *kind == natural && plain => return None,
-        (Role::Value, Kind::Number) => ": number".to_owned(),
-        (Role::Value, Kind::Octets) => ": octets".to_owned(),
-        (Role::Value, Kind::Ipv4) => ": Ipv4Addr".to_owned(),
-        (Role::Value, Kind::Ipv6) => ": Ipv6Addr".to_owned(),
-        (Role::Value, Kind::Mac) => ": MacAddress".to_owned(),
-        (Role::Value, Kind::Newtype(name)) => format!(": {name}"),
+        (Role::Value, FieldKind::Number) => ": number".to_owned(),
+        (Role::Value, FieldKind::Octets) => ": octets".to_owned(),
+        (Role::Value, FieldKind::Ipv4) => ": Ipv4Addr".to_owned(),
+        (Role::Value, FieldKind::Ipv6) => ": Ipv6Addr".to_owned(),
+        (Role::Value, FieldKind::Mac) => ": MacAddress".to_owned(),
+        (Role::Value, FieldKind::Newtype(name)) => format!(": {name}"),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     expression::{Expression, Operator},
-    layout::{Field, Kind, Layout, Role},
+    layout::{Field, FieldKind, Layout, Role},
     pieces::{OctetPart, camel, constant, octets_of, pieces},
     rust::place,
 };
@@ -50,7 +50,7 @@ enum Holds {
 
 fn holds(field: &Field) -> Holds {
     let octets = field.offset.is_multiple_of(8) && field.width.is_multiple_of(8);
-    let number = matches!(field.kind, Kind::Number | Kind::Newtype(_));
+    let number = matches!(field.kind, FieldKind::Number | FieldKind::Newtype(_));
     match field.width {
         1 if number => Holds::Number("boolean"),
         ..=INT_BITS_MAX if number => Holds::Number("int"),

@@ -45,7 +45,7 @@ pub struct Field {
     /// Its role.
     pub role: Role,
     /// Type of its value.
-    pub kind: Kind,
+    pub kind: FieldKind,
 }
 
 /// Role of a field.
@@ -63,7 +63,7 @@ pub enum Role {
 
 /// Type of a field's value.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum FieldKind {
     /// A flag (one bit) or the smallest unsigned number that holds it.
     Number,
     /// Octets, unchanged.

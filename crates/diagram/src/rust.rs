@@ -4,7 +4,7 @@
 use crate::{
     draw::draw,
     expression::{Expression, Operator},
-    layout::{Field, Kind, Layout, Role, Variable},
+    layout::{Field, FieldKind, Layout, Role, Variable},
     pieces::{OctetPart, constant, octets_of, ones, pieces},
 };
 use std::fmt::Write;
@@ -139,7 +139,7 @@ impl Emitter<'_> {
         let checks: Vec<String> = (self.constants())
             .map(|(field, _)| {
                 let (method, name) = (method(&field.name), constant(&field.name));
-                if matches!(field.kind, Kind::Newtype(_)) {
+                if matches!(field.kind, FieldKind::Newtype(_)) {
                     format!("self.{method}().0 == Self::{name}")
                 } else {
                     format!("self.{method}() == Self::{name}")
@@ -180,15 +180,15 @@ impl Emitter<'_> {
             format!("[{}]", zeros.chain(octets).collect::<Vec<_>>().join(", "))
         };
         match &field.kind {
-            Kind::Ipv4 => format!("::core::net::Ipv4Addr::from_octets({})", list(0)),
-            Kind::Ipv6 => format!("::core::net::Ipv6Addr::from_octets({})", list(0)),
-            Kind::Mac => format!("{}::MacAddress({})", self.support, list(0)),
-            Kind::Octets if count <= 16 => list(0),
-            Kind::Octets => format!(
+            FieldKind::Ipv4 => format!("::core::net::Ipv4Addr::from_octets({})", list(0)),
+            FieldKind::Ipv6 => format!("::core::net::Ipv6Addr::from_octets({})", list(0)),
+            FieldKind::Mac => format!("{}::MacAddress({})", self.support, list(0)),
+            FieldKind::Octets if count <= 16 => list(0),
+            FieldKind::Octets => format!(
                 "match self.0.split_at({first}).1.first_chunk::<{count}>() \
                  {{ Some(octets) => *octets, None => [0; {count}] }}"
             ),
-            Kind::Number | Kind::Newtype(_) => {
+            FieldKind::Number | FieldKind::Newtype(_) => {
                 let bits = count.next_power_of_two() * 8;
                 let loaded = if bits == 8 {
                     format!("self.0[{first}]")
@@ -209,7 +209,7 @@ impl Emitter<'_> {
                     ty => format!("{masked} as {ty}"),
                 };
                 match &field.kind {
-                    Kind::Newtype(name) => format!("{name}({value})"),
+                    FieldKind::Newtype(name) => format!("{name}({value})"),
                     _ => value,
                 }
             }
@@ -253,8 +253,9 @@ impl Emitter<'_> {
         match length {
             Expression::Number(number) => format!("{number}_usize"),
             Expression::Field(name) => {
-                let newtype = (self.layout.fields.iter())
-                    .any(|field| field.name == *name && matches!(field.kind, Kind::Newtype(_)));
+                let newtype = (self.layout.fields.iter()).any(|field| {
+                    field.name == *name && matches!(field.kind, FieldKind::Newtype(_))
+                });
                 format!("(self.{}(){} as usize)", method(name), if newtype { ".0" } else { "" })
             }
             Expression::Binary(left, operator, right) => {
@@ -308,7 +309,7 @@ impl Emitter<'_> {
         for field in self.writable() {
             let ty = self.value_type(field);
             let unwrapped = match field.kind {
-                Kind::Newtype(_) => "let value = value.0;\n",
+                FieldKind::Newtype(_) => "let value = value.0;\n",
                 _ => "",
             };
             let _ = write!(
@@ -376,12 +377,12 @@ impl Emitter<'_> {
 
     fn value_type(&self, field: &Field) -> String {
         match &field.kind {
-            Kind::Number => number_type(field.width),
-            Kind::Octets => format!("[u8; {}]", field.width / 8),
-            Kind::Ipv4 => "::core::net::Ipv4Addr".to_owned(),
-            Kind::Ipv6 => "::core::net::Ipv6Addr".to_owned(),
-            Kind::Mac => format!("{}::MacAddress", self.support),
-            Kind::Newtype(name) => name.clone(),
+            FieldKind::Number => number_type(field.width),
+            FieldKind::Octets => format!("[u8; {}]", field.width / 8),
+            FieldKind::Ipv4 => "::core::net::Ipv4Addr".to_owned(),
+            FieldKind::Ipv6 => "::core::net::Ipv6Addr".to_owned(),
+            FieldKind::Mac => format!("{}::MacAddress", self.support),
+            FieldKind::Newtype(name) => name.clone(),
         }
     }
 }
@@ -395,10 +396,10 @@ fn number_type(width: u32) -> String {
 fn store(field: &Field, value: &str) -> String {
     let (first, count) = octets_of(field);
     let octets = match field.kind {
-        Kind::Ipv4 | Kind::Ipv6 => Some(format!("{value}.octets()")),
-        Kind::Mac => Some(format!("{value}.0")),
-        Kind::Octets => Some(value.to_owned()),
-        Kind::Number | Kind::Newtype(_) => None,
+        FieldKind::Ipv4 | FieldKind::Ipv6 => Some(format!("{value}.octets()")),
+        FieldKind::Mac => Some(format!("{value}.0")),
+        FieldKind::Octets => Some(value.to_owned()),
+        FieldKind::Number | FieldKind::Newtype(_) => None,
     };
     if let Some(octets) = octets {
         return format!(

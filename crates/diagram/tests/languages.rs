@@ -16,7 +16,7 @@ mod layouts;
 
 use drivers::{c_driver, java_driver, rust_driver};
 use gatewright_diagram::{
-    Expression, Field, Kind, Layout, Operator, RUST_SUPPORT, Role, c, java, read_art, rust,
+    Expression, Field, FieldKind, Layout, Operator, RUST_SUPPORT, Role, c, java, read_art, rust,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::strategy::{Strategy, ValueTree};
@@ -111,7 +111,7 @@ fn expected(layout: &Layout, header: &[u8], rest: usize) -> String {
     for field in &layout.fields {
         let (first, last) = (field.offset / 8, (field.offset + field.width) / 8);
         let octets = field.offset.is_multiple_of(8) && field.width.is_multiple_of(8);
-        let number = matches!(field.kind, Kind::Number) && field.width <= 64;
+        let number = matches!(field.kind, FieldKind::Number) && field.width <= 64;
         if field.role != Role::Reserved {
             told.push(if number {
                 format!("{:x}", value(field, header))
@@ -197,8 +197,8 @@ fn all_layouts() -> Vec<Layout> {
         layout.name = format!("Random{index}");
         for field in &mut layout.fields {
             // A newtype is Rust alone.
-            if matches!(field.kind, Kind::Newtype(_)) {
-                field.kind = Kind::Number;
+            if matches!(field.kind, FieldKind::Newtype(_)) {
+                field.kind = FieldKind::Number;
             }
         }
         layouts.push(layout);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::format_push_string, reason = "a program is written line by line")]
 
-use gatewright_diagram::{Field, Kind, Layout, Role};
+use gatewright_diagram::{Field, FieldKind, Layout, Role};
 
 fn readable(layout: &Layout) -> impl Iterator<Item = &Field> {
     layout.fields.iter().filter(|field| field.role != Role::Reserved)
@@ -23,7 +23,7 @@ enum Told {
 
 fn told(field: &Field) -> Told {
     let octets = field.offset.is_multiple_of(8) && field.width.is_multiple_of(8);
-    if field.kind == Kind::Number && field.width <= 64 {
+    if field.kind == FieldKind::Number && field.width <= 64 {
         Told::Number
     } else if octets {
         Told::Octets(field.width / 8)
@@ -68,12 +68,12 @@ pub(crate) fn rust_driver(layouts: &[Layout]) -> String {
                     format!("format!(\"{{:x}}\", view.{getter}() as u8)")
                 }
                 (Told::Number, _) => format!("format!(\"{{:x}}\", view.{getter}())"),
-                (_, Kind::Number) => {
+                (_, FieldKind::Number) => {
                     let digits = if let Told::Octets(count) = told(field) { count * 2 } else { 32 };
                     format!("format!(\"{{:0{digits}x}}\", view.{getter}())")
                 }
-                (_, Kind::Octets) => format!("hex(&view.{getter}())"),
-                (_, Kind::Mac) => format!("hex(&view.{getter}().0)"),
+                (_, FieldKind::Octets) => format!("hex(&view.{getter}())"),
+                (_, FieldKind::Mac) => format!("hex(&view.{getter}().0)"),
                 _ => format!("hex(&view.{getter}().octets())"),
             };
             out.push_str(&format!("told.push({value});\n"));

@@ -1,11 +1,11 @@
 //! Random layouts, such as `read_art` could have made.
 
-use gatewright_diagram::{Expression, Field, Kind, Layout, Operator, Role, Variable};
+use gatewright_diagram::{Expression, Field, FieldKind, Layout, Operator, Role, Variable};
 use proptest::{prelude::*, sample::select};
 use std::collections::HashSet;
 
 /// Name, width, role and kind.
-type Part = (String, u32, Role, Kind);
+type Part = (String, u32, Role, FieldKind);
 
 /// A field without its place: name, role, and a kind that may have to give way to the width.
 fn part() -> impl Strategy<Value = Part> {
@@ -18,24 +18,24 @@ fn part() -> impl Strategy<Value = Part> {
     let role =
         select(vec![Role::Value, Role::Value, Role::Value, Role::Reserved, Role::Constant(0)]);
     let kind = select(vec![
-        Kind::Number,
-        Kind::Octets,
-        Kind::Ipv4,
-        Kind::Ipv6,
-        Kind::Mac,
-        Kind::Newtype("EtherType".to_owned()),
+        FieldKind::Number,
+        FieldKind::Octets,
+        FieldKind::Ipv4,
+        FieldKind::Ipv6,
+        FieldKind::Mac,
+        FieldKind::Newtype("EtherType".to_owned()),
     ]);
     (name, width, role, kind)
 }
 
-fn fits(kind: &Kind, offset: u32, width: u32) -> bool {
+fn fits(kind: &FieldKind, offset: u32, width: u32) -> bool {
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
     match kind {
-        Kind::Number | Kind::Newtype(_) => offset % 8 + width <= 128,
-        Kind::Octets => octets,
-        Kind::Ipv4 => octets && width == 32,
-        Kind::Ipv6 => octets && width == 128,
-        Kind::Mac => octets && width == 48,
+        FieldKind::Number | FieldKind::Newtype(_) => offset % 8 + width <= 128,
+        FieldKind::Octets => octets,
+        FieldKind::Ipv4 => octets && width == 32,
+        FieldKind::Ipv6 => octets && width == 128,
+        FieldKind::Mac => octets && width == 48,
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
             }
             if !offset.is_multiple_of(8) || fields.is_empty() {
                 let (name, width) = ("reserved".to_owned(), 8 - offset % 8);
-                let (role, kind) = (Role::Reserved, Kind::Number);
+                let (role, kind) = (Role::Reserved, FieldKind::Number);
                 fields.push(Field { name, offset, width, role, kind });
             }
             let variable = variable(&fields, tail);
@@ -66,7 +66,7 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
 
 /// The part at its place, if it can stand there.
 fn field((name, width, role, kind): Part, offset: u32, value: u128) -> Option<Field> {
-    let number = fits(&Kind::Number, offset, width);
+    let number = fits(&FieldKind::Number, offset, width);
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
     let role = match role {
         Role::Constant(_) if !number || width > 64 => Role::Value,
@@ -74,9 +74,9 @@ fn field((name, width, role, kind): Part, offset: u32, value: u128) -> Option<Fi
         role => role,
     };
     let natural = width <= 32 || width == 64 || width == 128 || !octets;
-    let natural = if natural { Kind::Number } else { Kind::Octets };
+    let natural = if natural { FieldKind::Number } else { FieldKind::Octets };
     let kind = match role {
-        Role::Constant(_) => Kind::Number,
+        Role::Constant(_) => FieldKind::Number,
         Role::Value if fits(&kind, offset, width) => kind,
         _ => natural,
     };
@@ -87,7 +87,7 @@ fn field((name, width, role, kind): Part, offset: u32, value: u128) -> Option<Fi
 /// None, one without a length, or two of which the first has one: `FIELD * 4 - 20`.
 fn variable(fields: &[Field], tail: u8) -> Vec<Variable> {
     let number = fields.iter().find(|field| {
-        let number = field.role == Role::Value && field.kind == Kind::Number;
+        let number = field.role == Role::Value && field.kind == FieldKind::Number;
         number && (2..=32).contains(&field.width)
     });
     let length = number.map(|field| {

@@ -4,7 +4,7 @@ use super::super::ast::{Field, FieldType, Item, Literal, Name, Number};
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::{Diagnostic, Label, Span};
-use gatewright_diagram::{Kind, Layout, Role};
+use gatewright_diagram::{FieldKind, Layout, Role};
 
 /// Maximum bits of a field that is a number; wider ones are octets.
 const NUMBER_BITS_MAX: u32 = 63;
@@ -49,7 +49,7 @@ fn moved(mut diagnostic: Diagnostic, art: Span, start: usize) -> Diagnostic {
 
 fn items(layout: &Layout, span: Span) -> Vec<Item> {
     let item = |field: &gatewright_diagram::Field| {
-        let octets = field.kind == Kind::Octets || field.width > NUMBER_BITS_MAX;
+        let octets = field.kind == FieldKind::Octets || field.width > NUMBER_BITS_MAX;
         let number = |value: i64| Literal::Number(Number { value, span });
         let ty = if octets {
             FieldType::Taken(number(i64::from(field.width / 8)))

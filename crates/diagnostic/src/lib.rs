@@ -186,7 +186,7 @@ pub struct Finding {
     /// The remark at the position.
     pub label: String,
     /// The position.
-    pub place: Place,
+    pub place: SourceRange,
     /// Other positions that explain it.
     pub related: Vec<Related>,
     /// Related facts.
@@ -199,7 +199,7 @@ pub struct Finding {
 
 /// A range of a file; lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Place {
+pub struct SourceRange {
     /// The file's name as the user gave it.
     pub file: String,
     /// First line.
@@ -216,7 +216,7 @@ pub struct Place {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Related {
     /// The position.
-    pub place: Place,
+    pub place: SourceRange,
     /// Its relevance.
     pub message: String,
 }
@@ -225,7 +225,7 @@ pub struct Related {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Edit {
     /// The range to replace.
-    pub place: Place,
+    pub place: SourceRange,
     /// The replacement.
     pub replacement: String,
     /// What the edit does.

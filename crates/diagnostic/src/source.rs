@@ -1,6 +1,6 @@
 //! The source texts of findings.
 
-use crate::Place;
+use crate::SourceRange;
 
 /// A text with its name: a file, or a substitute for one.
 #[derive(Clone, Debug)]
@@ -95,10 +95,10 @@ impl Sources {
     }
 
     /// Position of a span, in lines and columns.
-    pub fn place(&self, span: Span) -> Place {
+    pub fn place(&self, span: Span) -> SourceRange {
         let source = self.get(span.source);
         let (start, end) = (source.position(span.start), source.position(span.end));
-        Place {
+        SourceRange {
             file: source.name().to_owned(),
             line: start.line,
             column: start.column,

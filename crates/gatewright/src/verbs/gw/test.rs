@@ -6,7 +6,7 @@ use crate::{
     face::Face,
 };
 use anyhow::Result;
-use gatewright_diagnostic::{Diagnostic, Finding, Place, Sources, has_errors};
+use gatewright_diagnostic::{Diagnostic, Finding, SourceRange, Sources, has_errors};
 use gatewright_lang::ir::{self, HandlerKind, Program, StepAction};
 use gatewright_translate::law::laws;
 use gatewright_translate::transcript::{self, Cut, TestResult};
@@ -50,7 +50,7 @@ struct Judgement {
     splits: usize,
     views: Vec<Tried>,
     handlers_untried: Vec<String>,
-    cases_untried: Vec<Place>,
+    cases_untried: Vec<SourceRange>,
     findings: Vec<Finding>,
 }
 

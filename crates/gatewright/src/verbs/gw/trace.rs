@@ -6,7 +6,7 @@ use crate::{
     face::Face,
 };
 use anyhow::Result;
-use gatewright_diagnostic::{Place, Sources, Span};
+use gatewright_diagnostic::{SourceRange, Sources, Span};
 use gatewright_lang::ir;
 use gatewright_translate::machine::Trace as Step;
 use gatewright_translate::transcript::{self, octets_shown};
@@ -46,7 +46,7 @@ struct TracedStep {
     what: &'static str,
     who: String,
     text: String,
-    place: Option<Place>,
+    place: Option<SourceRange>,
 }
 
 impl Trace {
@@ -99,7 +99,7 @@ fn text(answer: &TraceReport) -> String {
 }
 
 /// The text of a span, its first line.
-fn source(sources: &Sources, span: Span) -> (String, Option<Place>) {
+fn source(sources: &Sources, span: Span) -> (String, Option<SourceRange>) {
     let text = sources.get(span.source).text();
     let text = text.get(span.start..span.end).unwrap_or_default();
     (text.lines().next().unwrap_or_default().trim().to_owned(), Some(sources.place(span)))

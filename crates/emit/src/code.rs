@@ -9,7 +9,7 @@ use gatewright_lang::ir::{ExtendCase, LiteralId, TooLong};
 
 /// A line of the program's text.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct SourceLine {
     /// The file.
     pub file: String,
     /// The line, from 1.
@@ -17,7 +17,7 @@ pub struct Place {
 }
 
 /// Returns the source line of a span; `None` omits the line.
-pub type Places<'p> = &'p dyn Fn(Span) -> Option<Place>;
+pub type Places<'p> = &'p dyn Fn(Span) -> Option<SourceLine>;
 
 /// A value.
 #[derive(Clone, Debug)]

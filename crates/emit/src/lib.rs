@@ -16,7 +16,7 @@ mod walk;
 mod wrap;
 
 pub use c::{RIM as C_RIM, RUNTIME as C_RUNTIME, c};
-pub use code::{Place, Places};
+pub use code::{Places, SourceLine};
 pub use java::{RUNTIME as JAVA_RUNTIME, java, java_package};
 
 /// One file of source text.

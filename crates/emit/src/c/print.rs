@@ -1,7 +1,7 @@
 //! Prints the tree as C: expressions, statements, functions.
 
 use super::text::{number, quoted};
-use crate::code::{Expr, Place, Places, ReadStep, RecordType, Stmt, Type, mentions};
+use crate::code::{Expr, Places, ReadStep, RecordType, SourceLine, Stmt, Type, mentions};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -15,7 +15,7 @@ pub(crate) struct Printer<'p> {
     out: String,
     indent: usize,
     lines: usize,
-    place: Option<Place>,
+    place: Option<SourceLine>,
     /// Named lists of escapes.
     escapes: Vec<Vec<ExtendCase>>,
 }

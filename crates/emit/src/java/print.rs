@@ -1,7 +1,7 @@
 //! Prints expressions and statements as Java.
 
 use super::text::{Texts, camel, class, comment, constant, number};
-use crate::code::{Expr, Place, Places, ReadStep, RecordType, Stmt, Type};
+use crate::code::{Expr, Places, ReadStep, RecordType, SourceLine, Stmt, Type};
 use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
@@ -15,7 +15,7 @@ pub(crate) struct Printer<'p> {
     texts: &'p mut Texts,
     out: String,
     indent: usize,
-    place: Option<Place>,
+    place: Option<SourceLine>,
     /// Whether the output belongs to the view that it refers to.
     own: bool,
     /// Named lists of escapes.

@@ -9,7 +9,7 @@
 pub mod java;
 
 use gatewright_diagnostic::{Sources, Span};
-use gatewright_emit::{C_RUNTIME, Place, c};
+use gatewright_emit::{C_RUNTIME, SourceLine, c};
 use gatewright_lang::ir::Program;
 use libtest_mimic::Failed;
 use std::collections::BTreeSet;
@@ -119,9 +119,9 @@ pub fn is_there(tool: &str) -> bool {
 }
 
 /// Where a span stands: what `#line` tells.
-pub fn place(sources: &Sources, span: Span) -> Place {
+pub fn place(sources: &Sources, span: Span) -> SourceLine {
     let source = sources.get(span.source);
-    Place { file: source.name().to_owned(), line: source.position(span.start).line + 1 }
+    SourceLine { file: source.name().to_owned(), line: source.position(span.start).line + 1 }
 }
 
 /// Runs a program; what it said is told if it fails.

@@ -7,7 +7,9 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
-use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, Place, SourceFile, Unwritable, c, java};
+use gatewright_emit::{
+    C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java,
+};
 use gatewright_lang::ir::Program;
 use serde::Serialize;
 use std::fs;
@@ -86,7 +88,7 @@ fn texts(
     let place = |span: Span| {
         let source = sources.get(span.source);
         let line = source.position(span.start).line + 1;
-        Some(Place { file: source.name().to_owned(), line })
+        Some(SourceLine { file: source.name().to_owned(), line })
     };
     let failed = |error: Unwritable| Failure::new(Exit::Configuration, error.to_string());
     let (generated, runtime): (Vec<SourceFile>, Vec<_>) = match target {

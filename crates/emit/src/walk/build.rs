@@ -8,7 +8,7 @@ use gatewright_lang::ir::{
 
 /// The kind of an operand, known before the program runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum OperandKind {
     Number,
     Octets,
     List,
@@ -86,34 +86,34 @@ impl Scope<'_> {
         }
     }
 
-    pub(crate) fn kind(&self, operand: Operand) -> Kind {
+    pub(crate) fn kind(&self, operand: Operand) -> OperandKind {
         let of_slot = |ty: &SlotType| match ty {
-            SlotType::Int { .. } => Kind::Number,
-            SlotType::Octets { .. } => Kind::Octets,
-            SlotType::List { .. } => Kind::List,
-            SlotType::Stream => Kind::Stream,
+            SlotType::Int { .. } => OperandKind::Number,
+            SlotType::Octets { .. } => OperandKind::Octets,
+            SlotType::List { .. } => OperandKind::List,
+            SlotType::Stream => OperandKind::Stream,
         };
         let in_message = |message: MessageId, slot: SlotId| {
             self.program.message(message).and_then(|of| of.slot(slot)).map(|slot| of_slot(&slot.ty))
         };
         let kind = match operand {
-            Operand::Int(_) | Operand::Peers(_) => Some(Kind::Number),
+            Operand::Int(_) | Operand::Peers(_) => Some(OperandKind::Number),
             Operand::Kept(_) => None,
             Operand::Parameter(id) => {
                 self.program.parameter(id).map(|parameter| match parameter.bounds {
-                    ParameterBounds::Int { .. } => Kind::Number,
-                    ParameterBounds::Octets { .. } => Kind::Octets,
+                    ParameterBounds::Int { .. } => OperandKind::Number,
+                    ParameterBounds::Octets { .. } => OperandKind::Octets,
                 })
             }
-            Operand::Literal(_) => Some(Kind::Octets),
-            Operand::Fresh => Some(Kind::Fresh),
+            Operand::Literal(_) => Some(OperandKind::Octets),
+            Operand::Fresh => Some(OperandKind::Fresh),
             Operand::Register(id) => {
                 let ty = self.handler.and_then(|of| of.0.registers.get(id.index()));
                 ty.map(|register| match register.ty {
-                    RegisterType::Int { .. } => Kind::Number,
-                    RegisterType::Octets { .. } => Kind::Octets,
-                    RegisterType::View(_) => Kind::Message,
-                    RegisterType::List { .. } => Kind::List,
+                    RegisterType::Int { .. } => OperandKind::Number,
+                    RegisterType::Octets { .. } => OperandKind::Octets,
+                    RegisterType::View(_) => OperandKind::Message,
+                    RegisterType::List { .. } => OperandKind::List,
                 })
             }
             Operand::Slot { view, slot } => {
@@ -129,7 +129,7 @@ impl Scope<'_> {
                 slot.map(|slot| of_slot(&slot.ty))
             }
         };
-        kind.unwrap_or(Kind::Unknown)
+        kind.unwrap_or(OperandKind::Unknown)
     }
 
     pub(crate) fn number(&self, operand: Operand) -> Expr {
@@ -138,7 +138,7 @@ impl Scope<'_> {
             (Operand::Peers(peers), _) => {
                 Expr::Call("stored", vec![Expr::local("t"), index(peers.index())])
             }
-            (_, Some(slot)) if self.kind(operand) == Kind::Number => {
+            (_, Some(slot)) if self.kind(operand) == OperandKind::Number => {
                 Expr::Call("number", vec![slot])
             }
             _ => Expr::Int(0),
@@ -148,7 +148,7 @@ impl Scope<'_> {
     pub(crate) fn text(&self, operand: Operand) -> Expr {
         match (operand, self.slot(operand)) {
             (Operand::Literal(literal), _) => Expr::Text(literal),
-            (_, Some(slot)) if self.kind(operand) == Kind::Octets => {
+            (_, Some(slot)) if self.kind(operand) == OperandKind::Octets => {
                 Expr::Call("text_of", vec![slot])
             }
             _ => Expr::Constant("NO_TEXT"),
@@ -183,8 +183,8 @@ impl Scope<'_> {
             let Some((record, slot)) = self.record_slot(build.message, hole.slot) else { continue };
             let before = vec![b(), Expr::Built(record, slot)];
             let fill = match (self.kind(hole.value), self.slot(hole.value)) {
-                (Kind::Fresh, _) => Expr::Call("fill_fresh", before),
-                (Kind::Stream, Some(stream)) => {
+                (OperandKind::Fresh, _) => Expr::Call("fill_fresh", before),
+                (OperandKind::Stream, Some(stream)) => {
                     body.extend(self.stream(hole.value, before, stream));
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Translates handlers: each block to calls of the runtime.
 
-use super::build::{Kind, Scope, index};
+use super::build::{OperandKind, Scope, index};
 use crate::code::{Expr, HandlerCode, Machine, ReadStep, RecordType, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{
@@ -95,7 +95,7 @@ impl HandlerWalk<'_> {
             }
             Operation::Size { into, of } => {
                 let size = match (self.scope.kind(*of), self.scope.slot(*of)) {
-                    (Kind::List, Some(list)) => Expr::Call("rows", vec![list]),
+                    (OperandKind::List, Some(list)) => Expr::Call("rows", vec![list]),
                     _ => Expr::Call("size", vec![self.scope.text(*of)]),
                 };
                 Expr::Call("compute", vec![self.register(*into), size])
@@ -307,7 +307,7 @@ impl HandlerWalk<'_> {
         let into_slot = self.register(into);
         let call = match partial {
             Partial::Value(of) => match self.scope.slot(of) {
-                Some(slot) if self.scope.kind(of) != Kind::List => {
+                Some(slot) if self.scope.kind(of) != OperandKind::List => {
                     task("try", vec![into_slot, slot])
                 }
                 Some(_) => Expr::Bool(true),
@@ -355,7 +355,7 @@ impl HandlerWalk<'_> {
 
     fn present(&self, value: Operand) -> Expr {
         match self.scope.slot(value) {
-            Some(_) if self.scope.kind(value) == Kind::List => Expr::Bool(true),
+            Some(_) if self.scope.kind(value) == OperandKind::List => Expr::Bool(true),
             Some(slot) => Expr::Call("is_set", vec![slot]),
             None => Expr::Bool(value != Operand::Fresh),
         }
@@ -378,10 +378,10 @@ impl HandlerWalk<'_> {
     fn compared(&self, function: &'static str, one: Operand, other: Operand) -> Expr {
         let kinds = (self.scope.kind(one), self.scope.kind(other));
         let holds = match kinds {
-            (Kind::Number, Kind::Number) => {
+            (OperandKind::Number, OperandKind::Number) => {
                 Expr::Call(function, vec![self.scope.number(one), self.scope.number(other)])
             }
-            (Kind::Octets, Kind::Octets) if function == "equal" => {
+            (OperandKind::Octets, OperandKind::Octets) if function == "equal" => {
                 Expr::Call("same", vec![self.scope.text(one), self.scope.text(other)])
             }
             _ => return Expr::Bool(false),
@@ -394,24 +394,24 @@ impl HandlerWalk<'_> {
     fn matches(&self, value: Operand, pattern: Pattern) -> Expr {
         let kind = self.scope.kind(value);
         match (kind, pattern, self.scope.slot(value)) {
-            (Kind::Number, Pattern::Int { low, high }, Some(slot)) => {
+            (OperandKind::Number, Pattern::Int { low, high }, Some(slot)) => {
                 Expr::Call("is_within", vec![slot, Expr::Int(low), Expr::Int(high)])
             }
-            (Kind::Number, Pattern::Int { low, high }, None) => {
+            (OperandKind::Number, Pattern::Int { low, high }, None) => {
                 let value = self.scope.number(value);
                 Expr::Call("between", vec![value, Expr::Int(low), Expr::Int(high)])
             }
-            (Kind::Octets, Pattern::Octets(literal), Some(slot)) => {
+            (OperandKind::Octets, Pattern::Octets(literal), Some(slot)) => {
                 Expr::Call("is", vec![slot, Expr::Text(literal)])
             }
-            (Kind::Octets, Pattern::Octets(literal), None) => {
+            (OperandKind::Octets, Pattern::Octets(literal), None) => {
                 Expr::Call("same", vec![self.scope.text(value), Expr::Text(literal)])
             }
-            (Kind::Octets, Pattern::Empty, Some(slot)) => Expr::Call("is_empty", vec![slot]),
-            (Kind::Octets, Pattern::Empty, None) => {
+            (OperandKind::Octets, Pattern::Empty, Some(slot)) => Expr::Call("is_empty", vec![slot]),
+            (OperandKind::Octets, Pattern::Empty, None) => {
                 Expr::Call("same", vec![self.scope.text(value), Expr::Constant("NO_TEXT")])
             }
-            (Kind::List, Pattern::Empty, Some(slot)) => Expr::Call("has_none", vec![slot]),
+            (OperandKind::List, Pattern::Empty, Some(slot)) => Expr::Call("has_none", vec![slot]),
             _ => Expr::Bool(false),
         }
     }

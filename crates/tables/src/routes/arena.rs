@@ -16,12 +16,12 @@ pub(crate) struct Exhausted;
 
 /// The kind of elements in a piece of the arena.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ElementKind {
     Cells,
     Results,
 }
 
-impl Kind {
+impl ElementKind {
     /// Words of one element.
     const fn words(self) -> u32 {
         match self {
@@ -66,11 +66,11 @@ impl Arena {
     }
 
     /// Room for `count` elements; nothing (offset 0) for none.
-    pub(crate) fn take(&mut self, kind: Kind, count: u32) -> Result<u32, Exhausted> {
+    pub(crate) fn take(&mut self, kind: ElementKind, count: u32) -> Result<u32, Exhausted> {
         let Some((class, words)) = class(kind, count)? else { return Ok(0) };
         let free = match kind {
-            Kind::Cells => &mut self.cells,
-            Kind::Results => &mut self.results,
+            ElementKind::Cells => &mut self.cells,
+            ElementKind::Results => &mut self.results,
         };
         let at = match free.ready.get_mut(class).and_then(Vec::pop) {
             Some(at) => at,
@@ -81,18 +81,18 @@ impl Arena {
     }
 
     /// Takes new room from the gap in the middle.
-    fn grow(&mut self, kind: Kind, words: u32) -> Result<u32, Exhausted> {
+    fn grow(&mut self, kind: ElementKind, words: u32) -> Result<u32, Exhausted> {
         let left = self.room.end.saturating_sub(self.room.start);
         if left < words {
             return Err(Exhausted);
         }
         match kind {
-            Kind::Cells => {
+            ElementKind::Cells => {
                 let at = self.room.start;
                 self.room.start += words;
                 Ok(at)
             }
-            Kind::Results => {
+            ElementKind::Results => {
                 self.room.end -= words;
                 Ok(self.room.end)
             }
@@ -100,11 +100,11 @@ impl Arena {
     }
 
     /// Frees room that readers may still be reading.
-    pub(crate) fn give(&mut self, kind: Kind, at: u32, count: u32) {
+    pub(crate) fn give(&mut self, kind: ElementKind, at: u32, count: u32) {
         let Ok(Some((class, words))) = class(kind, count) else { return };
         let free = match kind {
-            Kind::Cells => &mut self.cells,
-            Kind::Results => &mut self.results,
+            ElementKind::Cells => &mut self.cells,
+            ElementKind::Results => &mut self.results,
         };
         free.limbo.push((class, at));
         self.used_words = self.used_words.saturating_sub(words);
@@ -125,7 +125,7 @@ impl Arena {
 }
 
 /// Index and words of the size that holds `count` elements.
-fn class(kind: Kind, count: u32) -> Result<Option<(usize, u32)>, Exhausted> {
+fn class(kind: ElementKind, count: u32) -> Result<Option<(usize, u32)>, Exhausted> {
     if count == 0 {
         return Ok(None);
     }
@@ -141,30 +141,30 @@ mod tests {
     #[test]
     fn freed_room_is_handed_out_again_only_after_the_reclaim() {
         let mut arena = Arena::new(64..128);
-        let first = arena.take(Kind::Cells, 1).unwrap();
-        arena.give(Kind::Cells, first, 1);
-        let second = arena.take(Kind::Cells, 1).unwrap();
+        let first = arena.take(ElementKind::Cells, 1).unwrap();
+        arena.give(ElementKind::Cells, first, 1);
+        let second = arena.take(ElementKind::Cells, 1).unwrap();
         assert_ne!(first, second);
         arena.reclaim();
-        assert_eq!(arena.take(Kind::Cells, 1).unwrap(), first);
+        assert_eq!(arena.take(ElementKind::Cells, 1).unwrap(), first);
     }
 
     #[test]
     fn cells_and_results_meet_in_the_middle() {
         let mut arena = Arena::new(0..32);
-        assert_eq!(arena.take(Kind::Cells, 2), Ok(0));
-        assert_eq!(arena.take(Kind::Results, 5), Ok(26));
-        assert_eq!(arena.take(Kind::Cells, 1), Ok(16));
-        assert_eq!(arena.take(Kind::Results, 3), Err(Exhausted));
-        assert_eq!(arena.take(Kind::Results, 2), Ok(24));
-        assert_eq!(arena.take(Kind::Cells, 129), Err(Exhausted));
+        assert_eq!(arena.take(ElementKind::Cells, 2), Ok(0));
+        assert_eq!(arena.take(ElementKind::Results, 5), Ok(26));
+        assert_eq!(arena.take(ElementKind::Cells, 1), Ok(16));
+        assert_eq!(arena.take(ElementKind::Results, 3), Err(Exhausted));
+        assert_eq!(arena.take(ElementKind::Results, 2), Ok(24));
+        assert_eq!(arena.take(ElementKind::Cells, 129), Err(Exhausted));
         assert_eq!(arena.used_words(), 32);
     }
 
     #[test]
     fn every_size_holds_what_was_asked_for_and_wastes_less_than_half() {
         for count in 1..=128 {
-            let (_, words) = class(Kind::Results, count).unwrap().unwrap();
+            let (_, words) = class(ElementKind::Results, count).unwrap().unwrap();
             assert!(words >= count && words * 2 <= count * 3, "{count} in {words}");
         }
     }

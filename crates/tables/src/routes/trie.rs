@@ -3,7 +3,7 @@
 //! Every operation creates new cells and frees the old ones in the arena; none changes a linked
 //! cell. It returns the cell that replaces the old one.
 
-use super::arena::{Arena, Exhausted, Kind};
+use super::arena::{Arena, ElementKind, Exhausted};
 use super::cell::{Branch, CELL_WORDS, Cell, STRIDE, Skip, Tail, short_index};
 use super::prefix::Key;
 use super::{index, view};
@@ -159,7 +159,7 @@ impl Trie<'_> {
     /// Lays `cells` down, one after the other.
     fn lay<K: Key>(&mut self, cells: &[Cell<K>]) -> Result<u32, Exhausted> {
         let count = u32::try_from(cells.len()).map_err(|_| Exhausted)?;
-        let at = self.arena.take(Kind::Cells, count)?;
+        let at = self.arena.take(ElementKind::Cells, count)?;
         let place = self.words.get(index(at)..).unwrap_or(&[]);
         let values = cells.iter().flat_map(|cell| cell.to_words());
         for (word, value) in place.iter().zip(values) {
@@ -176,14 +176,14 @@ impl Trie<'_> {
     /// Takes up a cell that lies alone.
     pub(crate) fn take_up_one<K: Key>(&mut self, at: u32) -> Option<Cell<K>> {
         let cell = view(self.words, at)?.cell();
-        self.arena.give(Kind::Cells, at, 1);
+        self.arena.give(ElementKind::Cells, at, 1);
         Some(cell)
     }
 
     fn lay_branch<K: Key>(&mut self, mut parts: Parts<K>) -> Result<Branch, Exhausted> {
         let results = parts.results.items();
         let count = u32::try_from(results.len()).map_err(|_| Exhausted)?;
-        parts.branch.results = self.arena.take(Kind::Results, count)?;
+        parts.branch.results = self.arena.take(ElementKind::Results, count)?;
         let place = self.words.get(index(parts.branch.results)..).unwrap_or(&[]);
         for (word, hop) in place.iter().zip(results) {
             word.store(*hop, Ordering::Relaxed);
@@ -205,8 +205,8 @@ impl Trie<'_> {
                 *child = cell.cell();
             }
         }
-        self.arena.give(Kind::Results, branch.results, branch.results_len());
-        self.arena.give(Kind::Cells, branch.children, branch.children_len());
+        self.arena.give(ElementKind::Results, branch.results, branch.results_len());
+        self.arena.give(ElementKind::Cells, branch.children, branch.children_len());
         parts.branch = branch;
         parts
     }

@@ -3,7 +3,7 @@
 use bench::{
     Bench, Chart, Contestant, Curve, Numbers, Options, Relation, Yardstick, nanoseconds_each,
 };
-use gatewright_tables::{Family, HopIndex, Key, Miss, Prefix, Routes, RoutesWriter};
+use gatewright_tables::{Family, HopIndex, Miss, Prefix, PrefixKey, Routes, RoutesWriter};
 use prefix_trie::PrefixMap;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};

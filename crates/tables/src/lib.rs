@@ -56,7 +56,8 @@ pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
 pub use region::{CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
 pub use routes::{
-    Family, HopIndex, Key, Miss, Prefix, PrefixError, Routes, RoutesFull, RoutesStats, RoutesWriter,
+    Family, HopIndex, Miss, Prefix, PrefixError, PrefixKey, Routes, RoutesFull, RoutesStats,
+    RoutesWriter,
 };
 #[cfg(not(loom))]
 pub use set::{Capacities, Tables, TablesWriter};

@@ -1,6 +1,6 @@
 //! Encoding of values as words and back, in sequence, for kinds of record.
 
-use crate::routes::Key;
+use crate::routes::PrefixKey;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Fills the words of a record in order; values that do not fit are left out, and unfilled words
@@ -116,7 +116,7 @@ impl<const N: usize> Unpacker<N> {
         match family {
             0 => Some(None),
             4 => Some(Some(Ipv4Addr::from_bits(first).into())),
-            6 => Some(Some(Ipv6Addr::from_bits(Key::from_words(key)).into())),
+            6 => Some(Some(Ipv6Addr::from_bits(PrefixKey::from_words(key)).into())),
             _ => None,
         }
     }

@@ -165,7 +165,7 @@ impl Layout {
         name: &'static str,
         capacity: u32,
     ) -> Result<RoutesAt<A>, RegionError> {
-        let bits = <A::Key as crate::routes::Key>::BITS.to_string();
+        let bits = <A::Key as crate::routes::PrefixKey>::BITS.to_string();
         let words = Shape::of::<A>(capacity).words().map(index);
         let section = self.section(name, capacity, words, &["routes", &bits])?;
         Ok(RoutesAt(section, PhantomData))

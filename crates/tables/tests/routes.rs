@@ -7,7 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_tables::{Family, HopIndex, Key, Miss, Prefix, RoutesWriter};
+use gatewright_tables::{Family, HopIndex, Miss, Prefix, PrefixKey, RoutesWriter};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -52,7 +52,7 @@ fn probes<A: Family>(prefixes: impl Iterator<Item = Prefix<A>>) -> Vec<A> {
 }
 
 /// `key` without the one bit of `bit`, which is set in it.
-fn without<K: Key>(key: K, bit: K) -> K {
+fn without<K: PrefixKey>(key: K, bit: K) -> K {
     let at = K::default().common(bit);
     let mut words = key.to_words();
     words[usize::from(at / 32)] &= !(0x8000_0000 >> (at % 32));

@@ -16,7 +16,7 @@
 //!
 //! The same set of prefixes always makes the same cells, independent of the order of changes.
 
-use super::prefix::Key;
+use super::prefix::PrefixKey;
 use crate::memory::halves;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -162,7 +162,7 @@ impl CellView<'_> {
 
     /// Key of a tail or a skip.
     #[inline]
-    pub(crate) fn key<K: Key>(self) -> K {
+    pub(crate) fn key<K: PrefixKey>(self) -> K {
         let [_, _, _, _, key @ ..] = self.0;
         K::from_words(key.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
@@ -184,7 +184,7 @@ impl CellView<'_> {
     }
 
     /// The cell as the writer handles it.
-    pub(crate) fn cell<K: Key>(self) -> Cell<K> {
+    pub(crate) fn cell<K: PrefixKey>(self) -> Cell<K> {
         let (key, len, value) = (self.key(), self.len(), self.value());
         match self.kind() {
             TAIL => Cell::Tail(Tail { key, len, hop: value }),
@@ -200,7 +200,7 @@ impl CellView<'_> {
     }
 }
 
-impl<K: Key> Cell<K> {
+impl<K: PrefixKey> Cell<K> {
     /// The cell as it lies in memory.
     pub(crate) fn to_words(self) -> [u32; CELL_WORDS as usize] {
         let leaf = |kind: u32, len: u8, value: u32, key: K| {

@@ -13,7 +13,7 @@
 #![expect(clippy::inline_always, reason = "so that the walk is compiled for those instructions")]
 
 use super::cell::{CELL_WORDS, CELLS_ON_A_WAY, CellView, SKIP, STRIDE, TAIL};
-use super::prefix::Key;
+use super::prefix::PrefixKey;
 use super::{ENTRY_WORDS, ROOT, ROOT_BITS, index, load, view};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -49,7 +49,7 @@ impl Processor {
 
     /// The value of the longest prefix of `key`, 0 for none.
     #[inline]
-    pub(crate) fn walk<K: Key>(self, words: &[AtomicU32], key: K) -> u32 {
+    pub(crate) fn walk<K: PrefixKey>(self, words: &[AtomicU32], key: K) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if self.counts_bits {
             // SAFETY: `detect` has asked the processor for each feature that this is compiled with.
@@ -60,7 +60,7 @@ impl Processor {
 
     /// The values of the longest prefixes of at most [`LANES`] `keys`.
     #[inline]
-    pub(crate) fn walk_abreast<K: Key>(
+    pub(crate) fn walk_abreast<K: PrefixKey>(
         self,
         words: &[AtomicU32],
         keys: &[K],
@@ -78,16 +78,20 @@ impl Processor {
 /// The same code, compiled for processors that count bits.
 #[cfg(target_arch = "x86_64")]
 mod counting {
-    use super::{AtomicU32, Key, LANES};
+    use super::{AtomicU32, LANES, PrefixKey};
 
     #[target_feature(enable = "popcnt,lzcnt,bmi1,bmi2")]
     #[inline]
-    pub(super) fn walk<K: Key>(words: &[AtomicU32], key: K) -> u32 {
+    pub(super) fn walk<K: PrefixKey>(words: &[AtomicU32], key: K) -> u32 {
         super::walk_one(words, key)
     }
 
     #[target_feature(enable = "popcnt,lzcnt,bmi1,bmi2")]
-    pub(super) fn walk_abreast<K: Key>(words: &[AtomicU32], keys: &[K], values: &mut [u32; LANES]) {
+    pub(super) fn walk_abreast<K: PrefixKey>(
+        words: &[AtomicU32],
+        keys: &[K],
+        values: &mut [u32; LANES],
+    ) {
         super::walk_many(words, keys, values);
     }
 }
@@ -104,7 +108,7 @@ struct Stand {
 }
 
 #[inline(always)]
-fn walk_one<K: Key>(words: &[AtomicU32], key: K) -> u32 {
+fn walk_one<K: PrefixKey>(words: &[AtomicU32], key: K) -> u32 {
     let Some(root) = Root::of(words) else { return 0 };
     let mut stand = root.enter(words, key);
     for _ in 0..CELLS_ON_A_WAY {
@@ -115,7 +119,7 @@ fn walk_one<K: Key>(words: &[AtomicU32], key: K) -> u32 {
 }
 
 #[inline(always)]
-fn walk_many<K: Key>(words: &[AtomicU32], keys: &[K], values: &mut [u32; LANES]) {
+fn walk_many<K: PrefixKey>(words: &[AtomicU32], keys: &[K], values: &mut [u32; LANES]) {
     values.fill(0);
     let Some(root) = Root::of(words) else { return };
     let mut stands = [Stand::default(); LANES];
@@ -162,7 +166,7 @@ impl Root {
     }
 
     #[inline(always)]
-    fn enter<K: Key>(self, words: &[AtomicU32], key: K) -> Stand {
+    fn enter<K: PrefixKey>(self, words: &[AtomicU32], key: K) -> Stand {
         let entry = self.table.wrapping_add(ENTRY_WORDS * key.bits(0, self.bits));
         // Acquires all that the writer put down before it linked the cell.
         let at = load(words, index(entry), Ordering::Acquire);
@@ -173,7 +177,7 @@ impl Root {
 impl Stand {
     /// Takes one cell: improves `best`, and leaves 0 in `at` when it was the last.
     #[inline(always)]
-    fn step<K: Key>(&mut self, cell: CellView<'_>, key: K) {
+    fn step<K: PrefixKey>(&mut self, cell: CellView<'_>, key: K) {
         match cell.kind() {
             TAIL => {
                 if key.common(cell.key()) >= cell.len() {

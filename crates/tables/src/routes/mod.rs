@@ -27,7 +27,7 @@ mod prefix;
 mod trie;
 mod writer;
 
-pub use prefix::{Family, Key, Prefix, PrefixError};
+pub use prefix::{Family, Prefix, PrefixError, PrefixKey};
 pub use writer::{RoutesFull, RoutesStats, RoutesWriter};
 
 use crate::memory::Words;

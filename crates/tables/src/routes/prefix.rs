@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 #[expect(unnameable_types, reason = "that is what seals")]
 mod sealed {
-    /// Keeps [`Family`](super::Family) and [`Key`](super::Key) to the two IP families.
+    /// Keeps [`Family`](super::Family) and [`PrefixKey`](super::Key) to the two IP families.
     pub trait Sealed {}
     impl Sealed for std::net::Ipv4Addr {}
     impl Sealed for std::net::Ipv6Addr {}
@@ -17,7 +17,7 @@ mod sealed {
 /// An address family that a routing table can be for: [`Ipv4Addr`] or [`Ipv6Addr`].
 pub trait Family: Copy + Eq + Ord + fmt::Debug + fmt::Display + FromStr + sealed::Sealed {
     /// The address as a number, first bit on the wire highest.
-    type Key: Key;
+    type Key: PrefixKey;
     /// Bits taken by the direct table below and above [`Family::DIRECT_FEW`] routes.
     const DIRECT_BITS: [u8; 2];
     /// Routes up to which the smaller direct table serves.
@@ -64,7 +64,7 @@ impl Family for Ipv6Addr {
 }
 
 /// An address as a number: `u32` for IPv4, `u128` for IPv6.
-pub trait Key: Copy + Eq + Ord + Default + fmt::Debug + Send + Sync + sealed::Sealed {
+pub trait PrefixKey: Copy + Eq + Ord + Default + fmt::Debug + Send + Sync + sealed::Sealed {
     /// Bits of an address.
     const BITS: u8;
     /// The `count` (1 to 31) bits that follow the first `from`; zeroes beyond the end.
@@ -83,7 +83,7 @@ pub trait Key: Copy + Eq + Ord + Default + fmt::Debug + Send + Sync + sealed::Se
     fn from_words(words: [u32; 4]) -> Self;
 }
 
-impl Key for u32 {
+impl PrefixKey for u32 {
     const BITS: u8 = 32;
 
     #[inline]
@@ -122,7 +122,7 @@ impl Key for u32 {
     }
 }
 
-impl Key for u128 {
+impl PrefixKey for u128 {
     const BITS: u8 = 128;
 
     #[inline]

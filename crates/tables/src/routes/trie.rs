@@ -5,7 +5,7 @@
 
 use super::arena::{Arena, ElementKind, Exhausted};
 use super::cell::{Branch, CELL_WORDS, Cell, STRIDE, Skip, Tail, short_index};
-use super::prefix::Key;
+use super::prefix::PrefixKey;
 use super::{index, view};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -18,7 +18,7 @@ pub(crate) struct PrefixEntry<K> {
     pub(crate) hop: u32,
 }
 
-impl<K: Key> PrefixEntry<K> {
+impl<K: PrefixKey> PrefixEntry<K> {
     fn tail(self) -> Cell<K> {
         Cell::Tail(Tail { key: self.key, len: self.len, hop: self.hop })
     }
@@ -84,7 +84,7 @@ struct Parts<K> {
     children: Children<K>,
 }
 
-impl<K: Key> Parts<K> {
+impl<K: PrefixKey> Parts<K> {
     fn empty() -> Self {
         let nothing = Cell::Branch(Branch::default());
         let (results, children) = (List::new(0), List::new(nothing));
@@ -157,7 +157,7 @@ fn branch_depth(depth: u8, bit: u8) -> u8 {
 
 impl Trie<'_> {
     /// Lays `cells` down, one after the other.
-    fn lay<K: Key>(&mut self, cells: &[Cell<K>]) -> Result<u32, Exhausted> {
+    fn lay<K: PrefixKey>(&mut self, cells: &[Cell<K>]) -> Result<u32, Exhausted> {
         let count = u32::try_from(cells.len()).map_err(|_| Exhausted)?;
         let at = self.arena.take(ElementKind::Cells, count)?;
         let place = self.words.get(index(at)..).unwrap_or(&[]);
@@ -169,18 +169,18 @@ impl Trie<'_> {
     }
 
     /// Lays one cell down, for a direct entry or below a skip.
-    pub(crate) fn lay_one<K: Key>(&mut self, cell: Cell<K>) -> Result<u32, Exhausted> {
+    pub(crate) fn lay_one<K: PrefixKey>(&mut self, cell: Cell<K>) -> Result<u32, Exhausted> {
         self.lay(&[cell])
     }
 
     /// Takes up a cell that lies alone.
-    pub(crate) fn take_up_one<K: Key>(&mut self, at: u32) -> Option<Cell<K>> {
+    pub(crate) fn take_up_one<K: PrefixKey>(&mut self, at: u32) -> Option<Cell<K>> {
         let cell = view(self.words, at)?.cell();
         self.arena.give(ElementKind::Cells, at, 1);
         Some(cell)
     }
 
-    fn lay_branch<K: Key>(&mut self, mut parts: Parts<K>) -> Result<Branch, Exhausted> {
+    fn lay_branch<K: PrefixKey>(&mut self, mut parts: Parts<K>) -> Result<Branch, Exhausted> {
         let results = parts.results.items();
         let count = u32::try_from(results.len()).map_err(|_| Exhausted)?;
         parts.branch.results = self.arena.take(ElementKind::Results, count)?;
@@ -192,7 +192,7 @@ impl Trie<'_> {
         Ok(parts.branch)
     }
 
-    fn take_up<K: Key>(&mut self, branch: Branch) -> Parts<K> {
+    fn take_up<K: PrefixKey>(&mut self, branch: Branch) -> Parts<K> {
         let mut parts = Parts::empty();
         let results = self.words.get(index(branch.results)..).unwrap_or(&[]);
         parts.results.len = index(branch.results_len());
@@ -212,7 +212,7 @@ impl Trie<'_> {
     }
 
     /// Puts a skip before a branch that lies deeper than its place.
-    fn wrap<K: Key>(
+    fn wrap<K: PrefixKey>(
         &mut self,
         depth: u8,
         lies: u8,
@@ -227,7 +227,7 @@ impl Trie<'_> {
     }
 
     /// The cell for `routes`: sorted, without duplicates, longer than `depth`, at least one.
-    pub(crate) fn build<K: Key>(
+    pub(crate) fn build<K: PrefixKey>(
         &mut self,
         depth: u8,
         routes: &[PrefixEntry<K>],
@@ -262,7 +262,7 @@ impl Trie<'_> {
     }
 
     /// The cell that holds what `cell` holds and `route`.
-    pub(crate) fn insert<K: Key>(
+    pub(crate) fn insert<K: PrefixKey>(
         &mut self,
         cell: Cell<K>,
         depth: u8,
@@ -284,7 +284,7 @@ impl Trie<'_> {
         }
     }
 
-    fn insert_at_skip<K: Key>(
+    fn insert_at_skip<K: PrefixKey>(
         &mut self,
         skip: Skip<K>,
         depth: u8,
@@ -310,7 +310,7 @@ impl Trie<'_> {
         self.wrap(depth, lies, route.key, branch)
     }
 
-    fn insert_into<K: Key>(
+    fn insert_into<K: PrefixKey>(
         &mut self,
         parts: &mut Parts<K>,
         depth: u8,
@@ -331,7 +331,7 @@ impl Trie<'_> {
     }
 
     /// The cell that holds what `cell` holds but for the prefix `key`, `len`; none if that was all.
-    pub(crate) fn remove<K: Key>(
+    pub(crate) fn remove<K: PrefixKey>(
         &mut self,
         cell: Cell<K>,
         depth: u8,
@@ -360,7 +360,7 @@ impl Trie<'_> {
         }
     }
 
-    fn remove_from<K: Key>(
+    fn remove_from<K: PrefixKey>(
         &mut self,
         parts: &mut Parts<K>,
         depth: u8,
@@ -380,7 +380,7 @@ impl Trie<'_> {
     }
 
     /// The cell for a branch that has lost something: a branch only if it still decides something.
-    fn settle<K: Key>(
+    fn settle<K: PrefixKey>(
         &mut self,
         parts: Parts<K>,
         depth: u8,
@@ -405,7 +405,7 @@ impl Trie<'_> {
     }
 }
 
-fn child_of<K: Key>(parts: &Parts<K>, slot: u32) -> Option<Cell<K>> {
+fn child_of<K: PrefixKey>(parts: &Parts<K>, slot: u32) -> Option<Cell<K>> {
     let nth = parts.branch.child(slot)?;
     parts.children.items().get(index(nth)).copied()
 }

@@ -1,7 +1,7 @@
 //! The writer of routes: it keeps the set, changes the trie, and links new cells.
 
 use super::arena::{Arena, Exhausted};
-use super::prefix::{Family, Key, Prefix};
+use super::prefix::{Family, Prefix, PrefixKey};
 use super::trie::{PrefixEntry, Trie};
 use super::{
     CHANGES, ENTRY_WORDS, GENERATION, Half, HopIndex, ROOT, Routes, Shape, half_start, index,

@@ -1,6 +1,6 @@
 //! The traits of `gatewright-edge` over a simulated world.
 
-use crate::world::{Kind, PollerState, SocketId, State, StreamEnd};
+use crate::world::{PollerState, SocketId, SocketKind, State, StreamEnd};
 use crate::{WorldConfig, WorldCounters};
 use gatewright_edge::{
     Bind, Datagrams, Listener, Network, Poller, READY_MAX, Readiness, Sharing, Stream, Token, Wake,
@@ -132,7 +132,7 @@ impl SimNetwork {
         &self.world
     }
 
-    fn open(&self, local: SocketAddr, kind: Kind) -> io::Result<SocketHandle> {
+    fn open(&self, local: SocketAddr, kind: SocketKind) -> io::Result<SocketHandle> {
         let id = self.world.lock().open(self.host, local, kind)?;
         Ok(SocketHandle { world: self.world.clone(), id, aborts: false })
     }
@@ -164,7 +164,7 @@ impl Network for SimNetwork {
     }
 
     fn listen(&self, _: &str, address: SocketAddr, _: Sharing) -> io::Result<SimListener> {
-        let kind = Kind::Listener { pending: VecDeque::new() };
+        let kind = SocketKind::Listener { pending: VecDeque::new() };
         self.open(address, kind).map(SimListener)
     }
 
@@ -178,7 +178,7 @@ impl Network for SimNetwork {
             Bind::Group(group) => (any(group.port()), Some(group.ip())),
             Bind::Client(_) => (any(0), None),
         };
-        self.open(local, Kind::Datagrams { queue: VecDeque::new(), group }).map(SimDatagrams)
+        self.open(local, SocketKind::Datagrams { queue: VecDeque::new(), group }).map(SimDatagrams)
     }
 
     fn resolve(&self, host: &str, port: u16) -> Option<SocketAddr> {
@@ -313,7 +313,7 @@ impl Listener for SimListener {
     fn accept(&mut self) -> io::Result<(SimStream, SocketAddr)> {
         let mut state = self.0.world.lock();
         let kind = state.sockets.get_mut(&self.0.id).map(|it| &mut it.kind);
-        let Some(Kind::Listener { pending }) = kind else {
+        let Some(SocketKind::Listener { pending }) = kind else {
             return Err(ErrorKind::InvalidInput.into());
         };
         let (id, peer) = pending.pop_front().ok_or(ErrorKind::WouldBlock)?;
@@ -377,7 +377,7 @@ impl Datagrams for SimDatagrams {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let mut state = self.0.world.lock();
         let kind = state.sockets.get_mut(&self.0.id).map(|it| &mut it.kind);
-        let Some(Kind::Datagrams { queue, .. }) = kind else {
+        let Some(SocketKind::Datagrams { queue, .. }) = kind else {
             return Err(ErrorKind::WouldBlock.into());
         };
         let (from, octets) = queue.pop_front().ok_or(ErrorKind::WouldBlock)?;

@@ -68,11 +68,11 @@ pub(crate) struct Socket {
     pub(crate) host: IpAddr,
     pub(crate) local: SocketAddr,
     watch: Option<(usize, Token)>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SocketKind,
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum SocketKind {
     Datagrams { queue: VecDeque<(SocketAddr, Vec<u8>)>, group: Option<IpAddr> },
     Listener { pending: VecDeque<(SocketId, SocketAddr)> },
     Stream(StreamEnd),
@@ -179,12 +179,12 @@ impl State {
         &mut self,
         host: IpAddr,
         local: SocketAddr,
-        kind: Kind,
+        kind: SocketKind,
     ) -> io::Result<SocketId> {
         if !(local.ip() == host || local.ip().is_unspecified()) {
             return Err(ErrorKind::AddrNotAvailable.into());
         }
-        let is_stream = |kind: &Kind| !matches!(kind, Kind::Datagrams { .. });
+        let is_stream = |kind: &SocketKind| !matches!(kind, SocketKind::Datagrams { .. });
         let taken = |sockets: &BTreeMap<SocketId, Socket>, port| {
             let same = |it: &Socket| is_stream(&it.kind) == is_stream(&kind);
             sockets.values().any(|it| it.host == host && it.local.port() == port && same(it))
@@ -255,14 +255,14 @@ impl State {
 
     pub(crate) fn stream(&self, id: SocketId) -> Option<&StreamEnd> {
         match &self.sockets.get(&id)?.kind {
-            Kind::Stream(end) => Some(end),
+            SocketKind::Stream(end) => Some(end),
             _ => None,
         }
     }
 
     pub(crate) fn stream_mut(&mut self, id: SocketId) -> Option<&mut StreamEnd> {
         match &mut self.sockets.get_mut(&id)?.kind {
-            Kind::Stream(end) => Some(end),
+            SocketKind::Stream(end) => Some(end),
             _ => None,
         }
     }
@@ -322,7 +322,7 @@ impl State {
     /// Begins a connection from `host`.
     pub(crate) fn connect(&mut self, host: IpAddr, to: SocketAddr) -> io::Result<SocketId> {
         let local = SocketAddr::new(host, 0);
-        let client = self.open(host, local, Kind::Stream(StreamEnd::default()))?;
+        let client = self.open(host, local, SocketKind::Stream(StreamEnd::default()))?;
         let from = self.sockets.get(&client).map_or(local, |socket| socket.local);
         self.send_along(client, Cargo::Connect { client, from, to });
         Ok(client)
@@ -369,10 +369,10 @@ impl State {
     /// Delivers a datagram to its socket, or to each member of the group.
     fn deliver(&mut self, sender: SocketId, from: SocketAddr, to: SocketAddr, octets: &[u8]) {
         let takes = |id: SocketId, socket: &Socket| match &socket.kind {
-            Kind::Datagrams { group, .. } if to.ip().is_multicast() => {
+            SocketKind::Datagrams { group, .. } if to.ip().is_multicast() => {
                 id != sender && *group == Some(to.ip())
             }
-            Kind::Datagrams { .. } => socket.host == to.ip(),
+            SocketKind::Datagrams { .. } => socket.host == to.ip(),
             _ => false,
         };
         let found = self
@@ -382,7 +382,7 @@ impl State {
         let found: Vec<SocketId> = found.map(|(id, _)| *id).collect();
         self.counters.unreachable += u64::from(found.is_empty());
         for id in found {
-            let Some(Socket { kind: Kind::Datagrams { queue, .. }, .. }) =
+            let Some(Socket { kind: SocketKind::Datagrams { queue, .. }, .. }) =
                 self.sockets.get_mut(&id)
             else {
                 continue;
@@ -399,7 +399,7 @@ impl State {
     /// A connection reaches the host it is for.
     fn called(&mut self, client: SocketId, from: SocketAddr, to: SocketAddr) {
         let listens = |socket: &Socket| {
-            matches!(&socket.kind, Kind::Listener { pending } if pending.len() < BACKLOG)
+            matches!(&socket.kind, SocketKind::Listener { pending } if pending.len() < BACKLOG)
                 && socket.host == to.ip()
                 && socket.local.port() == to.port()
         };
@@ -411,12 +411,12 @@ impl State {
             return;
         };
         let end = StreamEnd { peer: Some(client), is_connected: true, ..StreamEnd::default() };
-        let kind = Kind::Stream(end);
+        let kind = SocketKind::Stream(end);
         let server = self.insert(Socket { host: to.ip(), local: to, watch: None, kind });
         if let Some(end) = self.stream_mut(client) {
             end.peer = Some(server);
         }
-        if let Some(Socket { kind: Kind::Listener { pending }, .. }) =
+        if let Some(Socket { kind: SocketKind::Listener { pending }, .. }) =
             self.sockets.get_mut(&listener)
         {
             pending.push_back((server, from));
@@ -500,7 +500,9 @@ impl State {
                 _ => self.shut(id),
             }
         }
-        if let Some(Socket { kind: Kind::Listener { pending }, .. }) = self.sockets.remove(&id) {
+        if let Some(Socket { kind: SocketKind::Listener { pending }, .. }) =
+            self.sockets.remove(&id)
+        {
             for (waiting, _) in pending {
                 self.close(waiting, true);
             }

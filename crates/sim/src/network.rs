@@ -1,6 +1,6 @@
 //! The traits of `gatewright-edge` over a simulated world.
 
-use crate::world::{PollerState, SocketId, SocketKind, State, StreamEnd};
+use crate::world::{PollerState, SocketId, SocketKind, StreamEnd, WorldState};
 use crate::{WorldConfig, WorldCounters};
 use gatewright_edge::{
     Bind, Datagrams, Listener, Network, Poller, READY_MAX, Readiness, Sharing, Stream, Token, Wake,
@@ -29,7 +29,7 @@ pub trait SimPeer: Send {
 /// everything happens on one thread, in an order that the seed decides.
 #[derive(Clone)]
 pub struct World {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<WorldState>>,
     peers: Arc<Mutex<Vec<HostPeer>>>,
 }
 
@@ -49,7 +49,7 @@ impl World {
     /// A world without hosts, at time zero.
     #[must_use]
     pub fn new(config: WorldConfig) -> Self {
-        Self { state: Arc::new(Mutex::new(State::new(config))), peers: Arc::default() }
+        Self { state: Arc::new(Mutex::new(WorldState::new(config))), peers: Arc::default() }
     }
 
     /// The network as the host of this address sees it.
@@ -109,7 +109,7 @@ impl World {
         any
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
         lock(&self.state)
     }
 }

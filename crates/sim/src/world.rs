@@ -125,7 +125,7 @@ pub(crate) struct PollerState {
 
 /// All hosts and what is on its way between them.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct WorldState {
     config: WorldConfig,
     pub(crate) now: Duration,
     random: Random,
@@ -141,7 +141,7 @@ pub(crate) struct State {
     pub(crate) counters: WorldCounters,
 }
 
-impl State {
+impl WorldState {
     pub(crate) fn new(config: WorldConfig) -> Self {
         Self {
             config,

@@ -64,7 +64,7 @@ pub(crate) type SocketId = usize;
 
 /// A socket, with the poller that watches it.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct WorldSocket {
     pub(crate) host: IpAddr,
     pub(crate) local: SocketAddr,
     watch: Option<(usize, Token)>,
@@ -131,7 +131,7 @@ pub(crate) struct WorldState {
     random: Random,
     order: u64,
     flights: BinaryHeap<Reverse<Flight>>,
-    pub(crate) sockets: BTreeMap<SocketId, Socket>,
+    pub(crate) sockets: BTreeMap<SocketId, WorldSocket>,
     next_socket: SocketId,
     next_port: BTreeMap<IpAddr, u16>,
     pub(crate) pollers: Vec<PollerState>,
@@ -185,8 +185,8 @@ impl WorldState {
             return Err(ErrorKind::AddrNotAvailable.into());
         }
         let is_stream = |kind: &SocketKind| !matches!(kind, SocketKind::Datagrams { .. });
-        let taken = |sockets: &BTreeMap<SocketId, Socket>, port| {
-            let same = |it: &Socket| is_stream(&it.kind) == is_stream(&kind);
+        let taken = |sockets: &BTreeMap<SocketId, WorldSocket>, port| {
+            let same = |it: &WorldSocket| is_stream(&it.kind) == is_stream(&kind);
             sockets.values().any(|it| it.host == host && it.local.port() == port && same(it))
         };
         let port = match local.port() {
@@ -201,10 +201,10 @@ impl WorldState {
             port => port,
         };
         let local = SocketAddr::new(local.ip(), port);
-        Ok(self.insert(Socket { host, local, watch: None, kind }))
+        Ok(self.insert(WorldSocket { host, local, watch: None, kind }))
     }
 
-    fn insert(&mut self, socket: Socket) -> SocketId {
+    fn insert(&mut self, socket: WorldSocket) -> SocketId {
         let id = self.next_socket;
         self.next_socket += 1;
         self.sockets.insert(id, socket);
@@ -368,7 +368,7 @@ impl WorldState {
 
     /// Delivers a datagram to its socket, or to each member of the group.
     fn deliver(&mut self, sender: SocketId, from: SocketAddr, to: SocketAddr, octets: &[u8]) {
-        let takes = |id: SocketId, socket: &Socket| match &socket.kind {
+        let takes = |id: SocketId, socket: &WorldSocket| match &socket.kind {
             SocketKind::Datagrams { group, .. } if to.ip().is_multicast() => {
                 id != sender && *group == Some(to.ip())
             }
@@ -382,7 +382,7 @@ impl WorldState {
         let found: Vec<SocketId> = found.map(|(id, _)| *id).collect();
         self.counters.unreachable += u64::from(found.is_empty());
         for id in found {
-            let Some(Socket { kind: SocketKind::Datagrams { queue, .. }, .. }) =
+            let Some(WorldSocket { kind: SocketKind::Datagrams { queue, .. }, .. }) =
                 self.sockets.get_mut(&id)
             else {
                 continue;
@@ -398,7 +398,7 @@ impl WorldState {
 
     /// A connection reaches the host it is for.
     fn called(&mut self, client: SocketId, from: SocketAddr, to: SocketAddr) {
-        let listens = |socket: &Socket| {
+        let listens = |socket: &WorldSocket| {
             matches!(&socket.kind, SocketKind::Listener { pending } if pending.len() < BACKLOG)
                 && socket.host == to.ip()
                 && socket.local.port() == to.port()
@@ -412,11 +412,11 @@ impl WorldState {
         };
         let end = StreamEnd { peer: Some(client), is_connected: true, ..StreamEnd::default() };
         let kind = SocketKind::Stream(end);
-        let server = self.insert(Socket { host: to.ip(), local: to, watch: None, kind });
+        let server = self.insert(WorldSocket { host: to.ip(), local: to, watch: None, kind });
         if let Some(end) = self.stream_mut(client) {
             end.peer = Some(server);
         }
-        if let Some(Socket { kind: SocketKind::Listener { pending }, .. }) =
+        if let Some(WorldSocket { kind: SocketKind::Listener { pending }, .. }) =
             self.sockets.get_mut(&listener)
         {
             pending.push_back((server, from));
@@ -500,7 +500,7 @@ impl WorldState {
                 _ => self.shut(id),
             }
         }
-        if let Some(Socket { kind: SocketKind::Listener { pending }, .. }) =
+        if let Some(WorldSocket { kind: SocketKind::Listener { pending }, .. }) =
             self.sockets.remove(&id)
         {
             for (waiting, _) in pending {

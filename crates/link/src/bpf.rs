@@ -40,7 +40,7 @@ const XDP_DROP: i32 = 1;
 
 /// The type of a program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ProgramType {
     /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's ingress.
     Ingress,
     /// `BPF_PROG_TYPE_SCHED_CLS`, at an interface's egress; tests only.
@@ -296,7 +296,7 @@ struct LinkCreate {
 /// Loads a program. One that calls kernel functions is bound to the interface with index
 /// `bound_to`, 0 for none.
 pub(crate) fn load(
-    kind: Kind,
+    kind: ProgramType,
     name: &str,
     program: &[Instruction],
     bound_to: u32,
@@ -310,21 +310,21 @@ pub(crate) fn load(
     }
     let mut attributes = ProgLoad {
         prog_type: match kind {
-            Kind::Ingress | Kind::Egress => 3,
-            Kind::Xdp | Kind::XdpInPieces => 6,
-            Kind::Filter => 1,
+            ProgramType::Ingress | ProgramType::Egress => 3,
+            ProgramType::Xdp | ProgramType::XdpInPieces => 6,
+            ProgramType::Filter => 1,
         },
         expected_attach_type: match kind {
-            Kind::Ingress => Hook::Ingress.attach_type(),
-            Kind::Egress => Hook::Egress.attach_type(),
-            Kind::Xdp | Kind::XdpInPieces => Hook::XdpNative.attach_type(),
-            Kind::Filter => 0,
+            ProgramType::Ingress => Hook::Ingress.attach_type(),
+            ProgramType::Egress => Hook::Egress.attach_type(),
+            ProgramType::Xdp | ProgramType::XdpInPieces => Hook::XdpNative.attach_type(),
+            ProgramType::Filter => 0,
         },
         insn_cnt: u32::try_from(program.len()).unwrap_or(u32::MAX),
         insns: program.as_ptr() as u64,
         // Functions of the kernel are for programs under its licence only; ours are under either.
         license: c"Dual MIT/GPL".as_ptr() as u64,
-        prog_flags: if matches!(kind, Kind::XdpInPieces) { HAS_FRAGS } else { 0 }
+        prog_flags: if matches!(kind, ProgramType::XdpInPieces) { HAS_FRAGS } else { 0 }
             | if bound_to == 0 { 0 } else { DEVICE_BOUND_ONLY },
         prog_ifindex: bound_to,
         prog_name,

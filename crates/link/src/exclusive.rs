@@ -1,7 +1,7 @@
 //! Exclusive links: the kernel's stack is cut off from received frames.
 
 use crate::Exclusive;
-use crate::bpf::{self, DROP_ALL, Hook, Kind};
+use crate::bpf::{self, DROP_ALL, Hook, ProgramType};
 use crate::division::{Division, at_ingress};
 use crate::nftables;
 use nix::ifaddrs::getifaddrs;
@@ -52,12 +52,12 @@ impl KernelSilenced {
 
 /// Keeps only our frames of a shared link from the kernel; needs Linux 6.6.
 pub(crate) fn drop_ours(interface_index: u32, division: &Division) -> io::Result<OwnedFd> {
-    let program = bpf::load(Kind::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
+    let program = bpf::load(ProgramType::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
     bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
 }
 
 fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {
-    let program = bpf::load(Kind::Ingress, "gw_drop", &DROP_ALL, 0)?;
+    let program = bpf::load(ProgramType::Ingress, "gw_drop", &DROP_ALL, 0)?;
     bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
 }
 

@@ -6,7 +6,7 @@
 //! its checksum is partial, and how to segment a super-frame (`PACKET_VNET_HDR`). A VLAN tag, which
 //! the kernel removes from every frame, is put back.
 
-use crate::bpf::{self, Kind};
+use crate::bpf::{self, ProgramType};
 use crate::closing::Closing;
 use crate::coalesce::{self, Outgoing};
 use crate::division::{Division, filter};
@@ -553,7 +553,7 @@ impl Link for SendOnly {
 
 /// Restricts the socket to frames that the division marks as ours.
 fn take_only_ours(fd: BorrowedFd<'_>, division: &Division) -> io::Result<()> {
-    let program = bpf::load(Kind::Filter, "gw_filter", &filter(division.fd()), 0)?;
+    let program = bpf::load(ProgramType::Filter, "gw_filter", &filter(division.fd()), 0)?;
     socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 

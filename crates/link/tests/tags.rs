@@ -15,7 +15,7 @@
 #[path = "../src/bpf.rs"]
 mod bpf;
 
-use bpf::{Hook, Instruction, Kind};
+use bpf::{Hook, Instruction, ProgramType};
 use gatewright_link::{Backend, LinkConfig, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
@@ -50,7 +50,7 @@ fn tag_all(index: u32, vlan: i32) -> std::io::Result<OwnedFd> {
         Instruction(0xb7, 0, 0, 0),
         Instruction(0x95, 0, 0, 0),
     ];
-    let program = bpf::load(Kind::Egress, "tag_all", &program, 0)?;
+    let program = bpf::load(ProgramType::Egress, "tag_all", &program, 0)?;
     bpf::attach(program.as_fd(), index, Hook::Egress)
 }
 

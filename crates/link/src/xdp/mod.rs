@@ -14,7 +14,7 @@ mod socket;
 
 pub(crate) use socket::Registered;
 
-use crate::bpf::{self, Hook, Kind, Tags};
+use crate::bpf::{self, Hook, ProgramType, Tags};
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
@@ -312,7 +312,7 @@ fn attach(
             Some(division) => division::in_driver(map, division.fd(), mac, tags),
             None => bpf::redirect_all(map, tags),
         };
-        let kind = if options.in_pieces { Kind::XdpInPieces } else { Kind::Xdp };
+        let kind = if options.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
         let program = bpf::load(kind, "gw_redirect", &program, bound_to);
         let program = program.map_err(failed("load the program that redirects"))?;
         let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));

@@ -49,7 +49,7 @@ pub(crate) struct PacketSocket {
     pool: Rc<Pool>,
     ring: Ring,
     receiver: OwnedFd,
-    sender: Sender,
+    sender: PacketSender,
     /// The super-frame that is being segmented.
     super_frame: SuperFrame,
     /// The buffer for a frame that fits into no slot.
@@ -160,7 +160,7 @@ impl PacketSocket {
             pool,
             ring,
             receiver,
-            sender: Sender::over(sender),
+            sender: PacketSender::over(sender),
             super_frame: SuperFrame::new(),
             queued: vec![0; VIRTIO_LEN + SUPER_FRAME_MAX],
             counters: LinkCounters::default(),
@@ -355,7 +355,7 @@ impl Taker<'_> {
 }
 
 /// The socket that sends frames. It receives nothing.
-pub(crate) struct Sender {
+pub(crate) struct PacketSender {
     socket: OwnedFd,
     burst: Burst,
     /// The frames of the batch that is being sent.
@@ -379,7 +379,7 @@ pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-impl Sender {
+impl PacketSender {
     /// Sends by `socket`.
     pub(crate) fn over(socket: OwnedFd) -> Self {
         let frames = Vec::with_capacity(BATCH_MAX);
@@ -506,13 +506,13 @@ fn join_group(sockets: &[Bound]) -> io::Result<()> {
 pub(crate) struct SendOnly {
     info: LinkInfo,
     interface: Interface,
-    sender: Sender,
+    sender: PacketSender,
     counters: LinkCounters,
 }
 
 impl SendOnly {
     pub(crate) fn new(info: LinkInfo, interface: Interface, socket: OwnedFd) -> Self {
-        let sender = Sender::over(socket);
+        let sender = PacketSender::over(socket);
         Self { info, interface, sender, counters: LinkCounters::default() }
     }
 }

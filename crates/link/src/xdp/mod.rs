@@ -19,7 +19,7 @@ use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
 use crate::interface::Interface;
-use crate::packet_socket::{Sender, join_promiscuous, sending_socket};
+use crate::packet_socket::{PacketSender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
 use crate::{DeviceNow, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
@@ -42,7 +42,7 @@ pub(crate) struct Xdp {
     /// In the order of their queues.
     sockets: Vec<Socket>,
     /// Sends frames where none of its sockets is on a transmit queue.
-    sender: Option<Sender>,
+    sender: Option<PacketSender>,
     /// The queue that is polled first the next time.
     turn: usize,
     /// Readable when one of several sockets is.
@@ -218,7 +218,7 @@ impl Unbound {
             index,
             interface,
             sockets: sockets.into_iter().map(bind).collect(),
-            sender: sender.map(Sender::over),
+            sender: sender.map(PacketSender::over),
             turn: 0,
             any,
             counters: LinkCounters::default(),
@@ -433,7 +433,7 @@ impl Link for Xdp {
 
     fn close(self: Box<Self>) -> Closing {
         let Self { interface, sockets, sender, any, .. } = *self;
-        let sender = sender.map(Sender::into_socket);
+        let sender = sender.map(PacketSender::into_socket);
         let (parts, lent): (Vec<_>, Vec<_>) = sockets.into_iter().map(Socket::into_parts).unzip();
         Closing::new((parts, any, sender, interface)).with_chunks(LentChunks(lent))
     }

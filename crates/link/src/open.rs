@@ -6,7 +6,7 @@ use crate::exclusive::{KernelSilenced, drop_ours};
 use crate::interface::Interface;
 use crate::made::{CaptureConfig, TapConfig};
 use crate::open_error::OpenError;
-use crate::packet_socket::{Bound, Options, sending_socket};
+use crate::packet_socket::{Bound, PacketSocketOptions, sending_socket};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
@@ -558,7 +558,7 @@ impl Wanted {
         let Self { mut info, interface, division } = self;
         let (name, index) = (config.interface.as_str(), interface.index);
         let division = division.as_deref().filter(|_| !config.exclusive);
-        let options = Options {
+        let options = PacketSocketOptions {
             index: config.index,
             promiscuous: config.promiscuous,
             slots: config.ring_slots,

@@ -68,7 +68,7 @@ enum Next {
 }
 
 /// Options to open a packet socket, beside the interface's own properties.
-pub(crate) struct Options<'a> {
+pub(crate) struct PacketSocketOptions<'a> {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
     /// Slots of the receive ring.
@@ -95,7 +95,7 @@ impl Bound {
     pub(crate) fn group(
         mtu: usize,
         interface: Interface,
-        options: &Options<'_>,
+        options: &PacketSocketOptions<'_>,
     ) -> io::Result<Vec<Self>> {
         if options.sockets <= 1 {
             return Ok(vec![Self::new(mtu, interface, options)?]);
@@ -125,7 +125,11 @@ impl Bound {
 
     /// Opens the sockets. The kernel takes several milliseconds to give one a ring: it waits until
     /// no processor is in the middle of a frame.
-    fn new(mtu: usize, interface: Interface, options: &Options<'_>) -> io::Result<Self> {
+    fn new(
+        mtu: usize,
+        interface: Interface,
+        options: &PacketSocketOptions<'_>,
+    ) -> io::Result<Self> {
         let receiver = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         let fd = receiver.as_fd();
         let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);

@@ -457,8 +457,8 @@ impl Preparer {
         Unbound::open(info, interface, &options, self.slab, &mut self.registered())
     }
 
-    fn options(&self, config: &LinkConfig, is_generic: bool, in_pieces: bool) -> xdp::Options {
-        xdp::Options {
+    fn options(&self, config: &LinkConfig, is_generic: bool, in_pieces: bool) -> xdp::XdpOptions {
+        xdp::XdpOptions {
             index: config.index,
             promiscuous: config.promiscuous,
             tagged: config.tagged,

@@ -77,7 +77,7 @@ pub(crate) struct Trunk {
 
 /// Options to open an AF_XDP link, beside the interface's own properties.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the link's own")]
-pub(crate) struct Options {
+pub(crate) struct XdpOptions {
     pub(crate) index: LinkIndex,
     pub(crate) promiscuous: bool,
     /// Whether frames with VLAN tags are wanted.
@@ -122,7 +122,7 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
 }
 
 impl Trunk {
-    fn new(interface: &Interface, options: &Options) -> Result<Self, Failed> {
+    fn new(interface: &Interface, options: &XdpOptions) -> Result<Self, Failed> {
         let queues = interface.receive_queues();
         let map = bpf::socket_map(queues).map_err(failed("make a map of sockets"))?;
         // Before the sockets: a driver may rebuild its queues when a program comes.
@@ -140,8 +140,8 @@ impl Trunk {
     }
 
     /// `options` as the first share has found them.
-    pub(crate) fn options(&self, options: Options) -> Options {
-        Options { in_pieces: self.in_pieces, is_generic: self.is_generic, ..options }
+    pub(crate) fn options(&self, options: XdpOptions) -> XdpOptions {
+        XdpOptions { in_pieces: self.in_pieces, is_generic: self.is_generic, ..options }
     }
 }
 
@@ -165,7 +165,7 @@ impl Unbound {
     pub(crate) fn open(
         mut info: LinkInfo,
         interface: Interface,
-        options: &Options,
+        options: &XdpOptions,
         slab: SlabShape,
         registered: &mut Registered,
     ) -> Result<Opened, (Interface, Failed)> {
@@ -198,7 +198,7 @@ impl Unbound {
     pub(crate) fn join(
         (info, trunk): (&LinkInfo, &Trunk),
         interface: Interface,
-        options: &Options,
+        options: &XdpOptions,
         slab: SlabShape,
         registered: &mut Registered,
     ) -> Result<Self, Failed> {
@@ -239,7 +239,7 @@ struct Branch {
 impl Branch {
     fn open(
         interface: &Interface,
-        options: &Options,
+        options: &XdpOptions,
         trunk: &Trunk,
         slab: SlabShape,
         registered: &mut Registered,
@@ -269,7 +269,7 @@ impl Branch {
         Ok(Self { queues, sockets, buffers, any, sender })
     }
 
-    fn unbound(self, info: &LinkInfo, interface: Interface, options: &Options) -> Unbound {
+    fn unbound(self, info: &LinkInfo, interface: Interface, options: &XdpOptions) -> Unbound {
         let Self { queues, sockets, buffers, any, sender } = self;
         let info = LinkInfo { queues, ..info.clone() };
         Unbound { info, index: options.index, interface, sockets, buffers, any, sender }
@@ -279,7 +279,7 @@ impl Branch {
 /// Opens a socket for each of `queues`, whose buffers are the chunks of `slab`.
 fn open_sockets(
     interface: &Interface,
-    options: &Options,
+    options: &XdpOptions,
     queues: &[u32],
     slab: SlabShape,
     registered: &mut Registered,
@@ -301,7 +301,7 @@ fn open_sockets(
 /// Attaches the redirecting program, with access to removed tags if the kernel allows it.
 fn attach(
     interface: &Interface,
-    options: &Options,
+    options: &XdpOptions,
     map: BorrowedFd<'_>,
 ) -> Result<(OwnedFd, Tags), Failed> {
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };

@@ -11,7 +11,7 @@ use crate::closing::Closing;
 use crate::coalesce::{self, Outgoing};
 use crate::division::{Division, filter};
 use crate::interface::Interface;
-use crate::ring::{Outside, Ring, Slot};
+use crate::ring::{Outside, Ring, RingFrame};
 use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
 use crate::{DeviceNow, Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
@@ -290,7 +290,7 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    fn take_slot(&mut self, slot: &Slot<'_>) -> Option<Packet> {
+    fn take_slot(&mut self, slot: &RingFrame<'_>) -> Option<Packet> {
         if slot.frame.len() < slot.len {
             // It was too long for its slot, and the socket's queue had no room for it.
             self.counters.receive_overrun += 1;
@@ -303,7 +303,7 @@ impl Taker<'_> {
         &mut self,
         fd: BorrowedFd<'_>,
         queued: &mut [u8],
-        slot: &Slot<'_>,
+        slot: &RingFrame<'_>,
     ) -> Option<Packet> {
         let message = match socket::receive(fd, queued) {
             Ok(len) => queued.get(..len).unwrap_or_default(),

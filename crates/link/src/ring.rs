@@ -66,7 +66,7 @@ unsafe impl Send for Ring {}
 
 /// A frame that has arrived in a slot, or is to be fetched from the socket.
 #[derive(Debug)]
-pub(crate) struct Slot<'a> {
+pub(crate) struct RingFrame<'a> {
     /// Its octets, truncated at the slot's end.
     pub(crate) frame: &'a [u8],
     /// Octets of the whole frame.
@@ -118,14 +118,14 @@ impl Ring {
 
     /// The oldest frame that has not been released, if there is one. `Err` if the kernel's
     /// description of it points outside of its slot.
-    pub(crate) fn peek(&self) -> Option<Result<Slot<'_>, Outside>> {
+    pub(crate) fn peek(&self) -> Option<Result<RingFrame<'_>, Outside>> {
         let header = self.header();
         // Acquire: what the kernel wrote before the status is to be seen after it.
         let status = header.status.load(Ordering::Acquire);
         (status & STATUS_USER != 0).then(|| self.slot(header, status))
     }
 
-    fn slot(&self, header: &SlotHeader, status: u32) -> Result<Slot<'_>, Outside> {
+    fn slot(&self, header: &SlotHeader, status: u32) -> Result<RingFrame<'_>, Outside> {
         let first = usize::from(header.mac);
         let captured = usize::try_from(header.captured).map_err(|_| Outside)?;
         // SAFETY: the slot is mapped, and ours until it is released.
@@ -142,7 +142,7 @@ impl Ring {
             [a, b, c, d]
         });
         let len = usize::try_from(header.len).map_err(|_| Outside)?;
-        Ok(Slot { frame, len, is_queued: status & STATUS_COPY != 0, virtio: *virtio, tag })
+        Ok(RingFrame { frame, len, is_queued: status & STATUS_COPY != 0, virtio: *virtio, tag })
     }
 
     /// Gives the oldest slot back to the kernel.

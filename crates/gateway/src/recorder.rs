@@ -2,7 +2,7 @@
 
 use gatewright_link::{
     Framing,
-    pcapng::{Direction, InterfaceId, Record, Writer},
+    pcapng::{Direction, InterfaceId, PcapngWriter, Record},
 };
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
@@ -83,7 +83,7 @@ fn record<W: Write>(pages: &mut Pages<W>, captured: &Receiver<Captured>) -> io::
 /// Captured packets as blocks of a capture file.
 #[derive(Debug)]
 pub(crate) struct Pages<W> {
-    writer: Writer<W>,
+    writer: PcapngWriter<W>,
     /// The position of the capture, noted with each packet; empty for whole frames.
     comment: String,
     /// The worker's epoch since 1970. Stamps count from the worker's epoch, which was a moment ago
@@ -101,7 +101,7 @@ impl<W: Write> Pages<W> {
     /// Begins a file of packets captured at `at`, with an interface for each link.
     pub(crate) fn begin(out: W, at: At, links: &[String]) -> io::Result<Self> {
         let framing = Capture::framing_at(at);
-        let mut writer = Writer::new(out)?;
+        let mut writer = PcapngWriter::new(out)?;
         // A link that comes while this is written is known by its number.
         let name = |(index, link): (usize, &String)| {
             if link.is_empty() { format!("link{index}") } else { link.clone() }

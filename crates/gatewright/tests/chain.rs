@@ -12,7 +12,7 @@ mod running;
 
 use gatewright_link::{
     Framing,
-    pcapng::{InterfaceId, Reader, Record, Writer},
+    pcapng::{InterfaceId, PcapngWriter, Reader, Record},
 };
 use gatewright_testbed::{Namespace, Needs, wait_until};
 use gatewright_wire::{
@@ -48,7 +48,7 @@ fn datagram(number: u16) -> Vec<u8> {
 
 /// Writes a capture of [`FRAMES`] datagrams, a millisecond apart.
 fn capture(file: &Path, framing: Framing) {
-    let mut writer = Writer::new(fs::File::create(file).unwrap()).unwrap();
+    let mut writer = PcapngWriter::new(fs::File::create(file).unwrap()).unwrap();
     let interface = writer.add_interface("in", framing).unwrap();
     for number in 0..FRAMES {
         let header = EthernetFields {

@@ -11,7 +11,7 @@
 )]
 
 use gatewright_link::pcapng::{
-    CaptureLink, Direction, InterfaceId, ReadError, Reader, Record, Speed, Writer,
+    CaptureLink, Direction, InterfaceId, PcapngWriter, ReadError, Reader, Record, Speed,
 };
 use gatewright_link::{Framing, Link, LinkState};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
@@ -65,7 +65,7 @@ const FIRST: Duration = Duration::new(1_700_000_000, 123_456_789);
 
 /// Two interfaces, three frames; the second has a comment and was cut off at 20 octets.
 fn written() -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
     let lan = writer.add_interface("lan", Framing::Ethernet).unwrap();
     let wan = writer.add_interface("wan", Framing::Ip).unwrap();
     let (first, cut) = (frame(1, 61), frame(2, 20));
@@ -242,7 +242,7 @@ fn capinfos_agrees() -> Result<(), Failed> {
 }
 
 fn editcap_formats() -> Result<(), Failed> {
-    let mut writer = Writer::new(Vec::new())?;
+    let mut writer = PcapngWriter::new(Vec::new())?;
     let lan = writer.add_interface("lan", Framing::Ethernet)?;
     for number in 0..3_u8 {
         let octets = frame(number, 60 + usize::from(number));
@@ -414,7 +414,7 @@ fn link(pool: &Rc<Pool>) -> CaptureLink {
 
 /// Three Ethernet frames, 0, 10 and 30 ms after the first; between them one that was cut off.
 fn three_frames() -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = PcapngWriter::new(Vec::new()).unwrap();
     let lan = writer.add_interface("lan", Framing::Ethernet).unwrap();
     for (number, millis, len) in [(1, 0, 60), (2, 5, 61), (3, 10, 60), (4, 30, 60)] {
         let (octets, at) = (frame(number, 60), FIRST + Duration::from_millis(millis));

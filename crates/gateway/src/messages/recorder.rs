@@ -4,7 +4,7 @@ use super::frame::Framer;
 use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, create, since_1970};
 use gatewright_link::{
     Framing,
-    pcapng::{Direction, Record, Writer},
+    pcapng::{Direction, PcapngWriter, Record},
 };
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub(super) struct MessageRecorder {
 impl MessageRecorder {
     /// Starts writing messages captured at `at` to `file`.
     pub(super) fn start(file: &str, at: &str) -> io::Result<(MessageRecords, Self)> {
-        let mut writer = Writer::new(BufWriter::new(create(file)?))?;
+        let mut writer = PcapngWriter::new(BufWriter::new(create(file)?))?;
         let interface = writer.add_interface(at, Framing::Ip)?;
         writer.flush()?;
         let (sender, records) = sync_channel(RECORDS_MAX);
@@ -81,8 +81,8 @@ impl MessageRecorder {
 
 fn write<W: Write>(
     records: &Receiver<(Duration, MessageRecord)>,
-    writer: &mut Writer<W>,
-    mut one: impl FnMut(&mut Writer<W>, (Duration, MessageRecord)) -> io::Result<()>,
+    writer: &mut PcapngWriter<W>,
+    mut one: impl FnMut(&mut PcapngWriter<W>, (Duration, MessageRecord)) -> io::Result<()>,
 ) -> io::Result<()> {
     loop {
         match records.recv_timeout(FLUSH_EVERY) {

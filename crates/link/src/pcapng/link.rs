@@ -1,4 +1,4 @@
-use super::{Direction, InterfaceId, Reader, Record, Writer};
+use super::{Direction, InterfaceId, PcapngWriter, Reader, Record};
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
 use gatewright_wire::MacAddress;
@@ -39,7 +39,7 @@ pub struct CaptureLink {
     given: u32,
     /// The frame that is due next.
     next: Option<(Duration, Packet)>,
-    output: Option<(Writer<Box<dyn Write>>, InterfaceId)>,
+    output: Option<(PcapngWriter<Box<dyn Write>>, InterfaceId)>,
     /// Whether something was written since the file was last flushed.
     is_dirty: bool,
     /// The time since 1970 at the caller's epoch, once known.
@@ -128,7 +128,7 @@ impl CaptureLink {
     }
 
     fn begin_file(&mut self, file: Box<dyn Write>) -> std::io::Result<()> {
-        let mut writer = Writer::new(file)?;
+        let mut writer = PcapngWriter::new(file)?;
         let interface = writer.add_interface(&self.info.name, self.info.framing)?;
         self.output = Some((writer, interface));
         self.is_dirty = true;

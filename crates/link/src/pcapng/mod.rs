@@ -11,7 +11,7 @@ mod write;
 
 pub use link::{CaptureLink, Speed};
 pub use read::{ReadError, Reader};
-pub use write::Writer;
+pub use write::PcapngWriter;
 
 use crate::Framing;
 use std::time::Duration;

@@ -9,14 +9,14 @@ use std::io;
 /// Writes a capture file in pcapng, little-endian, block by block: the file is complete after each
 /// block.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct PcapngWriter<W> {
     out: W,
     interfaces: u32,
     /// The block under construction.
     block: Vec<u8>,
 }
 
-impl<W: io::Write> Writer<W> {
+impl<W: io::Write> PcapngWriter<W> {
     /// Begins a file.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use gatewright_link::{
     Framing,
-    pcapng::{Direction, InterfaceId, PcapngWriter, Record},
+    pcapng::{CapturedFrame, Direction, InterfaceId, PcapngWriter},
 };
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
@@ -119,7 +119,7 @@ impl<W: Write> Pages<W> {
         let interface = self.interface(link, framing)?;
         let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
         let packet = octets.into_packet();
-        self.writer.write(&Record {
+        self.writer.write(&CapturedFrame {
             interface,
             at: epoch + at,
             octets: packet.octets(),

@@ -12,7 +12,7 @@ mod running;
 
 use gatewright_link::{
     Framing,
-    pcapng::{InterfaceId, PcapngWriter, Reader, Record},
+    pcapng::{CapturedFrame, InterfaceId, PcapngWriter, Reader},
 };
 use gatewright_testbed::{Namespace, Needs, wait_until};
 use gatewright_wire::{
@@ -62,7 +62,8 @@ fn capture(file: &Path, framing: Framing) {
         };
         let at = Duration::from_millis(number.into());
         let len = octets.len();
-        let record = Record { interface, at, octets: &octets, len, direction: None, comment: "" };
+        let record =
+            CapturedFrame { interface, at, octets: &octets, len, direction: None, comment: "" };
         writer.write(&record).unwrap();
     }
 }

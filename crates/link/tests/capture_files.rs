@@ -11,7 +11,7 @@
 )]
 
 use gatewright_link::pcapng::{
-    CaptureLink, Direction, InterfaceId, PcapngWriter, ReadError, Reader, Record, Speed,
+    CaptureLink, CapturedFrame, Direction, InterfaceId, PcapngWriter, ReadError, Reader, Speed,
 };
 use gatewright_link::{Framing, Link, LinkState};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
@@ -69,7 +69,7 @@ fn written() -> Vec<u8> {
     let lan = writer.add_interface("lan", Framing::Ethernet).unwrap();
     let wan = writer.add_interface("wan", Framing::Ip).unwrap();
     let (first, cut) = (frame(1, 61), frame(2, 20));
-    let record = Record {
+    let record = CapturedFrame {
         interface: lan,
         at: FIRST,
         octets: &first,
@@ -80,14 +80,14 @@ fn written() -> Vec<u8> {
     writer.write(&record).unwrap();
     let at = FIRST + Duration::from_millis(10);
     let comment = "dropped: time to live spent – ü";
-    writer.write(&Record { at, octets: &cut, len: 90, comment, ..record }).unwrap();
+    writer.write(&CapturedFrame { at, octets: &cut, len: 90, comment, ..record }).unwrap();
     let at = FIRST + Duration::from_millis(30);
     let packet =
         [&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0][..], &[192, 0, 2, 1, 192, 0, 2, 2]].concat();
     let direction = Some(Direction::Outbound);
-    let ip = Record { interface: wan, at, octets: &packet, len: 20, direction, comment: "" };
+    let ip = CapturedFrame { interface: wan, at, octets: &packet, len: 20, direction, comment: "" };
     writer.write(&ip).unwrap();
-    let unknown = writer.write(&Record { interface: InterfaceId(2), ..ip });
+    let unknown = writer.write(&CapturedFrame { interface: InterfaceId(2), ..ip });
     assert!(unknown.is_err());
     writer.into_inner()
 }
@@ -98,7 +98,7 @@ fn read_all(file: &[u8]) -> Result<Vec<Read>, ReadError> {
     let mut reader = Reader::new(file);
     let mut records = Vec::new();
     while let Some(record) = reader.next_record()? {
-        let Record { interface, at, octets, len, direction, comment } = record;
+        let CapturedFrame { interface, at, octets, len, direction, comment } = record;
         records.push((interface.0, at, octets.to_vec(), len, direction, comment.to_owned()));
     }
     Ok(records)
@@ -248,7 +248,7 @@ fn editcap_formats() -> Result<(), Failed> {
         let octets = frame(number, 60 + usize::from(number));
         let at = FIRST + Duration::from_millis(u64::from(number));
         let (len, direction) = (octets.len(), None);
-        writer.write(&Record {
+        writer.write(&CapturedFrame {
             interface: lan,
             at,
             octets: &octets,
@@ -418,8 +418,14 @@ fn three_frames() -> Vec<u8> {
     let lan = writer.add_interface("lan", Framing::Ethernet).unwrap();
     for (number, millis, len) in [(1, 0, 60), (2, 5, 61), (3, 10, 60), (4, 30, 60)] {
         let (octets, at) = (frame(number, 60), FIRST + Duration::from_millis(millis));
-        let record =
-            Record { interface: lan, at, octets: &octets, len, direction: None, comment: "" };
+        let record = CapturedFrame {
+            interface: lan,
+            at,
+            octets: &octets,
+            len,
+            direction: None,
+            comment: "",
+        };
         writer.write(&record).unwrap();
     }
     writer.into_inner()

@@ -4,7 +4,7 @@ use super::frame::Framer;
 use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, create, since_1970};
 use gatewright_link::{
     Framing,
-    pcapng::{Direction, PcapngWriter, Record},
+    pcapng::{CapturedFrame, Direction, PcapngWriter},
 };
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ impl MessageRecorder {
                 let direction =
                     if record.inbound { Direction::Inbound } else { Direction::Outbound };
                 for packet in framer.packets(&record) {
-                    writer.write(&Record {
+                    writer.write(&CapturedFrame {
                         interface,
                         at: time,
                         octets: &packet,

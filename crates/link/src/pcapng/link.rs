@@ -1,4 +1,4 @@
-use super::{Direction, InterfaceId, PcapngWriter, Reader, Record};
+use super::{CapturedFrame, Direction, InterfaceId, PcapngWriter, Reader};
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
 use gatewright_wire::MacAddress;
@@ -230,7 +230,7 @@ impl Link for CaptureLink {
                 self.counters.transmit_down += 1;
                 continue;
             };
-            let written = writer.write(&Record {
+            let written = writer.write(&CapturedFrame {
                 interface: *interface,
                 at: epoch.saturating_add(now),
                 octets: packet.octets(),

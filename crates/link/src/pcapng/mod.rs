@@ -48,7 +48,7 @@ pub struct CaptureInterface {
 
 /// A frame of a capture file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Record<'a> {
+pub struct CapturedFrame<'a> {
     /// The interface that saw it.
     pub interface: InterfaceId,
     /// The time, since 1970.

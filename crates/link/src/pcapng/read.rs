@@ -1,8 +1,8 @@
 use super::{
-    BYTE_ORDER, CaptureInterface, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION,
+    BYTE_ORDER, CaptureInterface, CapturedFrame, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION,
     INTERFACES_MAX, InterfaceId, LINK_TYPE_ETHERNET, LINK_TYPE_IPV4, LINK_TYPE_IPV6,
     LINK_TYPE_RAW_IP, NANOS_PER_SECOND, OPTION_COMMENT, OPTION_END, OPTION_FCS_LEN,
-    OPTION_INTERFACE_NAME, OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, PACKET, Record,
+    OPTION_INTERFACE_NAME, OPTION_OFFSET, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, PACKET,
     SECTION_HEADER, SIMPLE_PACKET,
 };
 use crate::Framing;
@@ -111,10 +111,10 @@ impl<R: io::Read> Reader<R> {
     /// # Errors
     ///
     /// [`ReadError`], after which the file cannot be read further.
-    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+    pub fn next_record(&mut self) -> Result<Option<CapturedFrame<'_>>, ReadError> {
         let Some(place) = self.next_place()? else { return Ok(None) };
         let slice = |(from, to): (usize, usize)| self.block.get(from..to).unwrap_or_default();
-        Ok(Some(Record {
+        Ok(Some(CapturedFrame {
             interface: place.interface,
             at: place.at,
             octets: slice(place.octets),

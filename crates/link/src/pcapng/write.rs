@@ -1,7 +1,7 @@
 use super::{
-    BYTE_ORDER, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION, InterfaceId, LINK_TYPE_ETHERNET,
-    LINK_TYPE_RAW_IP, OPTION_APPLICATION, OPTION_COMMENT, OPTION_END, OPTION_INTERFACE_NAME,
-    OPTION_PACKET_FLAGS, OPTION_RESOLUTION, Record, SECTION_HEADER,
+    BYTE_ORDER, CapturedFrame, Direction, ENHANCED_PACKET, INTERFACE_DESCRIPTION, InterfaceId,
+    LINK_TYPE_ETHERNET, LINK_TYPE_RAW_IP, OPTION_APPLICATION, OPTION_COMMENT, OPTION_END,
+    OPTION_INTERFACE_NAME, OPTION_PACKET_FLAGS, OPTION_RESOLUTION, SECTION_HEADER,
 };
 use crate::Framing;
 use std::io;
@@ -64,7 +64,7 @@ impl<W: io::Write> PcapngWriter<W> {
     /// # Errors
     ///
     /// As [`Self::new`]; also for an interface that was not described.
-    pub fn write(&mut self, record: &Record<'_>) -> io::Result<()> {
+    pub fn write(&mut self, record: &CapturedFrame<'_>) -> io::Result<()> {
         if record.interface.0 >= self.interfaces {
             let said = format!("interface {} was not described", record.interface.0);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, said));

@@ -27,7 +27,7 @@ use gatewright_wire::{MacAddress, partial, vlan::Vlan};
 use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{KernelPart, QueueAddress, Socket, TransmitRefused, while_busy};
+use socket::{KernelPart, QueueAddress, TransmitRefused, XdpSocket, while_busy};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -40,7 +40,7 @@ pub(crate) struct Xdp {
     index: LinkIndex,
     interface: Interface,
     /// In the order of their queues.
-    sockets: Vec<Socket>,
+    sockets: Vec<XdpSocket>,
     /// Sends frames where none of its sockets is on a transmit queue.
     sender: Option<PacketSender>,
     /// The queue that is polled first the next time.
@@ -434,14 +434,15 @@ impl Link for Xdp {
     fn close(self: Box<Self>) -> Closing {
         let Self { interface, sockets, sender, any, .. } = *self;
         let sender = sender.map(PacketSender::into_socket);
-        let (parts, lent): (Vec<_>, Vec<_>) = sockets.into_iter().map(Socket::into_parts).unzip();
+        let (parts, lent): (Vec<_>, Vec<_>) =
+            sockets.into_iter().map(XdpSocket::into_parts).unzip();
         Closing::new((parts, any, sender, interface)).with_chunks(LentChunks(lent))
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.any {
             Some(any) => Some(any.0.as_fd()),
-            None => self.sockets.first().and_then(Socket::fd),
+            None => self.sockets.first().and_then(XdpSocket::fd),
         }
     }
 }

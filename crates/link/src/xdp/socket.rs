@@ -48,7 +48,7 @@ const KICKS_MAX: u32 = 8;
 pub(crate) type Registered = Weak<OwnedFd>;
 
 /// An AF_XDP socket.
-pub(super) struct Socket {
+pub(super) struct XdpSocket {
     /// Before `lent`: chunks go home when the kernel has released them.
     part: KernelPart,
     lent: Lent,
@@ -158,10 +158,10 @@ impl KernelPart {
 
     /// Lends the kernel chunks of `pool`, the slab for which the socket was opened. With `frames`,
     /// the chunks hold copies of those frames.
-    pub(super) fn with_pool(self, pool: Rc<Pool>, frames: Option<&Rc<Pool>>) -> Socket {
+    pub(super) fn with_pool(self, pool: Rc<Pool>, frames: Option<&Rc<Pool>>) -> XdpSocket {
         let lent = Lent::new(pool, Arc::clone(&self.release.kernel));
         let pieces = frames.map(|frames| Pieces::new(Rc::clone(frames)));
-        let mut socket = Socket { part: self, lent, pieces, filled: 0, statistics: [0; 3] };
+        let mut socket = XdpSocket { part: self, lent, pieces, filled: 0, statistics: [0; 3] };
         socket.refill();
         socket
     }
@@ -176,7 +176,7 @@ impl Drop for KernelPart {
     }
 }
 
-impl Socket {
+impl XdpSocket {
     /// Separates what the kernel takes its time to close from the chunks lent to it.
     pub(super) fn into_parts(self) -> (KernelPart, Lent) {
         (self.part, self.lent)

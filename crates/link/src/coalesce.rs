@@ -53,10 +53,10 @@ impl Outgoing {
     /// The largest super-frame that the first of `packets` begin; none if the first two do not
     /// belong together.
     fn merged(packets: &[Packet]) -> Option<Self> {
-        let first = Segment::of(packets.first()?)?;
+        let first = TcpSegment::of(packets.first()?)?;
         let (mut last, mut count, mut payload) = (first, 1, first.payload_len());
         for packet in packets.get(1..)? {
-            let Some(next) = Segment::of(packet) else { break };
+            let Some(next) = TcpSegment::of(packet) else { break };
             let len = first.data - Ethernet::LEN + payload + next.payload_len();
             if len > PACKET_LEN_MAX || !first.continues(&last, &next, count) {
                 break;
@@ -89,14 +89,14 @@ pub(crate) fn plan(packets: &[Packet], merges: bool, frames: &mut Vec<Outgoing>)
 
 /// A TCP segment with payload, in an Ethernet frame without a tag.
 #[derive(Clone, Copy)]
-struct Segment<'frame> {
+struct TcpSegment<'frame> {
     frame: &'frame [u8],
     /// Where its TCP header begins, and its payload.
     transport: usize,
     data: usize,
 }
 
-impl<'frame> Segment<'frame> {
+impl<'frame> TcpSegment<'frame> {
     /// The segment of a packet, if it may be part of a super-frame: without IP options, extension
     /// headers or padding, not a fragment, its checksum partial.
     fn of(packet: &'frame Packet) -> Option<Self> {

@@ -36,7 +36,7 @@ const CWR: u8 = 0x80;
 
 /// A frame as it is given to the kernel: a head, and the rest of one or more packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingFrame {
     head: [u8; HEAD_LEN_MAX],
     head_len: usize,
     /// Packets that it carries.
@@ -45,7 +45,7 @@ pub(crate) struct Outgoing {
     replaced: usize,
 }
 
-impl Outgoing {
+impl OutgoingFrame {
     /// A packet as it is.
     pub(crate) const SINGLE: Self =
         Self { head: [0; HEAD_LEN_MAX], head_len: VIRTIO_LEN, packets: 1, replaced: 0 };
@@ -76,12 +76,12 @@ impl Outgoing {
 }
 
 /// Decides how packets leave: merged where they can be, unless `merges` is false.
-pub(crate) fn plan(packets: &[Packet], merges: bool, frames: &mut Vec<Outgoing>) {
+pub(crate) fn plan(packets: &[Packet], merges: bool, frames: &mut Vec<OutgoingFrame>) {
     frames.clear();
     let mut rest = packets;
     while !rest.is_empty() {
-        let merged = if merges { Outgoing::merged(rest) } else { None };
-        let frame = merged.unwrap_or(Outgoing::SINGLE);
+        let merged = if merges { OutgoingFrame::merged(rest) } else { None };
+        let frame = merged.unwrap_or(OutgoingFrame::SINGLE);
         rest = rest.get(frame.packets..).unwrap_or_default();
         frames.push(frame);
     }
@@ -180,17 +180,17 @@ impl<'frame> TcpSegment<'frame> {
 
     /// The super-frame of which this is the first segment, with its virtio header (virtio 1.2
     /// §5.1.6).
-    fn merge(&self, last: &Self, packets: usize, payload: usize) -> Option<Outgoing> {
+    fn merge(&self, last: &Self, packets: usize, payload: usize) -> Option<OutgoingFrame> {
         const NEEDS_CHECKSUM: u8 = 1;
         const TCP_V4: u8 = 1;
         const TCP_V6: u8 = 4;
         const CONGESTION: u8 = 0x80;
         const CHECKSUM_AT: u16 = 16;
-        let mut merged = Outgoing {
+        let mut merged = OutgoingFrame {
             head_len: VIRTIO_LEN + self.data,
             packets,
             replaced: self.data,
-            ..Outgoing::SINGLE
+            ..OutgoingFrame::SINGLE
         };
         let (virtio, head) = merged.head.split_first_chunk_mut::<VIRTIO_LEN>()?;
         let head = head.get_mut(..self.data)?;

@@ -8,7 +8,7 @@
 
 use crate::bpf::{self, ProgramType};
 use crate::closing::Closing;
-use crate::coalesce::{self, Outgoing};
+use crate::coalesce::{self, OutgoingFrame};
 use crate::division::{Division, filter};
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, RingFrame};
@@ -363,7 +363,7 @@ pub(crate) struct PacketSender {
     socket: OwnedFd,
     burst: Burst,
     /// The frames of the batch that is being sent.
-    frames: Vec<Outgoing>,
+    frames: Vec<OutgoingFrame>,
     /// Super-frames that the kernel refused since it took one.
     refused: u8,
 }
@@ -458,7 +458,7 @@ impl PacketSender {
             // Its segments may be taken.
             _ if count > 1 => {
                 self.refused = self.refused.saturating_add(1);
-                let singles = std::iter::repeat_n(Outgoing::SINGLE, count);
+                let singles = std::iter::repeat_n(OutgoingFrame::SINGLE, count);
                 drop(self.frames.splice(frame..=frame, singles));
                 ready(batch, packet..packet + count, counters);
                 return 0;

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A kernel, and what is tried with it.
-struct Plan {
+struct KernelPlan {
     /// The package whose dependency is the kernel: small, and made for machines without hardware.
     kernel: &'static str,
     /// Of [`MODULES`], those that it does without.
@@ -26,9 +26,9 @@ struct Plan {
     tests: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const PLANS: [Plan; 2] = [
+const PLANS: [KernelPlan; 2] = [
     // Debian 12's own kernel.
-    Plan {
+    KernelPlan {
         kernel: "linux-image-cloud-amd64",
         without: &[],
         tests: &[
@@ -42,7 +42,7 @@ const PLANS: [Plan; 2] = [
     },
     // The newer one that Debian 12 has beside it: what older ones cannot do, and, without nftables,
     // what keeps the kernel between quiet where that is missing.
-    Plan {
+    KernelPlan {
         kernel: "linux-image-6.12-cloud-amd64",
         without: &["nf_tables"],
         tests: &[
@@ -137,7 +137,7 @@ struct Machine {
     initramfs: PathBuf,
 }
 
-fn machine(plan: &Plan) -> Result<Machine, Stop> {
+fn machine(plan: &KernelPlan) -> Result<Machine, Stop> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Stop::Missing("the virtual machine is one of amd64".to_owned()));
     }
@@ -190,7 +190,7 @@ fn machine(plan: &Plan) -> Result<Machine, Stop> {
 }
 
 /// The first process's script.
-fn init(loads: &str, tests: &[PathBuf], plan: &Plan) -> String {
+fn init(loads: &str, tests: &[PathBuf], plan: &KernelPlan) -> String {
     let mut script = "#!/usr/bin/sh\nexport PATH=/usr/sbin:/usr/bin HOME=/root\n\
         mount -t proc proc /proc\nmount -t sysfs sys /sys\nmount -t devtmpfs dev /dev\n\
         ip link set lo up\n"
@@ -209,7 +209,7 @@ fn init(loads: &str, tests: &[PathBuf], plan: &Plan) -> String {
 
 impl Machine {
     /// Starts it, shows what it says, and notes each test; whether all passed.
-    fn run(&self, plan: &Plan, summary: &mut Summary) -> bool {
+    fn run(&self, plan: &KernelPlan, summary: &mut Summary) -> bool {
         println!("== interop: starting {}", plan.kernel);
         let mut command = Command::new("qemu-system-x86_64");
         // Not every machine that offers hardware's help can give it; without, this takes minutes.
@@ -305,7 +305,7 @@ fn debian_kernel(wanted: &str, folder: &Path) -> Result<(PathBuf, PathBuf), Stop
 }
 
 /// Builds the test programs.
-fn tests(plan: &Plan) -> Result<Vec<PathBuf>, Stop> {
+fn tests(plan: &KernelPlan) -> Result<Vec<PathBuf>, Stop> {
     let mut found = Vec::new();
     for (package, test, _) in plan.tests {
         let build = ["test", "--no-run", "--locked", "--package", package, "--test", test];
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn the_first_process_tells_each_verdict_and_ends() {
-        let plan = Plan { kernel: "", without: &[], tests: &[("", "vlan", "")] };
+        let plan = KernelPlan { kernel: "", without: &[], tests: &[("", "vlan", "")] };
         let script = init("insmod /modules/veth.ko\n", &["/a/vlan".into()], &plan);
         assert!(script.contains("insmod /modules/veth.ko\n"));
         let run = "/a/vlan --test-threads=1 --color never  2>/said\n";

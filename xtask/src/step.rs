@@ -3,7 +3,7 @@
 use crate::{
     root,
     summary::Summary,
-    watched::{Line, Watched},
+    watched::{OutputLine, Watched},
 };
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -72,15 +72,15 @@ impl CommandStep {
             }
         };
         let status = watched.finish(|line| match line {
-            Line::Output(line) => {
+            OutputLine::Output(line) => {
                 println!("{line}");
                 summary.note(&line);
             }
-            Line::Errors(line) => {
+            OutputLine::Errors(line) => {
                 eprintln!("{line}");
                 failed.extend(rerun(&line));
             }
-            Line::Silence => {
+            OutputLine::Silence => {
                 let silent = format!("a program that said nothing for {SILENCE_MAX:?}");
                 println!("== {silent} is killed");
                 summary.fail(silent);

@@ -15,7 +15,7 @@ const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// What is heard of a command: a line, without its end.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Line {
+pub(crate) enum OutputLine {
     /// Of the standard output.
     Output(String),
     /// Of the standard error.
@@ -27,7 +27,7 @@ pub(crate) enum Line {
 /// A command under way.
 pub(crate) struct Watched {
     child: Child,
-    lines: Receiver<Line>,
+    lines: Receiver<OutputLine>,
     /// How long it may say nothing.
     patience: Duration,
 }
@@ -41,14 +41,14 @@ impl Watched {
     pub(crate) fn start(command: &mut Command, patience: Duration) -> std::io::Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (sender, lines) = channel();
-        hear(child.stdout.take(), Line::Output, sender.clone());
-        hear(child.stderr.take(), Line::Errors, sender);
+        hear(child.stdout.take(), OutputLine::Output, sender.clone());
+        hear(child.stderr.take(), OutputLine::Errors, sender);
         Ok(Self { child, lines, patience })
     }
 
     /// Hands each line to `see` until the command has ended. When it has said nothing for too long
     /// what it has started is killed, and it may go on.
-    pub(crate) fn finish(mut self, mut see: impl FnMut(Line)) -> Option<ExitStatus> {
+    pub(crate) fn finish(mut self, mut see: impl FnMut(OutputLine)) -> Option<ExitStatus> {
         let mut heard_at = Instant::now();
         let mut ended = None;
         loop {
@@ -69,7 +69,7 @@ impl Watched {
                     if ended.is_some() {
                         heard_at = Instant::now();
                     } else if heard_at.elapsed() > self.patience {
-                        see(Line::Silence);
+                        see(OutputLine::Silence);
                         self.kill_children();
                         heard_at = Instant::now();
                     }
@@ -91,7 +91,11 @@ impl Watched {
     }
 }
 
-fn hear(stream: Option<impl Read + Send + 'static>, kind: fn(String) -> Line, to: Sender<Line>) {
+fn hear(
+    stream: Option<impl Read + Send + 'static>,
+    kind: fn(String) -> OutputLine,
+    to: Sender<OutputLine>,
+) {
     thread::spawn(move || {
         let lines = stream.map(|stream| BufReader::new(stream).split(b'\n'));
         for line in lines.into_iter().flatten().map_while(Result::ok) {
@@ -120,7 +124,7 @@ fn children(parent: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn run(script: &str, patience: Duration) -> (Vec<Line>, Option<ExitStatus>) {
+    fn run(script: &str, patience: Duration) -> (Vec<OutputLine>, Option<ExitStatus>) {
         let mut lines = Vec::new();
         let watched = Watched::start(Command::new("sh").args(["-c", script]), patience).unwrap();
         let status = watched.finish(|line| lines.push(line));
@@ -132,17 +136,17 @@ mod tests {
     #[test]
     fn each_line_is_heard_and_the_end() {
         let (lines, status) = run("echo one; echo two; exit 3", LONG);
-        assert_eq!(lines, ["one", "two"].map(|line| Line::Output(line.to_owned())));
+        assert_eq!(lines, ["one", "two"].map(|line| OutputLine::Output(line.to_owned())));
         assert_eq!(status.and_then(|status| status.code()), Some(3));
         let (lines, _) = run("echo wrong >&2", LONG);
-        assert_eq!(lines, [Line::Errors("wrong".to_owned())]);
+        assert_eq!(lines, [OutputLine::Errors("wrong".to_owned())]);
     }
 
     #[test]
     fn who_outlives_it_is_not_waited_for() {
         let (lines, status) = run("sleep 600 & echo $!", LONG);
         assert!(status.is_some_and(|status| status.success()));
-        let [Line::Output(sleeper)] = &lines[..] else { panic!("{lines:?}") };
+        let [OutputLine::Output(sleeper)] = &lines[..] else { panic!("{lines:?}") };
         let kill = format!("kill {sleeper}");
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "it slept on");
     }
@@ -150,8 +154,8 @@ mod tests {
     #[test]
     fn what_hangs_is_killed_and_the_command_goes_on() {
         let (lines, status) = run("sleep 600; echo \"after $?\"", Duration::from_secs(3));
-        assert_eq!(lines.first(), Some(&Line::Silence));
-        assert!(lines.contains(&Line::Output("after 137".to_owned())), "{lines:?}");
+        assert_eq!(lines.first(), Some(&OutputLine::Silence));
+        assert!(lines.contains(&OutputLine::Output("after 137".to_owned())), "{lines:?}");
         assert!(status.is_some_and(|status| status.success()));
     }
 }

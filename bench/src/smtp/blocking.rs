@@ -28,19 +28,21 @@ pub(crate) fn relay(port: &str) -> Result<(), String> {
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).map_err(text)?;
     for stream in listener.incoming() {
         let (stream, layouts) = (stream.map_err(text)?, Arc::clone(&layouts));
-        std::thread::spawn(move || Session::new(stream, &layouts).and_then(Session::run));
+        std::thread::spawn(move || {
+            BlockingRelay::new(stream, &layouts).and_then(BlockingRelay::run)
+        });
     }
     Ok(())
 }
 
-struct Session {
+struct BlockingRelay {
     machine: Machine,
     streams: BTreeMap<ConnId, TcpStream>,
     ended: Vec<ConnId>,
     start: Instant,
 }
 
-impl Session {
+impl BlockingRelay {
     fn new(stream: TcpStream, layouts: &Arc<Layouts>) -> Result<Self, String> {
         let start = Instant::now();
         let addresses = vec![("next".to_owned(), format!("127.0.0.1:{SINK}"))];

@@ -206,6 +206,9 @@ counters! {
     notifications_withheld,
     /// Notifications dropped because too many waited.
     notifications_dropped,
+    /// Times that a subscription began to lag behind: its notifications are made from the tree when
+    /// there is room for them.
+    subscriptions_behind,
     /// Outbox messages dropped because they had expired.
     messages_aged,
     /// Outbox messages that the receiver refused for good.

@@ -59,8 +59,10 @@ pub(crate) struct Family {
     /// By sequence number, so oldest first.
     pub(crate) instances: BTreeMap<u64, Slot>,
     pub(crate) names: HashMap<Arc<str>, Slot>,
-    /// Those of the children that are subscriptions.
+    /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,
+    /// Subscriptions that lag behind: they are told of events later.
+    pub(crate) lagging: Vec<Slot>,
     /// Octets of content in the instances: `cbs`.
     pub(crate) octets: u64,
     /// When the instances of a time series were generated: no two at the same time.
@@ -69,6 +71,13 @@ pub(crate) struct Family {
     pub(crate) latest: Timestamp,
     /// Whether an instance was created before an earlier one, by a wall clock that was set back.
     pub(crate) is_disordered: bool,
+}
+
+impl Family {
+    /// Number of the children that are subscriptions.
+    pub(crate) const fn subscription_count(&self) -> usize {
+        self.subscriptions.len() + self.lagging.len()
+    }
 }
 
 /// The labels of an instance, in its text.

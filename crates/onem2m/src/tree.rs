@@ -146,6 +146,33 @@ impl Tree {
         others.chain(instances)
     }
 
+    /// Children from the number `first` on, oldest first, at most so many.
+    pub(crate) fn created_since(&self, parent: Slot, first: u64, most: usize) -> Vec<(u64, Slot)> {
+        let family = self.get(parent).and_then(|resource| resource.family.as_ref());
+        let Some(family) = family else { return Vec::new() };
+        let since = |(&seq, &slot): (&u64, &Slot)| (seq, slot);
+        let others = family.children.range(first..).take(most).map(since);
+        let mut found: Vec<_> =
+            others.chain(family.instances.range(first..).take(most).map(since)).collect();
+        found.sort_unstable_by_key(|(seq, _)| *seq);
+        found.truncate(most);
+        found
+    }
+
+    /// Notes whether a subscription lags behind, so that it is not told of events now.
+    pub(crate) fn set_lagging(&mut self, slot: Slot, lags: bool) {
+        let parent = self.get(slot).and_then(|subscription| subscription.parent);
+        let parent = parent.and_then(|parent| self.get_mut(parent));
+        let Some(family) = parent.and_then(|parent| parent.family.as_mut()) else { return };
+        family.subscriptions.retain(|&subscription| subscription != slot);
+        family.lagging.retain(|&subscription| subscription != slot);
+        if lags {
+            family.lagging.push(slot);
+        } else {
+            family.subscriptions.push(slot);
+        }
+    }
+
     /// Number of the first instance that was created at `time` or later; the one behind the last
     /// if there is none. `None` if the instances are not in the order of their creation times.
     pub(crate) fn first_instance_since(&self, parent: Slot, time: Timestamp) -> Option<u64> {
@@ -390,6 +417,7 @@ impl Resource {
         }
         if child.kind == Kind::Subscription {
             family.subscriptions.retain(|&subscription| subscription != slot);
+            family.lagging.retain(|&subscription| subscription != slot);
         }
     }
 }

@@ -17,6 +17,7 @@ mod flex;
 mod forward;
 mod group;
 mod instance;
+mod lagging;
 mod later;
 mod ledger;
 mod monitor;
@@ -33,6 +34,7 @@ mod retrieve;
 mod rows;
 mod search;
 mod sponsor;
+mod statistics;
 mod subscription;
 mod target;
 mod update;
@@ -58,6 +60,7 @@ pub use config::{Config, CseType};
 use consent::Consents;
 use deferred::Deferred;
 use group::Fans;
+use lagging::Lagging;
 use later::Later;
 use ledger::Ledger;
 use notify::Verifications;
@@ -70,6 +73,7 @@ pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
 use search::Searches;
+use statistics::Statistics;
 use std::borrow::Cow;
 use std::sync::Arc;
 use target::Target;
@@ -87,6 +91,7 @@ pub struct Cse {
     verifications: Verifications,
     consents: Consents,
     deferred: Deferred,
+    lagging: Lagging,
     later: Later,
     fans: Fans,
     channels: Channels,
@@ -94,6 +99,7 @@ pub struct Cse {
     refusals: Refusals,
     watches: Watches,
     searches: Searches,
+    statistics: Statistics,
     /// Steps that tree walks may still take in this step.
     slice_left: u64,
     /// Time of the next retry of changes that could not be stored and have no originator; failures
@@ -148,6 +154,7 @@ impl Cse {
             verifications: Verifications::new(),
             consents: Consents::default(),
             deferred: Deferred::default(),
+            lagging: Lagging::default(),
             later: Later::default(),
             fans: Fans::new(),
             channels: Channels::default(),
@@ -155,6 +162,7 @@ impl Cse {
             refusals: Refusals::default(),
             watches: Watches::default(),
             searches: Searches::default(),
+            statistics: Statistics::default(),
             slice_left: 0,
             unstored: (Moment::default(), 0),
             fanned: 0,
@@ -191,6 +199,7 @@ impl Cse {
         cse.watch_all();
         cse.pursue_registration();
         cse.pursue_backlogs();
+        cse.pursue_lagging();
         cse.run_outbox();
         cse.settle();
         Ok((cse, unreadable))
@@ -211,6 +220,7 @@ impl Cse {
         self.note_refusals();
         self.pursue_registration();
         self.run_outbox();
+        self.store_statistics(false);
         self.settle();
         self.delete_done(false);
         self.settle();
@@ -243,6 +253,7 @@ impl Cse {
     /// Hands out what is not stored yet, before the process ends.
     pub fn end(&mut self, now: impl Into<Now>) {
         self.set_clocks(now.into());
+        self.store_statistics(true);
         self.delete_done(true);
         self.settle();
     }
@@ -266,6 +277,7 @@ impl Cse {
             self.outbox.next_due(),
             self.channels.next_deadline(),
             self.refusals.due(),
+            self.statistics.due(),
             self.is_searching().then_some(self.moment),
         ];
         let first = moments.into_iter().flatten().chain(by_wall).min();
@@ -291,7 +303,8 @@ impl Cse {
     /// export.
     pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let resources = self.tree.iter().map(|(_, it)| (it.seq, it.to_record()));
-        resources.chain(self.outbox.rows()).chain(self.later.rows())
+        let resources = resources.chain(self.outbox.rows());
+        resources.chain(self.lagging.rows()).chain(self.later.rows())
     }
 
     /// Takes a request from outside.

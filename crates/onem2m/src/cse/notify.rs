@@ -5,6 +5,7 @@ use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, OutboxMessage};
 use super::polling::Route;
+use super::statistics::Statistic;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Asker, Cse, Done, Refusal, not_allowed};
 use crate::kind::Kind;
@@ -24,6 +25,9 @@ pub(super) const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 const GATHERED_FOR: Duration = Duration::from_mins(1);
 /// The same duration in m2m:batchNotify.
 const GATHERED_FOR_TEXT: &str = "PT1M";
+
+/// Instances that are looked at for notifications of events before a subscription.
+const EARLIER_MAX: usize = 4_096;
 
 /// m2m:stdEventCats, latest: a newer notification replaces a waiting one.
 const LATEST: u64 = 4;
@@ -96,13 +100,22 @@ impl Cse {
         }
         let subscriptions = family.subscriptions.clone();
         for subscription in subscriptions {
-            if subscription != about && self.wants(subscription, event, about, changed) {
+            if subscription != about
+                && self.wants(subscription, event, about, changed)
+                && !self.lags(subscription, event, about)
+            {
                 self.notify(subscription, event, about, changed);
             }
         }
     }
 
-    fn wants(&self, subscription: Slot, event: Event, about: Slot, changed: &[String]) -> bool {
+    pub(super) fn wants(
+        &self,
+        subscription: Slot,
+        event: Event,
+        about: Slot,
+        changed: &[String],
+    ) -> bool {
         let (Some(subscription), Some(subject)) =
             (self.tree.get(subscription), self.tree.get(about))
         else {
@@ -149,7 +162,7 @@ impl Cse {
             .unwrap_or(false)
     }
 
-    fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {
+    pub(super) fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {
         let (Some(subscription), Some(subject)) = (self.tree.get(slot), self.tree.get(about))
         else {
             return;
@@ -221,6 +234,7 @@ impl Cse {
             let queue: Arc<str> = format!("{id} {target}").into();
             let keep = Some(KEPT_FOR);
             self.counters.notifications += 1;
+            self.count_statistic(slot, &target, Statistic::Event);
             let message = OutboxMessage {
                 queue: Arc::clone(&queue),
                 target: target.into(),
@@ -294,7 +308,7 @@ impl Cse {
     ) -> Result<Option<Done>, Refusal> {
         let (subscribed, parent) = (self.resource(draft.parent)?, draft.parent);
         let parent_seq = subscribed.seq;
-        let count = subscribed.family.as_ref().map_or(0, |family| family.subscriptions.len());
+        let count = subscribed.family.as_ref().map_or(0, |family| family.subscription_count());
         if count >= self.config.limits.subscriptions {
             self.counters.subscriptions_full += 1;
             return Err(Refusal::new(
@@ -325,12 +339,47 @@ impl Cse {
         }
         draft.id = Some(id.clone());
         if targets.is_empty() {
-            let slot = self.found(draft)?;
-            return self.creation_response(request, slot, &given).map(Some);
+            return self.found_subscription(request, draft, &given).map(Some);
         }
         let then = Then::Create { parent_seq, draft, given };
         self.ask_targets(asker, request, from, &id, targets, then)?;
         Ok(None)
+    }
+
+    /// Creates a checked subscription, and notifies of what was before it, if that is wanted.
+    fn found_subscription(
+        &mut self,
+        request: &Request,
+        draft: Draft,
+        given: &Map<String, Value>,
+    ) -> Result<Done, Refusal> {
+        let slot = self.found(draft)?;
+        let response = self.creation_response(request, slot, given);
+        self.tell_earlier(slot);
+        response
+    }
+
+    /// Notifies of events before the subscription (TS-0001 §9.6.8, preSubscriptionNotify). Those that
+    /// are retained are the creations of instances that still exist.
+    fn tell_earlier(&mut self, slot: Slot) {
+        let Some(subscription) = self.tree.get(slot) else { return };
+        let (Some(wanted), Some(parent)) = (subscription.uint("psn"), subscription.parent) else {
+            return;
+        };
+        let most = self.config.limits.notifications_waiting;
+        let wanted = usize::try_from(wanted).unwrap_or(most).min(most);
+        let seq = subscription.seq;
+        let family = self.tree.get(parent).and_then(|parent| parent.family.as_ref());
+        let latest = family.into_iter().flat_map(|family| family.instances.values().rev());
+        let is_wanted = |about: &&Slot| self.wants(slot, Event::ChildCreated, **about, &[]);
+        let mut earlier: Vec<Slot> =
+            latest.take(EARLIER_MAX).filter(is_wanted).take(wanted).copied().collect();
+        while let Some(about) = earlier.pop() {
+            // It may end by its counter.
+            if self.tree.by_seq(seq) == Some(slot) {
+                self.notify(slot, Event::ChildCreated, about, &[]);
+            }
+        }
     }
 
     /// Checks an update of a subscription; returns whether new targets must be verified first.
@@ -338,11 +387,12 @@ impl Cse {
         &mut self,
         asker: &Asker,
         request: &Request,
-        from: &str,
+        from: &Originator<'_>,
         slot: Slot,
         given: &Map<String, Value>,
     ) -> Result<bool, Refusal> {
         check_subscription(given, self.config.limits.list_entries)?;
+        self.check_subscriber(from, given)?;
         self.recheck_subscription(slot, given)?;
         let subscription = self.resource(slot)?;
         let (seq, id) = (subscription.seq, subscription.id.to_string());
@@ -462,8 +512,7 @@ impl Cse {
                 draft.parent = self.tree.by_seq(parent_seq).ok_or_else(gone)?;
                 // Another may have come meanwhile.
                 self.check_only_blocking(draft.parent, &draft.attributes)?;
-                let slot = self.found(draft)?;
-                self.creation_response(&verification.request, slot, &given)
+                self.found_subscription(&verification.request, draft, &given)
             }
             Then::Update { seq, given } => {
                 let slot = self.tree.by_seq(seq).ok_or_else(gone)?;

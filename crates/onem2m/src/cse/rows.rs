@@ -143,6 +143,7 @@ impl Cse {
                 Undo::Row(Record::Delete { seq }) => {
                     self.outbox.forget(seq);
                     self.outbox.forget_backlog(seq);
+                    self.forget_lag(seq);
                     self.forget_postponed(seq);
                     if let Some(slot) = self.tree.by_seq(seq) {
                         self.tree.remove(slot);

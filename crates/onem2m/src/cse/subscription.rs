@@ -86,8 +86,8 @@ impl Cse {
 }
 
 impl Cse {
-    /// Ends a subscription: sends its incomplete batches, and notifies its subscriberURI (TS-0004
-    /// §7.5.1.2.4).
+    /// Ends a subscription: sends its incomplete batches, and notifies its subscriberURI and the
+    /// subscriptions across resources that it belongs to (TS-0004 §7.5.1.2.4, §7.4.8.2.4).
     pub(super) fn end_subscription(&mut self, slot: Slot) {
         let subscription = self.tree.get(slot).filter(|it| it.kind == Kind::Subscription);
         let Some(subscription) = subscription else {
@@ -96,51 +96,70 @@ impl Cse {
         let id = Arc::clone(&subscription.id);
         let queue_of = |target: &str| -> Arc<str> { format!("{id} {target}").into() };
         let queues: Vec<Arc<str>> = subscription.texts("nu").map(queue_of).collect();
-        let told = subscription.text("su").map(str::to_owned);
+        let told = subscription.text("su").into_iter().chain(subscription.texts("acrs"));
+        let told: Vec<String> = told.map(str::to_owned).collect();
+        self.end_lag_of(slot);
         for queue in queues {
             self.flush(&queue);
         }
-        let Some(target) = told else {
-            return;
-        };
+        self.tell_end(&id, told);
+    }
+
+    /// Tells entities that a subscription is deleted, or is no part any more of what they have
+    /// combined.
+    fn tell_end(&mut self, id: &str, targets: impl IntoIterator<Item = String>) {
         let reference = format!("{}/{id}", self.config.cse_id);
         let content = json!({ "m2m:sgn": { "sud": true, "sur": reference } }).to_string();
-        let mut request = self.own_request(Operation::Notify, target.clone());
-        request.content = Some(content.into());
-        // Not among the notifications, of which several may go out as one.
-        let queue = format!("{id} {target} end").into();
-        let target = target.into();
-        let keep = Some(KEPT_FOR);
-        self.counters.notifications += 1;
-        if self.post(OutboxMessage { queue, target, request, keep, batch: None }).is_err() {
-            self.counters.notifications_dropped += 1;
+        for target in targets {
+            let mut request = self.own_request(Operation::Notify, target.clone());
+            request.content = Some(content.as_str().into());
+            // Not among the notifications, of which several may go out as one.
+            let queue = format!("{id} {target} end").into();
+            let target = target.into();
+            let keep = Some(KEPT_FOR);
+            self.counters.notifications += 1;
+            if self.post(OutboxMessage { queue, target, request, keep, batch: None }).is_err() {
+                self.counters.notifications_dropped += 1;
+            }
         }
     }
 
-    /// Checks that a subscriberURI may be notified. It is not verified, so it must be the
-    /// subscriber, one of the verified targets, or an entity that the subscriber may notify.
+    /// Tells subscriptions across resources that an update of a subscription has taken it out of
+    /// them.
+    pub(super) fn tell_taken_out(&mut self, slot: Slot, before: Vec<String>) {
+        let Some(subscription) = self.tree.get(slot) else { return };
+        let is_gone = |name: &String| !subscription.texts("acrs").any(|it| it == name);
+        let gone: Vec<String> = before.into_iter().filter(is_gone).collect();
+        if !gone.is_empty() {
+            let id = Arc::clone(&subscription.id);
+            self.tell_end(&id, gone);
+        }
+    }
+
+    /// Checks that a subscriberURI and subscriptions across resources may be notified. They are not
+    /// verified, so each must be the subscriber, one of the verified targets, or an entity that the
+    /// subscriber may notify.
     ///
     /// # Errors
     ///
-    /// 4103 if it is another entity.
+    /// 4103 if one is another entity.
     pub(super) fn check_subscriber(
         &self,
         from: &Originator<'_>,
         attributes: &Map<String, Value>,
     ) -> Result<(), Refusal> {
-        let Some(subscriber) = attributes.get("su").and_then(Value::as_str) else {
-            return Ok(());
-        };
-        let targets = attributes.get("nu").and_then(Value::as_array).into_iter().flatten();
-        if targets.filter_map(Value::as_str).any(|target| target == subscriber) {
-            return Ok(());
-        }
-        self.check_targets(from, &[subscriber.to_owned()])
+        let list =
+            |name: &str| attributes.get(name).and_then(Value::as_array).into_iter().flatten();
+        let targets: Vec<&str> = list("nu").filter_map(Value::as_str).collect();
+        let told = attributes.get("su").into_iter().chain(list("acrs")).filter_map(Value::as_str);
+        let others = told.filter(|told| !targets.contains(told));
+        let others: Vec<String> = others.map(str::to_owned).collect();
+        self.check_targets(from, &others)
     }
 }
 
 /// Event types of a subscription; updates by default.
-fn events(attributes: &Map<String, Value>) -> Vec<u64> {
+pub(super) fn events(attributes: &Map<String, Value>) -> Vec<u64> {
     let criteria = attributes.get("enc").and_then(Value::as_object);
     let monitors = criteria.is_some_and(|it| it.contains_key("om"));
     match criteria.and_then(|it| it.get("net")).and_then(Value::as_array) {
@@ -270,14 +289,6 @@ fn check_blocking(whole: &Map<String, Value>, events: &[u64]) -> Result<(), Refu
 const POLICIES: [&str; 13] =
     ["exc", "bn", "ln", "nec", "pn", "su", "nfu", "gpi", "nsp", "rl", "psn", "nse", "acrs"];
 
-/// Unsupported policies, with descriptions.
-const NOT_OFFERED: [(&str, &str); 4] = [
-    ("rl", "limits of notifications in a time (rl)"),
-    ("psn", "notifications of what was before the subscription (psn)"),
-    ("nse", "statistics of notifications (nse)"),
-    ("acrs", "subscriptions across resources (acrs)"),
-];
-
 /// The filter of the conditions in event notification criteria.
 pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
     let mut filter = Filter::default();
@@ -314,11 +325,11 @@ pub(super) fn check_subscription(
     if attributes.get("exc").and_then(Value::as_u64) == Some(0) {
         return Err(Refusal::bad("exc is at least 1"));
     }
-    for (name, what) in NOT_OFFERED {
-        let is_wanted = |value: &Value| !(value.is_null() || *value == Value::Bool(false));
-        if attributes.get(name).is_some_and(is_wanted) {
-            return Err(Refusal::new(Status::NotImplemented, format!("{what} are not offered")));
-        }
+    if attributes.get("psn").and_then(Value::as_u64) == Some(0) {
+        return Err(Refusal::bad("psn is at least 1"));
+    }
+    if attributes.get("rl").is_some_and(|limit| !limit.is_null() && rate_limit(limit).is_none()) {
+        return Err(Refusal::bad("rl has a positive mnn and a duration tww"));
     }
     match attributes.get("nct").and_then(Value::as_u64) {
         None | Some(1..=3 | content::TIME_SERIES) => {}
@@ -378,6 +389,13 @@ fn check_monitors(monitors: &Value, entries_max: usize) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::bad("om is a list of monitors: ops from 1 to 63, an originator or, or both"))
+}
+
+/// A rate limit (m2m:rateLimit): so many notifications in so long.
+pub(super) fn rate_limit(limit: &Value) -> Option<(usize, Duration)> {
+    let most = usize::try_from(limit.get("mnn")?.as_u64()?).ok()?;
+    let window = duration_of(limit.get("tww")?)?;
+    (most > 0 && window > Duration::ZERO).then_some((most, window))
 }
 
 /// A duration as text or as a number of milliseconds.

@@ -3,6 +3,7 @@
 use super::access::{Originator, Right};
 use super::create::{content_of, no_such_result};
 use super::notify::Event;
+use super::statistics::settle_statistics;
 use super::watch::{check_time_series, settle_tolerance};
 use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
@@ -82,14 +83,24 @@ impl Cse {
         let expires = expires.transpose()?;
         let before = self.shown_before(request, slot)?;
         let hid = self.hides_instances(slot);
+        let combined: Vec<String> = self.resource(slot)?.texts("acrs").map(str::to_owned).collect();
         let names_node = kind == Kind::ApplicationEntity && asked.contains_key("nl");
         let node = names_node.then(|| self.node_of(slot));
+        if kind == Kind::Subscription {
+            self.end_lag_of(slot);
+        }
         self.change_until(slot, expires, |resource| {
             merge(&mut resource.attributes, given);
             if kind == Kind::FlexContainer {
                 Self::measure_flex(&mut resource.attributes);
             }
+            if kind == Kind::Subscription {
+                settle_statistics(&mut resource.attributes, asked.get("nse"));
+            }
         });
+        if kind == Kind::Subscription {
+            self.tell_taken_out(slot, combined);
+        }
         if hid && !self.hides_instances(slot) {
             self.take_out_instances(slot);
         }

@@ -28,6 +28,7 @@ mod model;
 mod monitor;
 mod notify;
 mod outbox;
+mod policies;
 mod postponed;
 mod repeats;
 mod results;

@@ -4,6 +4,7 @@ use super::{DEVICE_QUEUE, Verdict};
 use crate::audit::End;
 use crate::cse::announce::announcement;
 use crate::cse::calls::Unreachable;
+use crate::cse::statistics::Statistic;
 use crate::cse::{Cse, Output};
 use crate::fate::Fate;
 use crate::kind::Kind;
@@ -24,14 +25,17 @@ impl Cse {
         self.outbox.held.remove(name);
         match answer {
             Err(_) => self.target_failed(name, &target, None),
-            Ok(answer) => match answer.fate() {
-                Fate::Again(Some(told)) => self.target_failed(name, &target, Some(told)),
-                fate => {
-                    self.target_answered(&target);
-                    // Its messages count as sent meanwhile: what this posts stays behind them.
-                    self.conclude_messages(name, &messages, answer.status, fate);
+            Ok(answer) => {
+                self.count_queue_statistic(name, Statistic::Response);
+                match answer.fate() {
+                    Fate::Again(Some(told)) => self.target_failed(name, &target, Some(told)),
+                    fate => {
+                        self.target_answered(&target);
+                        // Its messages count as sent meanwhile: what this posts stays behind them.
+                        self.conclude_messages(name, &messages, answer.status, fate);
+                    }
                 }
-            },
+            }
         }
         self.outbox.end(number);
         self.run_queue(name);

@@ -92,7 +92,10 @@ impl Cse {
     /// If it is none of them.
     pub(super) fn restore(&mut self, seq: u64, body: &Arc<str>) -> Result<(), Damage> {
         let Some(kept) = Kept::from_record(body, self.moment, self.now) else {
-            if self.outbox.backlogs.restore(seq, body) || self.restore_postponed(seq, body) {
+            let is_known = self.outbox.backlogs.restore(seq, body)
+                || self.restore_lag(seq, body)
+                || self.restore_postponed(seq, body);
+            if is_known {
                 return Ok(());
             }
             return self.tree.restore(seq, body);
@@ -140,7 +143,10 @@ impl Cse {
     /// Whether there is room for a message. A device's resources are few and its readings need them,
     /// so they may use a quarter more than its readings.
     fn fits(&self, message: &OutboxMessage) -> bool {
-        if self.has_room(&message.queue, 1) {
+        let is_first = || self.is_queue_empty(&message.queue);
+        if self.has_room(&message.queue, 1)
+            || (self.lagging.is_catching_up(&message.queue) && is_first())
+        {
             return true;
         }
         let limits = &self.config.limits;
@@ -166,6 +172,11 @@ impl Cse {
         let (first, rest) = queue.split_once(' ').unwrap_or((queue, ""));
         let maker = self.tree.by_id(first).and_then(|slot| self.tree.get(slot));
         maker.map_or(rest, |maker| maker.owner.as_ref()).into()
+    }
+
+    /// Messages of a queue that wait or are in progress.
+    pub(super) fn queue_len(&self, queue: &str) -> usize {
+        self.outbox.queues.get(queue).map_or(0, |queue| queue.messages.len())
     }
 
     /// Whether a queue is empty.

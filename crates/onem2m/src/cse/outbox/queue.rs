@@ -97,6 +97,8 @@ pub(crate) struct Outbox {
     /// Messages per payer; all queues of devices share one.
     by_payer: HashMap<Arc<str>, usize>,
     pub(super) due: BTreeSet<(Moment, Due)>,
+    /// Queues with a rate limit: the end of the present window, and the notifications sent in it.
+    pub(super) paced: HashMap<Arc<str>, (Moment, usize)>,
     /// Requests in progress by their numbers.
     pub(super) sendings: BTreeMap<u64, Sending>,
     pub(super) sendings_made: u64,

@@ -9,6 +9,8 @@ use super::{DEVICE_QUEUE, gathered};
 use crate::address::Address;
 use crate::cse::calls::Purpose;
 use crate::cse::polling::{Route, notification_target};
+use crate::cse::statistics::Statistic;
+use crate::cse::subscription::rate_limit;
 use crate::cse::target::Target;
 use crate::cse::{Cse, Refusal, not_found};
 use crate::fate::pause;
@@ -63,6 +65,7 @@ impl Cse {
     pub(super) fn run_queue(&mut self, name: &Arc<str>) {
         self.drop_stale(name);
         self.refill(name);
+        self.catch_up(name);
         if let Some(target) = self.line_up(name) {
             self.run_target(&target);
         }
@@ -88,6 +91,14 @@ impl Cse {
             return Step::Wait;
         }
         let Some((_, first)) = queue.next() else { return Step::Wait };
+        let limit = self.rate_limit_of(name);
+        let paced = self.outbox.paced.get(name);
+        if let Some(&(end, _)) =
+            paced.filter(|(end, sent)| *end > self.moment && limit.is_some_and(|it| *sent >= it.0))
+        {
+            self.outbox.wake_at(name, end);
+            return Step::Wait;
+        }
         if let Some(gather) = first.message.batch {
             let full = queue.messages.len() >= gather.number;
             let ripe = first.since.plus(gather.duration);
@@ -97,6 +108,30 @@ impl Cse {
             }
         }
         Step::Send(Arc::clone(&first.message.target))
+    }
+
+    /// The rate limit of the subscription that a queue belongs to (TS-0001 §9.6.8, rateLimit).
+    fn rate_limit_of(&self, name: &str) -> Option<(usize, Duration)> {
+        if name.starts_with(DEVICE_QUEUE) {
+            return None;
+        }
+        let (id, _) = name.split_once(' ')?;
+        let subscription = self.tree.get(self.tree.by_id(id)?)?;
+        rate_limit(subscription.attribute("rl")?)
+    }
+
+    /// Counts notifications about to be sent in the window of their queue's rate limit: the first
+    /// one behind a window begins the next.
+    fn pace(&mut self, name: &Arc<str>, notifications: usize) {
+        let Some((_, window)) = self.rate_limit_of(name) else { return };
+        let (now, paced) = (self.moment, &mut self.outbox.paced);
+        if paced.get(name).is_none_or(|(end, _)| *end <= now) {
+            paced.retain(|_, (end, _)| *end > now);
+            paced.insert(Arc::clone(name), (now.plus(window), 0));
+        }
+        if let Some((_, sent)) = paced.get_mut(name) {
+            *sent += notifications;
+        }
     }
 
     /// Requests that a queue may have in progress. What depends on the result of the one before goes
@@ -150,6 +185,8 @@ impl Cse {
             return;
         }
         let number = self.begin_sending(name, &next);
+        self.count_queue_statistic(name, Statistic::Request);
+        self.pace(name, next.messages.len());
         self.ledger.see(next.stored_by);
         let payer = self.payer_of(name);
         let purpose = Purpose::Message { queue: Arc::clone(name), number };

@@ -10,11 +10,11 @@ use crate::{
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
-    sojourn::Sojourn,
     virtual_link::WithoutDevice,
     worker::{Command, Due, Pace, Waker, Worker},
     workers::{Hand, Running, Workers},
 };
+use gatewright_histogram::SharedHistogram;
 use gatewright_link::{
     Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
     frame_len_max,
@@ -82,7 +82,7 @@ pub(crate) struct Order {
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Arc<Waker>,
-    sojourn: Arc<Sojourn>,
+    sojourn: Arc<SharedHistogram>,
     clock: Clock,
 }
 
@@ -115,7 +115,8 @@ pub(crate) struct Orders<'a> {
     division: Option<&'a Arc<Division>>,
     events: &'a SyncSender<Event>,
     clock: Clock,
-    sojourn: Arc<Sojourn>,
+    /// Sojourn times of packets, by worker.
+    sojourns: Vec<Arc<SharedHistogram>>,
     waiting: std::vec::IntoIter<(Slot, Arc<Waker>)>,
 }
 
@@ -134,8 +135,8 @@ impl<'a> Orders<'a> {
         };
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
         let waiting: Vec<_> = Slot::all(&wakers).into_iter().zip(wakers).collect();
-        let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
-        Ok(Self { setup, split, division, events, clock, sojourn, waiting })
+        let (sojourns, waiting) = (Vec::new(), waiting.into_iter());
+        Ok(Self { setup, split, division, events, clock, sojourns, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
@@ -148,6 +149,8 @@ impl<'a> Orders<'a> {
         let (slot, waker) = self.waiting.next()?;
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
+        let sojourn: Arc<SharedHistogram> = Arc::default();
+        self.sojourns.push(Arc::clone(&sojourn));
         let hand = NewHand { commands, waker: Arc::clone(&waker), handled: slot.handled.clone() };
         let order = Order {
             setup: self.setup.clone(),
@@ -162,7 +165,7 @@ impl<'a> Orders<'a> {
             commands: orders,
             events: self.events.clone(),
             waker,
-            sojourn: if is_first { Arc::clone(&self.sojourn) } else { self.sojourn.part() },
+            sojourn,
             clock: self.clock.clone(),
         };
         Some((order, hand))
@@ -217,8 +220,8 @@ pub fn start(
         told.push(opened);
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
-    let (sojourn, downs) = (Arc::clone(&orders.sojourn), orders.split.downs.clone());
-    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourn);
+    let (sojourns, downs) = (orders.sojourns, orders.split.downs);
+    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourns);
     Ok(Started { workers, opened: told, downs })
 }
 

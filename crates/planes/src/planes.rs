@@ -8,12 +8,13 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus},
 };
 use gatewright_data::{
-    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
+    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, ThreadPort,
     TraceOrder, WORKERS_MAX, Workers,
 };
+use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_part::EventSink;
+use gatewright_part::{EventSink, Sojourn};
 use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
     builtin::Match,
@@ -368,7 +369,6 @@ impl Planes {
         };
         let several = self.workers.handled().enumerate().filter(|_| self.workers.len() > 1);
         let workers = several.map(|(worker, handled)| WorkerStatus::new(worker, handled)).collect();
-        let sojourn = self.workers.sojourn();
         let (mut layers, mut ways) = (control.layers(), control.ways());
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
@@ -380,15 +380,13 @@ impl Planes {
             unclaimed: control.unclaimed(),
             handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
-            sojourn_p50: sojourn.quantile(0.5),
-            sojourn_p99: sojourn.quantile(0.99),
-            sojourn_packets: sojourn.packets(),
+            sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
         })
     }
 
-    /// Sojourn times of packets in this gateway.
-    pub fn sojourn(&self) -> &Sojourn {
+    /// Sojourn times of packets in this gateway, in nanoseconds.
+    pub fn sojourn(&self) -> Histogram {
         self.workers.sojourn()
     }
 

@@ -13,7 +13,6 @@
 mod audit;
 mod checksum;
 mod database;
-mod histogram;
 mod maintenance;
 mod mover;
 mod remembered;
@@ -21,7 +20,6 @@ mod writer;
 
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, Options, Restored, StoreError};
-pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };

@@ -24,6 +24,8 @@ const READ_OCTETS: usize = 16 << 10;
 pub(super) enum What {
     /// A contentInstance is created, and not given back.
     Create,
+    /// The same in the container that is subscribed to.
+    CreateWatched,
     /// The latest is retrieved.
     Retrieve,
 }
@@ -102,6 +104,18 @@ pub(super) fn container(address: SocketAddr) -> Result<u64, String> {
     state.ok_or_else(|| format!("a container without stateTag: {content}"))
 }
 
+/// Makes a resource of this type.
+pub(super) fn make(
+    address: SocketAddr,
+    path: &str,
+    kind: u16,
+    content: &str,
+) -> Result<(), String> {
+    let more = format!("Content-Type: application/json;ty={kind}\r\n");
+    let made = once(address, &head("POST", path, &more), content)?;
+    if made.starts_with("HTTP/1.1 201") { Ok(()) } else { Err(format!("refused: {made}")) }
+}
+
 /// One request on a connection of its own; the whole answer.
 fn once(address: SocketAddr, head: &str, content: &str) -> Result<String, String> {
     let mut connection = LoadConnection::of(address, whole(head, content))?;
@@ -161,13 +175,20 @@ struct LoadConnection {
 impl LoadConnection {
     fn open(address: SocketAddr, what: What) -> Result<Self, String> {
         let request = match what {
-            What::Create => whole(
-                &head("POST", "/cse-in/load?rcn=0", "Content-Type: application/json;ty=4\r\n"),
-                &format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(CONTENT_OCTETS)),
-            ),
+            What::Create => Self::creation("load"),
+            What::CreateWatched => Self::creation("watched"),
             What::Retrieve => whole(&head("GET", "/cse-in/load/la", ""), ""),
         };
         Self::of(address, request)
+    }
+
+    /// The creation of an instance in this container.
+    fn creation(container: &str) -> String {
+        let path = format!("/cse-in/{container}?rcn=0");
+        whole(
+            &head("POST", &path, "Content-Type: application/json;ty=4\r\n"),
+            &format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(CONTENT_OCTETS)),
+        )
     }
 
     fn of(address: SocketAddr, request: String) -> Result<Self, String> {

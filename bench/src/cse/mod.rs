@@ -3,6 +3,7 @@
 //! Contents of 300 octets; each creation of ours is on disk before it is answered.
 
 mod load;
+mod notifications;
 mod systems;
 
 use crate::binary;
@@ -25,11 +26,14 @@ const CONNECTIONS_FEW: usize = 4;
 /// How long a CSE is left alone before its memory is read.
 const SETTLE: Duration = Duration::from_millis(500);
 
-const PROMISES: [(&str, Relation, f64); 6] = [
+const PROMISES: [(&str, Relation, f64); 9] = [
     ("creates_per_s", Relation::AtLeast, 20_000.0),
     ("retrieves_per_s", Relation::AtLeast, 50_000.0),
     ("create_cpu_ms", Relation::AtMost, 0.03),
     ("idle_rss_mib", Relation::AtMost, 20.0),
+    ("notifications_per_s", Relation::AtLeast, 20_000.0),
+    ("notifications_missed", Relation::AtMost, 0.0),
+    ("dead_targets_cost_pct", Relation::AtMost, 5.0),
     ("creates_vs_acmecse", Relation::AtLeast, 100.0),
     ("retrieves_vs_acmecse", Relation::AtLeast, 100.0),
 ];
@@ -66,10 +70,7 @@ fn begin(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<System, Stri
     let mut last = None;
     for _round in 0..bench.options().rounds() {
         drop(last.take());
-        for file in ["ours.db", "ours.db-wal", "ours.db-shm"] {
-            let _none_yet = fs::remove_file(folder.join(file));
-        }
-        let ours = System::ours(binary, folder)?;
+        let ours = System::fresh(binary, folder)?;
         sleep(SETTLE);
         bench.sample("idle_rss_mib", "MiB", resident_kib(ours.id())? / 1024.0);
         last = Some(ours);
@@ -109,6 +110,8 @@ fn measure(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String
             turn(bench, system, CONNECTIONS_FEW)?;
         }
     }
+    drop(ours);
+    notifications::run(bench, binary, folder)?;
     best(bench, &acme);
     bench.normalise("create_cpu_ms", Yardstick::Core);
     for (key, relation, bound) in PROMISES {

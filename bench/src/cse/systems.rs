@@ -75,6 +75,14 @@ impl System {
         Self::start(OURS, &mut command, address, folder)
     }
 
+    /// Ours on a new database.
+    pub(super) fn fresh(binary: &Path, folder: &Path) -> Result<Self, String> {
+        for file in ["ours.db", "ours.db-wal", "ours.db-shm"] {
+            let _none_yet = fs::remove_file(folder.join(file));
+        }
+        Self::ours(binary, folder)
+    }
+
     /// The peer in one of its set-ups.
     pub(super) fn acme(
         program: &Path,

@@ -7,7 +7,7 @@
 
 mod bare;
 mod drain;
-mod sink;
+pub(crate) mod sink;
 
 use crate::binary;
 use crate::process::{resident_kib, text};

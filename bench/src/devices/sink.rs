@@ -33,14 +33,14 @@ struct Counts {
 
 /// The running sink; it ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Sink {
-    pub(super) port: u16,
+pub(crate) struct Sink {
+    pub(crate) port: u16,
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sink {
-    pub(super) fn start() -> Result<Self, String> {
+    pub(crate) fn start() -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(text)?;
         listener.set_nonblocking(true).map_err(text)?;
         let port = listener.local_addr().map_err(text)?.port();
@@ -51,13 +51,13 @@ impl Sink {
     }
 
     /// Requests answered so far, and the processor time for them.
-    pub(super) fn answered(&self) -> (u64, Duration) {
+    pub(crate) fn answered(&self) -> (u64, Duration) {
         let spent = self.counts.spent.load(Ordering::Relaxed);
         (self.counts.answered.load(Ordering::Relaxed), Duration::from_micros(spent))
     }
 
     /// From the first request to the last one so far.
-    pub(super) fn span(&self) -> Option<Duration> {
+    pub(crate) fn span(&self) -> Option<Duration> {
         let span = *self.counts.span.lock().unwrap_or_else(PoisonError::into_inner);
         span.map(|(first, last)| last.saturating_duration_since(first))
     }

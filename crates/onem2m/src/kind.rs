@@ -69,6 +69,8 @@ kinds! {
     RemoteCse = 16, "m2m:csr", "csr";
     /// request: a non-blocking request and its result.
     Request = 17, "m2m:req", "req";
+    /// schedule: times at which its parent is told of events, or is reached.
+    Schedule = 18, "m2m:sch", "sch";
     /// subscription: events and notification targets.
     Subscription = 23, "m2m:sub", "sub";
     /// flexContainer: attributes named by their definition.
@@ -130,6 +132,7 @@ impl Kind {
                     | Self::Container
                     | Self::Group
                     | Self::PollingChannel
+                    | Self::Schedule
                     | Self::Subscription
                     | Self::FlexContainer
                     | Self::TimeSeries
@@ -146,11 +149,14 @@ impl Kind {
                 child,
                 Self::Container | Self::Subscription | Self::FlexContainer | Self::TimeSeries
             ),
+            Self::Subscription => matches!(child, Self::Schedule),
             Self::TimeSeries => matches!(child, Self::TimeSeriesInstance | Self::Subscription),
             Self::Node => matches!(child, Self::ManagementObject | Self::Subscription),
-            Self::AccessControlPolicy | Self::Group | Self::ManagementObject | Self::Request => {
-                matches!(child, Self::Subscription)
-            }
+            Self::AccessControlPolicy
+            | Self::Group
+            | Self::ManagementObject
+            | Self::Request
+            | Self::Schedule => matches!(child, Self::Subscription),
             _ => self.announced_takes(child),
         }
     }

@@ -63,6 +63,8 @@ pub(crate) struct Family {
     pub(crate) subscriptions: Vec<Slot>,
     /// Subscriptions that lag behind: they are told of events later.
     pub(crate) lagging: Vec<Slot>,
+    /// The child that is a schedule.
+    pub(crate) schedule: Option<Slot>,
     /// Octets of content in the instances: `cbs`.
     pub(crate) octets: u64,
     /// When the instances of a time series were generated: no two at the same time.

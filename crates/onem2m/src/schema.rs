@@ -214,6 +214,8 @@ const REMOTE_CSE: &[Attribute] = &[
 
 const REQUEST: &[Attribute] = &[];
 
+const SCHEDULE: &[Attribute] = &[must("se", Object), free("nco", Flag)];
+
 const SUBSCRIPTION: &[Attribute] = &[
     must("nu", Texts),
     free("enc", Object),
@@ -283,6 +285,7 @@ const fn table(kind: Kind) -> &'static [Attribute] {
         Kind::PollingChannel => POLLING_CHANNEL,
         Kind::RemoteCse => REMOTE_CSE,
         Kind::Request => REQUEST,
+        Kind::Schedule => SCHEDULE,
         Kind::Subscription => SUBSCRIPTION,
         Kind::FlexContainer => FLEX_CONTAINER,
         Kind::FlexContainerInstance => FLEX_CONTAINER_INSTANCE,

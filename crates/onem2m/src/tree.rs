@@ -396,8 +396,10 @@ impl Resource {
         } else {
             family.children.insert(child.seq, slot);
         }
-        if child.kind == Kind::Subscription {
-            family.subscriptions.push(slot);
+        match child.kind {
+            Kind::Subscription => family.subscriptions.push(slot),
+            Kind::Schedule => family.schedule = Some(slot),
+            _ => {}
         }
     }
 
@@ -415,6 +417,7 @@ impl Resource {
         } else {
             family.children.remove(&child.seq);
         }
+        family.schedule = family.schedule.filter(|&schedule| schedule != slot);
         if child.kind == Kind::Subscription {
             family.subscriptions.retain(|&subscription| subscription != slot);
             family.lagging.retain(|&subscription| subscription != slot);

@@ -131,6 +131,50 @@ impl Cse {
         policies.any(|policy| self.grants(policy, "pv", from, right, resource.kind, child))
     }
 
+    /// Refuses unless `from` has `right` on the resource or, by rules for single attributes, on each
+    /// of the attributes named (TS-0001 §9.6.2, accessControlAttributes).
+    pub(super) fn demand_attributes<'name>(
+        &self,
+        from: &Originator<'_>,
+        right: Right,
+        (slot, child): (Slot, Option<Kind>),
+        mut names: impl Iterator<Item = &'name str>,
+    ) -> Result<(), Refusal> {
+        if self.allows(from, right, slot, child) {
+            return Ok(());
+        }
+        let granted = self.attributes_granted(from, right, slot, child);
+        if !granted.is_empty() && names.all(|name| granted.contains(&name)) {
+            return Ok(());
+        }
+        Err(denied())
+    }
+
+    /// The attributes that rules for single attributes give `from` this right on; none if another
+    /// rule gives it on all.
+    pub(super) fn attributes_granted(
+        &self,
+        from: &Originator<'_>,
+        right: Right,
+        slot: Slot,
+        child: Option<Kind>,
+    ) -> Vec<&str> {
+        let Some(resource) = self.tree.get(slot) else { return Vec::new() };
+        if !schema::has_policies(resource.kind) {
+            let parent = resource.parent.filter(|_| resource.kind.is_instance());
+            return parent.map_or_else(Vec::new, |parent| {
+                self.attributes_granted(from, right, parent, child)
+            });
+        }
+        if self.allows(from, right, slot, child) {
+            return Vec::new();
+        }
+        let policies = self.policies(resource.texts("acpi"));
+        let rules = policies.flat_map(|policy| rules(policy, "pv"));
+        let rules = rules.filter(|rule| self.applies(rule, from, right, resource.kind, child));
+        rules.flat_map(|rule| texts(rule.get("aca"))).collect()
+    }
+
     /// Whether an AE or remoteCSE belongs to `from`.
     pub(super) fn is_entity(&self, from: &str, entity: Slot) -> bool {
         self.tree.get(entity).is_some_and(|entity| match entity.kind {
@@ -258,14 +302,25 @@ impl Cse {
         kind: Kind,
         child: Option<Kind>,
     ) -> bool {
-        let rules = policy.attribute(privileges).and_then(|set| set.get("acr"));
-        rules.and_then(Value::as_array).into_iter().flatten().any(|rule| {
-            let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
-            operations & right.bit() != 0
-                && covers(rule, kind, child)
-                && self.names(rule, from)
-                && holds(rule, self.now, from.source, &self.repeats.by_place)
-        })
+        // A rule for single attributes grants nothing on the resource as a whole.
+        let mut rules = rules(policy, privileges).filter(|rule| rule.get("aca").is_none());
+        rules.any(|rule| self.applies(rule, from, right, kind, child))
+    }
+
+    /// Whether a rule is about this originator, this right and this type, now.
+    fn applies(
+        &self,
+        rule: &Value,
+        from: &Originator<'_>,
+        right: Right,
+        kind: Kind,
+        child: Option<Kind>,
+    ) -> bool {
+        let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
+        operations & right.bit() != 0
+            && covers(rule, kind, child)
+            && self.names(rule, from)
+            && holds(rule, self.now, from.source, &self.repeats.by_place)
     }
 
     /// Whether a rule's originators include `from`: `all`, itself, a pattern, or a group.
@@ -302,6 +357,15 @@ impl Cse {
             _ => None,
         }
     }
+}
+
+/// The rules in a policy's privileges or self-privileges.
+fn rules<'policy>(
+    policy: &'policy Resource,
+    privileges: &str,
+) -> impl Iterator<Item = &'policy Value> {
+    let rules = policy.attribute(privileges).and_then(|set| set.get("acr"));
+    rules.and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Whether `from` created the resource, or is its custodian.
@@ -376,9 +440,14 @@ fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
 /// # Errors
 ///
 /// 4000 if a rule lacks its originators or operations, or they are out of range, or a time window
-/// is no pattern, or an address is invalid. 5001 for other contexts (places, users) and object
-/// attributes, which are not supported: a rule that cannot be evaluated must not be stored.
-pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Refusal> {
+/// is no pattern, or an address is invalid, or attributes are no list of names. 5001 for other
+/// contexts (places, users), and for single attributes in self-privileges, which are not supported: a
+/// rule that cannot be evaluated must not be stored.
+pub(super) fn check_privileges(
+    set: &Value,
+    is_self: bool,
+    entries_max: usize,
+) -> Result<(), Refusal> {
     let rules = match set.get("acr") {
         None => return Ok(()),
         Some(rules) => rules.as_array().ok_or_else(|| Refusal::bad("acr is a list"))?,
@@ -397,8 +466,14 @@ pub(super) fn check_privileges(set: &Value, entries_max: usize) -> Result<(), Re
         if operations.is_none_or(|bits| bits > ALL_RIGHTS) {
             return Err(Refusal::bad("a rule has operations, acop, from 0 to 63"));
         }
-        if rule.get("aca").is_some() {
-            return Err(not_offered("rules for single attributes"));
+        match rule.get("aca") {
+            Some(_) if is_self => {
+                return Err(not_offered("rules for single attributes of a policy"));
+            }
+            Some(names) if !is_list_of(names, entries_max, |name| !name.is_empty()) => {
+                return Err(Refusal::bad("aca is a list of attributes"));
+            }
+            _ => {}
         }
         if let Some(contexts) = rule.get("acco") {
             check_contexts(contexts, entries_max)?;

@@ -2,7 +2,7 @@
 
 use super::access::{Originator, Right, check_privileges};
 use super::watch::{check_time_series, settle_time_series};
-use super::{Asker, Cse, Done, Refusal, Target, not_allowed};
+use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
@@ -45,7 +45,7 @@ impl Cse {
             return Err(not_allowed("nothing is created below a virtual resource"));
         };
         let kind = request.kind.ok_or_else(|| Refusal::bad("no resource type to create"))?;
-        self.demand_creation(from, kind, parent)?;
+        self.demand_creation(from, request, kind, parent)?;
         let parent_kind = self.resource(parent)?.kind;
         if !parent_kind.takes(kind) {
             // TS-0004 §7.4.8.2.1.
@@ -90,6 +90,7 @@ impl Cse {
     fn demand_creation(
         &self,
         from: &Originator<'_>,
+        request: &Request,
         kind: Kind,
         parent: Slot,
     ) -> Result<(), Refusal> {
@@ -102,7 +103,13 @@ impl Cse {
         if registers || announces {
             return Ok(());
         }
-        self.demand(from, Right::Create, parent, Some(kind))
+        if self.allows(from, Right::Create, parent, Some(kind)) {
+            return Ok(());
+        }
+        // By rules for single attributes, it gives those alone.
+        let (_, given) = content_of(request, kind).map_err(|_| denied())?;
+        let names = given.keys().map(String::as_str);
+        self.demand_attributes(from, Right::Create, (parent, Some(kind)), names)
     }
 
     /// Checks each type's rules beyond the form of its attributes.
@@ -139,6 +146,7 @@ impl Cse {
                 check_time_series(&mut draft.attributes)
             }
             Kind::PollingChannel => self.check_channel(draft.parent, from),
+            Kind::Schedule => self.prepare_schedule(draft, self.config.limits.list_entries),
             Kind::Group => self.prepare_group(&mut draft.attributes, from),
             Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
             kind => Err(Refusal::new(
@@ -152,7 +160,7 @@ impl Cse {
         let entries_max = self.config.limits.list_entries;
         for name in ["pv", "pvs"] {
             if let Some(set) = attributes.get(name) {
-                check_privileges(set, entries_max)?;
+                check_privileges(set, name == "pvs", entries_max)?;
             }
         }
         // Self-privileges that nobody holds would leave a policy that nobody can ever change.

@@ -32,6 +32,7 @@ mod registrar;
 mod repeats;
 mod retrieve;
 mod rows;
+mod scheduled;
 mod search;
 mod sponsor;
 mod statistics;

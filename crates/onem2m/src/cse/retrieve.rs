@@ -4,7 +4,7 @@ use super::access::{Originator, Right};
 use super::create::no_such_result;
 use super::notify::Event;
 use super::search::Chosen;
-use super::{Asker, Cse, Done, Refusal, Target, not_found};
+use super::{Asker, Cse, Done, Refusal, Target, denied, not_found};
 use crate::filter::Usage;
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -43,10 +43,14 @@ impl Cse {
             return self.discover(asker, request, from, slot);
         }
         if let Target::Latest(container) | Target::Oldest(container) = target {
-            self.demand(from, Right::Retrieve, container, None)?;
+            let is_granted =
+                || !self.attributes_granted(from, Right::Retrieve, container, None).is_empty();
+            if !self.allows(from, Right::Retrieve, container, None) && !is_granted() {
+                return Err(denied());
+            }
         }
         let slot = self.settle_target(target)?;
-        self.demand_retrieval(from, slot)?;
+        self.demand_shown(request, from, slot)?;
         self.check_shown(slot)?;
         let stored_by = self.resource(slot)?.stored_by;
         self.ledger.see(stored_by);
@@ -61,6 +65,32 @@ impl Cse {
             7 => Err(Refusal::bad("the resource is no announced one")),
             other => Err(no_such_result(other)),
         }
+    }
+
+    /// Checks that `from` may retrieve what it asks for: the resource, or the attributes that the
+    /// answer has.
+    fn demand_shown(
+        &self,
+        request: &Request,
+        from: &Originator<'_>,
+        slot: Slot,
+    ) -> Result<(), Refusal> {
+        if self.demand_retrieval(from, slot).is_ok() {
+            return Ok(());
+        }
+        if request.result_content.is_some_and(|rcn| rcn != 1) || request.filter.is_some() {
+            return Err(denied());
+        }
+        let asked = request.attributes.iter().map(String::as_str);
+        let target = (slot, None);
+        if !request.attributes.is_empty() {
+            return self.demand_attributes(from, Right::Retrieve, target, asked);
+        }
+        let shown: Value =
+            serde_json::from_str(&self.resource(slot)?.to_text()).unwrap_or_default();
+        let shown = shown.as_object().and_then(|it| it.values().next()).and_then(Value::as_object);
+        let names = shown.into_iter().flat_map(|it| it.keys()).map(String::as_str);
+        self.demand_attributes(from, Right::Retrieve, target, names)
     }
 
     fn one(

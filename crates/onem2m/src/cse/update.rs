@@ -3,12 +3,13 @@
 use super::access::{Originator, Right};
 use super::create::{content_of, no_such_result};
 use super::notify::Event;
+use super::scheduled::check_schedule;
 use super::statistics::settle_statistics;
 use super::watch::{check_time_series, settle_tolerance};
 use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
-use crate::resource::wrap;
+use crate::resource::{some_attributes, wrap};
 use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -42,7 +43,8 @@ impl Cse {
         if given.contains_key("acpi") {
             self.check_policy_exchange(from, slot, &given)?;
         } else {
-            self.demand(from, Right::Update, slot, None)?;
+            let names = given.keys().map(String::as_str);
+            self.demand_attributes(from, Right::Update, (slot, None), names)?;
         }
         schema::check_update(kind, &given, &self.config.limits)?;
         Self::check_ways(asker, &given)?;
@@ -50,6 +52,9 @@ impl Cse {
         self.check_announcing(kind, &given)?;
         if kind == Kind::AccessControlPolicy {
             self.check_policy(&given)?;
+        }
+        if kind == Kind::Schedule {
+            check_schedule(&given, self.config.limits.list_entries)?;
         }
         if kind == Kind::TimeSeries {
             self.recheck_series(slot, &given)?;
@@ -188,13 +193,22 @@ impl Cse {
         before: Option<Map<String, Value>>,
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
+        let from = Originator::of(request, self.own_form(&request.from));
+        // Who may update some attributes sees those.
+        let granted = self.attributes_granted(&from, Right::Update, slot, None);
+        let is_shown = |name: &str| granted.is_empty() || granted.contains(&name);
         match (request.result_content.unwrap_or(1), before) {
             (0, _) => Ok(Done::new(Status::Updated)),
             (_, Some(before)) => {
-                let object = modified(&before, resource.to_object(), asked);
+                let mut object = modified(&before, resource.to_object(), asked);
+                object.retain(|name, _| is_shown(name));
                 Ok(Done::with(Status::Updated, wrap(&resource.tag, Value::Object(object))))
             }
-            _ => Ok(Done::with(Status::Updated, resource.to_text())),
+            _ if granted.is_empty() => Ok(Done::with(Status::Updated, resource.to_text())),
+            _ => {
+                let text = some_attributes(&resource.tag, &resource.attributes_text(), is_shown);
+                Ok(Done::with(Status::Updated, text))
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod access;
 mod announce;
+mod attributes;
 mod audit;
 mod bench;
 mod clocks;

@@ -311,3 +311,67 @@ fn a_lagging_subscription_goes_on_when_others_have_all_room() {
     }
     assert_eq!(heard, ["n0", "n1", "n2", "n3", "n4"]);
 }
+
+/// TS-0001 §9.6.9: a subscription sends notifications at the times of its schedule.
+#[test]
+fn notifications_wait_for_the_times_of_a_schedule() {
+    // 22:13:20: seconds 40 to 59 of each minute.
+    let mut bench = subscribed(r#","enc":{"net":[3]}"#);
+    let schedule = r#"{"m2m:sch":{"se":{"sce":["40-59 * * * * * *"]}}}"#;
+    let made = bench.create("Ca", "cse-in/a/c/s", Kind::Schedule, schedule);
+    assert_eq!(made.status.number(), 2001, "{made:?}");
+    assert_eq!(json(&made)["m2m:sch"]["rn"], "notificationSchedule");
+    bench.reading("one", "1");
+    assert!(hear(&mut bench).is_empty());
+    bench.pass(Duration::from_secs(19));
+    assert!(hear(&mut bench).is_empty());
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(hear(&mut bench), ["one"]);
+    bench.reading("two", "2");
+    assert_eq!(hear(&mut bench), ["two"], "it is 22:13:40");
+    bench.pass(Duration::from_secs(20));
+    bench.reading("three", "3");
+    assert!(hear(&mut bench).is_empty(), "22:14:00");
+    // Without the schedule, within a minute.
+    bench.delete("Ca", "cse-in/a/c/s/notificationSchedule");
+    bench.pass(Duration::from_mins(1));
+    assert_eq!(hear(&mut bench), ["three"]);
+}
+
+/// The schedule of an AE says when it can be reached.
+#[test]
+fn an_entity_is_notified_at_the_times_of_its_schedule() {
+    let mut bench = Bench::with_container();
+    bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#);
+    let own = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[3]}}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, own).status.number(), 2001);
+    let schedule = r#"{"m2m:sch":{"rn":"sch","se":{"sce":["0-9 14 22 * * * *"]}}}"#;
+    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Schedule, schedule).status.number(), 2001);
+    bench.reading("one", "1");
+    assert!(hear(&mut bench).is_empty());
+    bench.restart();
+    bench.pass(Duration::from_secs(40));
+    assert_eq!(hear(&mut bench), ["one"], "22:14:00");
+}
+
+#[test]
+fn schedules_that_are_refused() {
+    let mut bench = subscribed("");
+    for (to, content, status) in [
+        ("cse-in/a", "{}", 4000),
+        ("cse-in/a", r#"{"se":{}}"#, 4000),
+        ("cse-in/a", r#"{"se":{"sce":[]}}"#, 4000),
+        ("cse-in/a", r#"{"se":{"sce":["every day"]}}"#, 4000),
+        ("cse-in/a", r#"{"se":{"sce":["* * * * * * *"]},"nco":true}"#, 5001),
+        ("cse-in/a/c", r#"{"se":{"sce":["* * * * * * *"]}}"#, 4108),
+        ("cse-in/a/c/s", r#"{"rn":"x","se":{"sce":["* * * * * * *"]}}"#, 4000),
+        ("cse-in/a", r#"{"rn":"sch","se":{"sce":["* * * * * * *"]}}"#, 2001),
+        ("cse-in/a", r#"{"se":{"sce":["* * * * * * *"]}}"#, 4105),
+    ] {
+        let content = format!(r#"{{"m2m:sch":{content}}}"#);
+        let made = bench.create("Ca", to, Kind::Schedule, &content);
+        assert_eq!(made.status.number(), status, "{to} {content}: {:?}", made.content);
+    }
+    let changed = bench.update("Ca", "cse-in/a/sch", r#"{"m2m:sch":{"se":{"sce":["x"]}}}"#);
+    assert_eq!(changed.status.number(), 4000);
+}

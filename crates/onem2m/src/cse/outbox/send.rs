@@ -91,12 +91,15 @@ impl Cse {
             return Step::Wait;
         }
         let Some((_, first)) = queue.next() else { return Step::Wait };
-        let limit = self.rate_limit_of(name);
-        let paced = self.outbox.paced.get(name);
-        if let Some(&(end, _)) =
-            paced.filter(|(end, sent)| *end > self.moment && limit.is_some_and(|it| *sent >= it.0))
+        let paced = self.outbox.paced.get(name).filter(|(end, _)| *end > self.moment);
+        if let Some(&(end, sent)) = paced
+            && self.rate_limit_of(name).is_some_and(|(most, _)| sent >= most)
         {
             self.outbox.wake_at(name, end);
+            return Step::Wait;
+        }
+        if let Some(later) = self.scheduled_later(name, &first.message.target) {
+            self.outbox.wake_at(name, later);
             return Step::Wait;
         }
         if let Some(gather) = first.message.batch {

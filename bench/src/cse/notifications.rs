@@ -1,0 +1,87 @@
+//! Notifications: how fast they reach one subscriber, and what creations cost while targets of
+//! subscriptions are away.
+
+use super::load::{self, What};
+use super::systems::System;
+use super::{CONNECTIONS, DURATION};
+use crate::devices::sink::Sink;
+use crate::process::processor;
+use bench::Bench;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Subscriptions whose targets are away.
+const DEAD: u32 = 200;
+/// How long the last notifications may take.
+const WITHIN: Duration = Duration::from_mins(2);
+/// Room for every instance of a round: what a container drops is not told.
+const WATCHED: &str = r#"{"m2m:cnt":{"rn":"watched","mni":1000000}}"#;
+
+fn subscribe(address: SocketAddr, to: &str, target: &str) -> Result<(), String> {
+    let content = format!(r#"{{"m2m:sub":{{"nu":["{target}"],"enc":{{"net":[3]}}}}}}"#);
+    load::make(address, to, 23, &content)
+}
+
+/// Notifications to one subscriber that is there, while instances are created as fast as they are.
+fn live(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> Result<(), String> {
+    let sink = Sink::start()?;
+    let ours = System::fresh(binary, folder)?;
+    load::make(ours.address, "/cse-in", 3, WATCHED)?;
+    subscribe(ours.address, "/cse-in/watched", &format!("http://127.0.0.1:{}/n", sink.port))?;
+    let verified = sink.answered().0;
+    let before = processor(ours.id())?;
+    let begin = Instant::now();
+    let made = load::run(ours.address, What::CreateWatched, CONNECTIONS, duration)?;
+    // Those that the load did not wait for are created, too.
+    let expected = made.answered + f64::from(u32::try_from(CONNECTIONS).unwrap_or(0));
+    let told = || f64::from(u32::try_from(sink.answered().0 - verified).unwrap_or(u32::MAX));
+    while told() < expected && begin.elapsed() < WITHIN {
+        sleep(Duration::from_millis(2));
+    }
+    let elapsed = begin.elapsed();
+    let spent = processor(ours.id())?.saturating_sub(before);
+    bench.sample("notifications_per_s", "/s", told() / elapsed.as_secs_f64());
+    bench.sample("notifications_missed", "", (expected - told()).max(0.0));
+    bench.sample("creates_notified_per_s", "/s", made.per_second());
+    bench.sample("create_and_notification_cpu_ms", "ms", spent.as_secs_f64() * 1e3 / expected);
+    Ok(())
+}
+
+/// Processor time of a creation, and creations in a second.
+fn cost(ours: &System, duration: Duration) -> Result<(f64, f64), String> {
+    let before = processor(ours.id())?;
+    let made = load::run(ours.address, What::Create, CONNECTIONS, duration)?;
+    let spent = processor(ours.id())?.saturating_sub(before);
+    Ok((spent.as_secs_f64() / made.answered, made.per_second()))
+}
+
+/// What creations cost more while the targets of 200 subscriptions to their container are away.
+fn dead(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> Result<(), String> {
+    let ours = System::fresh(binary, folder)?;
+    load::container(ours.address)?;
+    let (alone, rate_alone) = cost(&ours, duration)?;
+    let sink = Sink::start()?;
+    for number in 0..DEAD {
+        let target = format!("http://127.0.0.1:{}/n{number}", sink.port);
+        subscribe(ours.address, "/cse-in/load", &target)?;
+    }
+    drop(sink);
+    // The notifications that find room come first.
+    cost(&ours, duration / 2)?;
+    let (beside, rate_beside) = cost(&ours, duration)?;
+    bench.sample("dead_targets_cost_pct", "%", 100.0 * (beside / alone - 1.0));
+    bench.sample("dead_targets_fewer_creates_pct", "%", 100.0 * (1.0 - rate_beside / rate_alone));
+    Ok(())
+}
+
+/// Measures both, in each round.
+pub(super) fn run(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
+    let duration = bench.options().pick(DURATION, DURATION / 2);
+    for _round in 0..bench.options().rounds() {
+        live(bench, binary, folder, duration).map_err(|it| format!("notifications: {it}"))?;
+        dead(bench, binary, folder, duration).map_err(|it| format!("dead targets: {it}"))?;
+    }
+    Ok(())
+}

@@ -51,6 +51,8 @@ pub use counters::{
     CountersWriter,
 };
 pub use map::{Map, MapFull, MapWriter};
+#[cfg(not(loom))]
+pub use memory::SharedWords;
 pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]

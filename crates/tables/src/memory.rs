@@ -242,3 +242,36 @@ pub(crate) fn halves(value: u64) -> [u32; 2] {
     const LOW: u64 = u32::MAX as u64;
     [value >> u32::BITS, value & LOW].map(|half| u32::try_from(half).unwrap_or(0))
 }
+
+/// Words that this process shares with whoever else holds a descriptor: another process, or a
+/// program in the kernel that reads the same memory (a BPF array that may be mapped).
+#[cfg(not(loom))]
+#[derive(Clone, Debug)]
+pub struct SharedWords(pub(crate) Words);
+
+#[cfg(not(loom))]
+impl SharedWords {
+    /// Maps the first `len` words behind `descriptor`, to be read and written.
+    ///
+    /// The memory must never become shorter, as is so for the memory of a BPF map.
+    ///
+    /// # Errors
+    ///
+    /// The system's error if it refuses the mapping.
+    pub fn map(descriptor: impl std::os::fd::AsFd, len: usize) -> std::io::Result<Self> {
+        let file = std::fs::File::from(descriptor.as_fd().try_clone_to_owned()?);
+        let mapping = crate::mapping::Mapping::new(&file, len, crate::mapping::Access::Write)?;
+        Ok(Self(Words::mapped(mapping)))
+    }
+
+    /// `len` words of this process alone, all zero: for tests, and where nobody shares them.
+    pub fn private(len: usize) -> Self {
+        Self(Words::zeroed(len))
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn all(&self) -> &[AtomicU32] {
+        self.0.all()
+    }
+}

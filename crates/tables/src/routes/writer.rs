@@ -78,6 +78,24 @@ impl<A: Family> RoutesWriter<A> {
         Ok(Self::new(Words::zeroed(index(words)), shape))
     }
 
+    /// Words that a table for `routes_max` routes needs; nothing if so many cannot be addressed.
+    pub fn words(routes_max: u32) -> Option<u32> {
+        Shape::of::<A>(routes_max).words()
+    }
+
+    /// A table for `routes_max` routes in memory that others read, too, as [`Self::words`] asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`RoutesFull`] if the memory is too small for so many.
+    #[cfg(not(loom))]
+    pub fn in_words(words: &crate::SharedWords, routes_max: u32) -> Result<Self, RoutesFull> {
+        let shape = Shape::of::<A>(routes_max);
+        let needed = shape.words().ok_or(RoutesFull { routes_max })?;
+        let part = words.0.part(0, index(needed)).ok_or(RoutesFull { routes_max })?;
+        Ok(Self::new(part, shape))
+    }
+
     /// Takes the area in `words` over and begins with no routes; readers keep what is linked there
     /// until the first change.
     pub(crate) fn new(words: Words, shape: Shape) -> Self {

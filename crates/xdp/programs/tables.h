@@ -1,0 +1,82 @@
+/* What the forwarding program shares with user space: `src/forward/layout.rs` has the same. */
+
+/* Reasons of what happens to a frame; `counts` has room for REASON_ROOM of each link. */
+#define REASON_ROOM 16
+enum reason {
+    FORWARDED,
+    NOT_IP,       /* another EtherType, or shorter than its header */
+    NOT_OURS,     /* the destination's link address is not this link's */
+    LOOKED_AT,    /* somebody looks at this link's packets */
+    MALFORMED,    /* lengths or checksum that the graph is to judge */
+    OPTIONS,      /* IPv4 options, hop-by-hop options */
+    EXPIRED,      /* TTL or hop limit of 0 or 1 */
+    SCOPE,        /* an address that is not forwarded, or may be ours as source */
+    NO_ROUTE,     /* no next hop, or the packet is for this host */
+    UNSETTLED,    /* routes or next hop changed during the look-up */
+    NO_NEIGHBOUR, /* the neighbour's link address is not known */
+    TOO_BIG,      /* larger than the egress link's MTU */
+    SAME_LINK,    /* leaves by the link it came from: a redirect is due */
+    NO_PORT,      /* the egress link has just gone: the frame is dropped */
+};
+
+/* A link's constants: one program is loaded for each link. */
+struct constants {
+    u32 link;          /* this link's index */
+    u32 words4;        /* words of the area `routes4`, 0 if `direct` is used */
+    u32 words6;        /* words of the area `routes6` */
+    u32 groups;        /* groups of 256 entries in `groups` */
+    u32 hops;          /* entries of `hops` */
+    u32 fence;         /* whether loads may be reordered on this machine */
+    u8 mac[6];         /* the link's own address */
+    u16 unused;
+};
+
+/* What may change at any time, by link. */
+#define LINKS_MAX 64
+struct link {
+    u32 up; /* bit 0: IPv4 goes up, bit 1: IPv6 */
+    u32 unused;
+};
+
+/* Bits of addresses that are ours or a subnet's broadcast: a set bit says *perhaps*. */
+#define OWN_BITS 8192
+
+/* A next hop; an odd `version` says that it is being written. */
+#define HOP_NEIGHBOUR 1 /* the neighbour is the destination itself */
+struct hop {
+    u32 version;
+    u32 flags;
+    u32 port; /* index of the egress link in `ports` and its number */
+    u32 mtu;
+    u8 macs[12]; /* destination, source */
+    u32 unused;
+};
+
+/* A neighbour on a link; IPv4 addresses are in the first word. */
+struct neighbour_key {
+    u32 port;
+    u32 address[4];
+};
+struct neighbour {
+    u8 mac[6];
+    u16 unused;
+};
+
+struct count {
+    u64 packets;
+    u64 octets;
+};
+
+/* Routes as `gatewright-tables` lays them out (`routes/mod.rs`, `routes/cell.rs`). */
+#define AREA_GENERATION 0
+#define AREA_ROOT 1
+#define ROOT_BITS 0x1f
+#define CELL_WORDS 8
+#define CELL_KIND 0xc0000000u
+#define CELL_TAIL 0x80000000u
+#define CELL_SKIP 0xc0000000u
+
+/* DIR-24-8 (Gupta, Lin and McKeown 1998): entries of 16 bits, 0 for none. */
+#define DIRECT_ENTRIES (1u << 24)
+#define DIRECT_GROUP 0x8000u /* the rest is the number of a group of 256 entries */
+#define DIRECT_DEEP 0x7ffeu  /* this and above do not fit here: the graph knows */

@@ -1,0 +1,464 @@
+//! Forwarding in the driver: tables that all links share, and a program for each link.
+
+use crate::compiled::{Compiled, CompiledError, Symbol};
+use crate::direct::Direct;
+use crate::layout::{
+    CONSTANTS_LEN, COUNT_LEN, DIRECT_ENTRIES, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN, LINKS_MAX,
+    NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, OWN_BITS, REASON_ROOM, Reason, own_bit,
+};
+use crate::map::{Map, MapType};
+use crate::program::{LoadError, Program, ProgramType};
+use gatewright_tables::{HopIndex, Prefix, RoutesFull, RoutesWriter, SharedWords};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{Ordering, fence};
+
+/// The compiled program.
+static PROGRAM: &[u8] = include_bytes!("../programs/forward.bpf");
+
+/// The size of the tables.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shape {
+    /// Next hops.
+    pub hops: u32,
+    /// Neighbours of all links.
+    pub neighbours: u32,
+    /// IPv4 routes of a trie; 0 for a DIR-24-8 table with `groups`, which takes 32 MiB.
+    pub routes4: u32,
+    /// /24 networks with longer prefixes in a DIR-24-8 table, 512 octets each.
+    pub groups: u16,
+    /// IPv6 routes.
+    pub routes6: u32,
+}
+
+/// Why forwarding cannot be set up or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardingError {
+    /// The system refuses a map.
+    #[error("cannot {action}: {source}")]
+    Map {
+        /// The attempted action.
+        action: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refuses the program.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The program cannot be linked.
+    #[error(transparent)]
+    Compiled(#[from] CompiledError),
+    /// More routes than the shape has room for.
+    #[error(transparent)]
+    Full(#[from] RoutesFull),
+    /// A next hop or link that the shape has no room for.
+    #[error("there is no room for {what} {index}")]
+    Index {
+        /// What it would be.
+        what: &'static str,
+        /// Its index.
+        index: u32,
+    },
+    /// Programs are compiled for little-endian machines only.
+    #[error("XDP forwarding is for little-endian machines")]
+    Endian,
+}
+
+/// A next hop.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Hop {
+    /// The egress link's index.
+    pub port: u32,
+    /// The egress link's MTU.
+    pub mtu: u32,
+    /// The egress link's own address.
+    pub source: [u8; 6],
+    /// The neighbour.
+    pub neighbour: HopNeighbour,
+}
+
+/// The neighbour behind a next hop.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HopNeighbour {
+    /// The destination itself, found among the link's neighbours.
+    Destination,
+    /// A router with this link address.
+    Router([u8; 6]),
+    /// A router whose link address is not known: packets go up.
+    Unknown,
+}
+
+/// A link as its program needs it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LinkPort {
+    /// Its index, below [`LINKS_MAX`].
+    pub index: u32,
+    /// Its own address.
+    pub mac: [u8; 6],
+}
+
+/// Packets and their octets, from the IP header on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Octets.
+    pub octets: u64,
+}
+
+/// IPv4 routes in one of two forms.
+#[derive(Debug)]
+enum Routes4 {
+    Direct(Box<Direct>),
+    Trie(Box<RoutesWriter<Ipv4Addr>>),
+}
+
+/// A map and its memory.
+#[derive(Debug)]
+struct Shared {
+    map: Map,
+    words: SharedWords,
+}
+
+/// Tables and counters of forwarding, shared by the programs of all links.
+#[derive(Debug)]
+pub struct Forwarding {
+    shape: Shape,
+    links: Shared,
+    own: Shared,
+    hops: Shared,
+    routes4: Routes4,
+    /// `direct`, `groups`, `routes4`, `routes6`.
+    areas: [Map; 4],
+    routes6: RoutesWriter<Ipv6Addr>,
+    neighbours: Map,
+    ports: Map,
+    counts: Map,
+    hop_counts: Map,
+    up: Map,
+}
+
+impl Forwarding {
+    /// Makes empty tables.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the system refuses one: without `CAP_BPF`, or for want of memory.
+    pub fn new(shape: Shape) -> Result<Self, ForwardingError> {
+        if cfg!(target_endian = "big") {
+            return Err(ForwardingError::Endian);
+        }
+        let words6 = RoutesWriter::<Ipv6Addr>::words(shape.routes6);
+        let words6 = words6.ok_or(RoutesFull { routes_max: shape.routes6 })?;
+        let area6 = Shared::new("routes6", words6 * 4, 1)?;
+        let direct = if shape.routes4 == 0 { DIRECT_ENTRIES * 2 } else { 8 };
+        let direct = Shared::new("direct", direct, 1)?;
+        let groups = Shared::new("groups", Direct::group_words(shape.groups.max(1)) * 4, 1)?;
+        let words4 = match shape.routes4 {
+            0 => 8,
+            routes => {
+                RoutesWriter::<Ipv4Addr>::words(routes).ok_or(RoutesFull { routes_max: routes })?
+            }
+        };
+        let area4 = Shared::new("routes4", words4 * 4, 1)?;
+        let routes4 = match shape.routes4 {
+            0 => Routes4::Direct(Box::new(Direct::new(direct.words, groups.words))),
+            routes => Routes4::Trie(Box::new(RoutesWriter::in_words(&area4.words, routes)?)),
+        };
+        let map = |kind, name, key, value: usize, entries| {
+            let value = u32::try_from(value).unwrap_or(u32::MAX);
+            Map::new(kind, name, key, value, entries).map_err(failed("make a map"))
+        };
+        let key = u32::try_from(NEIGHBOUR_KEY_LEN).unwrap_or(u32::MAX);
+        let each = MapType::PerProcessorArray;
+        Ok(Self {
+            links: Shared::new("links", LINKS_MAX * LINK_LEN, 1)?,
+            own: Shared::new("own", OWN_BITS / 8, 1)?,
+            hops: Shared::new("hops", HOP_LEN, shape.hops)?,
+            routes6: RoutesWriter::in_words(&area6.words, shape.routes6)?,
+            neighbours: map(MapType::Hash, "neighbours", key, NEIGHBOUR_LEN, shape.neighbours)?,
+            ports: map(MapType::Interfaces, "ports", 4, 4, LINKS_MAX)?,
+            counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
+            hop_counts: map(each, "hop_counts", 4, COUNT_LEN, shape.hops)?,
+            up: map(MapType::Programs, "up", 4, 4, LINKS_MAX)?,
+            areas: [direct.map, groups.map, area4.map, area6.map],
+            shape,
+            routes4,
+        })
+    }
+
+    /// Loads the program of a link.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Load`] if the kernel refuses it.
+    pub fn program(&self, link: &LinkPort) -> Result<Program, ForwardingError> {
+        check("link", link.index, LINKS_MAX)?;
+        let constants = self.constants(link).map_err(failed("make a map of constants"))?;
+        let [direct, groups, routes4, routes6] = &self.areas;
+        let linked = Compiled::read(PROGRAM)?.link(|name| {
+            Some(match name {
+                "constants" => Symbol::Memory(constants.as_fd()),
+                "links" => Symbol::Memory(self.links.map.as_fd()),
+                "own" => Symbol::Memory(self.own.map.as_fd()),
+                "direct" => Symbol::Memory(direct.as_fd()),
+                "groups" => Symbol::Memory(groups.as_fd()),
+                "routes4" => Symbol::Memory(routes4.as_fd()),
+                "routes6" => Symbol::Memory(routes6.as_fd()),
+                "hops" => Symbol::Map(self.hops.map.as_fd()),
+                "neighbours" => Symbol::Map(self.neighbours.as_fd()),
+                "ports" => Symbol::Map(self.ports.as_fd()),
+                "counts" => Symbol::Map(self.counts.as_fd()),
+                "hop_counts" => Symbol::Map(self.hop_counts.as_fd()),
+                "up" => Symbol::Map(self.up.as_fd()),
+                _ => return None,
+            })
+        })?;
+        Ok(Program::load(ProgramType::Xdp, "gw_forward", &linked, 0)?)
+    }
+
+    /// The constants of a link's program, which the kernel checks it with.
+    fn constants(&self, link: &LinkPort) -> io::Result<Map> {
+        let words4 = match &self.routes4 {
+            Routes4::Direct(_) => 0,
+            Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.shape.routes4).unwrap_or(0),
+        };
+        let words6 = RoutesWriter::<Ipv6Addr>::words(self.shape.routes6).unwrap_or(0);
+        // Loads are not reordered with loads on x86-64.
+        let needs_fence = u32::from(cfg!(not(target_arch = "x86_64")));
+        let groups = u32::from(self.shape.groups.max(1));
+        let numbers = [link.index, words4, words6, groups, self.shape.hops, needs_fence];
+        let mut value: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        value.extend(link.mac);
+        value.resize(CONSTANTS_LEN, 0);
+        let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
+        let map = Map::new(MapType::Constants, "constants", 4, len, 1)?;
+        map.set(&0_u32.to_ne_bytes(), &value)?;
+        map.freeze()?;
+        Ok(map)
+    }
+
+    /// Sets the next hop of an IPv4 prefix, which `routes` has already.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Full`] if the trie is full; packets of that prefix then go by a shorter
+    /// one, so the caller makes larger tables.
+    pub fn insert4(
+        &mut self,
+        prefix: Prefix<Ipv4Addr>,
+        hop: HopIndex,
+        routes: &RoutesWriter<Ipv4Addr>,
+    ) -> Result<(), ForwardingError> {
+        match &mut self.routes4 {
+            Routes4::Direct(direct) => direct.insert(prefix, hop, routes),
+            Routes4::Trie(trie) => drop(trie.insert(prefix, hop)?),
+        }
+        Ok(())
+    }
+
+    /// Takes away an IPv4 prefix, which `routes` no longer has.
+    pub fn remove4(&mut self, prefix: Prefix<Ipv4Addr>, routes: &RoutesWriter<Ipv4Addr>) {
+        match &mut self.routes4 {
+            Routes4::Direct(direct) => direct.remove(prefix, routes),
+            Routes4::Trie(trie) => drop(trie.remove(prefix)),
+        }
+    }
+
+    /// The writer of IPv6 routes.
+    pub fn routes6(&mut self) -> &mut RoutesWriter<Ipv6Addr> {
+        &mut self.routes6
+    }
+
+    /// The DIR-24-8 table, if the shape has one.
+    pub fn direct(&mut self) -> Option<&mut Direct> {
+        match &mut self.routes4 {
+            Routes4::Direct(direct) => Some(direct),
+            Routes4::Trie(_) => None,
+        }
+    }
+
+    /// Sets a next hop; `None` takes it away, and its packets go up.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] beyond the shape.
+    pub fn set_hop(&mut self, index: HopIndex, hop: Option<&Hop>) -> Result<(), ForwardingError> {
+        check("next hop", index.0, self.shape.hops)?;
+        let mut macs = [0; 12];
+        let (destination, source) = macs.split_at_mut(6);
+        let mut flags = 0;
+        if let Some(hop) = hop {
+            source.copy_from_slice(&hop.source);
+            match hop.neighbour {
+                HopNeighbour::Destination => flags = HOP_NEIGHBOUR,
+                HopNeighbour::Router(mac) => destination.copy_from_slice(&mac),
+                HopNeighbour::Unknown => {}
+            }
+        }
+        let (port, mtu) = hop.map_or((0, 0), |hop| (hop.port, hop.mtu));
+        let [a, b, c] = chunks(macs);
+        let per_hop = HOP_LEN / 4;
+        let start = usize::try_from(index.0 * per_hop).unwrap_or(usize::MAX);
+        let words = self.hops.words.all().get(start..).unwrap_or(&[]);
+        let Some((version, rest)) = words.split_first() else { return Ok(()) };
+        // Odd while the rest is being written, so that a program which reads meanwhile knows.
+        let next = version.load(Ordering::Relaxed).wrapping_add(1) | 1;
+        version.store(next, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in rest.iter().zip([flags, port, mtu, a, b, c]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        version.store(next.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Sets the link address of a neighbour on a link; `None` takes it away.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if there is no room.
+    pub fn set_neighbour(
+        &self,
+        port: u32,
+        address: IpAddr,
+        mac: Option<[u8; 6]>,
+    ) -> Result<(), ForwardingError> {
+        let mut key = port.to_ne_bytes().to_vec();
+        match address {
+            IpAddr::V4(address) => key.extend(address.octets()),
+            IpAddr::V6(address) => key.extend(address.octets()),
+        }
+        key.resize(NEIGHBOUR_KEY_LEN, 0);
+        let Some(mac) = mac else {
+            return match self.neighbours.remove(&key) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.map_err(failed("remove a neighbour")),
+            };
+        };
+        let mut value = [0; NEIGHBOUR_LEN];
+        value.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
+        self.neighbours.set(&key, &value).map_err(failed("add a neighbour"))
+    }
+
+    /// Sets the interface of a link, to which frames are redirected.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if there is no such interface.
+    pub fn set_port(&self, link: u32, interface: u32) -> Result<(), ForwardingError> {
+        let set = self.ports.set(&link.to_ne_bytes(), &interface.to_ne_bytes());
+        set.map_err(failed("set a link's interface"))
+    }
+
+    /// Sets the program that takes what a link's program passes up.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the system refuses it.
+    pub fn set_up(&self, link: u32, program: &Program) -> Result<(), ForwardingError> {
+        let descriptor = program.as_fd().as_raw_fd().to_ne_bytes();
+        let set = self.up.set(&link.to_ne_bytes(), &descriptor);
+        set.map_err(failed("set the program behind a link's program"))
+    }
+
+    /// Sends all packets of a family that come by a link up, or forwards them again.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] for a link beyond [`LINKS_MAX`].
+    pub fn look_at(&self, link: u32, ipv4: bool, ipv6: bool) -> Result<(), ForwardingError> {
+        check("link", link, LINKS_MAX)?;
+        let at = usize::try_from(link * LINK_LEN / 4).unwrap_or(usize::MAX);
+        if let Some(word) = self.links.words.all().get(at) {
+            word.store(u32::from(ipv4) | u32::from(ipv6) << 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Sets the addresses whose packets, if they are the source, go up: this host's, and its
+    /// subnets' broadcast addresses.
+    pub fn set_own(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        const LOW: u128 = u32::MAX as u128;
+        let mut bits = vec![0_u32; self.own.words.all().len()];
+        for address in addresses {
+            let words = match address {
+                IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
+                IpAddr::V6(address) => {
+                    let bits = address.to_bits();
+                    [96, 64, 32, 0].map(|shift| u32::try_from(bits >> shift & LOW).unwrap_or(0))
+                }
+            };
+            let bit = own_bit(words);
+            if let Some(word) = bits.get_mut(usize::try_from(bit / 32).unwrap_or(usize::MAX)) {
+                *word |= 1 << (bit % 32);
+            }
+        }
+        for (word, bits) in self.own.words.all().iter().zip(bits) {
+            word.store(bits, Ordering::Release);
+        }
+    }
+
+    /// What happened to the frames of a link, by reason, over all processors.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the system does not tell.
+    pub fn counts(&self, link: u32) -> Result<Vec<(Reason, Count)>, ForwardingError> {
+        let count = |(index, reason)| {
+            let index = link * REASON_ROOM + index;
+            total(&self.counts, index).map(|count| (reason, count))
+        };
+        (0..).zip(Reason::ALL).map(count).collect()
+    }
+
+    /// What was forwarded by a next hop, over all processors.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the system does not tell.
+    pub fn hop_count(&self, hop: HopIndex) -> Result<Count, ForwardingError> {
+        total(&self.hop_counts, hop.0)
+    }
+}
+
+impl Shared {
+    fn new(name: &str, value_len: u32, entries: u32) -> Result<Self, ForwardingError> {
+        let map = Map::new(MapType::SharedArray, name, 4, value_len, entries);
+        let map = map.map_err(failed("make a table"))?;
+        let words = map.words().map_err(failed("map a table's memory"))?;
+        Ok(Self { map, words })
+    }
+}
+
+/// The sum of a counter over all processors.
+fn total(map: &Map, index: u32) -> Result<Count, ForwardingError> {
+    let values = map.get(&index.to_ne_bytes()).map_err(failed("read a counter"))?;
+    let (counts, _) = values.as_chunks::<COUNT_LEN>();
+    Ok(counts.iter().fold(Count::default(), |sum, count| {
+        let (packets, octets) = count.split_at(8);
+        let number = |octets: &[u8]| octets.try_into().map_or(0, u64::from_ne_bytes);
+        Count {
+            packets: sum.packets.wrapping_add(number(packets)),
+            octets: sum.octets.wrapping_add(number(octets)),
+        }
+    }))
+}
+
+/// Octets as they lie in words.
+fn chunks(octets: [u8; 12]) -> [u32; 3] {
+    let (words, _) = octets.as_chunks::<4>();
+    let word = |at: usize| words.get(at).copied().map_or(0, u32::from_ne_bytes);
+    [word(0), word(1), word(2)]
+}
+
+fn check(what: &'static str, index: u32, end: u32) -> Result<(), ForwardingError> {
+    if index < end { Ok(()) } else { Err(ForwardingError::Index { what, index }) }
+}
+
+fn failed(action: &'static str) -> impl Fn(io::Error) -> ForwardingError {
+    move |source| ForwardingError::Map { action, source }
+}

@@ -1,0 +1,31 @@
+//! The kernel's BPF programs behind typed maps: XDP forwarding from tables shared with user space.
+//!
+//! [`Forwarding`] holds tables and counters that all links share. [`Forwarding::program`] makes the
+//! program of one link, which forwards in the driver what is plainly to be forwarded, and passes
+//! everything else up as it came. [`map`] and [`program`] are the calls below, for any program.
+//!
+//! The programs are C (`programs/`), compiled by `cargo xtask bpf` for little-endian machines; the
+//! result lies beside the source, and a test compares it. So nobody who installs the command needs
+//! a compiler.
+
+mod calls;
+mod compiled;
+mod direct;
+mod forward;
+mod layout;
+pub mod map;
+pub mod program;
+
+pub use compiled::{Compiled, CompiledError, Symbol};
+pub use direct::{Asks, Direct, GROUPS_MAX};
+pub use forward::{Count, Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, Shape};
+pub use layout::{LINKS_MAX, Reason};
+
+/// A name as the kernel keeps it: at most fifteen octets and a zero.
+fn kernel_name(name: &str) -> [u8; 16] {
+    let mut padded = [0; 16];
+    for (to, from) in padded.iter_mut().take(15).zip(name.bytes()) {
+        *to = from;
+    }
+    padded
+}

@@ -1,0 +1,288 @@
+//! The forwarding program, run by the kernel on frames without an interface.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
+use gatewright_xdp::program::Run;
+use gatewright_xdp::{Count, Forwarding, Hop, HopNeighbour, LinkPort, Reason, Shape};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::ExitCode;
+
+const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const EGRESS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const NEIGHBOUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+
+/// The forms of IPv4 routes.
+const SHAPES: [Shape; 2] = [
+    Shape { hops: 64, neighbours: 64, routes4: 0, groups: 16, routes6: 1_000 },
+    Shape { hops: 64, neighbours: 64, routes4: 1_000, groups: 0, routes6: 1_000 },
+];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let missing = Forwarding::new(SHAPES[1]).err();
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            let name = format!("{name} (needs BPF: {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    };
+    let trials = vec![
+        trial("packets_are_forwarded", packets_are_forwarded),
+        trial("what_is_not_plain_goes_up_as_it_came", what_is_not_plain_goes_up_as_it_came),
+        trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Tables with two links, the egress link with a router and with neighbours of its own.
+struct Bench {
+    forwarding: Forwarding,
+    routes: RoutesWriter<Ipv4Addr>,
+}
+
+impl Bench {
+    fn new(shape: Shape) -> Result<Self, Failed> {
+        let mut forwarding = Forwarding::new(shape)?;
+        let hop = |neighbour| Hop { port: 1, mtu: 1500, source: EGRESS_MAC, neighbour };
+        forwarding.set_hop(HopIndex(0), Some(&hop(HopNeighbour::Router(NEIGHBOUR_MAC))))?;
+        forwarding.set_hop(HopIndex(1), Some(&hop(HopNeighbour::Destination)))?;
+        forwarding.set_hop(HopIndex(2), Some(&hop(HopNeighbour::Unknown)))?;
+        let back = Hop { port: 0, ..hop(HopNeighbour::Router(NEIGHBOUR_MAC)) };
+        forwarding.set_hop(HopIndex(3), Some(&back))?;
+        // Nothing is sent: the loopback stands for any interface.
+        forwarding.set_port(1, 1)?;
+        Ok(Self { forwarding, routes: RoutesWriter::in_memory(1_000)? })
+    }
+
+    fn route(&mut self, prefix: &str, hop: u32) -> Result<(), Failed> {
+        let hop = HopIndex(hop);
+        if let Ok(prefix) = prefix.parse() {
+            self.routes.insert(prefix, hop)?;
+            self.forwarding.insert4(prefix, hop, &self.routes)?;
+        } else {
+            self.forwarding.routes6().insert(prefix.parse()?, hop)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, frame: &[u8]) -> Result<Run, Failed> {
+        let link = LinkPort { index: 0, mac: OWN_MAC };
+        Ok(self.forwarding.program(&link)?.run(frame, 1)?)
+    }
+
+    fn count(&self, reason: Reason) -> Result<Count, Failed> {
+        let counts = self.forwarding.counts(0)?;
+        Ok(counts.into_iter().find(|(of, _)| *of == reason).unwrap().1)
+    }
+}
+
+fn checksum(octets: &[u8]) -> u16 {
+    let sum: u32 = octets.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    let folded = (sum >> 16) + (sum & 0xffff);
+    !u16::try_from((folded >> 16) + (folded & 0xffff)).unwrap()
+}
+
+fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
+    [&OWN_MAC[..], &NEIGHBOUR_MAC, &kind.to_be_bytes(), payload].concat()
+}
+
+/// An IPv4 packet with 20 octets of payload.
+fn ipv4(destination: [u8; 4], change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut header = [0x45, 0, 0, 40, 1, 2, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 0, 0, 0, 0];
+    header[16..].copy_from_slice(&destination);
+    change(&mut header);
+    let sum = checksum(&header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    ethernet(0x0800, &[&header[..], &[7; 20]].concat())
+}
+
+fn ipv6(destination: Ipv6Addr, change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let source: Ipv6Addr = "2001:db8::1".parse().unwrap();
+    let start = [0x60, 0, 0, 0, 0, 20, 17, 64];
+    let mut header = [&start[..], &source.octets(), &destination.octets()].concat();
+    change(&mut header);
+    ethernet(0x86dd, &[&header[..], &[7; 20]].concat())
+}
+
+fn packets_are_forwarded() -> Result<(), Failed> {
+    for shape in SHAPES {
+        let mut bench = Bench::new(shape)?;
+        bench.route("198.51.100.0/24", 0)?;
+        bench.route("203.0.113.0/24", 1)?;
+        bench.route("2001:db8:1::/48", 0)?;
+        bench.route("2001:db8:2::/64", 1)?;
+        let direct: IpAddr = "203.0.113.7".parse()?;
+        let direct6: IpAddr = "2001:db8:2::7".parse()?;
+        bench.forwarding.set_neighbour(1, direct, Some([2, 0, 0, 0, 0, 7]))?;
+        bench.forwarding.set_neighbour(1, direct6, Some([2, 0, 0, 0, 0, 8]))?;
+        let frames = [
+            (ipv4([198, 51, 100, 1], |_| {}), NEIGHBOUR_MAC),
+            (ipv4([203, 0, 113, 7], |_| {}), [2, 0, 0, 0, 0, 7]),
+            (ipv6("2001:db8:1::9".parse()?, |_| {}), NEIGHBOUR_MAC),
+            (ipv6("2001:db8:2::7".parse()?, |_| {}), [2, 0, 0, 0, 0, 8]),
+        ];
+        for (frame, to) in frames {
+            let mut expected = frame.clone();
+            expected[..6].copy_from_slice(&to);
+            expected[6..12].copy_from_slice(&EGRESS_MAC);
+            if frame[12] == 8 {
+                expected[22] -= 1;
+                expected[24..26].fill(0);
+                let sum = checksum(&expected[14..34]);
+                expected[24..26].copy_from_slice(&sum.to_be_bytes());
+            } else {
+                expected[21] -= 1;
+            }
+            let padded = [&frame[..], &[0; 6]].concat();
+            for frame in [frame, padded] {
+                let run = bench.run(&frame)?;
+                assert_eq!((run.verdict, run.frame), (XDP_REDIRECT, expected.clone()));
+            }
+        }
+        assert_eq!(bench.count(Reason::Forwarded)?, Count { packets: 8, octets: 4 * 40 + 4 * 60 });
+        assert_eq!(bench.forwarding.hop_count(HopIndex(1))?.packets, 4);
+    }
+    Ok(())
+}
+
+fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
+    let to = [198, 51, 100, 1];
+    let to6: Ipv6Addr = "2001:db8:1::9".parse()?;
+    let mut not_ours = ipv4(to, |_| {});
+    not_ours[5] ^= 1;
+    let mut wrong_sum = ipv4(to, |_| {});
+    wrong_sum[30] ^= 1;
+    let cases: Vec<(Reason, Vec<u8>)> = vec![
+        (Reason::NotIp, ethernet(0x0806, &[0; 46])),
+        (Reason::NotOurs, not_ours),
+        (Reason::Malformed, wrong_sum),
+        (Reason::Malformed, ipv4(to, |header| header[3] = 41)),
+        (Reason::Malformed, ipv4(to, |header| header[0] = 0x44)),
+        (Reason::Options, ipv4(to, |header| header[0] = 0x46)),
+        (Reason::Expired, ipv4(to, |header| header[8] = 1)),
+        (Reason::Expired, ipv4(to, |header| header[8] = 0)),
+        (Reason::Scope, ipv4(to, |header| header[12] = 127)),
+        (Reason::Scope, ipv4([224, 0, 0, 1], |_| {})),
+        (Reason::Scope, ipv4(to, |header| header[12..16].copy_from_slice(&[10, 0, 0, 1]))),
+        (Reason::NoRoute, ipv4([8, 8, 8, 8], |_| {})),
+        (Reason::NoNeighbour, ipv4([203, 0, 113, 8], |_| {})),
+        (Reason::NoNeighbour, ipv4([192, 0, 3, 1], |_| {})),
+        (Reason::SameLink, ipv4([192, 0, 4, 1], |_| {})),
+        (Reason::Malformed, ipv6(to6, |header| header[0] = 0x50)),
+        (Reason::Malformed, ipv6(to6, |header| header[5] = 21)),
+        (Reason::Options, ipv6(to6, |header| header[6] = 0)),
+        (Reason::Expired, ipv6(to6, |header| header[7] = 1)),
+        (Reason::Scope, ipv6("fe80::1".parse()?, |_| {})),
+        (Reason::Scope, ipv6(to6, |header| header[8..24].fill(0))),
+        (Reason::Scope, ipv6(to6, |header| header[23] = 0xee)),
+        (Reason::NoRoute, ipv6("2001:db9::1".parse()?, |_| {})),
+        (Reason::NoNeighbour, ipv6("2001:db8:2::9".parse()?, |_| {})),
+    ];
+    for shape in SHAPES {
+        let mut bench = Bench::new(shape)?;
+        let own: [IpAddr; 2] = ["10.0.0.1".parse()?, "2001:db8::ee".parse()?];
+        bench.forwarding.set_own(own);
+        for (prefix, hop) in [
+            ("198.51.100.0/24", 0),
+            ("203.0.113.0/24", 1),
+            ("192.0.3.0/24", 2),
+            ("192.0.4.0/24", 3),
+            ("2001:db8:1::/48", 0),
+            ("2001:db8:2::/64", 1),
+        ] {
+            bench.route(prefix, hop)?;
+        }
+        for (reason, frame) in &cases {
+            let before = bench.count(*reason)?.packets;
+            let run = bench.run(frame)?;
+            assert_eq!((run.verdict, &run.frame), (XDP_PASS, frame), "{reason:?}");
+            assert_eq!(bench.count(*reason)?.packets, before + 1, "{reason:?}");
+        }
+        let plain = ipv4(to, |_| {});
+        bench.forwarding.look_at(0, true, false)?;
+        assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
+        assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_REDIRECT);
+        assert_eq!(bench.count(Reason::LookedAt)?.packets, 1);
+        bench.forwarding.look_at(0, false, false)?;
+        assert_eq!(bench.run(&plain)?.verdict, XDP_REDIRECT);
+        let small = Hop {
+            port: 1,
+            mtu: 39,
+            source: EGRESS_MAC,
+            neighbour: HopNeighbour::Router(NEIGHBOUR_MAC),
+        };
+        bench.forwarding.set_hop(HopIndex(0), Some(&small))?;
+        assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
+        assert_eq!(bench.count(Reason::TooBig)?.packets, 1);
+    }
+    Ok(())
+}
+
+/// A seeded generator: the same prefixes in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Random prefixes of both families in a small space, each address by the program and by the trie.
+fn routes_are_those_of_the_trie() -> Result<(), Failed> {
+    for shape in SHAPES {
+        let mut bench = Bench::new(shape)?;
+        for hop in 0..64 {
+            let source = [2, 0, 0, 0, 1, u8::try_from(hop)?];
+            let neighbour = HopNeighbour::Router(NEIGHBOUR_MAC);
+            bench
+                .forwarding
+                .set_hop(HopIndex(hop), Some(&Hop { port: 1, mtu: 1500, source, neighbour }))?;
+        }
+        let mut random = Random(0x5eed_0001);
+        for number in 0..400_u32 {
+            let bits = random.next();
+            let v4 = Ipv4Addr::from_bits(0x5000_0000 | u32::try_from(bits & 0x0003_03ff)?);
+            let len4 = 6 + u8::try_from(bits >> 32 & 0xff)? % 27;
+            let v6 = Ipv6Addr::from_bits(
+                0x2001_0db8 << 96 | u128::from(bits & 0xf) << 60 | u128::from(bits >> 8 & 0x3f),
+            );
+            let len6 = 20 + u8::try_from(bits >> 40 & 0xff)? % 109;
+            let hop = HopIndex(number % 64);
+            bench.routes.insert(Prefix::new(v4, len4)?, hop)?;
+            bench.forwarding.insert4(Prefix::new(v4, len4)?, hop, &bench.routes)?;
+            bench.forwarding.routes6().insert(Prefix::new(v6, len6)?, hop)?;
+        }
+        let link = LinkPort { index: 0, mac: OWN_MAC };
+        let program = bench.forwarding.program(&link)?;
+        let (reader4, reader6) = (bench.routes.reader(), bench.forwarding.routes6().reader());
+        let mut asked = 0;
+        for _ in 0..4_000 {
+            let bits = random.next();
+            let v4 = Ipv4Addr::from_bits(0x5000_0000 | u32::try_from(bits & 0x0003_03ff)?);
+            let v6 = Ipv6Addr::from_bits(
+                0x2001_0db8 << 96 | u128::from(bits & 0xf) << 60 | u128::from(bits >> 8 & 0x3f),
+            );
+            let expected = [reader4.lookup(v4), reader6.lookup(v6)];
+            let frames = [ipv4(v4.octets(), |_| {}), ipv6(v6, |_| {})];
+            for (frame, expected) in frames.iter().zip(expected) {
+                let run = program.run(frame, 1)?;
+                let found = (run.verdict == XDP_REDIRECT).then(|| u32::from(run.frame[11]));
+                // Sixteen groups are fewer than the /24s with longer prefixes.
+                if found.is_none() && shape.groups > 0 && frame[12] == 8 {
+                    asked += 1;
+                    continue;
+                }
+                assert_eq!(found, expected.ok().map(|HopIndex(hop)| hop), "{v4} {v6}");
+            }
+        }
+        assert!(asked < 4_000, "{asked}");
+    }
+    Ok(())
+}

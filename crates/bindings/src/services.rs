@@ -12,12 +12,12 @@ use crate::{cse, devices};
 use gatewright_config::{Config, Delivery, PeerBounds};
 use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
-use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, PartHistogram, Staged, Told, Unable};
+use gatewright_store::Histogram;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -165,11 +165,11 @@ impl Services {
         let histograms = engine.store_histograms().map(|store| {
             vec![
                 ("store_group_batches", store.batches),
-                ("store_waited_ns", store.waited),
-                ("store_written_ns", store.written),
-                ("store_synchronised_ns", store.synchronised),
-                ("store_log_rest_ns", store.rests_moved),
-                ("store_log_pass_ns", store.passes),
+                ("store_waited_us", store.waited),
+                ("store_written_us", store.written),
+                ("store_synchronised_us", store.synchronised),
+                ("store_log_rest_us", store.rests_moved),
+                ("store_log_pass_us", store.passes),
             ]
         });
         let histograms = histograms.unwrap_or_default().into_iter().map(histogram).collect();
@@ -190,7 +190,7 @@ impl Services {
             words: words.chain(unbound).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
-            histograms: devices.stages().each().into_iter().map(histogram).collect(),
+            histograms: devices.stages().each().map(histogram).collect(),
             ..Told::default()
         })
     }
@@ -350,9 +350,9 @@ async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Runn
     Ok(Running { cse, devices: Some(devices) })
 }
 
-/// A histogram, as reported to operators.
-fn histogram((name, values): (&'static str, Histogram)) -> PartHistogram {
-    PartHistogram { name, values }
+/// A histogram of the store, as reported to operators.
+fn histogram((name, of): (&'static str, Histogram)) -> PartHistogram {
+    PartHistogram { name, counts: of.counts().to_vec(), sum: of.sum(), largest: of.largest() }
 }
 
 /// Threads of the runtime: half of the processors. The others are for the threads that store and

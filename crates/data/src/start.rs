@@ -10,11 +10,11 @@ use crate::{
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
+    sojourn::Sojourn,
     virtual_link::WithoutDevice,
     worker::{Command, Due, Pace, Waker, Worker},
     workers::{Hand, Running, Workers},
 };
-use gatewright_histogram::SharedHistogram;
 use gatewright_link::{
     Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
     frame_len_max,
@@ -82,7 +82,7 @@ pub(crate) struct Order {
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Arc<Waker>,
-    sojourn: Arc<SharedHistogram>,
+    sojourn: Arc<Sojourn>,
     clock: Clock,
 }
 
@@ -115,8 +115,7 @@ pub(crate) struct Orders<'a> {
     division: Option<&'a Arc<Division>>,
     events: &'a SyncSender<Event>,
     clock: Clock,
-    /// Sojourn times of packets, by worker.
-    sojourns: Vec<Arc<SharedHistogram>>,
+    sojourn: Arc<Sojourn>,
     waiting: std::vec::IntoIter<(Slot, Arc<Waker>)>,
 }
 
@@ -135,8 +134,8 @@ impl<'a> Orders<'a> {
         };
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
         let waiting: Vec<_> = Slot::all(&wakers).into_iter().zip(wakers).collect();
-        let (sojourns, waiting) = (Vec::new(), waiting.into_iter());
-        Ok(Self { setup, split, division, events, clock, sojourns, waiting })
+        let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
+        Ok(Self { setup, split, division, events, clock, sojourn, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
@@ -149,8 +148,6 @@ impl<'a> Orders<'a> {
         let (slot, waker) = self.waiting.next()?;
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
-        let sojourn: Arc<SharedHistogram> = Arc::default();
-        self.sojourns.push(Arc::clone(&sojourn));
         let hand = NewHand { commands, waker: Arc::clone(&waker), handled: slot.handled.clone() };
         let order = Order {
             setup: self.setup.clone(),
@@ -165,7 +162,7 @@ impl<'a> Orders<'a> {
             commands: orders,
             events: self.events.clone(),
             waker,
-            sojourn,
+            sojourn: if is_first { Arc::clone(&self.sojourn) } else { self.sojourn.part() },
             clock: self.clock.clone(),
         };
         Some((order, hand))
@@ -220,8 +217,8 @@ pub fn start(
         told.push(opened);
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
-    let (sojourns, downs) = (orders.sojourns, orders.split.downs);
-    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourns);
+    let (sojourn, downs) = (Arc::clone(&orders.sojourn), orders.split.downs.clone());
+    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourn);
     Ok(Started { workers, opened: told, downs })
 }
 

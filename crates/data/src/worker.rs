@@ -9,14 +9,14 @@ use crate::{
     group::{Course, Work, WorkerGroup},
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
     shares::Downs,
+    sojourn::Sojourn,
     workers::ShareNow,
 };
-use gatewright_histogram::{Sample, SharedHistogram};
 use gatewright_link::{
     ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
     UnboundLink,
 };
-use gatewright_packet::{Batch, LinkIndex};
+use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink, Wake};
 use gatewright_wire::MacAddress;
 use nix::{
@@ -155,7 +155,7 @@ pub(crate) struct Worker {
     pub(crate) commands: Receiver<Command>,
     pub(crate) events: SyncSender<Event>,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) sojourn: Arc<SharedHistogram>,
+    pub(crate) sojourn: Arc<Sojourn>,
     /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
     /// The last reported hardware address and MTU of each link's device.
@@ -526,7 +526,7 @@ struct Egress<'a> {
     closed: &'a [bool],
     away: &'a [bool],
     drops: &'a Drops,
-    sojourn: &'a SharedHistogram,
+    sojourn: &'a Sojourn,
     clock: &'a Clock,
 }
 
@@ -547,14 +547,13 @@ impl Exit for Egress<'_> {
         }
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Frames received together carry the same stamp: one record for each run of them.
-        let mut run = Sample::new(0);
-        for packet in batch.iter() {
-            let received_ns = packet.received_ns();
-            if received_ns != run.value {
+        let mut run = (0, 0);
+        for received_ns in batch.iter().map(Packet::received_ns) {
+            if received_ns != run.0 {
                 self.record(run, now_ns);
-                run = Sample::new(received_ns);
+                run = (received_ns, 0);
             }
-            run.push(packet.len() as u64);
+            run.1 += 1;
         }
         self.record(run, now_ns);
         if let Some(link) = self.links.get_mut(link.index()) {
@@ -564,11 +563,10 @@ impl Exit for Egress<'_> {
 }
 
 impl Egress<'_> {
-    /// Records the stay of packets that were received at the value of `run`. Packets made here
-    /// carry no stamp and have no sojourn.
-    fn record(&self, run: Sample, now_ns: u64) {
-        if run.value > 0 && run.times > 0 {
-            self.sojourn.add(Sample { value: now_ns.saturating_sub(run.value), ..run });
+    /// Packets made here carry no stamp and have no sojourn.
+    fn record(&self, (received_ns, packets): (u64, u64), now_ns: u64) {
+        if received_ns > 0 && packets > 0 {
+            self.sojourn.record(now_ns.saturating_sub(received_ns), packets);
         }
     }
 }

@@ -7,9 +7,9 @@ use crate::{
     group::Handled,
     port::{Answer, HandlerValue, KeptHandler, Port, Request, RequestNumber},
     reopen::{Devices, reopen},
+    sojourn::Sojourn,
     worker::{Command, Waker},
 };
-use gatewright_histogram::{Histogram, SharedHistogram};
 use gatewright_link::{LinkCounters, LinkState, Preparer};
 use gatewright_stack::{Handler, Wake};
 use std::{
@@ -96,7 +96,7 @@ impl Default for LinkNow {
 pub struct Workers {
     port: Arc<ThreadPort>,
     threads: Vec<Running>,
-    sojourns: Vec<Arc<SharedHistogram>>,
+    sojourn: Arc<Sojourn>,
 }
 
 /// The port of workers on threads.
@@ -148,9 +148,9 @@ impl Workers {
         front: Front,
         devices: Devices,
         threads: Vec<Running>,
-        sojourns: Vec<Arc<SharedHistogram>>,
+        sojourn: Arc<Sojourn>,
     ) -> Self {
-        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourns }
+        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourn }
     }
 
     /// Their port. It outlives them, and then says that they have ended.
@@ -172,11 +172,9 @@ impl Workers {
         self.hands().is_empty()
     }
 
-    /// Sojourn times of packets in all workers, in nanoseconds.
-    pub fn sojourn(&self) -> Histogram {
-        let mut all = Histogram::default();
-        self.sojourns.iter().for_each(|own| all.merge(&own.read()));
-        all
+    /// Sojourn times of packets.
+    pub fn sojourn(&self) -> &Sojourn {
+        &self.sojourn
     }
 
     /// The counters of each worker.

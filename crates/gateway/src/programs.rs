@@ -7,7 +7,7 @@ use crate::stack_network::{StackNetwork, stack_findings};
 use gatewright_config::{self as config, AttachMessages, Config, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
-use gatewright_part::{Change, HandledRequests, Part, Sojourn, Staged, Told, Unable};
+use gatewright_part::{Change, HandledRequests, Part, Staged, Told, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
     Counted, Direction, Does, Listening, Matching, Options, Piece, Post, PostError, Report,
@@ -311,7 +311,7 @@ fn told(running: &[Running]) -> Told {
         return Told::default();
     }
     let mut sum = Report::default();
-    let (mut words, mut handlers, mut sojourns) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut words, mut handlers) = (Vec::new(), Vec::new());
     for Running { meant, runner } in running {
         let name = &meant.program.name;
         let roles = runner.listening().into_iter();
@@ -325,12 +325,7 @@ fn told(running: &[Running]) -> Told {
             started: of.started,
             finished: of.finished,
             failed: of.failed,
-        }));
-        sojourns.extend(report.handlers.iter().map(|(handler, of)| Sojourn {
-            mode: "program",
-            relay: Some(name.clone()),
-            handler: Some(handler.clone()),
-            times: of.times.clone(),
+            latency_us: of.latency.to_vec(),
         }));
         sum.add(report);
     }
@@ -340,7 +335,6 @@ fn told(running: &[Running]) -> Told {
         gauges: vec![("connections", sum.connections)],
         counters: counters.into_iter().collect(),
         handlers,
-        sojourns,
         ..Told::default()
     }
 }

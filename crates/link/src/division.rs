@@ -10,11 +10,11 @@
 //! of its destination is marked as ours. All others are the kernel's: frames for its own addresses,
 //! groups, ARP, neighbour discovery and unknown destinations.
 
-use crate::bpf::{self, Instruction, Tags};
+use crate::bpf::{Instruction, Map, MapType, Tags};
 use gatewright_wire::MacAddress;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// The table of prefixes that divides frames of shared links between us and the kernel.
 ///
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// is the kernel's again.
 #[derive(Debug)]
 pub struct Division {
-    map: OwnedFd,
+    map: Map,
 }
 
 /// Octets of a family and an address, IPv4 at the front of its 16.
@@ -59,7 +59,8 @@ impl Division {
     pub fn new(prefixes_max: u32) -> io::Result<Self> {
         let reserved = u32::try_from(NEVER_OURS.len()).unwrap_or_default();
         let key_len = u32::try_from(KEY_LEN).unwrap_or_default();
-        let map = bpf::prefix_map(key_len, prefixes_max.saturating_add(reserved))?;
+        let entries = prefixes_max.saturating_add(reserved);
+        let map = Map::new(MapType::Prefixes, "division", key_len, 4, entries)?;
         let division = Self { map };
         for (address, len) in NEVER_OURS {
             division.set(address, len, false)?;
@@ -89,7 +90,7 @@ impl Division {
     /// The kernel's error; `StorageFull` if there is no room for a further prefix.
     pub fn set(&self, address: IpAddr, prefix_len: u8, ours: bool) -> io::Result<()> {
         let value = u32::from(ours).to_ne_bytes();
-        bpf::update(self.map.as_fd(), &key(address, prefix_len), &value)
+        self.map.set(&key(address, prefix_len), &value)
     }
 
     /// Removes a prefix: the next shorter known prefix decides.
@@ -98,7 +99,7 @@ impl Division {
     ///
     /// The kernel's error; an unknown prefix is no error.
     pub fn remove(&self, address: IpAddr, prefix_len: u8) -> io::Result<()> {
-        match bpf::delete(self.map.as_fd(), &key(address, prefix_len)) {
+        match self.map.remove(&key(address, prefix_len)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use crate::nftables;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::{fs, io};
 
 /// Cuts the kernel's stack off from an interface's received frames, while this value lives.
@@ -53,12 +53,12 @@ impl KernelSilenced {
 /// Keeps only our frames of a shared link from the kernel; needs Linux 6.6.
 pub(crate) fn drop_ours(interface_index: u32, division: &Division) -> io::Result<OwnedFd> {
     let program = bpf::load(ProgramType::Ingress, "gw_divide", &at_ingress(division.fd()), 0)?;
-    bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
+    program.attach(interface_index, Hook::Ingress).map(OwnedFd::from)
 }
 
 fn drop_all(interface_index: u32) -> io::Result<OwnedFd> {
     let program = bpf::load(ProgramType::Ingress, "gw_drop", &DROP_ALL, 0)?;
-    bpf::attach(program.as_fd(), interface_index, Hook::Ingress)
+    program.attach(interface_index, Hook::Ingress).map(OwnedFd::from)
 }
 
 /// Why the kernel may answer or forward frames that arrive on the interface `name`; `None` if it

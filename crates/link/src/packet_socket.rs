@@ -558,7 +558,7 @@ impl Link for SendOnly {
 /// Restricts the socket to frames that the division marks as ours.
 fn take_only_ours(fd: BorrowedFd<'_>, division: &Division) -> io::Result<()> {
     let program = bpf::load(ProgramType::Filter, "gw_filter", &filter(division.fd()), 0)?;
-    socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
+    socket::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_fd().as_raw_fd())
 }
 
 /// Makes the interface receive every frame, until the socket is closed.

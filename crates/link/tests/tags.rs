@@ -9,18 +9,12 @@
     clippy::indexing_slicing,
     reason = "a test may fail loudly"
 )]
-#![allow(dead_code, reason = "only a part of the module is needed to make the driver carry a tag")]
 
-// The one program that this test needs is loaded as links load theirs.
-#[path = "../src/bpf.rs"]
-mod bpf;
-
-use bpf::{Hook, Instruction, ProgramType};
 use gatewright_link::{Backend, LinkConfig, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use gatewright_xdp::program::{Attached, Hook, Instruction, Program, ProgramType};
 use libtest_mimic::{Arguments, Failed, Trial};
-use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,7 +35,7 @@ fn main() -> ExitCode {
 
 /// Has the kernel tag what leaves by the interface with `index`: `bpf_skb_vlan_push`, which does
 /// what a VLAN interface does.
-fn tag_all(index: u32, vlan: i32) -> std::io::Result<OwnedFd> {
+fn tag_all(index: u32, vlan: i32) -> std::io::Result<Attached> {
     const VLAN_PUSH: i32 = 18;
     let program = [
         Instruction(0xb7, 2, 0, i32::from(0x8100_u16.to_be())),
@@ -50,8 +44,8 @@ fn tag_all(index: u32, vlan: i32) -> std::io::Result<OwnedFd> {
         Instruction(0xb7, 0, 0, 0),
         Instruction(0x95, 0, 0, 0),
     ];
-    let program = bpf::load(ProgramType::Egress, "tag_all", &program, 0)?;
-    bpf::attach(program.as_fd(), index, Hook::Egress)
+    let program = Program::load(ProgramType::Egress, "tag_all", &program, 0)?;
+    program.attach(index, Hook::Egress)
 }
 
 fn tag_comes_back(backend: Backend) -> Result<(), Failed> {

@@ -8,13 +8,12 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus},
 };
 use gatewright_data::{
-    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, ThreadPort,
+    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
     TraceOrder, WORKERS_MAX, Workers,
 };
-use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{EventSink, Sojourn};
+use gatewright_part::EventSink;
 use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
     builtin::Match,
@@ -369,6 +368,7 @@ impl Planes {
         };
         let several = self.workers.handled().enumerate().filter(|_| self.workers.len() > 1);
         let workers = several.map(|(worker, handled)| WorkerStatus::new(worker, handled)).collect();
+        let sojourn = self.workers.sojourn();
         let (mut layers, mut ways) = (control.layers(), control.ways());
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
@@ -380,13 +380,15 @@ impl Planes {
             unclaimed: control.unclaimed(),
             handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
-            sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
+            sojourn_p50: sojourn.quantile(0.5),
+            sojourn_p99: sojourn.quantile(0.99),
+            sojourn_packets: sojourn.packets(),
             workers,
         })
     }
 
-    /// Sojourn times of packets in this gateway, in nanoseconds.
-    pub fn sojourn(&self) -> Histogram {
+    /// Sojourn times of packets in this gateway.
+    pub fn sojourn(&self) -> &Sojourn {
         self.workers.sojourn()
     }
 

@@ -13,6 +13,7 @@
 mod audit;
 mod checksum;
 mod database;
+mod histogram;
 mod maintenance;
 mod mover;
 mod remembered;
@@ -20,6 +21,7 @@ mod writer;
 
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, Options, Restored, StoreError};
+pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };

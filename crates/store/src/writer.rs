@@ -1,7 +1,7 @@
 //! Writer thread: commits all queued batches as one transaction.
 
 use crate::database::Database;
-use gatewright_histogram::Histogram;
+use crate::histogram::Histogram;
 use gatewright_onem2m::Batch;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -58,21 +58,21 @@ pub struct Counters {
     pub audit_dropped: u64,
 }
 
-/// Durations in the writer, in nanoseconds: where a late answer has waited.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// Durations in the writer: where a late answer has waited.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Histograms {
     /// Batches per transaction.
     pub batches: Histogram,
-    /// How long a batch waited for the transactions before its own.
+    /// Microseconds that a batch waited for the transactions before its own.
     pub waited: Histogram,
-    /// From the begin of a transaction until its rows were written into the WAL's pages.
+    /// Microseconds of a transaction until its rows were written into the WAL's pages.
     pub written: Histogram,
-    /// From then until the WAL was on disk.
+    /// Microseconds from then until the WAL was on disk.
     pub synchronised: Histogram,
-    /// Moving the WAL's rest between two transactions, which wait meanwhile.
+    /// Microseconds of moving the WAL's rest between two transactions, which wait meanwhile.
     pub rests_moved: Histogram,
-    /// Each pass that moves the WAL beside the transactions.
+    /// Microseconds of each pass that moves the WAL beside the transactions.
     pub passes: Histogram,
 }
 
@@ -260,7 +260,7 @@ impl Writer {
 
     /// Durations so far.
     pub fn histograms(&self) -> Histograms {
-        self.shared.lock().histograms.clone()
+        self.shared.lock().histograms
     }
 }
 
@@ -296,11 +296,11 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
         let histograms = &mut queue.histograms;
         histograms.batches.add(to_count(handed));
         for since in since {
-            histograms.waited.add(began.saturating_duration_since(since));
+            histograms.waited.add_time(began.saturating_duration_since(since));
         }
         if let Ok(written) = outcome {
-            histograms.written.add(written.saturating_duration_since(began));
-            histograms.synchronised.add(ended.saturating_duration_since(written));
+            histograms.written.add_time(written.saturating_duration_since(began));
+            histograms.synchronised.add_time(ended.saturating_duration_since(written));
         }
         drop(queue);
         match (failure, batches.first(), batches.last()) {
@@ -315,10 +315,10 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
         if let Some(tended) = database.tend() {
             let histograms = &mut shared.lock().histograms;
             for pass in tended.passes {
-                histograms.passes.add(pass);
+                histograms.passes.add_time(pass);
             }
             if let Some(rest) = tended.rest {
-                histograms.rests_moved.add(rest);
+                histograms.rests_moved.add_time(rest);
             }
         }
     }

@@ -408,7 +408,7 @@ impl Connection {
             }
         }
         if let Some(passage) = passage {
-            shard.stages.get_or_insert_default().add(&passage, Instant::now());
+            shard.stages.add(&passage, Instant::now());
         }
     }
 

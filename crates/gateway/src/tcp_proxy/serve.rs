@@ -2,9 +2,8 @@
 
 use super::{
     Counts, TcpProxySetup,
-    pipe::{Carried, Pipe, Stay},
+    pipe::{Carried, Pipe},
 };
-use gatewright_histogram::{Sample, SharedHistogram};
 use nix::{
     errno::Errno,
     sys::{
@@ -276,9 +275,8 @@ impl Connection {
             }
         }
         let (client, server) = (&self.client, &self.server);
-        let times = &counts.times;
-        let there = pass(&mut self.to_server, (client, server), &counts.octets_to_server, times)?;
-        let back = pass(&mut self.to_client, (server, client), &counts.octets_to_clients, times)?;
+        let there = pass(&mut self.to_server, client, server, &counts.octets_to_server)?;
+        let back = pass(&mut self.to_client, server, client, &counts.octets_to_clients)?;
         if there.moved || back.moved {
             self.moved_at = now;
         }
@@ -292,13 +290,11 @@ impl Connection {
 /// Carries in one direction, and passes its end on.
 fn pass(
     pipe: &mut Pipe,
-    (mut from, mut to): (&TcpStream, &TcpStream),
+    mut from: &TcpStream,
+    mut to: &TcpStream,
     octets: &AtomicU64,
-    times: &SharedHistogram,
 ) -> Result<Carried, End> {
-    let passed = |stay: Stay| times.add(Sample::from(stay.time).of_octets(stay.octets));
-    let carried = pipe.carry(&mut from, &mut to, Instant::now, passed);
-    let carried = carried.map_err(|_| End::Broken)?;
+    let carried = pipe.carry(&mut from, &mut to).map_err(|_| End::Broken)?;
     count(octets, u64::try_from(carried.octets).unwrap_or_default());
     if carried.finish {
         to.shutdown(Shutdown::Write).map_err(|_| End::Broken)?;

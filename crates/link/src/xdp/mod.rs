@@ -14,7 +14,7 @@ mod socket;
 
 pub(crate) use socket::Registered;
 
-use crate::bpf::{self, Hook, ProgramType, Tags};
+use crate::bpf::{self, Attached, Hook, Map, MapType, ProgramType, Tags};
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
@@ -29,7 +29,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
 use socket::{KernelPart, QueueAddress, TransmitRefused, XdpSocket, while_busy};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -63,9 +63,9 @@ impl LentChunks {
 /// The common state of all sockets of an interface.
 pub(crate) struct Trunk {
     /// Detaches the program.
-    _attached: OwnedFd,
+    _attached: Attached,
     /// From receive queues to sockets.
-    map: OwnedFd,
+    map: Map,
     /// Keeps the interface promiscuous.
     _promiscuous: Option<OwnedFd>,
     tags: Tags,
@@ -124,7 +124,8 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
 impl Trunk {
     fn new(interface: &Interface, options: &XdpOptions) -> Result<Self, Failed> {
         let queues = interface.receive_queues();
-        let map = bpf::socket_map(queues).map_err(failed("make a map of sockets"))?;
+        let map = Map::new(MapType::Sockets, "sockets", 4, 4, queues)
+            .map_err(failed("make a map of sockets"))?;
         // Before the sockets: a driver may rebuild its queues when a program comes.
         let (attached, tags) = attach(interface, options, map.as_fd())?;
         let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
@@ -263,7 +264,7 @@ impl Branch {
         let sender = sender.map_err(failed("open a socket to send by"))?;
         for (&queue, socket) in queues.iter().zip(&sockets) {
             let Some(fd) = socket.fd() else { continue };
-            let set = bpf::set_socket(trunk.map.as_fd(), queue, fd);
+            let set = trunk.map.set(&queue.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes());
             set.map_err(failed("redirect to the socket"))?;
         }
         Ok(Self { queues, sockets, buffers, any, sender })
@@ -303,7 +304,7 @@ fn attach(
     interface: &Interface,
     options: &XdpOptions,
     map: BorrowedFd<'_>,
-) -> Result<(OwnedFd, Tags), Failed> {
+) -> Result<(Attached, Tags), Failed> {
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     let mac = interface.mac().map_err(failed("ask for its address"))?.unwrap_or(MacAddress::ZERO);
     let try_with = |tags: Tags| {
@@ -315,7 +316,7 @@ fn attach(
         let kind = if options.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
         let program = bpf::load(kind, "gw_redirect", &program, bound_to);
         let program = program.map_err(failed("load the program that redirects"))?;
-        let attached = while_busy(|| bpf::attach(program.as_fd(), interface.index, hook));
+        let attached = while_busy(|| program.attach(interface.index, hook));
         attached.map_err(failed("attach the program that redirects"))
     };
     // Behind the driver no program learns of a tag that was taken out.

@@ -345,15 +345,15 @@ impl Machine {
         incoming.conn = None;
         if !told {
             self.reached(conn, id);
-            self.settle_request(id);
-            self.finish_response(conn, id);
-            self.work.push_back(Work::Read(conn));
-            return Looked::Wait;
         }
         self.settle_request(id);
         self.finish_response(conn, id);
         self.forget_if_unused(id);
-        Looked::Done
+        if told {
+            return Looked::Done;
+        }
+        self.work.push_back(Work::Read(conn));
+        Looked::Wait
     }
 
     /// Handles a message that cannot be read, or is cut.

@@ -1,7 +1,7 @@
 //! Parser of one message.
 
 use crate::checksum::PartialChecksum;
-use crate::flat::{Layouts, Op, Reader, Stop, length};
+use crate::flat::{Layouts, Op, Reader, Stop, length, straight};
 use crate::stream::{StreamError, StreamReader, StreamWriter};
 use crate::view::View;
 use gatewright_diagnostic::Span;
@@ -131,6 +131,8 @@ pub struct Parser {
 pub(crate) struct State {
     /// The op to go on with.
     pub(crate) step: usize,
+    /// Whether octets of it have been given.
+    begun: bool,
     /// Octets used since the message began.
     pub(crate) at: u64,
     /// The innermost region.
@@ -170,6 +172,7 @@ impl Parser {
         }
         let state = State {
             step: 0,
+            begun: false,
             at: 0,
             region: Region::WHOLE,
             outer: Vec::new(),
@@ -188,7 +191,7 @@ impl Parser {
         (state.step, state.at, state.region) = (0, 0, Region::WHOLE);
         state.outer.clear();
         state.view.reset();
-        (state.check, state.stream) = (None, None);
+        (state.check, state.stream, state.begun) = (None, None, false);
         state.counts = [0; COUNTERS];
         self.outcome = None;
     }
@@ -255,6 +258,15 @@ impl Parser {
             }
             let end = Some(state.at.saturating_add(length(input.len())));
             state.outer.first_mut().unwrap_or(&mut state.region).end = end;
+        }
+        let begun = core::mem::replace(&mut state.begun, true);
+        if let Some(straight) = code.straight.as_ref().filter(|_| !begun)
+            && let Some(consumed) =
+                straight::read((straight, code, layout), &mut state.view, (input, last))
+        {
+            state.at = length(consumed);
+            *outcome = Some(Ok(()));
+            return Ok(Progress { consumed, complete: true });
         }
         state.view.expect(input.len().min(EXPECTED_MAX));
         let mut reader = Reader::new((program, layout, code), state, (input, last), until, stream);

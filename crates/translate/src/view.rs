@@ -113,6 +113,25 @@ enum Cell {
 }
 
 impl Cell {
+    fn of(range: &Range<usize>) -> Self {
+        Self::Octets { from: bound(range.start), length: bound(range.len()) }
+    }
+
+    /// The range of the octets.
+    fn range(self) -> Option<Range<usize>> {
+        let Self::Octets { from, length } = self else { return None };
+        Some(size(from)..size(from).saturating_add(size(length)))
+    }
+
+    /// Whether a column may hold the value.
+    fn fits(self, ty: ColumnType) -> bool {
+        match (ty, self) {
+            (ColumnType::Int { low, high }, Self::Int(value)) => low <= value && value <= high,
+            (ColumnType::Octets { max }, Self::Octets { length, .. }) => length <= max,
+            _ => false,
+        }
+    }
+
     /// The value, unless it is a list.
     fn simple(self, octets: &[u8]) -> Option<Held<'_>> {
         Some(match self {
@@ -150,6 +169,9 @@ pub struct View {
     lists_used: usize,
     /// Number of `octets` that no slot uses any more.
     unused: usize,
+    /// Whether `octets` are a whole message of which slots are ranges. Two of them may overlap, so
+    /// none is freed before the others.
+    ranges: bool,
 }
 
 /// A set of slots of one message, one bit each.
@@ -265,10 +287,77 @@ impl View {
     pub(crate) fn reset(&mut self) {
         self.places.fill(Cell::Absent);
         self.settled.low = 0;
-        self.settled.more.fill(0);
+        // Filling nothing is not free: of a dangling address, AVX-512's masked store takes a fault
+        // that it then suppresses, for as long as a whole message takes.
+        if !self.settled.more.is_empty() {
+            self.settled.more.fill(0);
+        }
         self.octets.clear();
         self.lists_used = 0;
         self.unused = 0;
+        self.ranges = false;
+    }
+
+    /// From now on, slots of this view, of which none is set yet, are ranges of a message. Its
+    /// octets follow with [`hold_message`](Self::hold_message).
+    pub(crate) const fn begin_ranges(&mut self) {
+        self.ranges = true;
+    }
+
+    /// Copies the message of which slots are ranges.
+    pub(crate) fn hold_message(&mut self, message: &[u8]) {
+        self.octets.clear();
+        self.octets.extend_from_slice(message);
+    }
+
+    /// Sets a slot to a number; octets that it had are not freed.
+    #[inline]
+    pub(crate) fn assign_int(&mut self, slot: SlotId, value: i64) {
+        if let Some(place) = self.places.get_mut(slot.index()) {
+            *place = Cell::Int(value);
+        }
+    }
+
+    /// Sets a slot to a range of the message.
+    #[inline]
+    pub(crate) fn assign_range(&mut self, slot: SlotId, range: &Range<usize>) {
+        if let Some(place) = self.places.get_mut(slot.index()) {
+            *place = Cell::of(range);
+        }
+    }
+
+    /// Appends a row with one column, a range of the message, to a list.
+    pub(crate) fn push_range(&mut self, slot: SlotId, range: &Range<usize>) {
+        let list = self.list(slot, 1).and_then(|list| self.lists.get_mut(list));
+        if let Some(list) = list {
+            list.cells.push(Cell::of(range));
+        }
+    }
+
+    /// The range of the message that a slot is; `None` for anything else.
+    pub(crate) fn range(&self, slot: SlotId) -> Option<Range<usize>> {
+        self.places.get(slot.index())?.range()
+    }
+
+    /// Appends a row to a list of these columns: values of slots, while those are ranges; `None` if
+    /// they do not fit.
+    pub(crate) fn push_row_of_ranges(
+        &mut self,
+        list: SlotId,
+        columns: &[(String, ColumnType)],
+        row: &[SlotId],
+    ) -> Option<()> {
+        let fits_column = |((_, ty), slot): (&(String, ColumnType), &SlotId)| {
+            self.places.get(slot.index()).is_some_and(|cell| cell.fits(*ty))
+        };
+        if row.len() != columns.len() || !columns.iter().zip(row).all(fits_column) {
+            return None;
+        }
+        let at = self.list(list, columns.len())?;
+        let Self { lists, places, .. } = self;
+        let cells = row.iter().filter_map(|slot| places.get(slot.index()).copied());
+        lists.get_mut(at)?.cells.extend(cells);
+        Some(())
     }
 
     /// A copy of a slot's value; `None` while it is not settled, or if it is absent.
@@ -397,9 +486,13 @@ impl View {
 
     #[inline]
     fn put(&mut self, slot: SlotId, cell: Cell) {
-        if let Some(place) = self.places.get_mut(slot.index())
-            && let Cell::Octets { from, length } = core::mem::replace(place, cell)
-        {
+        let Some(place) = self.places.get_mut(slot.index()) else { return };
+        // Only its kind is read of a cell that was just written: the whole is not forwarded from
+        // the processor's store buffer.
+        let before =
+            if let Cell::Octets { from, length } = place { Some((*from, *length)) } else { None };
+        *place = cell;
+        if let Some((from, length)) = before {
             self.let_go(from, length);
         }
     }
@@ -433,6 +526,9 @@ impl View {
 
     /// Records octets of a slot as unused.
     fn let_go(&mut self, from: u32, length: u32) {
+        if self.ranges {
+            return;
+        }
         let from = size(from);
         if from.saturating_add(size(length)) == self.octets.len() {
             self.octets.truncate(from);

@@ -1,6 +1,7 @@
 //! Compiles the typed program to the flat form, op by op.
 
 use super::ops::Set;
+use super::straight::Straight;
 use super::tables::NameTable;
 use super::{
     Arm, BitTarget, Code, Empty, NumberTarget, Op, OpIndex, SetId, SideRange, SlotTest, Store,
@@ -51,6 +52,7 @@ pub(super) fn code(program: &Program, message: &Message) -> Code {
     }
     fuse::jumps(&mut code);
     fuse::chains(&mut code);
+    code.straight = Straight::of(&code);
     code
 }
 

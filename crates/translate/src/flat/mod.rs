@@ -42,11 +42,13 @@
 //! | `fuse.rs` | where attempts stand; chains of tests over one slot become one |
 //! | `tables.rs` | tables of lines and of options, read in one go; where a key's value goes |
 //! | `run.rs`, `ops.rs` | the loop, and what each op does |
+//! | `straight.rs` | one pass over a message that has arrived whole |
 
 mod compile;
 mod fuse;
 mod ops;
 mod run;
+pub(crate) mod straight;
 mod tables;
 
 use crate::view::SlotSet;
@@ -106,6 +108,8 @@ pub(crate) struct Code {
     pub(crate) open: SlotSet,
     pub(crate) all: SlotSet,
     pub(crate) datagram: bool,
+    /// The form for messages that have arrived whole.
+    pub(crate) straight: Option<straight::Straight>,
 }
 
 /// One operation. [`ParseOp`] explains the ops of the same names; the others are explained here.

@@ -612,13 +612,16 @@ pub(super) fn number(octets: &[u8], order: Order) -> u64 {
 }
 
 /// Octets in network order as a number, read by whole words where possible.
-fn word_of(octets: &[u8]) -> u64 {
-    if let Ok(eight) = <[u8; 8]>::try_from(octets) {
-        return u64::from_be_bytes(eight);
-    }
-    match <[u8; 4]>::try_from(octets) {
-        Ok(four) => u64::from(u32::from_be_bytes(four)),
-        Err(_) => number(octets, Order::Big),
+#[inline]
+pub(super) fn word_of(octets: &[u8]) -> u64 {
+    match *octets {
+        [one] => u64::from(one),
+        [one, two] => u64::from(u16::from_be_bytes([one, two])),
+        [one, two, three, four] => u64::from(u32::from_be_bytes([one, two, three, four])),
+        _ => match <[u8; 8]>::try_from(octets) {
+            Ok(eight) => u64::from_be_bytes(eight),
+            Err(_) => number(octets, Order::Big),
+        },
     }
 }
 

@@ -6,6 +6,7 @@
 use super::compile::Compiler;
 use super::ops::{Set, number, solid};
 use super::run::Reader;
+use super::straight::{Pass, Rest};
 use super::{ValueTarget, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
@@ -13,6 +14,7 @@ use gatewright_lang::ir::{
     Class, ColumnType, Convert, Entry, ExtendCase, Fold, Key, Length, Message, Order, ParseOp,
     ParseStep, Program, SlotId, SlotType,
 };
+use std::ops::Range;
 
 /// The known keys of a table. Names are found by a hash of their length, first and last letter, in
 /// a hash table that is at least three quarters empty. An unknown name is skipped after one lookup.
@@ -128,6 +130,25 @@ impl ValueTarget {
         Ok(())
     }
 
+    /// Stores an entry's value, which is a range of the message, in its target.
+    fn put_range(
+        &self,
+        view: &mut View,
+        octets: &[u8],
+        range: &Range<usize>,
+    ) -> Result<(), Reason> {
+        match folding(self.convert) {
+            Some(Fold::Keep) => self.check(view, length(octets))?,
+            Some(_) => return Err(Reason::NoCase),
+            None => return self.put_number(view, self.number(octets)?),
+        }
+        match self.rows {
+            Some(_) => view.push_range(self.into, range),
+            None => view.assign_range(self.into, range),
+        }
+        Ok(())
+    }
+
     /// The number that octets are.
     fn number(&self, octets: &[u8]) -> Result<i64, Reason> {
         let only_digits = !octets.is_empty() && octets.iter().all(u8::is_ascii_digit);
@@ -229,6 +250,23 @@ struct Between {
 }
 
 impl Between {
+    /// Number of further entries that the counters allow.
+    fn most(&self, counts: &[u32]) -> u32 {
+        let left = |(counter, max): &(u8, u32)| {
+            counts.get(usize::from(*counter)).map_or(0, |count| max.saturating_sub(*count))
+        };
+        self.counts.iter().map(left).min().unwrap_or(u32::MAX)
+    }
+
+    /// Counts entries.
+    fn count(&self, counts: &mut [u32], turns: u32) {
+        for (counter, _) in &self.counts {
+            if let Some(count) = counts.get_mut(usize::from(*counter)) {
+                *count = count.saturating_add(turns);
+            }
+        }
+    }
+
     fn of(program: &Program, steps: &[ParseStep], sets: impl Fn(SlotId) -> bool) -> Option<Self> {
         let mut between = Self::default();
         for step in steps {
@@ -289,11 +327,7 @@ impl Reader<'_> {
     /// it clears ([`Between::of`]), and nothing reads the count meanwhile.
     #[inline]
     fn entries(&mut self, between: &Between, mut entry: impl FnMut(&mut Self) -> Option<()>) {
-        let counted = |(counter, max): &(u8, u32)| {
-            let count = self.state.counts.get(usize::from(*counter));
-            count.map_or(0, |count| max.saturating_sub(*count))
-        };
-        let most = between.counts.iter().map(counted).min().unwrap_or(u32::MAX);
+        let most = between.most(&self.state.counts);
         let mut turns = 0;
         while turns < most
             && self.window().first().is_some_and(|first| !between.ends.contains(*first))
@@ -302,11 +336,7 @@ impl Reader<'_> {
             turns += 1;
         }
         if turns > 0 {
-            for (counter, _) in &between.counts {
-                if let Some(count) = self.state.counts.get_mut(usize::from(*counter)) {
-                    *count = count.saturating_add(turns);
-                }
-            }
+            between.count(&mut self.state.counts, turns);
             for slot in &between.clears {
                 self.state.view.clear(*slot);
             }
@@ -471,6 +501,53 @@ impl Options {
         };
         Some((read, entry))
     }
+
+    /// The first entry of `window`: its number, its value, and its length.
+    #[inline]
+    fn entry<'o>(&self, window: &'o [u8], before: i64) -> Option<(i64, &'o [u8], usize)> {
+        let (head, rest) = window.split_first()?;
+        let (delta, rest) = self.delta.number(head >> 4, rest)?;
+        let (octets, rest) = self.size.number(head & 15, rest)?;
+        let (value, rest) = rest.split_at_checked(usize::try_from(octets).ok()?)?;
+        let number = before.saturating_add(delta);
+        let fit = fits(value.len(), self.value_max) && number <= self.number_max;
+        fit.then_some((number, value, window.len().saturating_sub(rest.len())))
+    }
+}
+
+impl Pass<'_> {
+    /// Reads numbered entries, up to one that only the ops can judge.
+    pub(super) fn options<'p>(
+        &mut self,
+        options: &Options,
+        mut rest: Rest<'p>,
+    ) -> Option<Rest<'p>> {
+        let between = &options.between;
+        let most = between.most(&self.counts);
+        let mut number = self.view.int(options.number).unwrap_or(0);
+        let mut turns = 0;
+        while turns < most
+            && rest.octets.first().is_some_and(|first| !between.ends.contains(*first))
+            && let Some((next, value, used)) = options.entry(rest.octets, number)
+            && let Some(behind) = rest.octets.get(used..)
+        {
+            rest.octets = behind;
+            if let Some(target) = options.table.numbered(next) {
+                let end = self.position(rest);
+                let range = end.saturating_sub(value.len())..end;
+                target.put_range(self.view, value, &range).ok()?;
+                self.kept = self.kept.saturating_add(value.len());
+            }
+            number = next;
+            turns += 1;
+        }
+        if turns > 0 {
+            self.view.assign_int(options.number, number);
+            between.count(&mut self.counts, turns);
+            between.clears.iter().for_each(|slot| self.view.clear(*slot));
+        }
+        Some(rest)
+    }
 }
 
 impl Reader<'_> {
@@ -481,22 +558,14 @@ impl Reader<'_> {
 
     #[inline]
     pub(super) fn option(&mut self, options: &Options) -> Option<()> {
-        let window = self.window();
-        let (head, rest) = window.split_first()?;
-        let (delta, rest) = options.delta.number(head >> 4, rest)?;
-        let (octets, rest) = options.size.number(head & 15, rest)?;
-        let (value, rest) = rest.split_at_checked(usize::try_from(octets).ok()?)?;
         let before = self.state.view.int(options.number).unwrap_or(0);
-        let number = before.saturating_add(delta);
-        if !fits(value.len(), options.value_max) || number > options.number_max {
-            return None;
-        }
+        let (number, value, used) = options.entry(self.window(), before)?;
         if let Some(target) = options.table.numbered(number) {
             target.put(&mut self.state.view, value).ok()?;
         }
         self.state.view.put_int(options.number, number);
         self.state.view.settle(options.number);
-        self.at += window.len().saturating_sub(rest.len());
+        self.at += used;
         Some(())
     }
 }

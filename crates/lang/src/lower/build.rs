@@ -468,7 +468,11 @@ impl<'a> Body<'_, 'a> {
             (Ty::View(one), Ty::View(other)) if one == other => return true,
             (from, into) => {
                 let message = format!("this is {}, and `{name}` is {}", from.name(), into.name());
-                self.context.error(&codes::WRONG_TYPE, span, message);
+                let diagnostic = Diagnostic::error(&codes::WRONG_TYPE, span, message);
+                self.context.report(match converted(from, into) {
+                    Some(help) => diagnostic.help(help),
+                    None => diagnostic,
+                });
             }
         }
         false
@@ -676,5 +680,21 @@ impl<'a> Body<'_, 'a> {
             ty => self.context.value_type(ty)?,
         };
         self.fits(&value, &ty, &parameter.name.text).then_some(value)
+    }
+}
+
+/// How a value of one type is converted to another, for a help line.
+pub(super) const fn converted(from: &Ty, into: &Ty) -> Option<&'static str> {
+    match (from, into) {
+        (Ty::Octets { .. }, Ty::Int { .. }) => {
+            Some("digits are read as a number by `decimal of VALUE at most N else …`")
+        }
+        (Ty::Int { .. }, Ty::Octets { .. } | Ty::Stream) => {
+            Some("a text with a hole has a number's digits: `\"{VALUE}\"`")
+        }
+        (Ty::List { .. }, Ty::Octets { .. }) => Some(
+            "take one element, `item 1 of LIST else …`, or all: `join LIST by \", \" at most N octets else …`",
+        ),
+        _ => None,
     }
 }

@@ -8,7 +8,7 @@ use crate::ir::{BlockId, Operand, Pattern, Terminator, Test};
 use crate::syntax::ast::{
     self, Arm, Comparison, Condition, ConditionKind, Expression, ExpressionKind, PatternKind,
 };
-use gatewright_diagnostic::Span;
+use gatewright_diagnostic::{Diagnostic, Span};
 
 impl Body<'_, '_> {
     /// Branches on a condition; afterwards neither block is the current one.
@@ -146,7 +146,12 @@ impl Body<'_, '_> {
             (left_type, right_type, _) => {
                 let message =
                     format!("{} and {} cannot be compared so", left_type.name(), right_type.name());
-                self.context.error(&codes::WRONG_TYPE, left.span.to(right.span), message);
+                let span = left.span.to(right.span);
+                let diagnostic = Diagnostic::error(&codes::WRONG_TYPE, span, message);
+                self.context.report(match super::build::converted(right_type, left_type) {
+                    Some(help) => diagnostic.help(help),
+                    None => diagnostic,
+                });
                 return None;
             }
         }

@@ -105,27 +105,35 @@ impl<'a> Context<'a> {
 
     fn missing_settings(&mut self, info: &RoleInfo<'a>) {
         let protocol = info.protocol;
-        let mut missing: Vec<&str> = Vec::new();
-        let mut need = |there: bool, what: &'static str| {
+        let mut missing: Vec<(&str, &str)> = Vec::new();
+        let mut need = |there: bool, what: &'static str, example: &'static str| {
             if !there {
-                missing.push(what);
+                missing.push((what, example));
             }
         };
-        need(!protocol.requests.is_empty(), "`request VIEW { … }`");
-        need(protocol.response.is_some(), "`response VIEW`");
-        need(protocol.connections.is_some(), "`connections at most N`");
-        need(protocol.udp || protocol.idle.is_some(), "`idle TIME`");
-        need(protocol.malformed.is_some(), "`malformed -> …`");
-        need(protocol.failed.is_some(), "`failed -> …`");
-        need(protocol.full.is_some(), "`full -> …`");
-        need(!protocol.asynchronous || !protocol.flow.is_empty(), "`flow by FIELD`");
+        let has_requests = !protocol.requests.is_empty();
+        need(has_requests, "`request VIEW { … }`", "request command { otherwise -> close }");
+        need(protocol.response.is_some(), "`response VIEW`", "response reply");
+        need(
+            protocol.connections.is_some(),
+            "`connections at most N`",
+            "connections at most 1_000",
+        );
+        need(protocol.udp || protocol.idle.is_some(), "`idle TIME`", "idle 5 minutes");
+        need(protocol.malformed.is_some(), "`malformed -> …`", "malformed -> close");
+        need(protocol.failed.is_some(), "`failed -> …`", "failed -> close");
+        need(protocol.full.is_some(), "`full -> …`", "full -> close");
+        let has_flow = !protocol.asynchronous || !protocol.flow.is_empty();
+        need(has_flow, "`flow by FIELD`", "flow by id");
         if missing.is_empty() {
             return;
         }
-        let message = format!("`{}` does not say {}", protocol.name.text, missing.join(", "));
+        let (what, examples): (Vec<_>, Vec<_>) = missing.into_iter().unzip();
+        let message = format!("`{}` does not say {}", protocol.name.text, what.join(", "));
         let span = protocol.name.span;
         if !self.found.iter().any(|found| found.primary.span == span) {
-            self.error(&codes::MISSING_SETTING, span, message);
+            let help = format!("for example:\n    {}", examples.join("\n    "));
+            self.report(Diagnostic::error(&codes::MISSING_SETTING, span, message).help(help));
         }
     }
 

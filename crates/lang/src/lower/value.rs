@@ -494,7 +494,11 @@ impl Body<'_, '_> {
             }
             (one, two) => {
                 let message = format!("this is {}, the other is {}", two.name(), one.name());
-                self.context.error(&codes::WRONG_TYPE, other.span, message);
+                let diagnostic = Diagnostic::error(&codes::WRONG_TYPE, other.span, message);
+                self.context.report(match super::build::converted(two, one) {
+                    Some(help) => diagnostic.help(help),
+                    None => diagnostic,
+                });
                 None
             }
         }

@@ -169,7 +169,7 @@ impl Lexer<'_> {
             }
             '!' => ("write `not CONDITION`, or `VALUE is not PATTERN`", None),
             '%' => ("write `mod`: `a mod 8`", Some(Kind::Word)),
-            '[' | ']' => ("an element of a list is `item N of LIST`, counted from 0", None),
+            '[' | ']' => ("an element of a list is `item N of LIST`, counted from 1", None),
             _ => ("", None),
         };
         let end = if first == '#' { start + 1 } else { self.at };

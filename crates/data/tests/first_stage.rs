@@ -1,0 +1,244 @@
+//! The forwarding program beside the graph: what it forwards, the graph sends octet for octet; what
+//! it passes up is as it came.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test may fail loudly"
+)]
+
+#[path = "../../stack/tests/common/mod.rs"]
+mod common;
+
+use common::ipv6::{self, A6, B6, LAN6, WAN6};
+use common::{A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address, interface};
+use gatewright_stack::{Interface, Route, SuiteLink};
+use gatewright_tables::{HopIndex, RoutesWriter};
+use gatewright_wire::{Checksum, MacAddress};
+use gatewright_xdp::program::Program;
+use gatewright_xdp::{Forwarding, Hop, HopNeighbour, LinkPort, Reason, Shape};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::ExitCode;
+
+const MTU: u32 = 1300;
+const ROUTED: &str = "198.51.100.0/24";
+const ROUTED6: &str = "2001:db8:1::/48";
+const FRAMES: usize = 30_000;
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+const SHAPE: Shape = Shape { hops: 8, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let name = "the_driver_forwards_as_the_graph_does";
+    let trial = match Forwarding::new(SHAPE).err() {
+        None => Trial::test(name, the_driver_forwards_as_the_graph_does),
+        Some(missing) => {
+            let name = format!("{name} (needs BPF: {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    };
+    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+}
+
+/// Two links with both families; A and B are known, and the routed prefixes are behind B.
+fn graph() -> Result<Gateway, Failed> {
+    let mut gateway = Gateway::of(&[SuiteLink::Ethernet(LAN), SuiteLink::Ethernet(WAN)], |_| {});
+    let ends = [(LAN, LAN_MAC, LAN_IP, LAN6, 0x10, 1500), (WAN, WAN_MAC, WAN_IP, WAN6, 0x20, MTU)];
+    for (link, mac, ip, ip6, local, mtu) in ends {
+        let own = vec![address(ip, 24), ipv6::with(ip6), ipv6::with(ipv6::link_local(local))];
+        gateway.host.add_interface(Interface { mtu, ..interface(link, mac, own) })?;
+    }
+    gateway.host.add_route(ROUTED.parse()?, Route::Via { link: WAN, gateway: B.1.into() })?;
+    gateway.host.add_route6(ROUTED6.parse()?, Route::Via { link: WAN, gateway: B6.into() })?;
+    gateway.tick(10);
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, A);
+    gateway.introduce(WAN, WAN_MAC, WAN_IP, B);
+    gateway.receive(LAN, &[ipv6::solicitation(A.0, A6, LAN6)]);
+    gateway.receive(WAN, &[ipv6::solicitation(B.0, B6, WAN6)]);
+    Ok(gateway)
+}
+
+/// The same for the driver of the LAN's link.
+fn driver() -> Result<(Forwarding, Program), Failed> {
+    let mut forwarding = Forwarding::new(SHAPE)?;
+    let mut routes = RoutesWriter::in_memory(100)?;
+    let hop =
+        |port, source: MacAddress, neighbour| Hop { port, mtu: MTU, source: source.0, neighbour };
+    let [lan, wan, behind] = [HopIndex(0), HopIndex(1), HopIndex(2)];
+    forwarding.set_hop(lan, Some(&hop(0, LAN_MAC, HopNeighbour::Destination)))?;
+    forwarding.set_hop(wan, Some(&hop(1, WAN_MAC, HopNeighbour::Destination)))?;
+    forwarding.set_hop(behind, Some(&hop(1, WAN_MAC, HopNeighbour::Router(B.0.0))))?;
+    for (prefix, hop) in [("10.0.0.0/24", lan), ("10.0.1.0/24", wan), (ROUTED, behind)] {
+        routes.insert(prefix.parse()?, hop)?;
+        forwarding.insert4(prefix.parse()?, hop, &routes)?;
+    }
+    for (prefix, hop) in [("fd00:1::/64", lan), ("fd00:2::/64", wan), (ROUTED6, behind)] {
+        forwarding.routes6().insert(prefix.parse()?, hop)?;
+    }
+    for (port, ip, mac) in [
+        (0, IpAddr::from(A.1), A.0),
+        (1, B.1.into(), B.0),
+        (0, A6.into(), A.0),
+        (1, B6.into(), B.0),
+    ] {
+        forwarding.set_neighbour(port, ip, Some(mac.0))?;
+    }
+    let broadcast = [Ipv4Addr::new(10, 0, 0, 255), Ipv4Addr::new(10, 0, 1, 255)];
+    let own = [LAN_IP, WAN_IP].into_iter().chain(broadcast).map(IpAddr::from);
+    forwarding.set_own(own.chain([LAN6.into(), WAN6.into()]));
+    // Nothing is sent: the loopback stands for any interface.
+    forwarding.set_port(1, 1)?;
+    let program = forwarding.program(&LinkPort { index: 0, mac: LAN_MAC.0 })?;
+    Ok((forwarding, program))
+}
+
+/// A seeded generator: the same frames in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    /// Mostly the first, now and then another.
+    fn mostly<T: Clone>(&mut self, usual: T, others: &[T]) -> T {
+        if self.below(6) == 0 { self.one(others) } else { usual }
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
+        let is_6 = self.below(2) == 0;
+        let payload = vec![7_u8; self.one(&[0, 1, 20, 100, 1240, 1261, 1280, 1281, 1400])];
+        let mut packet = if is_6 { self.packet6(&payload) } else { self.packet4(&payload) };
+        if self.below(20) == 0 {
+            let at = self.below(packet.len());
+            packet[at] ^= 1 << self.below(8);
+        }
+        if self.below(30) == 0 {
+            packet.truncate(self.below(packet.len()));
+        }
+        packet.resize(packet.len() + self.mostly(0, &[1, 6, 40]), 0);
+        let to = self.mostly(LAN_MAC, &[WAN_MAC, MacAddress::BROADCAST]);
+        let usual: u16 = if is_6 { 0x86dd } else { 0x0800 };
+        let kind =
+            if self.below(40) == 0 { self.one(&[0x0806, 0x0800, 0x86dd, 0x8100]) } else { usual };
+        [&to.0[..], &A.0.0, &kind.to_be_bytes(), &packet].concat()
+    }
+
+    fn packet4(&mut self, payload: &[u8]) -> Vec<u8> {
+        let sources = [
+            "10.0.0.1",
+            "10.0.0.255",
+            "127.0.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "10.0.1.2",
+            "8.8.8.8",
+        ];
+        let places = [
+            "198.51.100.7",
+            "10.0.1.2",
+            "10.0.1.9",
+            "10.0.1.255",
+            "10.0.0.1",
+            "10.0.0.2",
+            "8.8.8.8",
+            "224.0.0.5",
+            "127.0.0.1",
+            "240.1.1.1",
+            "169.254.1.1",
+            "255.255.255.255",
+            "0.1.2.3",
+        ];
+        let source: Ipv4Addr = self.mostly("10.0.0.2", &sources).parse().unwrap();
+        let place: Ipv4Addr = self.mostly("198.51.100.9", &places).parse().unwrap();
+        let options = self.mostly(0, &[4, 8, 40]);
+        let length = (20 + options + payload.len()) as u16;
+        let mut header = vec![0x45 + (options / 4) as u8, self.one(&[0, 0xb8, 3])];
+        header.extend(length.to_be_bytes());
+        header.extend([1, 2]);
+        header.extend(self.mostly([0x40, 0], &[[0, 0], [0x20, 0], [0x20, 9], [0, 9], [0x80, 0]]));
+        header.extend([self.mostly(64, &[0, 1, 2, 255]), self.one(&[17, 6, 1, 47]), 0, 0]);
+        header.extend(source.octets());
+        header.extend(place.octets());
+        header.resize(20 + options, 1);
+        let mut sum = Checksum::new();
+        sum.add(&header);
+        let sum = sum.finish();
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        [header, payload.to_vec()].concat()
+    }
+
+    fn packet6(&mut self, payload: &[u8]) -> Vec<u8> {
+        let sources = [
+            "fd00:1::1",
+            "::",
+            "::1",
+            "fe80::5",
+            "ff02::1",
+            "fd00:2::b",
+            "2001:db8:9::1",
+            "::ffff:1.2.3.4",
+        ];
+        let places = [
+            "2001:db8:1::5",
+            "fd00:2::b",
+            "fd00:2::c",
+            "fd00:1::1",
+            "fd00:1::a",
+            "2001:db8:2::1",
+            "ff02::1",
+            "ff0e::1",
+            "fe80::99",
+            "::",
+            "::1",
+        ];
+        let source: Ipv6Addr = self.mostly("fd00:1::a", &sources).parse().unwrap();
+        let place: Ipv6Addr = self.mostly("2001:db8:1:2::3", &places).parse().unwrap();
+        let mut header = vec![self.mostly(0x60, &[0x61, 0x50]), self.one(&[0, 0x20]), 0, 5];
+        header.extend((payload.len() as u16).to_be_bytes());
+        header
+            .extend([self.mostly(17, &[0, 43, 44, 58, 59, 60]), self.mostly(64, &[0, 1, 2, 255])]);
+        header.extend(source.octets());
+        header.extend(place.octets());
+        [header, payload.to_vec()].concat()
+    }
+}
+
+fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
+    let mut graph = graph()?;
+    let (forwarding, program) = driver()?;
+    let mut random = Random(0x5eed_0014);
+    let [mut forwarded, mut slow] = [0, 0];
+    for _ in 0..FRAMES {
+        let frame = random.frame();
+        let run = program.run(&frame, 1)?;
+        let sent = graph.receive(LAN, std::slice::from_ref(&frame));
+        if run.verdict == XDP_REDIRECT {
+            assert_eq!(sent, [(WAN, run.frame)], "{frame:02x?}");
+            forwarded += 1;
+        } else {
+            assert_eq!((run.verdict, &run.frame), (XDP_PASS, &frame), "{frame:02x?}");
+            slow += usize::from(sent.iter().any(|(link, _)| *link == WAN));
+        }
+    }
+    // Most of what the graph forwards, the driver forwards; the rest has options or is cut.
+    assert!(forwarded > FRAMES / 5 && slow < forwarded / 4, "{forwarded} {slow}");
+    let counts = forwarding.counts(0)?;
+    let packets: u64 = counts.iter().map(|(_, count)| count.packets).sum();
+    assert_eq!(packets, FRAMES as u64);
+    let silent: Vec<_> = counts.iter().filter(|(_, count)| count.packets == 0).collect();
+    // Each reason was met but those that need a change while a frame is on its way.
+    let rare = [Reason::LookedAt, Reason::Unsettled, Reason::NoPort];
+    assert!(silent.iter().all(|(reason, _)| rare.contains(reason)), "{silent:?}");
+    Ok(())
+}

@@ -8,6 +8,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, Counter, Handler, Plan, Swap, WiringError,
     builtin::{Count, Filter, Mirror, RateLimit},
 };
+use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
 use std::collections::BTreeMap;
 
 /// Staged wirings that are kept: with more, the oldest is dropped.
@@ -30,17 +31,52 @@ pub(crate) struct Attachments {
     leaving: Vec<Standing>,
     /// Handlers of embedders that the last exchange has detached.
     detached: BTreeMap<KeptHandler, Box<dyn Handler>>,
+    /// Where handlers count.
+    counters: CounterSlots,
 }
 
 /// An attached handler.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Standing {
     id: AttachmentId,
     attachment: Attachment,
-    taken: Counter,
-    count: Option<Count>,
-    missed: Option<Counter>,
     kept: Option<KeptHandler>,
+}
+
+/// A new handler of one worker.
+struct Built {
+    handler: Box<dyn Handler>,
+    taken: Counter,
+}
+
+/// The item of packets that a handler has taken, in the table of counters.
+pub const HANDLER_TAKEN: &str = "taken";
+
+/// Items of a handler that counts: packets and octets.
+const COUNTED: [&str; 2] = ["packets", "octets"];
+
+/// The item of packets that a handler could not copy.
+const MISSED: &str = "missed";
+
+/// The names of a handler's counters.
+struct HandlerCounters<'a> {
+    slots: &'a CounterSlots,
+    id: AttachmentId,
+    of: Name,
+}
+
+impl HandlerCounters<'_> {
+    /// A counter of `worker`.
+    fn counter(&self, worker: u16, item: &str) -> Result<Counter, CountersFull> {
+        let name = CounterName {
+            worker,
+            owner: CounterOwner::Handler(self.id.0),
+            of: self.of,
+            link: None,
+            item: Name::new(item).unwrap_or_default(),
+        };
+        self.slots.named(&name).map(Counter::from)
+    }
 }
 
 struct Staged {
@@ -68,10 +104,10 @@ pub struct HandlerNow {
 
 impl Attachments {
     /// No handlers, for workers with these plans.
-    pub(crate) fn new(plans: Vec<Plan>) -> Self {
+    pub(crate) fn new(plans: Vec<Plan>, counters: CounterSlots) -> Self {
         let (standing, staged) = (Vec::new(), BTreeMap::new());
         let (kept, detached, leaving) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { plans, standing, staged, next: 1, kept, leaving, detached }
+        Self { plans, standing, staged, next: 1, kept, leaving, detached, counters }
     }
 
     const fn number(&mut self) -> u64 {
@@ -103,21 +139,17 @@ impl Attachments {
         for order in orders {
             let (id, attachment, value) = match order {
                 HandlerOrder::Kept(id) => {
-                    standing.extend(self.standing.iter().find(|known| known.id == id).cloned());
+                    standing.extend(self.standing.iter().find(|known| known.id == id).copied());
                     continue;
                 }
                 HandlerOrder::New(id, attachment, value) => (id, attachment, value),
             };
-            let (one, handler) = self.build(id, attachment, value)?;
-            let others = handlers.iter_mut().skip(1);
-            for of in others {
-                let another = handler.another().ok_or(DataError::OneOnly(attachment))?;
-                of.push((id, another, one.taken.part()));
+            let kept = if let HandlerValue::Kept(number) = value { Some(number) } else { None };
+            let mut all = self.build(id, attachment, &value)?.into_iter();
+            for of in &mut handlers {
+                of.extend(all.next().map(|Built { handler, taken }| (id, handler, taken)));
             }
-            if let Some(first) = handlers.first_mut() {
-                first.push((id, handler, one.taken.clone()));
-            }
-            standing.push(one);
+            standing.push(Standing { id, attachment, kept });
         }
         let records: Vec<_> = standing.iter().map(|one| (one.id, one.attachment)).collect();
         let swaps = self.plans.iter().zip(handlers);
@@ -132,30 +164,47 @@ impl Attachments {
         Ok(number)
     }
 
+    /// A handler for each worker, with its counter of packets taken.
     fn build(
         &mut self,
         id: AttachmentId,
         attachment: Attachment,
-        value: HandlerValue,
-    ) -> Result<(Standing, Box<dyn Handler>), DataError> {
-        let taken = Counter::default();
-        let one = Standing { id, attachment, taken, count: None, missed: None, kept: None };
+        value: &HandlerValue,
+    ) -> Result<Vec<Built>, DataError> {
+        let of = Name::new(&attachment.at.to_string()).unwrap_or_default();
+        let slots = self.counters.clone();
+        let counters = HandlerCounters { slots: &slots, id, of };
+        let mut all: Vec<Built> = Vec::new();
+        for worker in (0..).take(self.plans.len()) {
+            let handler: Box<dyn Handler> = match (value, all.first()) {
+                (HandlerValue::Count, _) => {
+                    let [packets, octets] = COUNTED.map(|item| counters.counter(worker, item));
+                    Box::new(Count::new(packets?, octets?))
+                }
+                (HandlerValue::Mirror { to }, _) => {
+                    Box::new(Mirror::counting(*to, counters.counter(worker, MISSED)?))
+                }
+                (_, Some(Built { handler: first, .. })) => {
+                    first.another().ok_or(DataError::OneOnly(attachment))?
+                }
+                (_, None) => self.first(value)?,
+            };
+            all.push(Built { handler, taken: counters.counter(worker, HANDLER_TAKEN)? });
+        }
+        Ok(all)
+    }
+
+    /// The first worker's handler, of which the others have copies.
+    fn first(&mut self, value: &HandlerValue) -> Result<Box<dyn Handler>, DataError> {
         Ok(match value {
-            HandlerValue::Count => {
-                let count = Count::default();
-                (Standing { count: Some(count.clone()), ..one }, Box::new(count))
+            HandlerValue::Count => Box::new(Count::default()),
+            HandlerValue::Mirror { to } => Box::new(Mirror::new(*to)),
+            HandlerValue::Drop { which } => Box::new(Filter::dropping(*which)),
+            HandlerValue::Filter { rules, default } => {
+                Box::new(Filter::new(rules.clone(), *default))
             }
-            HandlerValue::Drop { which } => (one, Box::new(Filter::dropping(which))),
-            HandlerValue::Filter { rules, default } => (one, Box::new(Filter::new(rules, default))),
-            HandlerValue::RateLimit { rate, burst } => (one, Box::new(RateLimit::new(rate, burst))),
-            HandlerValue::Mirror { to } => {
-                let mirror = Mirror::new(to);
-                (Standing { missed: Some(mirror.missed_counter()), ..one }, Box::new(mirror))
-            }
-            HandlerValue::Kept(number) => {
-                let handler = self.kept.remove(&number).ok_or(DataError::Unknown)?;
-                (Standing { kept: Some(number), ..one }, handler)
-            }
+            HandlerValue::RateLimit { rate, burst } => Box::new(RateLimit::new(*rate, *burst)),
+            HandlerValue::Kept(number) => self.kept.remove(number).ok_or(DataError::Unknown)?,
         })
     }
 
@@ -185,13 +234,18 @@ impl Attachments {
 
     /// The handlers in order.
     pub(crate) fn now(&self) -> Vec<HandlerNow> {
-        let now = |one: &Standing| HandlerNow {
-            id: one.id,
-            attachment: one.attachment,
-            taken: one.taken.get(),
-            counted: one.count.as_ref().map(|count| (count.packets(), count.octets())),
-            missed: one.missed.as_ref().map(Counter::get),
-            kept: one.kept,
+        let sums = self.counters.reader().sums();
+        let now = |one: &Standing| {
+            let sum = |item| sums.get(CounterOwner::Handler(one.id.0), item);
+            let [packets, octets] = COUNTED.map(sum);
+            HandlerNow {
+                id: one.id,
+                attachment: one.attachment,
+                taken: sum(HANDLER_TAKEN).unwrap_or(0),
+                counted: packets.zip(octets),
+                missed: sum(MISSED),
+                kept: one.kept,
+            }
         };
         self.standing.iter().map(now).collect()
     }

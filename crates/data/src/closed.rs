@@ -39,7 +39,7 @@ impl Link for Closed {
         batch.clear();
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         self.counters
     }
 

@@ -3,6 +3,7 @@
 use gatewright_link::OpenError;
 use gatewright_packet::PoolError;
 use gatewright_stack::{Attachment, WiringError};
+use gatewright_tables::CountersFull;
 use std::io;
 
 /// Why the data plane cannot be started or changed.
@@ -21,6 +22,9 @@ pub enum DataError {
     /// The slab cannot be allocated.
     #[error(transparent)]
     Slab(#[from] PoolError),
+    /// The table of counters has no room.
+    #[error(transparent)]
+    Counters(#[from] CountersFull),
     /// The layers cannot be joined.
     #[error(transparent)]
     Wiring(#[from] WiringError),

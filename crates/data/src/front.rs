@@ -10,6 +10,7 @@ use crate::{
 };
 use gatewright_link::{LinkInfo, LinkState};
 use gatewright_stack::{Handler, Plan, Swap, Trace};
+use gatewright_tables::CounterSlots;
 use std::{
     collections::BTreeMap,
     sync::{
@@ -53,8 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Front {
-    pub(crate) fn new(hands: Vec<Hand>, plans: Vec<Plan>) -> Self {
-        let attachments = Mutex::new(Attachments::new(plans));
+    pub(crate) fn new(hands: Vec<Hand>, plans: Vec<Plan>, counters: CounterSlots) -> Self {
+        let attachments = Mutex::new(Attachments::new(plans, counters));
         Self { hands, attachments, pending: Mutex::default() }
     }
 
@@ -308,8 +309,7 @@ fn links(
     let mut all: Vec<LinkNow> = Vec::new();
     for (worker, links) in got.into_iter().enumerate() {
         all.resize_with(links.len(), LinkNow::default);
-        for (now, ShareNow { counters, state, queues }) in all.iter_mut().zip(links) {
-            now.counters = now.counters.plus(counters);
+        for (now, ShareNow { state, queues }) in all.iter_mut().zip(links) {
             // Who does not have a link says that it is up.
             now.state = if now.state == LinkState::Up { state } else { now.state };
             now.queues.extend(queues.into_iter().map(|queue| (queue, worker)));

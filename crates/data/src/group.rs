@@ -14,6 +14,7 @@ use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, RingReceiver, RingSend
 use gatewright_stack::{
     At, Counter, Drops, HandedOver, NodeIndex, Reason, Side, UsedNeighbours, flow_of,
 };
+use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
 use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, sync::Arc, time::Duration};
 
 /// Maximum packets on their way from one worker to another: 16 batches.
@@ -47,15 +48,33 @@ pub(crate) enum Message {
     Used(LinkIndex, IpAddr),
 }
 
-/// Counters of packets passed between workers.
-#[derive(Clone, Debug, Default)]
-pub struct Handled {
-    /// Packets received from its own links.
-    pub received: Counter,
-    /// Packets taken from other workers.
-    pub taken: Counter,
-    /// Packets given to other workers.
-    pub given: Counter,
+/// Items of a worker in the table of counters: packets received from its own links, packets taken
+/// from other workers, and packets given to them.
+pub const WORKER_ITEMS: [&str; 3] = ["received", "taken", "given"];
+
+/// Counters of a worker in its group.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounts {
+    received: Counter,
+    taken: Counter,
+    given: Counter,
+}
+
+impl WorkerCounts {
+    /// Those of the worker `own`, in the table.
+    fn new(slots: &CounterSlots, own: usize) -> Result<Self, CountersFull> {
+        let counter = |item| {
+            slots.named(&CounterName {
+                worker: u16::try_from(own).unwrap_or(u16::MAX),
+                owner: CounterOwner::Worker,
+                of: Name::new("worker").unwrap_or_default(),
+                link: None,
+                item: Name::new(item).unwrap_or_default(),
+            })
+        };
+        let [received, taken, given] = WORKER_ITEMS.map(counter);
+        Ok(Self { received: received?.into(), taken: taken?.into(), given: given?.into() })
+    }
 }
 
 /// The sending end of the ring to one other worker.
@@ -98,7 +117,7 @@ pub(crate) struct WorkerGroup {
     spread: Vec<(bool, Framing)>,
     /// Neighbours that are used here and kept by the first worker.
     used: UsedNeighbours,
-    handled: Handled,
+    counts: WorkerCounts,
     own_frames: Batch,
 }
 
@@ -108,32 +127,35 @@ pub(crate) struct Slot {
     pub(crate) own: usize,
     ways: Vec<Option<(RingSender<Message>, Arc<Waker>)>>,
     inlets: Vec<RingReceiver<Message>>,
-    pub(crate) handled: Handled,
+    counts: WorkerCounts,
 }
 
 impl Slot {
-    /// Slots for the workers that `wakers` wake, with a ring between each ordered pair.
-    pub(crate) fn all(wakers: &[Arc<Waker>]) -> Vec<Self> {
-        let slot = |own| Self {
-            own,
-            ways: wakers.iter().map(|_| None).collect(),
-            inlets: Vec::new(),
-            handled: Handled::default(),
+    /// Slots for the workers that `wakers` wake, with a ring between each ordered pair. They count
+    /// in `counters`.
+    pub(crate) fn all(
+        wakers: &[Arc<Waker>],
+        counters: &CounterSlots,
+    ) -> Result<Vec<Self>, CountersFull> {
+        let slot = |own| {
+            let counts = WorkerCounts::new(counters, own)?;
+            let ways = wakers.iter().map(|_| None).collect();
+            Ok(Self { own, ways, inlets: Vec::new(), counts })
         };
-        let mut berths: Vec<_> = (0..wakers.len()).map(slot).collect();
+        let mut all = (0..wakers.len()).map(slot).collect::<Result<Vec<_>, _>>()?;
         for from in 0..wakers.len() {
             for (to, waker) in wakers.iter().enumerate().filter(|(to, _)| *to != from) {
                 let (sender, receiver) = ring(RING_PLACES);
-                if let Some(slot) = berths.get_mut(to) {
+                if let Some(slot) = all.get_mut(to) {
                     slot.inlets.push(receiver);
                 }
-                let way = berths.get_mut(from).and_then(|slot| slot.ways.get_mut(to));
+                let way = all.get_mut(from).and_then(|slot| slot.ways.get_mut(to));
                 if let Some(way) = way {
                     *way = Some((sender, Arc::clone(waker)));
                 }
             }
         }
-        berths
+        Ok(all)
     }
 
     /// The number of workers.
@@ -146,14 +168,14 @@ impl Slot {
     pub(crate) fn take(self, links: usize, used: UsedNeighbours, drops: Drops) -> WorkerGroup {
         let outlet = |(ring, waker)| Outlet { ring, waker, due: false };
         let to = self.ways.into_iter().map(|way| way.map(outlet)).collect();
-        let outlets = Outlets { to, drops, given: self.handled.given.clone() };
+        let outlets = Outlets { to, drops, given: self.counts.given.clone() };
         WorkerGroup {
             own: self.own,
             outlets: Rc::new(RefCell::new(outlets)),
             inlets: self.inlets,
             spread: vec![(true, Framing::Ethernet); links],
             used,
-            handled: self.handled,
+            counts: self.counts,
             own_frames: Batch::default(),
         }
     }
@@ -181,7 +203,7 @@ impl WorkerGroup {
 
     /// Leaves in `batch`, just received by `link`, only this worker's packets.
     pub(crate) fn keep_own(&mut self, link: LinkIndex, batch: &mut Batch) {
-        self.handled.received.add(batch.len() as u64);
+        self.counts.received.add(batch.len() as u64);
         let Some(&(true, framing)) = self.spread.get(link.index()) else { return };
         let mut outlets = self.outlets.borrow_mut();
         mem::swap(batch, &mut self.own_frames);
@@ -234,7 +256,7 @@ impl WorkerGroup {
                         continue;
                     }
                 };
-                self.handled.taken.add(1);
+                self.counts.taken.add(1);
                 if let Some(before) = last
                     && (before != course || batch.room() == 0)
                 {
@@ -316,7 +338,7 @@ impl Link for Away {
         }
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         LinkCounters::default()
     }
 
@@ -333,6 +355,7 @@ impl Link for Away {
 mod tests {
     use super::*;
     use gatewright_packet::{CHUNK_SIZE, Pool};
+    use gatewright_stack::Host;
     use std::collections::HashMap;
 
     const LINK: LinkIndex = LinkIndex(0);
@@ -354,7 +377,8 @@ mod tests {
             let group = slot.take(1, UsedNeighbours::default(), drops.clone());
             Hand { group, pool: Pool::new(chunks, CHUNK_SIZE).unwrap(), drops, seen: Vec::new() }
         };
-        Slot::all(&wakers).into_iter().map(hand).collect()
+        let slots = Host::new(1).unwrap().counter_slots();
+        Slot::all(&wakers, &slots).unwrap().into_iter().map(hand).collect()
     }
 
     /// A UDP datagram of a flow, numbered at its end.
@@ -454,7 +478,7 @@ mod tests {
         let dropped = hands[FIRST].drops.get(RING_FULL);
         let seen: usize = hands.iter().map(|hand| hand.seen.len()).sum();
         assert_eq!((hands[1].seen.len(), seen as u64 + dropped), (RING_PLACES, FRAMES as u64));
-        assert_eq!(hands[FIRST].group.handled.given.get(), RING_PLACES as u64);
+        assert_eq!(hands[FIRST].group.counts.given.get(), RING_PLACES as u64);
         assert_eq!(hands[FIRST].pool.available(), FRAMES, "all chunks are home");
     }
 }

@@ -17,6 +17,7 @@ mod closed;
 mod error;
 mod front;
 mod group;
+mod link_counts;
 mod neighbours;
 mod port;
 mod reopen;
@@ -29,10 +30,10 @@ mod virtual_link;
 mod worker;
 mod workers;
 
-pub use attachments::HandlerNow;
+pub use attachments::{HANDLER_TAKEN, HandlerNow};
 pub use clock::{Clock, VirtualClock};
 pub use error::DataError;
-pub use group::Handled;
+pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
 pub use port::{
     ANSWER_WITHIN, Answer, HandlerOrder, HandlerValue, KeptHandler, Port, Request, RequestNumber,

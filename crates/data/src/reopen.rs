@@ -7,6 +7,7 @@
 
 use crate::{
     error::DataError,
+    link_counts::LinkCounts,
     port::ANSWER_WITHIN,
     setup::{DeviceSetup, WorkerLink},
     shares::{share_of, shares},
@@ -119,7 +120,8 @@ fn open_all(workers: &[Hand], link: &WorkerLink) -> Result<Result<LinkInfo, Open
             Ok(device) => device.unwrap_or(NewDevice::Away(link.device.dealt_as(), shares)),
             Err(error) => return Ok(Err(error)),
         };
-        match take(worker, index, device)? {
+        let counts = LinkCounts::new(&worker.counters, worker.own, (index, &link.name))?;
+        match take(worker, index, (device, counts))? {
             Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
@@ -133,7 +135,7 @@ fn open_all(workers: &[Hand], link: &WorkerLink) -> Result<Result<LinkInfo, Open
 fn take(
     worker: &Hand,
     link: LinkIndex,
-    device: NewDevice,
+    device: (NewDevice, LinkCounts),
 ) -> Result<Result<LinkInfo, OpenError>, DataError> {
     let (answer, taken) = channel();
     worker.send(Command::TakeDevice(link, Box::new(device), answer))?;

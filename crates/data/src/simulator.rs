@@ -42,7 +42,9 @@ impl Simulator {
         events: &SyncSender<Event>,
     ) -> Result<Self, DataError> {
         let clock = VirtualClock::default();
-        let mut orders = Orders::new(setup, None, events, Clock::Virtual(clock.clone()))?;
+        let counters = host.counter_slots();
+        let clocked = Clock::Virtual(clock.clone());
+        let mut orders = Orders::new(setup, counters.clone(), None, events, clocked)?;
         let (mut workers, mut hands) = (Vec::new(), Vec::new());
         let mut opened: Vec<Opened> = Vec::new();
         while let Some((order, hand)) = orders.next(host, opened.first()) {
@@ -52,7 +54,7 @@ impl Simulator {
             opened.push(report);
         }
         let plans = opened.iter().map(|report| report.plan.clone()).collect();
-        let front = Front::new(hands, plans);
+        let front = Front::new(hands, plans, counters);
         Ok(Self { front, workers: RefCell::new(workers), clock, opened })
     }
 

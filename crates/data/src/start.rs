@@ -5,7 +5,8 @@ use crate::{
     closed::Closed,
     error::DataError,
     front::Front,
-    group::{FIRST, Handled, Slot, WorkerGroup},
+    group::{FIRST, Slot, WorkerGroup},
+    link_counts::LinkCounts,
     neighbours::Neighbourhood,
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
@@ -21,12 +22,11 @@ use gatewright_link::{
 };
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    Drops, Event, Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite,
-    UsedNeighbours, View, VirtualLink, VirtualLinkCounters, Wake, assemble_transit,
-    assemble_within,
+    Event, Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite, UsedNeighbours, View,
+    VirtualLink, VirtualLinkCounters, Wake, assemble_transit, assemble_within,
 };
 use gatewright_tables::{
-    Map, MapWriter,
+    CounterSlots, CountersFull, Map, MapWriter,
     records::{Neighbour, NeighbourKey},
 };
 use std::{
@@ -58,10 +58,6 @@ pub struct Opened {
     pub sockets: Sockets,
     /// The links that it has.
     pub links: Vec<(LinkIndex, LinkInfo)>,
-    /// The drops of its layers, in the order of the plan.
-    pub drops: Vec<Drops>,
-    /// Its drops that belong to no layer.
-    pub graph_drops: Drops,
     /// Opens devices for it.
     preparer: Preparer,
 }
@@ -71,6 +67,7 @@ pub(crate) struct Order {
     setup: DataSetup,
     slot: Slot,
     split: Split,
+    counters: CounterSlots,
     /// The plan of the first worker, for the others.
     plan: Option<Plan>,
     view: View,
@@ -116,12 +113,14 @@ pub(crate) struct Orders<'a> {
     events: &'a SyncSender<Event>,
     clock: Clock,
     sojourn: Arc<Sojourn>,
+    counters: CounterSlots,
     waiting: std::vec::IntoIter<(Slot, Arc<Waker>)>,
 }
 
 impl<'a> Orders<'a> {
     pub(crate) fn new(
         setup: &DataSetup,
+        counters: CounterSlots,
         division: Option<&'a Arc<Division>>,
         events: &'a SyncSender<Event>,
         clock: Clock,
@@ -133,9 +132,9 @@ impl<'a> Orders<'a> {
             made.map_err(|errno| system("make an eventfd")(errno.into()))
         };
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
-        let waiting: Vec<_> = Slot::all(&wakers).into_iter().zip(wakers).collect();
+        let waiting: Vec<_> = Slot::all(&wakers, &counters)?.into_iter().zip(wakers).collect();
         let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
-        Ok(Self { setup, split, division, events, clock, sojourn, waiting })
+        Ok(Self { setup, split, division, events, clock, sojourn, counters, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
@@ -148,12 +147,19 @@ impl<'a> Orders<'a> {
         let (slot, waker) = self.waiting.next()?;
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
-        let hand = NewHand { commands, waker: Arc::clone(&waker), handled: slot.handled.clone() };
+        let counters = self.counters.clone();
+        let hand = NewHand {
+            commands,
+            waker: Arc::clone(&waker),
+            counters: counters.clone(),
+            own: slot.own,
+        };
         let order = Order {
             setup: self.setup.clone(),
             slot,
             split: self.split.clone(),
-            plan: first.map(|first| first.plan.part()),
+            counters,
+            plan: first.map(|first| first.plan.clone()),
             view: host.view(),
             learnt: if is_first { host.take_neighbours() } else { None },
             permanent: host.tables().permanent,
@@ -173,13 +179,14 @@ impl<'a> Orders<'a> {
 pub(crate) struct NewHand {
     commands: Sender<Command>,
     waker: Arc<Waker>,
-    handled: Handled,
+    counters: CounterSlots,
+    own: usize,
 }
 
 impl NewHand {
     pub(crate) fn with(self, preparer: Preparer) -> Hand {
-        let Self { commands, waker, handled } = self;
-        Hand { commands, waker, handled, preparer }
+        let Self { commands, waker, counters, own } = self;
+        Hand { commands, waker, counters, own, preparer }
     }
 }
 
@@ -201,7 +208,8 @@ pub fn start(
     events: &SyncSender<Event>,
     clock: Clock,
 ) -> Result<Started, DataError> {
-    let mut orders = Orders::new(setup, division, events, clock)?;
+    let counters = host.counter_slots();
+    let mut orders = Orders::new(setup, counters.clone(), division, events, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
     let (mut hands, mut threads, mut told): (_, _, Vec<Opened>) =
         (Vec::new(), Vec::new(), Vec::new());
@@ -218,7 +226,7 @@ pub fn start(
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
     let (sojourn, downs) = (Arc::clone(&orders.sojourn), orders.split.downs.clone());
-    let workers = Workers::new(Front::new(hands, plans), devices, threads, sojourn);
+    let workers = Workers::new(Front::new(hands, plans, counters), devices, threads, sojourn);
     Ok(Started { workers, opened: told, downs })
 }
 
@@ -319,8 +327,12 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let opened = open_all(&opener, &segments, &mine)?;
     let Suite { plan, layers, sockets, neighbours, virtual_links, .. } =
         suite(&setup, own, &order.waker);
-    let plan = order.plan.unwrap_or(plan);
-    let graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
+    let mut plan = order.plan.unwrap_or(plan);
+    let worker = u16::try_from(own).unwrap_or(u16::MAX);
+    // Before it is compiled, so that its wirings count in the table.
+    plan.count_in(&order.counters, worker)?;
+    let mut graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
+    graph.count_in(&order.counters, worker, &plan)?;
     let used = UsedNeighbours::default();
     if own != FIRST {
         follow_first(&neighbours, &order.kept, &used);
@@ -331,19 +343,11 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
             group.set_receivers(link.device.index(), opened.info());
         }
     }
-    let told = Opened {
-        sockets,
-        links: (mine.iter().zip(&opened))
-            .filter(|((_, share), _)| share.number == 0)
-            .map(|((link, _), opened)| (link.device.index(), opened.info().clone()))
-            .collect(),
-        drops: plan.layers().filter_map(|(node, ..)| graph.drops_of(node)).collect(),
-        graph_drops: graph.drops(),
-        preparer: opener.preparer(),
-        plan,
-    };
+    let told =
+        Opened { sockets, links: first_shares(&mine, &opened), preparer: opener.preparer(), plan };
     let links = all_links(opened, &setup, (&away, &split.shares), &virtual_links, group.as_ref());
     let worker = Worker {
+        counts: link_counts(&setup, &order.counters, own)?,
         drops: graph.drops(),
         remaining: Vec::new(),
         graph,
@@ -367,6 +371,27 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         links,
     };
     Ok((worker, told))
+}
+
+/// The links of which a worker has the first share, with their properties.
+fn first_shares(
+    mine: &[(&WorkerLink, Share)],
+    opened: &[Box<dyn Link>],
+) -> Vec<(LinkIndex, LinkInfo)> {
+    (mine.iter().zip(opened))
+        .filter(|((_, share), _)| share.number == 0)
+        .map(|((link, _), opened)| (link.device.index(), opened.info().clone()))
+        .collect()
+}
+
+/// The counters of a worker's shares of all links.
+fn link_counts(
+    setup: &DataSetup,
+    counters: &CounterSlots,
+    own: usize,
+) -> Result<Vec<LinkCounts>, CountersFull> {
+    let of = |link: &WorkerLink| LinkCounts::new(counters, own, (link.device.index(), &link.name));
+    setup.links.iter().map(of).collect()
 }
 
 /// The layers of a worker: the first has all of them.

@@ -36,7 +36,7 @@ impl Link for WithoutDevice {
         batch.clear();
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         let VirtualLinkCounters { received, received_octets, sent, sent_octets } = &self.counters;
         LinkCounters {
             received: received.get(),

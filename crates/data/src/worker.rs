@@ -7,6 +7,7 @@ use crate::{
     clock::Clock,
     closed::Closed,
     group::{Course, Work, WorkerGroup},
+    link_counts::LinkCounts,
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
     shares::Downs,
     sojourn::Sojourn,
@@ -50,7 +51,7 @@ pub(crate) enum Command {
     Swap(Swap, Sender<Swap>),
     /// Take the kernel's neighbour updates.
     Neighbours(Vec<NeighbourUpdate>),
-    /// Report the counters of links, and whether they are up.
+    /// Show the counters of links with those of the kernel, and report whether they are up.
     Links(Sender<Vec<ShareNow>>),
     /// Change how it waits.
     Pace(Pace),
@@ -59,8 +60,8 @@ pub(crate) enum Command {
     /// Let go of the device of a link, before it is opened on another; the device is closed by who
     /// receives it.
     CloseDevice(LinkIndex, Sender<ClosingDevice>),
-    /// Take a device in the place of a link.
-    TakeDevice(LinkIndex, Box<NewDevice>, Sender<Result<LinkInfo, OpenError>>),
+    /// Take a device in the place of a link, with the counters of the link.
+    TakeDevice(LinkIndex, Box<(NewDevice, LinkCounts)>, Sender<Result<LinkInfo, OpenError>>),
     /// Forget neighbours, take newly set ones, and write down the known ones.
     LookAtNeighbours(Option<Forget>, Sender<()>),
     /// Take a link down, or up again.
@@ -144,6 +145,8 @@ impl Wake for Waker {
 /// One worker, to be run on its own thread.
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
+    /// The counters of its share of each link, in the table.
+    pub(crate) counts: Vec<LinkCounts>,
     pub(crate) graph: Graph,
     /// The segments that its links belong to.
     pub(crate) segments: Segments,
@@ -181,8 +184,9 @@ pub(crate) struct Worker {
 /// When a worker looks next at what it does not look at in each turn.
 #[derive(Default)]
 pub(crate) struct Due {
-    pub(crate) timers_at: Duration,
-    pub(crate) links_at: Duration,
+    pub(crate) timers: Duration,
+    pub(crate) links: Duration,
+    pub(crate) counts: Duration,
 }
 
 /// A frame arrived on, or was to leave by, a link that a command has taken down.
@@ -190,6 +194,9 @@ const LINK_DOWN: Reason = Reason("link-down");
 
 /// Interval at which links are checked: whether they went or came back.
 const LINKS_EVERY: Duration = Duration::from_millis(500);
+
+/// Interval at which the counters of links are shown while the worker does not sleep.
+const COUNTS_EVERY: Duration = Duration::from_millis(1);
 
 /// How often a worker that ends looks for answers of neighbours, and the time between. Its clock
 /// may stand still.
@@ -212,7 +219,7 @@ impl Worker {
                 std::hint::spin_loop();
             } else {
                 self.sleep(now);
-                self.due.timers_at = Duration::ZERO;
+                self.due.timers = Duration::ZERO;
             }
         }
         self.end(&mut batch);
@@ -224,9 +231,9 @@ impl Worker {
         busy |= self.receive(now, batch);
         busy |= self.group.is_some() && self.work_for_others(now);
         // What sockets on other threads send is due at once.
-        if self.waker.called.swap(false, Ordering::AcqRel) || now >= self.due.timers_at {
+        if self.waker.called.swap(false, Ordering::AcqRel) || now >= self.due.timers {
             busy |= self.timers(now);
-            self.due.timers_at = now + TIMERS_EVERY;
+            self.due.timers = now + TIMERS_EVERY;
         }
         if let Some(group) = &mut self.group {
             group.hand_over(self.graph.take_handed());
@@ -236,12 +243,23 @@ impl Worker {
         if self.tracing.is_some() {
             self.end_trace(now, false);
         }
-        if now >= self.due.links_at {
+        if now >= self.due.links {
             self.look_at_links();
             self.neighbours.look(now);
-            self.due.links_at = now + LINKS_EVERY;
+            self.due.links = now + LINKS_EVERY;
+        }
+        if now >= self.due.counts {
+            self.show_counts();
+            self.due.counts = now + COUNTS_EVERY;
         }
         busy
+    }
+
+    /// Shows the counters of all links to readers of the table; nobody is asked for them.
+    fn show_counts(&mut self) {
+        for (link, counts) in self.links.iter().zip(&mut self.counts) {
+            counts.show(link.counted());
+        }
     }
 
     /// When a layer or a link has something to do next, if known.
@@ -262,6 +280,7 @@ impl Worker {
             std::thread::sleep(LAST_LOOK_EVERY);
             let now = self.now();
             self.receive(now, batch);
+            self.show_counts();
         }
     }
 
@@ -389,12 +408,12 @@ impl Worker {
                 }
             }
             Ok(Command::Links(back)) => {
-                let look = |link: &mut Box<dyn Link>| ShareNow {
-                    counters: link.counters(),
-                    state: link.state(),
-                    queues: link.info().queues.clone(),
+                let look = |(link, counts): (&mut Box<dyn Link>, &mut LinkCounts)| {
+                    counts.show(link.counters());
+                    ShareNow { state: link.state(), queues: link.info().queues.clone() }
                 };
-                let _unwanted = back.send(self.links.iter_mut().map(look).collect());
+                let links = self.links.iter_mut().zip(&mut self.counts);
+                let _unwanted = back.send(links.map(look).collect());
             }
             Ok(Command::Pace(pace)) => self.pace = pace,
             Ok(Command::Begin) => self.links.iter_mut().for_each(|link| link.begin()),
@@ -403,7 +422,8 @@ impl Worker {
                 let _unwanted = self.let_go(link).map(|closing| back.send(closing));
             }
             Ok(Command::TakeDevice(link, device, back)) => {
-                let _unwanted = back.send(self.take_device(link, *device));
+                let (device, counts) = *device;
+                let _unwanted = back.send(self.take_device(link, device, counts));
             }
             Ok(Command::LookAtNeighbours(forget, done)) => {
                 if let Some(forget) = forget {
@@ -438,7 +458,12 @@ impl Worker {
 
     /// Takes this worker's share of a device, if it has one.
     #[cold]
-    fn take_device(&mut self, index: LinkIndex, device: NewDevice) -> Result<LinkInfo, OpenError> {
+    fn take_device(
+        &mut self,
+        index: LinkIndex,
+        device: NewDevice,
+        counts: LinkCounts,
+    ) -> Result<LinkInfo, OpenError> {
         let is_away = matches!(device, NewDevice::Away(..));
         let link: Box<dyn Link> = match (device, &self.group) {
             (NewDevice::Open(device), _) => device.bind(self.graph.frames())?,
@@ -453,6 +478,9 @@ impl Worker {
         let info = link.info().clone();
         if let Some(place) = self.links.get_mut(index.index()) {
             *place = link;
+        }
+        if let Some(place) = self.counts.get_mut(index.index()) {
+            *place = counts;
         }
         if let Some(place) = self.away.get_mut(index.index()) {
             *place = is_away;
@@ -503,6 +531,7 @@ impl Worker {
             self.waker.asleep.store(false, Ordering::Release);
             return;
         }
+        self.show_counts();
         let patience =
             self.next_timer().map_or(LINKS_EVERY, |at| at.saturating_sub(now)).min(LINKS_EVERY);
         let mut fds: Vec<PollFd<'_>> = (self.links.iter())

@@ -4,14 +4,14 @@ use crate::{
     attachments::HandlerNow,
     error::DataError,
     front::{Front, Waiting},
-    group::Handled,
     port::{Answer, HandlerValue, KeptHandler, Port, Request, RequestNumber},
     reopen::{Devices, reopen},
     sojourn::Sojourn,
     worker::{Command, Waker},
 };
-use gatewright_link::{LinkCounters, LinkState, Preparer};
+use gatewright_link::{LinkState, Preparer};
 use gatewright_stack::{Handler, Wake};
+use gatewright_tables::CounterSlots;
 use std::{
     fmt,
     sync::{Arc, mpsc::Sender},
@@ -24,7 +24,9 @@ use std::{
 pub(crate) struct Hand {
     pub(crate) commands: Sender<Command>,
     pub(crate) waker: Arc<Waker>,
-    pub(crate) handled: Handled,
+    pub(crate) counters: CounterSlots,
+    /// Its number.
+    pub(crate) own: usize,
     /// Opens devices for it.
     pub(crate) preparer: Preparer,
 }
@@ -70,16 +72,13 @@ impl Drop for Running {
 
 /// A worker's report on its share of a link.
 pub(crate) struct ShareNow {
-    pub(crate) counters: LinkCounters,
     pub(crate) state: LinkState,
     pub(crate) queues: Vec<u32>,
 }
 
-/// The combined report of all workers on a link.
+/// The combined report of all workers on a link. Its counters are in the table of counters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LinkNow {
-    /// The sums of the counters of its shares.
-    pub counters: LinkCounters,
     /// Whether it is up.
     pub state: LinkState,
     /// Its queues, each with its worker.
@@ -88,7 +87,7 @@ pub struct LinkNow {
 
 impl Default for LinkNow {
     fn default() -> Self {
-        Self { counters: LinkCounters::default(), state: LinkState::Up, queues: Vec::new() }
+        Self { state: LinkState::Up, queues: Vec::new() }
     }
 }
 
@@ -175,11 +174,6 @@ impl Workers {
     /// Sojourn times of packets.
     pub fn sojourn(&self) -> &Sojourn {
         &self.sojourn
-    }
-
-    /// The counters of each worker.
-    pub fn handled(&self) -> impl Iterator<Item = &Handled> {
-        self.hands().iter().map(|hand| &hand.handled)
     }
 
     /// Whether all run.

@@ -165,9 +165,10 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
         Some(("link", link.name.as_str()))
     };
     for layer in &gateway.layers {
-        for &(reason, count) in &layer.drops {
-            let labels = [Some(("layer", layer.layer)), on(layer.link), Some(("reason", reason))];
-            page.count(LAYER, &given(labels), count);
+        for (reason, count) in &layer.drops {
+            let reason = ("reason", reason.as_str());
+            let labels = [Some(("layer", layer.layer)), on(layer.link), Some(reason)];
+            page.count(LAYER, &given(labels), *count);
         }
     }
     for (reason, count) in &gateway.unclaimed {

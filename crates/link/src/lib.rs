@@ -84,8 +84,14 @@ pub trait Link {
     /// Frames that the device cannot take are dropped and counted.
     fn transmit(&mut self, now: Duration, batch: &mut Batch);
 
-    /// Counters since the link was opened, including those of the kernel.
-    fn counters(&mut self) -> LinkCounters;
+    /// Counters since the link was opened, including those of the kernel, which is asked.
+    fn counters(&mut self) -> LinkCounters {
+        self.counted()
+    }
+
+    /// Counters since the link was opened; those of the kernel as they were at the last
+    /// [`Self::counters`]. It asks nobody.
+    fn counted(&self) -> LinkCounters;
 
     /// Whether the device exists and can carry frames. It asks the kernel: call it some times a
     /// second, not per batch. A device that has returned is opened on another thread meanwhile.
@@ -295,6 +301,30 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
+    /// The counters by name.
+    pub const fn named(self) -> [(&'static str, u64); 18] {
+        [
+            ("received", self.received),
+            ("received_octets", self.received_octets),
+            ("sent", self.sent),
+            ("sent_octets", self.sent_octets),
+            ("receive_overrun", self.receive_overrun),
+            ("receive_no_packet", self.receive_no_packet),
+            ("receive_oversized", self.receive_oversized),
+            ("receive_malformed", self.receive_malformed),
+            ("partial", self.partial),
+            ("completed", self.completed),
+            ("super_frames", self.super_frames),
+            ("super_frames_sent", self.super_frames_sent),
+            ("transmit_full", self.transmit_full),
+            ("transmit_length", self.transmit_length),
+            ("transmit_down", self.transmit_down),
+            ("transmit_lost", self.transmit_lost),
+            ("fill_empty", self.fill_empty),
+            ("kernel_refused", self.kernel_refused),
+        ]
+    }
+
     /// The sums of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -187,7 +187,7 @@ impl Link for MemoryLink {
         self.counters.transmit_lost += new.lost - old.lost;
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         self.counters
     }
 

@@ -262,6 +262,10 @@ impl Link for PacketSocket {
         self.counters
     }
 
+    fn counted(&self) -> LinkCounters {
+        self.counters
+    }
+
     fn state(&mut self) -> LinkState {
         self.interface.state()
     }
@@ -534,7 +538,7 @@ impl Link for SendOnly {
         self.sender.send(batch, self.info.mtu, &mut self.counters);
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         self.counters
     }
 

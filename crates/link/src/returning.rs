@@ -169,6 +169,10 @@ impl Link for Returning {
         self.before.plus(now)
     }
 
+    fn counted(&self) -> LinkCounters {
+        self.before.plus(self.link.as_ref().map(|link| link.counted()).unwrap_or_default())
+    }
+
     fn state(&mut self) -> LinkState {
         if let Some(link) = &mut self.link {
             let state = link.state();

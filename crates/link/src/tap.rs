@@ -155,7 +155,7 @@ impl Link for Tap {
         }
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         self.counters
     }
 

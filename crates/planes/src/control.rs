@@ -19,10 +19,13 @@ use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Address, Attachment, AttachmentId, Binding, Drops, Handler, Host, HostError, Interface, Plan,
-    Route, Target,
+    Address, Attachment, AttachmentId, Binding, Handler, Host, HostError, Interface, Plan, Route,
+    Target, WAY_PACKETS,
 };
-use gatewright_tables::records::{self, Name};
+use gatewright_tables::{
+    CounterOwner, CounterSums, CounterTable,
+    records::{self, Name},
+};
 use learnt::Learnt;
 use std::{fmt, sync::Arc};
 
@@ -31,10 +34,6 @@ pub(crate) struct Control {
     pub(crate) host: Host,
     pub(crate) plan: Plan,
     pub(crate) links: Vec<(String, LinkInfo)>,
-    pub(crate) drops: Vec<Drops>,
-    pub(crate) graph_drops: Drops,
-    /// Workers after the first; their ways are parts of those of `plan`.
-    pub(crate) others: Vec<Other>,
     attached: Vec<Attached>,
     next_id: u32,
     /// State of the kernel, where links are shared with it.
@@ -51,12 +50,6 @@ pub(crate) struct Control {
     closed: Vec<LinkIndex>,
     /// Shares of links that workers have found down.
     pub(crate) downs: Downs,
-}
-
-/// A further worker, as the control side sees it.
-pub(crate) struct Other {
-    pub(crate) drops: Vec<Drops>,
-    pub(crate) graph_drops: Drops,
 }
 
 /// A handler's id and its position.
@@ -128,14 +121,7 @@ impl Drop for Prepared {
 }
 
 impl Control {
-    pub(crate) fn new(
-        host: Host,
-        plan: Plan,
-        links: Vec<(String, LinkInfo)>,
-        drops: Vec<Drops>,
-        graph_drops: Drops,
-        others: Vec<Other>,
-    ) -> Self {
+    pub(crate) fn new(host: Host, plan: Plan, links: Vec<(String, LinkInfo)>) -> Self {
         let (attached, routes) = (Vec::new(), Vec::new());
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, log) = (Learnt::default(), EventSink::default());
@@ -145,9 +131,6 @@ impl Control {
             host,
             plan,
             links,
-            drops,
-            graph_drops,
-            others,
             attached,
             next_id,
             kernel,
@@ -247,26 +230,21 @@ impl Control {
         }
     }
 
-    /// The layers with the drops of all workers.
-    pub(crate) fn layers(&self) -> Vec<LayerStatus> {
-        let layers = self.plan.layers().zip(&self.drops).enumerate();
-        layers
-            .map(|(index, ((_, name, link), drops))| {
-                let others = self.others.iter().filter_map(|other| other.drops.get(index));
-                LayerStatus::new(name, link, summed([drops].into_iter().chain(others)))
-            })
-            .collect()
+    /// The counters of all workers at this moment.
+    pub(crate) fn counted(&self) -> CounterTable {
+        self.host.tables().counters
     }
 
-    /// The drops of all workers that belong to no layer.
-    pub(crate) fn unclaimed(&self) -> Vec<(String, u64)> {
-        let others = self.others.iter().map(|other| &other.graph_drops);
-        let all = summed([&self.graph_drops].into_iter().chain(others));
-        all.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect()
+    /// The layers with the drops of all workers.
+    pub(crate) fn layers(&self, sums: &CounterSums) -> Vec<LayerStatus> {
+        let layer = |(number, (_, name, link))| {
+            LayerStatus::new(name, link, reasons(sums, CounterOwner::Layer(number)))
+        };
+        (0..).zip(self.plan.layers()).map(layer).collect()
     }
 
     /// The ways with their packet counts.
-    pub(crate) fn ways(&self) -> Vec<WayStatus> {
+    pub(crate) fn ways(&self, sums: &CounterSums) -> Vec<WayStatus> {
         let layers: Vec<_> = self.plan.layers().collect();
         let name = |way: &Binding| match way.to {
             Target::Layer(node) => {
@@ -275,7 +253,11 @@ impl Control {
             }
             Target::Device(_) | Target::Nothing => None,
         };
-        self.plan.ways().map(|(way, packets)| WayStatus::new(way, name(way), packets)).collect()
+        let way = |(number, (way, _))| {
+            let packets = sums.get(CounterOwner::Edge(number), WAY_PACKETS).unwrap_or(0);
+            WayStatus::new(way, name(way), packets)
+        };
+        (0..).zip(self.plan.ways()).map(way).collect()
     }
 
     /// Records that a link was opened on another device.
@@ -496,16 +478,9 @@ impl Control {
     }
 }
 
-/// Drops by reason, summed over several workers.
-fn summed<'a>(all: impl Iterator<Item = &'a Drops>) -> Vec<(&'static str, u64)> {
-    let mut sums: Vec<(&'static str, u64)> = Vec::new();
-    for (reason, count) in all.flat_map(Drops::iter) {
-        match sums.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, sum)) => *sum += count,
-            None => sums.push((reason, count)),
-        }
-    }
-    sums
+/// Drops of one owner by reason.
+pub(crate) fn reasons(sums: &CounterSums, owner: CounterOwner) -> Vec<(String, u64)> {
+    sums.of(owner).iter().map(|(reason, count)| (reason.to_string(), *count)).collect()
 }
 
 /// A handler's table record: its id, and its position in words.

@@ -1,11 +1,11 @@
 //! The running planes of a gateway.
 
 use crate::{
-    control::{Control, Placement, Prepared},
+    control::{Control, Placement, Prepared, reasons},
     kernel::{Follower, Kernel},
     setup::Setup,
     start::{self, Started},
-    status::{LinkStatus, Status, WorkerStatus},
+    status::{LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
     Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
@@ -18,6 +18,7 @@ use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
     builtin::Match,
 };
+use gatewright_tables::CounterOwner;
 use gatewright_wire::{Framing, MacAddress};
 use std::{
     fmt, io,
@@ -350,26 +351,30 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
-        let Answer::Links(counted) = self.port().ask(Request::Links)? else {
+        // Asked before the counters are read: those of the kernel are then in the table, too.
+        let Answer::Links(now) = self.port().ask(Request::Links)? else {
             return Err(DataError::Ended.into());
         };
         let control = self.control();
-        let links: Vec<_> = ((0..).zip(control.links.iter().zip(counted)))
+        let table = control.counted();
+        let sums = table.sums();
+        let links: Vec<_> = ((0..).zip(control.links.iter().zip(now)))
             .filter(|(_, ((name, _), _))| !name.is_empty())
             .map(|(link, ((name, info), now))| {
                 let interface =
                     (control.host.interfaces().iter()).find(|found| found.name == *name);
-                LinkStatus::new((link, name), info, now, self.workers.len(), interface)
+                let counters = link_counters(&sums, link);
+                LinkStatus::new((link, name), info, (now, counters), self.workers.len(), interface)
             })
             .collect();
         // What stands at places without a link moves nothing.
         let is_there = |link: Option<u16>| {
             link.is_none_or(|link| links.iter().any(|known| known.link == link))
         };
-        let several = self.workers.handled().enumerate().filter(|_| self.workers.len() > 1);
-        let workers = several.map(|(worker, handled)| WorkerStatus::new(worker, handled)).collect();
+        let several = (0..self.workers.len()).filter(|_| self.workers.len() > 1);
+        let workers = several.map(|worker| WorkerStatus::new(worker, &table)).collect();
         let sojourn = self.workers.sojourn();
-        let (mut layers, mut ways) = (control.layers(), control.ways());
+        let (mut layers, mut ways) = (control.layers(&sums), control.ways(&sums));
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
         Ok(Status {
@@ -377,7 +382,7 @@ impl Planes {
             links,
             layers,
             ways,
-            unclaimed: control.unclaimed(),
+            unclaimed: reasons(&sums, CounterOwner::Graph),
             handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn_p50: sojourn.quantile(0.5),

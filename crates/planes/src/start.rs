@@ -1,7 +1,7 @@
 //! Start of a gateway from its setup: its host, its workers, and the kernel's follower.
 
 use crate::{
-    control::{Control, Origin, Other},
+    control::{Control, Origin},
     kernel::{self, News, follow},
     planes::PlanesError,
     setup::{LinkSetup, Setup},
@@ -49,11 +49,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let mut opened = opened.into_iter();
     let first = opened.next().ok_or(DataError::Ended)?;
     let mut links = first.links;
-    let mut others = Vec::new();
-    for Opened { links: more, drops, graph_drops, .. } in opened {
-        links.extend(more);
-        others.push(Other { drops, graph_drops });
-    }
+    links.extend(opened.flat_map(|other| other.links));
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
     let followed =
@@ -62,8 +58,8 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     workers.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
-    let Opened { plan, sockets, drops, graph_drops, .. } = first;
-    let mut control = Control::new(host, plan, links, drops, graph_drops, others);
+    let Opened { plan, sockets, .. } = first;
+    let mut control = Control::new(host, plan, links);
     (control.kernel, control.downs) = (kernel, downs);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;

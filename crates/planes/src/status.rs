@@ -1,10 +1,11 @@
 //! The status of a gateway: plain values, the shape of `--json`.
 
 use crate::kernel::KernelStatus;
-use gatewright_data::{Handled, HandlerNow, LinkNow};
+use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{AddressState, Binding, Interface, Target};
+use gatewright_tables::{Counted, CounterOwner, CounterSums, CounterTable};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -50,9 +51,17 @@ pub struct WorkerStatus {
 }
 
 impl WorkerStatus {
-    pub(crate) fn new(worker: usize, handled: &Handled) -> Self {
-        let Handled { received, taken, given } = handled;
-        Self { worker, received: received.get(), taken: taken.get(), given: given.get() }
+    pub(crate) fn new(worker: usize, table: &CounterTable) -> Self {
+        let is_its = |counted: &Counted| {
+            counted.name.owner == CounterOwner::Worker && usize::from(counted.name.worker) == worker
+        };
+        let own: Vec<_> = table.iter().filter(is_its).collect();
+        let count = |item: &str| {
+            let found = own.iter().find(|counted| counted.name.item.as_str() == item);
+            found.map_or(0, |counted| counted.value)
+        };
+        let [received, taken, given] = WORKER_ITEMS.map(count);
+        Self { worker, received, taken, given }
     }
 }
 
@@ -117,7 +126,7 @@ impl LinkStatus {
     pub(crate) fn new(
         (link, name): (u16, &str),
         info: &LinkInfo,
-        LinkNow { counters, state, queues }: LinkNow,
+        (LinkNow { state, queues }, counters): (LinkNow, Vec<(&'static str, u64)>),
         workers: usize,
         interface: Option<&Interface>,
     ) -> Self {
@@ -145,7 +154,7 @@ impl LinkStatus {
             queues: (queues.into_iter())
                 .map(|(queue, worker)| QueueStatus { queue, worker })
                 .collect(),
-            counters: named_counters(counters),
+            counters,
         }
     }
 }
@@ -166,26 +175,13 @@ fn queues_in_words(queues: &[(u32, usize)], workers: usize) -> String {
 
 /// A link's counters by name.
 pub fn named_counters(counters: LinkCounters) -> Vec<(&'static str, u64)> {
-    vec![
-        ("received", counters.received),
-        ("received_octets", counters.received_octets),
-        ("sent", counters.sent),
-        ("sent_octets", counters.sent_octets),
-        ("receive_overrun", counters.receive_overrun),
-        ("receive_no_packet", counters.receive_no_packet),
-        ("receive_oversized", counters.receive_oversized),
-        ("receive_malformed", counters.receive_malformed),
-        ("partial", counters.partial),
-        ("completed", counters.completed),
-        ("super_frames", counters.super_frames),
-        ("super_frames_sent", counters.super_frames_sent),
-        ("transmit_full", counters.transmit_full),
-        ("transmit_length", counters.transmit_length),
-        ("transmit_down", counters.transmit_down),
-        ("transmit_lost", counters.transmit_lost),
-        ("fill_empty", counters.fill_empty),
-        ("kernel_refused", counters.kernel_refused),
-    ]
+    counters.named().to_vec()
+}
+
+/// A link's counters by name, those of all workers together.
+pub(crate) fn link_counters(sums: &CounterSums, link: u16) -> Vec<(&'static str, u64)> {
+    let sum = |item| sums.get(CounterOwner::Link(link), item).unwrap_or(0);
+    LinkCounters::default().named().map(|(item, _)| (item, sum(item))).to_vec()
 }
 
 /// A layer at one moment.
@@ -196,14 +192,14 @@ pub struct LayerStatus {
     /// Its link, if it belongs to one link.
     pub link: Option<u16>,
     /// Its drops, by reason.
-    pub drops: Vec<(&'static str, u64)>,
+    pub drops: Vec<(String, u64)>,
 }
 
 impl LayerStatus {
     pub(crate) fn new(
         layer: &'static str,
         link: Option<LinkIndex>,
-        drops: Vec<(&'static str, u64)>,
+        drops: Vec<(String, u64)>,
     ) -> Self {
         Self { layer, link: link.map(|link| link.0), drops }
     }

@@ -38,6 +38,11 @@ pub struct Count {
 }
 
 impl Count {
+    /// Counts in these counters.
+    pub const fn new(packets: Counter, octets: Counter) -> Self {
+        Self { packets, octets }
+    }
+
     /// Packets counted.
     pub fn packets(&self) -> u64 {
         self.packets.get()
@@ -137,7 +142,12 @@ pub struct Mirror {
 impl Mirror {
     /// Copies to the link `to`.
     pub fn new(to: LinkIndex) -> Self {
-        Self { to, missed: Counter::default() }
+        Self::counting(to, Counter::default())
+    }
+
+    /// Copies to the link `to`, and counts in `missed` what it could not copy.
+    pub const fn counting(to: LinkIndex, missed: Counter) -> Self {
+        Self { to, missed }
     }
 
     /// Frames that were not copied because no chunk was free, or too many came at once.

@@ -1,37 +1,50 @@
-//! Counters that one worker increments and any thread reads.
+//! Counters that one worker increments and any thread, or any process, reads.
+//!
+//! A counter of a gateway is a slot of the table of counters ([`gatewright_tables::CounterSlots`]),
+//! where it is found by its name. Where a graph runs alone, in a test or in a program of its own,
+//! the same counters are in the process's memory, without a name.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use gatewright_tables::{CounterName, CounterSlot, CounterSlots, CountersFull, records::Name};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
 };
 
 /// A number that one worker increments and any thread may read, without a lock on either side.
 ///
 /// If several workers count the same thing, each has its own part ([`Self::part`]).
-#[derive(Clone, Debug, Default)]
-pub struct Counter(Arc<Number>);
-
-#[derive(Debug, Default)]
-struct Number {
-    value: AtomicU64,
+#[derive(Clone, Default)]
+pub struct Counter {
+    slot: CounterSlot,
     /// The next worker's part.
-    next: OnceLock<Counter>,
+    next: Arc<OnceLock<Self>>,
+}
+
+impl From<CounterSlot> for Counter {
+    fn from(slot: CounterSlot) -> Self {
+        Self { slot, next: Arc::default() }
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.get()).finish()
+    }
 }
 
 impl Counter {
     /// Increments it; only its one worker may call this.
+    #[inline]
     pub fn add(&self, more: u64) {
-        let value = &self.0.value;
-        // One writer: a load and a store do, which cost a tenth of a locked addition.
-        value.store(value.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        self.slot.add(more);
     }
 
     /// Its value now, with the values of all its parts.
     pub fn get(&self) -> u64 {
         let (mut sum, mut next) = (0_u64, Some(self));
         while let Some(part) = next {
-            sum = sum.wrapping_add(part.0.value.load(Ordering::Relaxed));
-            next = part.0.next.get();
+            sum = sum.wrapping_add(part.slot.get());
+            next = part.next.get();
         }
         sum
     }
@@ -42,12 +55,12 @@ impl Counter {
         let (mut last, mut part) = (self, Self::default());
         loop {
             let made = part.clone();
-            match last.0.next.set(part) {
+            match last.next.set(part) {
                 Ok(()) => return made,
                 // Somebody was there before: one goes behind the last.
                 Err(back) => part = back,
             }
-            last = last.0.next.get().unwrap_or(last);
+            last = last.next.get().unwrap_or(last);
         }
     }
 }
@@ -60,29 +73,54 @@ pub struct Reason(pub &'static str);
 const REASONS_MAX: usize = 32;
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ReasonSlot {
     reason: OnceLock<&'static str>,
-    count: AtomicU64,
+    count: CounterSlot,
 }
 
 /// The drops of one layer, by reason.
 #[derive(Clone, Debug)]
-pub struct Drops(Arc<[Slot]>);
+pub struct Drops(Arc<DropSlots>);
+
+#[derive(Debug)]
+struct DropSlots {
+    reasons: Box<[ReasonSlot]>,
+    /// The name of each slot but for the reason, if they are in a table.
+    name: Option<CounterName>,
+}
 
 impl Default for Drops {
     fn default() -> Self {
-        Self((0..REASONS_MAX).map(|_| Slot::default()).collect())
+        let reasons = (0..REASONS_MAX).map(|_| ReasonSlot::default()).collect();
+        Self(Arc::new(DropSlots { reasons, name: None }))
     }
 }
 
 impl Drops {
+    /// Drops in a table, named as `name` says with their reasons as items.
+    ///
+    /// The slots are taken now, so that no drop can find the table full.
+    ///
+    /// # Errors
+    ///
+    /// [`CountersFull`] if the table has no room.
+    pub fn named(slots: &CounterSlots, name: CounterName) -> Result<Self, CountersFull> {
+        let slot = |_| slots.reserve(name.worker).map(|count| (OnceLock::new(), count));
+        let reasons = (0..REASONS_MAX)
+            .map(slot)
+            .map(|taken| taken.map(|(reason, count)| ReasonSlot { reason, count }))
+            .collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(DropSlots { reasons, name: Some(name) })))
+    }
+
     /// Counts `packets` under `reason`; only the layer's one worker may call this.
     pub fn add(&self, reason: Reason, packets: u64) {
         // The first free slot becomes the reason's; a layer beyond its bound shares the last one.
-        let slot = self.0.iter().find(|slot| *slot.reason.get_or_init(|| reason.0) == reason.0);
-        if let Some(slot) = slot.or(self.0.last()) {
-            let now = slot.count.load(Ordering::Relaxed);
-            slot.count.store(now.wrapping_add(packets), Ordering::Relaxed);
+        let slot = self.0.reasons.iter().find(|slot| {
+            *slot.reason.get_or_init(|| self.0.begin(reason, &slot.count)) == reason.0
+        });
+        if let Some(slot) = slot.or(self.0.reasons.last()) {
+            slot.count.add(packets);
         }
     }
 
@@ -100,14 +138,28 @@ impl Drops {
 
     /// The reasons that have occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.0.iter().filter_map(|slot| {
-            slot.reason.get().map(|&reason| (reason, slot.count.load(Ordering::Relaxed)))
-        })
+        self.0
+            .reasons
+            .iter()
+            .filter_map(|slot| slot.reason.get().map(|&reason| (reason, slot.count.get())))
     }
 
     /// All drops together.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl DropSlots {
+    /// Publishes the name of a slot whose reason occurs for the first time.
+    #[cold]
+    fn begin(&self, reason: Reason, count: &CounterSlot) -> &'static str {
+        if let Some(name) = self.name {
+            // Every reason is short enough.
+            let item = Name::new(reason.0).unwrap_or_default();
+            count.publish(&CounterName { item, ..name });
+        }
+        reason.0
     }
 }
 

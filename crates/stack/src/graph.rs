@@ -2,15 +2,21 @@
 
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, HandedOver, Handler, Layer,
-    NodeIndex, Out, Paths, Place, Reason, Side, Target, View, VirtualLink, Wiring,
+    NodeIndex, Out, Paths, Place, Plan, Reason, Side, Target, View, VirtualLink, Wiring,
     ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     trace::{Fate, Step, Trace},
     wiring::{Edge, EdgeIndex, Post, framing_of},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
 use gatewright_wire::Framing;
-use std::{fmt, rc::Rc, time::Duration};
+use std::{
+    fmt,
+    rc::Rc,
+    sync::atomic::{Ordering, fence},
+    time::Duration,
+};
 
 /// The receiver of frames that leave the graph.
 pub trait Exit {
@@ -143,6 +149,34 @@ impl Graph {
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
 
+    /// Counts drops in a table from now on: those of each layer, and those of no layer. `plan` is
+    /// that of the layers; the graph has taken no packet yet.
+    ///
+    /// # Errors
+    ///
+    /// [`CountersFull`] if the table has no room.
+    pub fn count_in(
+        &mut self,
+        slots: &CounterSlots,
+        worker: u16,
+        plan: &Plan,
+    ) -> Result<(), CountersFull> {
+        let name = |owner, of, link: Option<LinkIndex>| CounterName {
+            worker,
+            owner,
+            of: Name::new(of).unwrap_or_default(),
+            link: link.map(|link| link.0),
+            item: Name::default(),
+        };
+        for (node, layer, link) in plan.layers() {
+            if let Some(of) = self.floor.nodes.get_mut(node.index()) {
+                of.drops = Drops::named(slots, name(CounterOwner::Layer(node.0), layer, link))?;
+            }
+        }
+        self.floor.drops = Drops::named(slots, name(CounterOwner::Graph, "graph", None))?;
+        Ok(())
+    }
+
     /// The slab for frames: links receive into it.
     pub fn frames(&self) -> &Rc<Pool> {
         &self.floor.frames
@@ -162,6 +196,9 @@ impl Graph {
     /// wiring and the handlers that the new one no longer names, to be freed outside the packet
     /// path.
     pub fn swap(&mut self, swap: Swap) -> Swap {
+        // Counters of new handlers come from another thread ([`gatewright_tables::CounterSlot`]): whoever reads a count
+        // sees that the slot's earlier name is gone.
+        fence(Ordering::Release);
         let old = std::mem::replace(&mut self.wiring, swap.wiring);
         for node in &mut self.floor.nodes {
             node.last = NOTHING_FOUND;

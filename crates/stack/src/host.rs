@@ -13,7 +13,8 @@ pub use event::{Event, Lease, RouterPreference};
 
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
-    HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables, TablesWriter,
+    CounterSlots, HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables,
+    TablesWriter,
     records::{Neighbour, NeighbourKey, Published},
 };
 use gatewright_wire::MacAddress;
@@ -252,6 +253,11 @@ impl Host {
     /// The only writer of learnt neighbours, for the worker that learns them.
     pub const fn take_neighbours(&mut self) -> Option<MapWriter<NeighbourKey, Neighbour>> {
         self.tables.neighbours.take()
+    }
+
+    /// Slots for the counters of the workers, which are the data plane's.
+    pub fn counter_slots(&mut self) -> CounterSlots {
+        self.tables.counters.slots()
     }
 
     /// Its interfaces.

@@ -6,6 +6,7 @@ use crate::{
     layer::{down_key, released_key},
 };
 use gatewright_packet::{LinkIndex, Packet};
+use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
 use gatewright_wire::Framing;
 use std::sync::Arc;
 
@@ -90,6 +91,9 @@ pub enum WiringError {
     TooManyEdges,
 }
 
+/// The item by which the packets of a way are found in the table of counters.
+pub const WAY_PACKETS: &str = "packets";
+
 /// Maximum edges of a wiring.
 const EDGES_MAX: usize = 4096;
 
@@ -111,6 +115,27 @@ impl Plan {
         };
         self.bindings.retain(|old| !same(old));
         self.bindings.push((binding, Counter::default()));
+    }
+
+    /// Counts the packets of each way in a table from now on, for `worker`; wirings compiled before
+    /// count as before.
+    ///
+    /// # Errors
+    ///
+    /// [`CountersFull`] if the table has no room.
+    pub fn count_in(&mut self, slots: &CounterSlots, worker: u16) -> Result<(), CountersFull> {
+        for (number, (way, packets)) in (0..).zip(&mut self.bindings) {
+            let of = format!("{} {}", way.at, way.side);
+            let name = CounterName {
+                worker,
+                owner: CounterOwner::Edge(number),
+                of: Name::new(&of).unwrap_or_default(),
+                link: way.link.map(|link| link.0),
+                item: Name::new(WAY_PACKETS).unwrap_or_default(),
+            };
+            *packets = slots.named(&name)?.into();
+        }
+        Ok(())
     }
 
     /// A copy for a further worker, whose packets are counted in the ways of this one.

@@ -21,6 +21,7 @@ use crate::pack::{Packer, Unpacker};
 use crate::record::{self, Record, RecordWords};
 use crate::records::Name;
 use crate::routes::index;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -195,19 +196,32 @@ impl CounterTable {
     /// name is being written is left out.
     pub fn iter(&self) -> impl Iterator<Item = Counted> + '_ {
         (0..self.shape.workers).flat_map(move |worker| {
-            let used_to = self.words.all().get(self.shape.used_to(worker));
-            let used_to = used_to.map_or(0, |word| word.load(Ordering::Acquire));
-            (0..used_to.min(self.shape.slots)).filter_map(move |slot| self.get(worker, slot))
+            (0..self.used_to(worker)).filter_map(move |slot| self.get(worker, slot))
         })
     }
 
-    /// The sum of all workers' counters of this owner and item; `None` if there is no such counter.
+    /// The sums over all workers.
+    pub fn sums(&self) -> CounterSums {
+        let mut sums = CounterSums::default();
+        for Counted { name, value } in self.iter() {
+            let of = sums.0.entry(name.owner).or_default();
+            match of.iter_mut().find(|(item, _)| *item == name.item) {
+                Some((_, sum)) => *sum = sum.wrapping_add(value),
+                None => of.push((name.item, value)),
+            }
+        }
+        sums
+    }
+
+    /// The sum of one item of an owner; `None` if nobody counts it.
     pub fn sum(&self, owner: CounterOwner, item: &str) -> Option<u64> {
-        let named =
-            |counted: &Counted| counted.name.owner == owner && counted.name.item.as_str() == item;
-        self.iter()
-            .filter(named)
-            .fold(None, |sum, counted| Some(sum.unwrap_or(0_u64).wrapping_add(counted.value)))
+        self.sums().get(owner, item)
+    }
+
+    /// One more than the highest slot of a worker that ever had a name.
+    fn used_to(&self, worker: u32) -> u32 {
+        let used_to = self.words.all().get(self.shape.used_to(worker));
+        used_to.map_or(0, |word| word.load(Ordering::Acquire)).min(self.shape.slots)
     }
 
     fn cell(&self, worker: u32, slot: u32) -> Option<&[AtomicU32]> {
@@ -232,29 +246,40 @@ impl CounterTable {
     }
 }
 
-/// The writer of counters before it begins.
+/// The sums of counters over all workers, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct CounterSums(BTreeMap<CounterOwner, Vec<(Name, u64)>>);
+
+impl CounterSums {
+    /// The items of an owner with their sums, in the order of their slots.
+    pub fn of(&self, owner: CounterOwner) -> &[(Name, u64)] {
+        self.0.get(&owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// The sum of one item of an owner; `None` if nobody counts it.
+    pub fn get(&self, owner: CounterOwner, item: &str) -> Option<u64> {
+        let found = self.of(owner).iter().find(|(name, _)| name.as_str() == item);
+        found.map(|&(_, sum)| sum)
+    }
+}
+
+/// The writer of counters. It leaves those of an earlier writer as they are until it hands out
+/// slots.
 #[derive(Debug)]
-pub struct CountersWriter(CounterTable);
+pub struct CountersWriter {
+    table: CounterTable,
+    slots: Option<CounterSlots>,
+}
 
 impl CountersWriter {
     pub(crate) fn new(words: Words, shape: CounterShape) -> Self {
-        Self(CounterTable::new(words, shape))
+        Self { table: CounterTable::new(words, shape), slots: None }
     }
 
-    /// Withdraws all names that an earlier writer has left, and hands out slots.
-    pub fn begin(self) -> CounterSlots {
-        let CounterShape { workers, slots } = self.0.shape;
-        let lines = |_| (0..slots.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        let taken = (0..workers).map(lines).collect();
-        let slots = CounterSlots(Arc::new(Slots { table: self.0, taken }));
-        for worker in 0..workers {
-            let used_to = slots.0.table.words.all().get(slots.0.table.shape.used_to(worker));
-            let used_to = used_to.map_or(0, |word| word.load(Ordering::Acquire));
-            (0..used_to.min(slots.0.table.shape.slots)).for_each(|slot| {
-                slots.0.withdraw(worker, slot);
-            });
-        }
-        slots
+    /// Hands out slots. The first time, all names that an earlier writer has left are withdrawn.
+    pub fn slots(&mut self) -> CounterSlots {
+        let table = &self.table;
+        self.slots.get_or_insert_with(|| CounterSlots::begin(table.clone())).clone()
     }
 }
 
@@ -275,6 +300,17 @@ impl fmt::Debug for CounterSlots {
 }
 
 impl CounterSlots {
+    /// Withdraws all names that an earlier writer has left.
+    fn begin(table: CounterTable) -> Self {
+        let shape = table.shape;
+        let lines = |_| (0..shape.slots.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
+        let slots = Slots { table, taken: (0..shape.workers).map(lines).collect() };
+        for worker in 0..shape.workers {
+            (0..slots.table.used_to(worker)).for_each(|slot| slots.withdraw(worker, slot));
+        }
+        Self(Arc::new(slots))
+    }
+
     /// A reader of the counters.
     pub fn reader(&self) -> CounterTable {
         self.0.table.clone()
@@ -468,7 +504,7 @@ mod tests {
         for (workers, capacity) in [(2, 1), (3, 8), (4, 9), (16, 100)] {
             let shape = CounterShape::new(workers, capacity);
             let words = Words::reserved(shape.words().unwrap()).unwrap();
-            let slots = CountersWriter::new(words, shape).begin();
+            let slots = CountersWriter::new(words, shape).slots();
             let mut lines = std::collections::HashMap::new();
             let mut kept = Vec::new();
             for worker in 0..u16::try_from(workers).unwrap() {

@@ -47,8 +47,8 @@ mod table;
 
 #[cfg(not(loom))]
 pub use counters::{
-    Counted, CounterName, CounterOwner, CounterSlot, CounterSlots, CounterTable, CountersFull,
-    CountersWriter,
+    Counted, CounterName, CounterOwner, CounterSlot, CounterSlots, CounterSums, CounterTable,
+    CountersFull, CountersWriter,
 };
 pub use map::{Map, MapFull, MapWriter};
 #[cfg(not(loom))]

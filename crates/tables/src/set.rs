@@ -162,8 +162,8 @@ pub struct TablesWriter {
     pub routes4: RoutesWriter<Ipv4Addr>,
     /// The IPv6 routes.
     pub routes6: RoutesWriter<Ipv6Addr>,
-    /// What the workers count; `None` once the data plane has taken this.
-    pub counters: Option<CountersWriter>,
+    /// What the workers count.
+    pub counters: CountersWriter,
     readers: Tables,
     owner: RegionOwner,
 }
@@ -214,7 +214,7 @@ impl TablesWriter {
             attachments: owner.table(&places.attachments)?,
             routes4: owner.routes(&places.routes4)?,
             routes6: owner.routes(&places.routes6)?,
-            counters: Some(owner.counters(&places.counters)?),
+            counters: owner.counters(&places.counters)?,
             owner,
         })
     }

@@ -21,7 +21,7 @@ fn capacities(counters: u32) -> Capacities {
 
 fn slots(counters: u32) -> CounterSlots {
     let mut writer = TablesWriter::in_memory(&capacities(counters), [1, 2]).unwrap();
-    writer.counters.take().unwrap().begin()
+    writer.counters.slots()
 }
 
 fn name(worker: u16, owner: CounterOwner, item: &str) -> CounterName {
@@ -180,7 +180,7 @@ fn another_mapping_reads_them_and_the_next_writer_withdraws_them() {
     let capacities = capacities(32);
     let mut writer = TablesWriter::create(&capacities, [1, 2]).unwrap();
     let other = Tables::attach(writer.descriptor().unwrap(), &capacities).unwrap().counters;
-    let slots = writer.counters.take().unwrap().begin();
+    let slots = writer.counters.slots();
     let kept = slots.named(&name(2, CounterOwner::Edge(1), "packets")).unwrap();
     kept.add(11);
     assert_eq!(other.sum(CounterOwner::Edge(1), "packets"), Some(11));
@@ -190,7 +190,7 @@ fn another_mapping_reads_them_and_the_next_writer_withdraws_them() {
     drop(writer);
     let mut next = TablesWriter::adopt(&descriptor, &capacities).unwrap();
     assert_eq!(other.sum(CounterOwner::Edge(1), "packets"), Some(11), "adopted as they are");
-    let slots = next.counters.take().unwrap().begin();
+    let slots = next.counters.slots();
     assert_eq!(other.iter().count(), 0);
     let new = slots.named(&name(2, CounterOwner::Edge(2), "packets")).unwrap();
     new.add(1);

@@ -15,6 +15,11 @@ use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;
 use std::{collections::BTreeSet, time::Duration};
 
+fn layer(layer: &'static str, link: Option<u16>, drops: &[(&str, u64)]) -> LayerStatus {
+    let drops = drops.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect();
+    LayerStatus { layer, link, drops }
+}
+
 fn link(name: &str) -> LinkStatus {
     let counters = LinkCounters {
         received: 7,
@@ -77,8 +82,8 @@ fn status() -> StatusAnswer {
         uptime: Duration::from_millis(61_005),
         links: vec![link("lan"), link("wa\"n\\\n")],
         layers: vec![
-            LayerStatus { layer: "ipv4", link: None, drops: vec![("no_route", 2), ("ttl", 0)] },
-            LayerStatus { layer: "arp", link: Some(0), drops: vec![("malformed", 1)] },
+            layer("ipv4", None, &[("no_route", 2), ("ttl", 0)]),
+            layer("arp", Some(0), &[("malformed", 1)]),
         ],
         ways: vec![way(None), way(Some(0)), way(Some(0))],
         unclaimed: vec![("no_handler".to_owned(), 4)],

@@ -247,7 +247,7 @@ impl Link for CaptureLink {
         }
     }
 
-    fn counters(&mut self) -> LinkCounters {
+    fn counted(&self) -> LinkCounters {
         self.counters
     }
 

@@ -424,6 +424,10 @@ impl Link for Xdp {
         self.counters
     }
 
+    fn counted(&self) -> LinkCounters {
+        self.counters
+    }
+
     fn state(&mut self) -> LinkState {
         self.interface.state()
     }

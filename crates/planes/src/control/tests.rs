@@ -7,7 +7,7 @@ use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent};
 use gatewright_stack::{
-    Address, AddressState, Drops, Event, Host, Interface, Lease, Plan, Route, RouterPreference,
+    Address, AddressState, Event, Host, Interface, Lease, Plan, Route, RouterPreference,
 };
 use gatewright_tables::Prefix;
 use gatewright_wire::MacAddress;
@@ -33,7 +33,7 @@ fn host() -> Control {
     let interface =
         Interface { link: LINK, name, mac: MAC, mtu, up, autoconfigure, ..Interface::default() };
     host.add_interface(interface).unwrap();
-    Control::new(host, Plan::default(), Vec::new(), Vec::new(), Drops::default(), Vec::new())
+    Control::new(host, Plan::default(), Vec::new())
 }
 
 /// A log that keeps what is logged: kind and text.

@@ -54,7 +54,7 @@ fn fill(store: &Path, port: u16, (messages, queues): (u32, u32)) -> Result<(), S
     loop {
         match reports.recv().map_err(text)? {
             Report::Committed(number) if number >= last => return Ok(()),
-            Report::Committed(_) => {}
+            Report::Committed(_) | Report::Short(_) => {}
             Report::Failed { cause, .. } => return Err(cause),
         }
     }

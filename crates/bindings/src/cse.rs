@@ -155,6 +155,7 @@ pub struct Running {
     /// Its configured points of access, if any.
     points_of_access: Vec<String>,
     unreadable: Vec<Unreadable>,
+    remembered_damaged: Vec<u64>,
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     descriptors: Claim,
@@ -178,7 +179,7 @@ struct Rooms {
 /// [`StartError`]: either every listener is bound or the CSE does not start.
 #[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
 pub async fn start(config: Config) -> Result<Running, StartError> {
-    let (database, restored) = match &config.store {
+    let (database, mut restored) = match &config.store {
         Some(path) => Database::open(path, &config.options)?,
         None => Database::in_memory(&config.options)?,
     };
@@ -199,6 +200,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
+    let remembered_damaged = core::mem::take(&mut restored.remembered_damaged);
     let (cse, unreadable) = open(cse_config, restored)
         .map_err(|cause| StartError::Tree { path: config.store.unwrap_or_default(), cause })?;
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
@@ -236,6 +238,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
         mqtt,
         points_of_access,
         unreadable,
+        remembered_damaged,
         stop,
         tasks,
         descriptors,
@@ -531,6 +534,11 @@ impl Running {
     /// Stored rows that could not be parsed and were left out of the tree; they stay in the store.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
+    }
+
+    /// Numbers of the stored lines of remembered requests that could not be read.
+    pub fn remembered_damaged(&self) -> &[u64] {
+        &self.remembered_damaged
     }
 
     /// Every counter of the CSE, store and sockets, with its name.

@@ -346,6 +346,7 @@ impl Engine {
         match report {
             Report::Committed(number) => self.step(Input::Committed(*number)),
             Report::Failed { number, .. } => self.step(Input::Failed(*number)),
+            Report::Short(is_short) => self.step(Input::Short(*is_short)),
         }
     }
 
@@ -375,6 +376,11 @@ impl Engine {
     /// Counters of the writer; `None` once the engine has ended.
     pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
         self.lock().writer.as_ref().map(Writer::counters)
+    }
+
+    /// State of the disk's room; `None` once the engine has ended.
+    pub fn room(&self) -> Option<gatewright_store::Room> {
+        self.lock().writer.as_ref().map(Writer::room)
     }
 
     /// Durations of the writer; `None` once the engine has ended.

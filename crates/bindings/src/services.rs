@@ -17,7 +17,7 @@ use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, PartHistogram, Staged, Told, Unable};
-use gatewright_store::Histogram;
+use gatewright_store::{Histogram, Room};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -154,13 +154,20 @@ impl Services {
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
         words.extend(engine.doubted_clock().map(|ahead| ("clock", why_doubted(ahead))));
         words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
+        words.extend(why_forgotten(cse.remembered_damaged()).map(|why| ("remembered_lost", why)));
+        let room = engine.room().unwrap_or_default();
+        words.extend(why_short(room).map(|why| ("disk_short", why)));
+        words.extend(room.is_short.then(|| ("disk_full", DISK_FULL.to_owned())));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
+            ("disk_reserve_octets", room.reserve),
+            ("disk_free_octets", room.free.unwrap_or_default()),
             ("resources", count(engine.resources())),
             ("messages_waiting", count(engine.messages_waiting())),
             ("containers_backlogged", count(engine.backlogs())),
             ("rows_unreadable", count(cse.unreadable().len())),
+            ("remembered_unreadable", count(cse.remembered_damaged().len())),
         ];
         let histograms = engine.store_histograms().map(|store| {
             vec![
@@ -409,6 +416,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
     }
     running.store = described.store.as_ref().map(PathBuf::from);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
+    if let Some(mib) = described.reserve_mib {
+        running.options.reserve_octets = u64::from(mib) * MIB;
+    }
     if let Some(mib) = described.audit_mib {
         running.options.audit_octets_max = u64::from(mib) * MIB;
     }
@@ -542,6 +552,23 @@ fn why_unreadable(rows: &[Unreadable]) -> Option<String> {
     let first = rows.first()?;
     Some(format!("{} rows cannot be read; row {}: {}", rows.len(), first.row, first.damage))
 }
+
+/// Text for the operator: remembered requests that are lost.
+fn why_forgotten(lines: &[u64]) -> Option<String> {
+    let first = lines.first()?;
+    let count = lines.len();
+    Some(format!("{count} lines are damaged, the first is {first}: repetitions are executed again"))
+}
+
+/// Text for the operator: the disk will soon be full.
+fn why_short(room: Room) -> Option<String> {
+    let free = room.free.filter(|_| room.is_low)? / MIB;
+    let reserve = room.reserve / MIB;
+    Some(format!("{free} MiB are free, and {reserve} MiB in reserve for deletions"))
+}
+
+/// Text for the operator: consequence of a full disk.
+const DISK_FULL: &str = "creations are refused; deletions and the audit log use the reserve";
 
 /// Text for the operator: consequence of not comparing certificates with system-ids.
 const UNBOUND: &str = "any device with a certificate of the authorities may associate under any \

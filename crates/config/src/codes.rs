@@ -250,7 +250,7 @@ codes! {
     NEEDS_RESTART 170 "this change needs a restart"
     "A running gateway takes most of a description anew by `gatewright reload`; the others are told by \
     `gatewright reload --help` and `gatewright check`. What makes the service entity the one that it \
-    is (base, id, type, provider), where it keeps its memory (store, store_mib), which broker it \
+    is (base, id, type, provider), where it keeps its memory (store, store_mib, reserve_mib), which broker it \
     serves (mqtt), whom it registers at (registrar), what objects of devices become (map, views) and \
     how many may be associated (devices_max) is decided at the start. Nothing of such a description is \
     taken: undo the change, or stop the gateway and start it again. What is in the store, and \

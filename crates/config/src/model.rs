@@ -90,8 +90,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// This description, with relative paths of programs, of their parameter files, and of the
-    /// capture files of links resolved in `folder`.
+    /// This description, with relative paths of programs, of their parameter files, of the capture
+    /// files of links, of the database and of the certificates' files resolved in `folder`.
     #[must_use]
     pub fn with_files_in(mut self, folder: &Path) -> Self {
         for link in &mut self.links {
@@ -105,6 +105,16 @@ impl Config {
             for (_, file) in &mut program.set_file {
                 *file = folder.join(&*file).to_string_lossy().into_owned();
             }
+        }
+        let (cse, devices) = (self.cse.as_mut(), self.devices.as_mut());
+        let of_devices = devices.and_then(|devices| devices.tls.as_mut());
+        let of_devices =
+            of_devices.map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authorities]);
+        let (store, tls) = cse.map_or((None, None), |cse| (cse.store.as_mut(), cse.tls.as_mut()));
+        let of_cse = tls.map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authorities]);
+        let of_tls = [of_devices, of_cse].into_iter().flatten().flatten();
+        for file in store.into_iter().chain(of_tls) {
+            *file = folder.join(&*file).to_string_lossy().into_owned();
         }
         self
     }
@@ -620,6 +630,8 @@ pub struct Cse {
     pub store: Option<String>,
     /// Maximum size of the database, in MiB.
     pub store_mib: Option<u32>,
+    /// Room kept on the disk for deletions and the audit log, in MiB; 0 keeps none.
+    pub reserve_mib: Option<u32>,
     /// Maximum number of resources.
     pub resources_max: Option<u32>,
     /// Maximum number of resources of one AE or CSE; a quarter of all unless given.

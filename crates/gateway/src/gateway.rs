@@ -161,6 +161,7 @@ impl Gateway {
             if !words.is_empty() {
                 say(&format!("{}: {}", part.name(), words.join(", ")));
             }
+            part.start_events().into_iter().for_each(|event| events.log(event));
         }
         let programs = Programs::start(&links, config, seed)?;
         programs.notes().iter().for_each(|note| say(note));

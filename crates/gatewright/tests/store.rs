@@ -24,7 +24,9 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
     let sound = gatewright(&["store", "verify", &store]);
     assert_eq!((sound.code, &*sound.out), (0, "sound: 0 rows, 0 resources\n"), "{}", sound.err);
     assert_eq!(gatewright(&["store", "backup", &store, &copy]).code, 0);
-    assert_eq!(gatewright(&["store", "backup", &store, &copy]).code, 78, "it exists");
+    let twice = gatewright(&["store", "backup", &store, &copy]);
+    assert_eq!(twice.code, 78);
+    assert!(twice.err.contains(&format!("{copy} exists already")), "{}", twice.err);
     let busy = gatewright(&["store", "restore", &copy, &store]);
     assert_eq!(busy.code, 69);
     assert!(busy.err.contains("in use by another process"), "{}", busy.err);
@@ -36,6 +38,8 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
     assert_eq!(gatewright(&["store", "quarantine", &store]).out, "every row can be read\n");
     let foreign = at("foreign");
     fs::write(&foreign, "no database").unwrap();
+    let blamed = gatewright(&["store", "restore", &foreign, &store]);
+    assert!(blamed.err.contains(&foreign) && !blamed.err.contains(&store), "{}", blamed.err);
     for verb in ["verify", "quarantine"] {
         let refused = gatewright(&["store", verb, &foreign]);
         assert_eq!(refused.code, 78, "{}", refused.out);

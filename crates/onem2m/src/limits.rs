@@ -170,6 +170,8 @@ counters! {
     tree_full,
     /// Creations refused because their branch (a child of the CSEBase) is full.
     branch_full,
+    /// Creations refused because the disk has room for deletions only.
+    disk_full,
     /// Creations refused because they would lie too deep.
     too_deep,
     /// Requests refused because their content is too large.

@@ -48,6 +48,12 @@ pub trait Part: Send + Sync {
         &[]
     }
 
+    /// Events of its start, in order; asked for once, when it runs. The log takes only some twenty
+    /// of one kind at once.
+    fn start_events(&self) -> Vec<LogEvent> {
+        Vec::new()
+    }
+
     /// Ends it. No method is called afterwards.
     fn stop(&self) {}
 }

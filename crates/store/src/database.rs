@@ -5,6 +5,7 @@ use crate::checksum::of_row;
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::remembered::{self, Remembered};
+use crate::reserve::{Reserve, Room};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, Record};
@@ -45,6 +46,13 @@ const ENTRY_OCTETS: usize = 256;
 /// Octets that the log file keeps on disk after it was moved.
 const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 
+/// Default octets of the reserve on the disk: the log pages of some thousand deletions.
+const RESERVE_OCTETS: u64 = 4 * 1024 * 1024;
+/// Text of the error for rows beyond their limit.
+const ROWS_FULL: &str = "the rows are as many as may be";
+/// Text of the error for a change that does not delete, on a full disk.
+const DISK_FULL: &str = "the disk is full: only deletions are stored";
+
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS row (
         seq INTEGER PRIMARY KEY, body TEXT NOT NULL, sum INTEGER
@@ -67,11 +75,18 @@ pub struct Options {
     pub audit_octets_max: u64,
     /// Batches queued for the writer.
     pub batches_max: usize,
+    /// Octets kept on the disk for deletions and the audit log when it is full; 0 keeps none.
+    pub reserve_octets: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { octets_max: None, audit_octets_max: AUDIT_OCTETS_MAX, batches_max: 65_536 }
+        Self {
+            octets_max: None,
+            audit_octets_max: AUDIT_OCTETS_MAX,
+            batches_max: 65_536,
+            reserve_octets: RESERVE_OCTETS,
+        }
     }
 }
 
@@ -94,6 +109,17 @@ pub enum StoreError {
         found: i64,
         /// This program's version.
         known: i64,
+    },
+    /// A file that would be written is there already.
+    #[error("{} exists already, and is not overwritten", .0.display())]
+    Exists(PathBuf),
+    /// A file that was given as a backup cannot be read as one.
+    #[error("{} cannot be read as a backup: {source}", path.display())]
+    Backup {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: rusqlite::Error,
     },
     /// A backup is damaged.
     #[error("{} is not sound: `gatewright store verify` shows what is wrong with it", .0.display())]
@@ -128,6 +154,9 @@ pub struct Restored {
     pub next_seq: u64,
     /// Rows whose checksum is wrong; their bodies are empty above.
     pub damaged: Vec<u64>,
+    /// Numbers of remembered transactions that cannot be read: a repetition of one of their
+    /// requests is executed again. They stay in the file as long as others.
+    pub remembered_damaged: Vec<u64>,
 }
 
 /// Durations of moving the WAL.
@@ -152,8 +181,10 @@ pub struct Database {
     /// The number of the next row, and the recorded one, which is usually higher.
     next_seq: u64,
     marked: u64,
-    /// Moves the WAL beside the commits; `None` in memory, and on a disk that has been full.
+    /// Moves the WAL beside the commits; `None` in memory, and while the disk is full.
     mover: Option<Mover>,
+    /// Room for deletions on a full disk; `None` in memory.
+    reserve: Option<Reserve>,
     /// Approximate pages of WAL that the mover was not asked to move.
     unmoved: i64,
     /// The file itself, for the mover. It is declared after the connection, to be closed after it.
@@ -224,7 +255,7 @@ impl Database {
             }
         }
         connection.execute_batch(TABLES)?;
-        connection.execute_batch(remembered::TABLE)?;
+        remembered::set_up(&connection)?;
         if let Some(octets) = options.octets_max {
             let pages = pages_of(octets).saturating_add(pages_of(options.audit_octets_max));
             let pages = pages.saturating_add(SPARE_PAGES);
@@ -243,6 +274,7 @@ impl Database {
             next_seq: restored.next_seq,
             marked: restored.next_seq,
             mover: None,
+            reserve: None,
             unmoved: 0,
             file: None,
             lock,
@@ -267,13 +299,15 @@ impl Database {
             let file = Arc::new(File::open(&path)?);
             self.file = Some(Arc::clone(&file));
             self.mover = Some(Mover::start(&path, file)?);
+            self.reserve = Some(Reserve::new(&path, self.options.reserve_octets));
         }
         let batches_max = self.options.batches_max;
         Writer::start(self, batches_max, report)
     }
 
     /// Commits the batches as one transaction, each with its audit entries. On a full disk it frees
-    /// space by moving the WAL into the file, and tries once more.
+    /// space by moving the WAL into the file, and tries once more; then it lets its reserve go, and
+    /// stores what only deletes.
     ///
     /// Returns when its rows had been written and only the disk synchronisation remained.
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
@@ -282,19 +316,85 @@ impl Database {
             self.is_stuck = false;
         }
         let first = self.commit_once(batches);
-        let full = first.as_ref().err().and_then(rusqlite::Error::sqlite_error_code)
-            == Some(rusqlite::ErrorCode::DiskFull);
-        if !full {
+        if !is_full(&first) {
             return first;
         }
-        // On a disk that has been full the log is kept short from now on.
+        // On a full disk the log is kept short.
         self.connection.pragma_update(None, "wal_autocheckpoint", MOVE_PAGES_TIGHT)?;
         // It finishes what it is at.
         self.mover = None;
         self.is_stuck = true;
+        let moved = self.move_log();
+        self.is_stuck = moved.is_err();
+        let second = moved.and_then(|()| self.commit_once(batches));
+        let Some(reserve) = self.reserve.as_mut().filter(|_| is_full(&second)) else {
+            return second;
+        };
+        if !reserve.is_disk_full() {
+            return second;
+        }
+        reserve.let_go();
         self.move_log()?;
         self.is_stuck = false;
+        if self.admitted(batches) < batches.len() {
+            return second;
+        }
         self.commit_once(batches)
+    }
+
+    /// Number of the first batches that may be written: on a full disk, those that make no new row,
+    /// and those that delete.
+    pub(crate) fn admitted(&self, batches: &[Batch]) -> usize {
+        if !self.room().is_short {
+            return batches.len();
+        }
+        let mut next_seq = self.next_seq;
+        let is_refused = |batch: &Batch| {
+            let is_new =
+                |record: &Record| matches!(record, Record::Put { seq, .. } if *seq >= next_seq);
+            let deletes = batch.records.iter().any(|it| matches!(it, Record::Delete { .. }));
+            let is_refused = !deletes && batch.records.iter().any(is_new);
+            next_seq = next_seq.max(batch.next_seq);
+            is_refused
+        };
+        batches.iter().position(is_refused).unwrap_or(batches.len())
+    }
+
+    /// Why batches that are not admitted are refused.
+    pub(crate) fn refusal() -> rusqlite::Error {
+        full(DISK_FULL)
+    }
+
+    /// State of the disk's room.
+    pub(crate) fn room(&self) -> Room {
+        self.reserve.as_ref().map(Reserve::room).unwrap_or_default()
+    }
+
+    /// Time until [`Self::pursue_room`] is to be called; `None` without a disk.
+    pub(crate) fn room_due(&self) -> Option<Duration> {
+        self.reserve.as_ref().map(Reserve::due)
+    }
+
+    /// Looks at the disk if that is due. Where a full one has room again, everything is as before.
+    pub(crate) fn pursue_room(&mut self) {
+        let Some(reserve) = &mut self.reserve else { return };
+        let was_short = reserve.room().is_short;
+        let unused = if was_short { unused_octets(&self.connection) } else { 0 };
+        reserve.pursue(unused);
+        if was_short && !reserve.room().is_short && self.move_log().is_ok() {
+            self.is_stuck = false;
+            self.resume_mover();
+        }
+    }
+
+    /// Moves the WAL beside the commits again.
+    fn resume_mover(&mut self) {
+        let path = self.connection.path().map(PathBuf::from);
+        let (Some(path), Some(file)) = (path, self.file.clone()) else { return };
+        // Without a thread, or if SQLite refuses, the log is kept short within the commits.
+        if self.connection.pragma_update(None, "wal_autocheckpoint", 0).is_ok() {
+            self.mover = Mover::start(&path, file).ok();
+        }
     }
 
     /// Entries of the audit log that were dropped to make room.
@@ -338,7 +438,7 @@ impl Database {
         let used = used_pages(&transaction)?;
         let most = self.options.octets_max.map_or(i64::MAX, pages_of);
         if used > before && used - self.chain.pages > most {
-            return Err(full());
+            return Err(full(ROWS_FULL));
         }
         let next_seq = batches.last().map_or(self.next_seq, |batch| batch.next_seq);
         let mut marked = self.marked;
@@ -390,9 +490,21 @@ fn pages_of(octets: u64) -> i64 {
 }
 
 /// SQLite's error for a file at its size limit.
-fn full() -> rusqlite::Error {
+fn full(why: &str) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-    rusqlite::Error::SqliteFailure(code, Some("the rows are as many as may be".to_owned()))
+    rusqlite::Error::SqliteFailure(code, Some(why.to_owned()))
+}
+
+/// Whether SQLite has found no room.
+fn is_full<T>(outcome: &rusqlite::Result<T>) -> bool {
+    let code = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+    code == Some(rusqlite::ErrorCode::DiskFull)
+}
+
+/// Octets of the file that no row uses.
+fn unused_octets(connection: &Connection) -> u64 {
+    let pages = connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0));
+    u64::try_from(pages.unwrap_or_default().saturating_mul(PAGE_OCTETS)).unwrap_or_default()
 }
 
 /// Approximate pages of WAL that a commit of these batches has made.
@@ -486,15 +598,25 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     }
     // Behind the clocks and before all else.
     let clocks = rows.partition_point(|(seq, _)| *seq == 0);
-    rows.splice(clocks..clocks, remembered::read(connection)?);
+    let recalled = remembered::read(connection)?;
+    rows.splice(clocks..clocks, recalled.rows);
     let next_seq = next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1);
-    Ok(Restored { rows, next_seq, damaged })
+    Ok(Restored { rows, next_seq, damaged, remembered_damaged: recalled.unreadable })
 }
 
 /// Whether rows have checksums: those of an earlier version have none.
 pub(crate) fn has_checksums(connection: &Connection) -> rusqlite::Result<bool> {
-    let known = "SELECT count(*) FROM pragma_table_info('row') WHERE name = 'sum'";
-    connection.query_row(known, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+    has_column(connection, "row", "sum")
+}
+
+/// Whether a table has this column.
+pub(crate) fn has_column(
+    connection: &Connection,
+    table: &str,
+    column: &str,
+) -> rusqlite::Result<bool> {
+    let known = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
+    connection.query_row(known, [table, column], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
 /// Converts a database of an earlier version, of which a copy is kept beside it.

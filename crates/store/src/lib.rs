@@ -7,7 +7,8 @@
 //!
 //! A failed commit (a full disk, a damaged file) changes nothing. It is reported as
 //! [`Report::Failed`], every batch made before the failure was known is refused, and stored data
-//! stay.
+//! stay. On a full disk a reserve is let go ([`Room`]), in which deletions and audit entries are
+//! stored; everything else is refused until there is room again.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -17,6 +18,7 @@ mod histogram;
 mod maintenance;
 mod mover;
 mod remembered;
+mod reserve;
 mod writer;
 
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
@@ -25,4 +27,5 @@ pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };
+pub use reserve::Room;
 pub use writer::{Counters, Histograms, PACE, Report, Writer};

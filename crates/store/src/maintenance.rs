@@ -98,9 +98,10 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
         return Ok(found);
     }
     found.structure = structure(&snapshot);
-    match remembered::unreadable(&snapshot) {
-        Ok(numbers) => found.structure.extend(
-            numbers.iter().map(|number| format!("line {number} of remembered: not readable")),
+    match remembered::read(&snapshot) {
+        Ok(recalled) => found.structure.extend(
+            (recalled.unreadable.iter())
+                .map(|number| format!("line {number} of remembered: not readable")),
         ),
         Err(error) => found.structure.push(format!("remembered: {error}")),
     }
@@ -158,7 +159,10 @@ pub(crate) fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Resu
 ///
 /// [`StoreError`] if the backup is not sound; then nothing is changed.
 pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> {
-    let found = inspect(from)?;
+    let found = inspect(from).map_err(|error| match error {
+        StoreError::Database(source) => StoreError::Backup { path: from.to_owned(), source },
+        other => other,
+    })?;
     if !found.is_sound() {
         return Err(StoreError::Unsound(from.to_owned()));
     }
@@ -341,7 +345,7 @@ fn read_all(connection: &Connection) -> All {
         .optional()
         .unwrap_or_default();
     let mut all = All {
-        remembered: remembered::read(connection).unwrap_or_default(),
+        remembered: remembered::read(connection).unwrap_or_default().rows,
         next_seq: next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1),
         ..All::default()
     };
@@ -477,7 +481,7 @@ fn file_error(path: &Path, source: io::Error) -> StoreError {
 
 fn refuse_existing(path: &Path) -> Result<(), StoreError> {
     if path.symlink_metadata().is_ok() {
-        return Err(file_error(path, io::Error::from(io::ErrorKind::AlreadyExists)));
+        return Err(StoreError::Exists(path.to_owned()));
     }
     Ok(())
 }

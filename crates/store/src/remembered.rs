@@ -1,5 +1,7 @@
 //! Memory of requests: one line per transaction, dropped by age and total size.
 
+use crate::checksum::of_row;
+use crate::database::has_column;
 use gatewright_onem2m::Batch;
 use rusqlite::{Connection, Transaction};
 use std::collections::VecDeque;
@@ -11,8 +13,10 @@ const KEPT: Duration = Duration::from_mins(6);
 /// Octets of all lines; beyond, the oldest are dropped.
 const OCTETS_MAX: usize = 16 * 1024 * 1024;
 
-pub(crate) const TABLE: &str = "
-    CREATE TABLE IF NOT EXISTS remembered (number INTEGER PRIMARY KEY, line TEXT NOT NULL) STRICT;
+const TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS remembered (
+        number INTEGER PRIMARY KEY, line TEXT NOT NULL, sum INTEGER
+    ) STRICT;
 ";
 
 /// The stored lines.
@@ -60,9 +64,10 @@ impl Remembered {
         }
         let text = new.join("\n");
         let line = Line { number: self.last + 1, since: Instant::now(), octets: text.len() };
+        let sum = of_row(to_number(line.number), &text);
         transaction
-            .prepare_cached("INSERT INTO remembered (number, line) VALUES (?1, ?2)")?
-            .execute((line.number, text))?;
+            .prepare_cached("INSERT INTO remembered (number, line, sum) VALUES (?1, ?2, ?3)")?
+            .execute((line.number, text, sum))?;
         let mut octets = self.octets.saturating_add(line.octets);
         let is_over = |first: &&Line| {
             let is_over = octets > OCTETS_MAX || first.since.elapsed() > KEPT;
@@ -98,36 +103,55 @@ pub(crate) struct Change {
     gone: Option<i64>,
 }
 
-/// The lines in their order, as rows 0.
-pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Vec<(u64, Arc<str>)>> {
-    let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'remembered'";
-    // A store of an earlier version that is only read has none.
-    if connection.query_row(known, [], |row| row.get::<_, i64>(0))? == 0 {
-        return Ok(Vec::new());
-    }
-    let mut all = connection.prepare("SELECT line FROM remembered ORDER BY number")?;
-    let texts = all.query_map([], |row| row.get::<_, String>(0))?;
-    let mut rows = Vec::new();
-    for text in texts {
-        rows.extend(text?.lines().map(|line| (0, Arc::from(line))));
-    }
-    Ok(rows)
+/// What an earlier run has remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Recalled {
+    /// The lines in their order, as rows 0.
+    pub(crate) rows: Vec<(u64, Arc<str>)>,
+    /// Numbers of stored texts that are not as they were written, or that are no JSON.
+    pub(crate) unreadable: Vec<u64>,
 }
 
-/// The numbers of stored texts with a line that is no JSON, or that are no text.
-pub(crate) fn unreadable(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
-    let known = "SELECT count(*) FROM sqlite_schema WHERE name = 'remembered'";
-    if connection.query_row(known, [], |row| row.get::<_, i64>(0))? == 0 {
-        return Ok(Vec::new());
+/// Creates the table, or adds to that of an earlier version what it lacks.
+pub(crate) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLE)?;
+    if !has_column(connection, "remembered", "sum")? {
+        connection.execute_batch("ALTER TABLE remembered ADD COLUMN sum INTEGER")?;
     }
-    let mut all = connection.prepare("SELECT number, line FROM remembered ORDER BY number")?;
+    Ok(())
+}
+
+/// Reads the lines; a damaged one is left out, and named.
+pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Recalled> {
+    let mut recalled = Recalled::default();
+    // A store of an earlier version that is only read has none.
+    if !has_column(connection, "remembered", "line")? {
+        return Ok(recalled);
+    }
+    let sum = if has_column(connection, "remembered", "sum")? { "sum" } else { "NULL" };
+    let all = format!("SELECT number, line, {sum} FROM remembered ORDER BY number");
+    let mut all = connection.prepare(&all)?;
     let mut found = all.query([])?;
-    let mut unreadable = Vec::new();
     while let Some(row) = found.next()? {
-        let is_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
-        if !row.get_ref(1)?.as_str().is_ok_and(|text| text.lines().all(is_json)) {
-            unreadable.push(row.get(0)?);
+        let number = to_number(row.get(0)?);
+        let sum: Option<i64> = row.get(2)?;
+        let is_whole = |text: &&str| match sum {
+            Some(sum) => sum == of_row(number, text),
+            None => text.lines().all(is_json),
+        };
+        match row.get_ref(1)?.as_str().ok().filter(is_whole) {
+            Some(text) => recalled.rows.extend(text.lines().map(|line| (0, Arc::from(line)))),
+            None => recalled.unreadable.push(number),
         }
     }
-    Ok(unreadable)
+    Ok(recalled)
+}
+
+fn is_json(line: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(line).is_ok()
+}
+
+/// Lines are numbered from 1.
+fn to_number(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }

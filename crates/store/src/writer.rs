@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::histogram::Histogram;
+use crate::reserve::Room;
 use gatewright_onem2m::Batch;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,8 @@ pub enum Report {
         /// The database's error.
         cause: String,
     },
+    /// Whether only deletions and audit entries are stored from now on, as the disk is full.
+    Short(bool),
 }
 
 /// Counters of the writer.
@@ -89,6 +92,7 @@ struct Queue {
     awaited: Awaited,
     counters: Counters,
     histograms: Histograms,
+    room: Room,
 }
 
 /// Condition that the thread waits for.
@@ -164,16 +168,23 @@ impl Shared {
     }
 
     /// Waits for batches, and for further ones if the last transaction began at `last` and none is
-    /// urgent; `None` when the writer is closed and everything is written.
-    fn take(&self, last: Option<Instant>) -> Option<Group> {
+    /// urgent; an empty group after `patience`, and `None` when the writer is closed and everything
+    /// is written.
+    fn take(&self, last: Option<Instant>, patience: Option<Duration>) -> Option<Group> {
         let mut queue = self.lock();
+        let since = Instant::now();
         loop {
             if queue.is_empty() {
                 if queue.closed {
                     return None;
                 }
+                let left = patience.map_or(Duration::MAX, |it| it.saturating_sub(since.elapsed()));
+                if left.is_zero() {
+                    return Some(Group { batches: Vec::new(), since: Vec::new() });
+                }
                 queue.awaited = Awaited::Anything;
-                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.filled.wait_timeout(queue, left);
+                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             let pause = queue.pause(last);
@@ -258,6 +269,11 @@ impl Writer {
         self.shared.lock().counters
     }
 
+    /// State of the disk's room, as seen at most ten seconds ago.
+    pub fn room(&self) -> Room {
+        self.shared.lock().room
+    }
+
     /// Durations so far.
     pub fn histograms(&self) -> Histograms {
         self.shared.lock().histograms
@@ -281,35 +297,19 @@ impl Drop for Writer {
 fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
     let mut refused_epoch = None;
     let mut last = None;
-    while let Some(Group { mut batches, since }) = shared.take(last) {
-        let began = Instant::now();
-        last = Some(began);
-        let handed = batches.len();
-        batches.retain(|batch| refused_epoch.is_none_or(|refused| batch.epoch > refused));
-        let stale = to_count(handed - batches.len());
-        let outcome = database.commit(&batches);
-        let ended = Instant::now();
-        let failure = outcome.as_ref().err().map(ToString::to_string);
-        let mut queue = shared.lock();
-        count(&mut queue.counters, &batches, stale, failure.is_some());
-        queue.counters.audit_dropped = database.audit_dropped();
-        let histograms = &mut queue.histograms;
-        histograms.batches.add(to_count(handed));
-        for since in since {
-            histograms.waited.add_time(began.saturating_duration_since(since));
+    let mut was_short = false;
+    shared.lock().room = database.room();
+    while let Some(group) = shared.take(last, database.room_due()) {
+        if !group.batches.is_empty() {
+            last = Some(Instant::now());
+            store(&mut database, shared, (group, &mut refused_epoch), &mut report);
         }
-        if let Ok(written) = outcome {
-            histograms.written.add_time(written.saturating_duration_since(began));
-            histograms.synchronised.add_time(ended.saturating_duration_since(written));
-        }
-        drop(queue);
-        match (failure, batches.first(), batches.last()) {
-            (None, _, Some(last)) => report(Report::Committed(last.number)),
-            (Some(cause), Some(first), Some(last)) => {
-                refused_epoch = Some(last.epoch);
-                report(Report::Failed { number: first.number, cause });
-            }
-            _ => {}
+        database.pursue_room();
+        let room = database.room();
+        shared.lock().room = room;
+        if room.is_short != was_short {
+            was_short = room.is_short;
+            report(Report::Short(was_short));
         }
         // Their answers have been let out.
         if let Some(tended) = database.tend() {
@@ -324,9 +324,60 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
     }
 }
 
-fn count(counters: &mut Counters, batches: &[Batch], stale: u64, failed: bool) {
+/// Commits a group, and reports on it.
+fn store(
+    database: &mut Database,
+    shared: &Shared,
+    (group, refused_epoch): (Group, &mut Option<u64>),
+    report: &mut impl FnMut(Report),
+) {
+    let Group { mut batches, since } = group;
+    let began = Instant::now();
+    let handed = batches.len();
+    batches.retain(|batch| refused_epoch.is_none_or(|refused| batch.epoch > refused));
+    let stale = to_count(handed - batches.len());
+    let refused = batches.split_off(database.admitted(&batches).min(batches.len()));
+    let outcome = if batches.is_empty() { Ok(began) } else { database.commit(&batches) };
+    let ended = Instant::now();
+    let failure = outcome.as_ref().err().map(ToString::to_string);
+    let mut queue = shared.lock();
+    queue.counters.stale += stale;
+    if !batches.is_empty() {
+        count(&mut queue.counters, &batches, failure.is_some());
+    }
+    if !refused.is_empty() && failure.is_none() {
+        count(&mut queue.counters, &refused, true);
+    }
+    queue.counters.audit_dropped = database.audit_dropped();
+    let histograms = &mut queue.histograms;
+    histograms.batches.add(to_count(handed));
+    for since in since {
+        histograms.waited.add_time(began.saturating_duration_since(since));
+    }
+    if let Ok(written) = outcome {
+        histograms.written.add_time(written.saturating_duration_since(began));
+        histograms.synchronised.add_time(ended.saturating_duration_since(written));
+    }
+    drop(queue);
+    if let (Some(cause), Some(first), Some(last)) =
+        (&failure, batches.first(), refused.last().or(batches.last()))
+    {
+        *refused_epoch = Some(last.epoch);
+        report(Report::Failed { number: first.number, cause: cause.clone() });
+        return;
+    }
+    if let Some(last) = batches.last() {
+        report(Report::Committed(last.number));
+    }
+    if let (Some(first), Some(last)) = (refused.first(), refused.last()) {
+        *refused_epoch = Some(last.epoch);
+        let cause = Database::refusal().to_string();
+        report(Report::Failed { number: first.number, cause });
+    }
+}
+
+fn count(counters: &mut Counters, batches: &[Batch], failed: bool) {
     let entries = batches.iter().map(|batch| to_count(batch.entries.len())).sum::<u64>();
-    counters.stale += stale;
     if failed {
         counters.failures += 1;
         counters.audit_lost += entries;

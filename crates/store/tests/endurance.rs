@@ -13,6 +13,7 @@
     reason = "a test may fail loudly"
 )]
 
+use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token};
 use gatewright_store::{Database, Options, Report};
 use libtest_mimic::{Arguments, Trial};
@@ -44,8 +45,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let arguments = Arguments::from_args();
-    let small_disk = SmallDisk::mount();
-    let no_disk = small_disk.is_none();
+    let small_disk = SmallDisk::mount("small-disk", 2);
+    let reserved_disk = SmallDisk::mount("reserved-disk", 10);
+    let no_disk = small_disk.is_none() || reserved_disk.is_none();
     let trials = vec![
         Trial::test("acknowledged_equals_stored_over_kill_9", || {
             kill_9();
@@ -53,6 +55,11 @@ fn main() -> ExitCode {
         }),
         Trial::test("a_full_disk_refuses_and_keeps_what_it_has", move || {
             full_disk(small_disk.as_ref().expect("mounted"));
+            Ok(())
+        })
+        .with_ignored_flag(no_disk),
+        Trial::test("a_full_disk_stores_deletions_and_the_audit_log", move || {
+            reserved(reserved_disk.as_ref().expect("mounted"));
             Ok(())
         })
         .with_ignored_flag(no_disk),
@@ -78,18 +85,26 @@ struct Running {
     reports: std::sync::mpsc::Receiver<Report>,
     asked: BTreeMap<Token, String>,
     next: u64,
+    /// What the store has last said of its room.
+    is_short: bool,
 }
 
 impl Running {
     fn open(path: &Path, options: &Options) -> Self {
+        Self::with_audit(path, options, Audit::Off)
+    }
+
+    fn with_audit(path: &Path, options: &Options, audit: Audit) -> Self {
         let (database, restored) = Database::open(path, options).unwrap();
         let mut config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
         config.admin = Some("CAdmin".to_owned());
+        config.audit = audit;
         let (cse, unreadable) = Cse::open(config, now(), restored.rows, restored.next_seq).unwrap();
         assert_eq!(unreadable, []);
         let (sender, reports) = channel();
         let writer = database.start(move |report| drop(sender.send(report))).unwrap();
-        let mut running = Self { cse, writer, reports, asked: BTreeMap::new(), next: 0 };
+        let asked = BTreeMap::new();
+        let mut running = Self { cse, writer, reports, asked, next: 0, is_short: false };
         running.ask("container", "cse-mn", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
         while !running.asked.is_empty() {
             running.wait();
@@ -104,6 +119,37 @@ impl Running {
         let request = Request::new(Operation::Create, to, "CAdmin", format!("{}", self.next))
             .creating(kind, content);
         self.cse.handle(now(), Input::Request { token, request });
+    }
+
+    /// The status of the answer to a request.
+    fn status(&mut self, operation: Operation, to: &str) -> u16 {
+        self.next += 1;
+        let token = Token(self.next);
+        self.asked.insert(token, to.to_owned());
+        let request = Request::new(operation, to, "CAdmin", format!("{}", self.next));
+        self.cse.handle(now(), Input::Request { token, request });
+        loop {
+            if let Some((_, status)) = self.wait().pop() {
+                return status;
+            }
+        }
+    }
+
+    /// The status of the answer to the creation of an instance.
+    fn created(&mut self, name: &str) -> u16 {
+        self.create(name);
+        loop {
+            if let Some((_, status)) = self.wait().pop() {
+                return status;
+            }
+        }
+    }
+
+    /// Waits until the store says that it has room, or that it has none.
+    fn wait_for_room(&mut self, is_short: bool) {
+        while self.is_short != is_short {
+            assert_eq!(self.wait(), []);
+        }
     }
 
     fn create(&mut self, name: &str) {
@@ -136,6 +182,10 @@ impl Running {
         match self.reports.recv_timeout(PATIENCE).unwrap() {
             Report::Committed(number) => self.cse.handle(now(), Input::Committed(number)),
             Report::Failed { number, .. } => self.cse.handle(now(), Input::Failed(number)),
+            Report::Short(is_short) => {
+                self.is_short = is_short;
+                self.cse.handle(now(), Input::Short(is_short));
+            }
         }
         answered.append(&mut self.drain());
         answered
@@ -221,14 +271,14 @@ fn kill_9() {
     std::fs::remove_dir_all(place).unwrap();
 }
 
-/// A file system of two megabytes; mounting one needs root.
+/// A file system of some megabytes; mounting one needs root.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let path = scratch("small-disk");
+    fn mount(name: &str, mib: u32) -> Option<Self> {
+        let path = scratch(name);
         let status = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "gatewright-test"])
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "gatewright-test"])
             .arg(&path)
             .stderr(Stdio::null())
             .status();
@@ -269,4 +319,56 @@ fn full_disk(disk: &SmallDisk) {
     // What was acknowledged is there, and reading it back needs no room.
     let reopened = Running::open(&path, &Options::default());
     assert_eq!(reopened.cse.resources(), acknowledged.len() + 2);
+}
+
+/// Nothing is created on a full disk, but deletions and audited retrievals go on, for few failed
+/// commits. When there is room again, everything is as before.
+fn reserved(disk: &SmallDisk) {
+    let (path, filler) = (disk.0.join("cse.db"), disk.0.join("filler"));
+    let reserve = disk.0.join("cse.db.reserve");
+    let mut options = Options::default();
+    options.reserve_octets = 2 * 1024 * 1024;
+    std::fs::write(&filler, vec![7; 5 * 1024 * 1024]).unwrap();
+    let mut running = Running::with_audit(&path, &options, Audit::Strict);
+    assert_eq!(running.writer.room().reserve, options.reserve_octets);
+    assert_eq!(reserve.metadata().unwrap().len(), options.reserve_octets);
+    let mut stored = 0;
+    while running.created(&format!("n{stored}")) == 2001 {
+        stored += 1;
+        assert!(stored < 100_000, "the disk fills");
+    }
+    running.wait_for_room(true);
+    let room = running.writer.room();
+    assert!(room.is_short && room.is_low && room.reserve == 0 && !reserve.exists(), "{room:?}");
+    for number in 0..200 {
+        assert_eq!(running.status(Operation::Delete, &format!("cse-mn/c/n{number}")), 2002);
+        assert_eq!(running.status(Operation::Retrieve, "cse-mn/c/la"), 2000);
+        assert_eq!(running.created(&format!("m{number}")), 5000);
+    }
+    let failures = running.writer.counters().failures;
+    assert!(failures < 5, "{failures} commits failed");
+    assert!(running.cse.counters().disk_full >= 199);
+    // Somebody makes room.
+    std::fs::remove_file(&filler).unwrap();
+    running.wait_for_room(false);
+    assert_eq!(reserve.metadata().unwrap().len(), options.reserve_octets);
+    assert_eq!(running.created("again"), 2001);
+    // The database fills the disk itself, and its deletions are the only room.
+    while running.created(&format!("n{stored}")) == 2001 {
+        stored += 1;
+        assert!(stored < 200_000, "the disk fills");
+    }
+    running.wait_for_room(true);
+    assert_eq!(running.status(Operation::Delete, "cse-mn/c"), 2002);
+    running.wait_for_room(false);
+    running.ask("container", "cse-mn", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    while !running.asked.is_empty() {
+        running.wait();
+    }
+    assert_eq!(running.created("last"), 2001);
+    drop(running);
+    let reopened = Running::open(&path, &options);
+    assert_eq!(reopened.cse.resources(), 3, "base, container, instance");
+    drop(reopened);
+    assert_eq!(gatewright_store::verify(&path).unwrap().broken_at, None);
 }

@@ -108,7 +108,7 @@ impl Ward {
         while let Some(number) = last {
             match self.reports.recv_timeout(Duration::from_mins(1)).unwrap() {
                 Report::Committed(reached) if reached >= number => last = None,
-                Report::Committed(_) => {}
+                Report::Committed(_) | Report::Short(_) => {}
                 Report::Failed { cause, .. } => panic!("{cause}"),
             }
         }
@@ -129,7 +129,7 @@ fn a_backup_is_made_while_a_cse_runs_and_can_be_restored() {
     let found = backup(&place.file(), &copy).unwrap();
     assert!(found.is_sound(), "{found:?}");
     assert_eq!((found.resources, found.unchecked), (22, 0));
-    assert!(matches!(backup(&place.file(), &copy), Err(StoreError::File { .. })), "it exists");
+    assert!(matches!(backup(&place.file(), &copy), Err(StoreError::Exists(_))), "it exists");
     // The copy is of one moment, and the CSE goes on.
     ward.instances(5);
     assert!(matches!(restore(&copy, &place.file()), Err(StoreError::InUse(_))));
@@ -270,22 +270,59 @@ fn a_damaged_audit_entry_is_named_and_the_rest_is_saved() {
     assert_eq!(names, ["saved.db"]);
 }
 
-/// A remembered request that is no text or no JSON is named.
+/// A remembered request that is no text, no JSON or not as it was written is named. A start leaves it
+/// out, and goes on.
 #[test]
-fn a_damaged_line_of_remembered_requests_is_named() {
+fn a_damaged_line_of_remembered_requests_is_named_and_left_out() {
     let place = Place::new("remembered");
     drop(Ward::with_instances(&place, 3));
     assert!(inspect(&place.file()).unwrap().is_sound());
-    for text in ["CAST(x'7b80' AS TEXT)", "'{\"broken'"] {
+    for (text, sum) in [("CAST(x'7b80' AS TEXT)", "NULL"), ("'{\"broken'", "NULL"), ("'{}'", "7")] {
         let connection = Connection::open(place.file()).unwrap();
-        let put = format!("INSERT OR REPLACE INTO remembered (number, line) VALUES (77, {text})");
-        connection.execute(&put, []).unwrap();
+        let put = "INSERT OR REPLACE INTO remembered (number, line, sum)";
+        connection.execute(&format!("{put} VALUES (77, {text}, {sum})"), []).unwrap();
         drop(connection);
+        let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+        assert_eq!(restored.remembered_damaged, [77]);
+        drop(database);
+        assert_eq!(Database::read(&place.file()).unwrap().remembered_damaged, [77]);
         let found = inspect(&place.file()).unwrap();
         assert_eq!(found.structure, ["line 77 of remembered: not readable"]);
         assert!(!backup(&place.file(), &place.beside("copy.db")).unwrap().is_sound());
         std::fs::remove_file(place.beside("copy.db")).unwrap();
     }
+}
+
+/// Of two files it is said which one is at fault.
+#[test]
+fn a_bad_backup_is_blamed_and_not_the_database() {
+    let place = Place::new("blame");
+    drop(Ward::with_instances(&place, 3));
+    let bad = place.beside("bad.db");
+    std::fs::write(&bad, "this is no database at all, however long it may be".repeat(100)).unwrap();
+    let error = restore(&bad, &place.file()).unwrap_err().to_string();
+    assert!(error.starts_with(&bad.display().to_string()), "{error}");
+    let error = backup(&place.file(), &bad).unwrap_err().to_string();
+    assert_eq!(error, format!("{} exists already, and is not overwritten", bad.display()));
+}
+
+/// A table of remembered requests of before their checksums gets them.
+#[test]
+fn remembered_requests_of_an_earlier_version_are_taken_over() {
+    let place = Place::new("remembered-before");
+    drop(Ward::with_instances(&place, 2));
+    let connection = Connection::open(place.file()).unwrap();
+    let before = "UPDATE remembered SET sum = 1; ALTER TABLE remembered DROP COLUMN sum;";
+    connection.execute_batch(before).unwrap();
+    let lines: i64 =
+        connection.query_row("SELECT count(*) FROM remembered", [], |row| row.get(0)).unwrap();
+    drop(connection);
+    assert!(lines > 0);
+    assert!(inspect(&place.file()).unwrap().is_sound());
+    let mut ward = Ward::new(&place);
+    ward.instances(1);
+    drop(ward);
+    assert!(inspect(&place.file()).unwrap().is_sound());
 }
 
 /// A salvage that fails leaves no file, and can be repeated.

@@ -1,8 +1,12 @@
 //! CSE and device listener as parts of a gateway.
 
 use super::{ServiceError, Services, difference};
+use crate::cse;
 use gatewright_config::Config;
-use gatewright_part::{Change, LogLevel, Part, Staged, Told, Unable, Unchanged, Watched, When};
+use gatewright_onem2m::Unreadable;
+use gatewright_part::{
+    Change, LogEvent, LogLevel, Part, Staged, Told, Unable, Unchanged, Watched, When,
+};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The service parts, in the order in which they take a description. Without services they report
@@ -11,6 +15,9 @@ pub fn parts(services: Option<Arc<Services>>) -> Vec<Arc<dyn Part>> {
     let devices = Devices(services.as_ref().map_or_else(Weak::new, Arc::downgrade));
     vec![Arc::new(Entity(Mutex::new(services))), Arc::new(devices)]
 }
+
+/// The name of the CSE's part.
+const CSE: &str = "cse";
 
 /// The CSE. It stages a description for both parts, since devices' data goes to the CSE's
 /// resources.
@@ -24,7 +31,7 @@ impl Entity {
 
 impl Part for Entity {
     fn name(&self) -> &'static str {
-        "cse"
+        CSE
     }
 
     fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
@@ -43,6 +50,10 @@ impl Part for Entity {
 
     fn watched(&self) -> &'static [Watched] {
         OF_CSE
+    }
+
+    fn start_events(&self) -> Vec<LogEvent> {
+        self.running().map(|services| start_events(services.cse())).unwrap_or_default()
     }
 
     fn stop(&self) {
@@ -80,6 +91,40 @@ impl Part for Devices {
     }
 }
 
+/// An event for each row that is not served, and for each remembered transaction that cannot be
+/// read: of each kind as many as a person looks through, and then their number.
+fn start_events(cse: &cse::Running) -> Vec<LogEvent> {
+    let row = |bad: &Unreadable| {
+        let text = format!(
+            "row {} is not served: {}; `gatewright store quarantine` shows its text",
+            bad.row, bad.damage
+        );
+        LogEvent::new(LogLevel::Error, CSE, "row-unreadable", text).with("row", bad.row)
+    };
+    let line = |number: &u64| {
+        let text = format!(
+            "line {number} of the remembered requests cannot be read: if one of its requests is \
+             repeated, it is executed again"
+        );
+        LogEvent::new(LogLevel::Error, CSE, "remembered-unreadable", text).with("line", number)
+    };
+    let mut events: Vec<_> = cse.unreadable().iter().take(SHOWN_MAX).map(row).collect();
+    events.extend(cse.remembered_damaged().iter().take(SHOWN_MAX).map(line));
+    for (kind, count, what) in [
+        ("row-unreadable", cse.unreadable().len(), "rows are not served"),
+        ("remembered-unreadable", cse.remembered_damaged().len(), "lines cannot be read"),
+    ] {
+        if let Some(more) = count.checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+            let text = format!("{more} more {what}; `gatewright store verify` lists them");
+            events.push(LogEvent::new(LogLevel::Error, CSE, kind, text).with("more", more));
+        }
+    }
+    events
+}
+
+/// Events of one kind at the start: fewer than the log takes at once.
+const SHOWN_MAX: usize = 16;
+
 const fn watched(
     (name, when): (&'static str, When),
     (level, kind): (LogLevel, &'static str),
@@ -99,6 +144,21 @@ const OF_CSE: &[Watched] = &[
         ("rows_damaged", When::Appears),
         (LogLevel::Error, "rows-unreadable"),
         "the database has rows that are not in the tree; restore them from a copy",
+    ),
+    watched(
+        ("remembered_lost", When::Appears),
+        (LogLevel::Error, "remembered-lost"),
+        "the database has remembered requests that cannot be read",
+    ),
+    watched(
+        ("disk_short", When::Appears),
+        (LogLevel::Warning, "disk-short"),
+        "the disk of the database is almost full; make room",
+    ),
+    watched(
+        ("disk_full", When::Appears),
+        (LogLevel::Error, "disk-full"),
+        "the disk of the database is full",
     ),
     watched(("registration", When::Changes), (LogLevel::Info, "registration"), "the CSE above"),
     watched(
@@ -181,7 +241,53 @@ impl From<ServiceError> for Unable {
 mod tests {
     use super::*;
     use gatewright_diagnostic::SourceId;
+    use gatewright_onem2m::{Batch, Record};
+    use gatewright_store::{Database, Options};
     use gatewright_testbed::free_port;
+
+    /// As many events as a person reads, and one for the rest.
+    #[test]
+    fn each_unreadable_row_is_an_event() {
+        let folder = std::env::temp_dir().join(format!("unreadable-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = folder.join("a.db");
+        let http = free_port();
+        let text = format!(
+            "[cse]\nbase = \"gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:{http}\"\nstore = \"a.db\"\n"
+        );
+        let parsed = gatewright_config::parse(SourceId::default(), &text);
+        let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+        // A relative path is one in the folder of the description.
+        let config = config.with_files_in(&folder);
+        Services::start(&config).unwrap().unwrap().stop();
+        assert!(store.exists());
+        let (database, restored) = Database::open(&store, &Options::default()).unwrap();
+        let first = restored.next_seq;
+        let broken = |seq| Record::Put { seq, body: "{\"broken".into() };
+        let writer = database.start(|_| {}).unwrap();
+        let batch = Batch {
+            number: 1,
+            epoch: 0,
+            next_seq: first + 20,
+            records: (first..first + 20).map(broken).collect(),
+            entries: Vec::new(),
+            clock: None,
+            remembered: None,
+        };
+        writer.push(batch).unwrap();
+        drop(writer);
+        let parts = parts(Services::start(&config).unwrap());
+        let events = parts[0].start_events();
+        assert_eq!(events.len(), 17);
+        let (one, rest) = (&events[0], &events[16]);
+        assert_eq!((one.kind, &*one.fields), ("row-unreadable", &[("row", first.to_string())][..]));
+        assert!(rest.text.starts_with("4 more rows are not served"), "{}", rest.text);
+        assert!(parts[0].tell().gauges.contains(&("rows_unreadable", 20)));
+        for part in &parts {
+            part.stop();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     /// A counter under another name would be watched in vain.
     #[test]

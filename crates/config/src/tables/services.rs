@@ -21,6 +21,8 @@ const KEEP_HOURS_MAX: i64 = 87_600;
 const WAITING_MAX: i64 = 10_000_000;
 /// Maximum size of the database, in MiB: 1 TiB.
 const STORE_MIB_MAX: i64 = 1 << 20;
+/// The reserve on the disk in MiB: more serves nobody.
+const RESERVE_MIB_MAX: i64 = 1 << 10;
 /// Maximum number of requests of one peer per second.
 const PEER_RATE_MAX: i64 = 1_000_000;
 /// Resources of a service entity: its base and a few AEs at the least; 12 GiB at the most.
@@ -34,8 +36,11 @@ const DELIVERIES: &[&str] = &["durable", "direct"];
 const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 
 /// The certificate that a listener shows.
-const CERTIFICATE: Key =
-    required("certificate", Shape::Text(Form::Any), "The certificate that is shown, PEM.");
+const CERTIFICATE: Key = required(
+    "certificate",
+    Shape::Text(Form::Any),
+    "The certificate that is shown, PEM; a relative path is one in the description's folder.",
+);
 /// The key of that certificate.
 const PRIVATE_KEY: Key = required("key", Shape::Text(Form::Any), "The certificate's key, PEM.");
 /// The authorities of the peers.
@@ -172,12 +177,18 @@ pub(super) static CSE: Table = Table {
         fixed(key(
             "store",
             Shape::Text(Form::Any),
-            "Path of its database; in memory if not given.",
+            "Path of its database, relative to the description's folder; in memory if not given.",
         )),
         fixed(key(
             "store_mib",
             Shape::Number(1, STORE_MIB_MAX),
             "What the database may grow to, its audit log apart; beyond, it refuses as on a full disk.",
+        )),
+        fixed(key(
+            "reserve_mib",
+            Shape::Number(0, RESERVE_MIB_MAX),
+            "Room kept on the disk, in a file beside the database: on a full disk deletions and the \
+             audit log use it. 4 if not given; 0 keeps none.",
         )),
         key(
             "resources_max",

@@ -146,9 +146,11 @@ fn failure(path: &Path, error: &StoreError) -> Failure {
         StoreError::InUse(_) => Exit::Unavailable,
         _ => Exit::Configuration,
     };
-    let text = error.to_string();
-    let shown = path.display().to_string();
-    let text = if text.contains(&shown) { text } else { format!("{shown}: {text}") };
+    // Every other error names the file that is at fault, which may be the second of two.
+    let text = match error {
+        StoreError::Database(_) => format!("{}: {error}", path.display()),
+        named => named.to_string(),
+    };
     Failure::new(exit, text)
 }
 

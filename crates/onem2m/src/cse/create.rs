@@ -277,6 +277,11 @@ impl Cse {
 
     /// Checks that the tree has room for one more resource below `parent`.
     pub(super) fn check_room(&mut self, parent: Slot) -> Result<(), Refusal> {
+        if self.stores_deletions_only {
+            self.counters.disk_full += 1;
+            let why = "the disk is full: only deletions are stored";
+            return Err(Refusal::new(Status::InternalServerError, why));
+        }
         let limits = &self.config.limits;
         if self.tree.len() >= limits.resources {
             self.counters.tree_full += 1;

@@ -214,6 +214,10 @@ impl Cse {
     /// Removes the container's oldest instance for a new one if the tree or its branch is full: a
     /// gateway at its limit continues to accept readings.
     fn make_room(&mut self, parent: Slot) {
+        if self.stores_deletions_only {
+            // Nothing is created below.
+            return;
+        }
         let is_full = self.tree.len() >= self.config.limits.resources;
         if (is_full || self.is_branch_full(parent))
             && let Some(oldest) = self.tree.oldest(parent)

@@ -106,6 +106,8 @@ pub struct Cse {
     /// Time of the next retry of changes that could not be stored and have no originator; failures
     /// so far.
     unstored: (Moment, u32),
+    /// Whether the store has room for deletions only.
+    stores_deletions_only: bool,
     /// Members asked in this step.
     fanned: usize,
     registration: Registration,
@@ -166,6 +168,7 @@ impl Cse {
             statistics: Statistics::default(),
             slice_left: 0,
             unstored: (Moment::default(), 0),
+            stores_deletions_only: false,
             fanned: 0,
             registration: Registration::new(moment),
             counters: Counters::default(),
@@ -243,6 +246,11 @@ impl Cse {
                 self.ledger.committed(number);
             }
             Input::Failed(number) => self.roll_back(number),
+            Input::Short(is_short) => {
+                self.stores_deletions_only = is_short;
+                // What failed before need not wait until it is tried again.
+                self.unstored = (self.moment, 0);
+            }
             Input::Together(inputs) => inputs.into_iter().for_each(|input| self.take(input)),
             Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Unheard(token) => self.take_back(token),

@@ -74,6 +74,8 @@ pub enum Input {
     Committed(u64),
     /// The batch of this number, and every later one, could not be stored.
     Failed(u64),
+    /// Whether the store has room only for deletions and audit entries: creations are refused.
+    Short(bool),
     /// A request refused before it reached the CSE: it is counted for the audit log.
     Refused {
         /// The claimed originator.

@@ -1,0 +1,140 @@
+//! Room kept on the disk for deletions and the audit log.
+//!
+//! A file beside the database holds blocks. When the disk is full, the file is deleted: what only
+//! deletes is stored in its room, and everything else is refused before it is written. The file is
+//! allocated again as soon as the disk has room for twice its size.
+
+use crate::database::beside;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc::fsblkcnt_t;
+use nix::sys::statvfs::{Statvfs, statvfs};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Part of a file system below which its room is short, unless the reserve needs more.
+const SHORT_PART: u64 = 20;
+/// Octets below which the room of a large file system is short.
+const SHORT_OCTETS: u64 = 1024 * 1024 * 1024;
+/// Octets below which a disk is full: what a short write-ahead log needs.
+const FULL_OCTETS: u64 = 1024 * 1024;
+/// Interval of looking at the disk while there is room.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Interval of looking at the disk while there is none.
+const LOOK_SOON: Duration = Duration::from_secs(1);
+
+/// State of the disk's room.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Room {
+    /// Octets of the file system that may be written, if known.
+    pub free: Option<u64>,
+    /// Octets of the reserve, while it is held.
+    pub reserve: u64,
+    /// Whether the room will soon be used up: less than a twentieth of the file system or 1 GiB,
+    /// and at least twice the reserve.
+    pub is_low: bool,
+    /// Whether only deletions and the audit log are stored.
+    pub is_short: bool,
+}
+
+/// The reserve of a database.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    path: PathBuf,
+    octets: u64,
+    looked: Instant,
+    room: Room,
+}
+
+impl Reserve {
+    /// Reserves room beside the database at `path`; without room for it there is none.
+    pub(crate) fn new(path: &Path, octets: u64) -> Self {
+        let path = beside(path, ".reserve");
+        let mut reserve = Self { path, octets, looked: Instant::now(), room: Room::default() };
+        // What a killed process has let go is taken again if there is room for it.
+        reserve.take();
+        reserve.look();
+        reserve
+    }
+
+    pub(crate) const fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Time until the next look at the disk.
+    pub(crate) fn due(&self) -> Duration {
+        let every = if self.room.is_short { LOOK_SOON } else { LOOK_EVERY };
+        every.saturating_sub(self.looked.elapsed())
+    }
+
+    /// Looks at the disk if that is due; `unused` are octets of the database that are free inside it.
+    pub(crate) fn pursue(&mut self, unused: u64) {
+        if !self.due().is_zero() {
+            return;
+        }
+        self.look();
+        let free = self.room.free.unwrap_or(u64::MAX);
+        if self.room.reserve == 0 && free >= self.octets.saturating_mul(2) {
+            self.take();
+            self.look();
+        }
+        if self.room.is_short && free >= FULL_OCTETS {
+            // Deletions leave their room within the database.
+            self.room.is_short = self.room.reserve < self.octets && unused < self.octets;
+        }
+    }
+
+    /// Whether a write has failed because of the disk and not because of a limit of ours.
+    pub(crate) fn is_disk_full(&mut self) -> bool {
+        self.look();
+        self.room.free.is_none_or(|free| free < self.octets.max(FULL_OCTETS))
+    }
+
+    /// Lets the room go: from now on only what deletes is to be written.
+    pub(crate) fn let_go(&mut self) {
+        // Whether it is gone tells the next write.
+        let _ = std::fs::remove_file(&self.path);
+        self.room.reserve = 0;
+        self.room.is_short = true;
+    }
+
+    fn take(&mut self) {
+        if self.octets == 0 {
+            return;
+        }
+        let is_held = allocate(&self.path, self.octets).is_ok();
+        if !is_held {
+            // Half a reserve takes room from all others.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        self.room.reserve = if is_held { self.octets } else { 0 };
+    }
+
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        let seen = statvfs(folder.unwrap_or_else(|| Path::new("."))).ok();
+        self.room.free = seen.as_ref().map(|seen| octets(seen, seen.blocks_available()));
+        let total = seen.as_ref().map(|seen| octets(seen, seen.blocks()));
+        let short = (total.unwrap_or_default() / SHORT_PART).min(SHORT_OCTETS);
+        let short = short.max(self.octets.saturating_mul(2));
+        self.room.is_low = self.room.free.is_some_and(|free| free < short);
+    }
+}
+
+/// Octets of so many blocks.
+#[allow(clippy::useless_conversion, reason = "the numbers are narrower on 32-bit systems")]
+fn octets(seen: &Statvfs, blocks: fsblkcnt_t) -> u64 {
+    u64::from(blocks).saturating_mul(u64::from(seen.fragment_size()))
+}
+
+/// Allocates the blocks of a file.
+fn allocate(path: &Path, octets: u64) -> io::Result<()> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    file.set_len(octets)?;
+    let length = i64::try_from(octets).unwrap_or(i64::MAX);
+    fallocate(&file, FallocateFlags::empty(), 0, length)?;
+    file.sync_all()
+}

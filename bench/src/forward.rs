@@ -2,7 +2,9 @@
 //! memory: no device, no system call.
 
 use bench::{Bench, Contestant, Numbers, Options, Relation, Yardstick, nanoseconds_each};
-use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Packet, Pool};
+use gatewright_packet::{
+    Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Packet, Pool,
+};
 use gatewright_stack::{
     Address, AddressState, At, Attachment, AttachmentId, Counter, Graph, Host, Interface, Place,
     Route, Side, SuiteLink, Swap, Wake, assemble, tap,
@@ -151,7 +153,7 @@ fn interface(family: Family, link: LinkIndex, mac: MacAddress) -> Interface {
     Interface {
         link,
         name: format!("link{}", link.0),
-        mac,
+        link_address: LinkAddress::ethernet(mac.0),
         mtu: 1500,
         addresses: vec![Address { ip, prefix_len, state: AddressState::Preferred }],
         up: true,
@@ -190,8 +192,8 @@ impl TwoLinks {
         for cache in suite.neighbours.iter().filter(|cache| cache.link == OUT) {
             let of_family = if family == Family::V4 { &cache.v4 } else { &cache.v6 };
             for number in 0..GATEWAYS {
-                let mac = MacAddress([2, 0, 0, 0, 2, number]);
-                of_family.borrow_mut().set_permanent(family.gateway(number), mac);
+                let station = LinkAddress::ethernet([2, 0, 0, 0, 2, number]);
+                of_family.borrow_mut().set_permanent(family.gateway(number), station);
             }
         }
         let host = host(family, routes)?;

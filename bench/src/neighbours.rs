@@ -2,8 +2,8 @@
 //! table, which knows neither ages nor who is in use.
 
 use bench::{Bench, Contestant, Numbers, Options, Yardstick, nanoseconds_each};
+use gatewright_packet::LinkAddress;
 use gatewright_stack::{Advertised, NeighbourLimits, Neighbours};
-use gatewright_wire::MacAddress;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,7 +15,7 @@ const FEW: u32 = 1000;
 const LOOKUPS: usize = 1_000_000;
 
 /// The station that all of them have: which it is changes nothing.
-const STATION: MacAddress = MacAddress([2, 0, 0, 0, 0, 7]);
+const STATION: LinkAddress = LinkAddress::ethernet([2, 0, 0, 0, 0, 7]);
 
 /// A host of a /64, by number.
 fn host(number: u32) -> IpAddr {
@@ -34,7 +34,8 @@ fn known(count: u32) -> Neighbours {
 
 /// A host asks for us, and answers when it is asked.
 fn learn(cache: &mut Neighbours, number: u32) {
-    let said = Advertised { mac: Some(STATION), solicited: true, overrides: true, router: false };
+    let said =
+        Advertised { link_address: Some(STATION), solicited: true, overrides: true, router: false };
     cache.heard(host(number), STATION, true, Duration::ZERO);
     cache.advertised(host(number), said, Duration::ZERO);
 }
@@ -57,7 +58,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     if many.borrow().len() != usize::try_from(MANY).unwrap_or(0) {
         return Err("not all neighbours are kept".to_owned());
     }
-    let standard: HashMap<IpAddr, MacAddress> =
+    let standard: HashMap<IpAddr, LinkAddress> =
         (0..MANY).map(|number| (host(number), STATION)).collect();
     let ours =
         |cache: &RefCell<Neighbours>, ip| cache.borrow_mut().resolve(ip, Duration::ZERO).is_some();

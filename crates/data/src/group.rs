@@ -10,7 +10,9 @@
 
 use crate::{shares::holder, worker::Waker};
 use gatewright_link::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode};
-use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, RingReceiver, RingSender, ring};
+use gatewright_packet::{
+    Batch, LinkAddress, LinkIndex, Packet, Parcel, RingReceiver, RingSender, ring,
+};
 use gatewright_stack::{
     At, Counter, Drops, HandedOver, NodeIndex, Reason, Side, UsedNeighbours, flow_of,
 };
@@ -310,7 +312,7 @@ pub(crate) fn nothing() -> LinkInfo {
         mode: Mode::NoDevice,
         why: String::new(),
         framing: Framing::Ethernet,
-        mac: None,
+        link_address: LinkAddress::NONE,
         mtu: 0,
         partial_checksums: false,
         exclusive: Exclusive::Ours,

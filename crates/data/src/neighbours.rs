@@ -4,13 +4,12 @@
 //! caches, some times a second and at each request. The control side writes `permanent`: neighbours
 //! that were set, which the worker puts into its caches.
 
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{LinkNeighbours, NeighbourState};
 use gatewright_tables::{
     Map, MapWriter,
-    records::{self, LinkAddress, Neighbour, NeighbourKey},
+    records::{self, Neighbour, NeighbourKey},
 };
-use gatewright_wire::MacAddress;
 use std::{collections::HashSet, net::IpAddr, time::Duration};
 
 /// The worker's side.
@@ -52,7 +51,7 @@ pub struct NeighbourUpdate {
     /// The neighbour's address.
     pub address: IpAddr,
     /// Its link-layer address, and whether that is fresh.
-    pub station: Option<(MacAddress, bool)>,
+    pub station: Option<(LinkAddress, bool)>,
 }
 
 impl Neighbourhood {
@@ -110,10 +109,10 @@ impl Neighbourhood {
             };
             let (part, next) = cache.borrow_mut().part(place, left, now);
             left = left.saturating_sub(u32::try_from(part.len()).unwrap_or(left));
-            for (address, mac, state) in part {
+            for (address, station, state) in part {
                 // One that is asked for is no news for others.
                 if state != NeighbourState::Incomplete {
-                    write(learnt, link, address, Some((mac, state)));
+                    write(learnt, link, address, Some((station, state)));
                 }
             }
             if let Some(place) = next {
@@ -205,11 +204,11 @@ impl Neighbourhood {
         }
         for (NeighbourKey { link, address }, record) in &set {
             let of = self.caches.iter().find(|of| of.link.0 == *link);
-            if let (Some(of), Some(mac)) = (of, record.address.to_ethernet()) {
+            if let Some(of) = of.filter(|_| !record.address.is_none()) {
                 let mut cache =
                     if address.is_ipv4() { of.v4.borrow_mut() } else { of.v6.borrow_mut() };
                 // A cache that is full of the living has no place; it is not listed then.
-                let _full = cache.set_permanent(*address, MacAddress(mac));
+                let _full = cache.set_permanent(*address, record.address);
             }
         }
         true
@@ -244,7 +243,9 @@ impl Neighbourhood {
             if update.address.is_ipv4() { of.v4.borrow_mut() } else { of.v6.borrow_mut() };
         match update.station {
             // A cache that is full of the living leaves the neighbour unknown; packets for it say so.
-            Some((mac, fresh)) => drop(cache.kept_elsewhere(update.address, mac, fresh, now)),
+            Some((station, fresh)) => {
+                let _full = cache.kept_elsewhere(update.address, station, fresh, now);
+            }
             None => cache.gone_elsewhere(update.address),
         }
     }
@@ -255,10 +256,10 @@ fn write(
     learnt: &mut MapWriter<NeighbourKey, Neighbour>,
     link: LinkIndex,
     address: IpAddr,
-    known: Option<(MacAddress, NeighbourState)>,
+    known: Option<(LinkAddress, NeighbourState)>,
 ) {
     let key = NeighbourKey { link: link.0, address };
-    match known.map(|(mac, state)| record(mac, state)) {
+    match known.map(|(station, state)| record(station, state)) {
         None => drop(learnt.remove(&key)),
         Some(record) if learnt.get(&key) == Some(record) => {}
         // What does not fit is counted there, and cannot be listed.
@@ -267,9 +268,9 @@ fn write(
 }
 
 /// A neighbour as a table record.
-fn record(mac: MacAddress, state: NeighbourState) -> Neighbour {
+fn record(station: LinkAddress, state: NeighbourState) -> Neighbour {
     let is_known = state != NeighbourState::Incomplete;
-    let octets = if is_known { LinkAddress::ethernet(mac.0) } else { LinkAddress::default() };
+    let address = if is_known { station } else { LinkAddress::NONE };
     let state = match state {
         NeighbourState::Incomplete => records::NeighbourState::Incomplete,
         NeighbourState::Reachable => records::NeighbourState::Reachable,
@@ -278,13 +279,13 @@ fn record(mac: MacAddress, state: NeighbourState) -> Neighbour {
         NeighbourState::Probe => records::NeighbourState::Probe,
         NeighbourState::Permanent => records::NeighbourState::Permanent,
     };
-    Neighbour { address: octets, state, router: false }
+    Neighbour { address, state, router: false }
 }
 
 /// The neighbours in both caches of a link.
 fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
     let of_both = [&of.v4, &of.v6];
-    let known = |(address, mac, state)| (address, record(mac, state));
+    let known = |(address, station, state)| (address, record(station, state));
     of_both
         .into_iter()
         .flat_map(|cache| cache.borrow_mut().iter(now).map(known).collect::<Vec<_>>())

@@ -361,7 +361,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         waker: order.waker,
         sojourn: order.sojourn,
         up: vec![true; links.len()],
-        devices: links.iter().map(|link| (link.info().mac, link.info().mtu)).collect(),
+        devices: links.iter().map(|link| (link.info().link_address, link.info().mtu)).collect(),
         downs: split.downs,
         own,
         tracing: None,

@@ -17,9 +17,8 @@ use gatewright_link::{
     ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
     UnboundLink,
 };
-use gatewright_packet::{Batch, LinkIndex, Packet};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink, Wake};
-use gatewright_wire::MacAddress;
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::{
@@ -161,8 +160,8 @@ pub(crate) struct Worker {
     pub(crate) sojourn: Arc<Sojourn>,
     /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
-    /// The last reported hardware address and MTU of each link's device.
-    pub(crate) devices: Vec<(Option<MacAddress>, usize)>,
+    /// The last reported link-layer address and MTU of each link's device.
+    pub(crate) devices: Vec<(LinkAddress, usize)>,
     /// The down shares of all workers.
     pub(crate) downs: Downs,
     /// Its number.
@@ -297,12 +296,12 @@ impl Worker {
             (0..).map(LinkIndex).zip(self.links.iter_mut().zip(told))
         {
             let up = link.state() == LinkState::Up;
-            let LinkInfo { mac, mtu, .. } = *link.info();
-            let changed =
-                Event::Device { link: index, mac, mtu: u32::try_from(mtu).unwrap_or(u32::MAX) };
+            let LinkInfo { link_address, mtu, .. } = *link.info();
+            let octets = u32::try_from(mtu).unwrap_or(u32::MAX);
+            let changed = Event::Device { link: index, link_address, mtu: octets };
             // As below.
-            if *device != (mac, mtu) && self.events.try_send(changed).is_ok() {
-                *device = (mac, mtu);
+            if *device != (link_address, mtu) && self.events.try_send(changed).is_ok() {
+                *device = (link_address, mtu);
             }
             if let Some(group) = &mut self.group {
                 // A device that has come back may have other queues.

@@ -13,14 +13,14 @@ use gatewright_data::{
     Answer, Clock, DataSetup, DeviceSetup, HandlerNow, HandlerOrder, HandlerValue, Pace, Port,
     Request, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
 };
-use gatewright_packet::{CHUNK_SIZE, LinkIndex};
+use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     Address, AddressState, At, Attachment, AttachmentId, Event, Host, Interface, NeighbourLimits,
     Place, Route, Side, Step, builtin::Match,
 };
 use gatewright_tables::{
     Counted, CounterName, CounterOwner, Prefix,
-    records::{LinkAddress, Neighbour, NeighbourKey, NeighbourState},
+    records::{Neighbour, NeighbourKey, NeighbourState},
 };
 use gatewright_wire::{EtherType, IpProtocol, MacAddress};
 use std::{
@@ -145,7 +145,7 @@ fn host() -> Host {
         host.add_interface(Interface {
             link: LinkIndex(link),
             name: format!("link{link}"),
-            mac: mac(link),
+            link_address: LinkAddress::ethernet(mac(link).0),
             mtu: 1500,
             addresses: vec![own],
             up: true,

@@ -7,7 +7,7 @@ use gatewright_link::{
     Backend, CaptureConfig, Chance, Framing, Impairment, LinkConfig, MemoryConfig, TapConfig,
     capture_framing, pcapng::Speed,
 };
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, ReopenedLink, RouteTo, Setup, StaticRoute,
@@ -73,7 +73,7 @@ impl Links {
             let name = &link.name.value;
             let failed = |source| RunError::Host { name: name.clone(), source };
             let index = link_of(&self.names(), name).unwrap_or(LinkIndex::NONE);
-            let Some(mac) = self.planes().mac(index) else { continue };
+            let Some(mac) = self.planes().ethernet_address(index) else { continue };
             let to = link_of(&self.names(), &format!("{name}.host")).unwrap_or(LinkIndex::NONE);
             self.0.host_macs.set(to, mac);
             let before = old.and_then(|old| old.links.iter().find(|known| known.name == link.name));
@@ -332,7 +332,7 @@ fn link_setup(
         mtu: told.mtu,
     });
     setup.queues = link.queues.map(usize::from);
-    setup.mac = mac.map(gatewright_wire::MacAddress);
+    setup.link_address = mac.map_or(LinkAddress::NONE, LinkAddress::ethernet);
     let pair = |address: &config::Located<config::Prefix>| {
         (address.value.address(), address.value.length())
     };

@@ -460,12 +460,14 @@ fn neigh_lists_sets_and_forgets() {
     assert!(of(SOUTH).is_none_or(|one| one["state"] != "permanent"));
     assert!(wait_until(WITHIN, || world.ping(&["-c1", "-W1", SOUTH])));
     assert_eq!(of(SOUTH).unwrap()["mac"], mac.as_str());
-    let refused: [(&[&str], &str); 5] = [
+    let refused: [(&[&str], &str); 7] = [
         (&["del", "10.10.2.99"], "is no neighbour that is known"),
         (&["add", "10.99.0.1", "02:00:00:00:00:77"], "on which link"),
         (&["add", "fe80::1", "02:00:00:00:00:77"], "on which link"),
         (&["add", SOUTH, "01:00:5e:00:00:01"], "is a group's address"),
         (&["add", SOUTH, "02:00:00"], "02:00:00: "),
+        (&["add", SOUTH, "00:00:00:00:00:00"], "or reserved"),
+        (&["add", SOUTH, "02:00:00:00:00:00:00:77"], "has 8 octets, and the address of wan is "),
     ];
     for (arguments, told) in refused {
         let said = world.ask(&[&["neigh"], arguments].concat());

@@ -1,6 +1,7 @@
 //! Properties of an interface, from the kernel.
 
 use crate::{DeviceNow, LinkState, socket};
+use gatewright_packet::LinkAddress;
 use gatewright_wire::MacAddress;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +45,9 @@ impl Interface {
 
     /// Its properties that may have changed since it was found.
     pub(crate) fn now(&self) -> Option<DeviceNow> {
-        Some(DeviceNow { mac: self.mac().ok()?, mtu: self.mtu().ok()? })
+        let mac = self.mac().ok()?;
+        let link_address = mac.map_or(LinkAddress::NONE, |mac| LinkAddress::ethernet(mac.0));
+        Some(DeviceNow { link_address, mtu: self.mtu().ok()? })
     }
 
     /// Whether it is still this interface, and can carry frames.

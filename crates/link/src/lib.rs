@@ -60,7 +60,7 @@ pub use unbound::UnboundLink;
 pub use gatewright_sim::{Chance, Impairment};
 pub use gatewright_wire::Framing;
 
-use gatewright_packet::{Batch, Checksum, LinkIndex, Packet};
+use gatewright_packet::{Batch, Checksum, LinkAddress, LinkIndex, Packet};
 use gatewright_wire::{MacAddress, partial};
 use std::{fmt, os::fd::BorrowedFd, time::Duration};
 
@@ -124,8 +124,8 @@ pub trait Link {
 /// Properties of a device that can change while it is open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeviceNow {
-    /// Its hardware address, if it has one.
-    pub mac: Option<MacAddress>,
+    /// Its link-layer address, if it has one.
+    pub link_address: LinkAddress,
     /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
 }
@@ -184,8 +184,8 @@ pub struct LinkInfo {
     pub why: String,
     /// The header at the front of its frames.
     pub framing: Framing,
-    /// Its hardware address, if it has one.
-    pub mac: Option<MacAddress>,
+    /// Its link-layer address, if it has one.
+    pub link_address: LinkAddress,
     /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
     /// Whether frames may arrive with a partial checksum.

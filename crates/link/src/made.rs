@@ -5,7 +5,7 @@ use crate::pcapng::{CaptureLink, ReadError, Reader, Speed};
 use crate::tap::{self, TapDevice};
 use crate::unbound::{UnboundDevice, UnboundLink};
 use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
-use gatewright_packet::{LinkIndex, Pool};
+use gatewright_packet::{LinkAddress, LinkIndex, Pool};
 use gatewright_wire::MacAddress;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
@@ -107,11 +107,9 @@ impl Preparer {
         let mtu = config.mtu;
         self.check_chunk(&name, mtu, config.framing)?;
         // The kernel's end has an address of its own; ours differs in one bit.
-        let mac = interface
-            .mac()
-            .ok()
-            .flatten()
-            .map(|MacAddress([a, b, c, d, e, f])| MacAddress([a, b, c, d, e, f ^ 1]));
+        let other_end =
+            |MacAddress([a, b, c, d, e, f])| LinkAddress::ethernet([a, b, c, d, e, f ^ 1]);
+        let link_address = interface.mac().ok().flatten().map_or(LinkAddress::NONE, other_end);
         let info = LinkInfo {
             name,
             mode: match config.framing {
@@ -120,7 +118,7 @@ impl Preparer {
             },
             why: "as configured".to_owned(),
             framing: config.framing,
-            mac,
+            link_address,
             mtu,
             partial_checksums: true,
             exclusive: Exclusive::Ours,
@@ -176,7 +174,10 @@ impl CaptureConfig {
             why: files.into_iter().flatten().collect::<Vec<_>>().join(", "),
             framing: self.framing,
             // IP packets have no link-layer address.
-            mac: (self.framing == Framing::Ethernet).then(|| local_address(self.index)),
+            link_address: match self.framing {
+                Framing::Ethernet => LinkAddress::ethernet(local_address(self.index).0),
+                Framing::Ip => LinkAddress::NONE,
+            },
             mtu: self.mtu,
             partial_checksums: false,
             exclusive: Exclusive::Ours,

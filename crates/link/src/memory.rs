@@ -2,7 +2,7 @@
 
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, OpenError};
 use crate::{complete, local_address, nanos};
-use gatewright_packet::{Batch, LinkIndex, Pool};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex, Pool};
 use gatewright_sim::{
     Impairment, PortIndex, Segment, SegmentConfig, SegmentCounters, SegmentError,
 };
@@ -111,7 +111,7 @@ impl MemoryLink {
             mode: Mode::Memory,
             why: format!("port {} of a segment in memory", port.0),
             framing: Framing::Ethernet,
-            mac: Some(mac),
+            link_address: LinkAddress::ethernet(mac.0),
             mtu,
             partial_checksums: false,
             exclusive: Exclusive::Ours,

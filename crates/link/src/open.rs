@@ -11,7 +11,7 @@ use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
 use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
-use gatewright_packet::{LinkIndex, Pool, SlabShape};
+use gatewright_packet::{LinkAddress, LinkIndex, Pool, SlabShape};
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -365,7 +365,7 @@ impl Preparer {
             mode: Mode::PacketSocket,
             why: String::new(),
             framing: Framing::Ethernet,
-            mac: Some(mac),
+            link_address: LinkAddress::ethernet(mac.0),
             mtu,
             partial_checksums: true,
             exclusive: Exclusive::Shared,

@@ -86,7 +86,7 @@ impl Returning {
     /// Takes over changes made to the device from outside.
     fn follow_device(&mut self) {
         if let Some(now) = self.link.as_ref().and_then(|link| link.device_now()) {
-            self.info.mac = now.mac.or(self.info.mac);
+            self.info.link_address = now.link_address.or(self.info.link_address);
             self.info.mtu = now.mtu.min(self.mtu_max);
         }
     }

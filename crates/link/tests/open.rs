@@ -11,9 +11,8 @@
 )]
 
 use gatewright_link::{Backend, Exclusive, Link, LinkConfig, LinkState, Mode, OpenError, Opener};
-use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
+use gatewright_packet::{Batch, CHUNK_SIZE, LinkAddress, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
-use gatewright_wire::MacAddress;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -114,7 +113,7 @@ fn automatic() -> Result<(), Failed> {
                 driver hands all to it";
     assert_eq!(info.to_string(), said);
     assert_eq!((info.mtu, info.driver.as_str(), info.partial_checksums), (1500, "veth", true));
-    let mac = info.mac.unwrap().to_string();
+    let mac = info.link_address.to_string();
     assert_eq!(mac, cable.a.mac()?);
     assert_eq!(info.kernel_index, cable.a.index()?);
     let shared = LinkConfig { exclusive: false, ..config("g0", Backend::Auto) };
@@ -423,7 +422,8 @@ fn goes_and_returns() -> Result<(), Failed> {
             again.a.set_mac("02:00:00:00:00:99")?;
             again.up()?;
             assert!(wait_until(LIMIT, || link.state() == LinkState::Up), "it is taken back");
-            assert_eq!(link.info().mac, Some(MacAddress([2, 0, 0, 0, 0, 0x99])));
+            let own = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x99]);
+            assert_eq!(link.info().link_address, own);
             assert_eq!(exchange(&mut *link)?, 10, "{backend:?} is back: {:?}", link.counters());
             let counters = link.counters();
             assert_eq!(counters.received, sent_before + 10, "the counters go on");

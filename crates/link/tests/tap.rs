@@ -134,7 +134,7 @@ fn goes() -> Result<(), Failed> {
         assert_eq!((link.info().name.as_str(), link.info().mode), ("gw0", Mode::Tap));
         assert_eq!(link.state(), LinkState::Up);
         let kernel = TestInterface::existing(&namespace, "gw0").mac()?;
-        assert_ne!(link.info().mac.unwrap().to_string(), kernel);
+        assert_ne!(link.info().link_address.to_string(), kernel);
         assert!(there("gw0"));
         let twice = TapConfig { interface: "gw0".to_owned(), ..any.clone() };
         assert!(opener.open_tap(&twice).is_err(), "one link an interface");

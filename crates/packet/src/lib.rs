@@ -23,6 +23,7 @@
 
 mod batch;
 mod chunk;
+mod link_address;
 mod meta;
 mod pool;
 mod region;
@@ -31,6 +32,7 @@ mod sync;
 
 pub use batch::{BATCH_MAX, Batch};
 pub use chunk::{NoRoom, Packet, Parcel};
+pub use link_address::{LinkAddress, NotALinkAddress};
 pub use meta::{Arrival, Checksum, LinkIndex, Meta, NextHop};
 pub use pool::{Pool, PoolError, Slab, SlabShape};
 pub use ring::{RingReceiver, RingSender, ring};

@@ -1,5 +1,6 @@
 //! The metadata of a packet.
 
+use crate::LinkAddress;
 use std::{fmt, net::IpAddr};
 
 /// The index of a link in its gateway, counted from 0 in the order of its description.
@@ -58,9 +59,9 @@ pub enum NextHop {
     Neighbour(IpAddr),
     /// Everyone on the link.
     Broadcast,
-    /// The station with this 48-bit link-layer address: a layer answers a station's request
-    /// directly, whether or not its IP address is known.
-    Station([u8; 6]),
+    /// The station with this link-layer address: a layer answers a station's request directly,
+    /// whether or not its IP address is known.
+    Station(LinkAddress),
 }
 
 /// The metadata of a packet; a new packet has the default.

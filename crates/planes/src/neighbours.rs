@@ -2,9 +2,8 @@
 
 use crate::{Planes, control::Control};
 use gatewright_data::{Forget, Port, Request};
-use gatewright_packet::LinkIndex;
-use gatewright_tables::records::{self, LinkAddress, Neighbour, NeighbourKey};
-use gatewright_wire::MacAddress;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_tables::records::{self, Neighbour, NeighbourKey};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -49,14 +48,15 @@ impl Planes {
         mac: &str,
         link: Option<&str>,
     ) -> Result<NeighbourStatus, String> {
-        let mac: MacAddress = mac.parse().map_err(|error| format!("{mac}: {error}"))?;
-        if mac.0.first().is_some_and(|first| first & 1 == 1) {
-            return Err(format!("{mac} is a group's address, no neighbour's"));
+        let station: LinkAddress = mac.parse().map_err(|error| format!("{mac}: {error}"))?;
+        if !station.is_unicast() {
+            return Err(format!("{mac} is a group's address or reserved, no neighbour's"));
         }
         let link = self.link_of_neighbour(address, link)?;
+        self.refuse_width(link, station)?;
         let key = NeighbourKey { link: link.0, address };
         let record = Neighbour {
-            address: LinkAddress::ethernet(mac.0),
+            address: station,
             state: records::NeighbourState::Permanent,
             router: false,
         };
@@ -125,6 +125,21 @@ impl Planes {
         Ok(link)
     }
 
+    /// Refuses a link-layer address that no station of the link can have.
+    fn refuse_width(&self, link: LinkIndex, station: LinkAddress) -> Result<(), String> {
+        let own = self.change(|control| {
+            let own = control.host.interfaces().iter().find(|own| own.link == link)?;
+            Some((own.name.clone(), own.link_address))
+        });
+        match own {
+            Some((name, own)) if !own.shares_links_with(station) => Err(format!(
+                "{station} has {} octets, and the address of {name} is {own}",
+                station.width()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses links whose neighbours the kernel keeps.
     fn refuse_shared(&self, link: Option<LinkIndex>) -> Result<(), String> {
         let shared = self.change(|control| {
@@ -151,7 +166,7 @@ fn neighbour_status(control: &Control, key: NeighbourKey, record: Neighbour) -> 
         link: (control.links.get(usize::from(key.link)))
             .map_or_else(String::new, |(name, _)| name.clone()),
         address: key.address,
-        mac: record.address.to_ethernet().map(|mac| MacAddress(mac).to_string()),
+        mac: (!record.address.is_none()).then(|| record.address.to_string()),
         state: match record.state {
             records::NeighbourState::Incomplete => "incomplete",
             records::NeighbourState::Reachable => "reachable",

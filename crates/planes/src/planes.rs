@@ -255,11 +255,11 @@ impl Planes {
         found.ok_or_else(|| format!("there is no link {name}: {}", known()))
     }
 
-    /// The hardware address of a link, if there is one.
-    pub fn mac(&self, link: LinkIndex) -> Option<MacAddress> {
+    /// The link-layer address of an Ethernet link.
+    pub fn ethernet_address(&self, link: LinkIndex) -> Option<MacAddress> {
         let control = self.control();
         let found = control.host.interfaces().iter().find(|own| own.link == link);
-        found.map(|own| own.mac)
+        found.and_then(gatewright_stack::Interface::ethernet_address)
     }
 
     /// Takes a link down, or up again. A link that is down receives and sends nothing, and its

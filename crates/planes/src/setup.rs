@@ -2,10 +2,9 @@
 
 use gatewright_data::{DataSetup, DeviceSetup, WorkerLink};
 use gatewright_link::{Backend, LinkConfig};
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Advertise, NeighbourLimits, Route, VirtualLink};
 use gatewright_tables::Prefix;
-use gatewright_wire::MacAddress;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -118,7 +117,7 @@ pub struct LinkSetup {
     /// The device and how to open it.
     pub device: DeviceSetup,
     /// Its link-layer address, if it differs from the device's.
-    pub mac: Option<MacAddress>,
+    pub link_address: LinkAddress,
     /// Its addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Maximum octets of a packet, if less than the device's.
@@ -143,7 +142,7 @@ impl LinkSetup {
         Self {
             name: name.to_owned(),
             device,
-            mac: None,
+            link_address: LinkAddress::NONE,
             addresses: Vec::new(),
             mtu: None,
             forwarding: true,

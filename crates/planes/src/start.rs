@@ -8,9 +8,8 @@ use crate::{
 };
 use gatewright_data::{self as data, Clock, DataError, DeviceSetup, Opened, WORKERS_MAX, Workers};
 use gatewright_link::{Framing, LinkInfo, Mode};
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VirtualLink, Wake};
-use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv6Addr},
     sync::{
@@ -88,8 +87,8 @@ fn refuse_mixed(setup: &Setup) -> Result<(), PlanesError> {
 /// The properties of a virtual link on the link `below`, which was opened as `device`.
 fn virtual_info(own: VirtualLink, below: &LinkSetup, device: &LinkInfo) -> LinkInfo {
     let why = format!("{} on {}", own.tag, below.name);
-    let mac = below.mac.or(device.mac);
-    LinkInfo { mode: Mode::Virtual, why, mac, kernel_index: 0, ..device.clone() }
+    let link_address = below.link_address.or(device.link_address);
+    LinkInfo { mode: Mode::Virtual, why, link_address, kernel_index: 0, ..device.clone() }
 }
 
 /// The properties of all links in order: the opened devices, and the virtual links on them.
@@ -120,7 +119,7 @@ fn furnish(host: &mut Host, setup: &Setup, infos: &[LinkInfo]) -> Result<(), Pla
 
 /// A link as the network layers see it.
 pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
-    let mac = link.mac.or(info.mac).unwrap_or(MacAddress::ZERO);
+    let link_address = link.link_address.or(info.link_address);
     let device_mtu = u32::try_from(info.mtu).unwrap_or(u32::MAX);
     let configured = |&(ip, prefix_len): &(IpAddr, u8)| Address {
         ip,
@@ -130,20 +129,21 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
         state: AddressState::Preferred,
     };
     let mut addresses: Vec<Address> = link.addresses.iter().map(configured).collect();
+    let has_link_local = addresses
+        .iter()
+        .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
     // A link without link-layer addresses has nothing to make one of.
-    if info.framing == Framing::Ethernet
+    if let Some(ip) = link_local(link_address)
         && !link.is_shared()
-        && !addresses
-            .iter()
-            .any(|address| matches!(address.ip, IpAddr::V6(ip) if ip.is_unicast_link_local()))
+        && !has_link_local
     {
-        let ip = link_local(mac).into();
+        let ip = ip.into();
         addresses.push(Address { ip, prefix_len: 64, state: AddressState::Preferred });
     }
     Interface {
         link: link.device.index(),
         name: link.name.clone(),
-        mac,
+        link_address,
         mtu: link.mtu.map_or(device_mtu, |mtu| mtu.min(device_mtu)),
         addresses,
         up: true,
@@ -156,8 +156,9 @@ pub(crate) fn interface(link: &LinkSetup, info: &LinkInfo) -> Interface {
     }
 }
 
-/// The link-local address formed from a hardware address (RFC 4291 appendix A, RFC 2464 §5).
-fn link_local(mac: MacAddress) -> Ipv6Addr {
-    let interface = u64::from_be_bytes(mac.interface_identifier());
-    Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(interface))
+/// The link-local address formed from a link-layer address (RFC 4291 §2.5.6 and appendix A, RFC 2464
+/// §5, RFC 4944 §7).
+fn link_local(address: LinkAddress) -> Option<Ipv6Addr> {
+    let interface = u64::from_be_bytes(address.interface_identifier()?);
+    Some(Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(interface)))
 }

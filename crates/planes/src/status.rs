@@ -102,7 +102,7 @@ pub struct LinkStatus {
     pub up: bool,
     /// Maximum octets of a packet.
     pub mtu: usize,
-    /// Its link-layer address.
+    /// Its link-layer address, if it has one.
     pub mac: Option<String>,
     /// Its addresses with their prefix lengths and states.
     pub addresses: Vec<String>,
@@ -149,7 +149,7 @@ impl LinkStatus {
             kernel: info.exclusive.to_string(),
             up: state == LinkState::Up && interface.is_none_or(|interface| interface.up),
             mtu: info.mtu,
-            mac: info.mac.map(|mac| mac.to_string()),
+            mac: (!info.link_address.is_none()).then(|| info.link_address.to_string()),
             addresses: addresses.iter().map(address).collect(),
             queues: (queues.into_iter())
                 .map(|(queue, worker)| QueueStatus { queue, worker })

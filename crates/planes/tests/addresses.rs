@@ -165,7 +165,7 @@ fn a_device_that_is_changed_is_followed() -> Result<(), Failed> {
     let has = |mtu: u32, mac: &str| {
         gateway.change_host(|host| {
             let own = &host.interfaces()[0];
-            own.mtu == mtu && own.mac.to_string() == mac
+            own.mtu == mtu && own.link_address.to_string() == mac
         })
     };
     let mac = "02:00:00:00:12:34";

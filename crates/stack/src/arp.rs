@@ -10,9 +10,9 @@ use crate::{
     random::Random,
 };
 use claim::{Claim, ClaimVerdict, Due};
-use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_packet::{Arrival, Batch, LinkAddress, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
-    EtherType, MacAddress,
+    EtherType,
     arp::{Arp, ArpFields, Operation},
 };
 use std::{
@@ -32,7 +32,7 @@ pub(crate) const NO_FRAME: Reason = Reason("no-frame");
 /// Another station uses the address too.
 pub(crate) const CONFLICT: Reason = Reason("conflict");
 
-/// ARP on all links of a host.
+/// ARP on all links of a host with Ethernet addresses; on others it neither asks nor answers.
 ///
 /// Receives `ether:arp` and answers the station that asked; keeps the neighbours of each link.
 /// Transmits only its own messages: packets that come by `unresolved:ipv4` wait here until their
@@ -40,8 +40,8 @@ pub(crate) const CONFLICT: Reason = Reason("conflict");
 /// tentative address before its use, announces it afterwards, and defends it while it is in use
 /// (RFC 5227). An address that is in use at once is probed meanwhile. An address of another station
 /// is probed again every minute. Reports [`Event::Unique`], [`Event::Duplicate`] and
-/// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `own-arp`, `other-station`, `no-frame`,
-/// `conflict`, and the drops of the neighbour cache.
+/// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `own-arp`, `other-station`,
+/// `no-frame`, `conflict`, and the drops of the neighbour cache.
 #[derive(Debug)]
 pub struct ArpLayer {
     links: Vec<ArpLink>,
@@ -54,7 +54,7 @@ struct ArpLink {
     neighbours: SharedNeighbours,
     claims: Vec<Claim>,
     /// The link-layer address that neighbours know.
-    mac: MacAddress,
+    link_address: LinkAddress,
     up: bool,
 }
 
@@ -65,7 +65,7 @@ impl ArpLayer {
             link: of.link,
             neighbours: of.v4.clone(),
             claims: Vec::new(),
-            mac: MacAddress::ZERO,
+            link_address: LinkAddress::NONE,
             up: false,
         };
         Self { links: neighbours.iter().map(link).collect(), random: Random::new(random) }
@@ -148,7 +148,9 @@ impl ArpLink {
         out: &mut Out<'_>,
     ) -> Result<(), Reason> {
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
-        let (mac, now) = (interface.mac, out.now());
+        // RFC 826: "?Do I have the hardware type in ar$hrd?"
+        let mac = interface.ethernet_address().ok_or(BAD_ARP)?;
+        let (from, now) = (LinkAddress::ethernet(message.sender_hardware.0), out.now());
         if message.sender_hardware == mac {
             return Err(OWN_ARP);
         }
@@ -163,7 +165,7 @@ impl ArpLink {
             let answers = message.operation == Operation::REPLY && for_us;
             if answers && arrival == Arrival::Unicast {
                 let said = Advertised {
-                    mac: Some(message.sender_hardware),
+                    link_address: Some(from),
                     solicited: true,
                     overrides: true,
                     router: false,
@@ -173,12 +175,11 @@ impl ArpLink {
                 // RFC 826: whoever is known is updated; whoever asks for us is added, for we shall
                 // have to answer more than this.
                 let add = for_us && message.operation == Operation::REQUEST;
-                neighbours.heard(sender.into(), message.sender_hardware, add, now);
+                neighbours.heard(sender.into(), from, add, now);
             }
         }
         if for_us && message.operation == Operation::REQUEST {
-            let station = NextHop::Station(message.sender_hardware.octets());
-            self.send(message.reply(mac), station, out);
+            self.send(message.reply(mac), NextHop::Station(from), out);
         }
         Ok(())
     }
@@ -192,7 +193,8 @@ impl ArpLink {
                 || (claim.is_probing() && Some(claim.address) == probed)
         });
         let Some(claim) = claim else { return false };
-        let (link, by, ip) = (self.link, message.sender_hardware, claim.address);
+        let by = LinkAddress::ethernet(message.sender_hardware.0);
+        let (link, ip) = (self.link, claim.address);
         let address = IpAddr::V4(ip);
         match claim.conflict(out.now()) {
             ClaimVerdict::Silent => {}
@@ -231,7 +233,8 @@ impl ArpLink {
             return;
         }
         self.claims.retain(|claim| interface.state(claim.address.into()).is_some());
-        if std::mem::replace(&mut self.mac, interface.mac) != interface.mac {
+        let known = std::mem::replace(&mut self.link_address, interface.link_address);
+        if known != interface.link_address {
             self.claims.iter_mut().for_each(|claim| claim.announce_again(now));
         }
         for address in &interface.addresses {
@@ -311,11 +314,10 @@ impl ArpLink {
     }
 
     /// Asks for the owner of `target`, at all stations or only at `to`.
-    fn ask(&self, source: Ipv4Addr, target: Ipv4Addr, to: Option<MacAddress>, out: &mut Out<'_>) {
-        let Some(mac) = out.host().interface(self.link).map(|interface| interface.mac) else {
-            return;
-        };
-        let next_hop = to.map_or(NextHop::Broadcast, |to| NextHop::Station(to.octets()));
+    fn ask(&self, source: Ipv4Addr, target: Ipv4Addr, to: Option<LinkAddress>, out: &mut Out<'_>) {
+        let interface = out.host().interface(self.link);
+        let Some(mac) = interface.and_then(Interface::ethernet_address) else { return };
+        let next_hop = to.map_or(NextHop::Broadcast, NextHop::Station);
         self.send(ArpFields::request(mac, source, target), next_hop, out);
     }
 

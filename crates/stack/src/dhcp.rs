@@ -79,7 +79,8 @@ impl Layer for DhcpLayer {
         };
         // A server knows its clients by their stations.
         let is_other = |link: LinkIndex, client: &DhcpClient, out: &Out<'_>| {
-            out.host().interface(link).is_some_and(|interface| interface.mac != client.mac())
+            let interface = out.host().interface(link);
+            interface.is_some_and(|own| own.ethernet_address() != Some(client.mac()))
         };
         self.clients.retain(|(link, client)| !is_other(*link, client, out));
         for (link, client) in self.clients.iter_mut().filter(|(link, _)| !asks(*link, out)) {
@@ -102,11 +103,13 @@ impl Layer for DhcpLayer {
                 Some((_, client)) if !interface.up => client.link_down(),
                 Some((_, client)) if client.address().is_some_and(duplicate) => client.decline(now),
                 Some((_, client)) => client.link_up(now),
-                None if interface.up => {
-                    let client = DhcpClient::new(interface.mac, now, self.random.draw());
-                    self.clients.push((interface.link, client));
+                // Messages of other link layers have no hardware type of RFC 2131 here.
+                None => {
+                    if let Some(mac) = interface.ethernet_address().filter(|_| interface.up) {
+                        let client = DhcpClient::new(mac, now, self.random.draw());
+                        self.clients.push((interface.link, client));
+                    }
                 }
-                _ => {}
             }
         }
         self.settle(out);

@@ -25,7 +25,7 @@ pub(crate) const BAD_STATION: Reason = Reason("bad-station");
 /// The frame is to another station, and the link is not promiscuous.
 pub(crate) const OTHER_STATION: Reason = Reason("other-station");
 
-/// The host has no interface for the link.
+/// The host has no interface for the link, or one without an address of its link layer.
 pub(crate) const NO_INTERFACE: Reason = Reason("no-interface");
 
 /// A packet came down without a next hop.
@@ -56,7 +56,8 @@ impl EthernetLayer {
 
     /// Our own address, and whether frames to other stations are wanted.
     fn own(&self, out: &Out<'_>) -> Option<(MacAddress, bool)> {
-        out.host().interface(self.link).map(|interface| (interface.mac, interface.promiscuous))
+        let interface = out.host().interface(self.link)?;
+        Some((interface.ethernet_address()?, interface.promiscuous))
     }
 }
 

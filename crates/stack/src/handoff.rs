@@ -9,12 +9,11 @@
 //! layer. Handlers on the way there have seen it already, and see it only once.
 
 use crate::{At, Layer, NodeIndex, Out, Side};
-use gatewright_packet::{Batch, LinkIndex, Packet};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet};
 use gatewright_tables::{
     Map,
     records::{Neighbour, NeighbourKey, NeighbourState},
 };
-use gatewright_wire::MacAddress;
 use std::{cell::RefCell, net::IpAddr, rc::Rc, time::Duration};
 
 /// A packet that resumes in another worker's graph.
@@ -75,20 +74,21 @@ impl KeptNeighbours {
         &self,
         address: IpAddr,
         now: Duration,
-    ) -> Option<(MacAddress, Duration)> {
+    ) -> Option<(LinkAddress, Duration)> {
         // What is being written is not known yet.
         let known = self.table.get(&NeighbourKey { link: self.link.0, address }).ok()??;
-        let station = MacAddress(known.address.to_ethernet()?);
+        let link_address = known.address;
         match known.state {
             NeighbourState::Incomplete | NeighbourState::Failed => None,
+            _ if link_address.is_none() => None,
             NeighbourState::Stale => {
                 let mut used = self.used.0.borrow_mut();
                 if used.len() < USED_MAX {
                     used.push((self.link, address));
                 }
-                Some((station, now + TOLD_EVERY))
+                Some((link_address, now + TOLD_EVERY))
             }
-            _ => Some((station, Duration::MAX)),
+            _ => Some((link_address, Duration::MAX)),
         }
     }
 }

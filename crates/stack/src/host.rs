@@ -11,7 +11,7 @@ mod sources;
 
 pub use event::{Event, Lease, RouterPreference};
 
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::{
     CounterSlots, HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables,
     TablesWriter,
@@ -72,8 +72,8 @@ pub struct Interface {
     pub link: LinkIndex,
     /// Its name in the gateway's description.
     pub name: String,
-    /// Its link-layer address.
-    pub mac: MacAddress,
+    /// Its link-layer address, if its link layer has addresses.
+    pub link_address: LinkAddress,
     /// Octets of the largest packet, without the link header.
     pub mtu: u32,
     /// Its addresses, of both families.
@@ -109,6 +109,11 @@ pub struct Advertise {
 }
 
 impl Interface {
+    /// Its link-layer address, if that is one of Ethernet.
+    pub fn ethernet_address(&self) -> Option<MacAddress> {
+        self.link_address.to_ethernet().map(MacAddress)
+    }
+
     /// Its first usable IPv4 address.
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
         self.usable().find_map(|address| match address.ip {

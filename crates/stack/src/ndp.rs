@@ -12,10 +12,10 @@ use crate::{
     ethernet::OTHER_STATION, ipv6::solicited_node, neighbour::Advertised, random::Random,
 };
 use dad::{Dad, DadVerdict, Probe};
-use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};
+use gatewright_packet::{Arrival, Batch, LinkAddress, LinkIndex, NextHop, Packet};
 use gatewright_tables::Prefix;
 use gatewright_wire::{
-    EtherType, MacAddress,
+    EtherType,
     icmpv6::Icmpv6Type,
     ipv6::{Ipv6, MTU_MIN},
     ndp::{
@@ -23,16 +23,13 @@ use gatewright_wire::{
         Redirect, RouterAdvertisement, RouterSolicitation,
     },
 };
-use message::{ALL_NODES, Heard};
+use message::{ALL_NODES, Heard, INVALID, link_address};
 use router::{Advertiser, SOLICITATION_EVERY, Solicitor};
 use std::{
     net::{IpAddr, Ipv6Addr},
     time::Duration,
 };
 
-/// The message breaks a rule of RFC 4861 §6.1, §7.1 or §8.1: it came over a router, or is
-/// truncated.
-const INVALID: Reason = Reason("invalid-message");
 /// There is no address to send from.
 const NO_SOURCE: Reason = Reason("no-source");
 /// The message is about an address that is not ours.
@@ -55,9 +52,9 @@ const CONFLICT: Reason = Reason("conflict");
 /// a router where the link says so, and once more with lifetime zero when it no longer does.
 /// Reports [`Event::Unique`], [`Event::Duplicate`], [`Event::Conflict`], [`Event::Router`],
 /// [`Event::Prefix`], [`Event::LinkMtu`] and [`Event::Redirect`]. Drops `invalid-message`,
-/// `other-station`, `not-ours`, `not-configured`, `conflict`, `rate-limited`, `no-link-local`, and
-/// the drops of the neighbour cache. Receives `error:ipv6:Redirect`, packets whose sender is to be
-/// informed of a better first hop.
+/// `other-station`, `not-ours`, `not-configured`, `conflict`,
+/// `rate-limited`, `no-link-local`, and the drops of the neighbour cache. Receives
+/// `error:ipv6:Redirect`, packets whose sender is to be informed of a better first hop.
 #[derive(Debug)]
 pub struct NdpLayer {
     links: Vec<NdpLink>,
@@ -70,7 +67,7 @@ struct NdpLink {
     link: LinkIndex,
     neighbours: SharedNeighbours,
     /// The link-layer address that neighbours know.
-    mac: MacAddress,
+    link_address: LinkAddress,
     dad: Dad,
     solicitor: Solicitor,
     advertiser: Advertiser,
@@ -83,7 +80,7 @@ impl NdpLayer {
         let link = |of: &LinkNeighbours| NdpLink {
             link: of.link,
             neighbours: of.v6.clone(),
-            mac: MacAddress::ZERO,
+            link_address: LinkAddress::NONE,
             dad: Dad::default(),
             solicitor: Solicitor::default(),
             advertiser: Advertiser::default(),
@@ -211,7 +208,8 @@ impl NdpLink {
             self.settle(out);
         }
         self.dad.look_at(interface, now, random, out);
-        if std::mem::replace(&mut self.mac, interface.mac) != interface.mac && interface.up {
+        let known = std::mem::replace(&mut self.link_address, interface.link_address);
+        if known != interface.link_address && interface.up {
             // RFC 4861 §7.2.6: "inform its neighbors of the new link-layer address quickly".
             for target in self.dad.unique() {
                 message::advertise(interface, target, ALL_NODES, (false, true), out);
@@ -347,30 +345,35 @@ impl NdpLink {
         }
     }
 
+    /// Our own link-layer address.
+    fn own(&self, out: &Out<'_>) -> Result<LinkAddress, Reason> {
+        out.host().interface(self.link).map(|own| own.link_address).ok_or(UNCLAIMED)
+    }
+
     /// Neighbor solicitation (RFC 4861 §7.2.3, RFC 4862 §5.4.3).
     fn solicited(&mut self, heard: &Heard<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let (message, options) = NeighborSolicitation::split(heard.octets).map_err(|_| INVALID)?;
         let target = message.target_address();
-        let source_mac = link_address(options, true).map_err(|()| INVALID)?;
+        let source = link_address(options, true, self.own(out)?)?;
         let probing = heard.source.is_unspecified();
         // §7.1.1: "If the IP source address is the unspecified address, the IP destination address is
         // a solicited-node multicast address", and "there is no source link-layer address option".
         let to_group = heard.destination == solicited_node(target);
-        if target.is_multicast() || (probing && (source_mac.is_some() || !to_group)) {
+        if target.is_multicast() || (probing && (source.is_some() || !to_group)) {
             return Err(INVALID);
         }
         if probing && self.dad.is_probing(target) {
             // "If the source address of the Neighbor Solicitation is the unspecified address, the
             // solicitation is from a node performing Duplicate Address Detection."
-            self.conflict(target, MacAddress::ZERO, out);
+            self.conflict(target, LinkAddress::NONE, out);
             return Err(CONFLICT);
         }
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
         if !interface.has(target.into()) {
             return Err(NOT_OURS);
         }
-        if let (Some(mac), false) = (source_mac, probing) {
-            self.neighbours.borrow_mut().heard(heard.source.into(), mac, true, out.now());
+        if let (Some(source), false) = (source, probing) {
+            self.neighbours.borrow_mut().heard(heard.source.into(), source, true, out.now());
         }
         let to = if probing { ALL_NODES } else { heard.source };
         // RFC 4429 §3.3: an address that is still checked overrides nobody's cache.
@@ -383,20 +386,20 @@ impl NdpLink {
     fn advertised(&mut self, heard: &Heard<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let (message, options) = NeighborAdvertisement::split(heard.octets).map_err(|_| INVALID)?;
         let target = message.target_address();
-        let mac = link_address(options, false).map_err(|()| INVALID)?;
+        let link_address = link_address(options, false, self.own(out)?)?;
         if target.is_multicast() || (heard.destination.is_multicast() && message.solicited()) {
             return Err(INVALID);
         }
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
         let ours = interface.has(target.into()) || self.dad.is_probing(target);
         if ours {
-            if mac != Some(interface.mac) {
-                self.conflict(target, mac.unwrap_or(MacAddress::ZERO), out);
+            if link_address != Some(interface.link_address) {
+                self.conflict(target, link_address.unwrap_or_default(), out);
             }
             return Err(CONFLICT);
         }
         let said = Advertised {
-            mac,
+            link_address,
             solicited: message.solicited(),
             overrides: message.override_flag(),
             router: message.router(),
@@ -406,7 +409,7 @@ impl NdpLink {
     }
 
     /// The station `by` uses an address of ours.
-    fn conflict(&mut self, target: Ipv6Addr, by: MacAddress, out: &mut Out<'_>) {
+    fn conflict(&mut self, target: Ipv6Addr, by: LinkAddress, out: &mut Out<'_>) {
         let (link, address) = (self.link, IpAddr::V6(target));
         match self.dad.conflict(target, out.now()) {
             DadVerdict::Silent => {}
@@ -434,16 +437,16 @@ impl NdpLink {
         out: &mut Out<'_>,
     ) -> Result<(), Reason> {
         let (_, options) = RouterSolicitation::split(heard.octets).map_err(|_| INVALID)?;
-        let mac = link_address(options, true).map_err(|()| INVALID)?;
-        if heard.source.is_unspecified() && mac.is_some() {
+        let source = link_address(options, true, self.own(out)?)?;
+        if heard.source.is_unspecified() && source.is_some() {
             return Err(INVALID);
         }
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
         if interface.advertise.is_none() {
             return Err(NOT_ASKED);
         }
-        if let Some(mac) = mac {
-            self.neighbours.borrow_mut().heard(heard.source.into(), mac, true, out.now());
+        if let Some(source) = source {
+            self.neighbours.borrow_mut().heard(heard.source.into(), source, true, out.now());
         }
         self.advertiser.asked(out.now(), random);
         Ok(())
@@ -455,7 +458,7 @@ impl NdpLink {
         if !heard.source.is_unicast_link_local() {
             return Err(INVALID);
         }
-        let mac = link_address(options, true).map_err(|()| INVALID)?;
+        let source = link_address(options, true, self.own(out)?)?;
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
         if !interface.autoconfigure {
             return Err(NOT_ASKED);
@@ -464,8 +467,8 @@ impl NdpLink {
         let lifetime = Duration::from_secs(message.router_lifetime().into());
         {
             let mut neighbours = self.neighbours.borrow_mut();
-            if let Some(mac) = mac {
-                neighbours.heard(router, mac, true, now);
+            if let Some(source) = source {
+                neighbours.heard(router, source, true, now);
             }
             neighbours.set_router(router, !lifetime.is_zero());
             let time = |ms: u32| (ms > 0).then(|| Duration::from_millis(ms.into()));
@@ -515,7 +518,7 @@ impl NdpLink {
     fn redirected(&mut self, heard: &Heard<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let (message, options) = Redirect::split(heard.octets).map_err(|_| INVALID)?;
         let (target, destination) = (message.target_address(), message.destination_address());
-        let mac = link_address(options, false).map_err(|()| INVALID)?;
+        let link_address = link_address(options, false, self.own(out)?)?;
         let sane = heard.source.is_unicast_link_local()
             && !destination.is_multicast()
             && (target == destination || target.is_unicast_link_local());
@@ -534,8 +537,8 @@ impl NdpLink {
         }
         {
             let mut neighbours = self.neighbours.borrow_mut();
-            if let Some(mac) = mac {
-                neighbours.heard(target.into(), mac, true, out.now());
+            if let Some(link_address) = link_address {
+                neighbours.heard(target.into(), link_address, true, out.now());
             }
             // §8.3: "If the Target Address is not the same as the Destination Address, the host MUST
             // set IsRouter to TRUE for the target."
@@ -555,20 +558,4 @@ fn advertise_no_more(interface: &Interface, out: &mut Out<'_>) {
     let last =
         Advertise { interval: Duration::ZERO, lifetime: Duration::ZERO, hop_limit: 0, mtu: false };
     message::advertise_router(interface, &last, ALL_NODES, out);
-}
-
-/// The source (or else the target) link-layer address among the options; an error if any option is
-/// invalid.
-fn link_address(options: &[u8], source: bool) -> Result<Option<MacAddress>, ()> {
-    let mut found = None;
-    for option in NdpOptions::new(options) {
-        let octets = match option.map_err(|_| ())? {
-            NdpOption::SourceLinkLayerAddress(octets) if source => octets,
-            NdpOption::TargetLinkLayerAddress(octets) if !source => octets,
-            _ => continue,
-        };
-        let mac = octets.first_chunk().copied().map(MacAddress);
-        found = mac.filter(|mac| mac.is_unicast()).or(found);
-    }
-    Ok(found)
 }

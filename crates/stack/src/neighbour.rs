@@ -22,8 +22,7 @@ mod origins;
 
 use crate::{KeptNeighbours, Reason, random::Random};
 use entries::{Entries, Entry, NEVER, Queue, State};
-use gatewright_packet::{LinkIndex, Packet};
-use gatewright_wire::MacAddress;
+use gatewright_packet::{LinkAddress, LinkIndex, Packet};
 use origins::Origins;
 use std::{
     cell::{RefCell, RefMut},
@@ -103,7 +102,7 @@ pub enum NeighbourState {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Advertised {
     /// Its link-layer address, if given.
-    pub mac: Option<MacAddress>,
+    pub link_address: Option<LinkAddress>,
     /// Whether it answers a solicitation of ours.
     pub solicited: bool,
     /// Whether it replaces the known address.
@@ -120,7 +119,7 @@ pub enum NeighbourOutput {
         /// The address to resolve.
         address: IpAddr,
         /// The station to ask, if it is known.
-        to: Option<MacAddress>,
+        to: Option<LinkAddress>,
     },
     /// Send the packet: its neighbour is known now.
     Send(Packet),
@@ -205,8 +204,8 @@ impl Neighbours {
 
     /// The link-layer address to send to, if it is known; `None` means that the packet has to
     /// [`wait`](Self::wait).
-    pub fn resolve(&mut self, address: IpAddr, now: Duration) -> Option<MacAddress> {
-        self.resolve_until(address, now).map(|(mac, _)| mac)
+    pub fn resolve(&mut self, address: IpAddr, now: Duration) -> Option<LinkAddress> {
+        self.resolve_until(address, now).map(|(link_address, _)| link_address)
     }
 
     /// As [`Self::resolve`], with the time until which the result holds while [`Self::changes`]
@@ -215,14 +214,14 @@ impl Neighbours {
         &mut self,
         address: IpAddr,
         now: Duration,
-    ) -> Option<(MacAddress, Duration)> {
+    ) -> Option<(LinkAddress, Duration)> {
         if let Some(kept) = &self.kept {
             return kept.resolve_until(address, now);
         }
         let index = self.entries.find(address)?;
         let entry = self.entries.get_mut(index)?;
         if now < entry.fresh_until {
-            return Some((entry.mac, entry.fresh_until));
+            return Some((entry.link_address, entry.fresh_until));
         }
         if entry.state == State::Known {
             // RFC 4861 §7.3.3: the first packet to a stale neighbour starts the delay.
@@ -231,7 +230,7 @@ impl Neighbours {
             self.arm(index, now + DELAY_FIRST_PROBE);
         }
         let known = self.entries.get(index).filter(|entry| entry.fresh_until == NEVER);
-        known.map(|entry| (entry.mac, NEVER))
+        known.map(|entry| (entry.link_address, NEVER))
     }
 
     /// A number that changes with a neighbour's address or its lifetime.
@@ -283,11 +282,11 @@ impl Neighbours {
         let Some(index) = self.entries.find(address) else { return };
         let reachable_until = now + self.jittered(self.reachable);
         let Some(entry) = self.entries.get_mut(index) else { return };
-        let differs = said.mac.is_some_and(|mac| mac != entry.mac);
+        let differs = said.link_address.is_some_and(|said| said != entry.link_address);
         let was_incomplete = entry.state == State::Incomplete;
         match entry.state {
             State::Permanent | State::Vacant => return,
-            State::Incomplete if said.mac.is_none() => return,
+            State::Incomplete if said.link_address.is_none() => return,
             State::Incomplete => {}
             _ if !said.overrides && differs => {
                 if entry.state == State::Known {
@@ -299,7 +298,7 @@ impl Neighbours {
             _ => {}
         }
         let was_router = std::mem::replace(&mut entry.router, said.router);
-        entry.mac = said.mac.unwrap_or(entry.mac);
+        entry.link_address = said.link_address.unwrap_or(entry.link_address);
         if said.solicited {
             entry.confirmed = true;
             entry.known(reachable_until);
@@ -314,15 +313,16 @@ impl Neighbours {
 
     /// Takes the address of a neighbour from another message: a request for our address, or for a
     /// router (RFC 4861 §7.2.3). An unknown one is added if `add` is set.
-    pub fn heard(&mut self, address: IpAddr, mac: MacAddress, add: bool, now: Duration) {
+    pub fn heard(&mut self, address: IpAddr, link_address: LinkAddress, add: bool, now: Duration) {
         let found = self.entries.find(address);
         let is_new = found.is_none();
         let found = if add { found.or_else(|| self.insert(address, now)) } else { found };
         let Some(index) = found else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
         let was_incomplete = entry.state == State::Incomplete;
-        if (entry.mac != mac || was_incomplete) && entry.state != State::Permanent {
-            entry.mac = mac;
+        if (entry.link_address != link_address || was_incomplete) && entry.state != State::Permanent
+        {
+            entry.link_address = link_address;
             entry.confirmed = false;
             entry.known(Duration::ZERO);
             self.settled(index, was_incomplete && !is_new);
@@ -350,12 +350,12 @@ impl Neighbours {
     }
 
     /// Sets a neighbour that is neither solicited nor forgotten; `false` if there is no room.
-    pub fn set_permanent(&mut self, address: IpAddr, mac: MacAddress) -> bool {
+    pub fn set_permanent(&mut self, address: IpAddr, link_address: LinkAddress) -> bool {
         let Some((index, was_asked)) = self.find_or_insert(address, Duration::ZERO) else {
             return false;
         };
         let Some(entry) = self.entries.get_mut(index) else { return false };
-        entry.mac = mac;
+        entry.link_address = link_address;
         entry.confirmed = true;
         entry.known(NEVER);
         entry.state = State::Permanent;
@@ -371,13 +371,13 @@ impl Neighbours {
     pub fn kept_elsewhere(
         &mut self,
         address: IpAddr,
-        mac: MacAddress,
+        link_address: LinkAddress,
         fresh: bool,
         now: Duration,
     ) -> bool {
         let Some((index, was_asked)) = self.find_or_insert(address, now) else { return false };
         let Some(entry) = self.entries.get_mut(index) else { return false };
-        (entry.mac, entry.confirmed, entry.kept_elsewhere) = (mac, true, true);
+        (entry.link_address, entry.confirmed, entry.kept_elsewhere) = (link_address, true, true);
         entry.known(if fresh { NEVER } else { Duration::ZERO });
         self.settled(index, was_asked);
         self.settle_soon();
@@ -431,14 +431,14 @@ impl Neighbours {
     pub fn iter(
         &self,
         now: Duration,
-    ) -> impl Iterator<Item = (IpAddr, MacAddress, NeighbourState)> + '_ {
+    ) -> impl Iterator<Item = (IpAddr, LinkAddress, NeighbourState)> + '_ {
         self.entries.iter().filter_map(move |entry| status(entry, now))
     }
 
     /// The neighbour at `address` as it is at `now`.
-    pub fn get(&self, address: IpAddr, now: Duration) -> Option<(MacAddress, NeighbourState)> {
+    pub fn get(&self, address: IpAddr, now: Duration) -> Option<(LinkAddress, NeighbourState)> {
         let entry = self.entries.get(self.entries.find(address)?)?;
-        status(entry, now).map(|(_, mac, state)| (mac, state))
+        status(entry, now).map(|(_, link_address, state)| (link_address, state))
     }
 
     /// The neighbours at a number of places from `first` on, and the next place; `None` after the
@@ -448,7 +448,7 @@ impl Neighbours {
         first: u32,
         places: u32,
         now: Duration,
-    ) -> (Vec<(IpAddr, MacAddress, NeighbourState)>, Option<u32>) {
+    ) -> (Vec<(IpAddr, LinkAddress, NeighbourState)>, Option<u32>) {
         let end = first.saturating_add(places);
         let part = (first..end.min(self.entries.places()))
             .filter_map(|index| status(self.entries.get(index)?, now))
@@ -517,7 +517,7 @@ impl Neighbours {
         }
         let to = match entry.state {
             State::Incomplete => None,
-            State::Delay | State::Probe => Some(entry.mac),
+            State::Delay | State::Probe => Some(entry.link_address),
             State::Vacant | State::Known | State::Permanent => return,
         };
         let address = entry.address;
@@ -660,7 +660,7 @@ impl Neighbours {
 }
 
 /// The public state of an entry at `now`.
-fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, MacAddress, NeighbourState)> {
+fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, LinkAddress, NeighbourState)> {
     let state = match entry.state {
         State::Vacant => return None,
         State::Incomplete => NeighbourState::Incomplete,
@@ -670,7 +670,7 @@ fn status(entry: &Entry, now: Duration) -> Option<(IpAddr, MacAddress, Neighbour
         State::Probe => NeighbourState::Probe,
         State::Permanent => NeighbourState::Permanent,
     };
-    Some((entry.address, entry.mac, state))
+    Some((entry.address, entry.link_address, state))
 }
 
 /// Limits on the times that a router may set, against one that would stop or flood us: an hour is

@@ -1,7 +1,7 @@
-//! Stations: the link-layer destinations of next hops.
+//! Stations: the link-layer destinations of next hops on Ethernet.
 
 use crate::{LinkNeighbours, destination::Key};
-use gatewright_packet::NextHop;
+use gatewright_packet::{LinkAddress, NextHop};
 use gatewright_wire::{EtherType, MacAddress};
 use std::{net::IpAddr, time::Duration};
 
@@ -11,11 +11,11 @@ pub(crate) enum Station {
     At(MacAddress),
     /// Its neighbour has to be resolved, by the protocol of this family.
     Unknown(EtherType),
-    /// The packet has no next hop.
+    /// The packet has no next hop, or one without an Ethernet address.
     Nowhere,
 }
 
-/// The stations of one link.
+/// The stations of one Ethernet link.
 ///
 /// The neighbour caches know them; recent results are kept here while neither cache has changed and
 /// the neighbour counts as reachable. The cache has to see later packets (RFC 4861 §7.3.3).
@@ -43,7 +43,7 @@ impl CachedStation {
     const NOBODY: Self = Self {
         address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
         until: Duration::ZERO,
-        station: MacAddress([0; 6]),
+        station: MacAddress::ZERO,
     };
 }
 
@@ -81,7 +81,9 @@ impl Stations {
         match next_hop {
             NextHop::Unknown => Station::Nowhere,
             NextHop::Broadcast => Station::At(MacAddress::BROADCAST),
-            NextHop::Station(octets) => Station::At(MacAddress(octets)),
+            NextHop::Station(station) => {
+                ethernet_address(station).map_or(Station::Nowhere, Station::At)
+            }
             NextHop::Neighbour(IpAddr::V4(ip)) if ip.is_multicast() => {
                 Station::At(MacAddress::of_ipv4_multicast(ip))
             }
@@ -97,14 +99,19 @@ impl Stations {
             IpAddr::V4(_) => (&self.neighbours.v4, EtherType::IPV4),
             IpAddr::V6(_) => (&self.neighbours.v6, EtherType::IPV6),
         };
-        let Some((station, until)) = cache.borrow_mut().resolve_until(address, now) else {
+        let Some((known, until)) = cache.borrow_mut().resolve_until(address, now) else {
             return Station::Unknown(family);
         };
+        let Some(station) = ethernet_address(known) else { return Station::Nowhere };
         if let Some(place) = self.known.get_mut(place_of(&address)) {
             *place = CachedStation { address, until, station };
         }
         Station::At(station)
     }
+}
+
+fn ethernet_address(address: LinkAddress) -> Option<MacAddress> {
+    address.to_ethernet().map(MacAddress)
 }
 
 #[inline]
@@ -128,7 +135,12 @@ mod tests {
     const NEW: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 
     fn said(mac: MacAddress) -> Advertised {
-        Advertised { mac: Some(mac), solicited: true, overrides: true, router: false }
+        Advertised {
+            link_address: Some(LinkAddress::ethernet(mac.0)),
+            solicited: true,
+            overrides: true,
+            router: false,
+        }
     }
 
     #[test]
@@ -139,7 +151,7 @@ mod tests {
         stations.refresh();
         assert_eq!(stations.find(&next_hop, now), Station::Unknown(EtherType::IPV4));
 
-        neighbours.v4.borrow_mut().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.borrow_mut().heard(NEIGHBOUR, LinkAddress::ethernet(OLD.0), true, now);
         neighbours.v4.borrow_mut().advertised(NEIGHBOUR, said(OLD), now);
         for (told, expected) in [(None, OLD), (Some(NEW), NEW)] {
             if let Some(mac) = told {
@@ -160,7 +172,7 @@ mod tests {
         let neighbours = LinkNeighbours::new(LinkIndex(0), 1, NeighbourLimits::default());
         let mut stations = Stations::new(neighbours.clone());
         let (next_hop, now) = (NextHop::Neighbour(NEIGHBOUR), Duration::from_secs(1));
-        neighbours.v4.borrow_mut().heard(NEIGHBOUR, OLD, true, now);
+        neighbours.v4.borrow_mut().heard(NEIGHBOUR, LinkAddress::ethernet(OLD.0), true, now);
         neighbours.v4.borrow_mut().advertised(NEIGHBOUR, said(OLD), now);
         stations.refresh();
         assert_eq!(stations.find(&next_hop, now), Station::At(OLD));

@@ -5,7 +5,7 @@ use crate::{
     ethernet::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
     station::{Station, Stations},
 };
-use gatewright_packet::{Batch, LinkIndex, NextHop, NoRoom, Packet};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex, NextHop, NoRoom, Packet};
 use gatewright_wire::{
     EtherType,
     ethernet::Ethernet,
@@ -122,7 +122,7 @@ impl VlanLayer {
         let meta = packet.meta_mut();
         meta.egress = self.below;
         meta.ether_type = EtherType::VLAN.0;
-        meta.next_hop = NextHop::Station(station.octets());
+        meta.next_hop = NextHop::Station(LinkAddress::ethernet(station.octets()));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use common::{
         solicitation, solicited, with,
     },
 };
+use gatewright_packet::LinkAddress;
 use gatewright_stack::{
     Address, AddressState, Advertise, Event, Interface, Route, RouterPreference, SuiteLink,
 };
@@ -66,7 +67,8 @@ fn an_address_in_use_is_defended_and_never_given_up() {
     let mut gateway = gateway();
     gateway.tick(3600);
     gateway.events();
-    let told = Event::Conflict { link: LAN, address: LAN6.into(), by: B_MAC };
+    let told =
+        Event::Conflict { link: LAN, address: LAN6.into(), by: LinkAddress::ethernet(B_MAC.0) };
     let forged = claim(B_MAC, A6, LAN6);
     for _ in 0..3 {
         let sent = gateway.receive(LAN, std::slice::from_ref(&forged));
@@ -87,7 +89,8 @@ fn a_duplicate_that_has_gone_is_found_to_be_unique() {
     gateway.tick(1);
     // Whoever has the address answers from it.
     gateway.receive(LAN, &[claim(B_MAC, LAN6, LAN6)]);
-    let duplicate = Event::Duplicate { link: LAN, address: LAN6.into(), by: B_MAC };
+    let duplicate =
+        Event::Duplicate { link: LAN, address: LAN6.into(), by: LinkAddress::ethernet(B_MAC.0) };
     assert!(gateway.events().contains(&duplicate));
     let taken = Address { state: AddressState::Duplicate, ..with(LAN6) };
     gateway.host.add_address(LAN, taken).unwrap();
@@ -174,7 +177,9 @@ fn a_probe_to_one_station_is_invalid() {
 fn a_new_hardware_address_is_advertised() {
     let mut gateway = gateway();
     let new = MacAddress([2, 0, 0, 0, 0, 0x11]);
-    gateway.host.change_interface(LAN, |interface| interface.mac = new);
+    gateway.host.change_interface(LAN, |interface| {
+        interface.link_address = LinkAddress::ethernet(new.0);
+    });
     let sent = gateway.tick(1);
     let told = [LAN6, link_local(0x10)].map(|ip| (ALL_NODES, ip, ROUTER_FLAG | OVERRIDE));
     assert_eq!(advertised(&sent), told);

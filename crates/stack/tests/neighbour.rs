@@ -1,32 +1,32 @@
 //! The neighbour cache alone: the state table of RFC 4861, appendix C, and its bounds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
-use gatewright_packet::{CHUNK_SIZE, Packet, Pool};
+use gatewright_packet::{CHUNK_SIZE, LinkAddress, Packet, Pool};
 use gatewright_stack::{
     Advertised, NEIGHBOUR_EVICTED, NeighbourLimits, NeighbourOutput, NeighbourState, Neighbours,
     WAITING_FULL, WAITING_MAX, WAITING_PER_NEIGHBOUR_MAX,
 };
-use gatewright_wire::MacAddress;
 use proptest::prelude::*;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
 
-const OURS: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
-const OTHER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+/// Links with addresses of different widths share the machine.
+const OURS: LinkAddress = LinkAddress::ethernet([2, 0, 0, 0, 0, 1]);
+const OTHER: LinkAddress = LinkAddress::extended([2, 0, 0, 0, 0, 0, 0, 2]);
 const PEER: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7));
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn said(mac: Option<MacAddress>, solicited: bool, overrides: bool) -> Advertised {
-    Advertised { mac, solicited, overrides, router: false }
+fn said(link_address: Option<LinkAddress>, solicited: bool, overrides: bool) -> Advertised {
+    Advertised { link_address, solicited, overrides, router: false }
 }
 
-fn state(cache: &Neighbours, now: Duration) -> Option<(NeighbourState, MacAddress)> {
-    cache.iter(now).find(|&(ip, ..)| ip == PEER).map(|(_, mac, state)| (state, mac))
+fn state(cache: &Neighbours, now: Duration) -> Option<(NeighbourState, LinkAddress)> {
+    cache.iter(now).find(|&(ip, ..)| ip == PEER).map(|(_, station, state)| (state, station))
 }
 
 fn outputs(cache: &mut Neighbours) -> Vec<String> {
@@ -90,7 +90,7 @@ fn rfc4861_appendix_c_advertisements() {
         (Incomplete, said(Some(OURS), false, true), Stale, OURS),
         (Incomplete, said(Some(OURS), true, false), Reachable, OURS),
         (Incomplete, said(Some(OURS), true, true), Reachable, OURS),
-        (Incomplete, said(None, true, true), Incomplete, MacAddress([0; 6])),
+        (Incomplete, said(None, true, true), Incomplete, LinkAddress::NONE),
         (Reachable, said(Some(OTHER), true, false), Stale, OURS),
     ];
     for from in known {
@@ -104,10 +104,10 @@ fn rfc4861_appendix_c_advertisements() {
     for from in [Stale, Delay, Probe] {
         cases.push((from, said(Some(OTHER), true, false), from, OURS));
     }
-    for (from, what, to, mac) in cases {
+    for (from, what, to, station) in cases {
         let mut cache = in_state(&pool, from);
         cache.advertised(PEER, what, s(100));
-        assert_eq!(state(&cache, s(100)), Some((to, mac)), "{from:?} {what:?}");
+        assert_eq!(state(&cache, s(100)), Some((to, station)), "{from:?} {what:?}");
         let sent = outputs(&mut cache) == ["send 9"];
         assert_eq!(sent, from == Incomplete && to != Incomplete, "{from:?} {what:?}");
     }
@@ -118,7 +118,7 @@ fn rfc4861_appendix_c_advertisements() {
 fn rfc4861_appendix_c_other_messages() {
     use NeighbourState::{Delay, Incomplete, Probe, Reachable, Stale};
     let pool = pool();
-    for (from, mac, to) in [
+    for (from, station, to) in [
         (Incomplete, OURS, Stale),
         (Reachable, OTHER, Stale),
         (Delay, OTHER, Stale),
@@ -129,8 +129,8 @@ fn rfc4861_appendix_c_other_messages() {
         (Probe, OURS, Probe),
     ] {
         let mut cache = in_state(&pool, from);
-        cache.heard(PEER, mac, false, s(100));
-        assert_eq!(state(&cache, s(100)), Some((to, mac)), "{from:?} {mac}");
+        cache.heard(PEER, station, false, s(100));
+        assert_eq!(state(&cache, s(100)), Some((to, station)), "{from:?} {station}");
     }
     let mut cache = Neighbours::new(7);
     cache.heard(PEER, OURS, false, s(1));
@@ -411,11 +411,12 @@ proptest! {
                     cache.wait(ip(host), packet(&pool, 1), now);
                 }
                 Step::Resolve(host) => drop(cache.resolve(ip(host), now)),
-                Step::Advertised(host, mac, solicited, overrides) => {
-                    cache.advertised(ip(host), said(mac.then_some(OURS), solicited, overrides), now);
+                Step::Advertised(host, with, solicited, overrides) => {
+                    cache.advertised(ip(host), said(with.then_some(OURS), solicited, overrides), now);
                 }
-                Step::Heard(host, mac, add) => {
-                    cache.heard(ip(host), MacAddress([2, 0, 0, 0, 0, mac % 3]), add, now);
+                Step::Heard(host, station, add) => {
+                    let station = LinkAddress::ethernet([2, 0, 0, 0, 0, station % 3]);
+                    cache.heard(ip(host), station, add, now);
                 }
                 Step::Remove(host) => cache.remove(ip(host)),
                 Step::Pass(millis) => {

@@ -12,11 +12,11 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Address, AddressState, Host, Interface, Route, View};
 use gatewright_tables::{
     Map, MapWriter, Prefix, RegionError, Tables,
-    records::{LinkAddress, Neighbour, NeighbourKey, NeighbourState},
+    records::{Neighbour, NeighbourKey, NeighbourState},
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{

@@ -7,9 +7,10 @@ use common::{
     A, Gateway, LAN, LAN_IP, LAN_MAC, WAN, address, ether, from_a, interface, ipv4,
     ipv6::{echo_request, frame},
 };
+use gatewright_packet::LinkAddress;
 use gatewright_stack::{
-    Address, AddressState, Attachment, AttachmentId, Counter, Handler, Place, Side, SuiteLink,
-    Swap,
+    Address, AddressState, Attachment, AttachmentId, Counter, Handler, Interface, Place, Side,
+    SuiteLink, Swap,
     builtin::{Capture, Filter, Match, Mirror},
 };
 use gatewright_wire::{EtherType, Framing, IpProtocol, MacAddress};
@@ -28,7 +29,9 @@ fn gateway() -> Gateway {
     let addresses = vec![address(NEAR, 24), own(NEAR6.into())];
     let lan = interface(LAN, LAN_MAC, vec![address(LAN_IP, 24)]);
     gateway.host.add_interface(lan).unwrap();
-    gateway.host.add_interface(interface(WAN, MacAddress::ZERO, addresses)).unwrap();
+    let line = interface(WAN, MacAddress::ZERO, addresses);
+    let line = Interface { link_address: LinkAddress::NONE, ..line };
+    gateway.host.add_interface(line).unwrap();
     let spoken = gateway.tick(10);
     // RFC 5227 and RFC 4862 check addresses against stations on a shared medium: here is none.
     let wan: Vec<_> = spoken.iter().filter(|(link, _)| *link == WAN).collect();

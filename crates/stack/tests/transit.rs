@@ -4,12 +4,12 @@
 mod common;
 
 use common::{A, B, Frame, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, ipv4};
-use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool};
 use gatewright_stack::{
     At, Attachment, AttachmentId, Counter, Graph, Handler, KeptNeighbours, Place, Plan, Side,
     Suite, SuiteLink, Swap, UsedNeighbours, assemble_transit, builtin::Count,
 };
-use gatewright_tables::records::{LinkAddress, Neighbour, NeighbourKey, NeighbourState};
+use gatewright_tables::records::{Neighbour, NeighbourKey, NeighbourState};
 use gatewright_wire::{EtherType, IpProtocol, MacAddress, arp::ArpFields};
 use std::{net::Ipv4Addr, rc::Rc, time::Duration};
 

@@ -6,6 +6,7 @@
 use crate::pack::{Packer, Unpacker};
 use crate::record::Record;
 use crate::routes::HopIndex;
+use gatewright_packet::LinkAddress;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -68,50 +69,27 @@ impl fmt::Display for Name {
     }
 }
 
-/// A link-layer address: 6 octets of Ethernet, 8 or 2 of IEEE 802.15.4.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct LinkAddress {
-    octets: [u8; 8],
-    len: u8,
+/// Adds a link-layer address: its width and eight octets.
+#[inline]
+fn pack_link_address<const N: usize>(address: LinkAddress, packer: Packer<N>) -> Packer<N> {
+    let mut octets = [0; LinkAddress::WIDTH_MAX];
+    for (place, octet) in octets.iter_mut().zip(address.octets()) {
+        *place = *octet;
+    }
+    packer.word(u32::try_from(address.width()).unwrap_or_default()).octets(&octets)
 }
 
-impl LinkAddress {
-    /// The address; `None` if it is longer than 8 octets.
-    pub fn new(octets: &[u8]) -> Option<Self> {
-        let mut address = Self { len: u8::try_from(octets.len()).ok()?, ..Self::default() };
-        address.octets.get_mut(..octets.len())?.copy_from_slice(octets);
-        Some(address)
+/// The next link-layer address; nothing if no link has addresses of its width, or if octets beyond
+/// the width are set, by which equal addresses would differ.
+#[inline]
+fn unpack_link_address<const N: usize>(words: &mut Unpacker<N>) -> Option<LinkAddress> {
+    let width: usize = words.small()?;
+    let octets: [u8; LinkAddress::WIDTH_MAX] = words.octets()?;
+    let (address, beyond) = octets.split_at_checked(width)?;
+    if beyond.iter().any(|&octet| octet != 0) {
+        return None;
     }
-
-    /// An Ethernet address.
-    pub fn ethernet(octets: [u8; 6]) -> Self {
-        let mut address = Self { len: 6, ..Self::default() };
-        let [place @ .., _, _] = &mut address.octets;
-        *place = octets;
-        address
-    }
-
-    /// The octets, as many as there are.
-    pub fn octets(&self) -> &[u8] {
-        self.octets.get(..usize::from(self.len)).unwrap_or(&[])
-    }
-
-    /// The address as Ethernet has it, if it is six octets long.
-    pub fn to_ethernet(self) -> Option<[u8; 6]> {
-        let [octets @ .., _, _] = self.octets;
-        (self.len == 6).then_some(octets)
-    }
-
-    #[inline]
-    fn pack<const N: usize>(self, packer: Packer<N>) -> Packer<N> {
-        packer.word(self.len.into()).octets(&self.octets)
-    }
-
-    #[inline]
-    fn unpack<const N: usize>(words: &mut Unpacker<N>) -> Option<Self> {
-        let len = words.small().filter(|&len| len <= 8)?;
-        Some(Self { len, octets: words.octets()? })
-    }
+    LinkAddress::new(address)
 }
 
 /// A link as both planes see it; its place in the table is its index.
@@ -119,7 +97,7 @@ impl LinkAddress {
 pub struct Interface {
     /// Its name in the gateway's description.
     pub name: Name,
-    /// Its own link-layer address; empty where the link has none.
+    /// Its own link-layer address, if the link has them.
     pub address: LinkAddress,
     /// Octets of the largest network-layer packet.
     pub mtu: u32,
@@ -162,11 +140,11 @@ impl Interface {
 }
 
 impl Record for Interface {
-    const NAME: &'static str = "interface/2";
+    const NAME: &'static str = "interface/3";
     type Words = [u32; 18];
 
     fn to_words(&self) -> [u32; 18] {
-        let packer = self.address.pack(Packer::default().octets(&self.name.0));
+        let packer = pack_link_address(self.address, Packer::default().octets(&self.name.0));
         let packer = packer.word(self.mtu).word(self.device).word(self.flags);
         let packer = packer.word(self.advertise_every_ms).word(self.advertise_lifetime_s);
         packer.word(self.advertise_hop_limit.into()).finish()
@@ -177,7 +155,7 @@ impl Record for Interface {
         let mut words = Unpacker::new(words);
         Some(Self {
             name: Name::from_octets(words.octets()?)?,
-            address: LinkAddress::unpack(&mut words)?,
+            address: unpack_link_address(&mut words)?,
             mtu: words.word()?,
             device: words.word()?,
             flags: words.word()?,
@@ -363,7 +341,7 @@ pub enum NeighbourState {
 /// A known neighbour.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Neighbour {
-    /// Its link-layer address; empty while it is not known.
+    /// Its link-layer address; none while it is not known.
     pub address: LinkAddress,
     /// Its reachability.
     pub state: NeighbourState,
@@ -372,7 +350,7 @@ pub struct Neighbour {
 }
 
 impl Record for Neighbour {
-    const NAME: &'static str = "neighbour/1";
+    const NAME: &'static str = "neighbour/2";
     type Words = [u32; 5];
 
     #[inline]
@@ -386,7 +364,8 @@ impl Record for Neighbour {
             NeighbourState::Failed => 5,
             NeighbourState::Permanent => 6,
         };
-        self.address.pack(Packer::default().word(state).word(self.router.into())).finish()
+        let packer = Packer::default().word(state).word(self.router.into());
+        pack_link_address(self.address, packer).finish()
     }
 
     #[inline]
@@ -403,7 +382,7 @@ impl Record for Neighbour {
             _ => return None,
         };
         let router = words.word()? != 0;
-        Some(Self { state, router, address: LinkAddress::unpack(&mut words)? })
+        Some(Self { state, router, address: unpack_link_address(&mut words)? })
     }
 }
 

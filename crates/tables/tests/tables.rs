@@ -7,9 +7,9 @@
     reason = "a test may fail loudly"
 )]
 
+use gatewright_packet::LinkAddress;
 use gatewright_tables::records::{
-    Address, Attachment, HopKind, Interface, LinkAddress, Name, Neighbour, NeighbourKey,
-    NeighbourState, NextHop,
+    Address, Attachment, HopKind, Interface, Name, Neighbour, NeighbourKey, NeighbourState, NextHop,
 };
 use gatewright_tables::{
     Capacities, HopIndex, Layout, Packer, Prefix, ReadError, Record, RecordWords, Region,
@@ -93,8 +93,27 @@ fn names_are_refused_that_would_not_come_back() {
     assert_eq!(Name::new("thirty-six-octets-are-one-too-many--"), None);
     assert_eq!(Name::new("a\0b"), None);
     assert_eq!(Name::new("").unwrap().as_str(), "");
-    assert_eq!(LinkAddress::new(&[0; 9]), None);
-    assert_eq!(LinkAddress::new(&[0; 8]).unwrap().to_ethernet(), None);
+}
+
+/// A width that no link has, and octets beyond the width, which would make equal addresses differ.
+#[test]
+fn neighbours_with_impossible_link_addresses_are_refused() {
+    let address = LinkAddress::short([0xbe, 0xef]);
+    let words = Neighbour { address, ..Neighbour::default() }.to_words();
+    assert!(Neighbour::from_words(words).is_some());
+    let [state, router, width, first, second] = words;
+    for (width, first, second) in [
+        (1, first, second),
+        (3, first, second),
+        (9, first, second),
+        (u32::MAX, first, second),
+        (width, first | 1, second),
+        (width, first, 1),
+        (0, first, second),
+    ] {
+        let found = Neighbour::from_words([state, router, width, first, second]);
+        assert_eq!(found, None, "{width} octets of {first:08x} {second:08x}");
+    }
 }
 
 #[test]

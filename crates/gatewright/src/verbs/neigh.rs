@@ -33,7 +33,8 @@ enum NeighbourAction {
     Add {
         /// Its address.
         address: IpAddr,
-        /// Its link-layer address.
+        /// Its link-layer address: six pairs of hexadecimal digits with colons between them, or as
+        /// many as addresses on the link have.
         #[arg(value_name = "MAC")]
         mac: String,
         /// The link; found by the address if not given.

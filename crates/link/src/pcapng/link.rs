@@ -1,6 +1,6 @@
 use super::{CapturedFrame, Direction, InterfaceId, PcapngWriter, Reader};
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
-use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::MacAddress;
 use std::fmt;
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ impl CaptureLink {
             mode: Mode::CaptureFile,
             why: "frames come from and go to capture files".to_owned(),
             framing: Framing::Ethernet,
-            mac: Some(mac),
+            link_address: LinkAddress::ethernet(mac.0),
             mtu,
             partial_checksums: false,
             exclusive: Exclusive::Ours,

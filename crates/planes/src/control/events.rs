@@ -7,10 +7,15 @@ use super::{
 use crate::setup::RouteTo;
 use gatewright_data::DeviceSetup;
 use gatewright_link::{Backend, LinkInfo, Mode};
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{LogEvent, LogLevel};
 use gatewright_stack::{Event, Lease};
 use std::{net::IpAddr, time::Duration};
+
+/// A station of a link, in words.
+fn station(address: LinkAddress) -> String {
+    if address.is_none() { "another station".to_owned() } else { format!("the station {address}") }
+}
 
 /// The part whose events these are.
 const PART: &str = "links";
@@ -26,14 +31,14 @@ impl Control {
     fn in_words(&self, event: &Event) -> Option<LogEvent> {
         Some(match *event {
             Event::Link { link, up } => self.carries(link, up),
-            Event::Device { link, mac, mtu } => {
+            Event::Device { link, link_address, mtu } => {
                 let name = self.name(link);
-                let mac = mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
                 let text = format!(
-                    "the device of link {name} has changed: hardware address {mac}, MTU {mtu}"
+                    "the device of link {name} has changed: hardware address {link_address}, MTU \
+                     {mtu}"
                 );
                 event_of(LogLevel::Info, "device-changed", name, text)
-                    .with("mac", mac)
+                    .with("mac", link_address)
                     .with("mtu", mtu)
             }
             Event::Duplicate { link, address, .. }
@@ -95,8 +100,9 @@ impl Control {
         let name = self.name(link);
         match event {
             Event::Duplicate { by, .. } => {
+                let station = station(*by);
                 let text = format!(
-                    "{address} is not used on link {name}: the station {by} has it, too; give one \
+                    "{address} is not used on link {name}: {station} has it, too; give one \
                      of the two another address; until then it is checked again every minute"
                 );
                 event_of(LogLevel::Warning, "address-duplicate", name, text)
@@ -104,8 +110,9 @@ impl Control {
                     .with("by", by)
             }
             Event::Conflict { by, .. } => {
+                let station = station(*by);
                 let text = format!(
-                    "the station {by} uses {address} of link {name}, too: it stays ours and is \
+                    "{station} uses {address} of link {name}, too: it stays ours and is \
                      defended; give one of the two another address"
                 );
                 event_of(LogLevel::Warning, "address-conflict", name, text)

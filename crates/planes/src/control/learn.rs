@@ -5,10 +5,9 @@ use super::{
     learnt::{Full, Thing},
 };
 use crate::setup::RouteTo;
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Address, AddressState, Event, Interface, Lease, RouterPreference};
 use gatewright_tables::Prefix;
-use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
@@ -33,7 +32,7 @@ impl Control {
                 self.set_up_with_virtual(link, up);
                 false
             }
-            Event::Device { link, mac, mtu } => self.device(link, mac, mtu),
+            Event::Device { link, link_address, mtu } => self.device(link, link_address, mtu),
             Event::Duplicate { link, address, .. } => {
                 self.set_state(link, address, AddressState::Duplicate)
             }
@@ -131,7 +130,8 @@ impl Control {
     ) -> bool {
         let configures = |own: &&Interface| own.link == link && own.autoconfigure && own.up;
         let Some(own) = self.host.interfaces().iter().find(configures) else { return false };
-        let identifier = u64::from_be_bytes(own.mac.interface_identifier());
+        let Some(identifier) = own.link_address.interface_identifier() else { return false };
+        let identifier = u64::from_be_bytes(identifier);
         let bits = prefix.address().to_bits() | u128::from(identifier);
         let ip = IpAddr::V6(Ipv6Addr::from_bits(bits));
         let is_configured = own.state(ip).is_some() && !self.learnt.has(address(link, ip));
@@ -175,11 +175,11 @@ impl Control {
     /// Handles a link's device that was changed from outside or replaced. Packets are as large as
     /// it carries, up to the description's limit. Frames come from its address, unless the
     /// description has one. Returns whether anything follows from that.
-    fn device(&mut self, link: LinkIndex, mac: Option<MacAddress>, mtu: u32) -> bool {
+    fn device(&mut self, link: LinkIndex, link_address: LinkAddress, mtu: u32) -> bool {
         let Some((_, info)) = self.links.get_mut(link.index()) else { return false };
-        let old = (info.mac, info.mtu);
-        let new = (mac.or(info.mac), mtu);
-        (info.mac, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
+        let old = (info.link_address, info.mtu);
+        let new = (link_address.or(info.link_address), mtu);
+        (info.link_address, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
         let carried = self.plan.virtual_on(link).map(|own| own.link);
         let all: Vec<_> = [link].into_iter().chain(carried).collect();
         let mut is_news = false;
@@ -193,11 +193,13 @@ impl Control {
     fn follow_device(
         &mut self,
         link: LinkIndex,
-        (old_mac, old_mtu): (Option<MacAddress>, usize),
-        (new_mac, new_mtu): (Option<MacAddress>, u32),
+        (old_address, old_mtu): (LinkAddress, usize),
+        (new_address, new_mtu): (LinkAddress, u32),
     ) -> bool {
         let known = self.host.interfaces().iter().find(|own| own.link == link && !own.shared);
-        let Some((own_mac, own_mtu)) = known.map(|own| (own.mac, own.mtu)) else { return false };
+        let Some((own_address, own_mtu)) = known.map(|own| (own.link_address, own.mtu)) else {
+            return false;
+        };
         let said = self.link_mtus.iter().position(|(on, _)| *on == link);
         let device = said.and_then(|at| self.link_mtus.get(at)).map_or(own_mtu, |(_, mtu)| *mtu);
         // Less than the device carried is what the description allows.
@@ -213,10 +215,12 @@ impl Control {
         }
         // What a router has said holds on.
         let mtu = if said.is_some() { carries.min(own_mtu) } else { carries };
-        let mac = new_mac.filter(|_| Some(own_mac) == old_mac).unwrap_or(own_mac);
-        let is_news = (mac, mtu) != (own_mac, own_mtu);
+        let address = if own_address == old_address { new_address } else { own_address };
+        let is_news = (address, mtu) != (own_address, own_mtu);
         if is_news {
-            self.host.change_interface(link, |own| (own.mac, own.mtu) = (mac, mtu));
+            self.host.change_interface(link, |own| {
+                (own.link_address, own.mtu) = (address, mtu);
+            });
         }
         is_news
     }

@@ -4,13 +4,12 @@
 use super::{Control, learnt::LEARNT_MAX};
 use gatewright_data::Downs;
 use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogEvent};
 use gatewright_stack::{
     Address, AddressState, Event, Host, Interface, Lease, Plan, Route, RouterPreference,
 };
 use gatewright_tables::Prefix;
-use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex},
@@ -19,9 +18,9 @@ use std::{
 
 const LINK: LinkIndex = LinkIndex(0);
 const PREFIX: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 0);
-/// Of the prefix and the interface identifier of [`MAC`] (RFC 2464 §4).
+/// Of the prefix and the interface identifier of [`OWN`] (RFC 2464 §4).
 const FORMED: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0xff, 0xfe00, 0x10);
-const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 0x10]);
+const OWN: LinkAddress = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x10]);
 const FAR: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff, 0, 0, 0, 0, 1);
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -30,8 +29,15 @@ fn host() -> Control {
     let mut host = Host::new(1000).unwrap();
     let (name, mtu) = ("lan".to_owned(), 1500);
     let (up, autoconfigure) = (true, true);
-    let interface =
-        Interface { link: LINK, name, mac: MAC, mtu, up, autoconfigure, ..Interface::default() };
+    let interface = Interface {
+        link: LINK,
+        name,
+        link_address: OWN,
+        mtu,
+        up,
+        autoconfigure,
+        ..Interface::default()
+    };
     host.add_interface(interface).unwrap();
     Control::new(host, Plan::default(), Vec::new())
 }
@@ -201,30 +207,31 @@ fn a_router_says_how_large_packets_may_be() {
 /// frames come from the device's address unless the description has one.
 #[test]
 fn a_device_that_is_changed_is_followed() {
-    let other = MacAddress([2, 0, 0, 0, 0, 0x11]);
-    for (described_mtu, described_mac) in [(1500, MAC), (1400, MAC), (1500, other)] {
+    let other = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x11]);
+    for (described_mtu, described) in [(1500, OWN), (1400, OWN), (1500, other)] {
         let now = Instant::now();
         let mut control = host();
         control.links = vec![("lan".to_owned(), device())];
         control.host.change_interface(LINK, |own| {
-            (own.mtu, own.mac) = (described_mtu, described_mac);
+            (own.mtu, own.link_address) = (described_mtu, described);
         });
         let own = |control: &Control| {
             let own = &control.host.interfaces()[0];
-            (own.mtu, own.mac)
+            (own.mtu, own.link_address)
         };
-        let new = MacAddress([2, 0, 0, 0, 0, 0x12]);
-        let mac = if described_mac == MAC { new } else { described_mac };
+        let new = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x12]);
+        let follows = if described == OWN { new } else { described };
         for device in [1300, 1280, 1500, 1450] {
-            let event = Event::Device { link: LINK, mac: Some(new), mtu: device };
+            let event = Event::Device { link: LINK, link_address: new, mtu: device };
             control.learn(event, now);
-            assert_eq!(own(&control), (device.min(described_mtu), mac), "{device}");
+            assert_eq!(own(&control), (device.min(described_mtu), follows), "{device}");
         }
         control.learn(Event::LinkMtu { link: LINK, mtu: 1350 }, now);
-        control.learn(Event::Device { link: LINK, mac: None, mtu: 1500 }, now);
-        assert_eq!(own(&control), (1350, mac));
-        control.learn(Event::Device { link: LINK, mac: None, mtu: 1300 }, now);
-        assert_eq!(own(&control), (1300, mac));
+        let unnamed = |mtu| Event::Device { link: LINK, link_address: LinkAddress::NONE, mtu };
+        control.learn(unnamed(1500), now);
+        assert_eq!(own(&control), (1350, follows));
+        control.learn(unnamed(1300), now);
+        assert_eq!(own(&control), (1300, follows));
     }
 }
 
@@ -235,7 +242,7 @@ fn device() -> LinkInfo {
         mode: Mode::PacketSocket,
         why: String::new(),
         framing: Framing::Ethernet,
-        mac: Some(MAC),
+        link_address: OWN,
         mtu: 1500,
         partial_checksums: false,
         exclusive: Exclusive::Shared,
@@ -274,7 +281,7 @@ fn a_duplicate_that_is_found_unique_is_used_again() {
     assert_eq!(address(&control, ip), None);
     let own = Address { ip, prefix_len: 24, state: AddressState::Preferred };
     control.host.add_address(LINK, own).unwrap();
-    let duplicate = Event::Duplicate { link: LINK, address: ip, by: MAC };
+    let duplicate = Event::Duplicate { link: LINK, address: ip, by: OWN };
     control.learn(duplicate.clone(), now);
     let state = |control: &Control| address(control, ip).map(|own| own.state);
     assert_eq!(state(&control), Some(AddressState::Duplicate));

@@ -1,7 +1,7 @@
 //! Messages of rtnetlink (linux/netlink.h, linux/rtnetlink.h, rtnetlink(7)) about links, addresses,
 //! routes and neighbours. Numbers are in the machine's own byte order.
 
-use gatewright_wire::MacAddress;
+use gatewright_packet::LinkAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 // Types of messages.
@@ -65,7 +65,8 @@ pub(super) struct KernelLink {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) mtu: u32,
-    pub(super) mac: Option<MacAddress>,
+    /// Its link-layer address, if it has one of a width in use.
+    pub(super) link_address: LinkAddress,
     /// It is administratively up.
     pub(super) up: bool,
 }
@@ -133,9 +134,9 @@ pub(super) struct KernelNeighbour {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Knowledge {
     /// Its link-layer address, known to be reachable.
-    Fresh(MacAddress),
+    Fresh(LinkAddress),
     /// Its last known link-layer address.
-    Stale(MacAddress),
+    Stale(LinkAddress),
     /// It is being resolved.
     Asking,
     /// It is unreachable or forgotten.
@@ -241,12 +242,12 @@ fn link(body: &[u8]) -> Option<KernelLink> {
         index: u32::from_ne_bytes([i1, i2, i3, i4]),
         name: String::new(),
         mtu: 0,
-        mac: None,
+        link_address: LinkAddress::NONE,
         up: u32::from_ne_bytes([f1, f2, f3, f4]) & UP != 0,
     };
     for (kind, value) in Attributes(attributes) {
         match kind {
-            ADDRESS if value.len() == 6 => link.mac = value.first_chunk().copied().map(MacAddress),
+            ADDRESS => link.link_address = LinkAddress::new(value).unwrap_or_default(),
             NAME => {
                 let name = value.split(|&octet| octet == 0).next().unwrap_or_default();
                 link.name = String::from_utf8_lossy(name).into_owned();
@@ -372,17 +373,18 @@ fn neighbour(body: &[u8]) -> Option<KernelNeighbour> {
     let [family, _, _, _, i1, i2, i3, i4, s1, s2, _, _] = *fixed;
     unspecified(family)?;
     let state = u16::from_ne_bytes([s1, s2]);
-    let (mut address, mut mac) = (None, None);
+    let (mut address, mut station) = (None, LinkAddress::NONE);
     for (kind, value) in Attributes(attributes) {
         match kind {
             DESTINATION => address = ip(value),
-            LINK_ADDRESS if value.len() == 6 => mac = value.first_chunk().copied().map(MacAddress),
+            LINK_ADDRESS => station = LinkAddress::new(value).unwrap_or_default(),
             _ => {}
         }
     }
-    let knowledge = match mac {
-        Some(mac) if state & FRESH != 0 => Knowledge::Fresh(mac),
-        Some(mac) if state & KNOWN != 0 => Knowledge::Stale(mac),
+    let is_known = !station.is_none();
+    let knowledge = match state {
+        _ if is_known && state & FRESH != 0 => Knowledge::Fresh(station),
+        _ if is_known && state & KNOWN != 0 => Knowledge::Stale(station),
         _ if state & INCOMPLETE != 0 => Knowledge::Asking,
         _ => Knowledge::Gone,
     };

@@ -9,9 +9,8 @@ use super::message::{
     Message,
 };
 use gatewright_link::Division;
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Address, AddressState, Route};
-use gatewright_wire::MacAddress;
 use std::{
     collections::{BTreeSet, HashMap},
     net::IpAddr,
@@ -61,7 +60,7 @@ pub(super) struct Way {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Face {
     pub(super) mtu: u32,
-    pub(super) mac: Option<MacAddress>,
+    pub(super) link_address: LinkAddress,
     pub(super) addresses: Vec<Address>,
 }
 
@@ -300,7 +299,7 @@ impl Mirror {
                 })
                 .collect();
             addresses.sort_by_key(|address| address.ip);
-            Some((*link, Face { mtu: found.mtu, mac: found.mac, addresses }))
+            Some((*link, Face { mtu: found.mtu, link_address: found.link_address, addresses }))
         });
         faces.collect()
     }
@@ -348,8 +347,8 @@ mod tests {
     const OTHER: u32 = 9;
 
     fn link(index: u32, name: &str) -> Message {
-        let (name, mtu, mac, up) = (name.to_owned(), 1500, None, true);
-        Message::Link(KernelLink { index, name, mtu, mac, up })
+        let (name, mtu, link_address, up) = (name.to_owned(), 1500, LinkAddress::NONE, true);
+        Message::Link(KernelLink { index, name, mtu, link_address, up })
     }
 
     fn mirror(routes_max: u32) -> Mirror {
@@ -437,8 +436,13 @@ mod tests {
             prefix_len: 24,
             flags: 0,
         };
-        let down =
-            KernelLink { index: LAN, name: "eth1".to_owned(), mtu: 1500, mac: None, up: false };
+        let down = KernelLink {
+            index: LAN,
+            name: "eth1".to_owned(),
+            mtu: 1500,
+            link_address: LinkAddress::NONE,
+            up: false,
+        };
         for (name, message) in [
             ("another beside one alike", Message::Route(by(WAN, 5), false)),
             ("one of two next hops is gone", Message::RouteGone(by(WAN, 5))),

@@ -21,7 +21,6 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Route, Wake};
 use gatewright_tables::Prefix;
-use gatewright_wire::MacAddress;
 use message::{Destination, Knowledge, Message};
 use mirror::{Mirror, Moved, Way};
 use nix::{
@@ -175,10 +174,11 @@ impl Kernel {
             let most = self.mtus_max.iter().find(|(known, _)| *known == link);
             let mtu = most.map_or(face.mtu, |(_, most)| face.mtu.min(*most));
             let known = host.interfaces().iter().find(|known| known.link == link);
-            let mac = face.mac.or(known.map(|known| known.mac)).unwrap_or(MacAddress::ZERO);
-            if known.is_some_and(|known| (known.mtu, known.mac) != (mtu, mac)) {
+            let address = known.map(|known| known.link_address).unwrap_or_default();
+            let address = face.link_address.or(address);
+            if known.is_some_and(|known| (known.mtu, known.link_address) != (mtu, address)) {
                 host.change_interface(link, |interface| {
-                    (interface.mtu, interface.mac) = (mtu, mac);
+                    (interface.mtu, interface.link_address) = (mtu, address);
                 });
             }
             host.set_addresses(link, face.addresses);
@@ -263,8 +263,8 @@ fn remove_route(host: &mut Host, to: Destination) {
 
 fn update(Moved { link, address, knowledge }: Moved) -> NeighbourUpdate {
     let station = match knowledge {
-        Knowledge::Fresh(mac) => Some((mac, true)),
-        Knowledge::Stale(mac) => Some((mac, false)),
+        Knowledge::Fresh(station) => Some((station, true)),
+        Knowledge::Stale(station) => Some((station, false)),
         Knowledge::Asking | Knowledge::Gone => None,
     };
     NeighbourUpdate { link, address, station }

@@ -1,7 +1,9 @@
 //! The UDP gateway over a graph with two links in memory.
 
 use super::*;
-use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_packet::{
+    BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool,
+};
 use gatewright_stack::{
     Address, AddressState, Graph, Host, Interface, Suite, SuiteLink, Wake, assemble,
 };
@@ -54,14 +56,16 @@ impl World {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
-            cache.v4.borrow_mut().set_permanent(ip.into(), PEER);
+            cache.v4.borrow_mut().set_permanent(ip.into(), LinkAddress::ethernet(PEER.0));
         }
         let mut host = Host::new(100).unwrap();
         for (link, mac, ip) in OWN {
             let state = AddressState::Preferred;
             let addresses = vec![Address { ip: ip.into(), prefix_len: 24, state }];
             let (mtu, up) = (1500, true);
-            let interface = Interface { link, mac, mtu, up, addresses, ..Interface::default() };
+            let link_address = LinkAddress::ethernet(mac.0);
+            let interface =
+                Interface { link, link_address, mtu, up, addresses, ..Interface::default() };
             host.add_interface(interface).unwrap();
         }
         let frames = Rc::new(Pool::new(2048, CHUNK_SIZE).unwrap());

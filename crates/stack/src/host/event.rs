@@ -1,8 +1,7 @@
 //! Events: what layers learn from the network for the host.
 
-use gatewright_packet::LinkIndex;
+use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::Prefix;
-use gatewright_wire::MacAddress;
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     time::Duration,
@@ -19,12 +18,12 @@ pub enum Event {
         /// Whether it carries frames.
         up: bool,
     },
-    /// The device of a link has a new hardware address or MTU. The owner of the graph reports it.
+    /// The device of a link has a new link-layer address or MTU. The owner of the graph reports it.
     Device {
         /// The link.
         link: LinkIndex,
-        /// Its hardware address, if it has one.
-        mac: Option<MacAddress>,
+        /// Its link-layer address, if it has one.
+        link_address: LinkAddress,
         /// Octets of the largest packet, without the link header.
         mtu: u32,
     },
@@ -35,8 +34,8 @@ pub enum Event {
         link: LinkIndex,
         /// The address.
         address: IpAddr,
-        /// The other host.
-        by: MacAddress,
+        /// The other station; none if it did not say.
+        by: LinkAddress,
     },
     /// Another station uses an address that is in use here (RFC 5227 §2.4, RFC 4862 §5.4.4): it
     /// stays ours and is defended. Reported once in ten seconds for each address.
@@ -45,8 +44,8 @@ pub enum Event {
         link: LinkIndex,
         /// The address.
         address: IpAddr,
-        /// The other station; zero if it did not say.
-        by: MacAddress,
+        /// The other station; none if it did not say.
+        by: LinkAddress,
     },
     /// A checked address belongs to nobody else: it was tentative, or a duplicate.
     Unique {

@@ -4,9 +4,8 @@ use super::{Address, AddressState, Advertise, Interface, Route};
 use gatewright_packet::LinkIndex;
 use gatewright_tables::{
     Tables, TablesWriter,
-    records::{self, HopKind, LinkAddress, Name, NextHop},
+    records::{self, HopKind, Name, NextHop},
 };
-use gatewright_wire::MacAddress;
 use std::time::Duration;
 
 /// Writes all interfaces with their addresses; unchanged records are left alone.
@@ -87,7 +86,7 @@ fn interface_record(interface: &Interface) -> records::Interface {
     records::Interface {
         // A name that is too long is for people only; the link is known by its place.
         name: Name::new(&interface.name).unwrap_or_default(),
-        address: LinkAddress::ethernet(interface.mac.0),
+        address: interface.link_address,
         mtu: interface.mtu,
         device: 0,
         flags,
@@ -109,7 +108,7 @@ fn interface(link: LinkIndex, record: &records::Interface) -> Interface {
     Interface {
         link,
         name: record.name.as_str().to_owned(),
-        mac: MacAddress(record.address.to_ethernet().unwrap_or_default()),
+        link_address: record.address,
         mtu: record.mtu,
         addresses: Vec::new(),
         promiscuous: is(Flags::PROMISCUOUS),
@@ -182,6 +181,7 @@ pub(super) fn route(hop: Option<NextHop>) -> Route {
 mod tests {
     use super::*;
     use crate::Host;
+    use gatewright_packet::LinkAddress;
     use gatewright_tables::Prefix;
     use std::net::Ipv4Addr;
 
@@ -189,7 +189,7 @@ mod tests {
         Interface {
             link: LinkIndex(3),
             name: "a-name-as-long-as-a-name-may-be-".to_owned(),
-            mac: MacAddress([2, 0, 0, 0, 0, 9]),
+            link_address: LinkAddress::extended([2, 0, 0, 0, 0, 0, 0, 9]),
             mtu: 1400,
             addresses: vec![
                 Address {

@@ -1,14 +1,14 @@
 //! Messages of neighbour discovery, received and sent.
 
 use crate::{Advertise, At, Interface, Out, Reason, icmpv6::send_with_hops, ipv6::solicited_node};
-use gatewright_packet::{LinkIndex, NextHop, Packet};
+use gatewright_packet::{LinkAddress, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
-    MacAddress, Writer,
+    Writer,
     icmpv6::{Icmpv6, Icmpv6Type},
     ipv6::Ipv6,
     ndp::{
-        NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, PrefixInformation,
-        PrefixInformationFields, RedirectFields, RouterAdvertisementFields,
+        NdpOption, NdpOptions, NeighborAdvertisementFields, NeighborSolicitationFields,
+        PrefixInformation, PrefixInformationFields, RedirectFields, RouterAdvertisementFields,
         RouterSolicitationFields,
     },
 };
@@ -33,6 +33,10 @@ const PREFIXES_MAX: usize = 12;
 /// How long advertised prefixes are valid and preferred (RFC 4861 §6.2.1), in seconds.
 const VALID_FOR: u32 = 2_592_000;
 const PREFERRED_FOR: u32 = 604_800;
+
+/// The message breaks a rule of RFC 4861 §6.1, §7.1 or §8.1: it came over a router, or is
+/// truncated.
+pub(super) const INVALID: Reason = Reason("invalid-message");
 
 /// No packet was free for a message.
 const NO_PACKET: Reason = Reason("no-packet");
@@ -62,6 +66,61 @@ impl<'p> Heard<'p> {
     }
 }
 
+/// The source (or else the target) link-layer address among the options of a message; `own` is ours
+/// on its link. A link without addresses ignores such options.
+///
+/// An address of another width is refused, as Linux does: RFC 4861 §4.6.1 leaves its form to each link
+/// layer.
+pub(super) fn link_address(
+    options: &[u8],
+    source: bool,
+    own: LinkAddress,
+) -> Result<Option<LinkAddress>, Reason> {
+    let mut found = None;
+    for option in NdpOptions::new(options) {
+        let data = match option.map_err(|_| INVALID)? {
+            NdpOption::SourceLinkLayerAddress(data) if source => data,
+            NdpOption::TargetLinkLayerAddress(data) if !source => data,
+            _ => continue,
+        };
+        if own.is_none() {
+            continue;
+        }
+        let address = of_option(data, own.width()).ok_or(INVALID)?;
+        found = Some(address).filter(|address| address.is_unicast()).or(found);
+    }
+    Ok(found)
+}
+
+/// The link-layer address in the data of an option, on a link with addresses of `width` octets.
+fn of_option(data: &[u8], width: usize) -> Option<LinkAddress> {
+    const ETHERNET: usize = 6;
+    const SHORT: usize = 2;
+    const EXTENDED: usize = 8;
+    // Octets of options of length 1 and 2 behind kind and length.
+    const LENGTH_1: usize = 6;
+    const LENGTH_2: usize = 14;
+    let address = match (width, data.len()) {
+        (ETHERNET, LENGTH_1) => data,
+        // RFC 4944 §8: the length tells short and extended addresses of one link apart; zeros fill
+        // the option up.
+        (SHORT | EXTENDED, LENGTH_1) => data.get(..SHORT)?,
+        (SHORT | EXTENDED, LENGTH_2) => data.get(..EXTENDED)?,
+        _ => return None,
+    };
+    LinkAddress::new(address)
+}
+
+/// The option that tells the sender's address, if the link has addresses.
+fn source_option(address: &LinkAddress) -> Option<NdpOption<'_>> {
+    (!address.is_none()).then(|| NdpOption::SourceLinkLayerAddress(address.octets()))
+}
+
+/// The option that tells the target's address, if the link has addresses.
+fn target_option(address: &LinkAddress) -> Option<NdpOption<'_>> {
+    (!address.is_none()).then(|| NdpOption::TargetLinkLayerAddress(address.octets()))
+}
+
 /// A message of `head` and `options`; `None` and a count if there is no packet for it.
 fn compose<'o>(
     head: &[u8],
@@ -86,22 +145,24 @@ fn compose<'o>(
 pub(super) fn solicit(
     link: LinkIndex,
     target: Ipv6Addr,
-    to: Option<MacAddress>,
+    to: Option<LinkAddress>,
     (source, is_checked): (Ipv6Addr, bool),
     out: &mut Out<'_>,
 ) {
-    let Some(mac) = out.host().interface(link).map(|interface| interface.mac) else { return };
+    let Some(own) = out.host().interface(link).map(|interface| interface.link_address) else {
+        return;
+    };
     let head = NeighborSolicitationFields {
         kind: Icmpv6Type::NEIGHBOR_SOLICITATION,
         code: 0,
         checksum: 0,
         target_address: target,
     };
-    let options = is_checked.then_some(NdpOption::SourceLinkLayerAddress(&mac.0));
+    let options = source_option(&own).filter(|_| is_checked);
     let Some(mut packet) = compose(&head.emit(), options, out) else { return };
     let destination = if to.is_some() { target } else { solicited_node(target) };
     if let Some(to) = to {
-        packet.meta_mut().next_hop = NextHop::Station(to.0);
+        packet.meta_mut().next_hop = NextHop::Station(to);
     }
     send_with_hops(packet, source, destination, Some(link), HOPS, out);
 }
@@ -137,7 +198,7 @@ pub(super) fn advertise(
         override_flag: overrides,
         target_address: target,
     };
-    let options = [NdpOption::TargetLinkLayerAddress(&interface.mac.0)];
+    let options = target_option(&interface.link_address);
     let Some(packet) = compose(&head.emit(), options, out) else { return };
     send_with_hops(packet, target, to, Some(interface.link), HOPS, out);
 }
@@ -146,7 +207,7 @@ pub(super) fn advertise(
 /// is included if known. `about` is the packet that showed it (RFC 4861 §8.2).
 pub(super) fn redirect(
     interface: &Interface,
-    (target, station): (Ipv6Addr, Option<MacAddress>),
+    (target, station): (Ipv6Addr, Option<LinkAddress>),
     (to, destination): (Ipv6Addr, Ipv6Addr),
     about: &[u8],
     out: &mut Out<'_>,
@@ -161,7 +222,7 @@ pub(super) fn redirect(
     };
     // Options have multiples of eight octets, and there is no padding in a packet.
     let whole = about.get(..about.len() & !7).unwrap_or_default();
-    let station = station.as_ref().map(|mac| NdpOption::TargetLinkLayerAddress(&mac.0));
+    let station = station.as_ref().and_then(target_option);
     let options = station.into_iter().chain([NdpOption::RedirectedHeader(whole)]);
     let Some(packet) = compose(&head.emit(), options, out) else { return };
     send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
@@ -173,8 +234,8 @@ pub(super) fn solicit_routers(interface: &Interface, source: Option<Ipv6Addr>, o
     let head =
         RouterSolicitationFields { kind: Icmpv6Type::ROUTER_SOLICITATION, code: 0, checksum: 0 };
     // §4.1: no link-layer address from an unspecified source.
-    let mac = source.map(|_| NdpOption::SourceLinkLayerAddress(&interface.mac.0));
-    let Some(packet) = compose(&head.emit(), mac, out) else { return };
+    let option = source_option(&interface.link_address).filter(|_| source.is_some());
+    let Some(packet) = compose(&head.emit(), option, out) else { return };
     let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
     send_with_hops(packet, source, ALL_ROUTERS, Some(interface.link), HOPS, out);
 }
@@ -225,7 +286,7 @@ pub(super) fn advertise_router(
     let options = (prefixes.iter())
         .map(|octets| NdpOption::PrefixInformation(PrefixInformation::of(octets)))
         .chain(mtu)
-        .chain([NdpOption::SourceLinkLayerAddress(&interface.mac.0)]);
+        .chain(source_option(&interface.link_address));
     let Some(packet) = compose(&head.emit(), options, out) else { return };
     send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
 }

@@ -1,7 +1,7 @@
 //! The entries of a neighbour cache: found by address, queued by their order of giving way, all in
 //! a time that does not depend on their number.
 
-use gatewright_wire::MacAddress;
+use gatewright_packet::LinkAddress;
 use std::{net::IpAddr, time::Duration};
 
 /// The state of an entry.
@@ -24,7 +24,7 @@ pub(super) const NEVER: Duration = Duration::MAX;
 #[expect(clippy::struct_excessive_bools, reason = "each is known of a neighbour by itself")]
 pub(super) struct Entry {
     pub(super) address: IpAddr,
-    pub(super) mac: MacAddress,
+    pub(super) link_address: LinkAddress,
     pub(super) state: State,
     /// Until when packets are sent without a check; zero while the address is unknown.
     pub(super) fresh_until: Duration,
@@ -156,7 +156,7 @@ impl Entries {
         let head = self.buckets.get_mut(bucket)?;
         let entry = Entry {
             address,
-            mac: MacAddress([0; 6]),
+            link_address: LinkAddress::NONE,
             state: State::Incomplete,
             fresh_until: Duration::ZERO,
             confirmed: false,

@@ -10,7 +10,9 @@
 
 pub mod ipv6;
 
-use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_packet::{
+    BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool,
+};
 use gatewright_stack::{
     Address, AddressState, At, Event, Graph, Host, Interface, NodeIndex, Plan, Sockets, Suite,
     SuiteLink, Wake, assemble,
@@ -43,6 +45,7 @@ pub struct Gateway {
     pub graph: Graph,
     pub plan: Plan,
     pub ipv4: NodeIndex,
+    pub ipv6: NodeIndex,
     pub sockets: Sockets,
     pub now: Duration,
 }
@@ -63,7 +66,7 @@ pub fn interface(link: LinkIndex, mac: MacAddress, addresses: Vec<Address>) -> I
     Interface {
         link,
         name,
-        mac,
+        link_address: LinkAddress::ethernet(mac.0),
         mtu,
         addresses,
         up: true,
@@ -105,12 +108,12 @@ impl Gateway {
     fn with_frames(frames: usize, links: &[SuiteLink], change: impl FnOnce(&mut Suite)) -> Self {
         let mut suite = assemble(links, Arc::new(Asleep), 42);
         change(&mut suite);
-        let Suite { plan, layers, ipv4, sockets, .. } = suite;
+        let Suite { plan, layers, ipv4, ipv6, sockets, .. } = suite;
         let host = Host::new(1000).unwrap();
         let frames = Rc::new(Pool::new(frames, CHUNK_SIZE).unwrap());
         let datagrams = Rc::new(Pool::new(64, CHUNK_SIZE_DATAGRAM).unwrap());
         let graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
-        Self { host, graph, plan, ipv4, sockets, now: Duration::ZERO }
+        Self { host, graph, plan, ipv4, ipv6, sockets, now: Duration::ZERO }
     }
 
     /// The host `who` asks for our address `ip`, and is answered.
@@ -172,8 +175,23 @@ impl Gateway {
         sent
     }
 
-    /// What leaves when a layer of this host sends `packet`, its IP header in front.
+    /// What leaves when a layer of this host sends `packet`, its IPv4 header in front.
     pub fn transmit(&mut self, link: LinkIndex, packet: &[u8]) -> Vec<Frame> {
+        self.transmit_by(self.ipv4, EtherType::IPV4, link, packet)
+    }
+
+    /// What leaves when a layer of this host sends `packet`, its IPv6 header in front.
+    pub fn transmit6(&mut self, link: LinkIndex, packet: &[u8]) -> Vec<Frame> {
+        self.transmit_by(self.ipv6, EtherType::IPV6, link, packet)
+    }
+
+    fn transmit_by(
+        &mut self,
+        network: NodeIndex,
+        family: EtherType,
+        link: LinkIndex,
+        packet: &[u8],
+    ) -> Vec<Frame> {
         let mut sent = Vec::new();
         let mut exit = |link: LinkIndex, batch: &mut Batch| {
             sent.extend(batch.drain().map(|packet| (link, packet.octets().to_vec())));
@@ -183,8 +201,8 @@ impl Gateway {
         let mut packet = pool.packet_of(packet).unwrap();
         packet.meta_mut().egress = link;
         batch.push(packet).unwrap();
-        let at = At::Local(EtherType::IPV4);
-        self.graph.transmit(self.ipv4, at, &mut batch, self.now, &mut exit);
+        let at = At::Local(family);
+        self.graph.transmit(network, at, &mut batch, self.now, &mut exit);
         sent
     }
 

@@ -13,7 +13,7 @@ pub use gateway::{Reached, gateway, gateway_reaches};
 pub use leases::leases;
 pub use reassembly::reassembly;
 
-use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
+use gatewright_packet::{Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool};
 use gatewright_stack::{
     Address, AddressState, Advertise, ApplicationSockets, Event, Graph, Host, Interface, Plan,
     RunningApplication, SocketApplication, Sockets, Suite, SuiteLink, UdpSocket, VirtualLink, Wake,
@@ -268,7 +268,7 @@ fn interface(link: LinkIndex) -> Interface {
     };
     Interface {
         name: format!("link{}", link.0),
-        mac: station_of(link),
+        link_address: LinkAddress::ethernet(station_of(link).0),
         mtu: if link == WAN { 1400 } else { 1500 },
         addresses,
         link,

@@ -5,7 +5,7 @@ mod claim;
 use crate::{
     AddressState, At, Event, IcmpError, Interface, Layer, LinkNeighbours, NeighbourOutput, Out,
     Reason, SharedNeighbours, UNCLAIMED,
-    ethernet::{OTHER_STATION, TRUNCATED},
+    ethernet::{BAD_STATION, OTHER_STATION, TRUNCATED},
     neighbour::Advertised,
     random::Random,
 };
@@ -40,7 +40,7 @@ pub(crate) const CONFLICT: Reason = Reason("conflict");
 /// tentative address before its use, announces it afterwards, and defends it while it is in use
 /// (RFC 5227). An address that is in use at once is probed meanwhile. An address of another station
 /// is probed again every minute. Reports [`Event::Unique`], [`Event::Duplicate`] and
-/// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `own-arp`, `other-station`,
+/// [`Event::Conflict`]. Drops `truncated`, `bad-arp`, `bad-station`, `own-arp`, `other-station`,
 /// `no-frame`, `conflict`, and the drops of the neighbour cache.
 #[derive(Debug)]
 pub struct ArpLayer {
@@ -133,10 +133,18 @@ fn read(packet: &Packet) -> Result<ArpFields, Reason> {
     let (message, _) = Arp::split(packet.octets()).map_err(|_| TRUNCATED)?;
     let fields = message.fields();
     let sane = message.has_constants()
-        && fields.sender_hardware.is_unicast()
         && !fields.sender_protocol.is_multicast()
         && !fields.sender_protocol.is_broadcast();
-    if sane { Ok(fields) } else { Err(BAD_ARP) }
+    if !sane {
+        return Err(BAD_ARP);
+    }
+    // RFC 1812 §3.3.2: "A router MUST not believe any ARP reply that claims that the Link Layer
+    // address of another host or router is a broadcast or multicast address." Zeros are no
+    // station's address either.
+    if !LinkAddress::ethernet(fields.sender_hardware.0).is_unicast() {
+        return Err(BAD_STATION);
+    }
+    Ok(fields)
 }
 
 impl ArpLink {

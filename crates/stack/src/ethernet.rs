@@ -19,7 +19,8 @@ pub(crate) const TRUNCATED: Reason = Reason("truncated");
 /// The type field is a length: an 802.2 frame, which no layer here supports.
 pub(crate) const NOT_ETHERNET_II: Reason = Reason("not-ethernet-ii");
 
-/// The source address is that of a group (IEEE 802.3 §3.2.3 forbids it).
+/// The source address is that of a group (IEEE 802.3 §3.2.3 forbids it), or a message of ARP or
+/// neighbour discovery gives an address as a neighbour's that no station has.
 pub(crate) const BAD_STATION: Reason = Reason("bad-station");
 
 /// The frame is to another station, and the link is not promiscuous.

@@ -52,7 +52,7 @@ const CONFLICT: Reason = Reason("conflict");
 /// a router where the link says so, and once more with lifetime zero when it no longer does.
 /// Reports [`Event::Unique`], [`Event::Duplicate`], [`Event::Conflict`], [`Event::Router`],
 /// [`Event::Prefix`], [`Event::LinkMtu`] and [`Event::Redirect`]. Drops `invalid-message`,
-/// `other-station`, `not-ours`, `not-configured`, `conflict`,
+/// `bad-station`, `own-station`, `other-station`, `not-ours`, `not-configured`, `conflict`,
 /// `rate-limited`, `no-link-local`, and the drops of the neighbour cache. Receives
 /// `error:ipv6:Redirect`, packets whose sender is to be informed of a better first hop.
 #[derive(Debug)]
@@ -393,9 +393,7 @@ impl NdpLink {
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?;
         let ours = interface.has(target.into()) || self.dad.is_probing(target);
         if ours {
-            if link_address != Some(interface.link_address) {
-                self.conflict(target, link_address.unwrap_or_default(), out);
-            }
+            self.conflict(target, link_address.unwrap_or_default(), out);
             return Err(CONFLICT);
         }
         let said = Advertised {

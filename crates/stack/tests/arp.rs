@@ -52,6 +52,44 @@ fn only_requests_for_us_are_answered() {
     assert_eq!(gateway.receive(LAN, &[arp(ALL, probe)]), [(LAN, arp(A.0, probe.reply(LAN_MAC)))]);
 }
 
+/// RFC 1812 §3.3.2: a group's address is no station's, whatever ARP says; nor are zeros and our own
+/// address. Who says so is not answered, and neither changes a neighbour nor becomes one.
+#[test]
+fn stations_that_cannot_be_are_no_neighbours() {
+    let mut gateway = Gateway::new();
+    let stranger = Ipv4Addr::new(10, 0, 0, 9);
+    let stations = [
+        ("bad-station", MacAddress::ZERO),
+        ("bad-station", MacAddress::BROADCAST),
+        ("bad-station", MacAddress([1, 0, 0x5e, 0, 0, 1])),
+        ("own-arp", LAN_MAC),
+    ];
+    for (reason, station) in stations {
+        for ip in [A.1, stranger] {
+            let request = ArpFields::request(station, ip, LAN_IP);
+            let reply = ArpFields::request(LAN_MAC, LAN_IP, ip).reply(station);
+            let before = dropped(&gateway, reason);
+            for (to, message) in [(ALL, request), (LAN_MAC, reply), (ALL, reply)] {
+                let frame = ether(to, B.0, EtherType::ARP, &message.emit());
+                assert!(gateway.receive(LAN, &[frame]).is_empty(), "{station} {message:?}");
+            }
+            assert_eq!(dropped(&gateway, reason) - before, 3, "{station}");
+        }
+    }
+    let to =
+        |ip| ether(WAN_MAC, B.0, EtherType::IPV4, &ipv4(B.1, ip, IpProtocol::UDP, b"1", |_| {}));
+    let sent = gateway.receive(WAN, &[to(A.1)]);
+    assert_eq!(sent[0].1[..6], A.0.0, "A is where it was");
+    let sent = gateway.receive(WAN, &[to(stranger)]);
+    assert_eq!(sent, [(LAN, arp(ALL, ArpFields::request(LAN_MAC, LAN_IP, stranger)))]);
+}
+
+/// How often ARP has dropped for this reason.
+fn dropped(gateway: &Gateway, reason: &str) -> u64 {
+    let drops = gateway.drops();
+    drops.iter().filter(|drop| (drop.0, drop.1) == ("arp", reason)).map(|drop| drop.2).sum()
+}
+
 /// A handler on a way sees what the way is named for: ARP messages on ARP's, and a packet once,
 /// whether it has waited or not.
 #[test]

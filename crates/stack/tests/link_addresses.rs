@@ -323,13 +323,18 @@ fn permanent_neighbours_have_the_widths_of_their_link() {
 }
 
 /// RFC 4944 §8: an option of one unit gives a short address, of two an extended one; all else is no
-/// address of this link.
+/// address of this link, and some are no station's.
 #[test]
 fn the_length_of_an_option_tells_short_from_extended_addresses() {
     let asker = link_local(9);
     for (option, answered) in [
         ("01 01 beef 00000000", Ok(LinkAddress::short([0xbe, 0xef]))),
         ("01 02 00124b0014b5d902 000000000000", Ok(TWO)),
+        ("01 01 ffff 00000000", Err("bad-station")),
+        ("01 01 fffe 00000000", Err("bad-station")),
+        ("01 02 0000000000000000 000000000000", Err("bad-station")),
+        ("01 02 01124b0014b5d902 000000000000", Err("bad-station")),
+        ("01 02 00124b0014b5d901 000000000000", Err("own-station")),
         ("01 03 00124b0014b5d902 000000000000 0000000000000000", Err("invalid-message")),
     ] {
         let mut host = host(vec![device(ONE, &[ONE_LOCAL])], Vec::new());

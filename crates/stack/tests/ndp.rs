@@ -101,6 +101,74 @@ fn a_duplicate_that_has_gone_is_found_to_be_unique() {
     assert_eq!(gateway.events(), [Event::Unique { link: LAN, address: LAN6.into() }]);
 }
 
+/// A group's address, zeros and our own are no other station's, and on Ethernet an address has six
+/// octets (RFC 2464 §6: "Length 1"): a message that says otherwise is not believed. Who sends it is
+/// not answered, and neither changes a neighbour nor becomes one.
+#[test]
+fn stations_that_cannot_be_are_no_neighbours() {
+    let mut gateway = gateway();
+    let stranger = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 9);
+    let own = [&[1, 1][..], &LAN_MAC.0].concat();
+    let options: [(&str, &[u8]); 6] = [
+        ("bad-station", &[1, 1, 0, 0, 0, 0, 0, 0]),
+        ("bad-station", &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+        ("bad-station", &[1, 1, 0x33, 0x33, 0, 0, 0, 1]),
+        ("own-station", &own),
+        ("invalid-message", &[1, 2, 2, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0]),
+        (
+            "invalid-message",
+            &[1, 3, 2, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+    ];
+    for (reason, option) in options {
+        for from in [A6, stranger, link_local(9)] {
+            let before = dropped(&gateway, reason);
+            let messages = messages_with(from, option);
+            for (to, message) in &messages {
+                let ends = (from, *to);
+                let payload = icmp(ends, message.clone());
+                let frame = frame(LAN_MAC, B_MAC, IpProtocol::ICMPV6, ends, 255, &payload);
+                assert!(gateway.receive(LAN, &[frame]).is_empty(), "{option:x?} {message:x?}");
+            }
+            let counted = dropped(&gateway, reason) - before;
+            assert_eq!(counted, messages.len() as u64, "{option:x?} {from}");
+        }
+    }
+    let to = |ip| frame(WAN_MAC, B_MAC, IpProtocol(253), (B6, ip), 64, b"x");
+    let sent = gateway.receive(WAN, &[to(A6)]);
+    assert_eq!(sent[0].1[..6], A_MAC.0, "A is where it was");
+    let sent = gateway.receive(WAN, &[to(stranger)]);
+    let asked = packets(&sent);
+    assert_eq!((asked[0].1.destination_address, asked[0].2[0]), (solicited(stranger), 135));
+}
+
+/// The messages that give a station's address, each with its destination; those of routers only from
+/// link-local addresses, of which alone they are believed.
+fn messages_with(from: Ipv6Addr, option: &[u8]) -> Vec<(Ipv6Addr, Vec<u8>)> {
+    let mut target = option.to_vec();
+    target[0] = 2;
+    let (ours, plain) = (LAN6.octets(), from.octets());
+    let solicitation = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &ours, option].concat();
+    // Solicited and overriding.
+    let advertisement = [&[136, 0, 0, 0, 0x60, 0, 0, 0][..], &plain, &target].concat();
+    let router_solicitation = [&[133, 0, 0, 0, 0, 0, 0, 0][..], option].concat();
+    let mut messages =
+        vec![(solicited(LAN6), solicitation), (LAN6, advertisement), (LAN6, router_solicitation)];
+    if from.is_unicast_link_local() {
+        let head = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+        messages.push((ALL_NODES, [&head[..], option].concat()));
+        let redirect = [&[137, 0, 0, 0, 0, 0, 0, 0][..], &plain, &plain, &target].concat();
+        messages.push((LAN6, redirect));
+    }
+    messages
+}
+
+/// How often neighbour discovery has dropped for this reason.
+fn dropped(gateway: &Gateway, reason: &str) -> u64 {
+    let drops = gateway.drops();
+    drops.iter().filter(|drop| (drop.0, drop.1) == ("ndp", reason)).map(|drop| drop.2).sum()
+}
+
 /// The targets of the probes among what was sent (RFC 4862 §5.4.2): from nobody, to their group.
 fn probed(sent: &[common::Frame]) -> Vec<Ipv6Addr> {
     let sent = packets(sent).into_iter().filter(|(_, _, message)| message[0] == 135);

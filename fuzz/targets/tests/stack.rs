@@ -51,7 +51,7 @@ const LAYERS: [&str; 13] = [
 const REASONS: [(&str, &[&str]); 13] = [
     ("ethernet", &["truncated", "other-station", "not-ethernet-ii"]),
     ("vlan", &["unknown-vlan"]),
-    ("arp", &["bad-arp", "own-arp", "conflict"]),
+    ("arp", &["bad-arp", "bad-station", "own-arp", "conflict"]),
     (
         "ipv4",
         &[
@@ -99,7 +99,17 @@ const REASONS: [(&str, &[&str]); 13] = [
         "icmpv6",
         &["bad-checksum", "unknown-type", "error-not-sent", "error-rate-limited", "untrusted"],
     ),
-    ("ndp", &["invalid-message", "not-ours", "not-configured", "conflict"]),
+    (
+        "ndp",
+        &[
+            "invalid-message",
+            "bad-station",
+            "own-station",
+            "not-ours",
+            "not-configured",
+            "conflict",
+        ],
+    ),
     ("igmp", &["truncated", "invalid-message", "unhandled"]),
     ("mld", &["truncated", "invalid-message", "unhandled"]),
     ("udp", &["bad-checksum", "bad-length"]),

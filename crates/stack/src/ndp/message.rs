@@ -1,6 +1,9 @@
 //! Messages of neighbour discovery, received and sent.
 
-use crate::{Advertise, At, Interface, Out, Reason, icmpv6::send_with_hops, ipv6::solicited_node};
+use crate::{
+    Advertise, At, Interface, Out, Reason, ethernet::BAD_STATION, icmpv6::send_with_hops,
+    ipv6::solicited_node,
+};
 use gatewright_packet::{LinkAddress, LinkIndex, NextHop, Packet};
 use gatewright_wire::{
     Writer,
@@ -38,6 +41,9 @@ const PREFERRED_FOR: u32 = 604_800;
 /// truncated.
 pub(super) const INVALID: Reason = Reason("invalid-message");
 
+/// The message gives our own link-layer address as another station's.
+const OWN_STATION: Reason = Reason("own-station");
+
 /// No packet was free for a message.
 const NO_PACKET: Reason = Reason("no-packet");
 
@@ -69,8 +75,9 @@ impl<'p> Heard<'p> {
 /// The source (or else the target) link-layer address among the options of a message; `own` is ours
 /// on its link. A link without addresses ignores such options.
 ///
-/// An address of another width is refused, as Linux does: RFC 4861 §4.6.1 leaves its form to each link
-/// layer.
+/// An address of another width is refused (RFC 4861 §4.6.1 leaves its form to each link layer), and
+/// so is one that no neighbour has: a group's, one of zeros, or our own. Packets would go to all
+/// stations of the link or to ourselves (as RFC 1812 §3.3.2 says of ARP). Linux refuses the former.
 pub(super) fn link_address(
     options: &[u8],
     source: bool,
@@ -87,7 +94,13 @@ pub(super) fn link_address(
             continue;
         }
         let address = of_option(data, own.width()).ok_or(INVALID)?;
-        found = Some(address).filter(|address| address.is_unicast()).or(found);
+        if !address.is_unicast() {
+            return Err(BAD_STATION);
+        }
+        if address == own {
+            return Err(OWN_STATION);
+        }
+        found = Some(address);
     }
     Ok(found)
 }

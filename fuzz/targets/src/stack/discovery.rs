@@ -130,7 +130,7 @@ fn address4(link: LinkIndex, which: u8) -> Ipv4Addr {
 /// A message of neighbour discovery (RFC 4861 §4).
 fn message(link: LinkIndex, kind: u8, [who, what, how, more]: [u8; 4]) -> Vec<u8> {
     let (from, target) = (address6(link, who), address6(link, what));
-    let option = |kind: u8| [&[kind, 1][..], &[2, 0, 0, 0, 0, more]].concat();
+    let option = |kind: u8| link_address(link, kind, more);
     let with = |kind: u8| if how & 1 == 0 { option(kind) } else { Vec::new() };
     let body = match kind {
         // Router solicitation.
@@ -168,8 +168,26 @@ fn message(link: LinkIndex, kind: u8, [who, what, how, more]: [u8; 4]) -> Vec<u8
     icmp((from, to), station, if how == 0xff { 64 } else { HOPS }, &body)
 }
 
+/// An option with a link-layer address: a station's, one that no station has, ours, or one of
+/// another width.
+fn link_address(link: LinkIndex, kind: u8, which: u8) -> Vec<u8> {
+    let (units, address) = match which >> 4 {
+        0xf => (2, vec![2, 0, 0, 0, 0, 0, 0, which, 0, 0, 0, 0, 0, 0]),
+        0xe => (1, vec![0; 6]),
+        0xd => (1, MacAddress::BROADCAST.0.to_vec()),
+        0xc => (1, station_of(link).0.to_vec()),
+        _ => (1, vec![2, 0, 0, 0, 0, which]),
+    };
+    [&[kind, units][..], &address].concat()
+}
+
 fn arp(link: LinkIndex, kind: u8, [who, what, how]: [u8; 3]) -> Vec<u8> {
-    let station = MacAddress([2, 0, 0, 0, 0, how]);
+    let station = match how >> 4 {
+        0xf => MacAddress::ZERO,
+        0xe => MacAddress::BROADCAST,
+        0xd => station_of(link),
+        _ => MacAddress([2, 0, 0, 0, 0, how]),
+    };
     let mut fields = ArpFields::request(station, address4(link, who), address4(link, what));
     if kind & 1 == 0 {
         fields = ArpFields::request(station_of(link), address4(link, what), address4(link, who))

@@ -109,6 +109,9 @@ const NONE6: &str = "00000000000000000000000000000000";
 const ALL_NODES: &str = "ff020000000000000000000000000001";
 const SOLICITED: &str = "ff0200000000000000000001ff000001";
 
+/// A link-layer address of eight octets.
+const EXTENDED: &str = "0200000000000099";
+
 /// A UDP datagram to a port, with a checksum that is to be filled in (IPv6), or none.
 fn udp(port: &str, payload: &str) -> String {
     let len = 8 + hex(payload).len();
@@ -149,6 +152,11 @@ fn arp() -> Vec<u8> {
         .frame(LAN, &message("0002", other, "c0000201", OWN_A))
         .frame(LAN, &short)
         .frame(LAN, &message("0001", "030000000099", A, OWN_A))
+        .frame(LAN, &message("0002", "000000000000", A, OWN_A))
+        .frame(
+            LAN | AS_IT_IS,
+            &hex(&format!("0806 001b 0800 08 04 0001 {EXTENDED} {A} {EXTENDED} {OWN_A}")),
+        )
         .pause(200)
         .frame(LAN, &v4(PLAIN, "11", [A, "0a000277"], &udp("0007", "61626364")))
         .frame(WAN, &message("0002", "020000000077", "0a000277", OWN_B))
@@ -344,6 +352,9 @@ fn neighbours() -> Vec<u8> {
         .frame(LAN, &solicit(NONE6, OWN_A6, OWN_A6, ""))
         .frame(LAN, &solicit(A6, OWN_A6, A6, source))
         .frame(LAN, &solicit(A6, OWN_A6, OWN_A6, "01 00"))
+        .frame(LAN, &solicit(A6, OWN_A6, OWN_A6, "01 01 333300000001"))
+        .frame(LAN, &solicit(A6, OWN_A6, OWN_A6, "01 01 020000000000"))
+        .frame(LAN, &solicit(A6, OWN_A6, OWN_A6, &format!("01 02 {EXTENDED} 000000000000")))
         .frame(LAN, &v6("11", "40", [A6, "fd000002000000000000000000000077"], &udp("0007", "61")))
         .frame(
             WAN,

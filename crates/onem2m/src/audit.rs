@@ -78,7 +78,7 @@ pub enum End {
 
 /// A request to be logged.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Asked {
+pub struct AuditedRequest {
     /// The operation.
     pub operation: Operation,
     /// The target.
@@ -95,7 +95,7 @@ pub struct Asked {
     pub of: Box<str>,
 }
 
-impl Asked {
+impl AuditedRequest {
     /// A request from outside.
     pub fn new(request: &Request) -> Self {
         Self {
@@ -131,7 +131,7 @@ pub enum Said {
     /// A request with its result.
     Ended {
         /// The request.
-        asked: Arc<Asked>,
+        asked: Arc<AuditedRequest>,
         /// The result.
         end: End,
         /// Whether the originator had an earlier answer: that it was accepted.
@@ -179,7 +179,7 @@ impl Entry {
     }
 }
 
-impl Asked {
+impl AuditedRequest {
     /// Members of an entry known before its result, without the closing brace.
     fn to_text(&self) -> String {
         let mut text = format!("{{\"op\":\"{:?}\"", self.operation);
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn said(to: &str, from: &str) -> String {
-        let asked = Asked::new(&Request::new(Operation::Retrieve, to, from, "1"));
+        let asked = AuditedRequest::new(&Request::new(Operation::Retrieve, to, from, "1"));
         let end = End::Answered(Status::NotFound);
         let said = Said::Ended { asked: Arc::new(asked), end, later: false, made: None };
         Entry { at_micros: 0, said }.to_text()
@@ -268,7 +268,7 @@ mod tests {
             ("http://host/a:b@c", "http://host/a:b@c"),
             ("cse-in/a@b", "cse-in/a@b"),
         ] {
-            let asked = Asked::part(&request, url, Part::Notification, "sub1");
+            let asked = AuditedRequest::part(&request, url, Part::Notification, "sub1");
             assert_eq!(&*asked.to, told);
         }
     }

@@ -7,7 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::audit::{Asked, End, Entry, Said};
+use gatewright_onem2m::audit::{AuditedRequest, End, Entry, Said};
 use gatewright_onem2m::{Batch, Operation, Record, Request, Status};
 use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
 use std::collections::BTreeMap;
@@ -456,7 +456,7 @@ fn a_truncated_file_is_refused_and_left_alone() {
 
 /// A batch with an entry of its own, and a row if `seq` is not zero.
 fn noted(number: u64, seq: u64, to: &str) -> Batch {
-    let asked = Asked::new(&Request::new(Operation::Retrieve, to, "Ca", "1")).into();
+    let asked = AuditedRequest::new(&Request::new(Operation::Retrieve, to, "Ca", "1")).into();
     let end = End::Answered(Status::Ok);
     let said = Said::Ended { asked, end, later: false, made: None };
     let mut batch = put(number, seq, "x");

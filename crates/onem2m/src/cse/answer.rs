@@ -1,6 +1,6 @@
 //! End of a request: the receiver of its answer, and its delivery.
 
-use super::{Asked, Cse, Token, repeats};
+use super::{AuditedRequest, Cse, Token, repeats};
 use crate::primitive::{Release, Request, Response};
 use crate::status::{Refusal, Status};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Asker {
     /// The originator.
     pub(super) from: Arc<str>,
     /// The request's data for the audit log entry.
-    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) asked: Option<Arc<AuditedRequest>>,
     /// The batch being written when it arrived.
     pub(super) since: u64,
 }
@@ -44,7 +44,7 @@ impl Asker {
     }
 
     /// Adds the audit data, to be logged in the batch `since` or later.
-    pub(super) fn noted(self, asked: Option<Arc<Asked>>, since: u64) -> Self {
+    pub(super) fn noted(self, asked: Option<Arc<AuditedRequest>>, since: u64) -> Self {
         Self { asked, since, ..self }
     }
 }

@@ -5,7 +5,7 @@ use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::Route;
 use super::{Asker, Cse, Token, Whom};
-use crate::audit::{Asked, Audit, End, Entry, Part, Said, cut};
+use crate::audit::{Audit, AuditedRequest, End, Entry, Part, Said, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -64,7 +64,8 @@ impl Refusals {
 impl Cse {
     /// The sender of an outside request, with audit data if requests are logged.
     pub(super) fn asker(&self, token: Token, request: &Request) -> Asker {
-        let asked = (self.config.audit != Audit::Off).then(|| Arc::new(Asked::new(request)));
+        let asked =
+            (self.config.audit != Audit::Off).then(|| Arc::new(AuditedRequest::new(request)));
         Asker::outside(token, None, request).noted(asked, self.ledger.number())
     }
 
@@ -75,12 +76,13 @@ impl Cse {
         to: &str,
         part: Part,
         of: &str,
-    ) -> Option<Arc<Asked>> {
-        (self.config.audit != Audit::Off).then(|| Arc::new(Asked::part(request, to, part, of)))
+    ) -> Option<Arc<AuditedRequest>> {
+        (self.config.audit != Audit::Off)
+            .then(|| Arc::new(AuditedRequest::part(request, to, part, of)))
     }
 
     /// Logs a request in progress.
-    pub(super) fn note_waiting(&mut self, asked: Option<Arc<Asked>>) {
+    pub(super) fn note_waiting(&mut self, asked: Option<Arc<AuditedRequest>>) {
         self.enter(asked, End::Waits, false, None);
     }
 
@@ -117,11 +119,17 @@ impl Cse {
     }
 
     /// Logs that a request was refused because its batch could not be stored.
-    pub(super) fn note_unstored(&mut self, asked: Option<Arc<Asked>>) {
+    pub(super) fn note_unstored(&mut self, asked: Option<Arc<AuditedRequest>>) {
         self.enter(asked, End::Answered(Status::InternalServerError), false, None);
     }
 
-    fn enter(&mut self, asked: Option<Arc<Asked>>, end: End, later: bool, made: Option<Arc<str>>) {
+    fn enter(
+        &mut self,
+        asked: Option<Arc<AuditedRequest>>,
+        end: End,
+        later: bool,
+        made: Option<Arc<str>>,
+    ) {
         let Some(asked) = asked.filter(|_| self.config.audit != Audit::Off) else { return };
         let said = Said::Ended { asked, end, later, made };
         self.ledger.note(Entry { at_micros: self.now.micros(), said });
@@ -135,7 +143,7 @@ impl Cse {
             Route::Device(device) => device_address(device),
             Route::Channel(_) => "its polling channel".to_owned(),
         };
-        let passed_on = Asked::part(request, &to, Part::PassedOn, &asked.to);
+        let passed_on = AuditedRequest::part(request, &to, Part::PassedOn, &asked.to);
         self.note_waiting(Some(Arc::new(passed_on)));
     }
 

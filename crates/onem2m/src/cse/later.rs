@@ -5,7 +5,7 @@
 //! exactly once, even over a restart.
 
 use super::{Asker, Cse, Refusal, Token, Whom};
-use crate::audit::Asked;
+use crate::audit::AuditedRequest;
 use crate::primitive::Request;
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -112,7 +112,7 @@ impl Postponed {
             }
             _ => Whom::Nobody,
         };
-        let asked = Some(Arc::new(Asked::new(&request)));
+        let asked = Some(Arc::new(AuditedRequest::new(&request)));
         let asker = Asker { whom, ..Asker::outside(Token(0), None, &request) }.noted(asked, 0);
         let due = Timestamp::from_micros(body.get("due")?.as_u64()?);
         Some(Self { asker, request, due, stored: true })

@@ -2,7 +2,7 @@
 
 use super::outbox::Kept;
 use super::repeats::Key;
-use super::{Asked, Batch, CallId, Entry, Output, Token};
+use super::{AuditedRequest, Batch, CallId, Entry, Output, Token};
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
 use crate::tree::Record;
@@ -24,7 +24,7 @@ pub(super) struct Ledger {
     /// Audit log entries of the current step.
     entries: Vec<Entry>,
     /// Logged requests with their batches' numbers, as long as those may be undone.
-    noted: VecDeque<(u64, Token, Arc<Asked>)>,
+    noted: VecDeque<(u64, Token, Arc<AuditedRequest>)>,
     /// Outputs of the current step.
     fresh: Vec<Output>,
     /// Requests answered in the current step, to be remembered.
@@ -75,7 +75,7 @@ pub(super) struct Unanswered {
     pub(super) id: Arc<str>,
     pub(super) release: Release,
     /// Audit data of the request.
-    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) asked: Option<Arc<AuditedRequest>>,
 }
 
 impl Ledger {
@@ -165,7 +165,7 @@ impl Ledger {
     }
 
     /// Links the last entry with this request, in case its answer is undone.
-    pub(super) fn noted(&mut self, token: Token, asked: Arc<Asked>) {
+    pub(super) fn noted(&mut self, token: Token, asked: Arc<AuditedRequest>) {
         self.noted.push_back((self.number, token, asked));
     }
 
@@ -264,7 +264,7 @@ impl Ledger {
         }
         self.ready.retain(|output| !matches!(output, Output::Store(_)));
         let noted = core::mem::take(&mut self.noted).into_iter();
-        let mut noted: HashMap<Token, Arc<Asked>> =
+        let mut noted: HashMap<Token, Arc<AuditedRequest>> =
             noted.map(|(_, token, asked)| (token, asked)).collect();
         for (_, seen, output) in core::mem::take(&mut self.waiting) {
             match output {

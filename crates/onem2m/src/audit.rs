@@ -118,7 +118,7 @@ impl AuditedRequest {
 
 /// A log entry with its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Microseconds since 1970.
     pub at_micros: u64,
     /// Its content.
@@ -148,7 +148,7 @@ pub enum Said {
     },
 }
 
-impl Entry {
+impl AuditEntry {
     /// The entry's JSON object, without its time.
     pub fn to_text(&self) -> String {
         match &self.said {
@@ -235,7 +235,7 @@ mod tests {
         let asked = AuditedRequest::new(&Request::new(Operation::Retrieve, to, from, "1"));
         let end = End::Answered(Status::NotFound);
         let said = Said::Ended { asked: Arc::new(asked), end, later: false, made: None };
-        Entry { at_micros: 0, said }.to_text()
+        AuditEntry { at_micros: 0, said }.to_text()
     }
 
     /// What a name says stays a name, whatever is in it: an outside reader of JSON finds it again.

@@ -7,7 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::audit::{AuditedRequest, End, Entry, Said};
+use gatewright_onem2m::audit::{AuditEntry, AuditedRequest, End, Said};
 use gatewright_onem2m::{Batch, Operation, Record, Request, Status};
 use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
 use std::collections::BTreeMap;
@@ -463,7 +463,7 @@ fn noted(number: u64, seq: u64, to: &str) -> Batch {
     if seq == 0 {
         batch.records.clear();
     }
-    Batch { entries: vec![Entry { at_micros: number, said }], ..batch }
+    Batch { entries: vec![AuditEntry { at_micros: number, said }], ..batch }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::Route;
 use super::{Asker, Cse, Token, Whom};
-use crate::audit::{Audit, AuditedRequest, End, Entry, Part, Said, cut};
+use crate::audit::{Audit, AuditEntry, AuditedRequest, End, Part, Said, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -132,7 +132,7 @@ impl Cse {
     ) {
         let Some(asked) = asked.filter(|_| self.config.audit != Audit::Off) else { return };
         let said = Said::Ended { asked, end, later, made };
-        self.ledger.note(Entry { at_micros: self.now.micros(), said });
+        self.ledger.note(AuditEntry { at_micros: self.now.micros(), said });
     }
 
     /// Logs the receiver of a forwarded request.
@@ -162,7 +162,7 @@ impl Cse {
         let at_micros = self.now.micros();
         for (from, (_, count)) in core::mem::take(&mut self.refusals).by {
             if count > 0 && self.config.audit != Audit::Off {
-                self.ledger.note(Entry { at_micros, said: Said::Refused { from, count } });
+                self.ledger.note(AuditEntry { at_micros, said: Said::Refused { from, count } });
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::outbox::Kept;
 use super::repeats::Key;
-use super::{AuditedRequest, Batch, CallId, Entry, Output, Token};
+use super::{AuditEntry, AuditedRequest, Batch, CallId, Output, Token};
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
 use crate::tree::Record;
@@ -22,7 +22,7 @@ pub(super) struct Ledger {
     /// out and not yet known to be stored.
     open: VecDeque<(u64, Undo)>,
     /// Audit log entries of the current step.
-    entries: Vec<Entry>,
+    entries: Vec<AuditEntry>,
     /// Logged requests with their batches' numbers, as long as those may be undone.
     noted: VecDeque<(u64, Token, Arc<AuditedRequest>)>,
     /// Outputs of the current step.
@@ -160,7 +160,7 @@ impl Ledger {
     }
 
     /// Adds an audit log entry to the current step.
-    pub(super) fn note(&mut self, entry: Entry) {
+    pub(super) fn note(&mut self, entry: AuditEntry) {
         self.entries.push(entry);
     }
 

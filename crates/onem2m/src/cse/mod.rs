@@ -42,7 +42,7 @@ mod update;
 mod watch;
 
 use crate::address::Address;
-use crate::audit::{Audit, AuditedRequest, Entry, Part};
+use crate::audit::{Audit, AuditEntry, AuditedRequest, Part};
 use crate::clock::{Clock, Moment, Now};
 use crate::kind::Kind;
 use crate::limits::Counters;

@@ -1,7 +1,7 @@
 //! Inputs and outputs of the CSE state machine.
 
 use super::{Call, DeviceCall, OutboxMessage, Unreachable};
-use crate::audit::Entry;
+use crate::audit::AuditEntry;
 use crate::primitive::{Request, Response};
 use crate::tree::Record;
 use core::net::IpAddr;
@@ -129,7 +129,7 @@ pub struct Batch {
     /// Records to store, in this order.
     pub records: Vec<Record>,
     /// Audit log entries, in this order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<AuditEntry>,
     /// The body of row 0 with the clocks, from time to time.
     pub clock: Option<Arc<str>>,
     /// A line of the memory of requests, which identifies this batch's requests if they are

@@ -1,7 +1,7 @@
 //! A CSE with a store made of a map, and short ways to ask it.
 
 use core::time::Duration;
-use gatewright_onem2m::audit::Entry;
+use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
     Call, Config, Cse, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
     Response, Status, Token, Unreachable,
@@ -24,7 +24,7 @@ pub(crate) struct Bench {
     /// Requests that the CSE wants devices asked.
     pub(crate) device_calls: Vec<DeviceCall>,
     /// What the audit log was told.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<AuditEntry>,
     /// The clocks as they were noted last, and the memory of requests.
     pub(crate) clock: Option<Arc<str>>,
     pub(crate) remembered: Vec<Arc<str>>,

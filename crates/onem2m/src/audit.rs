@@ -122,12 +122,12 @@ pub struct AuditEntry {
     /// Microseconds since 1970.
     pub at_micros: u64,
     /// Its content.
-    pub said: Said,
+    pub said: AuditContent,
 }
 
 /// Content of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Said {
+pub enum AuditContent {
     /// A request with its result.
     Ended {
         /// The request.
@@ -152,7 +152,7 @@ impl AuditEntry {
     /// The entry's JSON object, without its time.
     pub fn to_text(&self) -> String {
         match &self.said {
-            Said::Ended { asked, end, later, made } => {
+            AuditContent::Ended { asked, end, later, made } => {
                 let mut text = asked.to_text();
                 // Writing to a string cannot fail.
                 let _ = match end {
@@ -169,7 +169,7 @@ impl AuditEntry {
                 text.push('}');
                 text
             }
-            Said::Refused { from, count } => {
+            AuditContent::Refused { from, count } => {
                 let mut text = String::from("{\"op\":\"Refused\"");
                 push_member(&mut text, "fr", from);
                 let _ = write!(text, ",\"count\":{count}}}");
@@ -234,7 +234,7 @@ mod tests {
     fn said(to: &str, from: &str) -> String {
         let asked = AuditedRequest::new(&Request::new(Operation::Retrieve, to, from, "1"));
         let end = End::Answered(Status::NotFound);
-        let said = Said::Ended { asked: Arc::new(asked), end, later: false, made: None };
+        let said = AuditContent::Ended { asked: Arc::new(asked), end, later: false, made: None };
         AuditEntry { at_micros: 0, said }.to_text()
     }
 

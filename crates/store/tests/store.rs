@@ -7,7 +7,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::audit::{AuditEntry, AuditedRequest, End, Said};
+use gatewright_onem2m::audit::{AuditContent, AuditEntry, AuditedRequest, End};
 use gatewright_onem2m::{Batch, Operation, Record, Request, Status};
 use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
 use std::collections::BTreeMap;
@@ -458,7 +458,7 @@ fn a_truncated_file_is_refused_and_left_alone() {
 fn noted(number: u64, seq: u64, to: &str) -> Batch {
     let asked = AuditedRequest::new(&Request::new(Operation::Retrieve, to, "Ca", "1")).into();
     let end = End::Answered(Status::Ok);
-    let said = Said::Ended { asked, end, later: false, made: None };
+    let said = AuditContent::Ended { asked, end, later: false, made: None };
     let mut batch = put(number, seq, "x");
     if seq == 0 {
         batch.records.clear();

@@ -5,7 +5,7 @@ use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::Route;
 use super::{Asker, Cse, Token, Whom};
-use crate::audit::{Audit, AuditEntry, AuditedRequest, End, Part, Said, cut};
+use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, Part, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -131,7 +131,7 @@ impl Cse {
         made: Option<Arc<str>>,
     ) {
         let Some(asked) = asked.filter(|_| self.config.audit != Audit::Off) else { return };
-        let said = Said::Ended { asked, end, later, made };
+        let said = AuditContent::Ended { asked, end, later, made };
         self.ledger.note(AuditEntry { at_micros: self.now.micros(), said });
     }
 
@@ -162,7 +162,8 @@ impl Cse {
         let at_micros = self.now.micros();
         for (from, (_, count)) in core::mem::take(&mut self.refusals).by {
             if count > 0 && self.config.audit != Audit::Off {
-                self.ledger.note(AuditEntry { at_micros, said: Said::Refused { from, count } });
+                self.ledger
+                    .note(AuditEntry { at_micros, said: AuditContent::Refused { from, count } });
             }
         }
     }

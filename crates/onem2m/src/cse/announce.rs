@@ -8,7 +8,7 @@
 use super::access::Originator;
 use super::calls::Purpose;
 use super::outbox::OutboxMessage;
-use super::{Asker, Cse, Refusal};
+use super::{Cse, Refusal, RequestContext};
 use crate::address::Address;
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
@@ -484,7 +484,7 @@ impl Cse {
     /// to the original's CSE. Returns whether it did.
     pub(super) fn retrieve_original(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         slot: Slot,

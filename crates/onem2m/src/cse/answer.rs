@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Receiver and context of an answer.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct RequestContext {
     pub(super) whom: Whom,
     pub(super) id: Arc<str>,
     pub(super) release: Release,
@@ -25,7 +25,7 @@ pub(super) struct Asker {
     pub(super) since: u64,
 }
 
-impl Asker {
+impl RequestContext {
     /// The sender of an outside `request`.
     pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
         let whom = Whom::Outside(token, key);
@@ -82,12 +82,12 @@ impl Done {
 }
 
 impl Cse {
-    pub(super) fn answer(&mut self, asker: &Asker, outcome: Result<Done, Refusal>) {
+    pub(super) fn answer(&mut self, asker: &RequestContext, outcome: Result<Done, Refusal>) {
         let response = self.response_of(asker, outcome);
         self.deliver(asker, response);
     }
 
-    pub(super) fn deliver(&mut self, asker: &Asker, response: Response) {
+    pub(super) fn deliver(&mut self, asker: &RequestContext, response: Response) {
         let (token, key) = match &asker.whom {
             Whom::Outside(token, key) => (*token, *key),
             _ => return self.deliver_inside(asker, response),
@@ -110,7 +110,7 @@ impl Cse {
     }
 
     /// Delivers the answer of a member request, or of one that was accepted before.
-    fn deliver_inside(&mut self, asker: &Asker, response: Response) {
+    fn deliver_inside(&mut self, asker: &RequestContext, response: Response) {
         self.note_answer(asker, &response);
         match &asker.whom {
             Whom::Member(fan, at) => self.member_answered(*fan, *at, response),
@@ -121,7 +121,7 @@ impl Cse {
 
     pub(super) fn response_of(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         outcome: Result<Done, Refusal>,
     ) -> Response {
         let (id, release) = (Arc::clone(&asker.id), asker.release);

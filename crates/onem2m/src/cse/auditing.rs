@@ -4,7 +4,7 @@
 use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::Route;
-use super::{Asker, Cse, Token, Whom};
+use super::{Cse, RequestContext, Token, Whom};
 use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, Part, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
@@ -63,10 +63,10 @@ impl Refusals {
 
 impl Cse {
     /// The sender of an outside request, with audit data if requests are logged.
-    pub(super) fn asker(&self, token: Token, request: &Request) -> Asker {
+    pub(super) fn asker(&self, token: Token, request: &Request) -> RequestContext {
         let asked =
             (self.config.audit != Audit::Off).then(|| Arc::new(AuditedRequest::new(request)));
-        Asker::outside(token, None, request).noted(asked, self.ledger.number())
+        RequestContext::outside(token, None, request).noted(asked, self.ledger.number())
     }
 
     /// Audit data of a part of another request or of a subscription, if requests are logged.
@@ -97,7 +97,7 @@ impl Cse {
     }
 
     /// Logs an answer. Refusals are logged individually up to a limit.
-    pub(super) fn note_answer(&mut self, asker: &Asker, response: &Response) {
+    pub(super) fn note_answer(&mut self, asker: &RequestContext, response: &Response) {
         let Some(asked) = &asker.asked else { return };
         let (token, later) = match &asker.whom {
             Whom::Outside(token, _) => (Some(*token), false),
@@ -137,7 +137,7 @@ impl Cse {
 
     /// Logs the receiver of a forwarded request.
     pub(super) fn note_passed_on(&mut self, route: &Route, request: &Request, purpose: &Purpose) {
-        let Purpose::Forward(Asker { asked: Some(asked), .. }) = purpose else { return };
+        let Purpose::Forward(RequestContext { asked: Some(asked), .. }) = purpose else { return };
         let to = match route {
             Route::Urls(urls, _) => urls.first().cloned().unwrap_or_default(),
             Route::Device(device) => device_address(device),

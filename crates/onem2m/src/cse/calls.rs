@@ -1,6 +1,6 @@
 //! Outgoing requests of this CSE, and the purpose of their responses.
 
-use super::{Asker, CallId, Cse, DEVICE_QUEUE, Done, Output, Refusal, Whom};
+use super::{CallId, Cse, DEVICE_QUEUE, Done, Output, Refusal, RequestContext, Whom};
 use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
@@ -74,7 +74,7 @@ pub struct Unreachable(pub String);
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     /// It answers another entity's request: forward it.
-    Forward(Asker),
+    Forward(RequestContext),
     /// This CSE's own registration.
     Registration,
     /// An outbox message of this queue, with the number of its request.
@@ -266,7 +266,7 @@ impl Cse {
         }
     }
 
-    fn pass_on(&mut self, asker: &Asker, answer: Result<Response, Unreachable>) {
+    fn pass_on(&mut self, asker: &RequestContext, answer: Result<Response, Unreachable>) {
         let outcome = match answer {
             Ok(answer) if answer.status.is_success() => Ok(Done {
                 status: answer.status,
@@ -286,7 +286,7 @@ impl Cse {
     }
 
     /// Passes on another CSE's refusal verbatim.
-    fn answer_remote_refusal(&mut self, asker: &Asker, answer: Response) {
+    fn answer_remote_refusal(&mut self, asker: &RequestContext, answer: Response) {
         self.counters.refused += 1;
         let mut response = Response::new(answer.status, &*asker.id, asker.release);
         response.content = answer.content;

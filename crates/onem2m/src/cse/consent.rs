@@ -3,7 +3,7 @@
 
 use super::calls::{Purpose, Unreachable};
 use super::notify::Seen;
-use super::{Asker, Cse, Done, Refusal, not_found};
+use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::fate::Fate;
 use crate::primitive::{Deadline, Operation, Request, Response};
 use crate::status::Status;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// An update without the target's answer yet.
 #[derive(Debug)]
 struct Blocked {
-    asker: Asker,
+    asker: RequestContext,
     request: Request,
     given: Map<String, Value>,
     /// Updates and deletions of the same resource, in their order.
-    behind: VecDeque<(Asker, Request)>,
+    behind: VecDeque<(RequestContext, Request)>,
 }
 
 /// Waiting updates, by the number of the resource.
@@ -31,7 +31,7 @@ impl Cse {
     /// did.
     pub(super) fn wait_behind(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         slot: Slot,
     ) -> Result<bool, Refusal> {
@@ -59,7 +59,7 @@ impl Cse {
     /// whether the update waits.
     pub(super) fn ask_consent(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         slot: Slot,
         given: &Map<String, Value>,

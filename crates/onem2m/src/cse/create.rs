@@ -2,7 +2,7 @@
 
 use super::access::{Originator, Right, check_privileges};
 use super::watch::{check_time_series, settle_time_series};
-use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
+use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
@@ -36,7 +36,7 @@ pub(super) struct Draft {
 impl Cse {
     pub(super) fn create(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         target: Target<'_>,

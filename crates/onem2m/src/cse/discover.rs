@@ -1,7 +1,7 @@
 //! Discovery (TS-0001 §10.2.6), and the match of a resource with filter criteria.
 
 use super::access::{Originator, Right};
-use super::{Asker, Cse, Done, Refusal};
+use super::{Cse, Done, Refusal, RequestContext};
 use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
 use crate::kind::Kind;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 impl Cse {
     pub(super) fn discover(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         slot: Slot,

@@ -2,7 +2,7 @@
 
 use super::calls::{Purpose, device_of, is_device_like};
 use super::polling::Route;
-use super::{Asker, Cse, Refusal, denied, not_found};
+use super::{Cse, Refusal, RequestContext, denied, not_found};
 use crate::address::cse_of;
 use crate::kind::Kind;
 use crate::primitive::{Request, Serialisation};
@@ -15,7 +15,7 @@ impl Cse {
     /// Forwards a request for the resource `path` of the CSE `cse`.
     pub(super) fn forward(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
         (cse, path): (&str, &str),
@@ -33,7 +33,7 @@ impl Cse {
         let route = self.route_to(hop)?;
         let mut onward = request.clone();
         // Two originators may have called theirs the same: answers are told apart by it, and get the
-        // originator's own put back (`Asker::id`).
+        // originator's own put back (`RequestContext::id`).
         onward.id = self.next_request_id();
         onward.to = if path.is_empty() { cse.to_owned() } else { format!("{cse}/{path}") };
         if !from.starts_with('/') {
@@ -77,7 +77,10 @@ impl Cse {
     }
 
     /// Checks the addresses in a resource's attributes, unless the process itself gives them.
-    pub(super) fn check_ways(asker: &Asker, given: &Map<String, Value>) -> Result<(), Refusal> {
+    pub(super) fn check_ways(
+        asker: &RequestContext,
+        given: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
         if asker.is_own {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Groups (TS-0001 §9.6.13, §10.2.7): their members, and fan-out of requests.
 
 use super::access::{Originator, Right};
-use super::{Asker, Cse, Done, Part, Refusal, Whom, denied, not_allowed};
+use super::{Cse, Done, Part, Refusal, RequestContext, Whom, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::push_json_text;
@@ -23,7 +23,7 @@ const MIXED: u64 = 0;
 /// A fan-out without all answers yet.
 #[derive(Debug)]
 pub(super) struct Fan {
-    asker: Asker,
+    asker: RequestContext,
     members: Vec<(String, Option<Response>)>,
     missing: usize,
     /// Octets left for their answers.
@@ -125,7 +125,7 @@ impl Cse {
     /// Sends a request to every member of a group; the response contains all of theirs.
     pub(super) fn fan_out(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         (group, rest): (Slot, &str),
@@ -160,7 +160,7 @@ impl Cse {
             let whom = Whom::Member(number, at);
             let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
             let id = onward.id.as_str().into();
-            let asker = Asker { whom, id, asked, depth: asker.depth + 1, ..asker.clone() };
+            let asker = RequestContext { whom, id, asked, depth: asker.depth + 1, ..asker.clone() };
             self.serve(&asker, &onward);
         }
         Ok(None)
@@ -221,7 +221,7 @@ impl Cse {
         }
     }
 
-    fn finish_fan(&mut self, number: u64) -> Option<(Asker, Done)> {
+    fn finish_fan(&mut self, number: u64) -> Option<(RequestContext, Done)> {
         let fan = self.fans.remove(&number)?;
         let mut text = String::from("{\"m2m:agr\":{\"m2m:rsp\":[");
         for (at, (target, response)) in fan.members.iter().enumerate() {

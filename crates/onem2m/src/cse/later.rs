@@ -4,7 +4,7 @@
 //! stored until it is done, and removed from the store together with its effect: so it is done
 //! exactly once, even over a restart.
 
-use super::{Asker, Cse, Refusal, Token, Whom};
+use super::{Cse, Refusal, RequestContext, Token, Whom};
 use crate::audit::AuditedRequest;
 use crate::primitive::Request;
 use crate::status::Status;
@@ -21,7 +21,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A request waiting for its time.
 #[derive(Clone, Debug)]
 struct Postponed {
-    asker: Asker,
+    asker: RequestContext,
     request: Request,
     due: Timestamp,
     /// Whether it has a row.
@@ -113,7 +113,8 @@ impl Postponed {
             _ => Whom::Nobody,
         };
         let asked = Some(Arc::new(AuditedRequest::new(&request)));
-        let asker = Asker { whom, ..Asker::outside(Token(0), None, &request) }.noted(asked, 0);
+        let asker = RequestContext { whom, ..RequestContext::outside(Token(0), None, &request) }
+            .noted(asked, 0);
         let due = Timestamp::from_micros(body.get("due")?.as_u64()?);
         Some(Self { asker, request, due, stored: true })
     }
@@ -133,7 +134,7 @@ impl Cse {
     /// 5000 if the limit is reached.
     pub(super) fn postpone(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
     ) -> Result<bool, Refusal> {
@@ -203,7 +204,7 @@ impl Cse {
     }
 
     /// Whether the request resource for an answer was deleted.
-    pub(super) fn is_called_off(&self, asker: &Asker) -> bool {
+    pub(super) fn is_called_off(&self, asker: &RequestContext) -> bool {
         matches!(asker.whom, Whom::Kept(seq, _) if self.tree.by_seq(seq).is_none())
     }
 

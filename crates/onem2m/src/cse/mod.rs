@@ -53,7 +53,7 @@ use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::{Originator, source_of};
-use answer::{Asker, Done, Whom};
+use answer::{Done, RequestContext, Whom};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
@@ -330,7 +330,7 @@ impl Cse {
     }
 
     fn take_request(&mut self, token: Token, request: &Request, is_own: bool) {
-        let asker = Asker { is_own, ..self.asker(token, request) };
+        let asker = RequestContext { is_own, ..self.asker(token, request) };
         let asked = asker.asked.clone();
         self.recognise(token, request, asker);
         if !self.ledger.has_answered(token) {
@@ -339,7 +339,7 @@ impl Cse {
     }
 
     /// Answers a repeated request as before, and executes a new one.
-    fn recognise(&mut self, token: Token, request: &Request, whoever: Asker) {
+    fn recognise(&mut self, token: Token, request: &Request, whoever: RequestContext) {
         self.counters.requests += 1;
         let source = source_of(request, self.own_form(&request.from));
         let limits = &self.config.limits;
@@ -366,7 +366,7 @@ impl Cse {
                 return;
             }
         };
-        let asker = Asker { whom: Whom::Outside(token, key), ..whoever };
+        let asker = RequestContext { whom: Whom::Outside(token, key), ..whoever };
         let before = self.repeats.by_place.replace(false);
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
@@ -376,14 +376,14 @@ impl Cse {
     }
 
     fn take_message(&mut self, token: Token, message: OutboxMessage) {
-        let asker = Asker::outside(token, None, &message.request);
+        let asker = RequestContext::outside(token, None, &message.request);
         let outcome = self.post(message).map(|()| Done::new(Status::Accepted));
         self.answer(&asker, outcome);
     }
 
     /// Executes a request; the answer is given now or, if other entities must be asked first,
     /// later.
-    fn serve(&mut self, asker: &Asker, request: &Request) {
+    fn serve(&mut self, asker: &RequestContext, request: &Request) {
         match self.perform(asker, request) {
             Ok(Some(done)) => self.answer(asker, Ok(done)),
             Ok(None) => {}
@@ -391,7 +391,11 @@ impl Cse {
         }
     }
 
-    fn perform(&mut self, asker: &Asker, request: &Request) -> Result<Option<Done>, Refusal> {
+    fn perform(
+        &mut self,
+        asker: &RequestContext,
+        request: &Request,
+    ) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
         let from = Originator::of(request, self.own_form(&request.from));
         self.carry_out(asker, request, &from)
@@ -399,7 +403,7 @@ impl Cse {
 
     fn carry_out(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
     ) -> Result<Option<Done>, Refusal> {

@@ -3,7 +3,7 @@
 
 use super::access::Right;
 use super::notify::Seen;
-use super::{Asker, Cse};
+use super::{Cse, RequestContext};
 use crate::filter::Usage;
 use crate::primitive::{Operation, Request};
 use crate::tree::Slot;
@@ -13,7 +13,7 @@ impl Cse {
     /// Notifies the monitors of `slot` of a request by `from`.
     pub(super) fn tell_monitors(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
         slot: Slot,

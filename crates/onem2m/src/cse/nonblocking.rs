@@ -4,7 +4,7 @@
 use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::OutboxMessage;
-use super::{Asker, Cse, Done, Refusal, Target, Whom};
+use super::{Cse, Done, Refusal, RequestContext, Target, Whom};
 use crate::kind::Kind;
 use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
 use crate::resource::{Resource, push_json_text};
@@ -27,7 +27,7 @@ pub(super) const PENDING: u8 = 3;
 
 impl Cse {
     /// Accepts a non-blocking request and executes it.
-    pub(super) fn accept(&mut self, asker: &Asker, request: &Request) {
+    pub(super) fn accept(&mut self, asker: &RequestContext, request: &Request) {
         if let Err(refusal) = self.check(request) {
             self.answer(asker, Err(refusal));
             return;
@@ -44,7 +44,7 @@ impl Cse {
         }
         if request.response_type == ResponseType::None {
             self.answer(asker, Ok(Done::new(Status::Accepted)));
-            self.serve(&Asker { whom: Whom::Nobody, ..asker.clone() }, &blocking);
+            self.serve(&RequestContext { whom: Whom::Nobody, ..asker.clone() }, &blocking);
             return;
         }
         let from = self.own_form(&request.from).to_owned();
@@ -68,7 +68,7 @@ impl Cse {
                 let content = json!({ "m2m:uri": address }).to_string();
                 self.answer(asker, Ok(Done::with(status, content)));
                 let whom = Whom::Kept(seq, targets.into());
-                self.serve(&Asker { whom, ..asker.clone() }, &blocking);
+                self.serve(&RequestContext { whom, ..asker.clone() }, &blocking);
             }
         }
     }

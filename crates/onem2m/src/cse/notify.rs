@@ -7,7 +7,7 @@ use super::outbox::{Gather, OutboxMessage};
 use super::polling::Route;
 use super::statistics::Statistic;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
-use super::{Asker, Cse, Done, Refusal, not_allowed};
+use super::{Cse, Done, Refusal, RequestContext, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::{Resource, push_json_text, some_attributes};
@@ -62,7 +62,7 @@ impl Event {
 /// Verification of notification targets, with the action after all have accepted.
 #[derive(Debug)]
 pub(super) struct Verification {
-    asker: Asker,
+    asker: RequestContext,
     request: Request,
     then: Then,
     asked: usize,
@@ -301,7 +301,7 @@ impl Cse {
     /// to verify.
     pub(super) fn create_subscription(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         mut draft: Draft,
@@ -385,7 +385,7 @@ impl Cse {
     /// Checks an update of a subscription; returns whether new targets must be verified first.
     pub(super) fn update_subscription(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         slot: Slot,
@@ -427,7 +427,7 @@ impl Cse {
 
     fn ask_targets(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
         id: &str,
@@ -524,7 +524,7 @@ impl Cse {
     /// Forwards a notification for an entity of this CSE.
     pub(super) fn notify_entity(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         slot: Slot,

@@ -3,7 +3,7 @@
 //!
 //! An observation is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Asker, Cse, Part, Slot, Target, Token, Whom};
+use super::{Cse, Part, RequestContext, Slot, Target, Token, Whom};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -84,8 +84,11 @@ impl Cse {
     }
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
-        let nobody = Asker { whom: Whom::Nobody, ..Asker::outside(Token(0), None, request) };
-        let nobody = Asker { is_repeated: true, ..nobody };
+        let nobody = RequestContext {
+            whom: Whom::Nobody,
+            ..RequestContext::outside(Token(0), None, request)
+        };
+        let nobody = RequestContext { is_repeated: true, ..nobody };
         self.perform(&nobody, request).ok().flatten()?.content
     }
 
@@ -103,8 +106,9 @@ impl Cse {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
         let asked = self.asked_part(&request, &request.to, Part::Again, "");
-        let asker = Asker::outside(token, None, &request).noted(asked, self.ledger.number());
-        let asker = Asker { is_repeated: true, ..asker };
+        let asker =
+            RequestContext::outside(token, None, &request).noted(asked, self.ledger.number());
+        let asker = RequestContext { is_repeated: true, ..asker };
         let outcome = match self.perform(&asker, &request) {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.

@@ -2,7 +2,7 @@
 //! returns the answers.
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
-use super::{Asker, CallId, Cse, Done, Output, Refusal, Token, Whom, denied};
+use super::{CallId, Cse, Done, Output, Refusal, RequestContext, Token, Whom, denied};
 use crate::clock::Moment;
 use crate::kind::Kind;
 use crate::primitive::{Request, Response, Serialisation};
@@ -32,7 +32,7 @@ struct Channel {
     given: BTreeMap<Token, Vec<(CallId, Request)>>,
     /// Waiting pollers: by deadline, then in order of arrival. The next request goes to the poller
     /// with the earliest deadline.
-    pollers: BTreeMap<(Moment, u64), Asker>,
+    pollers: BTreeMap<(Moment, u64), RequestContext>,
     /// Number of polls so far.
     polled: u64,
 }
@@ -127,7 +127,7 @@ impl Cse {
         }
     }
 
-    fn fetch(&mut self, channel: u64, poller: &Asker) -> Option<Done> {
+    fn fetch(&mut self, channel: u64, poller: &RequestContext) -> Option<Done> {
         let slot = self.tree.by_seq(channel);
         let aggregates =
             slot.and_then(|slot| self.tree.get(slot)).is_some_and(|it| it.flag("rqag"));
@@ -169,7 +169,7 @@ impl Cse {
     /// Retrieves `pcu`: the next request, now or when there is one.
     pub(super) fn poll(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &str,
         slot: Slot,

@@ -4,7 +4,7 @@ use super::access::{Originator, Right};
 use super::create::no_such_result;
 use super::notify::Event;
 use super::search::Chosen;
-use super::{Asker, Cse, Done, Refusal, Target, denied, not_found};
+use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_found};
 use crate::filter::Usage;
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -26,7 +26,7 @@ struct Found {
 impl Cse {
     pub(super) fn retrieve(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         target: Target<'_>,
@@ -153,7 +153,7 @@ impl Cse {
     }
 
     /// Notifies subscribers of a container of a retrieval while it has no instance.
-    pub(super) fn tell_if_empty(&mut self, asker: &Asker, slot: Slot) {
+    pub(super) fn tell_if_empty(&mut self, asker: &RequestContext, slot: Slot) {
         let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
         if is_container && self.tree.latest(slot).is_none() && !asker.is_repeated {
             self.tell(slot, Event::NoInstance, slot, &[]);

@@ -11,7 +11,7 @@
 //! the same order with and without them.
 
 use super::access::{Originator, Right};
-use super::{Asker, Cse, Done, Refusal};
+use super::{Cse, Done, Refusal, RequestContext};
 use crate::filter::{Combine, Filter, Steps, Usage};
 use crate::kind::Kind;
 use crate::limits::share;
@@ -71,7 +71,7 @@ pub(super) struct Search {
 /// A request whose walk is not finished.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    asker: Asker,
+    asker: RequestContext,
     request: Request,
     top: u64,
     rcn: u8,
@@ -197,7 +197,7 @@ impl Cse {
     /// 5207 if it takes more than one request may, or too many other walks wait.
     pub(super) fn search(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         (slot, right): (Slot, Right),
@@ -220,9 +220,9 @@ impl Cse {
     }
 
     /// Whether one more walk may wait. Members of groups are limited by their groups.
-    fn check_searches(&mut self, asker: &Asker) -> Result<(), Refusal> {
+    fn check_searches(&mut self, asker: &RequestContext) -> Result<(), Refusal> {
         let most = self.config.limits.searches;
-        let is_member = |asker: &Asker| matches!(asker.whom, super::Whom::Member(..));
+        let is_member = |asker: &RequestContext| matches!(asker.whom, super::Whom::Member(..));
         let mut others = self.searches.waiting.iter().filter(|it| !is_member(&it.asker));
         let of_one = others.clone().filter(|it| it.asker.from == asker.from).count();
         if is_member(asker) || (others.by_ref().count() < most && of_one < share(most)) {
@@ -260,7 +260,7 @@ impl Cse {
 
     fn answer_of(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         (slot, rcn): (Slot, u8),
         search: &Search,

@@ -6,7 +6,7 @@ use super::notify::Event;
 use super::scheduled::check_schedule;
 use super::statistics::settle_statistics;
 use super::watch::{check_time_series, settle_tolerance};
-use super::{Asker, Cse, Done, Refusal, Target, denied, not_allowed};
+use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{some_attributes, wrap};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 impl Cse {
     pub(super) fn update(
         &mut self,
-        asker: &Asker,
+        asker: &RequestContext,
         request: &Request,
         from: &Originator<'_>,
         target: Target<'_>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Receiver and context of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct RequestContext {
-    pub(super) whom: Whom,
+    pub(super) whom: Recipient,
     pub(super) id: Arc<str>,
     pub(super) release: Release,
     /// Whether this process sent the request itself.
@@ -28,7 +28,7 @@ pub(super) struct RequestContext {
 impl RequestContext {
     /// The sender of an outside `request`.
     pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
-        let whom = Whom::Outside(token, key);
+        let whom = Recipient::Outside(token, key);
         let (id, from) = (request.id.as_str().into(), request.from.as_str().into());
         Self {
             whom,
@@ -51,7 +51,7 @@ impl RequestContext {
 
 /// Receiver of an answer.
 #[derive(Clone, Debug)]
-pub(super) enum Whom {
+pub(super) enum Recipient {
     /// An outside requester.
     Outside(Token, Option<repeats::Key>),
     /// The fan-out with this number, of which the request is a member.
@@ -89,7 +89,7 @@ impl Cse {
 
     pub(super) fn deliver(&mut self, asker: &RequestContext, response: Response) {
         let (token, key) = match &asker.whom {
-            Whom::Outside(token, key) => (*token, *key),
+            Recipient::Outside(token, key) => (*token, *key),
             _ => return self.deliver_inside(asker, response),
         };
         let response = self.post_beside(token, response);
@@ -113,9 +113,9 @@ impl Cse {
     fn deliver_inside(&mut self, asker: &RequestContext, response: Response) {
         self.note_answer(asker, &response);
         match &asker.whom {
-            Whom::Member(fan, at) => self.member_answered(*fan, *at, response),
-            Whom::Kept(seq, targets) => self.keep_answer(*seq, targets, &response),
-            Whom::Outside(..) | Whom::Nobody => {}
+            Recipient::Member(fan, at) => self.member_answered(*fan, *at, response),
+            Recipient::Kept(seq, targets) => self.keep_answer(*seq, targets, &response),
+            Recipient::Outside(..) | Recipient::Nobody => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::Route;
-use super::{Cse, RequestContext, Token, Whom};
+use super::{Cse, Recipient, RequestContext, Token};
 use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, Part, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
@@ -100,9 +100,9 @@ impl Cse {
     pub(super) fn note_answer(&mut self, asker: &RequestContext, response: &Response) {
         let Some(asked) = &asker.asked else { return };
         let (token, later) = match &asker.whom {
-            Whom::Outside(token, _) => (Some(*token), false),
-            Whom::Member(..) => (None, false),
-            Whom::Kept(..) | Whom::Nobody => (None, true),
+            Recipient::Outside(token, _) => (Some(*token), false),
+            Recipient::Member(..) => (None, false),
+            Recipient::Kept(..) | Recipient::Nobody => (None, true),
         };
         let is_new = asker.since == self.ledger.number();
         if !response.status.is_success() && is_new && token.is_some() {

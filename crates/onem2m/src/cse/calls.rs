@@ -1,6 +1,6 @@
 //! Outgoing requests of this CSE, and the purpose of their responses.
 
-use super::{CallId, Cse, DEVICE_QUEUE, Done, Output, Refusal, RequestContext, Whom};
+use super::{CallId, Cse, DEVICE_QUEUE, Done, Output, Recipient, Refusal, RequestContext};
 use crate::clock::Moment;
 use crate::limits::share;
 use crate::primitive::{Request, Response, Serialisation};
@@ -205,7 +205,7 @@ impl Cse {
         let longest = self.now.plus(limits.answer_within_max);
         // What is to be done later is answered later, if there is anybody to be told.
         let told =
-            !matches!(&purpose, Purpose::Forward(asker) if matches!(asker.whom, Whom::Nobody));
+            !matches!(&purpose, Purpose::Forward(asker) if matches!(asker.whom, Recipient::Nobody));
         let begins = if told { self.begins(request) } else { self.now };
         let wanted = request.request_expires.map(|time| time.resolve(self.now));
         let deadline = wanted.unwrap_or_else(|| begins.plus(limits.answer_within)).min(longest);

@@ -1,7 +1,7 @@
 //! Groups (TS-0001 §9.6.13, §10.2.7): their members, and fan-out of requests.
 
 use super::access::{Originator, Right};
-use super::{Cse, Done, Part, Refusal, RequestContext, Whom, denied, not_allowed};
+use super::{Cse, Done, Part, Recipient, Refusal, RequestContext, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::push_json_text;
@@ -157,7 +157,7 @@ impl Cse {
             onward.id = format!("{}-{at}", request.id);
             onward.group_request.get_or_insert_with(|| request.id.as_str().into());
             onward.to = target;
-            let whom = Whom::Member(number, at);
+            let whom = Recipient::Member(number, at);
             let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
             let id = onward.id.as_str().into();
             let asker = RequestContext { whom, id, asked, depth: asker.depth + 1, ..asker.clone() };

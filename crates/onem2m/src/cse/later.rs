@@ -4,7 +4,7 @@
 //! stored until it is done, and removed from the store together with its effect: so it is done
 //! exactly once, even over a restart.
 
-use super::{Cse, Refusal, RequestContext, Token, Whom};
+use super::{Cse, Recipient, Refusal, RequestContext, Token};
 use crate::audit::AuditedRequest;
 use crate::primitive::Request;
 use crate::status::Status;
@@ -50,7 +50,7 @@ impl Later {
     /// The request resources for their results.
     pub(super) fn kept(&self) -> BTreeSet<u64> {
         let resource = |it: &Postponed| match it.asker.whom {
-            Whom::Kept(seq, _) => Some(seq),
+            Recipient::Kept(seq, _) => Some(seq),
             _ => None,
         };
         self.by_time.values().filter_map(resource).collect()
@@ -69,7 +69,8 @@ impl Later {
 
     /// The request whose result goes to the request resource with this number.
     fn kept_in(&self, resource: u64) -> Option<u64> {
-        let is_it = |it: &Postponed| matches!(it.asker.whom, Whom::Kept(seq, _) if seq == resource);
+        let is_it =
+            |it: &Postponed| matches!(it.asker.whom, Recipient::Kept(seq, _) if seq == resource);
         self.by_time.iter().find(|(_, it)| is_it(it)).map(|((_, seq), _)| *seq)
     }
 }
@@ -83,7 +84,7 @@ impl Postponed {
         // As text within the text: numbers must come back digit for digit.
         let content = request.content.take();
         let kept = match &self.asker.whom {
-            Whom::Kept(seq, targets) => Some(json!([seq, &**targets])),
+            Recipient::Kept(seq, targets) => Some(json!([seq, &**targets])),
             _ => None,
         };
         let body = json!({
@@ -108,9 +109,9 @@ impl Postponed {
         let whom = match body.get("kept").and_then(Value::as_array).map(Vec::as_slice) {
             Some([seq, targets]) => {
                 let targets = targets.as_array()?.iter().filter_map(Value::as_str);
-                Whom::Kept(seq.as_u64()?, targets.map(str::to_owned).collect())
+                Recipient::Kept(seq.as_u64()?, targets.map(str::to_owned).collect())
             }
-            _ => Whom::Nobody,
+            _ => Recipient::Nobody,
         };
         let asked = Some(Arc::new(AuditedRequest::new(&request)));
         let asker = RequestContext { whom, ..RequestContext::outside(Token(0), None, &request) }
@@ -160,7 +161,7 @@ impl Cse {
         let ends = ends.into_iter().flatten().map(|end| end.resolve(self.now));
         let due = ends.fold(time, Timestamp::min);
         let seq = self.ledger.next_seq();
-        let stored = matches!(asker.whom, Whom::Kept(..) | Whom::Nobody);
+        let stored = matches!(asker.whom, Recipient::Kept(..) | Recipient::Nobody);
         let postponed = Postponed { asker: asker.clone(), request, due, stored };
         if stored {
             let body = postponed.to_record();
@@ -205,7 +206,7 @@ impl Cse {
 
     /// Whether the request resource for an answer was deleted.
     pub(super) fn is_called_off(&self, asker: &RequestContext) -> bool {
-        matches!(asker.whom, Whom::Kept(seq, _) if self.tree.by_seq(seq).is_none())
+        matches!(asker.whom, Recipient::Kept(seq, _) if self.tree.by_seq(seq).is_none())
     }
 
     /// Restores a stored row; returns whether it is a waiting request.

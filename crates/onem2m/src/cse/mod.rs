@@ -53,7 +53,7 @@ use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::{Originator, source_of};
-use answer::{Done, RequestContext, Whom};
+use answer::{Done, Recipient, RequestContext};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
@@ -366,7 +366,7 @@ impl Cse {
                 return;
             }
         };
-        let asker = RequestContext { whom: Whom::Outside(token, key), ..whoever };
+        let asker = RequestContext { whom: Recipient::Outside(token, key), ..whoever };
         let before = self.repeats.by_place.replace(false);
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),

@@ -4,7 +4,7 @@
 use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::OutboxMessage;
-use super::{Cse, Done, Refusal, RequestContext, Target, Whom};
+use super::{Cse, Done, Recipient, Refusal, RequestContext, Target};
 use crate::kind::Kind;
 use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
 use crate::resource::{Resource, push_json_text};
@@ -44,7 +44,7 @@ impl Cse {
         }
         if request.response_type == ResponseType::None {
             self.answer(asker, Ok(Done::new(Status::Accepted)));
-            self.serve(&RequestContext { whom: Whom::Nobody, ..asker.clone() }, &blocking);
+            self.serve(&RequestContext { whom: Recipient::Nobody, ..asker.clone() }, &blocking);
             return;
         }
         let from = self.own_form(&request.from).to_owned();
@@ -67,7 +67,7 @@ impl Cse {
                 let address = self.address_for(&request.from, path);
                 let content = json!({ "m2m:uri": address }).to_string();
                 self.answer(asker, Ok(Done::with(status, content)));
-                let whom = Whom::Kept(seq, targets.into());
+                let whom = Recipient::Kept(seq, targets.into());
                 self.serve(&RequestContext { whom, ..asker.clone() }, &blocking);
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! An observation is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Cse, Part, RequestContext, Slot, Target, Token, Whom};
+use super::{Cse, Part, Recipient, RequestContext, Slot, Target, Token};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -85,7 +85,7 @@ impl Cse {
 
     fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
         let nobody = RequestContext {
-            whom: Whom::Nobody,
+            whom: Recipient::Nobody,
             ..RequestContext::outside(Token(0), None, request)
         };
         let nobody = RequestContext { is_repeated: true, ..nobody };

@@ -2,7 +2,7 @@
 //! returns the answers.
 
 use super::calls::{DeviceCall, Purpose, Unreachable};
-use super::{CallId, Cse, Done, Output, Refusal, RequestContext, Token, Whom, denied};
+use super::{CallId, Cse, Done, Output, Recipient, Refusal, RequestContext, Token, denied};
 use crate::clock::Moment;
 use crate::kind::Kind;
 use crate::primitive::{Request, Response, Serialisation};
@@ -154,7 +154,7 @@ impl Cse {
         queue.fetched.retain(|_, call| self.calls.is_open(*call));
         queue.given.retain(|_, given| given.iter().any(|(call, _)| self.calls.is_open(*call)));
         queue.fetched.extend(fetched.iter().map(|(call, request)| (request.id.clone(), *call)));
-        if let Whom::Outside(token, _) = poller.whom {
+        if let Recipient::Outside(token, _) = poller.whom {
             queue.given.insert(token, fetched);
         }
         let text = if aggregates {

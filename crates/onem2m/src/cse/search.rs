@@ -222,7 +222,7 @@ impl Cse {
     /// Whether one more walk may wait. Members of groups are limited by their groups.
     fn check_searches(&mut self, asker: &RequestContext) -> Result<(), Refusal> {
         let most = self.config.limits.searches;
-        let is_member = |asker: &RequestContext| matches!(asker.whom, super::Whom::Member(..));
+        let is_member = |asker: &RequestContext| matches!(asker.whom, super::Recipient::Member(..));
         let mut others = self.searches.waiting.iter().filter(|it| !is_member(&it.asker));
         let of_one = others.clone().filter(|it| it.asker.from == asker.from).count();
         if is_member(asker) || (others.by_ref().count() < most && of_one < share(most)) {

@@ -4,7 +4,7 @@ use super::asking::Asking;
 use super::blocks::{Downloads, Uploads};
 use super::pace::Pace;
 use super::repeats::{Repeats, Verdict};
-use super::serving::{Asked, Observer};
+use super::serving::{Observer, ServedRequest};
 use super::{
     ACK_RANDOM_HALVES, ACK_TIMEOUT, AskId, Counters, EXCHANGE_LIFETIME, Failure, Head, Input,
     Limits, MAX_RETRANSMIT, Message, NON_LIFETIME, Output, RequestId, empty,
@@ -37,7 +37,7 @@ pub struct Endpoint {
     flights: HashMap<(SocketAddr, u16), Flight>,
     pub(super) asking: HashMap<RequestId, Asking>,
     pub(super) tokens: HashMap<(SocketAddr, Token), RequestId>,
-    pub(super) asked: HashMap<AskId, Asked>,
+    pub(super) asked: HashMap<AskId, ServedRequest>,
     pub(super) asked_by: HashMap<SocketAddr, usize>,
     pub(super) asks: u64,
     pub(super) observers: HashMap<AskId, Observer>,

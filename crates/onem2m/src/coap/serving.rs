@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 /// An unanswered request of a peer.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ServedRequest {
     from: SocketAddr,
     token: Vec<u8>,
     message_id: u16,
@@ -63,7 +63,7 @@ impl Endpoint {
         }
         let mut message = Message::read(datagram);
         let observe = message.uint(OptionNumber::OBSERVE);
-        let asked = Asked {
+        let asked = ServedRequest {
             from,
             token: datagram.token().to_vec(),
             message_id: datagram.message_id(),
@@ -98,7 +98,7 @@ impl Endpoint {
     }
 
     /// Checks a request and reassembles its body.
-    fn check(&mut self, asked: &Asked, message: &mut Message) -> Result<(), Refusal> {
+    fn check(&mut self, asked: &ServedRequest, message: &mut Message) -> Result<(), Refusal> {
         for (number, value) in &message.options {
             match *number {
                 OptionNumber::PROXY_URI | OptionNumber::PROXY_SCHEME => {
@@ -150,7 +150,7 @@ impl Endpoint {
         }
     }
 
-    fn hand_on(&mut self, mut asked: Asked, mut message: Message) {
+    fn hand_on(&mut self, mut asked: ServedRequest, mut message: Message) {
         self.asks += 1;
         let id = AskId(self.asks);
         if asked.confirmable {
@@ -211,7 +211,7 @@ impl Endpoint {
         self.answer(&asked, &message);
     }
 
-    fn refuse(&mut self, asked: &Asked, refusal: &Refusal) {
+    fn refuse(&mut self, asked: &ServedRequest, refusal: &Refusal) {
         let mut more = Vec::new();
         if let Some(block) = refusal.block1 {
             more.push((OptionNumber::BLOCK1, block.value()));
@@ -220,7 +220,7 @@ impl Endpoint {
     }
 
     /// Answers with the requested block, and keeps the rest for further ones.
-    fn answer(&mut self, asked: &Asked, message: &Message) {
+    fn answer(&mut self, asked: &ServedRequest, message: &Message) {
         let mut more = Vec::new();
         if let Some(block) = asked.block1 {
             more.push((OptionNumber::BLOCK1, block.value()));
@@ -258,7 +258,11 @@ impl Endpoint {
         message
     }
 
-    fn send_answer(&mut self, asked: &Asked, content: (&Message, &[(OptionNumber, u32)], &[u8])) {
+    fn send_answer(
+        &mut self,
+        asked: &ServedRequest,
+        content: (&Message, &[(OptionNumber, u32)], &[u8]),
+    ) {
         let (message, more, payload) = content;
         let (to, token) = (asked.from, asked.token.as_slice());
         if asked.acknowledged {
@@ -295,7 +299,7 @@ impl Endpoint {
     }
 
     /// Registers an observer and returns its first number; `None` if there is no room.
-    fn observe(&mut self, id: AskId, asked: &Asked) -> Option<u64> {
+    fn observe(&mut self, id: AskId, asked: &ServedRequest) -> Option<u64> {
         let before = self.forget_observer(asked.from, &asked.token);
         if self.observers.len() >= self.limits.observers {
             self.counters.observers_full += 1;

@@ -66,7 +66,7 @@ pub(super) struct Repeats {
     salt: u64,
     /// Unanswered requests. None is forgotten before its answer: their number is limited with that
     /// of waiting and outgoing requests.
-    asked: Table<Key, Asked>,
+    asked: Table<Key, UnansweredRequest>,
     answers: Answers,
     /// Whether a rule allowed the current request because of its address.
     pub(super) by_place: Cell<bool>,
@@ -89,7 +89,7 @@ impl Place {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct UnansweredRequest {
     peer: u64,
     place: Place,
     /// Repetitions that wait for the answer.
@@ -157,7 +157,7 @@ impl Repeats {
         let creates = request.operation == Operation::Create;
         let peer = self.peer(request);
         let place = Place { source, is_bound: false };
-        self.asked.insert(key, Asked { peer, place, again: Vec::new(), creates });
+        self.asked.insert(key, UnansweredRequest { peer, place, again: Vec::new(), creates });
         Seen::New(Some(key))
     }
 
@@ -185,7 +185,8 @@ impl Repeats {
         now: Moment,
         limits: &Limits,
     ) -> Vec<Token> {
-        let Some(Asked { peer, place, again, creates }) = self.asked.remove(&key) else {
+        let Some(UnansweredRequest { peer, place, again, creates }) = self.asked.remove(&key)
+        else {
             return Vec::new();
         };
         if !is_without_effect(response.status, creates) {

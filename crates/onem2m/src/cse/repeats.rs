@@ -74,14 +74,14 @@ pub(super) struct Repeats {
 
 /// Address of a request.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RequestSource {
     /// The address, if known.
     source: Option<IpAddr>,
     /// Whether it was allowed from this address only.
     is_bound: bool,
 }
 
-impl Place {
+impl RequestSource {
     /// Whether the permission given here does not cover a request from `source`.
     fn is_closed_to(self, source: Option<IpAddr>) -> bool {
         self.is_bound && self.source != source
@@ -91,7 +91,7 @@ impl Place {
 #[derive(Debug)]
 struct UnansweredRequest {
     peer: u64,
-    place: Place,
+    place: RequestSource,
     /// Repetitions that wait for the answer.
     again: Vec<Token>,
     creates: bool,
@@ -156,7 +156,7 @@ impl Repeats {
         }
         let creates = request.operation == Operation::Create;
         let peer = self.peer(request);
-        let place = Place { source, is_bound: false };
+        let place = RequestSource { source, is_bound: false };
         self.asked.insert(key, UnansweredRequest { peer, place, again: Vec::new(), creates });
         Seen::New(Some(key))
     }
@@ -298,7 +298,7 @@ impl Cse {
             since: Moment::from_micros(since),
             key,
             peer,
-            place: Place { source, is_bound: bound },
+            place: RequestSource { source, is_bound: bound },
             response,
             before: NOWHERE,
             after: NOWHERE,
@@ -329,7 +329,7 @@ struct Known {
     since: Moment,
     key: Key,
     peer: u64,
-    place: Place,
+    place: RequestSource,
     response: Response,
     before: usize,
     after: usize,

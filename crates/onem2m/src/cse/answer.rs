@@ -27,7 +27,11 @@ pub(super) struct RequestContext {
 
 impl RequestContext {
     /// The sender of an outside `request`.
-    pub(super) fn outside(token: Token, key: Option<repeats::Key>, request: &Request) -> Self {
+    pub(super) fn outside(
+        token: Token,
+        key: Option<repeats::RequestKey>,
+        request: &Request,
+    ) -> Self {
         let whom = Recipient::Outside(token, key);
         let (id, from) = (request.id.as_str().into(), request.from.as_str().into());
         Self {
@@ -53,7 +57,7 @@ impl RequestContext {
 #[derive(Clone, Debug)]
 pub(super) enum Recipient {
     /// An outside requester.
-    Outside(Token, Option<repeats::Key>),
+    Outside(Token, Option<repeats::RequestKey>),
     /// The fan-out with this number, of which the request is a member.
     Member(u64, usize),
     /// The request resource with this number, and these notification targets.

@@ -1,7 +1,7 @@
 //! Batches of changes, and outputs that wait until their batch is stored.
 
 use super::outbox::Kept;
-use super::repeats::Key;
+use super::repeats::RequestKey;
 use super::{AuditEntry, AuditedRequest, Batch, CallId, Output, Token};
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
@@ -28,7 +28,7 @@ pub(super) struct Ledger {
     /// Outputs of the current step.
     fresh: Vec<Output>,
     /// Requests answered in the current step, to be remembered.
-    remembered: Vec<Key>,
+    remembered: Vec<RequestKey>,
     /// The latest batch whose effect the current step has seen.
     seen: u64,
     /// The latest batch with rows.
@@ -175,12 +175,12 @@ impl Ledger {
     }
 
     /// Remembers a request with what this step has stored.
-    pub(super) fn remember(&mut self, key: Key) {
+    pub(super) fn remember(&mut self, key: RequestKey) {
         self.remembered.push(key);
     }
 
     /// The requests to be remembered with what this step has stored.
-    pub(super) fn remembered(&self) -> &[Key] {
+    pub(super) fn remembered(&self) -> &[RequestKey] {
         &self.remembered
     }
 

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 /// Key of a remembered request: a hash of originator and identifier, and one of its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Key(u64, u64);
+pub(super) struct RequestKey(u64, u64);
 
-impl Hash for Key {
+impl Hash for RequestKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0);
     }
@@ -66,7 +66,7 @@ pub(super) struct Repeats {
     salt: u64,
     /// Unanswered requests. None is forgotten before its answer: their number is limited with that
     /// of waiting and outgoing requests.
-    asked: Table<Key, UnansweredRequest>,
+    asked: Table<RequestKey, UnansweredRequest>,
     answers: Answers,
     /// Whether a rule allowed the current request because of its address.
     pub(super) by_place: Cell<bool>,
@@ -106,7 +106,7 @@ const ASKED_AGAIN_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) enum Seen {
     /// A new request, with its key if it is remembered.
-    New(Option<Key>),
+    New(Option<RequestKey>),
     Answered(Response),
     /// A repetition, answered together with the first.
     InProgress,
@@ -163,7 +163,7 @@ impl Repeats {
 
     /// Records whether the request was allowed because of its address; `before` is the value of the
     /// request that it is part of.
-    pub(super) fn note_place(&mut self, key: Option<Key>, before: bool) {
+    pub(super) fn note_place(&mut self, key: Option<RequestKey>, before: bool) {
         if let Some(key) = key.filter(|_| self.by_place.get()) {
             if let Some(asked) = self.asked.get_mut(&key) {
                 asked.place.is_bound = true;
@@ -180,7 +180,7 @@ impl Repeats {
     /// does, the cause may be gone.
     pub(super) fn answered(
         &mut self,
-        key: Key,
+        key: RequestKey,
         response: &Response,
         now: Moment,
         limits: &Limits,
@@ -221,14 +221,14 @@ impl Repeats {
         hasher.finish()
     }
 
-    fn key(&self, request: &Request) -> Key {
+    fn key(&self, request: &Request) -> RequestKey {
         let mut hasher = DefaultHasher::new();
         self.salt.hash(&mut hasher);
         (&request.from, &request.id, request.operation, &request.to).hash(&mut hasher);
         let who = hasher.finish();
         (request.kind, request.result_content, request.content.is_some()).hash(&mut hasher);
         let content = request.content.as_deref().unwrap_or_default();
-        Key(who, digest(hasher.finish(), content.as_bytes()))
+        RequestKey(who, digest(hasher.finish(), content.as_bytes()))
     }
 }
 
@@ -283,7 +283,7 @@ impl Cse {
 
     fn known_of(&self, request: &StoredRequest<'_>) -> Option<Known> {
         let &StoredRequest { key: [first, second], since, peer, source, bound, .. } = request;
-        let key = Key(first, second);
+        let key = RequestKey(first, second);
         if self.repeats.answers.seat_of.contains_key(&key) {
             return None;
         }
@@ -318,7 +318,7 @@ struct Answers {
     free: Vec<usize>,
     oldest: usize,
     latest: usize,
-    seat_of: Table<Key, usize>,
+    seat_of: Table<RequestKey, usize>,
     peers: Table<u64, Peer>,
     /// Each peer, after the number of its answers.
     by_count: BTreeSet<(usize, u64)>,
@@ -327,7 +327,7 @@ struct Answers {
 #[derive(Debug)]
 struct Known {
     since: Moment,
-    key: Key,
+    key: RequestKey,
     peer: u64,
     place: RequestSource,
     response: Response,
@@ -362,7 +362,7 @@ impl Default for Answers {
 }
 
 impl Answers {
-    fn get_mut(&mut self, key: Key) -> Option<&mut Known> {
+    fn get_mut(&mut self, key: RequestKey) -> Option<&mut Known> {
         let seat = *self.seat_of.get(&key)?;
         self.known(seat)
     }

@@ -344,8 +344,8 @@ impl Cse {
         let source = source_of(request, self.own_form(&request.from));
         let limits = &self.config.limits;
         let key = match self.repeats.recognise(request, source, token, self.moment, limits) {
-            repeats::Seen::New(key) => key,
-            repeats::Seen::Answered(response) => {
+            repeats::Recognition::New(key) => key,
+            repeats::Recognition::Answered(response) => {
                 self.counters.repeated += 1;
                 self.ledger.see_all();
                 // The first one's message was posted, or is not to be.
@@ -353,11 +353,11 @@ impl Cse {
                 self.deliver(&whoever, response);
                 return;
             }
-            repeats::Seen::InProgress => {
+            repeats::Recognition::InProgress => {
                 self.counters.repeated += 1;
                 return;
             }
-            repeats::Seen::TooOften => {
+            repeats::Recognition::TooOften => {
                 self.counters.repeated_too_often += 1;
                 let words = "the same request waits here already, as often as it may";
                 let refusal = Refusal::new(Status::InternalServerError, words);

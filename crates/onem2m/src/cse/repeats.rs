@@ -104,7 +104,7 @@ const LINE_OCTETS: usize = 256;
 const ASKED_AGAIN_MAX: usize = 8;
 
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(super) enum Recognition {
     /// A new request, with its key if it is remembered.
     New(Option<RequestKey>),
     Answered(Response),
@@ -131,34 +131,38 @@ impl Repeats {
         token: Token,
         now: Moment,
         limits: &Limits,
-    ) -> Seen {
+    ) -> Recognition {
         // Without an identifier nothing can be recognised; without an originator the identifier
         // is nobody's (two devices may both register with request 1).
         let harmless = request.operation == Operation::Retrieve;
         if harmless || request.id.is_empty() || request.from.len() < 2 {
-            return Seen::New(None);
+            return Recognition::New(None);
         }
         self.answers.forget_old(now, limits.repeats_age);
         let key = self.key(request);
         if let Some(known) = self.answers.get_mut(key) {
             let closed = known.place.is_closed_to(source);
-            return if closed { Seen::New(None) } else { Seen::Answered(known.response.clone()) };
+            return if closed {
+                Recognition::New(None)
+            } else {
+                Recognition::Answered(known.response.clone())
+            };
         }
         if let Some(asked) = self.asked.get_mut(&key) {
             if asked.place.is_closed_to(source) {
-                return Seen::New(None);
+                return Recognition::New(None);
             }
             if asked.again.len() >= ASKED_AGAIN_MAX {
-                return Seen::TooOften;
+                return Recognition::TooOften;
             }
             asked.again.push(token);
-            return Seen::InProgress;
+            return Recognition::InProgress;
         }
         let creates = request.operation == Operation::Create;
         let peer = self.peer(request);
         let place = RequestSource { source, is_bound: false };
         self.asked.insert(key, UnansweredRequest { peer, place, again: Vec::new(), creates });
-        Seen::New(Some(key))
+        Recognition::New(Some(key))
     }
 
     /// Records whether the request was allowed because of its address; `before` is the value of the

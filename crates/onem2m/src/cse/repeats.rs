@@ -323,7 +323,7 @@ struct Answers {
     oldest: usize,
     latest: usize,
     seat_of: Table<RequestKey, usize>,
-    peers: Table<u64, Peer>,
+    peers: Table<u64, PeerAnswers>,
     /// Each peer, after the number of its answers.
     by_count: BTreeSet<(usize, u64)>,
 }
@@ -342,7 +342,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct PeerAnswers {
     oldest: usize,
     latest: usize,
     count: usize,
@@ -422,7 +422,7 @@ impl Answers {
         }
         self.latest = seat;
         self.seat_of.insert(key, seat);
-        let first = Peer { oldest: seat, latest: NOWHERE, count: 0 };
+        let first = PeerAnswers { oldest: seat, latest: NOWHERE, count: 0 };
         let its = self.peers.entry(peer).or_insert(first);
         its.count += 1;
         let (count, before) = (its.count, core::mem::replace(&mut its.latest, seat));

@@ -3,7 +3,7 @@
 
 use super::create::check_creation_result;
 use super::instance::content_octets;
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::{Cse, Done, Refusal};
 use crate::kind::Kind;
 use crate::primitive::Request;
@@ -175,7 +175,7 @@ impl Cse {
 
     /// Notifies and announces a creation.
     pub(super) fn announce_creation(&mut self, parent: Slot, slot: Slot) {
-        self.tell(parent, Event::ChildCreated, slot, &[]);
+        self.tell(parent, NotificationEventType::ChildCreated, slot, &[]);
         self.keep_history(slot);
     }
 }

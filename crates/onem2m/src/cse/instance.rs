@@ -3,7 +3,7 @@
 use super::access::{Originator, Right};
 use super::create::check_creation_result;
 use super::ledger::Undo;
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::geometry::Geometry;
 use crate::kind::Kind;
@@ -176,7 +176,7 @@ impl Cse {
         if let Some(container) = self.tree.get_mut(parent) {
             container.stored_by = number;
         }
-        self.tell(parent, Event::ChildCreated, slot, &[]);
+        self.tell(parent, NotificationEventType::ChildCreated, slot, &[]);
         self.trim(parent);
     }
 

@@ -7,7 +7,7 @@
 //! nothing, however many targets do not answer. Instances that their container drops for newer ones
 //! before it gets to them are not told; they are counted.
 
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::statistics::Statistic;
 use super::subscription::events;
 use super::{Cse, Slot};
@@ -89,8 +89,8 @@ impl Lagging {
 
 impl Cse {
     /// Whether a subscription lags behind with this event, so that it is told later.
-    pub(super) fn lags(&mut self, slot: Slot, event: Event, about: Slot) -> bool {
-        if event != Event::ChildCreated {
+    pub(super) fn lags(&mut self, slot: Slot, event: NotificationEventType, about: Slot) -> bool {
+        if event != NotificationEventType::ChildCreated {
             return false;
         }
         let Some(subscription) = self.tree.get(slot) else { return false };
@@ -169,8 +169,8 @@ impl Cse {
             let target = queue.split_once(' ').map_or("", |(_, target)| target);
             self.count_statistics(slot, target, Statistic::Event, missed);
         }
-        if self.wants(slot, Event::ChildCreated, child, &[]) {
-            self.notify(slot, Event::ChildCreated, child, &[]);
+        if self.wants(slot, NotificationEventType::ChildCreated, child, &[]) {
+            self.notify(slot, NotificationEventType::ChildCreated, child, &[]);
         }
     }
 

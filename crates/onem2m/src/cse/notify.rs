@@ -34,7 +34,7 @@ const LATEST: u64 = 4;
 
 /// Event of a resource with subscriptions (m2m:notificationEventType).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Event {
+pub(super) enum NotificationEventType {
     /// 1.
     Updated,
     /// 2.
@@ -47,7 +47,7 @@ pub(super) enum Event {
     NoInstance,
 }
 
-impl Event {
+impl NotificationEventType {
     const fn number(self) -> u64 {
         match self {
             Self::Updated => 1,
@@ -90,7 +90,13 @@ pub(super) type Verifications = BTreeMap<u64, Verification>;
 impl Cse {
     /// Notifies the subscribers of `subject` of an `event` of it or of its child `about`; `changed`
     /// names the attributes of an update.
-    pub(super) fn tell(&mut self, subject: Slot, event: Event, about: Slot, changed: &[String]) {
+    pub(super) fn tell(
+        &mut self,
+        subject: Slot,
+        event: NotificationEventType,
+        about: Slot,
+        changed: &[String],
+    ) {
         self.observers.touch(subject);
         let Some(family) = self.tree.get(subject).and_then(|it| it.family.as_ref()) else {
             return;
@@ -112,7 +118,7 @@ impl Cse {
     pub(super) fn wants(
         &self,
         subscription: Slot,
-        event: Event,
+        event: NotificationEventType,
         about: Slot,
         changed: &[String],
     ) -> bool {
@@ -122,7 +128,7 @@ impl Cse {
             return false;
         };
         let Some(criteria) = subscription.attribute("enc").and_then(Value::as_object) else {
-            return event == Event::Updated;
+            return event == NotificationEventType::Updated;
         };
         let numbers = |name: &str| criteria.get(name).and_then(Value::as_array);
         let lists = |name: &str, number: u64| {
@@ -130,12 +136,15 @@ impl Cse {
         };
         let wanted = match numbers("net") {
             // Who monitors operations hears of them alone.
-            None => event == Event::Updated && !criteria.contains_key("om"),
+            None => event == NotificationEventType::Updated && !criteria.contains_key("om"),
             Some(_) => lists("net", event.number()),
         };
-        let of_child = matches!(event, Event::ChildCreated | Event::ChildDeleted);
+        let of_child = matches!(
+            event,
+            NotificationEventType::ChildCreated | NotificationEventType::ChildDeleted
+        );
         let child_fits = !of_child || lists("chty", u64::from(subject.kind.number()));
-        let attribute_fits = event != Event::Updated
+        let attribute_fits = event != NotificationEventType::Updated
             || numbers("atr").is_none_or(|names| {
                 names
                     .iter()
@@ -162,7 +171,13 @@ impl Cse {
             .unwrap_or(false)
     }
 
-    pub(super) fn notify(&mut self, slot: Slot, event: Event, about: Slot, changed: &[String]) {
+    pub(super) fn notify(
+        &mut self,
+        slot: Slot,
+        event: NotificationEventType,
+        about: Slot,
+        changed: &[String],
+    ) {
         let (Some(subscription), Some(subject)) = (self.tree.get(slot), self.tree.get(about))
         else {
             return;
@@ -173,7 +188,7 @@ impl Cse {
         };
         let representation: Arc<str> = match (seen, subscription.uint("nct")) {
             (Seen::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
-            (Seen::Whole, Some(2)) if event == Event::Updated => {
+            (Seen::Whole, Some(2)) if event == NotificationEventType::Updated => {
                 let is_changed = |name: &str| changed.iter().any(|it| it == name);
                 some_attributes(&subject.tag, &subject.attributes_text(), is_changed).into()
             }
@@ -371,13 +386,14 @@ impl Cse {
         let seq = subscription.seq;
         let family = self.tree.get(parent).and_then(|parent| parent.family.as_ref());
         let latest = family.into_iter().flat_map(|family| family.instances.values().rev());
-        let is_wanted = |about: &&Slot| self.wants(slot, Event::ChildCreated, **about, &[]);
+        let is_wanted =
+            |about: &&Slot| self.wants(slot, NotificationEventType::ChildCreated, **about, &[]);
         let mut earlier: Vec<Slot> =
             latest.take(EARLIER_MAX).filter(is_wanted).take(wanted).copied().collect();
         while let Some(about) = earlier.pop() {
             // It may end by its counter.
             if self.tree.by_seq(seq) == Some(slot) {
-                self.notify(slot, Event::ChildCreated, about, &[]);
+                self.notify(slot, NotificationEventType::ChildCreated, about, &[]);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::access::{Originator, Right};
 use super::create::no_such_result;
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::search::Chosen;
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_found};
 use crate::filter::Usage;
@@ -156,7 +156,7 @@ impl Cse {
     pub(super) fn tell_if_empty(&mut self, asker: &RequestContext, slot: Slot) {
         let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
         if is_container && self.tree.latest(slot).is_none() && !asker.is_repeated {
-            self.tell(slot, Event::NoInstance, slot, &[]);
+            self.tell(slot, NotificationEventType::NoInstance, slot, &[]);
         }
     }
 

@@ -4,7 +4,7 @@
 use super::calls::Unreachable;
 use super::ledger::{Unanswered, Undo};
 use super::nonblocking::PENDING;
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::{Audit, Cse, Refusal};
 use crate::fate::pause;
 use crate::kind::Kind;
@@ -75,7 +75,7 @@ impl Cse {
     pub(super) fn take_out(&mut self, slot: Slot) {
         let parent = self.tree.get(slot).and_then(|resource| resource.parent);
         if let Some(parent) = parent {
-            self.tell(parent, Event::ChildDeleted, slot, &[]);
+            self.tell(parent, NotificationEventType::ChildDeleted, slot, &[]);
         }
         self.take_out_untold(slot);
     }
@@ -86,7 +86,7 @@ impl Cse {
         let going = self.tree.subtree(slot);
         self.withdraw_all(&going);
         for &slot in &going {
-            self.tell(slot, Event::Deleted, slot, &[]);
+            self.tell(slot, NotificationEventType::Deleted, slot, &[]);
         }
         for &slot in &going {
             self.end_subscription(slot);

@@ -2,7 +2,7 @@
 
 use super::access::{Originator, Right};
 use super::create::{content_of, no_such_result};
-use super::notify::Event;
+use super::notify::NotificationEventType;
 use super::scheduled::check_schedule;
 use super::statistics::settle_statistics;
 use super::watch::{check_time_series, settle_tolerance};
@@ -114,7 +114,7 @@ impl Cse {
             self.move_entity(slot, node.as_deref());
         }
         self.after_update(slot, &announced, &changed);
-        self.tell(slot, Event::Updated, slot, &changed);
+        self.tell(slot, NotificationEventType::Updated, slot, &changed);
         // An instance shows what the definition's own attributes were.
         if changed.iter().any(|name| !schema::is_core(kind, name)) {
             self.keep_history(slot);

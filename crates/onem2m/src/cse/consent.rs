@@ -2,7 +2,7 @@
 //! subscription is asked before an update is done. Other changes of the resource wait behind it.
 
 use super::calls::{Purpose, Unreachable};
-use super::notify::Seen;
+use super::notify::VisiblePart;
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::fate::Fate;
 use crate::primitive::{Deadline, Operation, Request, Response};
@@ -80,8 +80,8 @@ impl Cse {
         let seen = self.seen_by(&owner, slot);
         let representation = match seen {
             // What the update says, digit for digit.
-            Some(Seen::Whole) => request.content.as_deref().unwrap_or("{}").to_owned(),
-            Some(Seen::Address) => self.address_alone(slot),
+            Some(VisiblePart::Whole) => request.content.as_deref().unwrap_or("{}").to_owned(),
+            Some(VisiblePart::Address) => self.address_alone(slot),
             // Who may see nothing of it keeps it no more.
             None => {
                 self.counters.notifications_withheld += 1;

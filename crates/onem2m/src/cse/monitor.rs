@@ -2,7 +2,7 @@
 //! successful or refused.
 
 use super::access::Right;
-use super::notify::Seen;
+use super::notify::VisiblePart;
 use super::{Cse, RequestContext};
 use crate::filter::Usage;
 use crate::primitive::{Operation, Request};
@@ -63,8 +63,10 @@ impl Cse {
         let representation = match (it.uint("nct"), seen) {
             // m2m:notification has none of necessity, and nothing here says which it would be.
             (None, _) => String::new(),
-            (Some(3), _) | (_, Seen::Address) => format!(",\"rep\":{}", self.address_alone(slot)),
-            (Some(_), Seen::Whole) => format!(",\"rep\":{}", resource.to_text()),
+            (Some(3), _) | (_, VisiblePart::Address) => {
+                format!(",\"rep\":{}", self.address_alone(slot))
+            }
+            (Some(_), VisiblePart::Whole) => format!(",\"rep\":{}", resource.to_text()),
         };
         let operation = operation.number();
         self.send_event(subscription, |cse, target| {

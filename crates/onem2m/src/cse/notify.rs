@@ -77,7 +77,7 @@ enum Then {
 
 /// Part of a resource that a subscriber may see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Seen {
+pub(super) enum VisiblePart {
     /// All of it: the subscriber may retrieve it.
     Whole,
     /// Its address: the subscriber may discover it.
@@ -187,24 +187,24 @@ impl Cse {
             return;
         };
         let representation: Arc<str> = match (seen, subscription.uint("nct")) {
-            (Seen::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
-            (Seen::Whole, Some(2)) if event == NotificationEventType::Updated => {
+            (VisiblePart::Address, _) | (_, Some(3)) => self.address_alone(about).into(),
+            (VisiblePart::Whole, Some(2)) if event == NotificationEventType::Updated => {
                 let is_changed = |name: &str| changed.iter().any(|it| it == name);
                 some_attributes(&subject.tag, &subject.attributes_text(), is_changed).into()
             }
-            (Seen::Whole, _) => subject.to_text(),
+            (VisiblePart::Whole, _) => subject.to_text(),
         };
         self.send_notification(slot, event.number(), &representation);
     }
 
     /// Part of a resource that the subscriber may see now. The right to the subscribed resource was
     /// checked at subscription, but a child may have its own policies, and both may change.
-    pub(super) fn seen_by(&self, owner: &str, about: Slot) -> Option<Seen> {
+    pub(super) fn seen_by(&self, owner: &str, about: Slot) -> Option<VisiblePart> {
         let owner = Originator::absent(owner);
         if self.allows(&owner, Right::Retrieve, about, None) {
-            Some(Seen::Whole)
+            Some(VisiblePart::Whole)
         } else {
-            self.allows(&owner, Right::Discover, about, None).then_some(Seen::Address)
+            self.allows(&owner, Right::Discover, about, None).then_some(VisiblePart::Address)
         }
     }
 

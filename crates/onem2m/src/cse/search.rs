@@ -70,7 +70,7 @@ pub(super) struct Search {
 
 /// A request whose walk is not finished.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct UnfinishedSearch {
     asker: RequestContext,
     request: Request,
     top: u64,
@@ -83,7 +83,7 @@ pub(super) struct Waiting {
 /// Unfinished walks, in the order of their next slices.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
-    waiting: Vec<Waiting>,
+    waiting: Vec<UnfinishedSearch>,
     /// Slices so far.
     turns: u64,
 }
@@ -91,18 +91,18 @@ pub(super) struct Searches {
 impl Searches {
     /// Takes the walk that continues next: of the originator whose last slice is the longest ago,
     /// the one of its walks for which that is so, too.
-    fn next(&mut self) -> Option<Waiting> {
+    fn next(&mut self) -> Option<UnfinishedSearch> {
         let mut last: HashMap<&str, u64> = HashMap::new();
-        for Waiting { asker, turn, .. } in &self.waiting {
+        for UnfinishedSearch { asker, turn, .. } in &self.waiting {
             let last = last.entry(&asker.from).or_default();
             *last = (*last).max(*turn);
         }
-        let turn_of = |it: &Waiting| (last.get(&*it.asker.from).copied(), it.turn);
+        let turn_of = |it: &UnfinishedSearch| (last.get(&*it.asker.from).copied(), it.turn);
         let (at, _) = self.waiting.iter().enumerate().min_by_key(|(_, it)| turn_of(it))?;
         Some(self.waiting.swap_remove(at))
     }
 
-    fn push(&mut self, mut waiting: Waiting) {
+    fn push(&mut self, mut waiting: UnfinishedSearch) {
         self.turns += 1;
         waiting.turn = self.turns;
         self.waiting.push(waiting);
@@ -215,7 +215,7 @@ impl Cse {
         self.check_searches(asker)?;
         let (asker, request) = (asker.clone(), request.clone());
         self.counters.searches_sliced += 1;
-        self.searches.push(Waiting { asker, request, top, rcn, search, turn: 0 });
+        self.searches.push(UnfinishedSearch { asker, request, top, rcn, search, turn: 0 });
         Ok(None)
     }
 
@@ -251,7 +251,7 @@ impl Cse {
             (Err(refusal), _) => Err(refusal),
             (Ok(true), Some(slot)) => {
                 self.ledger.see_all();
-                let Waiting { asker, request, rcn, search, .. } = &waiting;
+                let UnfinishedSearch { asker, request, rcn, search, .. } = &waiting;
                 self.answer_of(asker, request, (slot, *rcn), search)
             }
         };

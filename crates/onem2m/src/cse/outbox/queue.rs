@@ -59,7 +59,7 @@ impl Queue {
 
 /// A receiver of messages, as messages name it.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct OutboxTarget {
     /// Requests in progress.
     pub(super) requests: usize,
     /// Whether it has answered since it has messages.
@@ -92,7 +92,7 @@ pub(super) enum Due {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(super) queues: HashMap<Arc<str>, Queue>,
-    pub(super) targets: HashMap<Arc<str>, Target>,
+    pub(super) targets: HashMap<Arc<str>, OutboxTarget>,
     queue_of: BTreeMap<u64, Arc<str>>,
     /// Messages per payer; all queues of devices share one.
     by_payer: HashMap<Arc<str>, usize>,
@@ -224,7 +224,7 @@ impl Outbox {
 
     /// Forgets a target for which nothing waits.
     pub(super) fn tidy(&mut self, name: &Arc<str>) {
-        let is_idle = |target: &Target| {
+        let is_idle = |target: &OutboxTarget| {
             target.requests == 0 && target.line.is_empty() && target.due.is_none()
         };
         if self.targets.get(name).is_some_and(is_idle) {

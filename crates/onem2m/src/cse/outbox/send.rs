@@ -29,7 +29,7 @@ struct Next {
 }
 
 /// What a queue does next.
-enum Step {
+enum QueueAction {
     /// It has a message for this target.
     Send(Arc<str>),
     /// It waits for more notifications or for answers.
@@ -76,41 +76,41 @@ impl Cse {
         if self.outbox.queues.get(name)?.is_in_line {
             return None;
         }
-        let Step::Send(target) = self.next_step(name) else { return None };
+        let QueueAction::Send(target) = self.next_step(name) else { return None };
         self.outbox.queues.get_mut(name)?.is_in_line = true;
         let line = &mut self.outbox.targets.entry(Arc::clone(&target)).or_default().line;
         line.push_back(Arc::clone(name));
         Some(target)
     }
 
-    fn next_step(&mut self, name: &Arc<str>) -> Step {
+    fn next_step(&mut self, name: &Arc<str>) -> QueueAction {
         let window = self.window_of(name);
-        let Some(queue) = self.outbox.queues.get(name) else { return Step::Wait };
+        let Some(queue) = self.outbox.queues.get(name) else { return QueueAction::Wait };
         let is_paused = queue.failures > 0 && queue.due.is_some();
         if is_paused || queue.requests >= window {
-            return Step::Wait;
+            return QueueAction::Wait;
         }
-        let Some((_, first)) = queue.next() else { return Step::Wait };
+        let Some((_, first)) = queue.next() else { return QueueAction::Wait };
         let paced = self.outbox.paced.get(name).filter(|(end, _)| *end > self.moment);
         if let Some(&(end, sent)) = paced
             && self.rate_limit_of(name).is_some_and(|(most, _)| sent >= most)
         {
             self.outbox.wake_at(name, end);
-            return Step::Wait;
+            return QueueAction::Wait;
         }
         if let Some(later) = self.scheduled_later(name, &first.message.target) {
             self.outbox.wake_at(name, later);
-            return Step::Wait;
+            return QueueAction::Wait;
         }
         if let Some(gather) = first.message.batch {
             let full = queue.messages.len() >= gather.number;
             let ripe = first.since.plus(gather.duration);
             if !full && ripe > self.moment {
                 self.outbox.wake_at(name, ripe);
-                return Step::Wait;
+                return QueueAction::Wait;
             }
         }
-        Step::Send(Arc::clone(&first.message.target))
+        QueueAction::Send(Arc::clone(&first.message.target))
     }
 
     /// The rate limit of the subscription that a queue belongs to (TS-0001 §9.6.8, rateLimit).
@@ -176,7 +176,7 @@ impl Cse {
         };
         queue.is_in_line = false;
         self.drop_stale(name);
-        if let Step::Wait = self.next_step(name) {
+        if let QueueAction::Wait = self.next_step(name) {
             return;
         }
         let Some(mut next) = self.next_of(name) else { return };

@@ -3,7 +3,7 @@
 
 use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
-use super::polling::Route;
+use super::polling::EntityRoute;
 use super::{Cse, Recipient, RequestContext, Token};
 use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, Part, cut};
 use crate::clock::Moment;
@@ -136,12 +136,17 @@ impl Cse {
     }
 
     /// Logs the receiver of a forwarded request.
-    pub(super) fn note_passed_on(&mut self, route: &Route, request: &Request, purpose: &Purpose) {
+    pub(super) fn note_passed_on(
+        &mut self,
+        route: &EntityRoute,
+        request: &Request,
+        purpose: &Purpose,
+    ) {
         let Purpose::Forward(RequestContext { asked: Some(asked), .. }) = purpose else { return };
         let to = match route {
-            Route::Urls(urls, _) => urls.first().cloned().unwrap_or_default(),
-            Route::Device(device) => device_address(device),
-            Route::Channel(_) => "its polling channel".to_owned(),
+            EntityRoute::Urls(urls, _) => urls.first().cloned().unwrap_or_default(),
+            EntityRoute::Device(device) => device_address(device),
+            EntityRoute::Channel(_) => "its polling channel".to_owned(),
         };
         let passed_on = AuditedRequest::part(request, &to, Part::PassedOn, &asked.to);
         self.note_waiting(Some(Arc::new(passed_on)));

@@ -1,7 +1,7 @@
 //! Forwarding of requests to another CSE, or to the next one on the way (TS-0001 §10.2.1).
 
 use super::calls::{Purpose, device_of, is_device_like};
-use super::polling::Route;
+use super::polling::EntityRoute;
 use super::{Cse, Refusal, RequestContext, denied, not_found};
 use crate::address::cse_of;
 use crate::kind::Kind;
@@ -44,13 +44,13 @@ impl Cse {
     }
 
     /// Route to a registered AE or CSE.
-    pub(super) fn route_to(&self, entity: Slot) -> Result<Route, Refusal> {
+    pub(super) fn route_to(&self, entity: Slot) -> Result<EntityRoute, Refusal> {
         let resource = self.resource(entity)?;
         match resource.kind {
             Kind::ApplicationEntity => {
                 // Only the process itself has given an address like that: see `check_ways`.
                 if let Some(device) = resource.texts("poa").find_map(device_of) {
-                    return Ok(Route::Device(device.to_owned()));
+                    return Ok(EntityRoute::Device(device.to_owned()));
                 }
             }
             Kind::RemoteCse => {}
@@ -58,8 +58,8 @@ impl Cse {
             _ => return Err(not_found("it takes no requests: it is no AE and no CSE")),
         }
         match (reachable_at(resource), self.channel_of(entity)) {
-            (Err(_), Some(channel)) => Ok(Route::Channel(channel)),
-            (urls, _) => Ok(Route::Urls(urls?, serialisation_of(resource))),
+            (Err(_), Some(channel)) => Ok(EntityRoute::Channel(channel)),
+            (urls, _) => Ok(EntityRoute::Urls(urls?, serialisation_of(resource))),
         }
     }
 

@@ -4,7 +4,7 @@ use super::access::{Originator, Right};
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, OutboxMessage};
-use super::polling::Route;
+use super::polling::EntityRoute;
 use super::statistics::Statistic;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Cse, Done, Refusal, RequestContext, not_allowed};
@@ -460,7 +460,7 @@ impl Cse {
             question.content = Some(content.to_string().into());
             let route = self.reach(&target, &mut question);
             // What it is notified of is a command to a device: who may give one asks its AE.
-            if matches!(route, Ok(Route::Device(_))) && from != self.config.cse_id {
+            if matches!(route, Ok(EntityRoute::Device(_))) && from != self.config.cse_id {
                 return Err(Refusal::new(
                     Status::SubscriptionCreatorHasNoPrivilege,
                     "a device is notified by its own gateway only",

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Route to an entity.
 #[derive(Clone, Debug)]
-pub(super) enum Route {
+pub(super) enum EntityRoute {
     /// One of these URLs, in this serialisation; the sender's choice if `None`.
     Urls(Vec<String>, Option<Serialisation>),
     /// The device with this name, connected to the surrounding process.
@@ -254,20 +254,20 @@ impl Cse {
     /// 5103 if too many are unanswered, or the channel is full.
     pub(super) fn send(
         &mut self,
-        route: Route,
+        route: EntityRoute,
         request: Request,
         purpose: Purpose,
         payer: &str,
     ) -> Result<(), Refusal> {
         self.note_passed_on(&route, &request, &purpose);
         match route {
-            Route::Urls(urls, how) => self.call((urls, how), request, purpose, payer),
-            Route::Device(device) => {
+            EntityRoute::Urls(urls, how) => self.call((urls, how), request, purpose, payer),
+            EntityRoute::Device(device) => {
                 let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.ledger.say(Output::AskDevice(Box::new(DeviceCall { id, device, request })));
                 Ok(())
             }
-            Route::Channel(channel) => {
+            EntityRoute::Channel(channel) => {
                 let (id, _) = self.open_call(&request, purpose, payer)?;
                 self.put_in_channel(channel, id, request).inspect_err(|_| self.close_call(id))
             }

@@ -8,7 +8,7 @@ use super::queue::{Due, Sending};
 use super::{DEVICE_QUEUE, gathered};
 use crate::address::Address;
 use crate::cse::calls::Purpose;
-use crate::cse::polling::{Route, notification_target};
+use crate::cse::polling::{EntityRoute, notification_target};
 use crate::cse::statistics::Statistic;
 use crate::cse::subscription::rate_limit;
 use crate::cse::target::Target;
@@ -284,7 +284,7 @@ impl Cse {
         &self,
         target: &str,
         request: &mut Request,
-    ) -> Result<Route, Refusal> {
+    ) -> Result<EntityRoute, Refusal> {
         let is_for_target = request.to == target;
         let (target, serialisation) = notification_target(target);
         if target.contains("://") {
@@ -292,10 +292,10 @@ impl Cse {
             if is_for_target {
                 request.to.clone_from(&target);
             }
-            return Ok(Route::Urls(vec![target], serialisation));
+            return Ok(EntityRoute::Urls(vec![target], serialisation));
         }
         let chosen = |route| match (route, serialisation) {
-            (Route::Urls(urls, _), Some(chosen)) => Route::Urls(urls, Some(chosen)),
+            (EntityRoute::Urls(urls, _), Some(chosen)) => EntityRoute::Urls(urls, Some(chosen)),
             (route, _) => route,
         };
         match Address::parse(&target, &self.config.cse_id, &self.config.provider) {
@@ -304,7 +304,7 @@ impl Cse {
                     return Err(not_found("no such entity"));
                 };
                 let route = chosen(self.route_to(slot)?);
-                if let (Kind::ApplicationEntity, Route::Urls(urls, _)) =
+                if let (Kind::ApplicationEntity, EntityRoute::Urls(urls, _)) =
                     (self.resource(slot)?.kind, &route)
                     && let Some(url) = urls.first()
                 {
@@ -325,9 +325,9 @@ impl Cse {
 
 /// Whether the sender keeps the order of one queue's requests on this route: it has one connection
 /// for them. A poller and a device take one request after the other.
-fn keeps_order(route: &Route) -> bool {
+fn keeps_order(route: &EntityRoute) -> bool {
     match route {
-        Route::Urls(urls, _) => urls.iter().all(|url| url.starts_with("http")),
-        Route::Device(_) | Route::Channel(_) => false,
+        EntityRoute::Urls(urls, _) => urls.iter().all(|url| url.starts_with("http")),
+        EntityRoute::Device(_) | EntityRoute::Channel(_) => false,
     }
 }

@@ -13,7 +13,7 @@
 mod shared;
 
 use gatewright_bindings::client::Client;
-use gatewright_onem2m::coap::{Endpoint, Input, Limits, Message, Output, RequestId};
+use gatewright_onem2m::coap::{CoapMessage, Endpoint, Input, Limits, Output, RequestId};
 use gatewright_onem2m::{Kind, Serialisation, Status};
 use gatewright_testbed::{free_port, python_program};
 use gatewright_wire::coap::{Code, OptionNumber};
@@ -72,7 +72,7 @@ from aiocoap.optiontypes import OpaqueOption
 
 async def main():
     context = await aiocoap.Context.create_client_context()
-    message = aiocoap.Message(code=aiocoap.GET, uri=sys.argv[1], observe=0)
+    message = aiocoap.CoapMessage(code=aiocoap.GET, uri=sys.argv[1], observe=0)
     for number, value in ((271, b"4"), (279, b"CAdmin"), (283, b"observer")):
         message.opt.add_option(OpaqueOption(OptionNumber(number), value))
     request = context.request(message)
@@ -205,7 +205,7 @@ impl Plain {
     }
 
     /// Asks and waits for the answer.
-    fn ask(&mut self, to: SocketAddr, message: Message) -> Message {
+    fn ask(&mut self, to: SocketAddr, message: CoapMessage) -> CoapMessage {
         self.give(Input::Request { id: RequestId(1), to, message });
         loop {
             for output in self.turn() {
@@ -268,12 +268,12 @@ fn serve(server: &mut Plain, output: Output, kept: &mut Vec<u8>) {
         panic!("{output:?}");
     };
     let answer = match message.code {
-        Code::GET => Message { payload: kept.clone(), ..Message::new(Code::CONTENT) },
+        Code::GET => CoapMessage { payload: kept.clone(), ..CoapMessage::new(Code::CONTENT) },
         Code::PUT => {
             *kept = message.payload;
-            Message::new(Code::CHANGED)
+            CoapMessage::new(Code::CHANGED)
         }
-        _ => Message::new(Code::METHOD_NOT_ALLOWED),
+        _ => CoapMessage::new(Code::METHOD_NOT_ALLOWED),
     };
     server.give(Input::Respond { id, message: answer });
 }
@@ -295,7 +295,7 @@ fn observe(server: &mut Plain, url: &str) {
         }
         for output in server.turn() {
             let state = |told: u32| {
-                let mut message = Message::new(Code::CONTENT);
+                let mut message = CoapMessage::new(Code::CONTENT);
                 message.payload = format!("state {told};").into();
                 message.put(OptionNumber::OBSERVE, []);
                 message
@@ -313,7 +313,7 @@ fn observe(server: &mut Plain, url: &str) {
         }
         if let (Some(id), true) = (observer, told < 5 && !gone) {
             told += 1;
-            let mut message = Message::new(Code::CONTENT);
+            let mut message = CoapMessage::new(Code::CONTENT);
             message.payload = format!("state {told};").into();
             server.give(Input::Notify { id, message });
         }
@@ -332,7 +332,7 @@ fn libcoap_server() {
     let _peer = Peer(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let to = SocketAddr::from(([127, 0, 0, 1], port));
     let ask = |code: Code, path: &[&str], query: &str, payload: &[u8]| {
-        let mut message = Message { payload: payload.to_vec(), ..Message::new(code) };
+        let mut message = CoapMessage { payload: payload.to_vec(), ..CoapMessage::new(code) };
         for segment in path {
             message.put(OptionNumber::URI_PATH, *segment);
         }

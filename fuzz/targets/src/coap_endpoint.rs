@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use gatewright_onem2m::coap::primitive::{option, read_request, read_response, write_response};
-use gatewright_onem2m::coap::{Endpoint, Input, Limits, Message, Output, RequestId};
+use gatewright_onem2m::coap::{CoapMessage, Endpoint, Input, Limits, Output, RequestId};
 use gatewright_onem2m::{Response, Serialisation, Status};
 use gatewright_wire::coap::Code;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ pub fn coap_endpoint(octets: &[u8]) {
     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 5_683));
     let mut endpoint = Endpoint::new(Limits::default(), option::is_known, [0, 0]);
     let mut now = Duration::ZERO;
-    let message = Message { payload: vec![0; 3_000], ..Message::new(Code::PUT) };
+    let message = CoapMessage { payload: vec![0; 3_000], ..CoapMessage::new(Code::PUT) };
     endpoint.handle(now, Input::Request { id: RequestId(1), to: peer, message });
     let mut rest = octets;
     for _ in 0..STEPS_MAX {

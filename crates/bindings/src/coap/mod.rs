@@ -12,7 +12,7 @@ use core::time::Duration;
 use gatewright_onem2m::Serialisation;
 use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write_response};
 use gatewright_onem2m::coap::{
-    AskId, Counters, Endpoint, Failure, Input, Limits, Message, Output, RequestId,
+    AskId, CoapMessage, Counters, Endpoint, Failure, Input, Limits, Output, RequestId,
 };
 use gatewright_wire::coap::OptionNumber;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 struct Inner {
     endpoint: Endpoint,
-    waiting: HashMap<RequestId, oneshot::Sender<Result<Message, Failure>>>,
+    waiting: HashMap<RequestId, oneshot::Sender<Result<CoapMessage, Failure>>>,
     requested: u64,
     /// Tasks that notify observers.
     telling: HashMap<AskId, AbortHandle>,
@@ -59,7 +59,7 @@ struct Inner {
 struct Asked {
     id: AskId,
     from: SocketAddr,
-    message: Message,
+    message: CoapMessage,
     observes: bool,
 }
 
@@ -138,7 +138,7 @@ impl Socket {
     async fn serve<A: Answers>(
         self: Arc<Self>,
         answers: A,
-        (id, message): (AskId, Message),
+        (id, message): (AskId, CoapMessage),
         serving: Serving,
     ) {
         let serialisation = Serialisation::accepted(&message);
@@ -151,7 +151,7 @@ impl Socket {
     }
 
     /// Notifies an observer now and after each change, until it is forgotten.
-    async fn tell<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: Message) {
+    async fn tell<A: Answers>(self: Arc<Self>, answers: At<A>, id: AskId, message: CoapMessage) {
         let serialisation = Serialisation::accepted(&message);
         let request = read_request(&message).ok();
         let observing = request.and_then(|it| answers.answers.observe(&it, answers.address));
@@ -179,7 +179,11 @@ impl Socket {
     }
 
     /// Sends a request to a peer. Dropping the future stops waiting for the answer.
-    pub(crate) async fn ask(&self, to: SocketAddr, message: Message) -> Result<Message, Failure> {
+    pub(crate) async fn ask(
+        &self,
+        to: SocketAddr,
+        message: CoapMessage,
+    ) -> Result<CoapMessage, Failure> {
         let (sender, answer) = oneshot::channel();
         let id = {
             let mut inner = self.lock();

@@ -2,7 +2,7 @@
 //! reassembly of responses in blocks.
 
 use super::endpoint::{Endpoint, Purpose, Timer, Token};
-use super::{BLOCK_SIZE, Failure, Message, NSTART, Output, RequestId};
+use super::{BLOCK_SIZE, CoapMessage, Failure, NSTART, Output, RequestId};
 use core::time::Duration;
 use gatewright_wire::coap::{Block, Code, OptionNumber};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 pub(super) struct Asking {
     to: SocketAddr,
     pub(super) token: Token,
-    message: Message,
+    message: CoapMessage,
     /// Octets of each block of the body.
     block_size: usize,
     /// Octets of the body that the peer has.
@@ -23,11 +23,11 @@ pub(super) struct Asking {
     outstanding: bool,
     unanswered_at: Option<Duration>,
     /// The partial response in blocks, and the next block.
-    partial: Option<(Message, Block)>,
+    partial: Option<(CoapMessage, Block)>,
 }
 
 impl Endpoint {
-    pub(super) fn ask(&mut self, id: RequestId, to: SocketAddr, message: Message) {
+    pub(super) fn ask(&mut self, id: RequestId, to: SocketAddr, message: CoapMessage) {
         let full = self.asking.len() >= self.limits.requests || self.asking.contains_key(&id);
         if full || self.peer(to).is_none() {
             self.counters.requests_full += 1;
@@ -99,7 +99,7 @@ impl Endpoint {
         }
         let part = part.to_vec();
         // Only options and code are copied: the body stays where it is.
-        let mut head = Message::new(asking.message.code);
+        let mut head = CoapMessage::new(asking.message.code);
         head.options.clone_from(&asking.message.options);
         match self.launch(to, Purpose::Request(id), &token, (&head, &more, &part)) {
             Ok(message_id) => {
@@ -128,7 +128,7 @@ impl Endpoint {
     }
 
     /// Handles a response, one block of it, or the request for the next block.
-    pub(super) fn take_answer(&mut self, id: RequestId, answer: Message) {
+    pub(super) fn take_answer(&mut self, id: RequestId, answer: CoapMessage) {
         let most = self.limits.body_octets;
         let Some(asking) = self.asking.get_mut(&id) else {
             return;
@@ -150,7 +150,7 @@ impl Endpoint {
     }
 
     /// Removes a request and reports its result.
-    pub(super) fn finish(&mut self, id: RequestId, answer: Result<Message, Failure>) {
+    pub(super) fn finish(&mut self, id: RequestId, answer: Result<CoapMessage, Failure>) {
         if self.asking.contains_key(&id) {
             self.say(Output::Answered { id, answer });
         }
@@ -188,11 +188,11 @@ enum NextAction {
     /// Another message is to be sent.
     Next,
     /// The response is complete, or unobtainable.
-    Done(Result<Message, Failure>),
+    Done(Result<CoapMessage, Failure>),
 }
 
 impl Asking {
-    fn step(&mut self, answer: Message, most: usize) -> NextAction {
+    fn step(&mut self, answer: CoapMessage, most: usize) -> NextAction {
         if let Some(block) = answer.block(OptionNumber::BLOCK1)
             && self.partial.is_none()
             && self.message.payload.len() > self.block_size
@@ -229,11 +229,11 @@ impl Asking {
         NextAction::Next
     }
 
-    fn gather_answer(&mut self, answer: Message, block: Block, most: usize) -> NextAction {
+    fn gather_answer(&mut self, answer: CoapMessage, block: Block, most: usize) -> NextAction {
         let (mut whole, more) = match self.partial.take() {
             None => {
                 let payload = answer.payload;
-                (Message { payload: Vec::new(), ..answer }, payload)
+                (CoapMessage { payload: Vec::new(), ..answer }, payload)
             }
             Some((whole, _)) => {
                 let same = whole.value(OptionNumber::ETAG) == answer.value(OptionNumber::ETAG);
@@ -265,7 +265,7 @@ impl Asking {
 }
 
 /// A response without its block options.
-fn without_blocks(mut answer: Message) -> Message {
+fn without_blocks(mut answer: CoapMessage) -> CoapMessage {
     answer.options.retain(|(number, _)| {
         !matches!(
             *number,

@@ -1,6 +1,6 @@
 //! Block-wise transfers (RFC 7959): bodies that peers send, and bodies that they fetch.
 
-use super::{Counters, Limits, Message};
+use super::{CoapMessage, Counters, Limits};
 use core::time::Duration;
 use gatewright_wire::coap::{Block, Code};
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ impl Weigh for Vec<u8> {
     }
 }
 
-impl Weigh for Message {
+impl Weigh for CoapMessage {
     fn weight(&self) -> usize {
         self.payload.len()
     }
@@ -183,14 +183,14 @@ impl Uploads {
 
 /// Responses that peers fetch block by block.
 #[derive(Debug, Default)]
-pub(super) struct Downloads(Kept<Message>);
+pub(super) struct Downloads(Kept<CoapMessage>);
 
 impl Downloads {
     /// Keeps an answer.
     pub(super) fn keep(
         &mut self,
         key: Key,
-        answer: Message,
+        answer: CoapMessage,
         (now, limits, counters): (Duration, &Limits, &mut Counters),
     ) {
         let most = (limits.downloads, limits.downloads_octets);
@@ -201,7 +201,7 @@ impl Downloads {
     }
 
     /// Removes a response, to serve its next block.
-    pub(super) fn take(&mut self, key: &Key, now: Duration, age: Duration) -> Option<Message> {
+    pub(super) fn take(&mut self, key: &Key, now: Duration, age: Duration) -> Option<CoapMessage> {
         let (at, _) = self.0.entries.get(key)?;
         let fresh = at.saturating_add(age) > now;
         self.0.remove(key).filter(|_| fresh)

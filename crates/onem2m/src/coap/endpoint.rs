@@ -6,8 +6,8 @@ use super::pace::Pace;
 use super::repeats::{Repeats, Verdict};
 use super::serving::{Observer, ServedRequest};
 use super::{
-    ACK_RANDOM_HALVES, ACK_TIMEOUT, AskId, Counters, EXCHANGE_LIFETIME, Failure, Head, Input,
-    Limits, MAX_RETRANSMIT, Message, NON_LIFETIME, Output, RequestId, empty,
+    ACK_RANDOM_HALVES, ACK_TIMEOUT, AskId, CoapMessage, Counters, EXCHANGE_LIFETIME, Failure, Head,
+    Input, Limits, MAX_RETRANSMIT, NON_LIFETIME, Output, RequestId, empty,
 };
 use core::hash::Hasher;
 use core::time::Duration;
@@ -236,7 +236,7 @@ impl Endpoint {
         to: SocketAddr,
         purpose: Purpose,
         token: &[u8],
-        (message, more, payload): (&Message, &[(OptionNumber, u32)], &[u8]),
+        (message, more, payload): (&CoapMessage, &[(OptionNumber, u32)], &[u8]),
     ) -> Result<u16, Failure> {
         let id = self.next_id(to);
         let head = Head { message_type: MessageType::CONFIRMABLE, id, token };
@@ -379,7 +379,7 @@ impl Endpoint {
             return;
         }
         self.land(from, id);
-        self.take_answer(request, Message::read(message));
+        self.take_answer(request, CoapMessage::read(message));
     }
 
     fn take_reset(&mut self, from: SocketAddr, id: u16) {
@@ -427,7 +427,7 @@ impl Endpoint {
             self.reply(from, id, empty(kind, id));
         }
         match request {
-            Some(request) => self.take_answer(request, Message::read(message)),
+            Some(request) => self.take_answer(request, CoapMessage::read(message)),
             None => self.counters.stray_answers += 1,
         }
     }

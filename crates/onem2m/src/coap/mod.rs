@@ -118,7 +118,7 @@ pub struct AskId(pub u64);
 
 /// A complete request or response, independent of its transfer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Message {
+pub struct CoapMessage {
     /// Method or response code.
     pub code: Code,
     /// Options, repeated ones in their order, without the block options.
@@ -130,7 +130,7 @@ pub struct Message {
 /// Octets that an option of text holds (RFC 7252 §5.10, TS-0008 table 6.2.2.4.0-1).
 pub(super) const OPTION_OCTETS_MAX: usize = 255;
 
-impl Message {
+impl CoapMessage {
     /// A message without options and body.
     pub const fn new(code: Code) -> Self {
         Self { code, options: Vec::new(), payload: Vec::new() }
@@ -230,7 +230,7 @@ struct Head<'a> {
 /// A message with only a header: an acknowledgement or a reset.
 fn empty(message_type: MessageType, id: u16) -> Vec<u8> {
     let head = Head { message_type, id, token: &[] };
-    Message::new(Code::EMPTY).write(head, &[], &[]).unwrap_or_default()
+    CoapMessage::new(Code::EMPTY).write(head, &[], &[]).unwrap_or_default()
 }
 
 /// Input to an endpoint.
@@ -250,7 +250,7 @@ pub enum Input<'a> {
         /// The receiver.
         to: SocketAddr,
         /// The request.
-        message: Message,
+        message: CoapMessage,
     },
     /// The response to this request is no longer needed.
     Cancel(RequestId),
@@ -259,7 +259,7 @@ pub enum Input<'a> {
         /// Of the request.
         id: AskId,
         /// The answer.
-        message: Message,
+        message: CoapMessage,
     },
     /// An observed resource has changed. An earlier, unacknowledged notification is replaced (RFC
     /// 7641 §4.5.2).
@@ -267,7 +267,7 @@ pub enum Input<'a> {
         /// Of the observing request.
         id: AskId,
         /// The new representation; with an error code, the last notification.
-        message: Message,
+        message: CoapMessage,
     },
     /// Only time has passed.
     Tick,
@@ -290,7 +290,7 @@ pub enum Output {
         /// The peer.
         from: SocketAddr,
         /// The complete request.
-        message: Message,
+        message: CoapMessage,
         /// Whether the peer requests observation: granted by a response of class 2 with the option
         /// *observe*, whatever its value.
         observes: bool,
@@ -300,7 +300,7 @@ pub enum Output {
         /// Of the request.
         id: RequestId,
         /// The complete response, or a failure.
-        answer: Result<Message, Failure>,
+        answer: Result<CoapMessage, Failure>,
     },
     /// A peer has stopped observing; send it no further notifications.
     Unobserved(AskId),

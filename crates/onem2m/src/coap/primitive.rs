@@ -1,6 +1,6 @@
 //! oneM2M requests and responses as CoAP messages (TS-0008 §6).
 
-use super::{Message, OPTION_OCTETS_MAX};
+use super::{CoapMessage, OPTION_OCTETS_MAX};
 use crate::primitive::{Operation, Release, Request, Response, Serialisation};
 use crate::status::{Meaning, Refusal, Status};
 use core::time::Duration;
@@ -57,7 +57,7 @@ pub mod option {
 /// # Errors
 ///
 /// [`Refusal`] with the cause.
-pub fn read_request(message: &Message) -> Result<Request, Refusal> {
+pub fn read_request(message: &CoapMessage) -> Result<Request, Refusal> {
     let operation = match message.code {
         Code::GET => Operation::Retrieve,
         Code::PUT => Operation::Update,
@@ -112,18 +112,18 @@ pub fn read_request(message: &Message) -> Result<Request, Refusal> {
 }
 
 /// The identifier of a request that may otherwise be malformed.
-pub fn request_id(message: &Message) -> &str {
+pub fn request_id(message: &CoapMessage) -> &str {
     message.text(option::RQI).unwrap_or_default()
 }
 
-fn text_of(message: &Message, number: OptionNumber) -> Result<Option<&str>, Refusal> {
+fn text_of(message: &CoapMessage, number: OptionNumber) -> Result<Option<&str>, Refusal> {
     let text = message.value(number).map(core::str::from_utf8).transpose();
     text.map_err(|_| Refusal::bad(format!("option {} is not UTF-8", number.0)))
 }
 
 /// The address in the path: a first segment `~` makes it SP-relative, `_` absolute
 /// (TS-0008 §6.2.2.3).
-fn read_target(message: &Message) -> Result<String, Refusal> {
+fn read_target(message: &CoapMessage) -> Result<String, Refusal> {
     let mut to = String::new();
     for (at, segment) in message.values(OptionNumber::URI_PATH).enumerate() {
         let segment =
@@ -141,7 +141,7 @@ fn read_target(message: &Message) -> Result<String, Refusal> {
     Ok(to)
 }
 
-fn write_target(message: &mut Message, address: &str) {
+fn write_target(message: &mut CoapMessage, address: &str) {
     let rest = if let Some(absolute) = address.strip_prefix("//") {
         message.put(OptionNumber::URI_PATH, "_");
         absolute
@@ -158,7 +158,7 @@ fn write_target(message: &mut Message, address: &str) {
 
 impl Serialisation {
     /// Serialisation of a message's body; JSON by default.
-    fn of_format(message: &Message) -> Result<Self, Refusal> {
+    fn of_format(message: &CoapMessage) -> Result<Self, Refusal> {
         let Some(format) = message.value(OptionNumber::CONTENT_FORMAT) else {
             return Ok(Self::Json);
         };
@@ -172,7 +172,7 @@ impl Serialisation {
     }
 
     /// Serialisation of a request's response: the accepted one, else the request's own.
-    pub fn accepted(message: &Message) -> Self {
+    pub fn accepted(message: &CoapMessage) -> Self {
         let wanted = message.uint(OptionNumber::ACCEPT).and_then(Self::from_format);
         wanted.or_else(|| Self::of_format(message).ok()).unwrap_or_default()
     }
@@ -204,8 +204,8 @@ pub fn write_request(
     url: &str,
     request: &Request,
     serialisation: Serialisation,
-) -> Result<Message, Refusal> {
-    let mut message = Message::new(match request.operation {
+) -> Result<CoapMessage, Refusal> {
+    let mut message = CoapMessage::new(match request.operation {
         Operation::Create | Operation::Notify => Code::POST,
         Operation::Retrieve => Code::GET,
         Operation::Update => Code::PUT,
@@ -246,7 +246,7 @@ pub fn write_request(
     }
 }
 
-fn write_parameters(message: &mut Message, request: &Request) {
+fn write_parameters(message: &mut CoapMessage, request: &Request) {
     if !request.notify.is_empty() {
         message.put(option::RTURI, request.notify.join("&"));
     }
@@ -316,8 +316,8 @@ pub const fn code_of(status: Status) -> Code {
 }
 
 /// Builds a response.
-pub fn write_response(response: &Response, serialisation: Serialisation) -> Message {
-    let mut message = Message::new(code_of(response.status));
+pub fn write_response(response: &Response, serialisation: Serialisation) -> CoapMessage {
+    let mut message = CoapMessage::new(code_of(response.status));
     let location = response.location.as_deref().unwrap_or_default();
     for segment in location.split('/').filter(|segment| !segment.is_empty()) {
         message.put(OptionNumber::LOCATION_PATH, segment);
@@ -349,7 +349,7 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Mess
 /// # Errors
 ///
 /// If it is neither a oneM2M response nor a plain success.
-pub fn read_response(message: &Message) -> Result<Response, Refusal> {
+pub fn read_response(message: &CoapMessage) -> Result<Response, Refusal> {
     let number = message.uint(option::RSC).and_then(|number| u16::try_from(number).ok());
     let is_busy = matches!(message.code, Code::TOO_MANY_REQUESTS | Code::SERVICE_UNAVAILABLE);
     let status = match number.and_then(Status::from_number) {
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn each_wrong_option_has_its_code() {
-        let mut good = Message::new(Code::POST);
+        let mut good = CoapMessage::new(Code::POST);
         good.put(OptionNumber::URI_PATH, "cse-in");
         good.put(option::FR, "Ca");
         good.put(option::RQI, "1");
@@ -467,7 +467,7 @@ mod tests {
             (with(option::GID, &[0xff]), Status::BadRequest),
             (with(OptionNumber::CONTENT_FORMAT, &[41]), Status::UnsupportedMediaType),
             (with(OptionNumber::URI_QUERY, b"rcn=99"), Status::BadRequest),
-            (Message { code: Code(5), ..good.clone() }, Status::OperationNotAllowed),
+            (CoapMessage { code: Code(5), ..good.clone() }, Status::OperationNotAllowed),
         ];
         for (message, status) in cases {
             assert_eq!(read_request(&message).unwrap_err().status, status, "{message:?}");
@@ -498,8 +498,8 @@ mod tests {
     #[test]
     fn who_has_too_much_to_do_says_when_to_come_again() {
         for code in [Code::TOO_MANY_REQUESTS, Code::SERVICE_UNAVAILABLE] {
-            let mut message = Message::new(code);
-            let fate = |message: &Message| read_response(message).unwrap().fate();
+            let mut message = CoapMessage::new(code);
+            let fate = |message: &CoapMessage| read_response(message).unwrap().fate();
             assert_eq!(fate(&message), Fate::Again(Some(Duration::from_mins(1))));
             message.put_uint(OptionNumber::MAX_AGE, 5);
             // Whatever else is said: it has not judged the request.

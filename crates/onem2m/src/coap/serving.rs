@@ -2,7 +2,9 @@
 
 use super::blocks::{Key, Upload};
 use super::endpoint::{Endpoint, Purpose, Timer};
-use super::{ANSWER_WITHIN, AskId, BLOCK_SIZE, Head, Message, OPTION_OCTETS_MAX, Output, empty};
+use super::{
+    ANSWER_WITHIN, AskId, BLOCK_SIZE, CoapMessage, Head, OPTION_OCTETS_MAX, Output, empty,
+};
 use core::hash::Hasher;
 use core::time::Duration;
 use gatewright_wire::coap::{
@@ -41,7 +43,7 @@ pub(super) struct Observer {
     /// Whether the last notification is unacknowledged.
     flying: bool,
     /// The next notification.
-    next: Option<Message>,
+    next: Option<CoapMessage>,
 }
 
 /// Response to a request that is not passed on.
@@ -61,7 +63,7 @@ impl Endpoint {
         if !self.is_new(from, datagram) {
             return;
         }
-        let mut message = Message::read(datagram);
+        let mut message = CoapMessage::read(datagram);
         let observe = message.uint(OptionNumber::OBSERVE);
         let asked = ServedRequest {
             from,
@@ -98,7 +100,7 @@ impl Endpoint {
     }
 
     /// Checks a request and reassembles its body.
-    fn check(&mut self, asked: &ServedRequest, message: &mut Message) -> Result<(), Refusal> {
+    fn check(&mut self, asked: &ServedRequest, message: &mut CoapMessage) -> Result<(), Refusal> {
         for (number, value) in &message.options {
             match *number {
                 OptionNumber::PROXY_URI | OptionNumber::PROXY_SCHEME => {
@@ -150,7 +152,7 @@ impl Endpoint {
         }
     }
 
-    fn hand_on(&mut self, mut asked: ServedRequest, mut message: Message) {
+    fn hand_on(&mut self, mut asked: ServedRequest, mut message: CoapMessage) {
         self.asks += 1;
         let id = AskId(self.asks);
         if asked.confirmable {
@@ -186,7 +188,7 @@ impl Endpoint {
         self.reply(from, message_id, empty(MessageType::ACKNOWLEDGEMENT, message_id));
     }
 
-    pub(super) fn respond(&mut self, id: AskId, mut message: Message) {
+    pub(super) fn respond(&mut self, id: AskId, mut message: CoapMessage) {
         let Some(asked) = self.asked.remove(&id) else {
             return;
         };
@@ -216,11 +218,11 @@ impl Endpoint {
         if let Some(block) = refusal.block1 {
             more.push((OptionNumber::BLOCK1, block.value()));
         }
-        self.send_answer(asked, (&Message::new(refusal.code), &more, &[]));
+        self.send_answer(asked, (&CoapMessage::new(refusal.code), &more, &[]));
     }
 
     /// Answers with the requested block, and keeps the rest for further ones.
-    fn answer(&mut self, asked: &ServedRequest, message: &Message) {
+    fn answer(&mut self, asked: &ServedRequest, message: &CoapMessage) {
         let mut more = Vec::new();
         if let Some(block) = asked.block1 {
             more.push((OptionNumber::BLOCK1, block.value()));
@@ -248,7 +250,7 @@ impl Endpoint {
 
     /// The message with an ETag of its body, which shows the peer that all blocks belong together
     /// (RFC 7959 §2.4).
-    fn tagged(&self, message: &Message) -> Message {
+    fn tagged(&self, message: &CoapMessage) -> CoapMessage {
         let mut message = message.clone();
         if message.value(OptionNumber::ETAG).is_none() {
             let mut hasher = self.keyed_hasher();
@@ -261,7 +263,7 @@ impl Endpoint {
     fn send_answer(
         &mut self,
         asked: &ServedRequest,
-        content: (&Message, &[(OptionNumber, u32)], &[u8]),
+        content: (&CoapMessage, &[(OptionNumber, u32)], &[u8]),
     ) {
         let (message, more, payload) = content;
         let (to, token) = (asked.from, asked.token.as_slice());
@@ -281,7 +283,7 @@ impl Endpoint {
     }
 
     /// Hash that distinguishes requests of one peer (RFC 7252 §5.6, RFC 7959 §2.4).
-    fn cache_key(&self, message: &Message) -> u64 {
+    fn cache_key(&self, message: &CoapMessage) -> u64 {
         let mut hasher = self.keyed_hasher();
         hasher.write_u8(message.code.0);
         for (number, value) in &message.options {
@@ -334,7 +336,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn notify(&mut self, id: AskId, message: Message) {
+    pub(super) fn notify(&mut self, id: AskId, message: CoapMessage) {
         let Some(observer) = self.observers.get_mut(&id) else {
             return;
         };

@@ -35,8 +35,8 @@ fn give(endpoint: &mut Endpoint, now: Duration, from: &str, octets: &[u8]) {
     endpoint.handle(now, Input::Datagram { from: address(from), octets });
 }
 
-fn request(code: Code, path: &str, payload: Vec<u8>) -> Message {
-    let mut message = Message { payload, ..Message::new(code) };
+fn request(code: Code, path: &str, payload: Vec<u8>) -> CoapMessage {
+    let mut message = CoapMessage { payload, ..CoapMessage::new(code) };
     message.put(OptionNumber::URI_PATH, path);
     message
 }
@@ -52,7 +52,7 @@ fn a_duplicate_is_answered_and_not_handed_on() {
     assert!(sent.is_empty());
     let [Output::Asked { id, message, .. }] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(message.value(OptionNumber::URI_PATH), Some(b"temperature".as_slice()));
-    let answer = Message { payload: b"22.3 C".to_vec(), ..Message::new(Code::CONTENT) };
+    let answer = CoapMessage { payload: b"22.3 C".to_vec(), ..CoapMessage::new(Code::CONTENT) };
     server.handle(seconds(1), Input::Respond { id: *id, message: answer });
     let (first, _) = drain(&mut server);
     // Figure 16's response has no token.
@@ -86,7 +86,7 @@ fn a_slow_answer_is_separate() {
     // Acknowledged: not sent again.
     client.handle(seconds(20), Input::Tick);
     assert_eq!(drain(&mut client), (Vec::new(), Vec::new()));
-    server.handle(seconds(20), Input::Respond { id, message: Message::new(Code::CONTENT) });
+    server.handle(seconds(20), Input::Respond { id, message: CoapMessage::new(Code::CONTENT) });
     let (separate, _) = drain(&mut server);
     for copy in 0..2 {
         give(&mut client, seconds(21), SERVER, &separate[0]);
@@ -126,7 +126,7 @@ fn identifiers_do_not_come_again_too_soon() {
             assert!(before.is_none_or(|before| before + EXCHANGE_LIFETIME <= now), "{id} {now:?}");
             let head =
                 Head { message_type: MessageType::ACKNOWLEDGEMENT, id, token: datagram.token() };
-            let answer = Message::new(Code::CONTENT).write(head, &[], &[]).unwrap();
+            let answer = CoapMessage::new(Code::CONTENT).write(head, &[], &[]).unwrap();
             give(&mut client, now, SERVER, &answer);
         }
         now = client
@@ -208,7 +208,7 @@ fn options_that_are_too_long() {
     for number in [OptionNumber::URI_PATH, OptionNumber::URI_QUERY] {
         for (octets, handed_on) in [(255, 1), (256, 0)] {
             let mut server = endpoint(1);
-            let mut message = Message::new(Code::GET);
+            let mut message = CoapMessage::new(Code::GET);
             message.put(number, vec![b'x'; octets]);
             let head = Head { message_type: MessageType::CONFIRMABLE, id: 1, token: &[] };
             give(&mut server, seconds(1), CLIENT, &message.write(head, &[], &[]).unwrap());
@@ -241,13 +241,15 @@ fn bodies_beyond_the_limit_are_refused() {
     let mut world = World::new(0, 0);
     world.server.limits = limits;
     let message = request(Code::PUT, "x", vec![1; 4_000]);
-    let answers = world.run(vec![message], |_| Message::new(Code::CHANGED));
+    let answers = world.run(vec![message], |_| CoapMessage::new(Code::CHANGED));
     assert_eq!(answers[0].as_ref().unwrap().code, Code::REQUEST_ENTITY_TOO_LARGE);
     assert!(world.asked.is_empty());
     world.client.limits.body_octets = 3_000;
     let message = request(Code::GET, "x", Vec::new());
-    let answers = world
-        .run(vec![message], |_| Message { payload: vec![1; 4_000], ..Message::new(Code::CONTENT) });
+    let answers = world.run(vec![message], |_| CoapMessage {
+        payload: vec![1; 4_000],
+        ..CoapMessage::new(Code::CONTENT)
+    });
     assert_eq!(answers[0], Err(Failure::TooLarge(3_000)));
 }
 
@@ -265,7 +267,7 @@ fn an_observer_is_told_the_newest() {
     let (_, asked) = drain(&mut server);
     let Output::Asked { id, observes: true, .. } = asked[0] else { panic!("{asked:?}") };
     let state = |text: &str| {
-        let mut message = Message { payload: text.into(), ..Message::new(Code::CONTENT) };
+        let mut message = CoapMessage { payload: text.into(), ..CoapMessage::new(Code::CONTENT) };
         message.put(OptionNumber::OBSERVE, []);
         message
     };
@@ -316,7 +318,7 @@ fn an_observer_is_told_the_newest() {
 fn an_observers_numbers_never_fall_back() {
     let mut server = endpoint(2);
     let state = |text: &str| {
-        let mut message = Message { payload: text.into(), ..Message::new(Code::CONTENT) };
+        let mut message = CoapMessage { payload: text.into(), ..CoapMessage::new(Code::CONTENT) };
         message.put(OptionNumber::OBSERVE, []);
         message
     };
@@ -363,7 +365,7 @@ struct World {
     losses: u64,
     /// When it arrives, whether at the server, and what.
     network: Vec<(Duration, bool, Vec<u8>)>,
-    asked: Vec<Message>,
+    asked: Vec<CoapMessage>,
 }
 
 impl World {
@@ -392,9 +394,9 @@ impl World {
     /// Has all requests asked at once and says what became of each.
     fn run(
         &mut self,
-        requests: Vec<Message>,
-        serve: impl Fn(&Message) -> Message,
-    ) -> Vec<Result<Message, Failure>> {
+        requests: Vec<CoapMessage>,
+        serve: impl Fn(&CoapMessage) -> CoapMessage,
+    ) -> Vec<Result<CoapMessage, Failure>> {
         let mut answers = vec![None; requests.len()];
         for (number, message) in (0..).zip(requests) {
             let to = address(SERVER);
@@ -461,14 +463,14 @@ proptest! {
         let body = |name: usize, length: usize| -> Vec<u8> {
             (0..length).map(|at| u8::try_from((at * 31 + name) % 251).unwrap()).collect()
         };
-        let requests: Vec<Message> = sizes
+        let requests: Vec<CoapMessage> = sizes
             .iter()
             .enumerate()
             .map(|(name, (up, _))| request(Code::POST, &name.to_string(), body(name, *up)))
             .collect();
         let answers = world.run(requests.clone(), |asked| {
             let name: usize = asked.text(OptionNumber::URI_PATH).unwrap().parse().unwrap();
-            let mut answer = Message { payload: body(name + 7, sizes[name].1), ..Message::new(Code::CHANGED) };
+            let mut answer = CoapMessage { payload: body(name + 7, sizes[name].1), ..CoapMessage::new(Code::CHANGED) };
             answer.put_uint(OptionNumber::CONTENT_FORMAT, ContentFormat::CBOR.0.into());
             answer
         });
@@ -483,7 +485,7 @@ proptest! {
                 prop_assert!(losses > 0, "{:?}", &answers[number]);
             }
         }
-        let known: Vec<&Message> = requests.iter().collect();
+        let known: Vec<&CoapMessage> = requests.iter().collect();
         prop_assert!(world.asked.iter().all(|asked| known.contains(&asked)));
     }
 
@@ -498,7 +500,7 @@ proptest! {
             let (_, rest) = drain(&mut server);
             for output in rest {
                 if let Output::Asked { id, .. } = output {
-                    server.handle(seconds(number), Input::Respond { id, message: Message::new(Code::CONTENT) });
+                    server.handle(seconds(number), Input::Respond { id, message: CoapMessage::new(Code::CONTENT) });
                 }
             }
         }

@@ -28,7 +28,7 @@ pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
 use core::time::Duration;
-use gatewright_onem2m::mqtt::{Input, Output, Session, Settings, Topic, filters};
+use gatewright_onem2m::mqtt::{Input, MqttSession, Output, Settings, Topic, filters};
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
 
@@ -108,7 +108,7 @@ pub fn mqtt(octets: &[u8]) {
         filters: filters("/id"),
         packet_octets_max: 4_096,
     };
-    let mut session = Session::new(Duration::ZERO, settings);
+    let mut session = MqttSession::new(Duration::ZERO, settings);
     let (first, second) = octets.split_at(octets.len() / 2);
     for piece in [first, second] {
         session.handle(Duration::ZERO, Input::Octets(piece));

@@ -11,7 +11,9 @@ pub use url::UrlError;
 use crate::answers::{Answers, refuse};
 use crate::tls::Identity;
 use core::time::Duration;
-use gatewright_onem2m::mqtt::{Input, Output, Purpose, Session, Settings, Topic, filters, level};
+use gatewright_onem2m::mqtt::{
+    Input, MqttSession, Output, Purpose, Settings, Topic, filters, level,
+};
 use gatewright_onem2m::{Kind, Operation, Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -60,7 +62,7 @@ pub(crate) struct Broker {
 
 #[derive(Debug, Default)]
 struct Inner {
-    session: Option<Session>,
+    session: Option<MqttSession>,
     /// Callers that wait for responses, by receiver (as in topics) and request identifier.
     waiting: HashMap<(String, String), oneshot::Sender<Response>>,
     counters: Counters,
@@ -217,7 +219,7 @@ impl Broker {
         answers: &Arc<A>,
         stop: &mut watch::Receiver<bool>,
     ) -> bool {
-        let session = Session::new(self.started.elapsed(), self.settings.clone());
+        let session = MqttSession::new(self.started.elapsed(), self.settings.clone());
         {
             let mut inner = self.lock();
             inner.session = Some(session);
@@ -259,7 +261,7 @@ impl Broker {
         answers: &Arc<A>,
     ) -> bool {
         loop {
-            let output = self.lock().session.as_mut().and_then(Session::poll_output);
+            let output = self.lock().session.as_mut().and_then(MqttSession::poll_output);
             match output {
                 None => break,
                 Some(Output::Send(octets)) => {
@@ -403,7 +405,7 @@ impl Broker {
     }
 
     fn due(&self) -> Duration {
-        let due = self.lock().session.as_ref().and_then(Session::poll_timeout);
+        let due = self.lock().session.as_ref().and_then(MqttSession::poll_timeout);
         due.map_or(KEEP_ALIVE, |due| due.saturating_sub(self.started.elapsed()))
     }
 

@@ -1,6 +1,6 @@
 //! MQTT for oneM2M: a client of the protocol (MQTT 3.1.1) without I/O, and the topics of TS-0010.
 //!
-//! A [`Session`] is one connection to a broker: received octets in any split and publications go
+//! A [`MqttSession`] is one connection to a broker: received octets in any split and publications go
 //! in, octets to send and received publications come out. It publishes and receives at most at
 //! quality of service 1, as TS-0010 asks (§6.4); a message that is lost nevertheless is sent again
 //! by its requester.
@@ -11,7 +11,7 @@ mod session;
 mod tests;
 
 pub use packet::PacketError;
-pub use session::{End, Input, Output, Session, Settings};
+pub use session::{End, Input, MqttSession, Output, Settings};
 
 use crate::primitive::Serialisation;
 

@@ -98,7 +98,7 @@ enum Stage {
 
 /// One connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct MqttSession {
     settings: Settings,
     stage: Stage,
     received: Vec<u8>,
@@ -112,7 +112,7 @@ pub struct Session {
     pinged: bool,
 }
 
-impl Session {
+impl MqttSession {
     /// A connection that begins at `now`: the transport is there, nothing was said.
     pub fn new(now: Duration, settings: Settings) -> Self {
         let mut session = Self {

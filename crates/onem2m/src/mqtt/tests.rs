@@ -18,12 +18,12 @@ fn settings() -> Settings {
     }
 }
 
-fn drain(session: &mut Session) -> Vec<Output> {
+fn drain(session: &mut MqttSession) -> Vec<Output> {
     core::iter::from_fn(|| session.poll_output()).collect()
 }
 
-fn ready() -> Session {
-    let mut session = Session::new(Duration::ZERO, settings());
+fn ready() -> MqttSession {
+    let mut session = MqttSession::new(Duration::ZERO, settings());
     session.handle(Duration::ZERO, Input::Octets(CONNECT_ACK));
     session.handle(Duration::ZERO, Input::Octets(SUBSCRIBE_ACK));
     assert_eq!(drain(&mut session).last(), Some(&Output::Ready));
@@ -33,7 +33,7 @@ fn ready() -> Session {
 /// MQTT 3.1.1 §3.1, §3.8, §3.3, §3.4: the octets as the standard's tables have them.
 #[test]
 fn the_packets_of_a_client() {
-    let mut session = Session::new(Duration::ZERO, settings());
+    let mut session = MqttSession::new(Duration::ZERO, settings());
     let connect = b"\x10\x14\x00\x04MQTT\x04\x00\x00\x3c\x00\x08C::id-in".to_vec();
     assert_eq!(drain(&mut session), [Output::Send(connect)]);
     session.handle(Duration::ZERO, Input::Octets(CONNECT_ACK));
@@ -57,7 +57,7 @@ fn the_packets_of_a_client() {
 
 #[test]
 fn a_silent_broker_is_noticed() {
-    let mut session = Session::new(Duration::ZERO, settings());
+    let mut session = MqttSession::new(Duration::ZERO, settings());
     drain(&mut session);
     session.handle(session.poll_timeout().unwrap(), Input::Tick);
     assert_eq!(drain(&mut session), [Output::End(End::Silent)]);
@@ -88,10 +88,10 @@ fn what_a_broker_may_not_send_ends_the_connection() {
         session.handle(Duration::ZERO, Input::Octets(octets));
         assert_eq!(drain(&mut session), [Output::End(end)], "{octets:02x?}");
     }
-    let mut session = Session::new(Duration::ZERO, settings());
+    let mut session = MqttSession::new(Duration::ZERO, settings());
     session.handle(Duration::ZERO, Input::Octets(b"\x20\x02\x00\x05"));
     assert_eq!(drain(&mut session)[1], Output::End(End::Refused(5)));
-    let mut session = Session::new(Duration::ZERO, settings());
+    let mut session = MqttSession::new(Duration::ZERO, settings());
     session.handle(Duration::ZERO, Input::Octets(CONNECT_ACK));
     session.handle(Duration::ZERO, Input::Octets(b"\x90\x05\x00\x01\x01\x80\x01"));
     assert_eq!(drain(&mut session).last(), Some(&Output::End(End::SubscriptionRefused)));
@@ -141,12 +141,12 @@ proptest! {
             stream.extend(packet::publish(id, "/oneM2M/req/a/b/json", payload).unwrap());
         }
         stream.extend(&noise);
-        let mut whole = Session::new(Duration::ZERO, settings());
+        let mut whole = MqttSession::new(Duration::ZERO, settings());
         whole.handle(Duration::ZERO, Input::Octets(&stream));
         let whole = drain(&mut whole);
         let arrived = whole.iter().filter(|it| matches!(it, Output::Arrived { .. })).count();
         prop_assert!(arrived >= payloads.len());
-        let mut pieces = Session::new(Duration::ZERO, settings());
+        let mut pieces = MqttSession::new(Duration::ZERO, settings());
         let (mut rest, mut cuts) = (stream.as_slice(), cuts.iter().cycle());
         while !rest.is_empty() {
             let (piece, tail) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));

@@ -28,7 +28,7 @@ pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
 use core::time::Duration;
-use gatewright_onem2m::mqtt::{Input, MqttSession, Output, Settings, Topic, filters};
+use gatewright_onem2m::mqtt::{Input, MqttSession, MqttSettings, Output, Topic, filters};
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
 
@@ -100,7 +100,7 @@ pub fn health(octets: &[u8]) {
 
 /// A broker of MQTT, in two pieces.
 pub fn mqtt(octets: &[u8]) {
-    let settings = Settings {
+    let settings = MqttSettings {
         client: "C::id".to_owned(),
         clean: true,
         keep_alive: Duration::from_mins(1),

@@ -12,7 +12,7 @@ use crate::answers::{Answers, refuse};
 use crate::tls::Identity;
 use core::time::Duration;
 use gatewright_onem2m::mqtt::{
-    Input, MqttSession, Output, Purpose, Settings, Topic, filters, level,
+    Input, MqttSession, MqttSettings, Output, Purpose, Topic, filters, level,
 };
 use gatewright_onem2m::{Kind, Operation, Request, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ const ANSWERED_AT_ONCE: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Broker {
     url: Url,
-    settings: Settings,
+    settings: MqttSettings,
     /// This entity's identifier in topics.
     own: String,
     /// Its oneM2M identifier and its service provider.
@@ -115,7 +115,7 @@ impl Broker {
         if !speaker.serves {
             wanted.retain(|filter| filter.starts_with("/oneM2M/resp/"));
         }
-        let settings = Settings {
+        let settings = MqttSettings {
             client: speaker.client.clone(),
             clean: !speaker.serves,
             keep_alive: KEEP_ALIVE,

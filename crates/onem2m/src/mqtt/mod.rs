@@ -11,7 +11,7 @@ mod session;
 mod tests;
 
 pub use packet::PacketError;
-pub use session::{End, Input, MqttSession, Output, Settings};
+pub use session::{End, Input, MqttSession, MqttSettings, Output};
 
 use crate::primitive::Serialisation;
 

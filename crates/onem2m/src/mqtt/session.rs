@@ -11,7 +11,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Parameters of a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Settings {
+pub struct MqttSettings {
     /// Client identifier at the broker; two connections with the same one end each other.
     pub client: String,
     /// Whether the broker drops the session when the connection ends.
@@ -99,7 +99,7 @@ enum Stage {
 /// One connection.
 #[derive(Debug)]
 pub struct MqttSession {
-    settings: Settings,
+    settings: MqttSettings,
     stage: Stage,
     received: Vec<u8>,
     outputs: VecDeque<Output>,
@@ -114,7 +114,7 @@ pub struct MqttSession {
 
 impl MqttSession {
     /// A connection that begins at `now`: the transport is there, nothing was said.
-    pub fn new(now: Duration, settings: Settings) -> Self {
+    pub fn new(now: Duration, settings: MqttSettings) -> Self {
         let mut session = Self {
             stage: Stage::Connecting,
             received: Vec::new(),
@@ -126,7 +126,7 @@ impl MqttSession {
             pinged: false,
             settings,
         };
-        let Settings { client, clean, keep_alive, credentials, .. } = &session.settings;
+        let MqttSettings { client, clean, keep_alive, credentials, .. } = &session.settings;
         let keep_alive = u16::try_from(keep_alive.as_secs()).unwrap_or(u16::MAX);
         match packet::connect(client, *clean, keep_alive, credentials.as_ref()) {
             Some(octets) => session.outputs.push_back(Output::Send(octets)),

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 const CONNECT_ACK: &[u8] = b"\x20\x02\x00\x00";
 const SUBSCRIBE_ACK: &[u8] = b"\x90\x05\x00\x01\x01\x01\x01";
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> MqttSettings {
+    MqttSettings {
         client: "C::id-in".to_owned(),
         clean: false,
         keep_alive: Duration::from_mins(1),

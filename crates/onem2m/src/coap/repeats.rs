@@ -10,7 +10,7 @@ type Key = (SocketAddr, u16);
 /// Recent messages.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    seen: HashMap<Key, Seen>,
+    seen: HashMap<Key, SeenMessage>,
     /// In order of arrival: time, and a number that distinguishes a reused identifier.
     order: VecDeque<(Duration, Key, u64)>,
     counted: u64,
@@ -18,7 +18,7 @@ pub(super) struct Repeats {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenMessage {
     until: Duration,
     number: u64,
     reply: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Repeats {
         self.counted += 1;
         let number = self.counted;
         let until = now.saturating_add(lifetime);
-        if let Some(old) = self.seen.insert(key, Seen { until, number, reply: None }) {
+        if let Some(old) = self.seen.insert(key, SeenMessage { until, number, reply: None }) {
             self.octets -= old.reply.map_or(0, |reply| reply.len());
         }
         self.order.push_back((now, key, number));

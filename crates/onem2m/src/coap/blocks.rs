@@ -18,12 +18,12 @@ const SHARE: usize = 4;
 struct Kept<T> {
     entries: HashMap<Key, (Duration, T)>,
     octets: usize,
-    shares: HashMap<IpAddr, Share>,
+    shares: HashMap<IpAddr, AddressShare>,
 }
 
 /// Share of one address.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct AddressShare {
     entries: usize,
     octets: usize,
 }
@@ -119,7 +119,8 @@ impl<T: Weigh> Kept<T> {
         let address = network(key);
         let mut dropped = 0;
         loop {
-            let Share { entries, octets } = self.shares.get(&address).copied().unwrap_or_default();
+            let AddressShare { entries, octets } =
+                self.shares.get(&address).copied().unwrap_or_default();
             if entries < entries_max.max(1) && octets + more <= octets_max {
                 return dropped;
             }

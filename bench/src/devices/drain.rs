@@ -5,7 +5,7 @@ use super::{GatewayProcess, Setting};
 use crate::process::text;
 use bench::Bench;
 use gatewright_onem2m::{
-    Config, Cse, CseType, DEVICE_QUEUE, Input, Kind, Operation, OutboxMessage, Output, Request,
+    Cse, CseConfig, CseType, DEVICE_QUEUE, Input, Kind, Operation, OutboxMessage, Output, Request,
     Token,
 };
 use gatewright_store::{Database, Options, Report};
@@ -23,7 +23,7 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// Fills a store with messages for the CSE at this port, as readings of so many devices.
 fn fill(store: &Path, port: u16, (messages, queues): (u32, u32)) -> Result<(), String> {
     let (database, restored) = Database::open(store, &Options::default()).map_err(text)?;
-    let mut config = Config::new(CseType::Middle, "/gw", "cse-gw");
+    let mut config = CseConfig::new(CseType::Middle, "/gw", "cse-gw");
     config.admin = Some("CAdmin".to_owned());
     let opened = Cse::open(config, Duration::ZERO, restored.rows, restored.next_seq);
     let (mut cse, _) = opened.map_err(text)?;

@@ -9,7 +9,7 @@ use std::error::Error;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let mut cse = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     cse.admin = Some("CAdmin".to_owned());
     let mut config = Config::new(cse);
     config.listen = vec![address.parse()?];

@@ -49,7 +49,7 @@ const BODY_SLACK: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its identity, originators and limits.
-    pub cse: gatewright_onem2m::Config,
+    pub cse: gatewright_onem2m::CseConfig,
     /// HTTP listeners; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// HTTP listeners over TLS, used if it has a certificate.
@@ -82,7 +82,7 @@ pub struct Config {
 
 impl Config {
     /// A CSE without listeners and without a database.
-    pub fn new(cse: gatewright_onem2m::Config) -> Self {
+    pub fn new(cse: gatewright_onem2m::CseConfig) -> Self {
         Self {
             cse,
             listen: Vec::new(),
@@ -248,7 +248,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
 
 /// Opens the machine with stored rows; with the rows that are not served, and why.
 fn open(
-    config: gatewright_onem2m::Config,
+    config: gatewright_onem2m::CseConfig,
     restored: Restored,
 ) -> Result<(Cse, Vec<Unreadable>), NoBase> {
     let Restored { rows, next_seq, damaged, .. } = restored;
@@ -417,7 +417,7 @@ fn descriptors(config: &Config) -> u64 {
 }
 
 /// MQTT identity of a CSE (TS-0010 §6.3).
-fn speaker(cse: &gatewright_onem2m::Config) -> Speaker {
+fn speaker(cse: &gatewright_onem2m::CseConfig) -> Speaker {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
     Speaker { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
 }

@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// Applies other settings.
-    pub(crate) fn reconfigure(&self, config: gatewright_onem2m::Config) {
+    pub(crate) fn reconfigure(&self, config: gatewright_onem2m::CseConfig) {
         let mut inner = self.lock();
         inner.cse.reconfigure(now(), config);
         inner.drain(None);
@@ -550,7 +550,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::quota::Quota;
-    use gatewright_onem2m::{Config, CseType, Kind, Operation, Release, Status};
+    use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Release, Status};
     use gatewright_store::{Database, Options};
 
     /// How long anything may take to come about.
@@ -558,7 +558,7 @@ mod tests {
 
     /// An engine of which nobody sends what it wants sent, and what waits for that.
     fn engine(calls_max: usize) -> (Arc<Engine>, mpsc::Receiver<Call>) {
-        let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+        let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
         config.admin = Some("CAdmin".to_owned());
         let (cse, _) = Cse::open(config, now(), Vec::new(), 1).unwrap();
         let (outgoing, calls) = mpsc::channel(calls_max);

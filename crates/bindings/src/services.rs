@@ -370,8 +370,11 @@ fn threads() -> usize {
 
 fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Config {
     let kind = if described.infrastructure { CseType::Infrastructure } else { CseType::Middle };
-    let mut machine =
-        gatewright_onem2m::Config::new(kind, described.id.as_str(), described.base.value.as_str());
+    let mut machine = gatewright_onem2m::CseConfig::new(
+        kind,
+        described.id.as_str(),
+        described.base.value.as_str(),
+    );
     machine.admin.clone_from(&described.admin);
     machine.audit = match (described.audit, described.audit_strict) {
         (false, _) => Audit::Off,

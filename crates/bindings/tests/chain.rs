@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 }
 
 fn config(kind: CseType, id: &str, name: &str) -> Config {
-    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
+    let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
     cse.admin = Some("CAdmin".to_owned());
     let mut config = Config::new(cse);
     config.store = std::env::var_os(DATABASE).map(PathBuf::from);

@@ -44,7 +44,7 @@ struct Ward {
 }
 
 async fn ward(change: impl FnOnce(&mut devices::Config)) -> Ward {
-    let mut config = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
     let cse = cse::start(cse::Config::new(config)).await.unwrap();
     let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
@@ -436,7 +436,7 @@ async fn datagrams_of_devices_are_taken_and_those_of_strangers_dropped() {
 /// has too much is closed, and a device that reports is not disturbed.
 #[tokio::test]
 async fn one_address_has_so_many_octets_of_unfinished_apdus() {
-    let mut config = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
     let mut config = cse::Config::new(config);
     config.quota.octets = 100_000;

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 fn config() -> Config {
-    let mut cse = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     cse.admin = Some("CAdmin".to_owned());
     cse.limits.content_octets = 10_000;
     let mut config = Config::new(cse);
@@ -232,7 +232,7 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
     upper.cse.admitted_cses = vec!["/id-mn".to_owned()];
     let upper = start(upper).await.unwrap();
     let upper_url = format!("http://{}", upper.addresses()[0]);
-    let mut cse = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut cse = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     cse.registrar = Some(gatewright_onem2m::Registrar {
         cse_id: "/id-in".to_owned(),
         name: "cse-in".to_owned(),

@@ -119,7 +119,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 fn config(kind: CseType, id: &str, name: &str, store: Option<PathBuf>) -> cse::Config {
-    let mut machine = gatewright_onem2m::Config::new(kind, id, name);
+    let mut machine = gatewright_onem2m::CseConfig::new(kind, id, name);
     machine.admin = Some("CAdmin".to_owned());
     let mut config = cse::Config::new(machine);
     config.store = store;

@@ -37,7 +37,8 @@ fn store(name: &str) -> PathBuf {
 
 async fn cse(name: &str, quota: Quota) -> (Running, PathBuf) {
     let path = store(name);
-    let mut machine = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    let mut machine =
+        gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     machine.admin = Some("CAdmin".to_owned());
     let mut config = Config::new(machine);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];

@@ -44,7 +44,7 @@ async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
 }
 
 fn config(kind: CseType, id: &str, name: &str, tls: Tls) -> Config {
-    let mut cse = gatewright_onem2m::Config::new(kind, id, name);
+    let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
     "//sp.example".clone_into(&mut cse.provider);
     cse.admitted_cses = vec!["/id-mn".to_owned()];
     let mut config = Config::new(cse);
@@ -376,7 +376,7 @@ async fn files_that_are_none_are_named() {
 #[tokio::test]
 async fn devices_show_a_certificate() {
     let (authority, other) = (Authority::new("devices"), Authority::new("devices-other"));
-    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
     let cse = start(Config::new(machine)).await.unwrap();
     let here = "127.0.0.1:0".parse().unwrap();
@@ -414,7 +414,7 @@ async fn a_devices_certificate_says_its_system_id() {
     let own = authority.certify("own", &["urn:dev:mac:0254455354000001"]);
     let other = authority.certify("other", &["urn:dev:mac:0254455354000002", "urn:dev:mac:2"]);
     let none = authority.certify("none", &[]);
-    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
     let cse = start(Config::new(machine)).await.unwrap();
     let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");

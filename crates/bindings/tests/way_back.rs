@@ -38,7 +38,7 @@ struct World {
 }
 
 async fn listening(kind: CseType, id: &str, name: &str, above: Option<Registrar>) -> cse::Running {
-    let mut machine = gatewright_onem2m::Config::new(kind, id, name);
+    let mut machine = gatewright_onem2m::CseConfig::new(kind, id, name);
     machine.admitted_cses = vec!["/id-mn".to_owned()];
     machine.registrar = above;
     let mut config = cse::Config::new(machine);

@@ -106,7 +106,7 @@ async fn a_peer_may_ask_without_waiting() {
 /// What one address may have open counts for HTTP and WebSocket together.
 #[tokio::test]
 async fn one_address_has_its_connections_over_both() {
-    let mut cse = gatewright_onem2m::Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     cse.admin = Some("CAdmin".to_owned());
     let mut config = Config::new(cse);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];

@@ -31,7 +31,7 @@ struct Running {
 impl Running {
     fn start(name: &str) -> Self {
         let store = folder(name).join("cse.db");
-        let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         machine.admin = Some("CAdmin".to_owned());
         let mut config = cse::Config::new(machine);
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];

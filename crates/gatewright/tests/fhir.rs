@@ -132,7 +132,7 @@ fn judge(file: &str) -> PathBuf {
 fn ward(name: &str, ask: impl FnOnce(&str)) -> (PathBuf, u64) {
     let store = folder(name).join("cse.db");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut machine = gatewright_onem2m::Config::new(CseType::Middle, "/id-mn", "cse-mn");
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
     let mut config = cse::Config::new(machine);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];

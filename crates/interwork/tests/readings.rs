@@ -20,7 +20,7 @@ use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;
 use gatewright_interwork::{Arrival, Device, DeviceAssociation, Instances, Mapping};
 use gatewright_onem2m::{
-    Config, Cse, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
+    Cse, CseConfig, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ struct Store(Cse, u64);
 
 impl Store {
     fn new() -> Self {
-        let config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        let config = CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         let (cse, _) = Cse::open(config, NOW, [], 1).unwrap();
         Self(cse, 0)
     }

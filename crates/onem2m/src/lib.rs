@@ -55,7 +55,7 @@ mod tree;
 
 pub use clock::Now;
 pub use cse::{
-    Batch, Call, CallId, Config, Cse, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
+    Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
     OutboxMessage, Output, Registrar, Token, Unreachable, Verdict, device_address,
 };
 pub use fate::Fate;

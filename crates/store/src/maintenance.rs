@@ -8,7 +8,7 @@ use crate::database::{
 };
 use crate::remembered;
 use core::time::Duration;
-use gatewright_onem2m::{Config, Cse, CseType, NoBase};
+use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -454,7 +454,7 @@ fn judge(all: &All) -> Judged {
     // As at a start: behind the clocks and before all else.
     let clocks = rows.partition_point(|(seq, _)| *seq == 0);
     rows.splice(clocks..clocks, all.remembered.iter().cloned());
-    let config = Config::new(CseType::Middle, "/inspected", "inspected");
+    let config = CseConfig::new(CseType::Middle, "/inspected", "inspected");
     match Cse::open(config, Duration::ZERO, rows, all.next_seq) {
         Ok((cse, unreadable)) => Judged {
             resources: to_count(cse.resources()),

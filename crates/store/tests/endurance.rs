@@ -14,7 +14,7 @@
 )]
 
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token};
+use gatewright_onem2m::{Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token};
 use gatewright_store::{Database, Options, Report};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +96,7 @@ impl Running {
 
     fn with_audit(path: &Path, options: &Options, audit: Audit) -> Self {
         let (database, restored) = Database::open(path, options).unwrap();
-        let mut config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
+        let mut config = CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         config.admin = Some("CAdmin".to_owned());
         config.audit = audit;
         let (cse, unreadable) = Cse::open(config, now(), restored.rows, restored.next_seq).unwrap();

@@ -9,7 +9,7 @@
 
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Config, Cse, CseType, Input, Kind, Operation, Output, Request, Token,
+    Batch, Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token,
 };
 use gatewright_store::{
     Database, Options, Report, StoreError, Writer, backup, inspect, quarantined, restore, salvage,
@@ -59,7 +59,7 @@ impl Ward {
 
     fn with_audit(place: &Place, audit: Audit) -> Self {
         let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
-        let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+        let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
         config.admin = Some("CAdmin".to_owned());
         config.audit = audit;
         let (cse, unreadable) =

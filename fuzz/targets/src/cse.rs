@@ -5,7 +5,7 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::filter::Usage;
 use gatewright_onem2m::{
-    Batch, Config, Cse, CseType, Filter, Input, Limits, Operation, Output, Record, Request,
+    Batch, Cse, CseConfig, CseType, Filter, Input, Limits, Operation, Output, Record, Request,
     Response, Serialisation, Status, Token, Unreachable,
 };
 use std::collections::{BTreeMap, HashSet};
@@ -89,7 +89,7 @@ pub fn rows(octets: &[u8]) {
     assert!(rows.len() <= world.cse.resources() + usize::try_from(next).unwrap_or(usize::MAX));
 }
 
-fn config() -> Config {
+fn config() -> CseConfig {
     let mut limits = Limits::default();
     // So small that a run meets them.
     limits.resources = 24;
@@ -110,12 +110,12 @@ fn config() -> Config {
     limits.blocked = 2;
     limits.deferred = 8;
     limits.deferred_octets = 4_000;
-    Config {
+    CseConfig {
         admin: Some("CAdmin".to_owned()),
         admitted_cses: vec!["/*".to_owned()],
         limits,
         audit: Audit::Strict,
-        ..Config::new(CseType::Infrastructure, "/id-in", "cse-in")
+        ..CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in")
     }
 }
 

@@ -84,9 +84,9 @@ impl Binding {
         self,
         kind: CseType,
         (id, name): (&str, &str),
-        more: impl FnOnce(&mut gatewright_onem2m::Config),
+        more: impl FnOnce(&mut gatewright_onem2m::CseConfig),
     ) -> Running {
-        let mut cse = gatewright_onem2m::Config::new(kind, id, name);
+        let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
         cse.admin = Some("CAdmin".to_owned());
         more(&mut cse);
         let mut config = Config::new(cse);

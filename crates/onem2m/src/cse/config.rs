@@ -28,7 +28,7 @@ impl CseType {
 
 /// Configuration of a CSE.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Config {
+pub struct CseConfig {
     /// Node type.
     pub cse_type: CseType,
     /// CSE-ID with its leading slash, `/id-in`.
@@ -62,7 +62,7 @@ pub struct Config {
     pub audit: Audit,
 }
 
-impl Config {
+impl CseConfig {
     /// A CSE that admits any AE and no other CSE, without an administrator. It accepts devices from
     /// CSEs admitted later.
     pub fn new(cse_type: CseType, cse_id: impl Into<String>, name: impl Into<String>) -> Self {

@@ -57,7 +57,7 @@ use answer::{Done, Recipient, RequestContext};
 use auditing::Refusals;
 use calls::Calls;
 pub use calls::{Call, DeviceCall, Unreachable, device_address};
-pub use config::{Config, CseType};
+pub use config::{CseConfig, CseType};
 use consent::Consents;
 use deferred::Deferred;
 use group::Fans;
@@ -83,7 +83,7 @@ use watch::Watches;
 /// One CSE.
 #[derive(Debug)]
 pub struct Cse {
-    config: Config,
+    config: CseConfig,
     tree: Tree,
     ledger: Ledger,
     repeats: Repeats,
@@ -133,7 +133,7 @@ impl Cse {
     /// If there are rows and none of them is a CSEBase: a new CSE beside them would hide the loss
     /// of everything.
     pub fn open(
-        config: Config,
+        config: CseConfig,
         now: impl Into<Now>,
         rows: impl IntoIterator<Item = (u64, Arc<str>)>,
         next_seq: u64,
@@ -304,7 +304,7 @@ impl Cse {
     }
 
     /// Configuration of this CSE.
-    pub const fn config(&self) -> &Config {
+    pub const fn config(&self) -> &CseConfig {
         &self.config
     }
 

@@ -2,7 +2,7 @@
 
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
-use super::{Config, Cse, Refusal};
+use super::{Cse, CseConfig, Refusal};
 use crate::address::is_stem;
 use crate::clock::{Moment, Now};
 use crate::fate::pause;
@@ -76,7 +76,7 @@ impl Cse {
     /// own points of access. Its identity stays as it was.
     ///
     /// Outbox messages for a registrar that has moved go to its new URL.
-    pub fn reconfigure(&mut self, now: impl Into<Now>, config: Config) {
+    pub fn reconfigure(&mut self, now: impl Into<Now>, config: CseConfig) {
         self.set_clocks(now.into());
         let moved = match (&self.config.registrar, &config.registrar) {
             (Some(old), Some(new)) if old.url != new.url => {
@@ -84,7 +84,7 @@ impl Cse {
             }
             _ => None,
         };
-        let Config {
+        let CseConfig {
             admin,
             admitted_entities,
             admitted_cses,
@@ -98,7 +98,7 @@ impl Cse {
             ..
         } = config;
         let is_elsewhere = points_of_access != self.config.points_of_access;
-        self.config = Config {
+        self.config = CseConfig {
             admin,
             points_of_access,
             admitted_entities,

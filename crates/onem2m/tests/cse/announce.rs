@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config, found, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Config, CseType, Input, Kind, Operation, Registrar, Request, Response, Status,
+    CseConfig, CseType, Input, Kind, Operation, Registrar, Request, Response, Status,
 };
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ struct Pair {
     above: Bench,
 }
 
-fn middle() -> Config {
-    let mut config = Config::new(CseType::Middle, "/id-mn", "cse-mn");
+fn middle() -> CseConfig {
+    let mut config = CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
     config.registrar = Some(Registrar {
         cse_id: "/id-in".to_owned(),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Config, Cse, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
+    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
     Response, Status, Token, Unreachable,
 };
 use serde_json::Value;
@@ -30,8 +30,8 @@ pub(crate) struct Bench {
     pub(crate) remembered: Vec<Arc<str>>,
 }
 
-pub(crate) fn config() -> Config {
-    let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+pub(crate) fn config() -> CseConfig {
+    let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     config.admin = Some("CAdmin".to_owned());
     config
 }
@@ -41,7 +41,7 @@ impl Bench {
         Self::with(config())
     }
 
-    pub(crate) fn with(config: Config) -> Self {
+    pub(crate) fn with(config: CseConfig) -> Self {
         let (cse, unreadable) = Cse::open(config, START, [], 1).unwrap();
         assert_eq!(unreadable, []);
         let mut bench = Self {

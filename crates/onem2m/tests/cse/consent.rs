@@ -4,7 +4,7 @@ use crate::bench::{Bench, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
 use gatewright_onem2m::{
-    Call, Config, Input, Kind, Operation, Request, Response, ResponseType, Status, Token,
+    Call, CseConfig, Input, Kind, Operation, Request, Response, ResponseType, Status, Token,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 const SUBSCRIPTION: &str = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[7],"atr":["lbl"]}}}"#;
 
 /// A container whose labels nobody changes without the consent of `Ca`, which is at `http://a:1`.
-fn kept_with(config: Config) -> Bench {
+fn kept_with(config: CseConfig) -> Bench {
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
     bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);

@@ -1,7 +1,7 @@
 //! As whom nothing comes from outside: as the CSE itself.
 
 use crate::bench::Bench;
-use gatewright_onem2m::{Config, CseType, Input, Kind, Operation, Request, Token};
+use gatewright_onem2m::{CseConfig, CseType, Input, Kind, Operation, Request, Token};
 
 /// The CSE-ID, as anybody may read it and as it may be written (TS-0001 §7.2).
 const FORMS: [&str; 5] =
@@ -9,7 +9,7 @@ const FORMS: [&str; 5] =
 
 /// A CSE without an administrator, and an AE whose container is its own.
 fn bench() -> Bench {
-    let mut config = Config::new(CseType::Infrastructure, "/id-in", "cse-in");
+    let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     "//sp.example".clone_into(&mut config.provider);
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");

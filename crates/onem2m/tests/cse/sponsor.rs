@@ -1,13 +1,13 @@
 //! For whom the certificate of a CSE speaks (TS-0003 §7.2.1).
 
 use crate::bench::{Bench, config};
-use gatewright_onem2m::{Config, Kind, Operation, Registrar, Request, Response};
+use gatewright_onem2m::{CseConfig, Kind, Operation, Registrar, Request, Response};
 
 const AE: &str = r#"{"m2m:ae":{"rn":"NAME","api":"Nx","rr":false,"srv":["4"]}}"#;
 const REMOTE: &str = r#"{"m2m:csr":{"rn":"id-mn","csi":"/id-mn","cb":"/id-mn/cse-mn","rr":false,
     "srv":["4"],"dcse":["/id-leaf"]}}"#;
 
-fn admitting() -> Config {
+fn admitting() -> CseConfig {
     let mut config = config();
     config.admitted_cses = vec!["/id-mn*".to_owned()];
     config.sponsored_entities = vec!["Cphd-*".to_owned()];

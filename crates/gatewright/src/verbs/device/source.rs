@@ -4,7 +4,9 @@ use crate::exit::{Exit, Failure};
 use crate::verbs::cse::{Whom, parsed};
 use anyhow::Result;
 use gatewright_bindings::client::Client;
-use gatewright_onem2m::{Config, Cse, CseType, Input, Operation, Output, Request, Response, Token};
+use gatewright_onem2m::{
+    Cse, CseConfig, CseType, Input, Operation, Output, Request, Response, Token,
+};
 use gatewright_store::{Database, StoreError};
 use serde_json::Value;
 use std::path::Path;
@@ -43,7 +45,7 @@ impl ReadingSource {
         let base = base.ok_or_else(|| {
             Failure::new(Exit::Configuration, format!("{shown}: there is no CSE in it"))
         })?;
-        let mut config = Config::new(CseType::Middle, base.0, base.1);
+        let mut config = CseConfig::new(CseType::Middle, base.0, base.1);
         config.admin = Some(READER.to_owned());
         // Nobody else waits here.
         config.limits.slice_steps = u64::MAX;

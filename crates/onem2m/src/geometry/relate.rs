@@ -188,7 +188,7 @@ impl GeometryShape {
         }
     }
 
-    fn segments(&self) -> Box<dyn Iterator<Item = Segment> + '_> {
+    fn segments(&self) -> Box<dyn Iterator<Item = LineSegment> + '_> {
         match self {
             Self::Points(_) => Box::new(core::iter::empty()),
             Self::Lines(lines) => Box::new(segments(lines)),
@@ -310,7 +310,7 @@ impl Probe {
     }
 
     /// Greater on the left of a segment, less on its right.
-    fn side_of(&self, side: &Segment) -> Ordering {
+    fn side_of(&self, side: &LineSegment) -> Ordering {
         let way = side.way();
         Self::sign([way.cross(side.from.to(self.at)), way.cross(self.along), way.cross(self.aside)])
     }
@@ -324,7 +324,7 @@ impl Probe {
     }
 
     /// Whether one that is on a segment's line is on the segment.
-    fn is_between(&self, side: &Segment) -> bool {
+    fn is_between(&self, side: &LineSegment) -> bool {
         let spans = |a: Ordering, b: Ordering| a != b || a == Ordering::Equal;
         spans(self.right_of(side.from), self.right_of(side.to))
             && spans(self.height_over(side.from), self.height_over(side.to))
@@ -333,24 +333,24 @@ impl Probe {
 
 /// A straight piece of a line; its ends differ.
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+struct LineSegment {
     from: Position,
     to: Position,
 }
 
-fn joined(line: &Line) -> impl Iterator<Item = Segment> + '_ {
-    line.iter().zip(line.iter().skip(1)).map(|(&from, &to)| Segment { from, to })
+fn joined(line: &Line) -> impl Iterator<Item = LineSegment> + '_ {
+    line.iter().zip(line.iter().skip(1)).map(|(&from, &to)| LineSegment { from, to })
 }
 
-fn segments(lines: &[Line]) -> impl Iterator<Item = Segment> + '_ {
+fn segments(lines: &[Line]) -> impl Iterator<Item = LineSegment> + '_ {
     lines.iter().flat_map(joined)
 }
 
-fn sides(areas: &[Vec<Line>]) -> impl Iterator<Item = Segment> + '_ {
+fn sides(areas: &[Vec<Line>]) -> impl Iterator<Item = LineSegment> + '_ {
     areas.iter().flatten().flat_map(joined)
 }
 
-impl Segment {
+impl LineSegment {
     fn way(&self) -> Displacement {
         self.from.to(self.to)
     }

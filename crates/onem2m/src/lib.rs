@@ -66,4 +66,4 @@ pub use primitive::{Operation, Release, Request, Response, ResponseType, Seriali
 pub use status::{Meaning, Refusal, Status};
 pub use stored::{Damage, NoBase, Unreadable};
 pub use time::Timestamp;
-pub use tree::Record;
+pub use tree::RowChange;

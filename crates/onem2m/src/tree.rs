@@ -18,7 +18,7 @@ pub(crate) struct Slot(usize);
 
 /// A change to store: a row of a resource or an outbox message, by number.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Record {
+pub enum RowChange {
     /// This row now says this.
     Put {
         /// The row.

@@ -8,7 +8,7 @@ use crate::remembered::{self, Remembered};
 use crate::reserve::{Reserve, Room};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
-use gatewright_onem2m::{Batch, Record};
+use gatewright_onem2m::{Batch, RowChange};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use std::fs::File;
 use std::io;
@@ -511,8 +511,8 @@ fn unused_octets(connection: &Connection) -> u64 {
 fn pages(batches: &[Batch]) -> i64 {
     let records = batches.iter().flat_map(|batch| &batch.records);
     let rows = records.map(|record| match record {
-        Record::Put { body, .. } => body.len(),
-        Record::Delete { .. } => 0,
+        RowChange::Put { body, .. } => body.len(),
+        RowChange::Delete { .. } => 0,
     });
     let entries: usize = batches.iter().map(|batch| batch.entries.len()).sum();
     let octets = rows.sum::<usize>().saturating_add(entries.saturating_mul(ENTRY_OCTETS));
@@ -532,13 +532,13 @@ fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Res
     let mut going = Going::default();
     for record in batches.iter().flat_map(|batch| &batch.records) {
         match record {
-            Record::Put { seq, body } => {
+            RowChange::Put { seq, body } => {
                 if going.0.as_ref().is_some_and(|rows| rows.contains(seq)) {
                     going.delete(transaction)?;
                 }
                 put.execute(params![to_row_id(*seq), &**body, of_row(*seq, body)])?;
             }
-            Record::Delete { seq } => going.add(transaction, *seq)?,
+            RowChange::Delete { seq } => going.add(transaction, *seq)?,
         }
     }
     going.delete(transaction)

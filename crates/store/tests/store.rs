@@ -8,7 +8,7 @@
 )]
 
 use gatewright_onem2m::audit::{AuditContent, AuditEntry, AuditedRequest, End};
-use gatewright_onem2m::{Batch, Operation, Record, Request, Status};
+use gatewright_onem2m::{Batch, Operation, Request, RowChange, Status};
 use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn start(database: Database) -> (Writer, Receiver<Report>) {
 }
 
 fn put(number: u64, seq: u64, body: &str) -> Batch {
-    let records = vec![Record::Put { seq, body: body.into() }];
+    let records = vec![RowChange::Put { seq, body: body.into() }];
     Batch {
         number,
         epoch: 0,
@@ -121,7 +121,7 @@ fn what_is_committed_comes_back_in_order() {
     for seq in [3, 1, 2] {
         writer.push(put(seq, seq, &format!("body {seq}"))).unwrap();
     }
-    let delete = vec![Record::Delete { seq: 2 }, Record::Put { seq: 1, body: "new".into() }];
+    let delete = vec![RowChange::Delete { seq: 2 }, RowChange::Put { seq: 1, body: "new".into() }];
     writer
         .push(Batch {
             number: 4,
@@ -192,10 +192,10 @@ fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
         let (seq, run) = (1 + random % ROWS, 1 + (random >> 32) % 4);
         if random & (1 << 20) == 0 {
             let body = format!("body {number}");
-            records.push(Record::Put { seq, body: body.as_str().into() });
+            records.push(RowChange::Put { seq, body: body.as_str().into() });
             expected.insert(seq, body);
         } else {
-            records.extend((seq..seq + run).map(|seq| Record::Delete { seq }));
+            records.extend((seq..seq + run).map(|seq| RowChange::Delete { seq }));
             expected.retain(|row, _| !(seq..seq + run).contains(row));
         }
         let records = core::mem::take(&mut records);
@@ -368,7 +368,7 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     // Made before its maker heard of the failure: refused without a word.
     writer.push(put(refused + 1, 900, "stale")).unwrap();
     // Made after: room is made first.
-    let records = vec![Record::Delete { seq: 1 }];
+    let records = vec![RowChange::Delete { seq: 1 }];
     let number = refused + 2;
     writer
         .push(Batch {
@@ -508,7 +508,7 @@ fn an_entry_is_stored_with_its_rows_or_not_at_all() {
     let (database, _) = Database::open(&place.file(), &options).unwrap();
     let (writer, reports) = start(database);
     let large = |number| {
-        let records = vec![Record::Put { seq: number, body: "x".repeat(16 * 1024).into() }];
+        let records = vec![RowChange::Put { seq: number, body: "x".repeat(16 * 1024).into() }];
         Batch { records, ..noted(number, 0, "x") }
     };
     let mut number = 0;
@@ -663,7 +663,7 @@ fn rows_and_log_have_room_of_their_own() {
     let refused = loop {
         number += 1;
         let body = "x".repeat(4_000).into();
-        let records = vec![Record::Put { seq: number, body }];
+        let records = vec![RowChange::Put { seq: number, body }];
         writer.push(Batch { records, ..noted(number, 0, "row") }).unwrap();
         match wait(&reports) {
             Report::Committed(_) => rows += 1,

@@ -5,8 +5,8 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::filter::Usage;
 use gatewright_onem2m::{
-    Batch, Cse, CseConfig, CseType, Filter, Input, Limits, Operation, Output, Record, Request,
-    Response, Serialisation, Status, Token, Unreachable,
+    Batch, Cse, CseConfig, CseType, Filter, Input, Limits, Operation, Output, Request, Response,
+    RowChange, Serialisation, Status, Token, Unreachable,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -201,8 +201,8 @@ impl World {
         self.next = batch.next_seq;
         for record in batch.records {
             match record {
-                Record::Put { seq, body } => drop(self.stored.insert(seq, body)),
-                Record::Delete { seq } => drop(self.stored.remove(&seq)),
+                RowChange::Put { seq, body } => drop(self.stored.insert(seq, body)),
+                RowChange::Delete { seq } => drop(self.stored.remove(&seq)),
             }
         }
         self.cse.handle(self.now, Input::Committed(batch.number));

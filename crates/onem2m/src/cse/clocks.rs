@@ -4,7 +4,7 @@
 use super::Cse;
 use crate::clock::{Change, Moment, Now, Span};
 use crate::time::Timestamp;
-use crate::tree::{Record, Slot};
+use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 
 impl Cse {
@@ -63,7 +63,7 @@ impl Cse {
             resource.write_expiry();
             resource.stored_by = number;
             let body = resource.to_record();
-            self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+            self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
         }
     }
 

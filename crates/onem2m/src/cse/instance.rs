@@ -13,7 +13,7 @@ use crate::schema::{self, null_given};
 use crate::status::Status;
 use crate::stored::Readable;
 use crate::time::Timestamp;
-use crate::tree::{Record, Slot};
+use crate::tree::{RowChange, Slot};
 use core::fmt::Write;
 use core::time::Duration;
 use serde::{Deserialize, Deserializer};
@@ -168,7 +168,7 @@ impl Cse {
         let body = resource.to_record();
         let holder = parent.and_then(|parent| self.tree.get(parent));
         let holder = holder.map(|holder| (holder.state, holder.modified));
-        self.ledger.write(Record::Put { seq, body }, Undo::Instance { seq, holder });
+        self.ledger.write(RowChange::Put { seq, body }, Undo::Instance { seq, holder });
         let slot = self.tree.insert(resource);
         let Some(parent) = parent else {
             return;

@@ -13,7 +13,7 @@ use super::subscription::events;
 use super::{Cse, Slot};
 use crate::kind::Kind;
 use crate::resource::Resource;
-use crate::tree::Record;
+use crate::tree::RowChange;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Cse {
         let mut lag = Lag { row, subscription, next, state, stored, is_catching_up: false };
         lag.stored = lag.to_record();
         let body = Arc::clone(&lag.stored);
-        self.ledger.write(Record::Put { seq: row, body }, Record::Delete { seq: row });
+        self.ledger.write(RowChange::Put { seq: row, body }, RowChange::Delete { seq: row });
         self.counters.subscriptions_behind += 1;
         self.lagging.0.insert(Arc::clone(&queue), lag);
         self.tree.set_lagging(slot, true);
@@ -149,8 +149,8 @@ impl Cse {
             let (seq, body) = (lag.row, lag.to_record());
             let before = core::mem::replace(&mut lag.stored, Arc::clone(&body));
             if before != body {
-                let undo = Record::Put { seq, body: before };
-                self.ledger.write(Record::Put { seq, body }, undo);
+                let undo = RowChange::Put { seq, body: before };
+                self.ledger.write(RowChange::Put { seq, body }, undo);
             }
         }
     }
@@ -180,7 +180,7 @@ impl Cse {
         else {
             return;
         };
-        self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+        self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
         if let Some(slot) = self.tree.by_seq(subscription) {
             self.tree.set_lagging(slot, false);
         }

@@ -9,7 +9,7 @@ use crate::audit::AuditedRequest;
 use crate::primitive::Request;
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::tree::Record;
+use crate::tree::RowChange;
 use core::time::Duration;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +165,7 @@ impl Cse {
         let postponed = Postponed { asker: asker.clone(), request, due, stored };
         if stored {
             let body = postponed.to_record();
-            self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+            self.ledger.write(RowChange::Put { seq, body }, RowChange::Delete { seq });
         }
         self.later.put(seq, due, postponed);
         Ok(true)
@@ -192,7 +192,7 @@ impl Cse {
         self.undefer(&postponed.request);
         if postponed.stored {
             let body = postponed.to_record();
-            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+            self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
         }
         Some(postponed)
     }

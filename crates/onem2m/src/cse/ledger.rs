@@ -5,7 +5,7 @@ use super::repeats::RequestKey;
 use super::{AuditEntry, AuditedRequest, Batch, CallId, Output, Token};
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
-use crate::tree::Record;
+use crate::tree::RowChange;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Ledger {
     /// The number of the batch being written.
     number: u64,
     committed: u64,
-    records: Vec<Record>,
+    records: Vec<RowChange>,
     /// Undo records with their batches' numbers: of the batch being written, and of batches handed
     /// out and not yet known to be stored.
     open: VecDeque<(u64, Undo)>,
@@ -43,7 +43,7 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) enum Undo {
     /// By another record.
-    Row(Record),
+    Row(RowChange),
     /// Removes an instance and restores its parent's stateTag and time of modification, which are
     /// stored with its instances.
     Instance { seq: u64, holder: Option<(u64, Timestamp)> },
@@ -51,8 +51,8 @@ pub(super) enum Undo {
     Message { seq: u64, kept: Box<Kept> },
 }
 
-impl From<Record> for Undo {
-    fn from(record: Record) -> Self {
+impl From<RowChange> for Undo {
+    fn from(record: RowChange) -> Self {
         Self::Row(record)
     }
 }
@@ -120,7 +120,7 @@ impl Ledger {
         self.next_seq = self.next_seq.max(seq.saturating_add(1));
     }
 
-    pub(super) fn write(&mut self, record: Record, undo: impl Into<Undo>) {
+    pub(super) fn write(&mut self, record: RowChange, undo: impl Into<Undo>) {
         self.records.push(record);
         self.open.push_back((self.number, undo.into()));
     }
@@ -187,7 +187,7 @@ impl Ledger {
     /// The row of this step with this text.
     pub(super) fn row_of(&self, text: &Arc<str>) -> Option<u64> {
         self.records.iter().find_map(|record| match record {
-            Record::Put { seq, body } if Arc::ptr_eq(body, text) => Some(*seq),
+            RowChange::Put { seq, body } if Arc::ptr_eq(body, text) => Some(*seq),
             _ => None,
         })
     }

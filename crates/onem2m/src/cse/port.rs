@@ -3,7 +3,7 @@
 use super::{Call, DeviceCall, OutboxMessage, Unreachable};
 use crate::audit::AuditEntry;
 use crate::primitive::{Request, Response};
-use crate::tree::Record;
+use crate::tree::RowChange;
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ pub struct Batch {
     /// The number that the next row will have.
     pub next_seq: u64,
     /// Records to store, in this order.
-    pub records: Vec<Record>,
+    pub records: Vec<RowChange>,
     /// Audit log entries, in this order.
     pub entries: Vec<AuditEntry>,
     /// The body of row 0 with the clocks, from time to time.

@@ -12,7 +12,7 @@ use crate::primitive::Response;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::tree::{Record, Slot};
+use crate::tree::{RowChange, Slot};
 use std::sync::Arc;
 
 impl Cse {
@@ -35,7 +35,7 @@ impl Cse {
     pub(super) fn put_in(&mut self, mut resource: Resource) -> Slot {
         resource.stored_by = self.ledger.number();
         let (seq, body) = (resource.seq, resource.to_record());
-        self.ledger.write(Record::Put { seq, body }, Record::Delete { seq });
+        self.ledger.write(RowChange::Put { seq, body }, RowChange::Delete { seq });
         self.tree.insert(resource)
     }
 
@@ -68,7 +68,7 @@ impl Cse {
             return;
         };
         let (seq, body) = (resource.seq, resource.to_record());
-        self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+        self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
     }
 
     /// Removes and stores the removal of a resource with everything below it.
@@ -98,7 +98,7 @@ impl Cse {
                 continue;
             };
             let (seq, body) = (resource.seq, resource.to_record());
-            self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+            self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
             let pending = resource.uint("rs") == Some(PENDING.into());
             if resource.kind == Kind::Request && pending {
                 self.call_off(seq);
@@ -117,8 +117,10 @@ impl Cse {
         let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
         if latest.map_or(0, |latest| latest.state) < container.state {
             let (seq, body) = (container.seq, container.to_record());
-            self.ledger
-                .write(Record::Put { seq, body: Arc::clone(&body) }, Record::Put { seq, body });
+            self.ledger.write(
+                RowChange::Put { seq, body: Arc::clone(&body) },
+                RowChange::Put { seq, body },
+            );
         }
     }
 
@@ -133,14 +135,14 @@ impl Cse {
         self.unstored = (self.moment.plus(wait), self.unstored.1.saturating_add(1));
         for step in undone.steps {
             match step {
-                Undo::Row(Record::Put { seq, body }) => {
+                Undo::Row(RowChange::Put { seq, body }) => {
                     if !self.postpone_again(seq, &body) {
                         // It was written by the tree that takes it back.
                         let restored = self.restore(seq, &body);
                         debug_assert!(restored.is_ok(), "{restored:?}");
                     }
                 }
-                Undo::Row(Record::Delete { seq }) => {
+                Undo::Row(RowChange::Delete { seq }) => {
                     self.outbox.forget(seq);
                     self.outbox.forget_backlog(seq);
                     self.forget_lag(seq);

@@ -8,7 +8,7 @@
 use super::Cse;
 use crate::clock::Moment;
 use crate::kind::Kind;
-use crate::tree::{Record, Slot};
+use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -104,8 +104,8 @@ impl Cse {
             let slot = self.tree.by_seq(seq);
             let Some(subscription) = slot.and_then(|slot| self.tree.get(slot)) else { continue };
             let body = subscription.to_record();
-            let before = Record::Put { seq, body: body.clone() };
-            self.ledger.write(Record::Put { seq, body }, before);
+            let before = RowChange::Put { seq, body: body.clone() };
+            self.ledger.write(RowChange::Put { seq, body }, before);
         }
     }
 }

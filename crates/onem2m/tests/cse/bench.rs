@@ -3,8 +3,8 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Operation, Output, Record, Request,
-    Response, Status, Token, Unreachable,
+    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Operation, Output, Request, Response,
+    RowChange, Status, Token, Unreachable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -97,13 +97,13 @@ impl Bench {
         answers
     }
 
-    pub(crate) fn store(&mut self, records: &[Record]) {
+    pub(crate) fn store(&mut self, records: &[RowChange]) {
         for record in records {
             match record {
-                Record::Put { seq, body } => {
+                RowChange::Put { seq, body } => {
                     self.rows.insert(*seq, Arc::clone(body));
                 }
-                Record::Delete { seq } => {
+                RowChange::Delete { seq } => {
                     self.rows.remove(seq);
                 }
             }

@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
 use crate::release::Release;
 use crate::resource::Resource;
-use crate::tree::{Record, Slot};
+use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ impl Cse {
             Backlog { row, queue, target, to, from, release, keep, next, waiting, stored };
         backlog.stored = backlog.to_record(container);
         let body = Arc::clone(&backlog.stored);
-        self.ledger.write(Record::Put { seq: row, body }, Record::Delete { seq: row });
+        self.ledger.write(RowChange::Put { seq: row, body }, RowChange::Delete { seq: row });
         self.outbox.backlogs.put(container, backlog);
     }
 
@@ -262,7 +262,7 @@ impl Cse {
                 && let Some(ended) = self.outbox.backlogs.take(container)
             {
                 let Backlog { row: seq, stored: body, .. } = ended;
-                self.ledger.write(Record::Delete { seq }, Record::Put { seq, body });
+                self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
             }
             return;
         };
@@ -312,8 +312,10 @@ impl Cse {
             let seq = backlog.row;
             let body = backlog.to_record(container);
             let before = core::mem::replace(&mut backlog.stored, Arc::clone(&body));
-            self.ledger
-                .write(Record::Put { seq, body }, Undo::Row(Record::Put { seq, body: before }));
+            self.ledger.write(
+                RowChange::Put { seq, body },
+                Undo::Row(RowChange::Put { seq, body: before }),
+            );
         }
     }
 }

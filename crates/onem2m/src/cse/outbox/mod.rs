@@ -15,7 +15,7 @@ use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
 use crate::stored::Damage;
-use crate::tree::Record;
+use crate::tree::RowChange;
 use core::time::Duration;
 pub(super) use queue::Outbox;
 pub(super) use record::Kept;
@@ -195,7 +195,8 @@ impl Cse {
         }
         let seq = self.ledger.next_seq();
         let kept = Kept::new(message, self.moment, self.ledger.number());
-        self.ledger.write(Record::Put { seq, body: kept.to_record() }, Record::Delete { seq });
+        self.ledger
+            .write(RowChange::Put { seq, body: kept.to_record() }, RowChange::Delete { seq });
         self.note_message(&kept.message, End::Waits);
         let queue = Arc::clone(&kept.message.queue);
         let payer = self.payer_of(&queue);
@@ -271,7 +272,7 @@ impl Cse {
                 gather.duration = Duration::ZERO;
             }
             let body = kept.to_record();
-            self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+            self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
         }
         self.run_queue(name);
     }
@@ -304,7 +305,7 @@ impl Cse {
         done.sort_unstable_by_key(|(seq, _)| *seq);
         for (seq, kept) in done {
             let undo = Undo::Message { seq, kept: Box::new(kept) };
-            self.ledger.write(Record::Delete { seq }, undo);
+            self.ledger.write(RowChange::Delete { seq }, undo);
         }
         if self.outbox.backlogs.has_changed() {
             self.store_backlogs();
@@ -326,7 +327,8 @@ impl Cse {
                 kept.message.target = Arc::clone(&target);
                 if let Some(before) = before {
                     let body = kept.to_record();
-                    self.ledger.write(Record::Put { seq, body }, Record::Put { seq, body: before });
+                    self.ledger
+                        .write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
                 }
             }
             if moved {

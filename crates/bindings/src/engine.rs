@@ -99,12 +99,12 @@ impl Drop for Observing {
 }
 
 /// An accepted request.
-enum Asked {
+enum AcceptedRequest {
     Answered(Response),
     Waiting(oneshot::Receiver<Response>),
 }
 
-impl Asked {
+impl AcceptedRequest {
     async fn answer(self) -> Option<Response> {
         match self {
             Self::Answered(answer) => Some(answer),
@@ -319,18 +319,18 @@ impl Engine {
         answers
     }
 
-    fn put(&self, input: impl FnOnce(&mut Inner, Token) -> Input) -> Asked {
+    fn put(&self, input: impl FnOnce(&mut Inner, Token) -> Input) -> AcceptedRequest {
         let mut inner = self.lock();
         inner.asked += 1;
         let token = Token(inner.asked);
         let input = input(&mut inner, token);
         inner.cse.handle(now(), input);
         let asked = if let Some(answer) = inner.drain(Some(token)) {
-            Asked::Answered(answer)
+            AcceptedRequest::Answered(answer)
         } else {
             let (sender, receiver) = oneshot::channel();
             inner.waiting.insert(token, sender);
-            Asked::Waiting(receiver)
+            AcceptedRequest::Waiting(receiver)
         };
         self.rearm(&mut inner);
         asked

@@ -56,7 +56,7 @@ struct Inner {
 }
 
 /// Requests from one step of the endpoint.
-struct Asked {
+struct ReceivedRequest {
     id: AskId,
     from: SocketAddr,
     message: CoapMessage,
@@ -105,7 +105,7 @@ impl Socket {
             if is_over {
                 return;
             }
-            for Asked { id, from, message, observes } in asked {
+            for ReceivedRequest { id, from, message, observes } in asked {
                 let socket = Arc::clone(&self);
                 let answers = At { answers: Arc::clone(&answers), address: from.ip() };
                 if observes {
@@ -203,7 +203,7 @@ impl Socket {
     }
 
     /// Sends pending datagrams, wakes waiting callers and returns the requests to serve.
-    async fn flush(&self) -> Vec<Asked> {
+    async fn flush(&self) -> Vec<ReceivedRequest> {
         let mut asked = Vec::new();
         loop {
             let output = self.lock().endpoint.poll_output();
@@ -214,7 +214,7 @@ impl Socket {
                     let _ = self.udp.send_to(&octets, to).await;
                 }
                 Some(Output::Asked { id, from, message, observes }) => {
-                    asked.push(Asked { id, from, message, observes });
+                    asked.push(ReceivedRequest { id, from, message, observes });
                 }
                 Some(Output::Answered { id, answer }) => {
                     if let Some(waiting) = self.lock().waiting.remove(&id) {

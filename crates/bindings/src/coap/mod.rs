@@ -193,7 +193,7 @@ impl Socket {
             inner.endpoint.handle(self.started.elapsed(), Input::Request { id, to, message });
             id
         };
-        let _waiting = Waiting { socket: self, id };
+        let _waiting = ResponseWaiter { socket: self, id };
         self.stirred.notify_one();
         answer.await.unwrap_or(Err(Failure::Unanswered))
     }
@@ -259,12 +259,12 @@ impl Drop for Serving {
 }
 
 /// A caller that waits for an answer.
-struct Waiting<'a> {
+struct ResponseWaiter<'a> {
     socket: &'a Socket,
     id: RequestId,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ResponseWaiter<'_> {
     fn drop(&mut self) {
         let mut inner = self.socket.lock();
         if inner.waiting.remove(&self.id).is_some() {

@@ -384,7 +384,7 @@ impl Broker {
             Entry::Occupied(_) => return Err(away("a request of this identifier is under way")),
             Entry::Vacant(place) => place.insert(sender),
         };
-        let _waiting = Waiting { broker: self, key };
+        let _waiting = ResponseWaiter { broker: self, key };
         let topic = Topic {
             purpose: Purpose::Request,
             originator: self.own.clone(),
@@ -444,12 +444,12 @@ fn read_request(
 }
 
 /// A caller that waits for a response.
-struct Waiting<'a> {
+struct ResponseWaiter<'a> {
     broker: &'a Broker,
     key: (String, String),
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ResponseWaiter<'_> {
     fn drop(&mut self) {
         self.broker.lock().waiting.remove(&self.key);
     }

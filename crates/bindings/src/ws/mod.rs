@@ -180,7 +180,7 @@ fn choose(
 }
 
 /// An outgoing request and the caller that waits for its response.
-struct Asked {
+struct OutgoingCall {
     id: String,
     text: String,
     waiting: oneshot::Sender<Response>,
@@ -244,7 +244,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     (mut socket, meter): (WebSocketStream<S>, &Meter),
     serialisation: Serialisation,
     answers: &Arc<A>,
-    (mut asked, patience): (mpsc::Receiver<Asked>, Patience),
+    (mut asked, patience): (mpsc::Receiver<OutgoingCall>, Patience),
     mut stop: watch::Receiver<bool>,
 ) {
     let mut silence = Silence::new(patience);
@@ -290,7 +290,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 let Ok(Some(response)) = answer else { continue };
                 response.to_json()
             }
-            Some(Asked { id, text, waiting: waits }) = asked.recv() => {
+            Some(OutgoingCall { id, text, waiting: waits }) = asked.recv() => {
                 // Who waits under a name that waits already is told that nothing comes.
                 match waiting.entry(id) {
                     Place::Occupied(_) => continue,

@@ -1,7 +1,7 @@
 //! WebSocket client: sends requests to WebSocket URLs, over one kept connection per peer.
 
 use super::metered::Meter;
-use super::{Asked, PATIENCE, WITHIN, converse, limits, protocol};
+use super::{OutgoingCall, PATIENCE, WITHIN, converse, limits, protocol};
 use crate::answers::{Answers, Party, Vouched};
 use crate::engine::Engine;
 use crate::tls::Identity;
@@ -50,7 +50,7 @@ struct Peers {
 /// A connection, which ends when it is forgotten.
 #[derive(Clone, Debug)]
 struct Peer {
-    asks: mpsc::Sender<Asked>,
+    asks: mpsc::Sender<OutgoingCall>,
     _stop: Arc<watch::Sender<bool>>,
 }
 
@@ -79,7 +79,7 @@ impl Sender {
         let peer = peers.peer(url, serialisation).await?;
         let broken = || Unreachable(format!("{url}: the connection broke before the answer"));
         let (waiting, answer) = oneshot::channel();
-        let asked = Asked { id: request.id.clone(), text: request.to_json(), waiting };
+        let asked = OutgoingCall { id: request.id.clone(), text: request.to_json(), waiting };
         peer.asks.send(asked).await.map_err(|_| broken())?;
         answer.await.map_err(|_| broken())
     }

@@ -166,7 +166,7 @@ pub struct Running {
 #[derive(Clone, Debug)]
 struct Rooms {
     http: Server,
-    ws: Arc<ws::Server<Engine>>,
+    ws: Arc<ws::WsServer<Engine>>,
     coap: Arc<CoapSockets>,
     keyring: Option<Arc<Keyring>>,
     stopped: watch::Receiver<bool>,
@@ -306,7 +306,7 @@ impl Rooms {
         (keyring, connections_max): (Option<Arc<Keyring>>, usize),
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        let ws = Arc::new(ws::Server {
+        let ws = Arc::new(ws::WsServer {
             answers: Arc::clone(&http.engine),
             content_octets_max: http.body_octets_max,
             gate: http.gate.beside(connections_max),

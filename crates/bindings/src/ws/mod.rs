@@ -79,7 +79,7 @@ impl Counters {
 
 /// State shared by all connections of a server.
 #[derive(Debug)]
-pub(crate) struct Server<A> {
+pub(crate) struct WsServer<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) content_octets_max: usize,
     pub(crate) gate: Gate,
@@ -90,7 +90,7 @@ pub(crate) struct Server<A> {
     pub(crate) own: Arc<(String, String)>,
 }
 
-impl<A: Answers> Server<A> {
+impl<A: Answers> WsServer<A> {
     /// Accepts connections until the listener `leaves`, and serves them until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,

@@ -4,7 +4,7 @@ use crate::accept::{Gate, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
 use crate::coap::Socket;
 use crate::engine::{CALLS_MAX, Engine, now};
-use crate::http::server::{Server, ServerCounters};
+use crate::http::server::{HttpServer, ServerCounters};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
     self, Bound, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
@@ -165,7 +165,7 @@ pub struct Running {
 /// State shared by the listeners.
 #[derive(Clone, Debug)]
 struct Rooms {
-    http: Server,
+    http: HttpServer,
     ws: Arc<ws::WsServer<Engine>>,
     coap: Arc<CoapSockets>,
     keyring: Option<Arc<Keyring>>,
@@ -208,7 +208,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     let reports = begin(&engine, database)?;
     let (stop, stopped) = watch::channel(false);
     let peers = Arc::new(Peers::new(config.connections_per_peer_max));
-    let http = Server {
+    let http = HttpServer {
         engine: Arc::clone(&engine),
         body_octets_max,
         gate: Gate::new(config.connections_max, &peers),
@@ -302,7 +302,7 @@ fn broker(
 
 impl Rooms {
     fn new(
-        http: Server,
+        http: HttpServer,
         (keyring, connections_max): (Option<Arc<Keyring>>, usize),
         stopped: watch::Receiver<bool>,
     ) -> Self {

@@ -38,7 +38,7 @@ pub(crate) struct ServerCounters {
 
 /// State shared by all connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) body_octets_max: usize,
     pub(crate) gate: Gate,
@@ -73,7 +73,7 @@ enum Unread {
 /// A peer's authenticated identity and its address.
 type Peer = (Option<Identity>, Option<IpAddr>);
 
-impl Server {
+impl HttpServer {
     /// Accepts connections until `stop` is set; each connection then ends once its pending requests
     /// are answered.
     pub(crate) async fn run(

@@ -36,14 +36,14 @@ const NOTHING_WAITS: Duration = Duration::from_hours(1);
 /// Pending requests for devices.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    open: HashMap<RequestId, Asked>,
+    open: HashMap<RequestId, PendingCommand>,
     courier: Courier,
     asked: u64,
 }
 
 /// A request for a device.
 #[derive(Debug)]
-struct Asked {
+struct PendingCommand {
     call: DeviceCall,
     device: SystemId,
     /// Name of the command's instance if the result becomes an instance.
@@ -199,7 +199,7 @@ impl Shared {
             Told::Command(command, instance) => (command, instance),
         };
         self.count(|counters| counters.asked += 1);
-        let asked = Asked { call, device, instance };
+        let asked = PendingCommand { call, device, instance };
         match operation(&self.mapping, &command, Timestamp::new(wall())) {
             Ok(operation) => self.ask(asked, operation),
             Err(error) => {
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     /// Sends a request to a connected device, or keeps it until the device connects.
-    fn ask(&self, asked: Asked, operation: Operation) {
+    fn ask(&self, asked: PendingCommand, operation: Operation) {
         let (device, now) = (asked.device, self.now());
         // An instance waits in the outbox of the service entity, which survives.
         let until = asked.call.request.request_expires.filter(|_| asked.instance.is_none());
@@ -256,8 +256,8 @@ impl Shared {
         self.give(asked, status, text);
     }
 
-    fn give(&self, asked: Asked, status: Status, text: String) {
-        let Asked { call, device, instance } = asked;
+    fn give(&self, asked: PendingCommand, status: Status, text: String) {
+        let PendingCommand { call, device, instance } = asked;
         let Some(name) = instance else {
             return self.respond(&call, status, Some(text));
         };

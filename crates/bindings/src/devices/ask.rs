@@ -52,7 +52,7 @@ struct PendingCommand {
 
 /// Content of a NOTIFY to a device's address.
 #[derive(Debug, PartialEq)]
-enum Told {
+enum NotifyContent {
     /// A notification that is only acknowledged.
     Nothing,
     /// A command, with the name of its instance if it has one.
@@ -195,8 +195,8 @@ impl Shared {
             return self.engine.answer(call.id, Err(unreachable));
         };
         let (command, instance) = match told(&call.request) {
-            Told::Nothing => return self.respond(&call, Status::Ok, None),
-            Told::Command(command, instance) => (command, instance),
+            NotifyContent::Nothing => return self.respond(&call, Status::Ok, None),
+            NotifyContent::Command(command, instance) => (command, instance),
         };
         self.count(|counters| counters.asked += 1);
         let asked = PendingCommand { call, device, instance };
@@ -283,14 +283,14 @@ impl Shared {
 }
 
 /// Parses the content of a request to a device's address.
-fn told(request: &Request) -> Told {
+fn told(request: &Request) -> NotifyContent {
     let content = request.content.as_deref().unwrap_or_default();
     let Ok(content) = serde_json::from_str::<Value>(content) else {
         // Said to be no command, by whoever reads commands.
-        return Told::Command(Value::Null, None);
+        return NotifyContent::Command(Value::Null, None);
     };
     let Some(notification) = content.get("m2m:sgn") else {
-        return Told::Command(content, None);
+        return NotifyContent::Command(content, None);
     };
     let instance = notification.pointer("/nev/rep/m2m:cin");
     let name = instance.and_then(|instance| instance.get("rn")).and_then(Value::as_str);
@@ -298,11 +298,13 @@ fn told(request: &Request) -> Told {
         (Some(Value::String(text)), Some(name)) => {
             // A command may be written as text, too.
             let parsed = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
-            Told::Command(parsed, Some(name.to_owned()))
+            NotifyContent::Command(parsed, Some(name.to_owned()))
         }
-        (Some(command), Some(name)) => Told::Command(command.clone(), Some(name.to_owned())),
+        (Some(command), Some(name)) => {
+            NotifyContent::Command(command.clone(), Some(name.to_owned()))
+        }
         // A question whether notifications are wanted, or that the subscription is gone.
-        _ => Told::Nothing,
+        _ => NotifyContent::Nothing,
     }
 }
 
@@ -340,13 +342,16 @@ mod tests {
             told(&request.with_content(content.to_string()))
         };
         let command = json!({ "command": "read" });
-        assert_eq!(told(command.clone()), Told::Command(command.clone(), None));
+        assert_eq!(told(command.clone()), NotifyContent::Command(command.clone(), None));
         for con in [command.clone(), json!(command.to_string())] {
             let instance = json!({ "m2m:sgn": { "nev": { "rep": { "m2m:cin":
                 { "rn": "one", "con": con } } } } });
-            assert_eq!(told(instance), Told::Command(command.clone(), Some("one".to_owned())));
+            assert_eq!(
+                told(instance),
+                NotifyContent::Command(command.clone(), Some("one".to_owned()))
+            );
         }
-        assert_eq!(told(json!({ "m2m:sgn": { "vrq": true } })), Told::Nothing);
-        assert_eq!(told(json!({ "m2m:sgn": { "sud": true } })), Told::Nothing);
+        assert_eq!(told(json!({ "m2m:sgn": { "vrq": true } })), NotifyContent::Nothing);
+        assert_eq!(told(json!({ "m2m:sgn": { "sud": true } })), NotifyContent::Nothing);
     }
 }

@@ -31,7 +31,7 @@ use crate::listeners::{
 };
 use crate::queue_set::QueueSet;
 use crate::tls::{Tls, TlsError};
-use ask::Desk;
+use ask::PendingCommands;
 pub use certificate::SystemIdField;
 use connection::Connection;
 use core::time::Duration;
@@ -294,7 +294,7 @@ struct State {
     entities: Entities,
     /// Channels to each connection.
     lines: HashMap<SessionId, Line>,
-    desk: Desk,
+    desk: PendingCommands,
     sessions: u64,
     epoch: u64,
     /// Devices whose resources at the CSE above were requested in this run, with a hash of the
@@ -373,7 +373,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         roster: Roster::new(),
         entities: entities.map_err(|error| StartError::Table(io::Error::other(error)))?,
         lines: HashMap::new(),
-        desk: Desk::default(),
+        desk: PendingCommands::default(),
         sessions: 0,
         epoch: 0,
         announced: HashMap::new(),

@@ -35,7 +35,7 @@ const NOTHING_WAITS: Duration = Duration::from_hours(1);
 
 /// Pending requests for devices.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct PendingCommands {
     open: HashMap<RequestId, PendingCommand>,
     courier: Courier,
     asked: u64,
@@ -59,7 +59,7 @@ enum NotifyContent {
     Command(Value, Option<String>),
 }
 
-impl Desk {
+impl PendingCommands {
     /// Removes the requests that wait for a device.
     pub(super) fn collect(&mut self, device: SystemId) -> Vec<(RequestId, Operation)> {
         self.courier.collect(device)

@@ -68,14 +68,14 @@ impl Answers for Engine {
 
 /// Answers requests of one peer, each checked against its certificate.
 #[derive(Debug)]
-pub(crate) struct Vouched<A> {
+pub(crate) struct Authenticated<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) identity: Identity,
     /// CSE-ID and service provider of the answering CSE.
     pub(crate) own: Arc<(String, String)>,
 }
 
-impl<A: Answers> Answers for Vouched<A> {
+impl<A: Answers> Answers for Authenticated<A> {
     async fn answer_to(&self, mut request: Request, from: Option<IpAddr>) -> Response {
         self.identity.vouch(&mut request, (&self.own.0, &self.own.1));
         self.answers.answer_to(request, from).await

@@ -8,7 +8,7 @@ use metered::{Meter, Metered};
 pub(crate) use send::Sender;
 
 use crate::accept::{Gate, UNAVAILABLE};
-use crate::answers::{Answers, At, Vouched, refuse};
+use crate::answers::{Answers, At, Authenticated, refuse};
 use crate::quota::Quotas;
 use crate::tls::{Entry, meet};
 use core::time::Duration;
@@ -126,7 +126,7 @@ impl<A: Answers> WsServer<A> {
             return;
         };
         let own = Arc::clone(&self.own);
-        let answers = Arc::new(Vouched { answers, identity, own });
+        let answers = Arc::new(Authenticated { answers, identity, own });
         self.upgrade((stream, meter), &answers, stop).await;
     }
 

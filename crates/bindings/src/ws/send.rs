@@ -2,7 +2,7 @@
 
 use super::metered::Meter;
 use super::{OutgoingCall, PATIENCE, WITHIN, converse, limits, protocol};
-use crate::answers::{Answers, Party, Vouched};
+use crate::answers::{Answers, Authenticated, Party};
 use crate::engine::Engine;
 use crate::tls::Identity;
 use core::fmt;
@@ -143,12 +143,12 @@ impl Peers {
         engine: &Engine,
         certificate: Option<&CertificateDer<'_>>,
         url: &str,
-    ) -> Vouched<Party> {
+    ) -> Authenticated<Party> {
         let own = Arc::new(engine.own());
         let identity = certificate.and_then(|it| Identity::of(it, &own.1).ok()).unwrap_or_default();
         // The certificate says that it is the URL's host, and the operator who is there.
         let identity = identity.and(engine.registrar_at(url));
-        Vouched { answers: Arc::clone(&self.party), identity, own }
+        Authenticated { answers: Arc::clone(&self.party), identity, own }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ClientConfig;
 pub(crate) struct Sender {
     http: send::Sender,
     coap: coap::Sender,
-    mqtt: mqtt::Sender,
+    mqtt: mqtt::MqttSender,
     ws: ws::Sender,
     tls: Option<ClientConfig>,
     serialisation: Serialisation,
@@ -27,7 +27,7 @@ impl Sender {
         Self {
             http: send::Sender::new(tls.clone()),
             coap: coap::Sender::default(),
-            mqtt: mqtt::Sender::default(),
+            mqtt: mqtt::MqttSender::default(),
             ws: ws::Sender::default(),
             tls,
             serialisation: Serialisation::default(),
@@ -43,7 +43,7 @@ impl Sender {
     /// Sets the identity for MQTT and WebSocket; without it, neither is available.
     pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
         self.ws = ws::Sender::new(&speaker.id, Party::Nobody, self.tls.clone());
-        self.mqtt = mqtt::Sender::new(speaker, self.tls.clone());
+        self.mqtt = mqtt::MqttSender::new(speaker, self.tls.clone());
         self
     }
 

@@ -4,7 +4,7 @@
 mod send;
 mod url;
 
-pub(crate) use send::{Sender, Speaker};
+pub(crate) use send::{MqttSender, Speaker};
 pub(crate) use url::Url;
 pub use url::UrlError;
 

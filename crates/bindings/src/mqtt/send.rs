@@ -33,7 +33,7 @@ pub(crate) struct Speaker {
 
 /// Sends requests over MQTT, if it has an identity.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sender(Option<Arc<Brokers>>);
+pub(crate) struct MqttSender(Option<Arc<Brokers>>);
 
 #[derive(Debug)]
 struct Brokers {
@@ -66,7 +66,7 @@ impl Known {
     }
 }
 
-impl Sender {
+impl MqttSender {
     /// A sender that speaks as `speaker`.
     pub(crate) fn new(speaker: Speaker, tls: Option<ClientConfig>) -> Self {
         let tls = tls.map(Arc::new);
@@ -213,7 +213,7 @@ mod tests {
             serves: false,
         };
         let own = Arc::new(Broker::new(url(9), &speaker, None, 1_000));
-        let sender = Sender::new(speaker, None);
+        let sender = MqttSender::new(speaker, None);
         sender.share(&own);
         let brokers = sender.0.unwrap();
         // Nothing listens at these.

@@ -1,7 +1,7 @@
 //! oneM2M client: sends requests to a CSE over any binding, for command lines and tests.
 
 use crate::http::message::decode;
-use crate::mqtt::Speaker;
+use crate::mqtt::MqttIdentity;
 use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
 use core::hash::{BuildHasher, Hasher};
@@ -24,10 +24,10 @@ pub enum AskError {
 
 /// MQTT identity of a client: it takes no requests. Its originator may have another connection to
 /// the broker, so each client has its own client name.
-fn speaker(originator: &str, prefix: &str) -> Speaker {
+fn speaker(originator: &str, prefix: &str) -> MqttIdentity {
     let nonce = RandomState::new().build_hasher().finish();
     let client = format!("A::{originator}-{prefix}{nonce:x}");
-    Speaker { id: originator.to_owned(), provider: String::new(), client, serves: false }
+    MqttIdentity { id: originator.to_owned(), provider: String::new(), client, serves: false }
 }
 
 /// Client of one CSE on behalf of one originator.

@@ -11,7 +11,7 @@ use crate::listeners::{
     ServedListener,
 };
 pub use crate::mqtt::UrlError;
-use crate::mqtt::{Broker, Speaker, Url};
+use crate::mqtt::{Broker, MqttIdentity, Url};
 use crate::outgoing::Sender;
 pub use crate::quota::Quota;
 use crate::quota::Quotas;
@@ -290,7 +290,7 @@ fn places(config: &Config) -> Vec<ListenerAddress> {
 /// The MQTT broker that requests come from, if configured.
 fn broker(
     config: &Config,
-    speaker: &Speaker,
+    speaker: &MqttIdentity,
     tls: Option<&ClientConfig>,
 ) -> Result<Option<Arc<Broker>>, UrlError> {
     let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
@@ -417,15 +417,15 @@ fn descriptors(config: &Config) -> u64 {
 }
 
 /// MQTT identity of a CSE (TS-0010 §6.3).
-fn speaker(cse: &gatewright_onem2m::CseConfig) -> Speaker {
+fn speaker(cse: &gatewright_onem2m::CseConfig) -> MqttIdentity {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
-    Speaker { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
+    MqttIdentity { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
 }
 
 /// The sender of a CSE's outgoing requests.
 fn sender(
     tls: Option<ClientConfig>,
-    speaker: Speaker,
+    speaker: MqttIdentity,
     engine: &Arc<Engine>,
     broker: Option<&Arc<Broker>>,
 ) -> Sender {

@@ -41,7 +41,7 @@ impl Sender {
     }
 
     /// Sets the identity for MQTT and WebSocket; without it, neither is available.
-    pub(crate) fn speaking(mut self, speaker: mqtt::Speaker) -> Self {
+    pub(crate) fn speaking(mut self, speaker: mqtt::MqttIdentity) -> Self {
         self.ws = ws::Sender::new(&speaker.id, Party::Nobody, self.tls.clone());
         self.mqtt = mqtt::MqttSender::new(speaker, self.tls.clone());
         self

@@ -4,7 +4,7 @@
 mod send;
 mod url;
 
-pub(crate) use send::{MqttSender, Speaker};
+pub(crate) use send::{MqttIdentity, MqttSender};
 pub(crate) use url::Url;
 pub use url::UrlError;
 
@@ -106,7 +106,7 @@ impl Broker {
     /// Creates a session for a speaker, with a limit on content octets.
     pub(crate) fn new(
         url: Url,
-        speaker: &Speaker,
+        speaker: &MqttIdentity,
         tls: Option<Arc<ClientConfig>>,
         content_octets_max: usize,
     ) -> Self {

@@ -20,7 +20,7 @@ const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
 /// Identity of this entity at brokers.
 #[derive(Clone, Debug)]
-pub(crate) struct Speaker {
+pub(crate) struct MqttIdentity {
     /// Identifier in topics: a CSE-ID or an AE-ID.
     pub(crate) id: String,
     /// Service provider of a CSE, the prefix of absolute identifiers.
@@ -37,7 +37,7 @@ pub(crate) struct MqttSender(Option<Arc<Brokers>>);
 
 #[derive(Debug)]
 struct Brokers {
-    speaker: Speaker,
+    speaker: MqttIdentity,
     tls: Option<Arc<ClientConfig>>,
     known: Mutex<HashMap<String, Known>>,
     /// Whether a task closes unused connections.
@@ -68,7 +68,7 @@ impl Known {
 
 impl MqttSender {
     /// A sender that speaks as `speaker`.
-    pub(crate) fn new(speaker: Speaker, tls: Option<ClientConfig>) -> Self {
+    pub(crate) fn new(speaker: MqttIdentity, tls: Option<ClientConfig>) -> Self {
         let tls = tls.map(Arc::new);
         let (known, watched) = (Mutex::default(), AtomicBool::default());
         Self(Some(Arc::new(Brokers { speaker, tls, known, watched })))
@@ -153,7 +153,7 @@ impl Brokers {
             return Err(Unreachable("too many brokers are spoken with".to_owned()));
         }
         // At a broker that is not our own we only ask.
-        let speaker = Speaker { serves: false, ..self.speaker.clone() };
+        let speaker = MqttIdentity { serves: false, ..self.speaker.clone() };
         let broker = Arc::new(Broker::new(url, &speaker, self.tls.clone(), ANSWER_OCTETS_MAX));
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
@@ -206,7 +206,7 @@ mod tests {
     /// from a living one, and what nobody uses ends.
     #[tokio::test]
     async fn brokers_that_are_none_keep_nobody_from_his_own() {
-        let speaker = Speaker {
+        let speaker = MqttIdentity {
             id: "/id-mn".to_owned(),
             provider: String::new(),
             client: "x".to_owned(),

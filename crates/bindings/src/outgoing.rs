@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ClientConfig;
 /// Sends requests over all bindings.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
-    http: send::Sender,
+    http: send::HttpSender,
     coap: coap::Sender,
     mqtt: mqtt::MqttSender,
     ws: ws::Sender,
@@ -25,7 +25,7 @@ impl Sender {
     /// Creates a sender; TLS is available if `tls` is given.
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         Self {
-            http: send::Sender::new(tls.clone()),
+            http: send::HttpSender::new(tls.clone()),
             coap: coap::Sender::default(),
             mqtt: mqtt::MqttSender::default(),
             ws: ws::Sender::default(),

@@ -20,14 +20,14 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Sends requests over HTTP.
 #[derive(Clone, Debug)]
-pub(crate) enum Sender {
+pub(crate) enum HttpSender {
     /// Without TLS.
     Plain(Client<HttpConnector, Full<Bytes>>),
     /// With and without TLS.
     Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
-impl Sender {
+impl HttpSender {
     /// Creates a sender over TCP, and over TLS if `tls` is given.
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         let mut connector = HttpConnector::new();

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::ClientConfig;
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     http: send::HttpSender,
-    coap: coap::Sender,
+    coap: coap::CoapSender,
     mqtt: mqtt::MqttSender,
     ws: ws::Sender,
     tls: Option<ClientConfig>,
@@ -26,7 +26,7 @@ impl Sender {
     pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
         Self {
             http: send::HttpSender::new(tls.clone()),
-            coap: coap::Sender::default(),
+            coap: coap::CoapSender::default(),
             mqtt: mqtt::MqttSender::default(),
             ws: ws::Sender::default(),
             tls,
@@ -70,7 +70,7 @@ impl Sender {
 
     fn can_use(&self, url: &str) -> bool {
         self.http.can_use(url)
-            || coap::Sender::can_use(url)
+            || coap::CoapSender::can_use(url)
             || self.mqtt.can_use(url)
             || self.ws.can_use(url)
     }
@@ -107,7 +107,7 @@ impl Sender {
         wanted: Option<Serialisation>,
     ) -> Result<Response, Unreachable> {
         let serialisation = self.serialisation_for(wanted);
-        if coap::Sender::can_use(url) {
+        if coap::CoapSender::can_use(url) {
             return self.coap.send(url, request, serialisation).await;
         }
         if self.ws.can_use(url) {

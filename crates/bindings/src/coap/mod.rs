@@ -3,7 +3,7 @@
 
 mod send;
 
-pub(crate) use send::Sender;
+pub(crate) use send::CoapSender;
 
 use crate::answers::{Answers, At, refuse};
 use core::hash::{BuildHasher, Hasher};

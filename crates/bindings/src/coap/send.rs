@@ -16,7 +16,7 @@ const ANSWER_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
 /// Sends requests over CoAP.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sender(Arc<Sockets>);
+pub(crate) struct CoapSender(Arc<Sockets>);
 
 #[derive(Debug, Default)]
 struct Sockets {
@@ -31,7 +31,7 @@ struct Loop {
     _stop: watch::Sender<bool>,
 }
 
-impl Sender {
+impl CoapSender {
     pub(crate) fn can_use(url: &str) -> bool {
         url.starts_with("coap://")
     }

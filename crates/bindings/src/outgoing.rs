@@ -16,7 +16,7 @@ pub(crate) struct Sender {
     http: send::HttpSender,
     coap: coap::CoapSender,
     mqtt: mqtt::MqttSender,
-    ws: ws::Sender,
+    ws: ws::WsSender,
     tls: Option<ClientConfig>,
     serialisation: Serialisation,
 }
@@ -28,7 +28,7 @@ impl Sender {
             http: send::HttpSender::new(tls.clone()),
             coap: coap::CoapSender::default(),
             mqtt: mqtt::MqttSender::default(),
-            ws: ws::Sender::default(),
+            ws: ws::WsSender::default(),
             tls,
             serialisation: Serialisation::default(),
         }
@@ -42,14 +42,14 @@ impl Sender {
 
     /// Sets the identity for MQTT and WebSocket; without it, neither is available.
     pub(crate) fn speaking(mut self, speaker: mqtt::MqttIdentity) -> Self {
-        self.ws = ws::Sender::new(&speaker.id, Party::Nobody, self.tls.clone());
+        self.ws = ws::WsSender::new(&speaker.id, Party::Nobody, self.tls.clone());
         self.mqtt = mqtt::MqttSender::new(speaker, self.tls.clone());
         self
     }
 
     /// Lets peers send requests to this CSE over connections that it opened.
     pub(crate) fn serving(mut self, id: &str, engine: &Arc<Engine>) -> Self {
-        self.ws = ws::Sender::new(id, Party::Cse(Arc::downgrade(engine)), self.tls.clone());
+        self.ws = ws::WsSender::new(id, Party::Cse(Arc::downgrade(engine)), self.tls.clone());
         self
     }
 

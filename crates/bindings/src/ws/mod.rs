@@ -5,7 +5,7 @@ mod metered;
 mod send;
 
 use metered::{Meter, Metered};
-pub(crate) use send::Sender;
+pub(crate) use send::WsSender;
 
 use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::{Answers, At, Authenticated, refuse};

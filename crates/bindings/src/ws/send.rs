@@ -28,10 +28,10 @@ const PORTS: [u16; 2] = [80, 443];
 
 /// Sends requests over WebSocket, if it has an identity.
 #[derive(Clone, Default)]
-pub(crate) struct Sender(Option<Arc<Peers>>);
+pub(crate) struct WsSender(Option<Arc<Peers>>);
 
 /// Keys and peers are not printed.
-impl fmt::Debug for Sender {
+impl fmt::Debug for WsSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
     }
@@ -54,7 +54,7 @@ struct Peer {
     _stop: Arc<watch::Sender<bool>>,
 }
 
-impl Sender {
+impl WsSender {
     pub(crate) fn new(own: &str, party: Party, tls: Option<ClientConfig>) -> Self {
         let (own, party, known) = (own.to_owned(), Arc::new(party), Mutex::default());
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));

@@ -41,7 +41,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
 
 /// Headers of a request, parsed in one pass.
 #[derive(Default)]
-struct Said<'head> {
+struct ParsedHeaders<'head> {
     media: Option<&'head HeaderValue>,
     from: &'head str,
     id: &'head str,
@@ -50,7 +50,7 @@ struct Said<'head> {
     parameters: Vec<(&'static str, &'head str)>,
 }
 
-impl<'head> Said<'head> {
+impl<'head> ParsedHeaders<'head> {
     fn of(headers: &'head HeaderMap) -> Self {
         let mut said = Self::default();
         for (name, value) in headers {
@@ -86,7 +86,7 @@ const PARAMETERS: [(&str, &str); 7] = [
 /// Parses a request. A refusal carries the request identifier, if there is one.
 pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
     refuse_repeated(&head.headers)?;
-    let said = Said::of(&head.headers);
+    let said = ParsedHeaders::of(&head.headers);
     let media = said.media.map(HeaderValue::to_str).transpose();
     let media = media.map_err(|_| Refusal::bad("content type is no text"))?.unwrap_or_default();
     let (serialisation, kind) = read_content_type(media, !body.is_empty())?;

@@ -64,7 +64,7 @@ pub(crate) struct Quotas {
 #[derive(Debug, Default)]
 struct State {
     quota: Quota,
-    peers: HashMap<Who, PeerQuota>,
+    peers: HashMap<QuotaPeer, PeerQuota>,
     /// Of all peers.
     octets: u64,
     counters: Counters,
@@ -72,7 +72,7 @@ struct State {
 
 /// The peer that a request is counted for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Who {
+enum QuotaPeer {
     Address(IpAddr),
     Originator(Arc<str>),
 }
@@ -94,7 +94,7 @@ struct PeerQuota {
 #[derive(Debug)]
 pub(crate) struct Arriving {
     quotas: Arc<Quotas>,
-    who: Who,
+    who: QuotaPeer,
     octets: u64,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Arriving {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     quotas: Arc<Quotas>,
-    who: Who,
+    who: QuotaPeer,
     octets: u64,
 }
 
@@ -147,8 +147,8 @@ impl Quotas {
         address: Option<IpAddr>,
     ) -> Result<Ticket, Response> {
         let who = match address {
-            Some(address) => Who::Address(network(address)),
-            None => Who::Originator(request.from.as_str().into()),
+            Some(address) => QuotaPeer::Address(network(address)),
+            None => QuotaPeer::Originator(request.from.as_str().into()),
         };
         let octets = request.content.as_ref().map_or(0, |content| content.len());
         let octets = u64::try_from(octets).unwrap_or(u64::MAX);
@@ -161,7 +161,7 @@ impl Quotas {
 
     /// Starts counting a body from this address.
     pub(crate) fn arriving(self: &Arc<Self>, address: IpAddr) -> Arriving {
-        let who = Who::Address(network(address));
+        let who = QuotaPeer::Address(network(address));
         Arriving { quotas: Arc::clone(self), who, octets: 0 }
     }
 
@@ -172,7 +172,7 @@ impl Quotas {
 }
 
 impl State {
-    fn take(&mut self, now: Duration, who: &Who, octets: u64) -> Result<(), QuotaRefusal> {
+    fn take(&mut self, now: Duration, who: &QuotaPeer, octets: u64) -> Result<(), QuotaRefusal> {
         let (quota, of_all) = (self.quota, self.octets);
         let peer = self.peer(now, who);
         if let Some(rate) = quota.rate {
@@ -200,7 +200,13 @@ impl State {
     }
 
     /// Counts `more` octets of a body after `had`.
-    fn grow(&mut self, now: Duration, who: &Who, had: u64, more: u64) -> Result<(), QuotaRefusal> {
+    fn grow(
+        &mut self,
+        now: Duration,
+        who: &QuotaPeer,
+        had: u64,
+        more: u64,
+    ) -> Result<(), QuotaRefusal> {
         let (quota, of_all) = (self.quota, self.octets);
         let peer = self.peer(now, who);
         // Like one large request, one large body goes alone.
@@ -217,7 +223,7 @@ impl State {
     }
 
     /// The counts of a peer.
-    fn peer(&mut self, now: Duration, who: &Who) -> &mut PeerQuota {
+    fn peer(&mut self, now: Duration, who: &QuotaPeer) -> &mut PeerQuota {
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(who) {
             self.forget(now);
         }
@@ -238,22 +244,22 @@ impl State {
     }
 
     /// Ends a request.
-    fn give_back(&mut self, who: &Who, octets: u64) {
+    fn give_back(&mut self, who: &QuotaPeer, octets: u64) {
         self.let_go(who, octets, |peer| peer.waiting = peer.waiting.saturating_sub(1));
     }
 
     /// Ends a body, complete or not.
-    fn arrived(&mut self, who: &Who, octets: u64) {
+    fn arrived(&mut self, who: &QuotaPeer, octets: u64) {
         let ended = u32::from(octets > 0);
         self.let_go(who, octets, |peer| peer.arriving = peer.arriving.saturating_sub(ended));
     }
 
-    fn give_octets_back(&mut self, who: &Who, octets: u64) {
+    fn give_octets_back(&mut self, who: &QuotaPeer, octets: u64) {
         self.let_go(who, octets, |_| {});
     }
 
     /// Subtracts a peer's octets and applies `how`.
-    fn let_go(&mut self, who: &Who, octets: u64, how: impl FnOnce(&mut PeerQuota)) {
+    fn let_go(&mut self, who: &QuotaPeer, octets: u64, how: impl FnOnce(&mut PeerQuota)) {
         let is_free = self.quota.rate.is_none();
         self.octets = self.octets.saturating_sub(octets);
         let Some(peer) = self.peers.get_mut(who) else { return };
@@ -350,7 +356,7 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const HOSTILE: Who = Who::Address(IpAddr::V6(Ipv6Addr::LOCALHOST));
+    const HOSTILE: QuotaPeer = QuotaPeer::Address(IpAddr::V6(Ipv6Addr::LOCALHOST));
 
     fn state(quota: Quota) -> State {
         State { quota, ..State::default() }
@@ -359,7 +365,7 @@ mod tests {
     #[test]
     fn a_peer_has_its_rate_and_no_more() {
         let mut state = state(Quota { rate: Some(10), ..Quota::default() });
-        let other = Who::Originator("CNurse".into());
+        let other = QuotaPeer::Originator("CNurse".into());
         let mut taken = 0;
         for millis in 0..10_000_u64 {
             let now = Duration::from_millis(millis);
@@ -412,7 +418,7 @@ mod tests {
         assert!(second.grow(1).is_err() && first.grow(1).is_err());
         // Requests of the same peer have no room either, those of others have what is left of all.
         let now = Duration::from_secs(1);
-        let who = Who::Address(hostile);
+        let who = QuotaPeer::Address(hostile);
         assert!(quotas.lock().take(now, &who, 1).is_err());
         quotas.lock().take(now, &who, 0).unwrap();
         let mut third = quotas.arriving(other);
@@ -440,7 +446,7 @@ mod tests {
         let mut state = state(Quota { rate: Some(1), ..Quota::default() });
         for number in 0..u32::try_from(PEERS_MAX).unwrap() + 100 {
             let now = Duration::from_millis(number.into());
-            let who = Who::Address(std::net::Ipv4Addr::from_bits(number).into());
+            let who = QuotaPeer::Address(std::net::Ipv4Addr::from_bits(number).into());
             state.take(now, &who, 0).unwrap();
             state.give_back(&who, 0);
         }

@@ -309,7 +309,7 @@ struct State {
 
 /// A running device listener.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningDevices {
     rooms: Rooms,
     listeners: Mutex<Listeners>,
     /// Devices whose resources are to be created again.
@@ -354,7 +354,7 @@ pub enum StartError {
 /// # Errors
 ///
 /// [`StartError`]: either every listener is bound or none starts.
-pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, StartError> {
+pub async fn start(config: Config, engine: Arc<Engine>) -> Result<RunningDevices, StartError> {
     // Datagrams of all devices come by one socket.
     let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
     let descriptors = Claim::new(connections);
@@ -417,7 +417,7 @@ pub async fn start(config: Config, engine: Arc<Engine>) -> Result<Running, Start
         guest,
     };
     let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(Running { rooms, listeners, lost, guests, stop, tasks, descriptors })
+    Ok(RunningDevices { rooms, listeners, lost, guests, stop, tasks, descriptors })
 }
 
 impl Rooms {
@@ -470,7 +470,7 @@ impl Rooms {
     }
 }
 
-impl Running {
+impl RunningDevices {
     /// TCP listener.
     pub fn address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));

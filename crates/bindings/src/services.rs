@@ -102,7 +102,7 @@ pub struct Services {
 #[derive(Debug)]
 struct Running {
     cse: cse::Running,
-    devices: Option<devices::Running>,
+    devices: Option<devices::RunningDevices>,
 }
 
 impl Services {
@@ -130,7 +130,7 @@ impl Services {
     }
 
     /// The device listener, if there is one.
-    pub const fn devices(&self) -> Option<&devices::Running> {
+    pub const fn devices(&self) -> Option<&devices::RunningDevices> {
         self.running.devices.as_ref()
     }
 
@@ -210,7 +210,7 @@ impl Services {
 
     /// Whether the files of the device listener's certificates have changed since they were read.
     fn devices_certificates_differ(&self, new: &Config) -> bool {
-        let keyring = self.running.devices.as_ref().and_then(devices::Running::keyring);
+        let keyring = self.running.devices.as_ref().and_then(devices::RunningDevices::keyring);
         let tls = new.devices.as_ref().and_then(|devices| devices.tls.as_ref()).map(devices_tls);
         differ(keyring, tls.as_ref())
     }

@@ -40,7 +40,7 @@ async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
 /// A CSE and its listener.
 struct Ward {
     cse: cse::Running,
-    devices: devices::Running,
+    devices: devices::RunningDevices,
 }
 
 async fn ward(change: impl FnOnce(&mut devices::Config)) -> Ward {

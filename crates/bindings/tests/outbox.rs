@@ -232,7 +232,7 @@ impl Upper {
 /// The gateway: a CSE and its listener.
 struct Gateway {
     cse: cse::Running,
-    devices: devices::Running,
+    devices: devices::RunningDevices,
 }
 
 impl Gateway {

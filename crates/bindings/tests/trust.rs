@@ -29,7 +29,7 @@ const PULSE: &str = "cse-gw/phd-024241434b000001";
 /// A gateway in the clear without an administrator, and a device that reports to it.
 struct Ward {
     gateway: cse::Running,
-    devices: devices::Running,
+    devices: devices::RunningDevices,
     device: JoinHandle<agents::Outcome>,
 }
 
@@ -42,7 +42,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A device that reports five times a second.
-fn run_to(devices: &devices::Running) -> Run {
+fn run_to(devices: &devices::RunningDevices) -> Run {
     let plan = SimulationPlan {
         period: Duration::from_millis(200),
         ..SimulationPlan::new(&OXIMETER, DEVICE, 1)

@@ -30,7 +30,7 @@ const ENTITY: &str = "/id-mn/cse-mn/phd-024241434b000001";
 struct World {
     upper: cse::Running,
     gateway: cse::Running,
-    devices: devices::Running,
+    devices: devices::RunningDevices,
     /// An operator of the gateway's devices.
     nurse: Client,
     /// Nobody in particular.

@@ -313,7 +313,7 @@ impl Scene {
             devices: self
                 .services
                 .devices()
-                .map_or(0, gatewright_bindings::devices::Running::devices),
+                .map_or(0, gatewright_bindings::devices::RunningDevices::devices),
             waiting,
             central: if self.is_down { "DOWN" } else { "up  " },
         });

@@ -148,7 +148,7 @@ pub enum StartError {
 
 /// A running CSE.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningCse {
     rooms: Rooms,
     listeners: Mutex<Listeners>,
     mqtt: Option<Arc<Broker>>,
@@ -178,7 +178,7 @@ struct Rooms {
 ///
 /// [`StartError`]: either every listener is bound or the CSE does not start.
 #[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
-pub async fn start(config: Config) -> Result<Running, StartError> {
+pub async fn start(config: Config) -> Result<RunningCse, StartError> {
     let (database, mut restored) = match &config.store {
         Some(path) => Database::open(path, &config.options)?,
         None => Database::in_memory(&config.options)?,
@@ -232,7 +232,7 @@ pub async fn start(config: Config) -> Result<Running, StartError> {
     }
     let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
     let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(Running {
+    Ok(RunningCse {
         rooms,
         listeners,
         mqtt,
@@ -449,7 +449,7 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
     Ok(())
 }
 
-impl Running {
+impl RunningCse {
     /// HTTP listeners: plain first, then TLS, each in the order given.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         Listeners::at(&self.listeners, &[ListenerKind::Http, ListenerKind::Https])

@@ -101,7 +101,7 @@ pub struct Services {
 
 #[derive(Debug)]
 struct Running {
-    cse: cse::Running,
+    cse: cse::RunningCse,
     devices: Option<devices::RunningDevices>,
 }
 
@@ -125,7 +125,7 @@ impl Services {
     }
 
     /// The CSE.
-    pub const fn cse(&self) -> &cse::Running {
+    pub const fn cse(&self) -> &cse::RunningCse {
         &self.running.cse
     }
 

@@ -17,7 +17,7 @@ mod shared;
 
 use core::time::Duration;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::Running;
+use gatewright_bindings::cse::RunningCse;
 use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Registrar, Request, Status};
 use gatewright_testbed::{free_port, python_program};
 use libtest_mimic::{Arguments, Trial};
@@ -198,7 +198,7 @@ async fn ours(
     names: (&str, &str),
     binding: Binding,
     registrar: Option<Registrar>,
-) -> Running {
+) -> RunningCse {
     let with = binding.cse(kind, names, |cse| {
         "//acme.example.com".clone_into(&mut cse.provider);
         cse.admitted_cses = vec!["/id-mn".to_owned()];

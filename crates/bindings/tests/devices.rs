@@ -39,7 +39,7 @@ async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
 
 /// A CSE and its listener.
 struct Ward {
-    cse: cse::Running,
+    cse: cse::RunningCse,
     devices: devices::RunningDevices,
 }
 

@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Running, start};
+use gatewright_bindings::cse::{Config, RunningCse, start};
 use gatewright_bindings::listen::Notifications;
 use gatewright_onem2m::{CseType, Kind, Status, Timestamp};
 use std::time::{Instant, SystemTime};
@@ -25,7 +25,7 @@ fn config() -> Config {
     config
 }
 
-async fn running() -> Running {
+async fn running() -> RunningCse {
     start(config()).await.unwrap()
 }
 
@@ -55,7 +55,7 @@ fn answers(read: &[u8]) -> usize {
 }
 
 /// Sends octets as they are and reads so many answers, or fewer if the connection ends before.
-async fn exchange(running: &Running, octets: &str, wanted: usize) -> String {
+async fn exchange(running: &RunningCse, octets: &str, wanted: usize) -> String {
     let mut stream = TcpStream::connect(running.addresses()[0]).await.unwrap();
     // Where the connection is closed at once, not all of it may be taken.
     let _ = stream.write_all(octets.as_bytes()).await;

@@ -145,7 +145,7 @@ struct Upper {
     tls: Option<[Tls; 2]>,
     /// What it lets one peer ask.
     quota: cse::Quota,
-    running: Option<cse::Running>,
+    running: Option<cse::RunningCse>,
 }
 
 impl Upper {
@@ -231,7 +231,7 @@ impl Upper {
 
 /// The gateway: a CSE and its listener.
 struct Gateway {
-    cse: cse::Running,
+    cse: cse::RunningCse,
     devices: devices::RunningDevices,
 }
 
@@ -259,13 +259,13 @@ impl Gateway {
 }
 
 /// The last parts of the addresses of all instances, in the order of their creation.
-async fn names(cse: &cse::Running, base: &str) -> Vec<String> {
+async fn names(cse: &cse::RunningCse, base: &str) -> Vec<String> {
     // What a device says of itself is no reading.
     named(cse, base, "4").await.into_iter().filter(|name| !name.ends_with("-about")).collect()
 }
 
 /// The same of resources of this type.
-async fn named(cse: &cse::Running, base: &str, kind: &str) -> Vec<String> {
+async fn named(cse: &cse::RunningCse, base: &str, kind: &str) -> Vec<String> {
     static ASKED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let id = ASKED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let mut request = Request::new(Operation::Retrieve, base, "CAdmin", format!("names-{id}"));
@@ -468,7 +468,7 @@ async fn tarpit() {
     upper.stop().await;
 }
 
-fn counter(cse: &cse::Running, name: &str) -> u64 {
+fn counter(cse: &cse::RunningCse, name: &str) -> u64 {
     cse.counters().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use futures_util::StreamExt;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Quota, Running, start};
+use gatewright_bindings::cse::{Config, Quota, RunningCse, start};
 use gatewright_onem2m::{CseType, Kind, Operation, Status};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -35,7 +35,7 @@ fn store(name: &str) -> PathBuf {
     path
 }
 
-async fn cse(name: &str, quota: Quota) -> (Running, PathBuf) {
+async fn cse(name: &str, quota: Quota) -> (RunningCse, PathBuf) {
     let path = store(name);
     let mut machine =
         gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
@@ -50,7 +50,7 @@ async fn cse(name: &str, quota: Quota) -> (Running, PathBuf) {
     (start(config).await.unwrap(), path)
 }
 
-fn counter(cse: &Running, name: &str) -> u64 {
+fn counter(cse: &RunningCse, name: &str) -> u64 {
     cse.counters().into_iter().find(|(known, _)| *known == name).unwrap().1
 }
 

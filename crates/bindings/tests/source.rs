@@ -11,7 +11,7 @@
 mod shared;
 
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::Running;
+use gatewright_bindings::cse::RunningCse;
 use gatewright_onem2m::{Kind, Status};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 }
 
 /// A CSE with a container for each of the places, and a client that only their policies admit.
-async fn places(binding: Binding) -> (Running, Client) {
+async fn places(binding: Binding) -> (RunningCse, Client) {
     let running = binding.infrastructure().await;
     let admin = binding.admin_of(&running, "a");
     wait_for(&admin, "cse-in").await;

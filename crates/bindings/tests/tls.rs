@@ -175,7 +175,7 @@ async fn names_below(client: &Client, place: &str) -> Vec<String> {
 }
 
 /// Who has this certificate asks as `from`: refused, and counted.
-async fn refused_as(from: &str, tls: &Tls, at: &gatewright_bindings::cse::Running) {
+async fn refused_as(from: &str, tls: &Tls, at: &gatewright_bindings::cse::RunningCse) {
     let url = format!("https://{}", at.addresses().last().unwrap());
     let client = Client::new(url, from, "foreign").with_tls(tls).unwrap();
     let before = at.counters().iter().find(|(name, _)| *name == "unvouched").unwrap().1;
@@ -217,7 +217,7 @@ async fn readings_go_up_by_a_chain_of_registrars() {
     upper.cse.cses_beyond = vec!["/id-mn/id-leaf".to_owned()];
     upper.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let upper = start(upper).await.unwrap();
-    let secure = |running: &gatewright_bindings::cse::Running| {
+    let secure = |running: &gatewright_bindings::cse::RunningCse| {
         format!("https://{}", running.addresses().last().unwrap())
     };
     let between = start(middle("/id-mn", "cse-mn", "/id-in", secure(&upper))).await.unwrap();

@@ -28,7 +28,7 @@ const PULSE: &str = "cse-gw/phd-024241434b000001";
 
 /// A gateway in the clear without an administrator, and a device that reports to it.
 struct Ward {
-    gateway: cse::Running,
+    gateway: cse::RunningCse,
     devices: devices::RunningDevices,
     device: JoinHandle<agents::Outcome>,
 }

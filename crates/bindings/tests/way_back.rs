@@ -28,8 +28,8 @@ const ENTITY: &str = "/id-mn/cse-mn/phd-024241434b000001";
 
 /// An infrastructure CSE, a gateway that is registered there, and two applications.
 struct World {
-    upper: cse::Running,
-    gateway: cse::Running,
+    upper: cse::RunningCse,
+    gateway: cse::RunningCse,
     devices: devices::RunningDevices,
     /// An operator of the gateway's devices.
     nurse: Client,
@@ -37,7 +37,12 @@ struct World {
     stranger: Client,
 }
 
-async fn listening(kind: CseType, id: &str, name: &str, above: Option<Registrar>) -> cse::Running {
+async fn listening(
+    kind: CseType,
+    id: &str,
+    name: &str,
+    above: Option<Registrar>,
+) -> cse::RunningCse {
     let mut machine = gatewright_onem2m::CseConfig::new(kind, id, name);
     machine.admitted_cses = vec!["/id-mn".to_owned()];
     machine.registrar = above;

@@ -23,7 +23,7 @@ fn cse(arguments: &[&str]) -> Said {
 /// A CSE with a database, and its URLs.
 struct Running {
     runtime: tokio::runtime::Runtime,
-    cse: Option<cse::Running>,
+    cse: Option<cse::RunningCse>,
     store: PathBuf,
     urls: Vec<String>,
 }

@@ -93,7 +93,7 @@ impl Part for Devices {
 
 /// An event for each row that is not served, and for each remembered transaction that cannot be
 /// read: of each kind as many as a person looks through, and then their number.
-fn start_events(cse: &cse::Running) -> Vec<LogEvent> {
+fn start_events(cse: &cse::RunningCse) -> Vec<LogEvent> {
     let row = |bad: &Unreadable| {
         let text = format!(
             "row {} is not served: {}; `gatewright store quarantine` shows its text",

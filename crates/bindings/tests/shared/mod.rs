@@ -11,7 +11,7 @@
 #![allow(unreachable_pub, reason = "a module of several programs")]
 
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Running, start};
+use gatewright_bindings::cse::{Config, RunningCse, start};
 use gatewright_onem2m::{CseType, Kind, Registrar, Response, Status};
 use gatewright_testbed::free_port;
 use std::net::TcpStream;
@@ -62,7 +62,7 @@ impl Binding {
     }
 
     /// The URL of one of ours.
-    pub fn url(self, running: &Running) -> String {
+    pub fn url(self, running: &RunningCse) -> String {
         let address = match self {
             Self::Http => running.addresses()[0],
             Self::Coap => running.coap_addresses().next().unwrap(),
@@ -73,7 +73,7 @@ impl Binding {
     }
 
     /// A client of one of ours, as its administrator.
-    pub fn admin_of(self, running: &Running, prefix: &str) -> Client {
+    pub fn admin_of(self, running: &RunningCse, prefix: &str) -> Client {
         let id = running.engine().cse_id();
         let url = self.at(&self.url(running), id.trim_start_matches('/'));
         Client::new(url, "CAdmin", prefix)
@@ -85,7 +85,7 @@ impl Binding {
         kind: CseType,
         (id, name): (&str, &str),
         more: impl FnOnce(&mut gatewright_onem2m::CseConfig),
-    ) -> Running {
+    ) -> RunningCse {
         let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
         cse.admin = Some("CAdmin".to_owned());
         more(&mut cse);
@@ -101,7 +101,7 @@ impl Binding {
     }
 
     /// Starts one of ours that stands alone.
-    pub async fn infrastructure(self) -> Running {
+    pub async fn infrastructure(self) -> RunningCse {
         self.cse(CseType::Infrastructure, ("/id-in", "cse-in"), |_| {}).await
     }
 }

@@ -92,7 +92,7 @@ impl ServiceError {
 /// The running CSE of a description and its device listener.
 #[derive(Debug)]
 pub struct Services {
-    running: Running,
+    running: RunningServices,
     /// The description taken last.
     config: Mutex<Config>,
     /// Runtime; dropped after what it runs.
@@ -100,7 +100,7 @@ pub struct Services {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningServices {
     cse: cse::RunningCse,
     devices: Option<devices::RunningDevices>,
 }
@@ -231,7 +231,7 @@ impl Services {
 
     /// Reads the certificates of each part.
     fn read_keys(&self, config: &Config) -> Result<ExchangedKeys, ServiceError> {
-        let Running { cse, devices, .. } = &self.running;
+        let RunningServices { cse, devices, .. } = &self.running;
         let mut all = Vec::new();
         let tls = config.cse.as_ref().and_then(|cse| cse.tls.as_ref()).map(cse_tls);
         let refuse = |key| move |source| ServiceError::Tls { key, source };
@@ -252,7 +252,7 @@ impl Services {
         &self,
         config: &Config,
     ) -> Result<[ExchangedListeners; 2], CannotListen> {
-        let Running { cse, devices, .. } = &self.running;
+        let RunningServices { cse, devices, .. } = &self.running;
         let Some(described) = &config.cse else { return Ok(Default::default()) };
         let of_cse = cse.exchange_listeners(&cse_config(config, described)).await?;
         let (Some(wanted), Some(devices)) = (&config.devices, devices) else {
@@ -347,14 +347,17 @@ impl Drop for Taken {
     }
 }
 
-async fn run(config: &Config, described: &gatewright_config::Cse) -> Result<Running, ServiceError> {
+async fn run(
+    config: &Config,
+    described: &gatewright_config::Cse,
+) -> Result<RunningServices, ServiceError> {
     let cse = cse::start(cse_config(config, described)).await?;
     let Some(devices) = &config.devices else {
-        return Ok(Running { cse, devices: None });
+        return Ok(RunningServices { cse, devices: None });
     };
     let started = devices::start(devices_config(devices, described), Arc::clone(cse.engine()));
     let devices = started.await?;
-    Ok(Running { cse, devices: Some(devices) })
+    Ok(RunningServices { cse, devices: Some(devices) })
 }
 
 /// A histogram of the store, as reported to operators.

@@ -68,7 +68,7 @@ const ASKS_MAX: usize = manager::ASKED_MAX;
 
 /// Configuration of the device listeners.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct DevicesConfig {
     /// TCP listener; port 0 takes a free one.
     pub listen: SocketAddr,
     /// UDP listener, one APDU per datagram; port 0 takes a free one.
@@ -137,7 +137,7 @@ pub enum Delivery {
     Direct,
 }
 
-impl Config {
+impl DevicesConfig {
     /// Devices at `listen` below the CSEBase `base`, mapped as `docs/devices.md` shows.
     pub fn new(listen: SocketAddr, base: impl Into<String>) -> Self {
         Self {
@@ -354,7 +354,10 @@ pub enum StartError {
 /// # Errors
 ///
 /// [`StartError`]: either every listener is bound or none starts.
-pub async fn start(config: Config, engine: Arc<Engine>) -> Result<RunningDevices, StartError> {
+pub async fn start(
+    config: DevicesConfig,
+    engine: Arc<Engine>,
+) -> Result<RunningDevices, StartError> {
     // Datagrams of all devices come by one socket.
     let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
     let descriptors = Claim::new(connections);
@@ -505,7 +508,7 @@ impl RunningDevices {
     /// settled.
     pub(crate) async fn exchange_listeners(
         &self,
-        config: &Config,
+        config: &DevicesConfig,
     ) -> Result<ExchangedListeners, CannotListen> {
         let serve = |bound| self.rooms.serve(bound);
         Listeners::exchange(&self.listeners, &listener_addresses(config), &serve).await
@@ -568,7 +571,7 @@ impl RunningDevices {
 
     /// Takes from `config` the admitted devices, the operators and the delivery of readings;
     /// everything else needs a restart.
-    pub async fn reconfigure(&self, config: Config) {
+    pub async fn reconfigure(&self, config: DevicesConfig) {
         self.rooms.gate.set_most_of_one(config.connections_per_peer_max);
         let had = self.rooms.shared.lock().policy.is_some();
         let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
@@ -741,7 +744,7 @@ mod tests {
         use gatewright_onem2m::CseType;
         let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         let cse = crate::cse::start(crate::cse::Config::new(machine)).await.unwrap();
-        let config = Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         let running = start(config, cse.engine().clone()).await.unwrap();
         let shared = Arc::clone(&running.rooms.shared);
         let (period, measuring) = (Duration::from_millis(5), Duration::from_mins(1));

@@ -439,8 +439,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
 fn devices_config(
     wanted: &gatewright_config::Devices,
     described: &gatewright_config::Cse,
-) -> devices::Config {
-    let mut config = devices::Config::new(wanted.listen.value, described.base.value.as_str());
+) -> devices::DevicesConfig {
+    let mut config =
+        devices::DevicesConfig::new(wanted.listen.value, described.base.value.as_str());
     let admitted = wanted.admit.iter().copied().map(SystemId);
     config.admitted = (!wanted.admit.is_empty()).then(|| admitted.collect());
     config.connections_max = usize::try_from(wanted.devices_max).unwrap_or(usize::MAX);

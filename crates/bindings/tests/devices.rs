@@ -43,11 +43,11 @@ struct Ward {
     devices: devices::RunningDevices,
 }
 
-async fn ward(change: impl FnOnce(&mut devices::Config)) -> Ward {
+async fn ward(change: impl FnOnce(&mut devices::DevicesConfig)) -> Ward {
     let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
     let cse = cse::start(cse::Config::new(config)).await.unwrap();
-    let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     change(&mut config);
     let devices = devices::start(config, cse.engine().clone()).await.unwrap();
     Ward { cse, devices }
@@ -441,7 +441,7 @@ async fn one_address_has_so_many_octets_of_unfinished_apdus() {
     let mut config = cse::Config::new(config);
     config.quota.octets = 100_000;
     let cse = cse::start(config).await.unwrap();
-    let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     let devices = devices::start(config, cse.engine().clone()).await.unwrap();
     let ward = Ward { cse, devices };
     // An association request that announces 60,000 octets more, of which the last never comes.

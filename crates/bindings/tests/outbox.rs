@@ -238,7 +238,7 @@ struct Gateway {
 impl Gateway {
     async fn start(config: cse::Config, above: devices::Above) -> Self {
         let cse = cse::start(config).await.unwrap();
-        let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         config.above = Some(above);
         let devices = devices::start(config, cse.engine().clone()).await.unwrap();
         Self { cse, devices }

@@ -232,7 +232,7 @@ async fn readings_go_up_by_a_chain_of_registrars() {
         (devices::Delivery::Durable(Duration::from_hours(1)), b'1'),
         (devices::Delivery::Direct, b'2'),
     ] {
-        let mut wanted = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-leaf");
+        let mut wanted = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-leaf");
         wanted.above = Some(devices::Above {
             url: secure(&between),
             base: "/id-in/cse-in/ward".to_owned(),
@@ -380,7 +380,7 @@ async fn devices_show_a_certificate() {
     machine.admin = Some("CAdmin".to_owned());
     let cse = start(Config::new(machine)).await.unwrap();
     let here = "127.0.0.1:0".parse().unwrap();
-    let mut config = devices::Config::new(here, "cse-mn");
+    let mut config = devices::DevicesConfig::new(here, "cse-mn");
     config.tls = Some((here, authority.certify("manager", &[])));
     let listener = devices::start(config, cse.engine().clone()).await.unwrap();
     let run = |number, seconds| agents::Run {
@@ -417,7 +417,7 @@ async fn a_devices_certificate_says_its_system_id() {
     let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
     let cse = start(Config::new(machine)).await.unwrap();
-    let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     config.tls = Some((([127, 0, 0, 1], 0).into(), server));
     config.system_id = Some(devices::SystemIdField::Uri);
     let listener = devices::start(config.clone(), cse.engine().clone()).await.unwrap();

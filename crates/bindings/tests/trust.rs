@@ -61,7 +61,7 @@ impl Ward {
         config.listen_coap.clone_from(&anywhere);
         config.listen_ws = anywhere;
         let gateway = cse::start(config).await.unwrap();
-        let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-gw");
+        let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-gw");
         config.operators = vec!["CNurse".to_owned()];
         let devices = devices::start(config, gateway.engine().clone()).await.unwrap();
         let device = tokio::spawn(agents::run(run_to(&devices)));
@@ -153,7 +153,7 @@ async fn operators_of_an_earlier_run_are_none() {
     assert_eq!(nurse.get(&spo2).await.unwrap().status, Status::Ok);
     ward.device.abort();
     ward.devices.stop().await;
-    let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-gw");
+    let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-gw");
     ward.devices = devices::start(config, ward.gateway.engine().clone()).await.unwrap();
     let answer = nurse.get(&spo2).await.unwrap();
     assert_eq!(answer.status, Status::OriginatorHasNoPrivilege, "{answer:?}");

@@ -67,7 +67,7 @@ impl World {
         let above = Registrar { cse_id, name, url: url.clone() };
         let gateway = listening(CseType::Middle, "/id-mn", "cse-mn", Some(above)).await;
         wait_until("the gateway is registered", || gateway.engine().is_registered()).await;
-        let mut config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         config.operators = vec!["/id-in/CNurse".to_owned()];
         let devices = devices::start(config, gateway.engine().clone()).await.unwrap();
         let application = async |name: &str| {

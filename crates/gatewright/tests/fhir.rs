@@ -139,7 +139,7 @@ fn ward(name: &str, ask: impl FnOnce(&str)) -> (PathBuf, u64) {
     config.store = Some(store.clone());
     let (cse, listener) = runtime.block_on(async {
         let cse = cse::start(config).await.unwrap();
-        let config = devices::Config::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+        let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         let listener = devices::start(config, cse.engine().clone()).await.unwrap();
         (cse, listener)
     });

@@ -5,7 +5,7 @@
 //! response. An instance in the device's command container arrives through the gateway's own
 //! subscription to that AE; its result becomes an instance in the result container.
 
-use super::{Config, Line, Shared};
+use super::{DevicesConfig, Line, Shared};
 use crate::engine::{Engine, wall};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
@@ -93,7 +93,7 @@ pub(super) async fn serve(
 /// returns its address.
 pub(super) async fn make_policy(
     engine: &Arc<Engine>,
-    config: &Config,
+    config: &DevicesConfig,
     is_there: bool,
 ) -> Option<String> {
     let own = engine.cse_id();

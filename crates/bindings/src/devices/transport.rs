@@ -1,6 +1,6 @@
 //! Transport of a device's connection: a stream of octets, or datagrams of one APDU each.
 
-use super::Config;
+use super::DevicesConfig;
 use crate::listeners::{ListenerAddress, ListenerKind};
 use core::fmt::Debug;
 use core::future::poll_fn;
@@ -89,7 +89,7 @@ fn read(
 }
 
 /// Addresses to listen on for devices.
-pub(super) fn listener_addresses(config: &Config) -> Vec<ListenerAddress> {
+pub(super) fn listener_addresses(config: &DevicesConfig) -> Vec<ListenerAddress> {
     let all = [
         (ListenerKind::Devices, Some(config.listen)),
         (ListenerKind::DevicesUdp, config.datagrams),

@@ -47,7 +47,7 @@ const BODY_SLACK: usize = 1_024;
 
 /// Configuration of a running CSE.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct CseServerConfig {
     /// Its identity, originators and limits.
     pub cse: gatewright_onem2m::CseConfig,
     /// HTTP listeners; port 0 takes a free one.
@@ -80,7 +80,7 @@ pub struct Config {
     pub reach_own: bool,
 }
 
-impl Config {
+impl CseServerConfig {
     /// A CSE without listeners and without a database.
     pub fn new(cse: gatewright_onem2m::CseConfig) -> Self {
         Self {
@@ -178,7 +178,7 @@ struct Rooms {
 ///
 /// [`StartError`]: either every listener is bound or the CSE does not start.
 #[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
-pub async fn start(config: Config) -> Result<RunningCse, StartError> {
+pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     let (database, mut restored) = match &config.store {
         Some(path) => Database::open(path, &config.options)?,
         None => Database::in_memory(&config.options)?,
@@ -266,12 +266,12 @@ fn open(
 }
 
 /// Octets of a request body at most.
-const fn body_octets_max(config: &Config) -> usize {
+const fn body_octets_max(config: &CseServerConfig) -> usize {
     config.cse.limits.content_octets.saturating_add(BODY_SLACK)
 }
 
 /// Addresses to listen on: TLS only with a certificate.
-fn places(config: &Config) -> Vec<ListenerAddress> {
+fn places(config: &CseServerConfig) -> Vec<ListenerAddress> {
     let over_tls = |addresses: &Vec<SocketAddr>| {
         if config.tls.is_some() { addresses.clone() } else { Vec::new() }
     };
@@ -289,7 +289,7 @@ fn places(config: &Config) -> Vec<ListenerAddress> {
 
 /// The MQTT broker that requests come from, if configured.
 fn broker(
-    config: &Config,
+    config: &CseServerConfig,
     speaker: &MqttIdentity,
     tls: Option<&ClientConfig>,
 ) -> Result<Option<Arc<Broker>>, UrlError> {
@@ -408,7 +408,7 @@ fn begin(engine: &Engine, database: Database) -> Result<mpsc::Receiver<Report>, 
 }
 
 /// File descriptors that its connections need, outgoing ones included.
-fn descriptors(config: &Config) -> u64 {
+fn descriptors(config: &CseServerConfig) -> u64 {
     let http = !(config.listen.is_empty() && config.listen_tls.is_empty());
     let ws = !(config.listen_ws.is_empty() && config.listen_wss.is_empty());
     let most = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
@@ -442,7 +442,10 @@ fn sender(
 /// # Errors
 ///
 /// As [`start`].
-pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<(), StartError> {
+pub async fn serve(
+    config: CseServerConfig,
+    until: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let running = start(config).await?;
     until.await;
     running.stop().await;
@@ -490,7 +493,7 @@ impl RunningCse {
     /// Takes from `config` the originators, the administrator, the limits, the registrar's URL, the
     /// peers' quota and whether their requests are audited. Listeners are
     /// [exchanged](Self::exchange_listeners); everything else needs a restart.
-    pub fn reconfigure(&self, config: Config) {
+    pub fn reconfigure(&self, config: CseServerConfig) {
         self.engine().quotas().set(config.quota);
         self.reach.set(config.reaches_own());
         self.rooms.http.gate.set_most_of_one(config.connections_per_peer_max);
@@ -505,7 +508,7 @@ impl RunningCse {
     /// settled.
     pub(crate) async fn exchange_listeners(
         &self,
-        config: &Config,
+        config: &CseServerConfig,
     ) -> Result<ExchangedListeners, CannotListen> {
         let serve = |bound| self.rooms.serve(bound);
         Listeners::exchange(&self.listeners, &places(config), &serve).await

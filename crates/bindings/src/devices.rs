@@ -743,7 +743,7 @@ mod tests {
         use gatewright_health::simulate::SimulationPlan;
         use gatewright_onem2m::CseType;
         let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
-        let cse = crate::cse::start(crate::cse::Config::new(machine)).await.unwrap();
+        let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
         let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         let running = start(config, cse.engine().clone()).await.unwrap();
         let shared = Arc::clone(&running.rooms.shared);

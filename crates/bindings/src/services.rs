@@ -371,7 +371,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
 }
 
-fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Config {
+fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseServerConfig {
     let kind = if described.infrastructure { CseType::Infrastructure } else { CseType::Middle };
     let mut machine = gatewright_onem2m::CseConfig::new(
         kind,
@@ -410,7 +410,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::Confi
         machine.limits.messages_waiting = count(devices.waiting_max);
         machine.limits.messages_waiting_total = count(devices.waiting_total);
     }
-    let mut running = cse::Config::new(machine);
+    let mut running = cse::CseServerConfig::new(machine);
     running.listen = described.http.iter().map(|http| http.value).collect();
     running.listen_coap = described.coap.iter().map(|coap| coap.value).collect();
     running.listen_ws = described.ws.iter().map(|ws| ws.value).collect();

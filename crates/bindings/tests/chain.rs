@@ -15,7 +15,7 @@
 
 use core::time::Duration;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, start};
+use gatewright_bindings::cse::{CseServerConfig, start};
 use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Request, Status};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeSet;
@@ -55,10 +55,10 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, vec![trial]).exit_code()
 }
 
-fn config(kind: CseType, id: &str, name: &str) -> Config {
+fn config(kind: CseType, id: &str, name: &str) -> CseServerConfig {
     let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
     cse.admin = Some("CAdmin".to_owned());
-    let mut config = Config::new(cse);
+    let mut config = CseServerConfig::new(cse);
     config.store = std::env::var_os(DATABASE).map(PathBuf::from);
     config
 }

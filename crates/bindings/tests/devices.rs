@@ -46,7 +46,7 @@ struct Ward {
 async fn ward(change: impl FnOnce(&mut devices::DevicesConfig)) -> Ward {
     let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
-    let cse = cse::start(cse::Config::new(config)).await.unwrap();
+    let cse = cse::start(cse::CseServerConfig::new(config)).await.unwrap();
     let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     change(&mut config);
     let devices = devices::start(config, cse.engine().clone()).await.unwrap();
@@ -438,7 +438,7 @@ async fn datagrams_of_devices_are_taken_and_those_of_strangers_dropped() {
 async fn one_address_has_so_many_octets_of_unfinished_apdus() {
     let mut config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     config.admin = Some("CAdmin".to_owned());
-    let mut config = cse::Config::new(config);
+    let mut config = cse::CseServerConfig::new(config);
     config.quota.octets = 100_000;
     let cse = cse::start(config).await.unwrap();
     let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");

@@ -9,18 +9,18 @@
 
 use core::time::Duration;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, RunningCse, start};
+use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
 use gatewright_bindings::listen::Notifications;
 use gatewright_onem2m::{CseType, Kind, Status, Timestamp};
 use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-fn config() -> Config {
+fn config() -> CseServerConfig {
     let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     cse.admin = Some("CAdmin".to_owned());
     cse.limits.content_octets = 10_000;
-    let mut config = Config::new(cse);
+    let mut config = CseServerConfig::new(cse);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     config
 }
@@ -238,7 +238,7 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
         name: "cse-in".to_owned(),
         url: upper_url.clone(),
     });
-    let mut lower = Config::new(cse);
+    let mut lower = CseServerConfig::new(cse);
     lower.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let lower = start(lower).await.unwrap();
     wait_until("it registers", async || lower.engine().is_registered()).await;

@@ -118,10 +118,10 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn config(kind: CseType, id: &str, name: &str, store: Option<PathBuf>) -> cse::Config {
+fn config(kind: CseType, id: &str, name: &str, store: Option<PathBuf>) -> cse::CseServerConfig {
     let mut machine = gatewright_onem2m::CseConfig::new(kind, id, name);
     machine.admin = Some("CAdmin".to_owned());
-    let mut config = cse::Config::new(machine);
+    let mut config = cse::CseServerConfig::new(machine);
     config.store = store;
     config
 }
@@ -162,7 +162,7 @@ impl Upper {
         self.running = Some(cse::start(self.config()).await.unwrap());
     }
 
-    fn config(&self) -> cse::Config {
+    fn config(&self) -> cse::CseServerConfig {
         let store = Some(self.store.clone());
         let mut config = config(CseType::Infrastructure, "/id-in", "cse-in", store);
         "//sp.example".clone_into(&mut config.cse.provider);
@@ -189,7 +189,7 @@ impl Upper {
     }
 
     /// The configuration of a gateway below it.
-    fn gateway(&self, store: Option<PathBuf>) -> cse::Config {
+    fn gateway(&self, store: Option<PathBuf>) -> cse::CseServerConfig {
         let mut config = config(CseType::Middle, "/id-mn", "cse-mn", store);
         "//sp.example".clone_into(&mut config.cse.provider);
         config.tls = self.tls.as_ref().map(|[_, below]| below.clone());
@@ -236,7 +236,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(config: cse::Config, above: devices::Above) -> Self {
+    async fn start(config: cse::CseServerConfig, above: devices::Above) -> Self {
         let cse = cse::start(config).await.unwrap();
         let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         config.above = Some(above);
@@ -418,7 +418,7 @@ async fn busy_above(way: Way) {
         })
         .await;
     let values = answered(devices.runs).await;
-    running.reconfigure(cse::Config { quota: cse::Quota::default(), ..upper.config() });
+    running.reconfigure(cse::CseServerConfig { quota: cse::Quota::default(), ..upper.config() });
     gateway.emptied().await;
     let (here, there) = (names(&gateway.cse, "cse-mn").await, upper.names().await);
     assert_eq!(here.len(), values);
@@ -608,7 +608,7 @@ async fn cut() {
         // Not at the bounds of pages.
         let length = (log.len() * part / 12).saturating_sub(part * 7);
         std::fs::write(copy.with_extension("db-wal"), &log[..length]).unwrap();
-        let copied = cse::Config { store: Some(copy), ..config.clone() };
+        let copied = cse::CseServerConfig { store: Some(copy), ..config.clone() };
         let running = cse::start(copied).await.unwrap();
         assert_eq!(running.unreadable(), [], "{length} of {} octets", log.len());
         let readings = names(&running, "cse-mn").await.len();

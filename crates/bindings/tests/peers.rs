@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use futures_util::StreamExt;
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, Quota, RunningCse, start};
+use gatewright_bindings::cse::{CseServerConfig, Quota, RunningCse, start};
 use gatewright_onem2m::{CseType, Kind, Operation, Status};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -40,7 +40,7 @@ async fn cse(name: &str, quota: Quota) -> (RunningCse, PathBuf) {
     let mut machine =
         gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     machine.admin = Some("CAdmin".to_owned());
-    let mut config = Config::new(machine);
+    let mut config = CseServerConfig::new(machine);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     config.listen_ws = vec!["127.0.0.1:0".parse().unwrap()];
     config.listen_coap = vec!["127.0.0.1:0".parse().unwrap()];

@@ -14,7 +14,7 @@ use authority::Authority;
 use core::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use gatewright_bindings::client::{AskError, Client};
-use gatewright_bindings::cse::{Config, start};
+use gatewright_bindings::cse::{CseServerConfig, start};
 use gatewright_bindings::tls::Tls;
 use gatewright_bindings::{agents, devices};
 use gatewright_health::code::SystemId;
@@ -43,11 +43,11 @@ async fn wait_until(mut is_so: impl FnMut() -> bool, why: impl Fn() -> String) {
     }
 }
 
-fn config(kind: CseType, id: &str, name: &str, tls: Tls) -> Config {
+fn config(kind: CseType, id: &str, name: &str, tls: Tls) -> CseServerConfig {
     let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
     "//sp.example".clone_into(&mut cse.provider);
     cse.admitted_cses = vec!["/id-mn".to_owned()];
-    let mut config = Config::new(cse);
+    let mut config = CseServerConfig::new(cse);
     config.listen_tls = vec!["127.0.0.1:0".parse().unwrap()];
     config.tls = Some(tls);
     config
@@ -378,7 +378,7 @@ async fn devices_show_a_certificate() {
     let (authority, other) = (Authority::new("devices"), Authority::new("devices-other"));
     let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
-    let cse = start(Config::new(machine)).await.unwrap();
+    let cse = start(CseServerConfig::new(machine)).await.unwrap();
     let here = "127.0.0.1:0".parse().unwrap();
     let mut config = devices::DevicesConfig::new(here, "cse-mn");
     config.tls = Some((here, authority.certify("manager", &[])));
@@ -416,7 +416,7 @@ async fn a_devices_certificate_says_its_system_id() {
     let none = authority.certify("none", &[]);
     let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
-    let cse = start(Config::new(machine)).await.unwrap();
+    let cse = start(CseServerConfig::new(machine)).await.unwrap();
     let mut config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     config.tls = Some((([127, 0, 0, 1], 0).into(), server));
     config.system_id = Some(devices::SystemIdField::Uri);

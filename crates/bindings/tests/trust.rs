@@ -54,7 +54,7 @@ fn run_to(devices: &devices::RunningDevices) -> Run {
 impl Ward {
     async fn new() -> Self {
         let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/gw", "cse-gw");
-        let mut config = cse::Config::new(machine);
+        let mut config = cse::CseServerConfig::new(machine);
         config.cse.audit = gatewright_onem2m::audit::Audit::Strict;
         let anywhere = vec![([127, 0, 0, 1], 0).into()];
         config.listen.clone_from(&anywhere);

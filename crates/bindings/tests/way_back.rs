@@ -46,7 +46,7 @@ async fn listening(
     let mut machine = gatewright_onem2m::CseConfig::new(kind, id, name);
     machine.admitted_cses = vec!["/id-mn".to_owned()];
     machine.registrar = above;
-    let mut config = cse::Config::new(machine);
+    let mut config = cse::CseServerConfig::new(machine);
     config.listen = vec![([127, 0, 0, 1], 0).into()];
     cse::start(config).await.unwrap()
 }

@@ -11,7 +11,7 @@ mod shared;
 
 use futures_util::{SinkExt, StreamExt};
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, start};
+use gatewright_bindings::cse::{CseServerConfig, start};
 use gatewright_onem2m::{CseType, Kind, Serialisation, Status};
 use shared::{Binding, PATIENCE, chain, wait_for};
 use std::collections::BTreeSet;
@@ -108,7 +108,7 @@ async fn a_peer_may_ask_without_waiting() {
 async fn one_address_has_its_connections_over_both() {
     let mut cse = gatewright_onem2m::CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     cse.admin = Some("CAdmin".to_owned());
-    let mut config = Config::new(cse);
+    let mut config = CseServerConfig::new(cse);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     config.listen_ws = config.listen.clone();
     config.connections_per_peer_max = 2;

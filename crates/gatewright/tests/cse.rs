@@ -33,7 +33,7 @@ impl Running {
         let store = folder(name).join("cse.db");
         let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         machine.admin = Some("CAdmin".to_owned());
-        let mut config = cse::Config::new(machine);
+        let mut config = cse::CseServerConfig::new(machine);
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.listen_coap = vec!["127.0.0.1:0".parse().unwrap()];
         config.store = Some(store.clone());

@@ -30,7 +30,7 @@ fn every_report_is_answered_and_every_value_stored() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (cse, listener) = runtime.block_on(async {
         let config = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
-        let cse = cse::start(cse::Config::new(config)).await.unwrap();
+        let cse = cse::start(cse::CseServerConfig::new(config)).await.unwrap();
         let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
         let listener = devices::start(config, cse.engine().clone()).await.unwrap();
         (cse, listener)

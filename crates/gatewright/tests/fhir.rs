@@ -134,7 +134,7 @@ fn ward(name: &str, ask: impl FnOnce(&str)) -> (PathBuf, u64) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
-    let mut config = cse::Config::new(machine);
+    let mut config = cse::CseServerConfig::new(machine);
     config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     config.store = Some(store.clone());
     let (cse, listener) = runtime.block_on(async {

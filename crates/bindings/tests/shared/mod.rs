@@ -11,7 +11,7 @@
 #![allow(unreachable_pub, reason = "a module of several programs")]
 
 use gatewright_bindings::client::Client;
-use gatewright_bindings::cse::{Config, RunningCse, start};
+use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
 use gatewright_onem2m::{CseType, Kind, Registrar, Response, Status};
 use gatewright_testbed::free_port;
 use std::net::TcpStream;
@@ -89,7 +89,7 @@ impl Binding {
         let mut cse = gatewright_onem2m::CseConfig::new(kind, id, name);
         cse.admin = Some("CAdmin".to_owned());
         more(&mut cse);
-        let mut config = Config::new(cse);
+        let mut config = CseServerConfig::new(cse);
         let any = vec!["127.0.0.1:0".parse().unwrap()];
         match self {
             Self::Http => config.listen = any,

@@ -277,7 +277,7 @@ struct Shared {
 
 /// Channels to a connection.
 #[derive(Clone, Debug)]
-struct Line {
+struct ConnectionChannels {
     /// Ends the connection.
     hang_up: Arc<Notify>,
     /// Set when its device has associated over another connection.
@@ -293,7 +293,7 @@ struct State {
     roster: Roster,
     entities: Entities,
     /// Channels to each connection.
-    lines: HashMap<SessionId, Line>,
+    lines: HashMap<SessionId, ConnectionChannels>,
     desk: PendingCommands,
     sessions: u64,
     epoch: u64,
@@ -615,7 +615,7 @@ impl Shared {
         let hang_up = Arc::new(Notify::new());
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let is_displaced = Arc::new(AtomicBool::new(false));
-        let line = Line { hang_up: Arc::clone(&hang_up), is_displaced, asks };
+        let line = ConnectionChannels { hang_up: Arc::clone(&hang_up), is_displaced, asks };
         let is_displaced = Arc::clone(&line.is_displaced);
         let id = self.lock().open(line);
         let mut connection = Connection {
@@ -678,7 +678,7 @@ impl Shared {
 }
 
 impl State {
-    fn open(&mut self, line: Line) -> SessionId {
+    fn open(&mut self, line: ConnectionChannels) -> SessionId {
         self.sessions += 1;
         let id = SessionId(self.sessions);
         self.lines.insert(id, line);

@@ -5,7 +5,7 @@
 //! response. An instance in the device's command container arrives through the gateway's own
 //! subscription to that AE; its result becomes an instance in the result container.
 
-use super::{DevicesConfig, Line, Shared};
+use super::{ConnectionChannels, DevicesConfig, Shared};
 use crate::engine::{Engine, wall};
 use core::time::Duration;
 use gatewright_health::code::SystemId;
@@ -224,7 +224,7 @@ impl Shared {
         let request = RequestId(state.desk.asked);
         state.desk.open.insert(request, asked);
         let line = state.roster.session(device).and_then(|id| state.lines.get(&id));
-        let failure = if let Some(Line { asks, .. }) = line.cloned() {
+        let failure = if let Some(ConnectionChannels { asks, .. }) = line.cloned() {
             let sent = asks.try_send((request, operation));
             sent.err().map(|_| OperationFailure::Busy(super::ASKS_MAX))
         } else {

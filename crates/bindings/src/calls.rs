@@ -200,11 +200,11 @@ struct Places {
     own: Arc<Semaphore>,
     others: Arc<Semaphore>,
     /// Targets with requests in progress.
-    targets: Mutex<HashMap<String, Arc<Target>>>,
+    targets: Mutex<HashMap<String, Arc<TargetPermits>>>,
 }
 
 #[derive(Debug)]
-struct Target {
+struct TargetPermits {
     brisk: Arc<Semaphore>,
     patient: Arc<Semaphore>,
 }
@@ -235,7 +235,7 @@ impl Places {
     }
 
     /// Waits for a slot; `None` for a patient request if too many wait for its target.
-    async fn place(&self, target: &Target, own: bool, left: Duration) -> Option<Place> {
+    async fn place(&self, target: &TargetPermits, own: bool, left: Duration) -> Option<Place> {
         if own {
             return Some((Some(acquire(&self.own).await?), None));
         }
@@ -258,7 +258,7 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 struct Interest {
     places: Arc<Places>,
     name: String,
-    target: Arc<Target>,
+    target: Arc<TargetPermits>,
 }
 
 impl Interest {
@@ -266,7 +266,7 @@ impl Interest {
         let mut targets = places.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let target = targets.entry(name.clone()).or_insert_with(|| {
             let brisk = Arc::new(Semaphore::new(TO_ONE_AT_ONCE));
-            Arc::new(Target { brisk, patient: Arc::new(Semaphore::new(PATIENT_TO_ONE)) })
+            Arc::new(TargetPermits { brisk, patient: Arc::new(Semaphore::new(PATIENT_TO_ONE)) })
         });
         let target = Arc::clone(target);
         drop(targets);

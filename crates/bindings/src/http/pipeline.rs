@@ -54,11 +54,11 @@ pub(crate) struct Outgoing {
 pub(crate) struct Pipelines {
     engine: Weak<Engine>,
     reach: Arc<Reach>,
-    targets: Mutex<HashMap<String, Target>>,
+    targets: Mutex<HashMap<String, TargetConnections>>,
 }
 
 #[derive(Debug, Default)]
-struct Target {
+struct TargetConnections {
     connections: Vec<Connection>,
     opened: u64,
     /// Connection and requests in progress of each queue that has some.
@@ -82,7 +82,7 @@ pub(crate) fn authority_of(url: &str) -> Option<&str> {
     (!authority.is_empty() && !authority.contains('@')).then_some(authority)
 }
 
-impl Target {
+impl TargetConnections {
     /// The connection of a queue: the one that it has, or the first that is not filled.
     fn choose(&mut self, queue: &Arc<str>) -> Option<usize> {
         if let Some((id, count)) = self.queues.get_mut(queue)
@@ -108,7 +108,7 @@ impl Pipelines {
     }
 
     /// A poisoned lock is safe here: counts stay consistent between operations.
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Target>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, TargetConnections>> {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,7 +134,7 @@ impl Pipelines {
     }
 
     /// Starts a connection's task.
-    fn open(self: &Arc<Self>, authority: &str, target: &mut Target) {
+    fn open(self: &Arc<Self>, authority: &str, target: &mut TargetConnections) {
         target.opened += 1;
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let id = target.opened;

@@ -206,7 +206,7 @@ impl Pipelines {
 
 /// A request that was sent, or will be.
 #[derive(Debug)]
-struct Pending {
+struct PipelinedRequest {
     outgoing: Outgoing,
     /// Whether it was on a connection that closed before its answer.
     was_sent: bool,
@@ -233,9 +233,9 @@ struct Line {
     id: u64,
     waiting: mpsc::Receiver<Outgoing>,
     /// Requests for the next connection, before those that wait.
-    again: VecDeque<Pending>,
+    again: VecDeque<PipelinedRequest>,
     /// Requests without an answer, in the order in which they were sent.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PipelinedRequest>,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Whether the target has answered on this connection and kept it open.
@@ -249,7 +249,7 @@ impl Line {
             if self.again.is_empty() {
                 match tokio::time::timeout(IDLE_KEPT, self.waiting.recv()).await {
                     Ok(Some(outgoing)) => {
-                        self.again.push_back(Pending { outgoing, was_sent: false });
+                        self.again.push_back(PipelinedRequest { outgoing, was_sent: false });
                     }
                     Ok(None) => return,
                     Err(_) => match self.owner.upgrade() {
@@ -325,7 +325,7 @@ impl Line {
             self.input.reserve(READ_OCTETS);
             tokio::select! {
                 outgoing = self.waiting.recv(), if has_room => match outgoing {
-                    Some(outgoing) => self.write(Pending { outgoing, was_sent: false }),
+                    Some(outgoing) => self.write(PipelinedRequest { outgoing, was_sent: false }),
                     None => is_stopped = true,
                 },
                 read = stream.read_buf(&mut self.input) => match read {
@@ -364,7 +364,7 @@ impl Line {
         while self.pending.len() < depth {
             let next = self.again.pop_front().or_else(|| {
                 let outgoing = self.waiting.try_recv().ok()?;
-                Some(Pending { outgoing, was_sent: false })
+                Some(PipelinedRequest { outgoing, was_sent: false })
             });
             let Some(next) = next else { return };
             self.write(next);
@@ -372,7 +372,7 @@ impl Line {
     }
 
     /// Appends a request to the output.
-    fn write(&mut self, next: Pending) {
+    fn write(&mut self, next: PipelinedRequest) {
         let Outgoing { call, url, serialisation, .. } = &next.outgoing;
         if call.deadline <= now().elapsed {
             // The CSE has given it up.
@@ -435,7 +435,7 @@ impl Line {
         let mut failed = Vec::new();
         for left in core::mem::take(&mut self.pending).into_iter().rev() {
             if self.is_proven && !left.was_sent {
-                self.again.push_front(Pending { was_sent: true, ..left });
+                self.again.push_front(PipelinedRequest { was_sent: true, ..left });
             } else {
                 failed.push(left);
             }

@@ -9,7 +9,7 @@
 //! bindings one after the other. The CSE limits how many are in progress.
 
 use crate::engine::{Engine, now};
-use crate::http::pipeline::{Outgoing, Pipelines, authority_of};
+use crate::http::pipeline::{OutgoingRequest, Pipelines, authority_of};
 use crate::outgoing::Sender;
 use crate::reach::Reach;
 use core::time::Duration;
@@ -91,7 +91,7 @@ fn pipeline(
     let is_registrar = || engine.upgrade().is_some_and(|it| it.registrar_at(&url).is_some());
     let is_trusted = call.own || (direct.is_none() && is_registrar());
     let serialisation = sender.serialisation_for(call.serialisation);
-    pipelines.send(&authority, Outgoing { call, url, serialisation, is_trusted });
+    pipelines.send(&authority, OutgoingRequest { call, url, serialisation, is_trusted });
     None
 }
 

@@ -41,7 +41,7 @@ const READ_OCTETS: usize = 16 * 1024;
 
 /// A request with the URL that it goes to.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingRequest {
     pub(crate) call: Call,
     pub(crate) url: String,
     pub(crate) serialisation: Serialisation,
@@ -70,7 +70,7 @@ struct TargetConnections {
 #[derive(Debug)]
 struct Connection {
     id: u64,
-    calls: mpsc::Sender<Outgoing>,
+    calls: mpsc::Sender<OutgoingRequest>,
     /// Requests that were handed to it and have no answer.
     waiting: usize,
 }
@@ -113,7 +113,7 @@ impl Pipelines {
     }
 
     /// Sends a request of a queue; its answer goes to the engine.
-    pub(crate) fn send(self: &Arc<Self>, authority: &str, outgoing: Outgoing) {
+    pub(crate) fn send(self: &Arc<Self>, authority: &str, outgoing: OutgoingRequest) {
         let queue = outgoing.call.queue.clone().unwrap_or_default();
         let id = outgoing.call.id;
         let mut targets = self.lock();
@@ -207,7 +207,7 @@ impl Pipelines {
 /// A request that was sent, or will be.
 #[derive(Debug)]
 struct PipelinedRequest {
-    outgoing: Outgoing,
+    outgoing: OutgoingRequest,
     /// Whether it was on a connection that closed before its answer.
     was_sent: bool,
 }
@@ -231,7 +231,7 @@ struct Line {
     reach: Arc<Reach>,
     authority: String,
     id: u64,
-    waiting: mpsc::Receiver<Outgoing>,
+    waiting: mpsc::Receiver<OutgoingRequest>,
     /// Requests for the next connection, before those that wait.
     again: VecDeque<PipelinedRequest>,
     /// Requests without an answer, in the order in which they were sent.
@@ -373,7 +373,7 @@ impl Line {
 
     /// Appends a request to the output.
     fn write(&mut self, next: PipelinedRequest) {
-        let Outgoing { call, url, serialisation, .. } = &next.outgoing;
+        let OutgoingRequest { call, url, serialisation, .. } = &next.outgoing;
         if call.deadline <= now().elapsed {
             // The CSE has given it up.
             self.finish(&next.outgoing, None);
@@ -457,7 +457,7 @@ impl Line {
         }
     }
 
-    fn refuse(&self, outgoing: &Outgoing, why: &str) {
+    fn refuse(&self, outgoing: &OutgoingRequest, why: &str) {
         // A peer must not learn what listens where.
         let why = if outgoing.call.own { why } else { "no answer" };
         self.finish(outgoing, Some(Err(Unreachable(why.to_owned()))));
@@ -465,7 +465,7 @@ impl Line {
 
     fn finish(
         &self,
-        outgoing: &Outgoing,
+        outgoing: &OutgoingRequest,
         answer: Option<Result<gatewright_onem2m::Response, Unreachable>>,
     ) {
         if let Some(owner) = self.owner.upgrade() {

@@ -139,7 +139,7 @@ impl Pipelines {
         let (calls, waiting) = mpsc::channel(WAITING_MAX);
         let id = target.opened;
         target.connections.push(Connection { id, calls, waiting: 0 });
-        let line = Line {
+        let line = PipelinedConnection {
             // Weak: the senders to the task belong to this.
             owner: Arc::downgrade(self),
             engine: self.engine.clone(),
@@ -225,7 +225,7 @@ enum Ended {
 }
 
 /// One connection with its requests.
-struct Line {
+struct PipelinedConnection {
     owner: Weak<Pipelines>,
     engine: Weak<Engine>,
     reach: Arc<Reach>,
@@ -242,7 +242,7 @@ struct Line {
     is_proven: bool,
 }
 
-impl Line {
+impl PipelinedConnection {
     /// Opens a connection whenever there is something to send.
     async fn run(mut self) {
         loop {

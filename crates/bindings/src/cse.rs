@@ -16,7 +16,7 @@ use crate::outgoing::Sender;
 pub use crate::quota::Quota;
 use crate::quota::Quotas;
 use crate::reach::{Reach, is_loopback};
-use crate::tls::{Entry, Tls, TlsError};
+use crate::tls::{ListenerSecurity, Tls, TlsError};
 use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -322,9 +322,9 @@ impl Rooms {
         let Bound { place, at, socket } = bound;
         let entry = || match (&self.keyring, place.kind) {
             (Some(keyring), ListenerKind::Https | ListenerKind::Wss) => {
-                Entry::Tls(Arc::clone(keyring))
+                ListenerSecurity::Tls(Arc::clone(keyring))
             }
-            _ => Entry::Plain,
+            _ => ListenerSecurity::Plain,
         };
         match (socket, place.kind) {
             (listeners::Socket::Datagrams(udp), _) => {

@@ -107,7 +107,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 /// How connections of one listener start.
 #[derive(Clone)]
-pub(crate) enum Entry {
+pub(crate) enum ListenerSecurity {
     /// Without TLS.
     Plain,
     /// With a handshake in which both sides authenticate.

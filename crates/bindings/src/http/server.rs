@@ -6,7 +6,7 @@ use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::quota::QuotaRefusal;
-use crate::tls::{Entry, Identity, meet};
+use crate::tls::{Identity, ListenerSecurity, meet};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -79,7 +79,7 @@ impl HttpServer {
     pub(crate) async fn run(
         self,
         listener: TcpListener,
-        entry: Entry,
+        entry: ListenerSecurity,
         stop: watch::Receiver<bool>,
     ) {
         let gate = self.gate.clone();
@@ -89,15 +89,20 @@ impl HttpServer {
             self.clone().welcome(stream, entry.clone(), stop.clone())
         };
         // Before the handshake nothing can be said over TLS.
-        let refusal = if matches!(entry, Entry::Plain) { UNAVAILABLE } else { b"" };
+        let refusal = if matches!(entry, ListenerSecurity::Plain) { UNAVAILABLE } else { b"" };
         gate.run((listener, refusal), stopped, serve).await;
     }
 
-    async fn welcome(self, stream: TcpStream, entry: Entry, stop: watch::Receiver<bool>) {
+    async fn welcome(
+        self,
+        stream: TcpStream,
+        entry: ListenerSecurity,
+        stop: watch::Receiver<bool>,
+    ) {
         let address = stream.peer_addr().ok().map(|peer| peer.ip());
         let keyring = match entry {
-            Entry::Plain => return self.serve(stream, (None, address), stop).await,
-            Entry::Tls(keyring) => keyring,
+            ListenerSecurity::Plain => return self.serve(stream, (None, address), stop).await,
+            ListenerSecurity::Tls(keyring) => keyring,
         };
         match meet(&keyring, stream, &self.own.1).await {
             Some((stream, identity)) => self.serve(stream, (Some(identity), address), stop).await,

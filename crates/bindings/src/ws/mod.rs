@@ -10,7 +10,7 @@ pub(crate) use send::WsSender;
 use crate::accept::{Gate, UNAVAILABLE};
 use crate::answers::{Answers, At, Authenticated, refuse};
 use crate::quota::Quotas;
-use crate::tls::{Entry, meet};
+use crate::tls::{ListenerSecurity, meet};
 use core::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
@@ -95,7 +95,7 @@ impl<A: Answers> WsServer<A> {
     pub(crate) async fn run(
         self: Arc<Self>,
         listener: TcpListener,
-        entry: Entry,
+        entry: ListenerSecurity,
         leaves: watch::Receiver<bool>,
         stop: watch::Receiver<bool>,
     ) {
@@ -104,22 +104,22 @@ impl<A: Answers> WsServer<A> {
             async move { server.welcome(stream, entry, peer.ip(), stop).await }
         };
         // It begins as HTTP.
-        let refusal = if matches!(entry, Entry::Plain) { UNAVAILABLE } else { b"" };
+        let refusal = if matches!(entry, ListenerSecurity::Plain) { UNAVAILABLE } else { b"" };
         self.gate.clone().run((listener, refusal), leaves, serve).await;
     }
 
     async fn welcome(
         &self,
         stream: TcpStream,
-        entry: Entry,
+        entry: ListenerSecurity,
         address: IpAddr,
         stop: watch::Receiver<bool>,
     ) {
         let answers = Arc::new(At { answers: Arc::clone(&self.answers), address });
         let meter = Meter::new(self.quotas.arriving(address));
         let keyring = match entry {
-            Entry::Plain => return self.upgrade((stream, meter), &answers, stop).await,
-            Entry::Tls(keyring) => keyring,
+            ListenerSecurity::Plain => return self.upgrade((stream, meter), &answers, stop).await,
+            ListenerSecurity::Tls(keyring) => keyring,
         };
         let Some((stream, identity)) = meet(&keyring, stream, &self.own.1).await else {
             self.counters.handshakes_failed.fetch_add(1, Ordering::Relaxed);

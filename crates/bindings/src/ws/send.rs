@@ -42,14 +42,14 @@ struct Peers {
     own: String,
     /// Entity that answers requests arriving over outgoing connections.
     party: Arc<Party>,
-    known: Mutex<HashMap<String, Peer>>,
+    known: Mutex<HashMap<String, PeerConnection>>,
     /// TLS connector for `wss`, if certificates are configured.
     tls: Option<TlsConnector>,
 }
 
 /// A connection, which ends when it is forgotten.
 #[derive(Clone, Debug)]
-struct Peer {
+struct PeerConnection {
     asks: mpsc::Sender<OutgoingCall>,
     _stop: Arc<watch::Sender<bool>>,
 }
@@ -86,12 +86,16 @@ impl WsSender {
 }
 
 impl Peers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Peer>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, PeerConnection>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection to a peer, opened if there is none.
-    async fn peer(&self, url: &str, serialisation: Serialisation) -> Result<Peer, Unreachable> {
+    async fn peer(
+        &self,
+        url: &str,
+        serialisation: Serialisation,
+    ) -> Result<PeerConnection, Unreachable> {
         let key = format!("{} {url}", protocol(serialisation));
         if let Some(known) = self.lock().get(&key).filter(|known| !known.asks.is_closed()) {
             return Ok(known.clone());
@@ -109,7 +113,11 @@ impl Peers {
         Ok(peer)
     }
 
-    async fn connect(&self, url: &str, serialisation: Serialisation) -> Result<Peer, String> {
+    async fn connect(
+        &self,
+        url: &str,
+        serialisation: Serialisation,
+    ) -> Result<PeerConnection, String> {
         let uri: hyper::Uri = url.parse().map_err(|_| "no URL".to_owned())?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let secure = uri.scheme_str() == Some("wss");
@@ -158,7 +166,7 @@ async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     request: ClientRequestBuilder,
     serialisation: Serialisation,
     party: Arc<impl Answers>,
-) -> Result<Peer, String> {
+) -> Result<PeerConnection, String> {
     let config = Some(limits(ANSWER_OCTETS_MAX));
     let upgraded = tokio_tungstenite::client_async_with_config(request, stream, config).await;
     let (socket, _) = upgraded.map_err(|error| error.to_string())?;
@@ -168,5 +176,5 @@ async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let meter = Meter::default();
         converse((socket, &meter), serialisation, &party, (asked, PATIENCE), stopped).await;
     });
-    Ok(Peer { asks, _stop: Arc::new(stop) })
+    Ok(PeerConnection { asks, _stop: Arc::new(stop) })
 }

@@ -18,14 +18,14 @@ use tokio::sync::mpsc;
 pub(crate) const PIECE: usize = 4_096;
 
 /// A stream of octets, with or without TLS.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
+pub(crate) trait DeviceStream: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Debug + Send + Unpin> DeviceStream for S {}
 
 /// Transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
-    Stream(Box<dyn Stream>),
+    Stream(Box<dyn DeviceStream>),
     Datagrams(Datagrams),
 }
 
@@ -77,7 +77,7 @@ impl Transport {
 }
 
 fn read(
-    stream: &mut Box<dyn Stream>,
+    stream: &mut Box<dyn DeviceStream>,
     context: &mut Context<'_>,
     framer: &mut Framer,
 ) -> Poll<io::Result<usize>> {

@@ -98,9 +98,9 @@ impl Counters {
 }
 
 /// Octets both ways: TCP, or TLS over it.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait BrokerStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> BrokerStream for S {}
 
 impl Broker {
     /// Creates a session for a speaker, with a limit on content octets.
@@ -198,7 +198,7 @@ impl Broker {
         }
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn BrokerStream>> {
         let stream = TcpStream::connect((self.url.host.as_str(), self.url.port)).await?;
         // Requests are small and go out whole.
         stream.set_nodelay(true)?;
@@ -215,7 +215,7 @@ impl Broker {
     /// Runs one connection until it ends; returns whether this side ended it.
     async fn converse<A: Answers>(
         self: &Arc<Self>,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn BrokerStream>,
         answers: &Arc<A>,
         stop: &mut watch::Receiver<bool>,
     ) -> bool {

@@ -327,7 +327,7 @@ impl Rooms {
             _ => ListenerSecurity::Plain,
         };
         match (socket, place.kind) {
-            (listeners::Socket::Datagrams(udp), _) => {
+            (listeners::BoundSocket::Datagrams(udp), _) => {
                 let socket = Arc::new(Socket::new(udp, self.http.body_octets_max));
                 let (sockets, engine) = (Arc::clone(&self.coap), Arc::clone(&self.http.engine));
                 ServedListener::open((place, at), |leaves, _| async move {
@@ -336,13 +336,13 @@ impl Rooms {
                     sockets.end(&socket);
                 })
             }
-            (listeners::Socket::Stream(listener), ListenerKind::Ws | ListenerKind::Wss) => {
+            (listeners::BoundSocket::Stream(listener), ListenerKind::Ws | ListenerKind::Wss) => {
                 let (ws, stopped) = (Arc::clone(&self.ws), self.stopped.clone());
                 ServedListener::open((place, at), |leaves, _| {
                     ws.run(listener, entry(), leaves, stopped)
                 })
             }
-            (listeners::Socket::Stream(listener), _) => {
+            (listeners::BoundSocket::Stream(listener), _) => {
                 ServedListener::open((place, at), |leaves, _| {
                     self.http.clone().run(listener, entry(), leaves)
                 })

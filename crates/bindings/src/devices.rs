@@ -27,7 +27,7 @@ use crate::accept::{Gate, Peers};
 use crate::engine::{CALLS_MAX, Engine, wall};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
-    Bound, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener, Socket,
+    Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener,
 };
 use crate::queue_set::QueueSet;
 use crate::tls::{Tls, TlsError};
@@ -431,13 +431,15 @@ impl Rooms {
         let keyring =
             self.keyring.get().filter(|_| place.kind == ListenerKind::DevicesTls).cloned();
         match socket {
-            Socket::Stream(listener) => ServedListener::open((place, at), |leaves, _| async move {
-                let gate = rooms.gate.clone();
-                let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
-                // The standard has no word for it: who is turned away comes again.
-                gate.run((listener, b""), leaves, serve).await;
-            }),
-            Socket::Datagrams(socket) => ServedListener::open((place, at), |leaves, latch| {
+            BoundSocket::Stream(listener) => {
+                ServedListener::open((place, at), |leaves, _| async move {
+                    let gate = rooms.gate.clone();
+                    let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
+                    // The standard has no word for it: who is turned away comes again.
+                    gate.run((listener, b""), leaves, serve).await;
+                })
+            }
+            BoundSocket::Datagrams(socket) => ServedListener::open((place, at), |leaves, latch| {
                 let Self { shared, connections_max, stopped, .. } = rooms;
                 datagrams::serve(socket, (shared, connections_max), (leaves, latch), stopped)
             }),

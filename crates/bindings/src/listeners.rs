@@ -117,11 +117,11 @@ pub(crate) struct Bound {
     pub(crate) place: ListenerAddress,
     /// Its address, with the port that the system chose.
     pub(crate) at: SocketAddr,
-    pub(crate) socket: Socket,
+    pub(crate) socket: BoundSocket,
 }
 
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) enum BoundSocket {
     Stream(TcpListener),
     Datagrams(UdpSocket),
 }
@@ -141,21 +141,21 @@ impl Bound {
     }
 }
 
-fn stream(at: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+fn stream(at: SocketAddr) -> io::Result<(BoundSocket, SocketAddr)> {
     let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A gateway that starts again finds its address free.
     socket.set_reuseaddr(true)?;
     socket.bind(at)?;
     let listener = socket.listen(BACKLOG)?;
     let at = listener.local_addr()?;
-    Ok((Socket::Stream(listener), at))
+    Ok((BoundSocket::Stream(listener), at))
 }
 
-fn datagrams(at: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+fn datagrams(at: SocketAddr) -> io::Result<(BoundSocket, SocketAddr)> {
     let socket = std::net::UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
     let at = socket.local_addr()?;
-    Ok((Socket::Datagrams(UdpSocket::from_std(socket)?), at))
+    Ok((BoundSocket::Datagrams(UdpSocket::from_std(socket)?), at))
 }
 
 /// Whether a closing listener is kept open for its remaining devices.
@@ -443,7 +443,7 @@ mod tests {
 
     /// Takes connections and drops them.
     fn serve(bound: Bound) -> ServedListener {
-        let Socket::Stream(listener) = bound.socket else { panic!("a listener") };
+        let BoundSocket::Stream(listener) = bound.socket else { panic!("a listener") };
         ServedListener::open((bound.place, bound.at), |mut leaves, _| async move {
             loop {
                 tokio::select! {

@@ -2,7 +2,7 @@
 
 use crate::accept::{Gate, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
-use crate::coap::Socket;
+use crate::coap::CoapSocket;
 use crate::engine::{CALLS_MAX, Engine, now};
 use crate::http::server::{HttpServer, ServerCounters};
 use crate::keyring::{Keyring, Keys};
@@ -328,7 +328,7 @@ impl Rooms {
         };
         match (socket, place.kind) {
             (listeners::BoundSocket::Datagrams(udp), _) => {
-                let socket = Arc::new(Socket::new(udp, self.http.body_octets_max));
+                let socket = Arc::new(CoapSocket::new(udp, self.http.body_octets_max));
                 let (sockets, engine) = (Arc::clone(&self.coap), Arc::clone(&self.http.engine));
                 ServedListener::open((place, at), |leaves, _| async move {
                     sockets.begin(&socket);
@@ -357,7 +357,7 @@ struct CoapSockets(Mutex<Sockets>);
 
 #[derive(Debug, Default)]
 struct Sockets {
-    open: Vec<Arc<Socket>>,
+    open: Vec<Arc<CoapSocket>>,
     /// Sums of the closed sockets.
     past: Vec<(&'static str, u64)>,
 }
@@ -367,11 +367,11 @@ impl CoapSockets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, socket: &Arc<Socket>) {
+    fn begin(&self, socket: &Arc<CoapSocket>) {
         self.lock().open.push(Arc::clone(socket));
     }
 
-    fn end(&self, socket: &Arc<Socket>) {
+    fn end(&self, socket: &Arc<CoapSocket>) {
         let mut all = self.lock();
         all.open.retain(|one| !Arc::ptr_eq(one, socket));
         add(&mut all.past, socket);
@@ -387,7 +387,7 @@ impl CoapSockets {
 }
 
 /// Adds a socket's counters to `sums`.
-fn add(sums: &mut Vec<(&'static str, u64)>, socket: &Socket) {
+fn add(sums: &mut Vec<(&'static str, u64)>, socket: &CoapSocket) {
     for (name, count) in socket.counters().each() {
         match sums.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum += count,

@@ -36,7 +36,7 @@ const NOTHING_DUE: Duration = Duration::from_hours(1);
 
 /// A UDP socket that speaks CoAP as client and server.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct CoapSocket {
     udp: UdpSocket,
     inner: Mutex<Inner>,
     started: Instant,
@@ -63,7 +63,7 @@ struct ReceivedRequest {
     observes: bool,
 }
 
-impl Socket {
+impl CoapSocket {
     /// Binds a socket; `body_octets_max` limits its bodies.
     pub(crate) async fn bind(address: SocketAddr, body_octets_max: usize) -> io::Result<Self> {
         Ok(Self::new(UdpSocket::bind(address).await?, body_octets_max))
@@ -242,10 +242,10 @@ impl Socket {
 }
 
 /// Guard that counts a request in progress until it is dropped.
-struct Serving(Arc<Socket>);
+struct Serving(Arc<CoapSocket>);
 
 impl Serving {
-    fn new(socket: &Arc<Socket>) -> Self {
+    fn new(socket: &Arc<CoapSocket>) -> Self {
         socket.serving.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(socket))
     }
@@ -260,7 +260,7 @@ impl Drop for Serving {
 
 /// A caller that waits for an answer.
 struct ResponseWaiter<'a> {
-    socket: &'a Socket,
+    socket: &'a CoapSocket,
     id: RequestId,
 }
 

@@ -1,7 +1,7 @@
 //! CoAP client: sends requests to CoAP URLs from one socket per address family, opened on first
 //! use.
 
-use super::Socket;
+use super::CoapSocket;
 use crate::answers::Nobody;
 use gatewright_onem2m::coap::primitive::{read_response, write_request};
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
@@ -27,7 +27,7 @@ struct Sockets {
 /// A socket whose loop ends with it.
 #[derive(Debug)]
 struct Loop {
-    socket: Arc<Socket>,
+    socket: Arc<CoapSocket>,
     _stop: watch::Sender<bool>,
 }
 
@@ -53,13 +53,13 @@ impl CoapSender {
         read_response(&answer).map_err(|refusal| Unreachable(refusal.debug.into_owned()))
     }
 
-    async fn socket(&self, to: SocketAddr) -> Result<&Arc<Socket>, Unreachable> {
+    async fn socket(&self, to: SocketAddr) -> Result<&Arc<CoapSocket>, Unreachable> {
         let (cell, any) = match to {
             SocketAddr::V4(_) => (&self.0.four, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             SocketAddr::V6(_) => (&self.0.six, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
         };
         let made = cell.get_or_try_init(|| async {
-            let socket = Arc::new(Socket::bind(any, ANSWER_OCTETS_MAX).await?);
+            let socket = Arc::new(CoapSocket::bind(any, ANSWER_OCTETS_MAX).await?);
             let (stop, stopped) = watch::channel(false);
             tokio::spawn(Arc::clone(&socket).run(Arc::new(Nobody), stopped));
             Ok::<_, std::io::Error>(Loop { socket, _stop: stop })

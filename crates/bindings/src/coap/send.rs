@@ -20,13 +20,13 @@ pub(crate) struct CoapSender(Arc<Sockets>);
 
 #[derive(Debug, Default)]
 struct Sockets {
-    four: OnceCell<Loop>,
-    six: OnceCell<Loop>,
+    four: OnceCell<SocketLoop>,
+    six: OnceCell<SocketLoop>,
 }
 
 /// A socket whose loop ends with it.
 #[derive(Debug)]
-struct Loop {
+struct SocketLoop {
     socket: Arc<CoapSocket>,
     _stop: watch::Sender<bool>,
 }
@@ -62,7 +62,7 @@ impl CoapSender {
             let socket = Arc::new(CoapSocket::bind(any, ANSWER_OCTETS_MAX).await?);
             let (stop, stopped) = watch::channel(false);
             tokio::spawn(Arc::clone(&socket).run(Arc::new(Nobody), stopped));
-            Ok::<_, std::io::Error>(Loop { socket, _stop: stop })
+            Ok::<_, std::io::Error>(SocketLoop { socket, _stop: stop })
         });
         let made = made.await.map_err(|error| Unreachable(format!("no socket: {error}")))?;
         Ok(&made.socket)

@@ -33,7 +33,7 @@ use crate::queue_set::QueueSet;
 use crate::tls::{Tls, TlsError};
 use ask::PendingCommands;
 pub use certificate::SystemIdField;
-use connection::Connection;
+use connection::DeviceConnection;
 use core::time::Duration;
 use entities::Entities;
 use gatewright_descriptors::{Claim, Shortage};
@@ -620,7 +620,7 @@ impl Shared {
         let line = ConnectionChannels { hang_up: Arc::clone(&hang_up), is_displaced, asks };
         let is_displaced = Arc::clone(&line.is_displaced);
         let id = self.lock().open(line);
-        let mut connection = Connection {
+        let mut connection = DeviceConnection {
             shared: Arc::clone(&self),
             id,
             manager: Manager::new(manager::ManagerSettings { datagrams, ..self.manager }),

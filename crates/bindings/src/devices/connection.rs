@@ -40,7 +40,7 @@ const SILENT_MAX: usize = 100_000;
 
 /// One connection of a device.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct DeviceConnection {
     pub(super) shared: Arc<Shared>,
     pub(super) id: SessionId,
     pub(super) manager: Manager,
@@ -78,7 +78,7 @@ pub(super) struct Connection {
     pub(super) arriving: Arriving,
 }
 
-impl Connection {
+impl DeviceConnection {
     /// Serves until the device disconnects, another connection replaces this one, or `stop` is set.
     pub(super) async fn serve(
         &mut self,

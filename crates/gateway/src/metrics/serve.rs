@@ -257,7 +257,7 @@ fn ends(head: &[u8]) -> bool {
 }
 
 /// The result of parsing a request: an error, or whether it wants only the page's head.
-enum Asked {
+enum PageRequest {
     Page { head_only: bool },
     Wrong(&'static str),
 }
@@ -265,8 +265,8 @@ enum Asked {
 /// The whole answer to a request's head.
 fn answer(head: &[u8], page: &Page) -> Vec<u8> {
     let (status, kind, body, head_only) = match asked(head) {
-        Asked::Wrong(status) => (status, PLAIN, format!("{status}\n"), false),
-        Asked::Page { head_only } => match page() {
+        PageRequest::Wrong(status) => (status, PLAIN, format!("{status}\n"), false),
+        PageRequest::Page { head_only } => match page() {
             Ok(text) => ("200 OK", OPEN_METRICS, text, head_only),
             Err(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n"), head_only),
         },
@@ -283,14 +283,14 @@ fn answer(head: &[u8], page: &Page) -> Vec<u8> {
 }
 
 /// Parses a request's head (RFC 9112 §3).
-fn asked(head: &[u8]) -> Asked {
-    const BAD: Asked = Asked::Wrong("400 Bad Request");
+fn asked(head: &[u8]) -> PageRequest {
+    const BAD: PageRequest = PageRequest::Wrong("400 Bad Request");
     let text = String::from_utf8_lossy(head);
     let Some((text, _body)) = text.split_once("\r\n\r\n") else {
-        return Asked::Wrong("431 Request Header Fields Too Large");
+        return PageRequest::Wrong("431 Request Header Fields Too Large");
     };
     if text.len() > REQUEST_MAX {
-        return Asked::Wrong("431 Request Header Fields Too Large");
+        return PageRequest::Wrong("431 Request Header Fields Too Large");
     }
     let mut lines = text.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
@@ -321,12 +321,12 @@ fn asked(head: &[u8]) -> Asked {
         None => target,
     };
     if path.split('?').next() != Some("/metrics") {
-        return Asked::Wrong("404 Not Found");
+        return PageRequest::Wrong("404 Not Found");
     }
     match method {
-        "GET" => Asked::Page { head_only: false },
-        "HEAD" => Asked::Page { head_only: true },
-        _ => Asked::Wrong("405 Method Not Allowed"),
+        "GET" => PageRequest::Page { head_only: false },
+        "HEAD" => PageRequest::Page { head_only: true },
+        _ => PageRequest::Wrong("405 Method Not Allowed"),
     }
 }
 

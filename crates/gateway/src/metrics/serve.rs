@@ -122,24 +122,24 @@ impl AsFd for Listener {
 impl Listener {
     fn accept(&self) -> io::Result<Client> {
         let stream = match self {
-            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
-            Self::Unix(listener) => Stream::Unix(listener.accept()?.0),
+            Self::Tcp(listener) => ClientStream::Tcp(listener.accept()?.0),
+            Self::Unix(listener) => ClientStream::Unix(listener.accept()?.0),
         };
         match &stream {
-            Stream::Tcp(stream) => stream.set_nonblocking(false)?,
-            Stream::Unix(stream) => stream.set_nonblocking(false)?,
+            ClientStream::Tcp(stream) => stream.set_nonblocking(false)?,
+            ClientStream::Unix(stream) => stream.set_nonblocking(false)?,
         }
         Ok(Client { stream: Arc::new(stream), until: Instant::now() + CLIENT_WITHIN })
     }
 }
 
 #[derive(Debug)]
-enum Stream {
+enum ClientStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Stream {
+impl ClientStream {
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(how),
@@ -152,7 +152,7 @@ impl Stream {
 #[derive(Debug)]
 struct Served {
     /// Gone once the thread has closed it.
-    stream: Weak<Stream>,
+    stream: Weak<ClientStream>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -186,7 +186,7 @@ impl Drop for Served {
 /// A client with its deadline.
 #[derive(Debug)]
 struct Client {
-    stream: Arc<Stream>,
+    stream: Arc<ClientStream>,
     until: Instant,
 }
 
@@ -231,8 +231,12 @@ impl Read for Client {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &*self.stream {
-            Stream::Tcp(from) => from.set_read_timeout(left).and_then(|()| (&*from).read(into)),
-            Stream::Unix(from) => from.set_read_timeout(left).and_then(|()| (&*from).read(into)),
+            ClientStream::Tcp(from) => {
+                from.set_read_timeout(left).and_then(|()| (&*from).read(into))
+            }
+            ClientStream::Unix(from) => {
+                from.set_read_timeout(left).and_then(|()| (&*from).read(into))
+            }
         }
     }
 }
@@ -241,8 +245,12 @@ impl Write for Client {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &*self.stream {
-            Stream::Tcp(out) => out.set_write_timeout(left).and_then(|()| (&*out).write(from)),
-            Stream::Unix(out) => out.set_write_timeout(left).and_then(|()| (&*out).write(from)),
+            ClientStream::Tcp(out) => {
+                out.set_write_timeout(left).and_then(|()| (&*out).write(from))
+            }
+            ClientStream::Unix(out) => {
+                out.set_write_timeout(left).and_then(|()| (&*out).write(from))
+            }
         }
     }
 

@@ -120,7 +120,7 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    fn accept(&self) -> io::Result<Client> {
+    fn accept(&self) -> io::Result<PageClient> {
         let stream = match self {
             Self::Tcp(listener) => ClientStream::Tcp(listener.accept()?.0),
             Self::Unix(listener) => ClientStream::Unix(listener.accept()?.0),
@@ -129,7 +129,7 @@ impl Listener {
             ClientStream::Tcp(stream) => stream.set_nonblocking(false)?,
             ClientStream::Unix(stream) => stream.set_nonblocking(false)?,
         }
-        Ok(Client { stream: Arc::new(stream), until: Instant::now() + CLIENT_WITHIN })
+        Ok(PageClient { stream: Arc::new(stream), until: Instant::now() + CLIENT_WITHIN })
     }
 }
 
@@ -157,7 +157,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(client: Client, page: Arc<Page>) -> io::Result<Self> {
+    fn start(client: PageClient, page: Arc<Page>) -> io::Result<Self> {
         let stream = Arc::downgrade(&client.stream);
         let thread = Builder::new().name("metrics-client".to_owned()).spawn(move || {
             // A client that goes away in the middle has its own reasons.
@@ -185,12 +185,12 @@ impl Drop for Served {
 
 /// A client with its deadline.
 #[derive(Debug)]
-struct Client {
+struct PageClient {
     stream: Arc<ClientStream>,
     until: Instant,
 }
 
-impl Client {
+impl PageClient {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -227,7 +227,7 @@ impl Client {
     }
 }
 
-impl Read for Client {
+impl Read for PageClient {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &*self.stream {
@@ -241,7 +241,7 @@ impl Read for Client {
     }
 }
 
-impl Write for Client {
+impl Write for PageClient {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
         match &*self.stream {

@@ -73,7 +73,7 @@ pub(crate) struct Programs {
 
 /// A program as the description sets it.
 #[derive(Clone, Debug)]
-struct Meant {
+struct ConfiguredProgram {
     file: String,
     /// Addresses of its roles, which override the program's own.
     at: Vec<(String, String)>,
@@ -88,7 +88,7 @@ struct Meant {
 
 #[derive(Debug)]
 struct Running {
-    meant: Meant,
+    meant: ConfiguredProgram,
     runner: Runner<StackNetwork>,
 }
 
@@ -96,7 +96,7 @@ struct Running {
 #[derive(Debug)]
 enum Was {
     /// It, or its replacement, runs at this place of the list.
-    At(usize, Meant),
+    At(usize, ConfiguredProgram),
     /// It is in no list any more.
     Out(Out),
 }
@@ -116,7 +116,7 @@ impl Programs {
         let links = links.clone();
         let this = Self { links, running: Arc::default(), told: Arc::default(), seed };
         for program in &config.programs {
-            let meant = Meant::read(program, config).map_err(ProgramError::Refused)?;
+            let meant = ConfiguredProgram::read(program, config).map_err(ProgramError::Refused)?;
             let file = meant.file.clone();
             let running = this.begin(meant).map_err(|source| ProgramError::Run { file, source })?;
             this.lock().push(running);
@@ -128,7 +128,7 @@ impl Programs {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, meant: Meant) -> Result<Running, RunnerError> {
+    fn begin(&self, meant: ConfiguredProgram) -> Result<Running, RunnerError> {
         let addresses = meant.at.clone();
         // The stack has one socket at an address, so one loop reads it.
         let loops = usize::from(!meant.stack.is_empty());
@@ -196,7 +196,7 @@ impl Programs {
     /// The program that cannot run; then everything runs as it did.
     fn exchange(&self, config: &Config) -> Result<StagedPrograms, String> {
         let wanted = &config.programs;
-        let read = |program| Meant::read(program, config);
+        let read = |program| ConfiguredProgram::read(program, config);
         let meant = wanted.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let mut running = self.lock();
         let places = places(&running, wanted);
@@ -394,7 +394,7 @@ fn counts(counted: &Counted) -> MessageCounts {
 /// The running program that becomes each of `wanted`: the same file at the same addresses, then the
 /// same file, then any that is left, whose addresses may be the same.
 fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>> {
-    let same: [fn(&Meant, &config::Program) -> bool; 3] = [
+    let same: [fn(&ConfiguredProgram, &config::Program) -> bool; 3] = [
         |known, wanted| {
             known.file == wanted.file.value && known.at == wanted.at && known.loops_as(wanted)
         },
@@ -430,7 +430,7 @@ fn restore(running: &mut Vec<Running>, was: Vec<Was>, planes: &Planes) {
     }));
 }
 
-impl Meant {
+impl ConfiguredProgram {
     /// Compiles the file of a program of the description `config`.
     fn read(program: &config::Program, config: &Config) -> Result<Self, String> {
         let file = program.file.value.clone();
@@ -494,8 +494,8 @@ impl Meant {
 
 impl Running {
     /// Makes a different program take over; the same program stays.
-    fn become_as(&mut self, meant: Meant, planes: &Planes) -> Result<(), RunnerError> {
-        let same = |meant: &Meant| {
+    fn become_as(&mut self, meant: ConfiguredProgram, planes: &Planes) -> Result<(), RunnerError> {
+        let same = |meant: &ConfiguredProgram| {
             let settings = (meant.at.clone(), meant.stack.clone());
             (settings, meant.texts.clone(), meant.program.parameters.clone())
         };

@@ -65,7 +65,7 @@ impl ProgramError {
 pub(crate) struct Programs {
     /// The links on which roles may use the gateway's own stack.
     links: Links,
-    running: Arc<Mutex<Vec<Running>>>,
+    running: Arc<Mutex<Vec<RunningProgram>>>,
     /// Their last report, for status requests while they are exchanged.
     told: Arc<Mutex<Told>>,
     seed: u64,
@@ -87,7 +87,7 @@ struct ConfiguredProgram {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningProgram {
     meant: ConfiguredProgram,
     runner: Runner<StackNetwork>,
 }
@@ -104,7 +104,7 @@ enum Was {
 /// A program that was removed from the list. When dropped, it takes no more requests and lets the
 /// running ones end.
 #[derive(Debug)]
-struct Out(Option<Box<Running>>);
+struct Out(Option<Box<RunningProgram>>);
 
 impl Programs {
     /// Starts all of them, or none.
@@ -124,24 +124,24 @@ impl Programs {
         Ok(this)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<RunningProgram>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, meant: ConfiguredProgram) -> Result<Running, RunnerError> {
+    fn begin(&self, meant: ConfiguredProgram) -> Result<RunningProgram, RunnerError> {
         let addresses = meant.at.clone();
         // The stack has one socket at an address, so one loop reads it.
         let loops = usize::from(!meant.stack.is_empty());
         let options = Options { loops, addresses, seed: self.seed, ..Options::default() };
         let network = StackNetwork::new(self.links.planes(), meant.stack.clone());
         let runner = Runner::start_over(network, &meant.program, options)?;
-        Ok(Running { meant, runner })
+        Ok(RunningProgram { meant, runner })
     }
 
     /// The address of each role, and notes for the operator.
     pub(crate) fn notes(&self) -> Vec<String> {
         let running = self.lock();
-        let listening = running.iter().flat_map(|Running { meant, runner }| {
+        let listening = running.iter().flat_map(|RunningProgram { meant, runner }| {
             let name = &meant.program.name;
             let at = runner.listening().into_iter();
             let at = at.map(move |it| format!("{name}: {}", meant.listens(&it)));
@@ -220,7 +220,8 @@ impl Programs {
                 break;
             }
         }
-        let out = |left: Option<Running>| left.map(|left| Was::Out(Out(Some(Box::new(left)))));
+        let out =
+            |left: Option<RunningProgram>| left.map(|left| Was::Out(Out(Some(Box::new(left)))));
         let was: Vec<_> =
             was.into_iter().zip(before).filter_map(|(was, left)| was.or(out(left))).collect();
         if let Some(why) = refused {
@@ -282,7 +283,7 @@ impl Part for Programs {
     /// Takes no more requests, and lets the running ones end.
     fn stop(&self) {
         let running = mem::take(&mut *self.lock());
-        for Running { runner, .. } in running {
+        for RunningProgram { runner, .. } in running {
             runner.stop(END_WITHIN);
         }
     }
@@ -306,13 +307,13 @@ impl Staged for StagedPrograms {
 }
 
 /// The current report of running programs.
-fn told(running: &[Running]) -> Told {
+fn told(running: &[RunningProgram]) -> Told {
     if running.is_empty() {
         return Told::default();
     }
     let mut sum = Report::default();
     let (mut words, mut handlers) = (Vec::new(), Vec::new());
-    for Running { meant, runner } in running {
+    for RunningProgram { meant, runner } in running {
         let name = &meant.program.name;
         let roles = runner.listening().into_iter();
         let roles = roles.map(|it| meant.listens(&it));
@@ -341,7 +342,7 @@ fn told(running: &[Running]) -> Told {
 
 /// The runner of the program to which something is to be attached.
 fn runner_of<'run>(
-    running: &'run [Running],
+    running: &'run [RunningProgram],
     attach: &AttachMessages,
 ) -> Result<&'run Runner<StackNetwork>, String> {
     let name = &attach.at.value.program;
@@ -393,7 +394,7 @@ fn counts(counted: &Counted) -> MessageCounts {
 
 /// The running program that becomes each of `wanted`: the same file at the same addresses, then the
 /// same file, then any that is left, whose addresses may be the same.
-fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>> {
+fn places(running: &[RunningProgram], wanted: &[config::Program]) -> Vec<Option<usize>> {
     let same: [fn(&ConfiguredProgram, &config::Program) -> bool; 3] = [
         |known, wanted| {
             known.file == wanted.file.value && known.at == wanted.at && known.loops_as(wanted)
@@ -417,7 +418,7 @@ fn places(running: &[Running], wanted: &[config::Program]) -> Vec<Option<usize>>
 }
 
 /// Restores the programs from before, and ends those started since.
-fn restore(running: &mut Vec<Running>, was: Vec<Was>, planes: &Planes) {
+fn restore(running: &mut Vec<RunningProgram>, was: Vec<Was>, planes: &Planes) {
     let mut now: Vec<_> = running.drain(..).map(Some).collect();
     running.extend(was.into_iter().filter_map(|was| match was {
         Was::Out(mut out) => out.0.take().map(|running| *running),
@@ -492,7 +493,7 @@ impl ConfiguredProgram {
     }
 }
 
-impl Running {
+impl RunningProgram {
     /// Makes a different program take over; the same program stays.
     fn become_as(&mut self, meant: ConfiguredProgram, planes: &Planes) -> Result<(), RunnerError> {
         let same = |meant: &ConfiguredProgram| {
@@ -511,7 +512,7 @@ impl Running {
 impl Drop for Out {
     fn drop(&mut self) {
         let Some(running) = self.0.take() else { return };
-        let Running { meant, runner } = *running;
+        let RunningProgram { meant, runner } = *running;
         // Whoever exchanges programs does not wait for sessions; without a thread they are cut off.
         let name = format!("end {}", meant.program.name);
         let _cut = thread::Builder::new().name(name).spawn(move || runner.stop(END_WITHIN));

@@ -98,13 +98,13 @@ enum Was {
     /// It, or its replacement, runs at this place of the list.
     At(usize, ConfiguredProgram),
     /// It is in no list any more.
-    Out(Out),
+    Out(RemovedProgram),
 }
 
 /// A program that was removed from the list. When dropped, it takes no more requests and lets the
 /// running ones end.
 #[derive(Debug)]
-struct Out(Option<Box<RunningProgram>>);
+struct RemovedProgram(Option<Box<RunningProgram>>);
 
 impl Programs {
     /// Starts all of them, or none.
@@ -220,8 +220,9 @@ impl Programs {
                 break;
             }
         }
-        let out =
-            |left: Option<RunningProgram>| left.map(|left| Was::Out(Out(Some(Box::new(left)))));
+        let out = |left: Option<RunningProgram>| {
+            left.map(|left| Was::Out(RemovedProgram(Some(Box::new(left)))))
+        };
         let was: Vec<_> =
             was.into_iter().zip(before).filter_map(|(was, left)| was.or(out(left))).collect();
         if let Some(why) = refused {
@@ -509,7 +510,7 @@ impl RunningProgram {
     }
 }
 
-impl Drop for Out {
+impl Drop for RemovedProgram {
     fn drop(&mut self) {
         let Some(running) = self.0.take() else { return };
         let RunningProgram { meant, runner } = *running;

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The proxies of a gateway, by name. Counters of removed proxies are kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TcpProxies(Arc<Mutex<Running>>);
+pub(crate) struct TcpProxies(Arc<Mutex<RunningProxies>>);
 
 #[derive(Debug, Default)]
-struct Running {
+struct RunningProxies {
     proxies: Vec<(String, TcpProxy)>,
     /// Counters of proxies whose threads are ending.
     ending: Vec<Arc<Counts>>,
@@ -19,7 +19,7 @@ struct Running {
     ended: TcpProxyCounters,
 }
 
-impl Running {
+impl RunningProxies {
     /// Counters of the proxies that are in no list any more.
     fn gone(&self) -> TcpProxyCounters {
         self.ending.iter().map(|counts| counts.read()).fold(self.ended, TcpProxyCounters::and)
@@ -34,7 +34,7 @@ impl TcpProxies {
         Ok(this)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, RunningProxies> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ pub(crate) use part::TcpProxies;
 
 use gatewright_descriptors::Claim;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use serve::Server;
+use serve::ProxyServer;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
@@ -106,7 +106,7 @@ impl TcpProxy {
         let counts = Arc::new(Counts::default());
         let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let stop = Arc::new(stop);
-        let server = Server::new(setup, listener, Arc::clone(&counts), &stop)?;
+        let server = ProxyServer::new(setup, listener, Arc::clone(&counts), &stop)?;
         let thread = std::thread::Builder::new().name("tcp-proxy".to_owned());
         let thread = thread.spawn(move || server.run())?;
         Ok(Self { setup, address, counts, stop, thread: Some(thread), descriptors })

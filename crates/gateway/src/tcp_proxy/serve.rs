@@ -63,7 +63,7 @@ struct Connection {
     moved_at: Instant,
 }
 
-pub(super) struct Server {
+pub(super) struct ProxyServer {
     setup: TcpProxySetup,
     listener: TcpListener,
     counts: Arc<Counts>,
@@ -85,7 +85,7 @@ enum Waiting {
     Paused,
 }
 
-impl Server {
+impl ProxyServer {
     pub(super) fn new(
         setup: TcpProxySetup,
         listener: TcpListener,
@@ -250,7 +250,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ProxyServer {
     fn drop(&mut self) {
         let open = self.connections.iter().flatten().count();
         self.counts.open.fetch_sub(u64::try_from(open).unwrap_or_default(), Ordering::Relaxed);

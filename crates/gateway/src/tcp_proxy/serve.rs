@@ -71,14 +71,14 @@ pub(super) struct ProxyServer {
     connections: Vec<Option<Connection>>,
     vacant: Vec<usize>,
     /// Whether clients wait to be accepted, for which no other event will come.
-    waiting: Waiting,
+    waiting: AcceptState,
     /// Connections with more to carry, for which no other event will come.
     again: Vec<usize>,
 }
 
 /// Whether clients wait to be accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Waiting {
+enum AcceptState {
     None,
     Some,
     /// Accepting pauses until the system has descriptors again.
@@ -97,7 +97,7 @@ impl ProxyServer {
         epoll.add(&listener, EpollEvent::new(edge, LISTENER))?;
         epoll.add(stop.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
         let (connections, vacant, again) = (Vec::new(), Vec::new(), Vec::new());
-        let waiting = Waiting::Some;
+        let waiting = AcceptState::Some;
         Ok(Self { setup, listener, counts, epoll, connections, vacant, waiting, again })
     }
 
@@ -112,7 +112,7 @@ impl ProxyServer {
             for event in events.iter().take(count) {
                 match event.data() {
                     STOP => return,
-                    LISTENER => self.waiting = Waiting::Some,
+                    LISTENER => self.waiting = AcceptState::Some,
                     token => ready.extend(usize::try_from(token - FIRST).ok()),
                 }
             }
@@ -120,7 +120,7 @@ impl ProxyServer {
                 self.step(index, now);
             }
             // Behind the others: a place that becomes vacant and taken here has no old event left.
-            if self.waiting != Waiting::None {
+            if self.waiting != AcceptState::None {
                 self.accept(now);
             }
             if now.duration_since(looked_at) >= LOOK_EVERY {
@@ -131,9 +131,9 @@ impl ProxyServer {
     }
 
     fn patience(&self) -> EpollTimeout {
-        let patience = if !self.again.is_empty() || self.waiting == Waiting::Some {
+        let patience = if !self.again.is_empty() || self.waiting == AcceptState::Some {
             Duration::ZERO
-        } else if self.waiting == Waiting::Paused {
+        } else if self.waiting == AcceptState::Paused {
             PAUSE
         } else if self.vacant.len() == self.connections.len() {
             return EpollTimeout::NONE;
@@ -145,7 +145,7 @@ impl ProxyServer {
 
     /// Accepts waiting connections.
     fn accept(&mut self, now: Instant) {
-        self.waiting = Waiting::Some;
+        self.waiting = AcceptState::Some;
         for _ in 0..ACCEPTS_MAX {
             match self.listener.accept() {
                 Ok((client, _)) => {
@@ -159,13 +159,13 @@ impl ProxyServer {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.waiting = Waiting::None;
+                    self.waiting = AcceptState::None;
                     return;
                 }
                 Err(error) if is_of_client(&error) => {}
                 // No descriptor, no memory.
                 Err(_) => {
-                    self.waiting = Waiting::Paused;
+                    self.waiting = AcceptState::Paused;
                     return;
                 }
             }

@@ -52,7 +52,7 @@ enum End {
     Idle,
 }
 
-struct Connection {
+struct ProxiedConnection {
     client: TcpStream,
     server: TcpStream,
     to_server: Pipe,
@@ -68,7 +68,7 @@ pub(super) struct ProxyServer {
     listener: TcpListener,
     counts: Arc<Counts>,
     epoll: Epoll,
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<ProxiedConnection>>,
     vacant: Vec<usize>,
     /// Whether clients wait to be accepted, for which no other event will come.
     waiting: AcceptState,
@@ -191,7 +191,7 @@ impl ProxyServer {
             }
             return Err(client);
         }
-        let connection = Connection {
+        let connection = ProxiedConnection {
             client,
             server,
             to_server: Pipe::new(),
@@ -262,7 +262,7 @@ impl Drop for ProxyServer {
     }
 }
 
-impl Connection {
+impl ProxiedConnection {
     /// Carries in both directions; returns whether there is more to do at once.
     fn step(&mut self, now: Instant, counts: &Counts) -> Result<bool, End> {
         if !self.connected {

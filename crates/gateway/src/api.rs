@@ -229,12 +229,12 @@ const CLIENT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A control socket's server; dropping it ends it and removes the socket.
 #[derive(Debug)]
-pub struct Server {
+pub struct ControlServer {
     path: PathBuf,
     listener: Option<ListenerThread>,
 }
 
-impl Server {
+impl ControlServer {
     /// Listens on the Unix socket `path`. A socket without a listener is replaced.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-impl Drop for Server {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         drop(self.listener.take());
         // Somebody may have removed it already.

@@ -1,6 +1,6 @@
 //! The control socket and metrics page of a running gateway, which a reload may move.
 
-use crate::{Gateway, api::Server, difference, gateway::Say, metrics::MetricsServer};
+use crate::{Gateway, api::ControlServer, difference, gateway::Say, metrics::MetricsServer};
 use gatewright_config::{Config, Control, Listen};
 use gatewright_part::{Change, Part, Staged, Unable};
 use std::{
@@ -20,7 +20,7 @@ struct Listening {
     default: PathBuf,
     gateway: Weak<Gateway>,
     path: PathBuf,
-    server: Server,
+    server: ControlServer,
     metrics: Option<MetricsServer>,
 }
 
@@ -95,7 +95,7 @@ impl Part for ControlListeners {
 /// New listeners, opened beside those that are to end.
 struct StagedListeners {
     listeners: ControlListeners,
-    server: Option<(Server, PathBuf)>,
+    server: Option<(ControlServer, PathBuf)>,
     /// Whether the metrics page moves or ends.
     page_moves: bool,
     metrics: Option<MetricsServer>,
@@ -128,8 +128,8 @@ fn place(named: Option<&PathBuf>, control: &Control, default: &Path) -> PathBuf 
     named.cloned().or_else(described).unwrap_or_else(|| default.to_path_buf())
 }
 
-fn listen(gateway: &Arc<Gateway>, path: &Path) -> Result<Server, String> {
-    Server::start(Arc::clone(gateway), path)
+fn listen(gateway: &Arc<Gateway>, path: &Path) -> Result<ControlServer, String> {
+    ControlServer::start(Arc::clone(gateway), path)
         .map_err(|error| format!("control socket {}: {error}", path.display()))
 }
 

@@ -61,7 +61,7 @@ use std::{
 /// A request of a client.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// The gateway's status and counters.
     Status,
     /// The same as OpenMetrics text.
@@ -150,7 +150,7 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl ControlRequest {
     /// Parses a client's line.
     ///
     /// # Errors
@@ -312,8 +312,8 @@ fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
         if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let answer = match Request::parse(&line) {
-            Ok(Request::Capture(request)) => match Live::start(gateway, &request) {
+        let answer = match ControlRequest::parse(&line) {
+            Ok(ControlRequest::Capture(request)) => match Live::start(gateway, &request) {
                 Ok(live) => {
                     let mut out = stream;
                     writeln!(out, "{}", json!({ "ok": {} }))?;
@@ -321,10 +321,10 @@ fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
                 }
                 Err(error) => Err(error.into()),
             },
-            Ok(Request::Events { since, level, follow: true }) => {
+            Ok(ControlRequest::Events { since, level, follow: true }) => {
                 return follow_events(stream, gateway.events().reader(since, least(level)));
             }
-            Ok(Request::Trace(request)) => {
+            Ok(ControlRequest::Trace(request)) => {
                 let traced = trace::trace(gateway, &request);
                 traced
                     .and_then(|told| serde_json::to_value(told).map_err(|error| error.to_string()))
@@ -404,23 +404,23 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
+fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
     let value = match request {
-        Request::Status => serde_json::to_value(status(gateway)?),
-        Request::Metrics => serde_json::to_value(metrics(gateway)?),
-        Request::Capture(_) | Request::Trace(_) => {
+        ControlRequest::Status => serde_json::to_value(status(gateway)?),
+        ControlRequest::Metrics => serde_json::to_value(metrics(gateway)?),
+        ControlRequest::Capture(_) | ControlRequest::Trace(_) => {
             return Err("the connection itself carries this".to_owned().into());
         }
-        Request::Events { since, level, .. } => {
+        ControlRequest::Events { since, level, .. } => {
             let read = gateway.events().reader(since, least(level)).read(Duration::ZERO);
             let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
             Ok(json!({ "events": events, "missed": read.missed }))
         }
-        Request::Sojourn => {
+        ControlRequest::Sojourn => {
             let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
             Ok(json!({ "buckets": buckets }))
         }
-        Request::Attach(spec) => {
+        ControlRequest::Attach(spec) => {
             let _in_force = gateway.in_force();
             let id = match placement_of(&spec, gateway)? {
                 HandlerPlacement::Messages(attach) => gateway.messages.attach(&attach),
@@ -429,7 +429,7 @@ fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refu
             let id = id.map_err(|error| error.to_string())?;
             Ok(json!({ "id": id.0 }))
         }
-        Request::Detach { id } => {
+        ControlRequest::Detach { id } => {
             let _in_force = gateway.in_force();
             let id_of = AttachmentId(id);
             let found = gateway.messages.detach(id_of)
@@ -439,37 +439,37 @@ fn answer(request: Request, gateway: &Gateway) -> Result<serde_json::Value, Refu
             }
             Ok(json!({ "id": id }))
         }
-        Request::Description => Ok(json!({ "file": gateway.file() })),
-        Request::Reload { text, folder } => {
+        ControlRequest::Description => Ok(json!({ "file": gateway.file() })),
+        ControlRequest::Reload { text, folder } => {
             let own = || gateway.file().and_then(|file| Path::new(file).parent());
             let folder = folder.as_deref().or_else(own).unwrap_or(Path::new(""));
             let config = read(&text)?.with_files_in(folder);
             let changes = gateway.reload(&config)?;
             Ok(json!({ "changes": changes }))
         }
-        Request::SetLink { name, up } => {
+        ControlRequest::SetLink { name, up } => {
             let link = gateway.planes().link(&name)?;
             gateway.planes().set_link(link, up).map_err(|error| error.to_string())?;
             Ok(json!({ "name": name, "up": up }))
         }
-        Request::Neighbours => Ok(json!({ "neighbours": gateway.planes().neighbours()? })),
-        Request::AddNeighbour { address, mac, link } => {
+        ControlRequest::Neighbours => Ok(json!({ "neighbours": gateway.planes().neighbours()? })),
+        ControlRequest::AddNeighbour { address, mac, link } => {
             let added = gateway.planes().add_neighbour(address, &mac, link.as_deref())?;
             Ok(json!({ "neighbours": [added] }))
         }
-        Request::RemoveNeighbour { address, link } => {
+        ControlRequest::RemoveNeighbour { address, link } => {
             let gone = gateway.planes().remove_neighbour(address, link.as_deref())?;
             Ok(json!({ "neighbours": [gone] }))
         }
-        Request::FlushNeighbours { link } => {
+        ControlRequest::FlushNeighbours { link } => {
             Ok(json!({ "neighbours": gateway.planes().flush_neighbours(link.as_deref())? }))
         }
-        Request::Routes => Ok(json!({ "routes": gateway.planes().routes() })),
-        Request::AddRoute { to, via, link } => {
+        ControlRequest::Routes => Ok(json!({ "routes": gateway.planes().routes() })),
+        ControlRequest::AddRoute { to, via, link } => {
             let order = RouteOrder { to: RouteTarget::parse(&to)?, via, link };
             Ok(json!({ "routes": [gateway.planes().add_route(&order)?] }))
         }
-        Request::RemoveRoute { to } => {
+        ControlRequest::RemoveRoute { to } => {
             Ok(json!({ "routes": gateway.planes().remove_route(RouteTarget::parse(&to)?)? }))
         }
     };
@@ -580,17 +580,17 @@ fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacemen
 ///
 /// The system's error if nobody answers there; `InvalidData` with a [`Refused`], in the gateway's
 /// own words, if it refuses.
-pub fn ask(path: &Path, request: &Request) -> io::Result<serde_json::Value> {
+pub fn ask(path: &Path, request: &ControlRequest) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
 }
 
-/// Asks for events that follow ([`Request::Events`]); returns the connection, on which one JSON
+/// Asks for events that follow ([`ControlRequest::Events`]); returns the connection, on which one JSON
 /// object a line comes for each event.
 ///
 /// # Errors
 ///
 /// As [`ask`].
-pub fn follow(path: &Path, request: &Request) -> io::Result<BufReader<UnixStream>> {
+pub fn follow(path: &Path, request: &ControlRequest) -> io::Result<BufReader<UnixStream>> {
     let (stream, _) = begin(path, request)?;
     stream.get_ref().set_read_timeout(None)?;
     Ok(stream)
@@ -599,11 +599,11 @@ pub fn follow(path: &Path, request: &Request) -> io::Result<BufReader<UnixStream
 /// As [`ask`]; returns the connection too, on which more may follow.
 pub(crate) fn begin(
     path: &Path,
-    request: &Request,
+    request: &ControlRequest,
 ) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {
     let mut stream = UnixStream::connect(path)?;
     // A packet that is to be traced may take its time to come.
-    let patience = if let Request::Trace(_) = request { None } else { Some(ANSWER_WITHIN) };
+    let patience = if let ControlRequest::Trace(_) = request { None } else { Some(ANSWER_WITHIN) };
     stream.set_read_timeout(patience)?;
     writeln!(stream, "{}", serde_json::to_string(request)?)?;
     let mut line = String::new();

@@ -254,7 +254,7 @@ impl CaptureStream {
     ///
     /// As [`ask`](crate::api::ask).
     pub fn open(path: &Path, request: CaptureRequest) -> io::Result<Self> {
-        let (stream, _) = crate::api::begin(path, &crate::api::Request::Capture(request))?;
+        let (stream, _) = crate::api::begin(path, &crate::api::ControlRequest::Capture(request))?;
         stream.get_ref().set_read_timeout(None)?;
         Ok(Self::over(stream))
     }

@@ -6,7 +6,7 @@ use crate::{
 };
 use gatewright_gateway::{
     CaptureRequest, CaptureStream,
-    api::{Refused, Request, ask, follow},
+    api::{ControlRequest, Refused, ask, follow},
 };
 use serde_json::Value;
 use std::{
@@ -42,7 +42,7 @@ impl Which {
     /// # Errors
     ///
     /// A [`Failure`] that says which gateway does not answer, or what it said.
-    pub(crate) fn ask(&self, request: &Request) -> Result<Value, Failure> {
+    pub(crate) fn ask(&self, request: &ControlRequest) -> Result<Value, Failure> {
         let path = self.path()?;
         ask(&path, request).map_err(|error| refusal(&path, &error))
     }
@@ -52,7 +52,10 @@ impl Which {
     /// # Errors
     ///
     /// As [`Self::ask`].
-    pub(crate) fn ask_to_take(&self, request: &Request) -> Result<Value, (Failure, Refused)> {
+    pub(crate) fn ask_to_take(
+        &self,
+        request: &ControlRequest,
+    ) -> Result<Value, (Failure, Refused)> {
         let path = self.path().map_err(|failure| (failure, Refused::default()))?;
         ask(&path, request).map_err(|error| {
             let refused = error.get_ref().and_then(|it| it.downcast_ref::<Refused>());
@@ -68,7 +71,7 @@ impl Which {
     pub(crate) fn tell_list(
         &self,
         face: Face,
-        request: &Request,
+        request: &ControlRequest,
         key: &str,
         line: fn(&Value) -> String,
     ) -> anyhow::Result<Exit> {
@@ -93,7 +96,7 @@ impl Which {
     /// # Errors
     ///
     /// As [`Self::ask`].
-    pub(crate) fn follow(&self, request: &Request) -> Result<impl BufRead + use<>, Failure> {
+    pub(crate) fn follow(&self, request: &ControlRequest) -> Result<impl BufRead + use<>, Failure> {
         let path = self.path()?;
         follow(&path, request).map_err(|error| refusal(&path, &error))
     }

@@ -1,6 +1,6 @@
 //! What reaches a running gateway, or its clients, by the control socket.
 
-use gatewright_gateway::{CaptureStream, TraceRequest, api::Request};
+use gatewright_gateway::{CaptureStream, TraceRequest, api::ControlRequest};
 use gatewright_planes::RouteTarget;
 use std::io::{BufReader, Read};
 
@@ -14,11 +14,12 @@ pub fn control(octets: &[u8]) {
     if let Ok(Some(frame)) = trace.octets() {
         assert_eq!(frame.len() * 2, text.len());
     }
-    if let Ok(request) = Request::parse(&text) {
+    if let Ok(request) = ControlRequest::parse(&text) {
         // What was understood is told and understood again.
-        let again = serde_json::to_string(&request).map(|told| Request::parse(&told).is_ok());
+        let again =
+            serde_json::to_string(&request).map(|told| ControlRequest::parse(&told).is_ok());
         assert!(again.is_ok_and(|again| again), "{request:?}");
-        if let Request::Attach(spec) = request {
+        if let ControlRequest::Attach(spec) = request {
             let _placement = spec.read(&["lan".to_owned()]);
         }
     }

@@ -3,7 +3,7 @@
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_config::{HandlerSpec, MatchSpec, RuleSpec};
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use std::net::IpAddr;
 
 pub(super) const JSON: &str = "{id}";
@@ -90,7 +90,7 @@ impl Attach {
             matching,
             rules,
         };
-        let answer = which.ask(&Request::Attach(Box::new(spec)))?;
+        let answer = which.ask(&ControlRequest::Attach(Box::new(spec)))?;
         face.answer(&answer, || answer.get("id").map_or_else(String::new, ToString::to_string))?;
         Ok(Exit::Success)
     }

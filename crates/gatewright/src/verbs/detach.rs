@@ -2,7 +2,7 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 
 pub(super) const JSON: &str = "{id}";
 
@@ -18,7 +18,7 @@ pub(crate) struct Detach {
 
 impl Detach {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let answer = self.which.ask(&Request::Detach { id: self.id })?;
+        let answer = self.which.ask(&ControlRequest::Detach { id: self.id })?;
         face.answer(&answer, || format!("handler {} is detached", self.id))?;
         Ok(Exit::Success)
     }

@@ -7,7 +7,7 @@ use crate::{
     socket::Which,
 };
 use anyhow::Result;
-use gatewright_gateway::{LogLevel, api::Request};
+use gatewright_gateway::{LogLevel, api::ControlRequest};
 use serde_json::Value;
 use std::io::BufRead;
 
@@ -38,7 +38,7 @@ pub(crate) struct Events {
 impl Events {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let Self { which, follow, since, level } = self;
-        let request = Request::Events { since, level, follow };
+        let request = ControlRequest::Events { since, level, follow };
         if !follow {
             let answer = which.ask(&request)?;
             face.answer(&answer, || {

@@ -7,7 +7,7 @@ use crate::{
     socket::Which,
 };
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -52,13 +52,13 @@ impl Link {
             Some(LinkAction::Down { name, which }) => (name, false, which),
             None => return self.list(face),
         };
-        let answer = which.ask(&Request::SetLink { name: name.clone(), up })?;
+        let answer = which.ask(&ControlRequest::SetLink { name: name.clone(), up })?;
         face.answer(&answer, || format!("{name} is {}", if up { "up" } else { "down" }))?;
         Ok(Exit::Success)
     }
 
     fn list(self, face: Face) -> Result<Exit> {
-        let status = self.which.ask(&Request::Status)?;
+        let status = self.which.ask(&ControlRequest::Status)?;
         let all = list(&status, "links");
         let asked =
             |link: &&Value| self.name.as_ref().is_none_or(|name| word(link, "name") == name);

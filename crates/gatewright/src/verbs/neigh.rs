@@ -3,7 +3,7 @@
 use super::status::word;
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -67,16 +67,16 @@ enum NeighbourAction {
 impl Neigh {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (which, request) = match self.part {
-            None => (self.which, Request::Neighbours),
-            Some(NeighbourAction::List { which }) => (which, Request::Neighbours),
+            None => (self.which, ControlRequest::Neighbours),
+            Some(NeighbourAction::List { which }) => (which, ControlRequest::Neighbours),
             Some(NeighbourAction::Add { address, mac, link, which }) => {
-                (which, Request::AddNeighbour { address, mac, link })
+                (which, ControlRequest::AddNeighbour { address, mac, link })
             }
             Some(NeighbourAction::Del { address, link, which }) => {
-                (which, Request::RemoveNeighbour { address, link })
+                (which, ControlRequest::RemoveNeighbour { address, link })
             }
             Some(NeighbourAction::Flush { link, which }) => {
-                (which, Request::FlushNeighbours { link })
+                (which, ControlRequest::FlushNeighbours { link })
             }
         };
         which.tell_list(face, &request, "neighbours", line)

@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::SourceId;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use serde_json::{Value, json};
 
 pub(super) const JSON: &str =
@@ -60,7 +60,7 @@ impl Reload {
         }
         let text = read.sources.get(SourceId::default()).text().to_owned();
         let folder = Some(folder_of(&file)?);
-        let answer = match self.which.ask_to_take(&Request::Reload { text, folder }) {
+        let answer = match self.which.ask_to_take(&ControlRequest::Reload { text, folder }) {
             Ok(answer) => answer,
             Err((failure, refused)) => {
                 let found = refusals(&read.sources, &refused.refused, refused.restart);
@@ -87,7 +87,7 @@ impl Reload {
     }
 
     fn file_of_gateway(&self) -> Result<String, Failure> {
-        let answer = self.which.ask(&Request::Description)?;
+        let answer = self.which.ask(&ControlRequest::Description)?;
         let file = answer.get("file").and_then(Value::as_str).map(str::to_owned);
         let message = "the gateway's description came by standard input: name the file";
         file.ok_or_else(|| Failure::new(Exit::Usage, message))

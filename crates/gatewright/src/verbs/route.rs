@@ -3,7 +3,7 @@
 use super::status::word;
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -58,12 +58,12 @@ enum RouteAction {
 impl Route {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (which, request) = match self.part {
-            None => (self.which, Request::Routes),
-            Some(RouteAction::List { which }) => (which, Request::Routes),
+            None => (self.which, ControlRequest::Routes),
+            Some(RouteAction::List { which }) => (which, ControlRequest::Routes),
             Some(RouteAction::Add { to, via, link, which }) => {
-                (which, Request::AddRoute { to, via, link })
+                (which, ControlRequest::AddRoute { to, via, link })
             }
-            Some(RouteAction::Del { to, which }) => (which, Request::RemoveRoute { to }),
+            Some(RouteAction::Del { to, which }) => (which, ControlRequest::RemoveRoute { to }),
         };
         which.tell_list(face, &request, "routes", line)
     }

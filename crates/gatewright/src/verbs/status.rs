@@ -2,7 +2,7 @@
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -31,11 +31,11 @@ pub(crate) struct Status {
 impl Status {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         if self.metrics {
-            let page = self.which.ask(&Request::Metrics)?;
+            let page = self.which.ask(&ControlRequest::Metrics)?;
             face.answer(&page, || page.as_str().unwrap_or_default().to_owned())?;
             return Ok(Exit::Success);
         }
-        let status = self.which.ask(&Request::Status)?;
+        let status = self.which.ask(&ControlRequest::Status)?;
         face.answer(&status, || text(&status))?;
         Ok(Exit::Success)
     }

@@ -4,7 +4,7 @@ mod rates;
 
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
-use gatewright_gateway::api::Request;
+use gatewright_gateway::api::ControlRequest;
 use rates::{Look, Rates, rates};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -79,8 +79,8 @@ impl Top {
     }
 
     fn look(&self) -> Result<Look> {
-        let status = self.which.ask(&Request::Status)?;
-        Ok(Look { status, sojourn: self.which.ask(&Request::Sojourn)? })
+        let status = self.which.ask(&ControlRequest::Status)?;
+        Ok(Look { status, sojourn: self.which.ask(&ControlRequest::Sojourn)? })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     socket,
 };
 use anyhow::Result;
-use gatewright_gateway::{TraceRequest, api::Request};
+use gatewright_gateway::{TraceRequest, api::ControlRequest};
 use gatewright_link::{Framing, pcapng::Reader};
 use serde_json::Value;
 use std::fmt::Write;
@@ -46,7 +46,7 @@ impl Trace {
         let is_ip = found.as_ref().is_some_and(|(_, framing)| *framing == Framing::Ip);
         let (which, frame) = (self.packets.into_which(), found.map(|(digits, _)| digits));
         let request = TraceRequest { which, frame, is_ip, seconds: Some(self.seconds) };
-        let told = self.which.ask(&Request::Trace(request))?;
+        let told = self.which.ask(&ControlRequest::Trace(request))?;
         if list(&told, "steps").is_empty() {
             face.answer(&told, String::new)?;
             face.note(&format!("no packet that is meant has come in {} s", self.seconds));

@@ -40,7 +40,7 @@ pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use links::unreadable_captures;
 pub use programs::{ProgramError, beside, import, post, read_file, read_text, strangers};
 pub use reload::ReloadError;
-pub use settings::Settings;
+pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};
 pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest};

@@ -1,6 +1,6 @@
 //! The programs of a description, as a part of its gateway.
 
-use crate::Settings;
+use crate::ProgramSettings;
 use crate::links::Links;
 use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
 use crate::stack_network::{StackNetwork, stack_findings};
@@ -80,7 +80,7 @@ struct ConfiguredProgram {
     /// Roles whose sockets are those of the gateway's own stack.
     stack: Vec<String>,
     /// The values of its parameters.
-    settings: Settings,
+    settings: ProgramSettings,
     /// Its text and those that it uses, each with its file.
     texts: Vec<(String, String)>,
     program: Arc<Program>,
@@ -454,7 +454,7 @@ impl ConfiguredProgram {
             return Err(format!("{file}: {why}"));
         }
         let stack = program.stack.iter().map(|role| role.value.clone()).collect();
-        let settings = Settings::of(program);
+        let settings = ProgramSettings::of(program);
         settings.apply(&mut compiled_program).map_err(|why| format!("{file}: {why}"))?;
         let program = compiled_program;
         let texts = sources.iter().map(|(_, it)| (it.name().to_owned(), it.text().to_owned()));
@@ -474,7 +474,7 @@ impl ConfiguredProgram {
 
     /// Whether the parameters equal those of `wanted`, in variables and files, too.
     fn is_set_as(&self, wanted: &config::Program) -> bool {
-        let settings = Settings::of(wanted);
+        let settings = ProgramSettings::of(wanted);
         let mut program = Program::clone(&self.program);
         self.settings == settings
             && settings.apply(&mut program).is_ok()

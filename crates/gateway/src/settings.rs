@@ -10,7 +10,7 @@ const FILE_OCTETS_MAX: u64 = (1 << 20) + 3;
 
 /// The values of a program's parameters, each by its name.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Settings {
+pub struct ProgramSettings {
     /// Values.
     pub values: Vec<(String, String)>,
     /// Variables of the environment that hold the values.
@@ -19,7 +19,7 @@ pub struct Settings {
     pub files: Vec<(String, String)>,
 }
 
-impl Settings {
+impl ProgramSettings {
     /// The settings of a description.
     pub fn of(program: &config::Program) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Settings {
     }
 }
 
-impl Settings {
+impl ProgramSettings {
     /// Errors that can be found without the environment and the files.
     pub fn findings(&self, program: &Program) -> Vec<String> {
         let mut program = program.clone();
@@ -126,8 +126,8 @@ gateway g {
         values: &[(&str, &str)],
         variables: &[(&str, &str)],
         files: &[(&str, &str)],
-    ) -> Settings {
-        Settings { values: pairs(values), variables: pairs(variables), files: pairs(files) }
+    ) -> ProgramSettings {
+        ProgramSettings { values: pairs(values), variables: pairs(variables), files: pairs(files) }
     }
 
     #[test]

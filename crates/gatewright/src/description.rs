@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_gateway::{
-    Change, Settings, beside, import, post, read_file, read_text, stack_findings, strangers,
+    Change, ProgramSettings, beside, import, post, read_file, read_text, stack_findings, strangers,
     unreadable_captures,
 };
 use gatewright_lang::ir::Program;
@@ -46,7 +46,7 @@ impl Description {
                     findings.extend(strange.map(|message| {
                         Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, program.file.span, message)
                     }));
-                    let settings = Settings::of(program);
+                    let settings = ProgramSettings::of(program);
                     let wrong = compiled.program.iter().flat_map(|of| settings.findings(of));
                     findings.extend(wrong.map(|message| {
                         Diagnostic::error(&codes::NOT_A_SETTING, program.file.span, message)

@@ -7,7 +7,7 @@ use crate::verbs::run::{seed, stopped};
 use anyhow::Result;
 use gatewright_diagnostic::Sources;
 use gatewright_gateway::ProgramError;
-use gatewright_gateway::Settings;
+use gatewright_gateway::ProgramSettings;
 use gatewright_runner::{Options, Runner, RunnerError};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -138,9 +138,9 @@ impl Run {
         Ok(Exit::Success)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> ProgramSettings {
         let (values, variables) = (self.set.clone(), self.set_env.clone());
-        Settings { values, variables, files: self.set_file.clone() }
+        ProgramSettings { values, variables, files: self.set_file.clone() }
     }
 
     /// Waits for an interrupt or for the time to pass, and looks after changed files.
@@ -185,7 +185,7 @@ impl LoadedProgram {
     }
 
     /// Lets the program take over that its files now hold, if they have changed.
-    fn look(&mut self, face: Face, settings: &Settings) {
+    fn look(&mut self, face: Face, settings: &ProgramSettings) {
         if self.stamps.iter().all(|stamp| *stamp == Stamp::of(&stamp.file)) {
             return;
         }

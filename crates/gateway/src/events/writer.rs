@@ -23,13 +23,13 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    fn settings(self, described: Log) -> Settings {
+    fn settings(self, described: Log) -> LogSettings {
         let usual = || {
             let journal = Journal::has_stderr();
             let usual = if journal { LogFormat::Journal } else { LogFormat::Text };
             self.default_format.unwrap_or(usual)
         };
-        Settings {
+        LogSettings {
             format: self.format.or(described.format).unwrap_or_else(usual),
             level: self.level.or(described.level).unwrap_or_default(),
         }
@@ -42,7 +42,7 @@ impl LogOptions {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Settings {
+struct LogSettings {
     format: LogFormat,
     level: LogLevel,
 }
@@ -56,13 +56,13 @@ struct LogWriter {
 
 impl LogWriter {
     /// Writes the events of `log` on standard error or to the journal, as `settings` says.
-    fn start(log: &EventLog, settings: Arc<Mutex<Settings>>) -> io::Result<Self> {
+    fn start(log: &EventLog, settings: Arc<Mutex<LogSettings>>) -> io::Result<Self> {
         let mut reader = log.reader(Some(0), LogLevel::Debug);
         let write = move || {
             let mut journal = None;
             loop {
                 let read = reader.read(PATIENCE);
-                let Settings { format, level } = *lock(&settings);
+                let LogSettings { format, level } = *lock(&settings);
                 if read.missed > 0 {
                     let missed = read.missed;
                     write_line(
@@ -130,7 +130,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct LogPart {
     options: LogOptions,
-    settings: Arc<Mutex<Settings>>,
+    settings: Arc<Mutex<LogSettings>>,
     writer: Mutex<Option<LogWriter>>,
 }
 
@@ -164,8 +164,8 @@ impl Part for LogPart {
 }
 
 struct StagedSettings {
-    settings: Arc<Mutex<Settings>>,
-    new: Settings,
+    settings: Arc<Mutex<LogSettings>>,
+    new: LogSettings,
 }
 
 impl Staged for StagedSettings {

@@ -61,7 +61,7 @@ pub struct EventCount {
 
 /// The state of a kind of events. There are as many kinds as the program names.
 #[derive(Debug)]
-struct Kind {
+struct EventKind {
     level: LogLevel,
     bucket: Bucket,
     events: u64,
@@ -75,7 +75,7 @@ struct Kind {
 pub(super) struct Ring {
     entries: VecDeque<Arc<LogEntry>>,
     last: u64,
-    kinds: BTreeMap<(&'static str, &'static str), Kind>,
+    kinds: BTreeMap<(&'static str, &'static str), EventKind>,
     unreported: u64,
     ended: bool,
 }
@@ -97,7 +97,7 @@ impl Ring {
     /// Logs an event, or counts it where its kind has come too often.
     pub(super) fn log(&mut self, event: LogEvent, now: Now) {
         self.report_suppressed(now);
-        let kind = self.kinds.entry((event.part, event.kind)).or_insert_with(|| Kind {
+        let kind = self.kinds.entry((event.part, event.kind)).or_insert_with(|| EventKind {
             level: event.level,
             bucket: Bucket::new(PER_SECOND, BURST),
             events: 0,
@@ -157,8 +157,8 @@ impl Ring {
 
     /// The numbers of events by kind.
     pub(super) fn counts(&self) -> Vec<EventCount> {
-        let count = |(&(part, kind), of): (&(&'static str, &'static str), &Kind)| {
-            let &Kind { level, events, suppressed, .. } = of;
+        let count = |(&(part, kind), of): (&(&'static str, &'static str), &EventKind)| {
+            let &EventKind { level, events, suppressed, .. } = of;
             EventCount { part, kind, level, events, suppressed }
         };
         self.kinds.iter().map(count).collect()

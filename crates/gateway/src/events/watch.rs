@@ -37,7 +37,7 @@ impl Watcher {
             return Ok(Self { end: None, thread: None });
         }
         let mut parts: Vec<_> =
-            parts.into_iter().map(|part| (Arc::clone(part), Seen::default())).collect();
+            parts.into_iter().map(|part| (Arc::clone(part), LastValues::default())).collect();
         let (log, (end, ended)) = (log.clone(), mpsc::channel::<()>());
         let watch = move || {
             while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -70,13 +70,13 @@ impl Drop for Watcher {
 
 /// The last values of a part.
 #[derive(Debug, Default)]
-struct Seen {
+struct LastValues {
     counters: BTreeMap<&'static str, u64>,
     /// The texts of words; none where a word was not there.
     words: BTreeMap<&'static str, Option<String>>,
 }
 
-impl Seen {
+impl LastValues {
     /// The events between the last report and `told`.
     fn look(&mut self, part: &'static str, watched: &[Watched], told: &Told) -> Vec<LogEvent> {
         watched.iter().filter_map(|one| self.look_at(part, one, told)).collect()
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn growth_beginnings_and_changes_are_events() {
-        let mut seen = Seen::default();
+        let mut seen = LastValues::default();
         let mut look = |told: Told| -> Vec<String> {
             let events = seen.look("cse", &WATCHED, &told);
             events.into_iter().map(|event| format!("{} {}", event.level, event.text)).collect()

@@ -37,7 +37,7 @@ use crate::{
 };
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
 use gatewright_diagnostic::{Severity, SourceId};
-use gatewright_part::{Change, LogLevel, PartAnswer};
+use gatewright_part::{Change, LogLevel, NamedStatus};
 use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
@@ -172,7 +172,7 @@ pub struct StatusAnswer {
     /// The UDP gateways.
     pub udp_gateways: Vec<UdpGatewayAnswer>,
     /// The reports of TCP proxies, services and programs.
-    pub parts: Vec<PartAnswer>,
+    pub parts: Vec<NamedStatus>,
     /// The numbers of logged events, by kind.
     pub events: Vec<EventCount>,
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
 use gatewright_config::Config;
-use gatewright_part::{LogEvent, LogLevel, Part, PartAnswer, Told};
+use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, Told};
 use gatewright_planes::Planes;
 use std::{
     fmt, io,
@@ -235,11 +235,11 @@ impl Gateway {
     }
 
     /// The reports of its parts, without those that have nothing to report.
-    pub(crate) fn parts_told(&self) -> Vec<PartAnswer> {
+    pub(crate) fn parts_told(&self) -> Vec<NamedStatus> {
         let [proxies, programs]: [&dyn Part; 2] = [&self.tcp_proxies, &self.programs];
         let services = self.services.0.iter().map(|part| &**part);
         let told = [proxies].into_iter().chain(services).chain([programs]);
-        let told = told.map(|part| PartAnswer { name: part.name(), told: part.tell() });
+        let told = told.map(|part| NamedStatus { name: part.name(), told: part.tell() });
         told.filter(|part| part.told != Told::default()).collect()
     }
 

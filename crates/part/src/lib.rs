@@ -16,7 +16,7 @@ mod told;
 pub use change::{Change, Unable};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
-pub use told::{HandledRequests, PartAnswer, PartHistogram, Told};
+pub use told::{HandledRequests, NamedStatus, PartHistogram, Told};
 
 use gatewright_config::Config;
 pub use gatewright_config::LogLevel;

@@ -53,7 +53,7 @@ pub struct HandledRequests {
 
 /// A part at one moment.
 #[derive(Clone, Debug, Serialize)]
-pub struct PartAnswer {
+pub struct NamedStatus {
     /// Its name.
     pub name: &'static str,
     /// Its report.

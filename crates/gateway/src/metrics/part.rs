@@ -1,10 +1,10 @@
 //! Metrics of a part, each number a family of its own.
 
 use super::{head, sample, written};
-use gatewright_part::{PartAnswer, PartHistogram};
+use gatewright_part::{NamedStatus, PartHistogram};
 
 /// Writes the families of a part.
-pub(super) fn text(out: &mut String, part: &PartAnswer) {
+pub(super) fn text(out: &mut String, part: &NamedStatus) {
     let told = &part.told;
     let gauges = told.gauges.iter().map(|gauge| (gauge, "gauge", ""));
     let counters = told.counters.iter().map(|counter| (counter, "counter", "_total"));

@@ -7,7 +7,7 @@ use crate::{
 };
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{HandledRequests, LogLevel, PartAnswer, PartHistogram, Told};
+use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, Told};
 use gatewright_planes::{
     HandlerNow, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters,
 };
@@ -128,7 +128,7 @@ fn status() -> StatusAnswer {
             latency_us: vec![1, 0, 4, 2],
         }],
     };
-    let parts = vec![PartAnswer { name: "devices", told }];
+    let parts = vec![NamedStatus { name: "devices", told }];
     let events = vec![EventCount {
         part: "links",
         kind: "link-down",

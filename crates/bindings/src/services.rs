@@ -16,7 +16,7 @@ use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
-use gatewright_part::{Change, PartHistogram, Staged, Told, Unable};
+use gatewright_part::{Change, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::{Histogram, Room};
 use std::io;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ impl Services {
     }
 
     /// Current state of the CSE, as reported to operators.
-    fn cse_told(&self) -> Told {
+    fn cse_told(&self) -> PartStatus {
         let cse = &self.running.cse;
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
@@ -180,11 +180,11 @@ impl Services {
             ]
         });
         let histograms = histograms.unwrap_or_default().into_iter().map(histogram).collect();
-        Told { words, gauges, counters: cse.counters(), histograms, ..Told::default() }
+        PartStatus { words, gauges, counters: cse.counters(), histograms, ..PartStatus::default() }
     }
 
     /// Current state of the device listener, as reported to operators.
-    fn devices_told(&self) -> Option<Told> {
+    fn devices_told(&self) -> Option<PartStatus> {
         let devices = self.running.devices.as_ref()?;
         let count = u64::try_from(devices.devices()).unwrap_or(u64::MAX);
         let at = devices.places().join(", ");
@@ -193,12 +193,12 @@ impl Services {
         let shortage = devices.shortage().map(|shortage| ("connections", short(shortage)));
         let unbound = devices.is_unbound().then(|| ("certificates", UNBOUND.to_owned()));
         let words = core::iter::once(("listens_at", at)).chain(held).chain(shortage);
-        Some(Told {
+        Some(PartStatus {
             words: words.chain(unbound).collect(),
             gauges: vec![("associated", count)],
             counters: devices.counters().each().collect(),
             histograms: devices.stages().each().map(histogram).collect(),
-            ..Told::default()
+            ..PartStatus::default()
         })
     }
 

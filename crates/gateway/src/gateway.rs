@@ -14,7 +14,7 @@ use crate::{
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
 use gatewright_config::Config;
-use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, Told};
+use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus};
 use gatewright_planes::Planes;
 use std::{
     fmt, io,
@@ -240,7 +240,7 @@ impl Gateway {
         let services = self.services.0.iter().map(|part| &**part);
         let told = [proxies].into_iter().chain(services).chain([programs]);
         let told = told.map(|part| NamedStatus { name: part.name(), told: part.tell() });
-        told.filter(|part| part.told != Told::default()).collect()
+        told.filter(|part| part.told != PartStatus::default()).collect()
     }
 
     /// Adds a part that an embedder runs: it stages descriptions after devices and service entity.

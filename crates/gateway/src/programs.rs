@@ -7,7 +7,7 @@ use crate::stack_network::{StackNetwork, stack_findings};
 use gatewright_config::{self as config, AttachMessages, Config, MessageHandler, Side};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
-use gatewright_part::{Change, HandledRequests, Part, Staged, Told, Unable};
+use gatewright_part::{Change, HandledRequests, Part, PartStatus, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
     Counted, Direction, Does, Listening, Matching, Options, Piece, Post, PostError, Report,
@@ -67,7 +67,7 @@ pub(crate) struct Programs {
     links: Links,
     running: Arc<Mutex<Vec<RunningProgram>>>,
     /// Their last report, for status requests while they are exchanged.
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<PartStatus>>,
     seed: u64,
 }
 
@@ -152,7 +152,7 @@ impl Programs {
 
     /// Their current report; nothing if there are none. During an exchange, which may wait for
     /// their loops, it is their last report.
-    fn told(&self) -> Told {
+    fn told(&self) -> PartStatus {
         let last = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
         match self.running.try_lock() {
             Ok(running) => {
@@ -277,7 +277,7 @@ impl Part for Programs {
         Ok(Box::new(self.exchange(new)?))
     }
 
-    fn tell(&self) -> Told {
+    fn tell(&self) -> PartStatus {
         self.told()
     }
 
@@ -308,9 +308,9 @@ impl Staged for StagedPrograms {
 }
 
 /// The current report of running programs.
-fn told(running: &[RunningProgram]) -> Told {
+fn told(running: &[RunningProgram]) -> PartStatus {
     if running.is_empty() {
-        return Told::default();
+        return PartStatus::default();
     }
     let mut sum = Report::default();
     let (mut words, mut handlers) = (Vec::new(), Vec::new());
@@ -332,12 +332,12 @@ fn told(running: &[RunningProgram]) -> Told {
         sum.add(report);
     }
     let counters: BTreeMap<_, _> = sum.counters;
-    Told {
+    PartStatus {
         words,
         gauges: vec![("connections", sum.connections)],
         counters: counters.into_iter().collect(),
         handlers,
-        ..Told::default()
+        ..PartStatus::default()
     }
 }
 

@@ -16,7 +16,7 @@ mod told;
 pub use change::{Change, Unable};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
-pub use told::{HandledRequests, NamedStatus, PartHistogram, Told};
+pub use told::{HandledRequests, NamedStatus, PartHistogram, PartStatus};
 
 use gatewright_config::Config;
 pub use gatewright_config::LogLevel;
@@ -39,8 +39,8 @@ pub trait Part: Send + Sync {
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable>;
 
     /// Its state and counters. It waits for nothing, not even for a stage in progress.
-    fn tell(&self) -> Told {
-        Told::default()
+    fn tell(&self) -> PartStatus {
+        PartStatus::default()
     }
 
     /// Values of its report whose changes are events. The gateway looks at them each second.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The report of a part. Names are words of lower-case letters with `_` between them.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Told {
+pub struct PartStatus {
     /// Its state in words: where it listens, whether it is registered.
     pub words: Vec<(&'static str, String)>,
     /// Its current numbers: devices, resources.
@@ -58,5 +58,5 @@ pub struct NamedStatus {
     pub name: &'static str,
     /// Its report.
     #[serde(flatten)]
-    pub told: Told,
+    pub told: PartStatus,
 }

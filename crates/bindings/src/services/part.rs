@@ -5,7 +5,7 @@ use crate::cse;
 use gatewright_config::Config;
 use gatewright_onem2m::Unreadable;
 use gatewright_part::{
-    Change, LogEvent, LogLevel, Part, Staged, Told, Unable, Unchanged, Watched, When,
+    Change, LogEvent, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
 };
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -44,7 +44,7 @@ impl Part for Entity {
         Ok(Box::new(services.take(new)?))
     }
 
-    fn tell(&self) -> Told {
+    fn tell(&self) -> PartStatus {
         self.running().map(|services| services.cse_told()).unwrap_or_default()
     }
 
@@ -82,7 +82,7 @@ impl Part for Devices {
         Ok(Box::new(Unchanged))
     }
 
-    fn tell(&self) -> Told {
+    fn tell(&self) -> PartStatus {
         self.0.upgrade().and_then(|services| services.devices_told()).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! Events from the reports of parts: a counter that grows, a state that begins or ends.
 
 use super::EventLog;
-use gatewright_part::{LogEvent, LogLevel, Part, Told, Watched, When};
+use gatewright_part::{LogEvent, LogLevel, Part, PartStatus, Watched, When};
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -78,11 +78,21 @@ struct LastValues {
 
 impl LastValues {
     /// The events between the last report and `told`.
-    fn look(&mut self, part: &'static str, watched: &[Watched], told: &Told) -> Vec<LogEvent> {
+    fn look(
+        &mut self,
+        part: &'static str,
+        watched: &[Watched],
+        told: &PartStatus,
+    ) -> Vec<LogEvent> {
         watched.iter().filter_map(|one| self.look_at(part, one, told)).collect()
     }
 
-    fn look_at(&mut self, part: &'static str, one: &Watched, told: &Told) -> Option<LogEvent> {
+    fn look_at(
+        &mut self,
+        part: &'static str,
+        one: &Watched,
+        told: &PartStatus,
+    ) -> Option<LogEvent> {
         let &Watched { name, when, level, kind, text } = one;
         if when == When::Grows {
             let (_, now) = told.counters.iter().find(|(known, _)| *known == name)?;
@@ -138,15 +148,15 @@ mod tests {
         },
     ];
 
-    fn told(outbox_full: u64, words: &[(&'static str, &str)]) -> Told {
+    fn told(outbox_full: u64, words: &[(&'static str, &str)]) -> PartStatus {
         let words = words.iter().map(|(name, word)| (*name, (*word).to_owned())).collect();
-        Told { words, counters: vec![("outbox_full", outbox_full)], ..Told::default() }
+        PartStatus { words, counters: vec![("outbox_full", outbox_full)], ..PartStatus::default() }
     }
 
     #[test]
     fn growth_beginnings_and_changes_are_events() {
         let mut seen = LastValues::default();
-        let mut look = |told: Told| -> Vec<String> {
+        let mut look = |told: PartStatus| -> Vec<String> {
             let events = seen.look("cse", &WATCHED, &told);
             events.into_iter().map(|event| format!("{} {}", event.level, event.text)).collect()
         };

@@ -7,7 +7,7 @@ use crate::{
 };
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, Told};
+use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus};
 use gatewright_planes::{
     HandlerNow, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters,
 };
@@ -106,7 +106,7 @@ fn status() -> StatusAnswer {
     };
     let relay =
         UdpGatewayAnswer { name: "coap".to_owned(), received: 4, sent: 3, returned: 2, lost: 1 };
-    let told = Told {
+    let told = PartStatus {
         words: vec![("listens_at", "127.0.0.1:6024".to_owned())],
         gauges: vec![("associated", 3)],
         counters: vec![("reports", 8)],

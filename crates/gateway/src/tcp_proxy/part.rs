@@ -3,7 +3,7 @@
 use super::{Counts, TcpProxy, TcpProxyCounters, TcpProxySetup};
 use crate::{RunError, difference};
 use gatewright_config::{self as config, Config};
-use gatewright_part::{Change, Part, Staged, Told, Unable};
+use gatewright_part::{Change, Part, PartStatus, Staged, Unable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The proxies of a gateway, by name. Counters of removed proxies are kept.
@@ -132,10 +132,10 @@ impl Part for TcpProxies {
     }
 
     /// The combined report of all of them; nothing if there never was one.
-    fn tell(&self) -> Told {
+    fn tell(&self) -> PartStatus {
         let running = self.lock();
         if running.proxies.is_empty() && running.gone() == TcpProxyCounters::default() {
-            return Told::default();
+            return PartStatus::default();
         }
         let words = running.proxies.iter().map(|(_, proxy)| {
             let TcpProxySetup { listen, server, .. } = proxy.setup;
@@ -147,7 +147,7 @@ impl Part for TcpProxies {
             let (shortage, listen) = (proxy.descriptors.shortage()?, proxy.setup.listen);
             Some(("connections", format!("{listen}: with all else in this process {shortage}")))
         });
-        Told {
+        PartStatus {
             words: words.chain(short).collect(),
             gauges: vec![("open_connections", sum.open)],
             counters: vec![
@@ -160,7 +160,7 @@ impl Part for TcpProxies {
                 ("octets_to_server", sum.octets_to_server),
                 ("octets_to_clients", sum.octets_to_clients),
             ],
-            ..Told::default()
+            ..PartStatus::default()
         }
     }
 }

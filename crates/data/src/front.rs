@@ -4,7 +4,7 @@ use crate::{
     attachments::{Attachments, HandlerNow},
     error::DataError,
     group::FIRST,
-    port::{Answer, HandlerValue, KeptHandler, Request, RequestNumber, TraceOrder},
+    port::{Answer, HandlerValue, KeptHandler, PortRequest, RequestNumber, TraceOrder},
     worker::{Command, Tracing},
     workers::{Hand, LinkNow, ShareNow},
 };
@@ -84,53 +84,53 @@ impl Front {
     }
 
     /// Sends a request to the workers, unless it is to open a device.
-    pub(crate) fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+    pub(crate) fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         let waiting = match request {
-            Request::Stage(orders) => {
+            PortRequest::Stage(orders) => {
                 Waiting::Ready(Answer::Staged(lock(&self.attachments).stage(orders)?))
             }
-            Request::Commit(number) => {
+            PortRequest::Commit(number) => {
                 let swaps = lock(&self.attachments).commit(number)?;
                 Waiting::Swapped(self.swap(swaps)?, false)
             }
-            Request::Discard(number) => {
+            PortRequest::Discard(number) => {
                 lock(&self.attachments).discard(number);
                 Waiting::Ready(Answer::Done)
             }
-            Request::Neighbours(updates) => {
+            PortRequest::Neighbours(updates) => {
                 self.first(Command::Neighbours(updates))?;
                 Waiting::Ready(Answer::Done)
             }
-            Request::LookAtNeighbours(forget) => {
+            PortRequest::LookAtNeighbours(forget) => {
                 let (answer, done) = channel();
                 self.first(Command::LookAtNeighbours(forget, answer))?;
                 Waiting::Done(done)
             }
-            Request::Links => {
+            PortRequest::Links => {
                 let ask = |hand: &Hand| {
                     let (answer, links) = channel();
                     hand.send(Command::Links(answer)).map(|()| links)
                 };
                 Waiting::Links(self.hands.iter().map(ask).collect::<Result<_, _>>()?, Vec::new())
             }
-            Request::Pace(pace) => {
+            PortRequest::Pace(pace) => {
                 self.each(|| Command::Pace(pace))?;
                 Waiting::Ready(Answer::Done)
             }
-            Request::Reopen(order) => {
+            PortRequest::Reopen(order) => {
                 let (name, reason) = (order.device.name, "no device is opened here".to_owned());
                 return Err(DataError::Reopen { name, reason });
             }
-            Request::SetLink { link, up } => {
+            PortRequest::SetLink { link, up } => {
                 self.each(|| Command::Close(link, !up))?;
                 Waiting::Ready(Answer::Done)
             }
-            Request::BeginReplays => {
+            PortRequest::BeginReplays => {
                 self.each(|| Command::Begin)?;
                 Waiting::Ready(Answer::Done)
             }
-            Request::Trace(order) => Waiting::Traced(self.trace(order)?, false),
-            Request::EndTrace => {
+            PortRequest::Trace(order) => Waiting::Traced(self.trace(order)?, false),
+            PortRequest::EndTrace => {
                 self.each(|| Command::EndTrace)?;
                 for waiting in lock(&self.pending).waiting.values_mut() {
                     if let Waiting::Traced(_, ended) = waiting {

@@ -36,8 +36,8 @@ pub use error::DataError;
 pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
 pub use port::{
-    ANSWER_WITHIN, Answer, HandlerOrder, HandlerValue, KeptHandler, Port, Request, RequestNumber,
-    StageNumber, TraceOrder,
+    ANSWER_WITHIN, Answer, HandlerOrder, HandlerValue, KeptHandler, Port, PortRequest,
+    RequestNumber, StageNumber, TraceOrder,
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};

@@ -22,7 +22,7 @@ pub struct RequestNumber(pub u64);
 
 /// A request to the data plane, executed between two batches.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum PortRequest {
     /// Build the handlers of a new wiring, in their order; nothing changes yet.
     /// [`Answer::Staged`].
     Stage(Vec<HandlerOrder>),
@@ -146,7 +146,7 @@ pub trait Port {
     /// # Errors
     ///
     /// [`DataError`] if it is refused at once, or a worker has ended.
-    fn submit(&self, request: Request) -> Result<RequestNumber, DataError>;
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError>;
 
     /// The answer to a request, awaited for `patience` at the most.
     ///
@@ -160,14 +160,14 @@ pub trait Port {
     /// # Errors
     ///
     /// As [`Self::submit`] and [`Self::answer`].
-    fn ask(&self, request: Request) -> Result<Answer, DataError> {
+    fn ask(&self, request: PortRequest) -> Result<Answer, DataError> {
         let number = self.submit(request)?;
         self.answer(number, ANSWER_WITHIN)
     }
 }
 
 impl<P: Port + ?Sized> Port for Arc<P> {
-    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         (**self).submit(request)
     }
 

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, VirtualClock},
     error::DataError,
     front::Front,
-    port::{Answer, Port, Request, RequestNumber},
+    port::{Answer, Port, PortRequest, RequestNumber},
     setup::DataSetup,
     start::{Opened, Orders, build},
     worker::Worker,
@@ -107,7 +107,7 @@ impl Simulator {
 }
 
 impl Port for Simulator {
-    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         let number = self.front.submit(request)?;
         self.settle();
         Ok(number)

@@ -4,7 +4,7 @@ use crate::{
     attachments::HandlerNow,
     error::DataError,
     front::{Front, Waiting},
-    port::{Answer, HandlerValue, KeptHandler, Port, Request, RequestNumber},
+    port::{Answer, HandlerValue, KeptHandler, Port, PortRequest, RequestNumber},
     reopen::{Devices, reopen},
     sojourn::Sojourn,
     worker::{Command, Waker},
@@ -111,8 +111,8 @@ impl fmt::Debug for ThreadPort {
 }
 
 impl Port for ThreadPort {
-    fn submit(&self, request: Request) -> Result<RequestNumber, DataError> {
-        let Request::Reopen(order) = request else { return self.front.submit(request) };
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
+        let PortRequest::Reopen(order) = request else { return self.front.submit(request) };
         let front = Arc::clone(&self.front);
         // The workers move the packets of the other links meanwhile.
         let opened = self.devices.run(move || reopen(front.hands(), &order))?;

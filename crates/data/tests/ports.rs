@@ -11,7 +11,7 @@
 
 use gatewright_data::{
     Answer, Clock, DataSetup, DeviceSetup, HandlerNow, HandlerOrder, HandlerValue, Pace, Port,
-    Request, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
+    PortRequest, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
 };
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
@@ -194,7 +194,7 @@ struct Gateway<P> {
 }
 
 impl<P: Port> Gateway<P> {
-    fn ask(&self, request: Request) -> Answer {
+    fn ask(&self, request: PortRequest) -> Answer {
         let number = self.port.submit(request).unwrap();
         self.port.answer(number, PATIENCE).unwrap()
     }
@@ -203,7 +203,7 @@ impl<P: Port> Gateway<P> {
     /// beginning of a turn; the turn before is then over.
     fn settle(&self) {
         for _ in 0..3 {
-            self.ask(Request::Links);
+            self.ask(PortRequest::Links);
         }
     }
 
@@ -217,7 +217,7 @@ impl<P: Port> Gateway<P> {
                 let new = HandlerOrder::New(id, *attachment, value.clone());
                 // No packet passes some positions.
                 if let Some(stage) = self.stage(kept.chain([new]).collect()) {
-                    self.ask(Request::Commit(stage));
+                    self.ask(PortRequest::Commit(stage));
                     self.attached.push(id);
                     self.next_id += 1;
                 }
@@ -226,11 +226,11 @@ impl<P: Port> Gateway<P> {
                 self.attached.remove(*place);
                 let kept = self.attached.iter().map(|id| HandlerOrder::Kept(*id)).collect();
                 let stage = self.stage(kept).expect("they stand already");
-                self.ask(Request::Commit(stage));
+                self.ask(PortRequest::Commit(stage));
             }
             Operation::Detach(_) => {}
             Operation::SetLink(link, up) => {
-                self.ask(Request::SetLink { link: *link, up: *up });
+                self.ask(PortRequest::SetLink { link: *link, up: *up });
             }
             Operation::AddRoute(last, link) => {
                 let to = Prefix::new(Ipv4Addr::new(192, 0, 2, *last), 32).unwrap();
@@ -247,8 +247,8 @@ impl<P: Port> Gateway<P> {
                     frame: Some(octets.clone()),
                     own: None,
                 };
-                let number = self.port.submit(Request::Trace(order)).unwrap();
-                self.port.submit(Request::EndTrace).unwrap();
+                let number = self.port.submit(PortRequest::Trace(order)).unwrap();
+                self.port.submit(PortRequest::EndTrace).unwrap();
                 let Answer::Traced(traced) = self.port.answer(number, PATIENCE).unwrap() else {
                     panic!("it was a trace");
                 };
@@ -262,7 +262,7 @@ impl<P: Port> Gateway<P> {
     }
 
     fn stage(&self, orders: Vec<HandlerOrder>) -> Option<StageNumber> {
-        let number = self.port.submit(Request::Stage(orders)).ok()?;
+        let number = self.port.submit(PortRequest::Stage(orders)).ok()?;
         match self.port.answer(number, PATIENCE).unwrap() {
             Answer::Staged(stage) => Some(stage),
             other => panic!("{other:?}"),
@@ -272,7 +272,7 @@ impl<P: Port> Gateway<P> {
     /// All that is counted: by links, layers, ways, handlers.
     fn counted(&self, handlers: Vec<HandlerNow>) -> (BTreeMap<String, u64>, Vec<HandlerNow>) {
         // With it the workers show what their links have counted.
-        self.ask(Request::Links);
+        self.ask(PortRequest::Links);
         let table = self.host.tables().counters;
         let line = |Counted { name, value }: Counted| {
             let CounterName { worker, owner, of, link, item } = name;
@@ -334,7 +334,7 @@ fn threads_and_simulator_do_the_same() {
 #[test]
 fn the_simulator_asks_for_a_neighbour_thrice_and_gives_up() {
     let mut side = simulated(1);
-    side.ask(Request::Pace(Pace { spin: Duration::ZERO }));
+    side.ask(PortRequest::Pace(Pace { spin: Duration::ZERO }));
     let mut packet = frame(&mut Random(1));
     let header = [0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9, 10, 0, 1, 77];
     packet[14..34].copy_from_slice(&header);
@@ -345,7 +345,7 @@ fn the_simulator_asks_for_a_neighbour_thrice_and_gives_up() {
     packet[..6].copy_from_slice(&mac(0).0);
     side.execute(&Operation::Frame(LinkIndex(0), packet));
     side.port.run_until(Duration::from_secs(10));
-    side.ask(Request::Links);
+    side.ask(PortRequest::Links);
     let down = side.host.tables().counters.sum(CounterOwner::Link(1), "transmit_down");
     // RFC 4861 §10: MAX_MULTICAST_SOLICIT; the same number here of ARP requests. The answer to the
     // sender, who is not known either, makes its own three.

@@ -13,7 +13,8 @@ use crate::{
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
-    Answer, DataError, Downs, HandlerOrder, HandlerValue, Port, Request, StageNumber, ThreadPort,
+    Answer, DataError, Downs, HandlerOrder, HandlerValue, Port, PortRequest, StageNumber,
+    ThreadPort,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
@@ -116,7 +117,7 @@ impl Drop for Prepared {
     /// The workers forget a wiring that nobody will commit.
     fn drop(&mut self) {
         // One that is in force is forgotten already, and workers that have ended forget everything.
-        let _known = self.port.submit(Request::Discard(self.stage));
+        let _known = self.port.submit(PortRequest::Discard(self.stage));
     }
 }
 
@@ -200,7 +201,7 @@ impl Control {
             attached.push((id, attachment));
             orders.push(HandlerOrder::New(id, attachment, value));
         }
-        let Answer::Staged(stage) = port.ask(Request::Stage(orders))? else {
+        let Answer::Staged(stage) = port.ask(PortRequest::Stage(orders))? else {
             return Err(DataError::Ended.into());
         };
         Ok(Prepared { attached, next_id, stage, port: Arc::clone(port) })

@@ -1,7 +1,7 @@
 //! The neighbours of a gateway: learnt by the worker, set by the control side, shown in tables.
 
 use crate::{Planes, control::Control};
-use gatewright_data::{Forget, Port, Request};
+use gatewright_data::{Forget, Port, PortRequest};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::records::{self, Neighbour, NeighbourKey};
 use serde::Serialize;
@@ -156,7 +156,7 @@ impl Planes {
 
     /// Makes the worker forget, take newly set neighbours, and write down what it knows.
     fn look_at_neighbours(&self, forget: Option<Forget>) -> Result<(), String> {
-        let looked = self.port().ask(Request::LookAtNeighbours(forget));
+        let looked = self.port().ask(PortRequest::LookAtNeighbours(forget));
         looked.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    Answer, DataError, HandlerNow, Pace, Port, Reopen, Request, RequestNumber, Sojourn, ThreadPort,
-    TraceOrder, WORKERS_MAX, Workers,
+    Answer, DataError, HandlerNow, Pace, Port, PortRequest, Reopen, RequestNumber, Sojourn,
+    ThreadPort, TraceOrder, WORKERS_MAX, Workers,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
@@ -226,7 +226,7 @@ impl Planes {
 
     fn put_in_force(&self, control: &mut Control, prepared: &Prepared) -> Result<(), PlanesError> {
         control.commit(prepared);
-        self.port().ask(Request::Commit(prepared.stage()))?;
+        self.port().ask(PortRequest::Commit(prepared.stage()))?;
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
-        self.port().submit(Request::SetLink { link, up })?;
+        self.port().submit(PortRequest::SetLink { link, up })?;
         self.change(|control| control.close(link, !up));
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the workers have ended.
     pub fn begin_replays(&self) -> Result<(), PlanesError> {
-        self.port().submit(Request::BeginReplays)?;
+        self.port().submit(PortRequest::BeginReplays)?;
         Ok(())
     }
 
@@ -303,14 +303,14 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
-        self.port().submit(Request::Pace(pace))?;
+        self.port().submit(PortRequest::Pace(pace))?;
         Ok(())
     }
 
     /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
-        let number = self.port().submit(Request::Reopen(Box::new(order.clone())))?;
+        let number = self.port().submit(PortRequest::Reopen(Box::new(order.clone())))?;
         let Answer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
             return Err(DataError::Ended.into());
         };
@@ -341,7 +341,7 @@ impl Planes {
         let is_meant = |own: &&VirtualLink| Some(own.link) == link;
         let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
         let order = TraceOrder { link, which, frame, own };
-        let number = self.port().submit(Request::Trace(order))?;
+        let number = self.port().submit(PortRequest::Trace(order))?;
         Ok(Tracing { port: Arc::clone(self.port()), number })
     }
 
@@ -352,7 +352,7 @@ impl Planes {
     /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
         // Asked before the counters are read: those of the kernel are then in the table, too.
-        let Answer::Links(now) = self.port().ask(Request::Links)? else {
+        let Answer::Links(now) = self.port().ask(PortRequest::Links)? else {
             return Err(DataError::Ended.into());
         };
         let control = self.control();
@@ -474,7 +474,7 @@ impl Tracing {
     pub fn steps(&self, patience: Duration) -> Result<Vec<Step>, PlanesError> {
         let answer = match self.port.answer(self.number, patience) {
             Err(DataError::Late) => {
-                self.port.submit(Request::EndTrace)?;
+                self.port.submit(PortRequest::EndTrace)?;
                 self.port.answer(self.number, TRACED_WITHIN)?
             }
             answer => answer?,

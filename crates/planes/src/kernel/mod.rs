@@ -15,7 +15,7 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{DataError, NeighbourUpdate, Port, Request, ThreadPort};
+use gatewright_data::{DataError, NeighbourUpdate, Port, PortRequest, ThreadPort};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
@@ -164,7 +164,7 @@ impl Kernel {
     fn tell(&self, updates: Vec<NeighbourUpdate>) {
         if !updates.is_empty() {
             // The worker has ended: then nobody needs neighbours.
-            let _ended = self.port.submit(Request::Neighbours(updates));
+            let _ended = self.port.submit(PortRequest::Neighbours(updates));
         }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     attachments::{Attachments, HandlerNow},
     error::DataError,
     group::FIRST,
-    port::{Answer, HandlerValue, KeptHandler, PortRequest, RequestNumber, TraceOrder},
+    port::{HandlerValue, KeptHandler, PortAnswer, PortRequest, RequestNumber, TraceOrder},
     worker::{Command, Tracing},
     workers::{Hand, LinkNow, ShareNow},
 };
@@ -38,7 +38,7 @@ struct Pending {
 
 /// An answer that is being made.
 pub(crate) enum Waiting {
-    Ready(Answer),
+    Ready(PortAnswer),
     /// Old wirings that workers return, in their order.
     Swapped(Vec<Receiver<Swap>>, bool),
     Links(Vec<Receiver<Vec<ShareNow>>>, Vec<Vec<ShareNow>>),
@@ -87,7 +87,7 @@ impl Front {
     pub(crate) fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         let waiting = match request {
             PortRequest::Stage(orders) => {
-                Waiting::Ready(Answer::Staged(lock(&self.attachments).stage(orders)?))
+                Waiting::Ready(PortAnswer::Staged(lock(&self.attachments).stage(orders)?))
             }
             PortRequest::Commit(number) => {
                 let swaps = lock(&self.attachments).commit(number)?;
@@ -95,11 +95,11 @@ impl Front {
             }
             PortRequest::Discard(number) => {
                 lock(&self.attachments).discard(number);
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
             PortRequest::Neighbours(updates) => {
                 self.first(Command::Neighbours(updates))?;
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
             PortRequest::LookAtNeighbours(forget) => {
                 let (answer, done) = channel();
@@ -115,7 +115,7 @@ impl Front {
             }
             PortRequest::Pace(pace) => {
                 self.each(|| Command::Pace(pace))?;
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
             PortRequest::Reopen(order) => {
                 let (name, reason) = (order.device.name, "no device is opened here".to_owned());
@@ -123,11 +123,11 @@ impl Front {
             }
             PortRequest::SetLink { link, up } => {
                 self.each(|| Command::Close(link, !up))?;
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
             PortRequest::BeginReplays => {
                 self.each(|| Command::Begin)?;
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
             PortRequest::Trace(order) => Waiting::Traced(self.trace(order)?, false),
             PortRequest::EndTrace => {
@@ -137,7 +137,7 @@ impl Front {
                         *ended = true;
                     }
                 }
-                Waiting::Ready(Answer::Done)
+                Waiting::Ready(PortAnswer::Done)
             }
         };
         Ok(self.wait(waiting))
@@ -149,7 +149,7 @@ impl Front {
         let number = RequestNumber(pending.next);
         pending.next += 1;
         // An answer that says nothing need not be fetched.
-        if !matches!(waiting, Waiting::Ready(Answer::Done)) {
+        if !matches!(waiting, Waiting::Ready(PortAnswer::Done)) {
             if pending.waiting.len() >= PENDING_MAX {
                 pending.waiting.pop_first();
             }
@@ -187,12 +187,12 @@ impl Front {
         &self,
         number: RequestNumber,
         patience: Duration,
-    ) -> Result<Answer, DataError> {
+    ) -> Result<PortAnswer, DataError> {
         let waiting = {
             let mut pending = lock(&self.pending);
             match pending.waiting.remove(&number) {
                 Some(waiting) => waiting,
-                None if number.0 < pending.next => return Ok(Answer::Done),
+                None if number.0 < pending.next => return Ok(PortAnswer::Done),
                 None => return Err(DataError::Unknown),
             }
         };
@@ -206,15 +206,15 @@ impl Front {
         }
     }
 
-    fn finish(&self, waiting: Waiting, deadline: Instant) -> Result<Answer, Unfinished> {
+    fn finish(&self, waiting: Waiting, deadline: Instant) -> Result<PortAnswer, Unfinished> {
         match waiting {
             Waiting::Ready(answer) => Ok(answer),
             Waiting::Done(done) => match until(&done, deadline) {
-                Ok(()) => Ok(Answer::Done),
+                Ok(()) => Ok(PortAnswer::Done),
                 Err(error) => Err(Unfinished::of(error, Waiting::Done(done))),
             },
             Waiting::Reopened(opened) => match until(&opened, deadline) {
-                Ok(Ok(info)) => Ok(Answer::Reopened(Box::new(info))),
+                Ok(Ok(info)) => Ok(PortAnswer::Reopened(Box::new(info))),
                 Ok(Err(error)) => Err(Unfinished::Failed(error)),
                 Err(error) => Err(Unfinished::of(error, Waiting::Reopened(opened))),
             },
@@ -230,7 +230,7 @@ impl Front {
         mut old: Vec<Receiver<Swap>>,
         mut taken: bool,
         deadline: Instant,
-    ) -> Result<Answer, Unfinished> {
+    ) -> Result<PortAnswer, Unfinished> {
         while let Some(next) = old.first() {
             match until(next, deadline) {
                 Ok(swap) if !taken => {
@@ -242,7 +242,7 @@ impl Front {
             }
             old.remove(0);
         }
-        Ok(Answer::Done)
+        Ok(PortAnswer::Done)
     }
 
     fn traced(
@@ -250,13 +250,13 @@ impl Front {
         traced: Receiver<Trace>,
         ended: bool,
         deadline: Instant,
-    ) -> Result<Answer, Unfinished> {
+    ) -> Result<PortAnswer, Unfinished> {
         let steps = |trace: &Trace| trace.steps().to_vec();
         if ended {
             let longest = std::iter::from_fn(|| until(&traced, deadline).ok());
             let longest = longest.max_by_key(|trace| trace.steps().len());
             let longest = longest.ok_or(Unfinished::Failed(DataError::Busy))?;
-            return Ok(Answer::Traced(steps(&longest)));
+            return Ok(PortAnswer::Traced(steps(&longest)));
         }
         match until(&traced, deadline) {
             Ok(trace) => {
@@ -264,7 +264,7 @@ impl Front {
                     // The others wait for theirs still.
                     self.each(|| Command::EndTrace).map_err(Unfinished::Failed)?;
                 }
-                Ok(Answer::Traced(steps(&trace)))
+                Ok(PortAnswer::Traced(steps(&trace)))
             }
             Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed(DataError::Busy)),
             Err(RecvTimeoutError::Timeout) => {
@@ -298,7 +298,7 @@ fn links(
     mut reports: Vec<Receiver<Vec<ShareNow>>>,
     mut got: Vec<Vec<ShareNow>>,
     deadline: Instant,
-) -> Result<Answer, Unfinished> {
+) -> Result<PortAnswer, Unfinished> {
     while let Some(next) = reports.first() {
         match until(next, deadline) {
             Ok(report) => got.push(report),
@@ -318,5 +318,5 @@ fn links(
     for now in &mut all {
         now.queues.sort_unstable();
     }
-    Ok(Answer::Links(all))
+    Ok(PortAnswer::Links(all))
 }

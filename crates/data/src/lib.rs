@@ -36,7 +36,7 @@ pub use error::DataError;
 pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
 pub use port::{
-    ANSWER_WITHIN, Answer, HandlerOrder, HandlerValue, KeptHandler, Port, PortRequest,
+    ANSWER_WITHIN, HandlerOrder, HandlerValue, KeptHandler, Port, PortAnswer, PortRequest,
     RequestNumber, StageNumber, TraceOrder,
 };
 pub use reopen::Reopen;

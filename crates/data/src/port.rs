@@ -24,23 +24,23 @@ pub struct RequestNumber(pub u64);
 #[derive(Clone, Debug)]
 pub enum PortRequest {
     /// Build the handlers of a new wiring, in their order; nothing changes yet.
-    /// [`Answer::Staged`].
+    /// [`PortAnswer::Staged`].
     Stage(Vec<HandlerOrder>),
-    /// Exchange the wiring for a staged one, without losing a packet. [`Answer::Done`].
+    /// Exchange the wiring for a staged one, without losing a packet. [`PortAnswer::Done`].
     Commit(StageNumber),
-    /// Drop a staged wiring. [`Answer::Done`].
+    /// Drop a staged wiring. [`PortAnswer::Done`].
     Discard(StageNumber),
-    /// Take the kernel's neighbour updates. [`Answer::Done`], at once.
+    /// Take the kernel's neighbour updates. [`PortAnswer::Done`], at once.
     Neighbours(Vec<NeighbourUpdate>),
-    /// Forget neighbours, take newly set ones, and write down the known ones. [`Answer::Done`].
+    /// Forget neighbours, take newly set ones, and write down the known ones. [`PortAnswer::Done`].
     LookAtNeighbours(Option<Forget>),
-    /// Report the counters of links, and whether they are up. [`Answer::Links`].
+    /// Report the counters of links, and whether they are up. [`PortAnswer::Links`].
     Links,
-    /// Change how the workers wait. [`Answer::Done`], at once.
+    /// Change how the workers wait. [`PortAnswer::Done`], at once.
     Pace(Pace),
-    /// Close a link and open it on another device. [`Answer::Reopened`].
+    /// Close a link and open it on another device. [`PortAnswer::Reopened`].
     Reopen(Box<Reopen>),
-    /// Take a link down, or up again. [`Answer::Done`], at once.
+    /// Take a link down, or up again. [`PortAnswer::Done`], at once.
     SetLink {
         /// The link.
         link: LinkIndex,
@@ -48,17 +48,17 @@ pub enum PortRequest {
         up: bool,
     },
     /// Begin what waits for the whole gateway to be ready: replays of capture files.
-    /// [`Answer::Done`], at once.
+    /// [`PortAnswer::Done`], at once.
     BeginReplays,
-    /// Trace one packet. [`Answer::Traced`] when it has gone its way, or the trace is ended.
+    /// Trace one packet. [`PortAnswer::Traced`] when it has gone its way, or the trace is ended.
     Trace(TraceOrder),
-    /// End the running traces. [`Answer::Done`], at once.
+    /// End the running traces. [`PortAnswer::Done`], at once.
     EndTrace,
 }
 
 /// An answer of the data plane.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum PortAnswer {
     /// The request is executed, or will be before any later one.
     Done,
     /// A wiring is staged.
@@ -153,14 +153,14 @@ pub trait Port {
     /// # Errors
     ///
     /// [`DataError::Late`] if it has not come: ask again. Any other error is the answer.
-    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError>;
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError>;
 
     /// Takes a request and awaits its answer.
     ///
     /// # Errors
     ///
     /// As [`Self::submit`] and [`Self::answer`].
-    fn ask(&self, request: PortRequest) -> Result<Answer, DataError> {
+    fn ask(&self, request: PortRequest) -> Result<PortAnswer, DataError> {
         let number = self.submit(request)?;
         self.answer(number, ANSWER_WITHIN)
     }
@@ -171,7 +171,7 @@ impl<P: Port + ?Sized> Port for Arc<P> {
         (**self).submit(request)
     }
 
-    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError> {
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
         (**self).answer(number, patience)
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, VirtualClock},
     error::DataError,
     front::Front,
-    port::{Answer, Port, PortRequest, RequestNumber},
+    port::{Port, PortAnswer, PortRequest, RequestNumber},
     setup::DataSetup,
     start::{Opened, Orders, build},
     worker::Worker,
@@ -113,7 +113,7 @@ impl Port for Simulator {
         Ok(number)
     }
 
-    fn answer(&self, number: RequestNumber, _: Duration) -> Result<Answer, DataError> {
+    fn answer(&self, number: RequestNumber, _: Duration) -> Result<PortAnswer, DataError> {
         self.settle();
         self.front.answer(number, Duration::ZERO)
     }

@@ -4,7 +4,7 @@ use crate::{
     attachments::HandlerNow,
     error::DataError,
     front::{Front, Waiting},
-    port::{Answer, HandlerValue, KeptHandler, Port, PortRequest, RequestNumber},
+    port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::{Devices, reopen},
     sojourn::Sojourn,
     worker::{Command, Waker},
@@ -119,7 +119,7 @@ impl Port for ThreadPort {
         Ok(self.front.wait(Waiting::Reopened(opened)))
     }
 
-    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<Answer, DataError> {
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
         self.front.answer(number, patience)
     }
 }

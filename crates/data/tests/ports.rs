@@ -10,7 +10,7 @@
 )]
 
 use gatewright_data::{
-    Answer, Clock, DataSetup, DeviceSetup, HandlerNow, HandlerOrder, HandlerValue, Pace, Port,
+    Clock, DataSetup, DeviceSetup, HandlerNow, HandlerOrder, HandlerValue, Pace, Port, PortAnswer,
     PortRequest, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
 };
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
@@ -194,7 +194,7 @@ struct Gateway<P> {
 }
 
 impl<P: Port> Gateway<P> {
-    fn ask(&self, request: PortRequest) -> Answer {
+    fn ask(&self, request: PortRequest) -> PortAnswer {
         let number = self.port.submit(request).unwrap();
         self.port.answer(number, PATIENCE).unwrap()
     }
@@ -249,7 +249,7 @@ impl<P: Port> Gateway<P> {
                 };
                 let number = self.port.submit(PortRequest::Trace(order)).unwrap();
                 self.port.submit(PortRequest::EndTrace).unwrap();
-                let Answer::Traced(traced) = self.port.answer(number, PATIENCE).unwrap() else {
+                let PortAnswer::Traced(traced) = self.port.answer(number, PATIENCE).unwrap() else {
                     panic!("it was a trace");
                 };
                 steps =
@@ -264,7 +264,7 @@ impl<P: Port> Gateway<P> {
     fn stage(&self, orders: Vec<HandlerOrder>) -> Option<StageNumber> {
         let number = self.port.submit(PortRequest::Stage(orders)).ok()?;
         match self.port.answer(number, PATIENCE).unwrap() {
-            Answer::Staged(stage) => Some(stage),
+            PortAnswer::Staged(stage) => Some(stage),
             other => panic!("{other:?}"),
         }
     }

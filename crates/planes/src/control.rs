@@ -13,7 +13,7 @@ use crate::{
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
-    Answer, DataError, Downs, HandlerOrder, HandlerValue, Port, PortRequest, StageNumber,
+    DataError, Downs, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest, StageNumber,
     ThreadPort,
 };
 use gatewright_link::LinkInfo;
@@ -201,7 +201,7 @@ impl Control {
             attached.push((id, attachment));
             orders.push(HandlerOrder::New(id, attachment, value));
         }
-        let Answer::Staged(stage) = port.ask(PortRequest::Stage(orders))? else {
+        let PortAnswer::Staged(stage) = port.ask(PortRequest::Stage(orders))? else {
             return Err(DataError::Ended.into());
         };
         Ok(Prepared { attached, next_id, stage, port: Arc::clone(port) })

@@ -8,7 +8,7 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    Answer, DataError, HandlerNow, Pace, Port, PortRequest, Reopen, RequestNumber, Sojourn,
+    DataError, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber, Sojourn,
     ThreadPort, TraceOrder, WORKERS_MAX, Workers,
 };
 use gatewright_link::LinkInfo;
@@ -311,7 +311,7 @@ impl Planes {
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();
         let number = self.port().submit(PortRequest::Reopen(Box::new(order.clone())))?;
-        let Answer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
+        let PortAnswer::Reopened(info) = self.port().answer(number, REOPENED_WITHIN)? else {
             return Err(DataError::Ended.into());
         };
         let info = *info;
@@ -352,7 +352,7 @@ impl Planes {
     /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
         // Asked before the counters are read: those of the kernel are then in the table, too.
-        let Answer::Links(now) = self.port().ask(PortRequest::Links)? else {
+        let PortAnswer::Links(now) = self.port().ask(PortRequest::Links)? else {
             return Err(DataError::Ended.into());
         };
         let control = self.control();
@@ -480,7 +480,7 @@ impl Tracing {
             answer => answer?,
         };
         match answer {
-            Answer::Traced(steps) => Ok(steps),
+            PortAnswer::Traced(steps) => Ok(steps),
             _ => Err(DataError::Ended.into()),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) enum Course {
 
 /// A request from one worker to another.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum WorkerMessage {
     Packet(Course, Parcel),
     /// A neighbour was used although it is not fresh.
     Used(LinkIndex, IpAddr),
@@ -81,7 +81,7 @@ impl WorkerCounts {
 
 /// The sending end of the ring to one other worker.
 struct Outlet {
-    ring: RingSender<Message>,
+    ring: RingSender<WorkerMessage>,
     waker: Arc<Waker>,
     /// Whether something was sent since that worker was last woken.
     due: bool,
@@ -96,8 +96,8 @@ struct Outlets {
 
 impl Outlets {
     /// Sends a message to the worker `to`, or drops it.
-    fn send(&mut self, to: usize, message: Message) {
-        let is_packet = matches!(message, Message::Packet(..));
+    fn send(&mut self, to: usize, message: WorkerMessage) {
+        let is_packet = matches!(message, WorkerMessage::Packet(..));
         let Some(outlet) = self.to.get_mut(to).and_then(Option::as_mut) else { return };
         if outlet.ring.send(message).is_ok() {
             outlet.due = true;
@@ -114,7 +114,7 @@ impl Outlets {
 pub(crate) struct WorkerGroup {
     own: usize,
     outlets: Rc<RefCell<Outlets>>,
-    inlets: Vec<RingReceiver<Message>>,
+    inlets: Vec<RingReceiver<WorkerMessage>>,
     /// Links whose frames are handed on by flow, with the first header of their frames.
     spread: Vec<(bool, Framing)>,
     /// Neighbours that are used here and kept by the first worker.
@@ -127,8 +127,8 @@ pub(crate) struct WorkerGroup {
 pub(crate) struct Slot {
     /// Its number.
     pub(crate) own: usize,
-    ways: Vec<Option<(RingSender<Message>, Arc<Waker>)>>,
-    inlets: Vec<RingReceiver<Message>>,
+    ways: Vec<Option<(RingSender<WorkerMessage>, Arc<Waker>)>>,
+    inlets: Vec<RingReceiver<WorkerMessage>>,
     counts: WorkerCounts,
 }
 
@@ -216,7 +216,7 @@ impl WorkerGroup {
                 let _fits = batch.push(packet);
             } else {
                 let parcel = packet.into_parcel();
-                outlets.send(worker, Message::Packet(Course::Received(link), parcel));
+                outlets.send(worker, WorkerMessage::Packet(Course::Received(link), parcel));
             }
         }
     }
@@ -226,10 +226,10 @@ impl WorkerGroup {
         let mut outlets = self.outlets.borrow_mut();
         for HandedOver { to, at, side, packet } in handed {
             let course = Course::Resume(to, at, side);
-            outlets.send(FIRST, Message::Packet(course, packet.into_parcel()));
+            outlets.send(FIRST, WorkerMessage::Packet(course, packet.into_parcel()));
         }
         while let Some((link, address)) = self.used.pop() {
-            outlets.send(FIRST, Message::Used(link, address));
+            outlets.send(FIRST, WorkerMessage::Used(link, address));
         }
     }
 
@@ -252,8 +252,8 @@ impl WorkerGroup {
                 let Some(message) = inlet.take() else { break };
                 any = true;
                 let (course, parcel) = match message {
-                    Message::Packet(course, parcel) => (course, parcel),
-                    Message::Used(link, address) => {
+                    WorkerMessage::Packet(course, parcel) => (course, parcel),
+                    WorkerMessage::Used(link, address) => {
                         act(Work::Used(link, address));
                         continue;
                     }
@@ -336,7 +336,7 @@ impl Link for Away {
         let mut outlets = self.outlets.borrow_mut();
         for packet in batch.drain() {
             let parcel = packet.into_parcel();
-            outlets.send(self.to, Message::Packet(Course::Transmit(self.link), parcel));
+            outlets.send(self.to, WorkerMessage::Packet(Course::Transmit(self.link), parcel));
         }
     }
 

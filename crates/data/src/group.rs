@@ -124,7 +124,7 @@ pub(crate) struct WorkerGroup {
 }
 
 /// A worker's slot in its group, before its thread starts.
-pub(crate) struct Slot {
+pub(crate) struct WorkerSlot {
     /// Its number.
     pub(crate) own: usize,
     ways: Vec<Option<(RingSender<WorkerMessage>, Arc<Waker>)>>,
@@ -132,7 +132,7 @@ pub(crate) struct Slot {
     counts: WorkerCounts,
 }
 
-impl Slot {
+impl WorkerSlot {
     /// Slots for the workers that `wakers` wake, with a ring between each ordered pair. They count
     /// in `counters`.
     pub(crate) fn all(
@@ -374,13 +374,13 @@ mod tests {
 
     fn hands(workers: usize, chunks: usize) -> Vec<Hand> {
         let wakers: Vec<_> = (0..workers).map(|_| Arc::new(Waker::new().unwrap())).collect();
-        let hand = |slot: Slot| {
+        let hand = |slot: WorkerSlot| {
             let drops = Drops::default();
             let group = slot.take(1, UsedNeighbours::default(), drops.clone());
             Hand { group, pool: Pool::new(chunks, CHUNK_SIZE).unwrap(), drops, seen: Vec::new() }
         };
         let slots = Host::new(1).unwrap().counter_slots();
-        Slot::all(&wakers, &slots).unwrap().into_iter().map(hand).collect()
+        WorkerSlot::all(&wakers, &slots).unwrap().into_iter().map(hand).collect()
     }
 
     /// A UDP datagram of a flow, numbered at its end.

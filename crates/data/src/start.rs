@@ -5,7 +5,7 @@ use crate::{
     closed::Closed,
     error::DataError,
     front::Front,
-    group::{FIRST, Slot, WorkerGroup},
+    group::{FIRST, WorkerGroup, WorkerSlot},
     link_counts::LinkCounts,
     neighbours::Neighbourhood,
     reopen::Devices,
@@ -65,7 +65,7 @@ pub struct Opened {
 /// The input of a starting worker.
 pub(crate) struct Order {
     setup: DataSetup,
-    slot: Slot,
+    slot: WorkerSlot,
     split: Split,
     counters: CounterSlots,
     /// The plan of the first worker, for the others.
@@ -114,7 +114,7 @@ pub(crate) struct Orders<'a> {
     clock: Clock,
     sojourn: Arc<Sojourn>,
     counters: CounterSlots,
-    waiting: std::vec::IntoIter<(Slot, Arc<Waker>)>,
+    waiting: std::vec::IntoIter<(WorkerSlot, Arc<Waker>)>,
 }
 
 impl<'a> Orders<'a> {
@@ -132,7 +132,8 @@ impl<'a> Orders<'a> {
             made.map_err(|errno| system("make an eventfd")(errno.into()))
         };
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
-        let waiting: Vec<_> = Slot::all(&wakers, &counters)?.into_iter().zip(wakers).collect();
+        let waiting: Vec<_> =
+            WorkerSlot::all(&wakers, &counters)?.into_iter().zip(wakers).collect();
         let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
         Ok(Self { setup, split, division, events, clock, sojourn, counters, waiting })
     }

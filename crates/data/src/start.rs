@@ -14,7 +14,7 @@ use crate::{
     sojourn::Sojourn,
     virtual_link::WithoutDevice,
     worker::{Command, Due, Pace, Waker, Worker},
-    workers::{Hand, Running, Workers},
+    workers::{Hand, WorkerThread, Workers},
 };
 use gatewright_link::{
     Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
@@ -220,7 +220,7 @@ pub fn start(
         let name = if number == FIRST { "worker".to_owned() } else { format!("worker-{number}") };
         let thread = std::thread::Builder::new().name(name).spawn(move || work(order, opened));
         let thread = Some(thread.map_err(system("start a thread"))?);
-        threads.push(Running::new(Arc::clone(&hand.waker), thread));
+        threads.push(WorkerThread::new(Arc::clone(&hand.waker), thread));
         let opened = answer.recv().map_err(|_| DataError::Ended)??;
         hands.push(hand.with(opened.preparer()));
         told.push(opened);

@@ -41,12 +41,12 @@ impl Hand {
 }
 
 /// The thread of a worker. Dropping it stops the worker and waits until it has.
-pub(crate) struct Running {
+pub(crate) struct WorkerThread {
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl WorkerThread {
     pub(crate) const fn new(waker: Arc<Waker>, thread: Option<JoinHandle<()>>) -> Self {
         Self { waker, thread }
     }
@@ -64,7 +64,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for WorkerThread {
     fn drop(&mut self) {
         self.stop();
     }
@@ -94,7 +94,7 @@ impl Default for LinkNow {
 /// All workers of a gateway, on threads. Dropping them stops them.
 pub struct Workers {
     port: Arc<ThreadPort>,
-    threads: Vec<Running>,
+    threads: Vec<WorkerThread>,
     sojourn: Arc<Sojourn>,
 }
 
@@ -146,7 +146,7 @@ impl Workers {
     pub(crate) fn new(
         front: Front,
         devices: Devices,
-        threads: Vec<Running>,
+        threads: Vec<WorkerThread>,
         sojourn: Arc<Sojourn>,
     ) -> Self {
         Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourn }
@@ -178,7 +178,7 @@ impl Workers {
 
     /// Whether all run.
     pub fn are_running(&self) -> bool {
-        !self.threads.is_empty() && self.threads.iter().all(Running::is_running)
+        !self.threads.is_empty() && self.threads.iter().all(WorkerThread::is_running)
     }
 
     /// Wakes all of them, from any thread.

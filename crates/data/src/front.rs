@@ -33,11 +33,11 @@ pub(crate) struct Front {
 #[derive(Default)]
 struct Pending {
     next: u64,
-    waiting: BTreeMap<RequestNumber, Waiting>,
+    waiting: BTreeMap<RequestNumber, PendingAnswer>,
 }
 
 /// An answer that is being made.
-pub(crate) enum Waiting {
+pub(crate) enum PendingAnswer {
     Ready(PortAnswer),
     /// Old wirings that workers return, in their order.
     Swapped(Vec<Receiver<Swap>>, bool),
@@ -87,35 +87,38 @@ impl Front {
     pub(crate) fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         let waiting = match request {
             PortRequest::Stage(orders) => {
-                Waiting::Ready(PortAnswer::Staged(lock(&self.attachments).stage(orders)?))
+                PendingAnswer::Ready(PortAnswer::Staged(lock(&self.attachments).stage(orders)?))
             }
             PortRequest::Commit(number) => {
                 let swaps = lock(&self.attachments).commit(number)?;
-                Waiting::Swapped(self.swap(swaps)?, false)
+                PendingAnswer::Swapped(self.swap(swaps)?, false)
             }
             PortRequest::Discard(number) => {
                 lock(&self.attachments).discard(number);
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
             PortRequest::Neighbours(updates) => {
                 self.first(Command::Neighbours(updates))?;
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
             PortRequest::LookAtNeighbours(forget) => {
                 let (answer, done) = channel();
                 self.first(Command::LookAtNeighbours(forget, answer))?;
-                Waiting::Done(done)
+                PendingAnswer::Done(done)
             }
             PortRequest::Links => {
                 let ask = |hand: &Hand| {
                     let (answer, links) = channel();
                     hand.send(Command::Links(answer)).map(|()| links)
                 };
-                Waiting::Links(self.hands.iter().map(ask).collect::<Result<_, _>>()?, Vec::new())
+                PendingAnswer::Links(
+                    self.hands.iter().map(ask).collect::<Result<_, _>>()?,
+                    Vec::new(),
+                )
             }
             PortRequest::Pace(pace) => {
                 self.each(|| Command::Pace(pace))?;
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
             PortRequest::Reopen(order) => {
                 let (name, reason) = (order.device.name, "no device is opened here".to_owned());
@@ -123,33 +126,33 @@ impl Front {
             }
             PortRequest::SetLink { link, up } => {
                 self.each(|| Command::Close(link, !up))?;
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
             PortRequest::BeginReplays => {
                 self.each(|| Command::Begin)?;
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
-            PortRequest::Trace(order) => Waiting::Traced(self.trace(order)?, false),
+            PortRequest::Trace(order) => PendingAnswer::Traced(self.trace(order)?, false),
             PortRequest::EndTrace => {
                 self.each(|| Command::EndTrace)?;
                 for waiting in lock(&self.pending).waiting.values_mut() {
-                    if let Waiting::Traced(_, ended) = waiting {
+                    if let PendingAnswer::Traced(_, ended) = waiting {
                         *ended = true;
                     }
                 }
-                Waiting::Ready(PortAnswer::Done)
+                PendingAnswer::Ready(PortAnswer::Done)
             }
         };
         Ok(self.wait(waiting))
     }
 
     /// Registers an answer that is being made.
-    pub(crate) fn wait(&self, waiting: Waiting) -> RequestNumber {
+    pub(crate) fn wait(&self, waiting: PendingAnswer) -> RequestNumber {
         let mut pending = lock(&self.pending);
         let number = RequestNumber(pending.next);
         pending.next += 1;
         // An answer that says nothing need not be fetched.
-        if !matches!(waiting, Waiting::Ready(PortAnswer::Done)) {
+        if !matches!(waiting, PendingAnswer::Ready(PortAnswer::Done)) {
             if pending.waiting.len() >= PENDING_MAX {
                 pending.waiting.pop_first();
             }
@@ -206,21 +209,21 @@ impl Front {
         }
     }
 
-    fn finish(&self, waiting: Waiting, deadline: Instant) -> Result<PortAnswer, Unfinished> {
+    fn finish(&self, waiting: PendingAnswer, deadline: Instant) -> Result<PortAnswer, Unfinished> {
         match waiting {
-            Waiting::Ready(answer) => Ok(answer),
-            Waiting::Done(done) => match until(&done, deadline) {
+            PendingAnswer::Ready(answer) => Ok(answer),
+            PendingAnswer::Done(done) => match until(&done, deadline) {
                 Ok(()) => Ok(PortAnswer::Done),
-                Err(error) => Err(Unfinished::of(error, Waiting::Done(done))),
+                Err(error) => Err(Unfinished::of(error, PendingAnswer::Done(done))),
             },
-            Waiting::Reopened(opened) => match until(&opened, deadline) {
+            PendingAnswer::Reopened(opened) => match until(&opened, deadline) {
                 Ok(Ok(info)) => Ok(PortAnswer::Reopened(Box::new(info))),
                 Ok(Err(error)) => Err(Unfinished::Failed(error)),
-                Err(error) => Err(Unfinished::of(error, Waiting::Reopened(opened))),
+                Err(error) => Err(Unfinished::of(error, PendingAnswer::Reopened(opened))),
             },
-            Waiting::Swapped(old, taken) => self.swapped(old, taken, deadline),
-            Waiting::Links(links, got) => self::links(links, got, deadline),
-            Waiting::Traced(traced, ended) => self.traced(traced, ended, deadline),
+            PendingAnswer::Swapped(old, taken) => self.swapped(old, taken, deadline),
+            PendingAnswer::Links(links, got) => self::links(links, got, deadline),
+            PendingAnswer::Traced(traced, ended) => self.traced(traced, ended, deadline),
         }
     }
 
@@ -238,7 +241,9 @@ impl Front {
                     taken = true;
                 }
                 Ok(_) => {}
-                Err(error) => return Err(Unfinished::of(error, Waiting::Swapped(old, taken))),
+                Err(error) => {
+                    return Err(Unfinished::of(error, PendingAnswer::Swapped(old, taken)));
+                }
             }
             old.remove(0);
         }
@@ -268,7 +273,7 @@ impl Front {
             }
             Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed(DataError::Busy)),
             Err(RecvTimeoutError::Timeout) => {
-                Err(Unfinished::Late(Box::new(Waiting::Traced(traced, false))))
+                Err(Unfinished::Late(Box::new(PendingAnswer::Traced(traced, false))))
             }
         }
     }
@@ -276,12 +281,12 @@ impl Front {
 
 /// Why there is no answer.
 enum Unfinished {
-    Late(Box<Waiting>),
+    Late(Box<PendingAnswer>),
     Failed(DataError),
 }
 
 impl Unfinished {
-    fn of(error: RecvTimeoutError, waiting: Waiting) -> Self {
+    fn of(error: RecvTimeoutError, waiting: PendingAnswer) -> Self {
         match error {
             RecvTimeoutError::Timeout => Self::Late(Box::new(waiting)),
             RecvTimeoutError::Disconnected => Self::Failed(DataError::Ended),
@@ -302,7 +307,7 @@ fn links(
     while let Some(next) = reports.first() {
         match until(next, deadline) {
             Ok(report) => got.push(report),
-            Err(error) => return Err(Unfinished::of(error, Waiting::Links(reports, got))),
+            Err(error) => return Err(Unfinished::of(error, PendingAnswer::Links(reports, got))),
         }
         reports.remove(0);
     }

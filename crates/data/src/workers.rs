@@ -3,7 +3,7 @@
 use crate::{
     attachments::HandlerNow,
     error::DataError,
-    front::{Front, Waiting},
+    front::{Front, PendingAnswer},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::{Devices, reopen},
     sojourn::Sojourn,
@@ -116,7 +116,7 @@ impl Port for ThreadPort {
         let front = Arc::clone(&self.front);
         // The workers move the packets of the other links meanwhile.
         let opened = self.devices.run(move || reopen(front.hands(), &order))?;
-        Ok(self.front.wait(Waiting::Reopened(opened)))
+        Ok(self.front.wait(PendingAnswer::Reopened(opened)))
     }
 
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {

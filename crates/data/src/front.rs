@@ -27,11 +27,11 @@ const PENDING_MAX: usize = 256;
 pub(crate) struct Front {
     hands: Vec<Hand>,
     attachments: Mutex<Attachments>,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingAnswers>,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingAnswers {
     next: u64,
     waiting: BTreeMap<RequestNumber, PendingAnswer>,
 }

@@ -89,7 +89,7 @@ pub(super) struct Destination {
 
 /// The action of a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum RouteType {
     /// Forwards.
     Unicast,
     /// Delivers here: to an address of the kernel.
@@ -108,7 +108,7 @@ pub(super) struct KernelRoute {
     pub(super) to: Destination,
     pub(super) table: u32,
     pub(super) priority: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: RouteType,
     /// Its next hops: links and gateways.
     pub(super) hops: Vec<Hop>,
     /// It matches on more than the destination, or encapsulates: only the kernel can follow it.
@@ -302,12 +302,12 @@ fn route(body: &[u8]) -> Option<KernelRoute> {
         table: table.into(),
         priority: 0,
         kind: match kind {
-            1 => Kind::Unicast,
+            1 => RouteType::Unicast,
             // An anycast address is one of this host's, too.
-            2 | 4 => Kind::Local,
-            3 => Kind::Broadcast,
-            8 => Kind::Prohibit,
-            _ => Kind::Other,
+            2 | 4 => RouteType::Local,
+            3 => RouteType::Broadcast,
+            8 => RouteType::Prohibit,
+            _ => RouteType::Other,
         },
         hops: Vec::new(),
         special: tos != 0 || source_len != 0,
@@ -456,7 +456,7 @@ mod tests {
             to: Destination { address: "10.30.0.0".parse().unwrap(), len: 16 },
             table: 254,
             priority: 7,
-            kind: Kind::Unicast,
+            kind: RouteType::Unicast,
             hops: vec![Hop { link: 3, gateway: Some("10.10.2.2".parse().unwrap()) }],
             special: false,
         };

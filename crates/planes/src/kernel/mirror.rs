@@ -5,8 +5,8 @@
 //! goes.
 
 use super::message::{
-    Destination, Hop, KernelAddress, KernelLink, KernelNeighbour, KernelRoute, Kind, Knowledge,
-    Message,
+    Destination, Hop, KernelAddress, KernelLink, KernelNeighbour, KernelRoute, Knowledge, Message,
+    RouteType,
 };
 use gatewright_link::Division;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -253,14 +253,14 @@ impl Mirror {
     fn way_of(&self, route: &KernelRoute) -> Way {
         let kernels = |route| Way { route, ours: false };
         match route.kind {
-            Kind::Local => kernels(Route::Local),
-            Kind::Broadcast => {
+            RouteType::Local => kernels(Route::Local),
+            RouteType::Broadcast => {
                 let link = route.hops.first().and_then(|hop| self.link_of(hop.link));
                 kernels(link.map_or(Route::Local, Route::Broadcast))
             }
-            Kind::Prohibit => kernels(Route::Prohibited),
-            Kind::Other => kernels(Route::Blackhole),
-            Kind::Unicast => {
+            RouteType::Prohibit => kernels(Route::Prohibited),
+            RouteType::Other => kernels(Route::Blackhole),
+            RouteType::Unicast => {
                 // One hop of several that is not ours makes the choice the kernel's.
                 let all: Option<Vec<Route>> =
                     route.hops.iter().map(|hop| self.hop(route.to, *hop)).collect();
@@ -365,7 +365,14 @@ mod tests {
     /// A route of the main table by a neighbour on `link`.
     fn by(link: u32, priority: u32) -> KernelRoute {
         let hops = vec![Hop { link, gateway: Some("198.51.100.1".parse().unwrap()) }];
-        KernelRoute { to: to(), table: 254, priority, kind: Kind::Unicast, hops, special: false }
+        KernelRoute {
+            to: to(),
+            table: 254,
+            priority,
+            kind: RouteType::Unicast,
+            hops,
+            special: false,
+        }
     }
 
     fn via(link: u16) -> Route {
@@ -379,7 +386,7 @@ mod tests {
 
     #[test]
     fn which_route_counts_and_whose_it_is() {
-        let local = KernelRoute { table: 255, kind: Kind::Local, ..by(LAN, 0) };
+        let local = KernelRoute { table: 255, kind: RouteType::Local, ..by(LAN, 0) };
         let special = KernelRoute { special: true, ..by(LAN, 9) };
         let both = KernelRoute { hops: [by(LAN, 0).hops, by(WAN, 0).hops].concat(), ..by(LAN, 5) };
         let astray =
@@ -388,7 +395,7 @@ mod tests {
         let other_family = KernelRoute { hops: vec![other_family], ..by(LAN, 5) };
         let direct = Hop { link: WAN, gateway: None };
         let direct = KernelRoute { hops: vec![direct], ..by(LAN, 5) };
-        let forbidden = KernelRoute { kind: Kind::Prohibit, ..by(LAN, 5) };
+        let forbidden = KernelRoute { kind: RouteType::Prohibit, ..by(LAN, 5) };
         let elsewhere = KernelRoute { table: 77, ..by(LAN, 5) };
         let ours = |route| Some(Way { route, ours: true });
         let kernels = |route| Some(Way { route, ours: false });

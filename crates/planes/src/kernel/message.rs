@@ -36,7 +36,7 @@ const IPV6: u8 = 10;
 
 /// The content of a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Message {
+pub(super) enum KernelMessage {
     /// A link exists, or was changed.
     Link(KernelLink),
     /// A link is gone.
@@ -154,7 +154,7 @@ pub(super) fn messages(octets: &[u8]) -> Messages<'_> {
 pub(super) struct Messages<'a>(&'a [u8]);
 
 impl Iterator for Messages<'_> {
-    type Item = (Message, bool);
+    type Item = (KernelMessage, bool);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (header, _) = self.0.split_first_chunk::<HEADER_LEN>()?;
@@ -163,25 +163,26 @@ impl Iterator for Messages<'_> {
         let body = self.0.get(HEADER_LEN..len)?;
         self.0 = self.0.get(aligned(len)..).unwrap_or_default();
         let (kind, flags) = (u16::from_ne_bytes([k1, k2]), u16::from_ne_bytes([f1, f2]));
-        let message = message(kind, flags, body).unwrap_or(Message::Other);
+        let message = message(kind, flags, body).unwrap_or(KernelMessage::Other);
         Some((message, flags & DUMP_INTERRUPTED != 0))
     }
 }
 
-fn message(kind: u16, flags: u16, body: &[u8]) -> Option<Message> {
+fn message(kind: u16, flags: u16, body: &[u8]) -> Option<KernelMessage> {
     Some(match kind {
-        DONE => Message::Done,
-        ERROR => Message::Refused(i32::from_ne_bytes(*body.first_chunk()?)),
-        NEW_LINK => Message::Link(link(body)?),
-        DEL_LINK => Message::LinkGone(link(body)?.index),
-        NEW_ADDRESS => Message::Address(address(body)?),
-        DEL_ADDRESS => Message::AddressGone(address(body)?),
-        NEW_ROUTE => Message::Route(route(body)?, flags & REPLACE != 0),
-        DEL_ROUTE => Message::RouteGone(route(body)?),
-        NEW_NEIGHBOUR => Message::Neighbour(neighbour(body)?),
-        DEL_NEIGHBOUR => {
-            Message::Neighbour(KernelNeighbour { knowledge: Knowledge::Gone, ..neighbour(body)? })
-        }
+        DONE => KernelMessage::Done,
+        ERROR => KernelMessage::Refused(i32::from_ne_bytes(*body.first_chunk()?)),
+        NEW_LINK => KernelMessage::Link(link(body)?),
+        DEL_LINK => KernelMessage::LinkGone(link(body)?.index),
+        NEW_ADDRESS => KernelMessage::Address(address(body)?),
+        DEL_ADDRESS => KernelMessage::AddressGone(address(body)?),
+        NEW_ROUTE => KernelMessage::Route(route(body)?, flags & REPLACE != 0),
+        DEL_ROUTE => KernelMessage::RouteGone(route(body)?),
+        NEW_NEIGHBOUR => KernelMessage::Neighbour(neighbour(body)?),
+        DEL_NEIGHBOUR => KernelMessage::Neighbour(KernelNeighbour {
+            knowledge: Knowledge::Gone,
+            ..neighbour(body)?
+        }),
         _ => return None,
     })
 }
@@ -461,7 +462,7 @@ mod tests {
             special: false,
         };
         let told: Vec<_> = messages(&octets).collect();
-        assert_eq!(told, [(Message::Route(route, false), false)]);
+        assert_eq!(told, [(KernelMessage::Route(route, false), false)]);
         for len in 0..octets.len() {
             assert_eq!(messages(&octets[..len]).count(), 0, "{len} octets");
         }

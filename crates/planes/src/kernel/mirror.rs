@@ -5,8 +5,8 @@
 //! goes.
 
 use super::message::{
-    Destination, Hop, KernelAddress, KernelLink, KernelNeighbour, KernelRoute, Knowledge, Message,
-    RouteType,
+    Destination, Hop, KernelAddress, KernelLink, KernelMessage, KernelNeighbour, KernelRoute,
+    Knowledge, RouteType,
 };
 use gatewright_link::Division;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -94,14 +94,14 @@ impl Mirror {
     }
 
     /// Applies changes.
-    pub(super) fn hear(&mut self, messages: Vec<Message>) {
+    pub(super) fn hear(&mut self, messages: Vec<KernelMessage>) {
         for message in messages {
             self.take(message);
         }
     }
 
     /// Replaces the whole state: anything not in `messages` is gone.
-    pub(super) fn renew(&mut self, messages: Vec<Message>) {
+    pub(super) fn renew(&mut self, messages: Vec<KernelMessage>) {
         self.changed.extend(self.routes.keys());
         self.moved.extend(self.neighbours.keys());
         self.links.clear();
@@ -136,9 +136,9 @@ impl Mirror {
         self.neighbours.len()
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: KernelMessage) {
         match message {
-            Message::Link(link) => {
+            KernelMessage::Link(link) => {
                 let before = self.links.get(&link.index);
                 // The kernel drops a link's routes when it goes down, and does not tell all of them.
                 self.doubtful |=
@@ -146,24 +146,24 @@ impl Mirror {
                 self.links_changed = true;
                 self.links.insert(link.index, link);
             }
-            Message::LinkGone(index) => {
+            KernelMessage::LinkGone(index) => {
                 self.links.remove(&index);
                 (self.links_changed, self.doubtful) = (true, true);
             }
-            Message::Address(address) => {
+            KernelMessage::Address(address) => {
                 self.forget_address(address);
                 self.addresses.push(address);
                 self.links_changed = true;
             }
-            Message::AddressGone(address) => {
+            KernelMessage::AddressGone(address) => {
                 self.forget_address(address);
                 // Routes that were sent from it go untold.
                 (self.links_changed, self.doubtful) = (true, true);
             }
-            Message::Route(route, replaces) => self.route(route, replaces),
-            Message::RouteGone(route) => self.route_gone(&route),
-            Message::Neighbour(neighbour) => self.neighbour(neighbour),
-            Message::Done | Message::Refused(_) | Message::Other => {}
+            KernelMessage::Route(route, replaces) => self.route(route, replaces),
+            KernelMessage::RouteGone(route) => self.route_gone(&route),
+            KernelMessage::Neighbour(neighbour) => self.neighbour(neighbour),
+            KernelMessage::Done | KernelMessage::Refused(_) | KernelMessage::Other => {}
         }
     }
 
@@ -346,9 +346,9 @@ mod tests {
     const WAN: u32 = 3;
     const OTHER: u32 = 9;
 
-    fn link(index: u32, name: &str) -> Message {
+    fn link(index: u32, name: &str) -> KernelMessage {
         let (name, mtu, link_address, up) = (name.to_owned(), 1500, LinkAddress::NONE, true);
-        Message::Link(KernelLink { index, name, mtu, link_address, up })
+        KernelMessage::Link(KernelLink { index, name, mtu, link_address, up })
     }
 
     fn mirror(routes_max: u32) -> Mirror {
@@ -418,10 +418,12 @@ mod tests {
         ];
         for (name, routes, expected) in cases {
             let mut mirror = mirror(100);
-            mirror.hear(routes.iter().map(|route| Message::Route(route.clone(), false)).collect());
+            mirror.hear(
+                routes.iter().map(|route| KernelMessage::Route(route.clone(), false)).collect(),
+            );
             assert_eq!(way(&mut mirror), expected, "{name}");
             assert!(!mirror.is_doubtful(), "{name}");
-            mirror.hear(routes.into_iter().map(Message::RouteGone).collect());
+            mirror.hear(routes.into_iter().map(KernelMessage::RouteGone).collect());
             assert_eq!((way(&mut mirror), mirror.routes()), (None, 0), "{name}, gone");
         }
     }
@@ -429,14 +431,17 @@ mod tests {
     #[test]
     fn a_route_takes_the_place_of_one_alike() {
         let mut mirror = mirror(100);
-        mirror.hear(vec![Message::Route(by(LAN, 5), false), Message::Route(by(WAN, 5), true)]);
+        mirror.hear(vec![
+            KernelMessage::Route(by(LAN, 5), false),
+            KernelMessage::Route(by(WAN, 5), true),
+        ]);
         assert_eq!(way(&mut mirror), Some(Way { route: via(1), ours: true }));
         assert!(!mirror.is_doubtful());
     }
 
     #[test]
     fn what_cannot_be_understood_alone_is_doubted() {
-        let gone_link = Message::LinkGone(LAN);
+        let gone_link = KernelMessage::LinkGone(LAN);
         let address = KernelAddress {
             link: LAN,
             address: "192.0.2.1".parse().unwrap(),
@@ -451,14 +456,14 @@ mod tests {
             up: false,
         };
         for (name, message) in [
-            ("another beside one alike", Message::Route(by(WAN, 5), false)),
-            ("one of two next hops is gone", Message::RouteGone(by(WAN, 5))),
+            ("another beside one alike", KernelMessage::Route(by(WAN, 5), false)),
+            ("one of two next hops is gone", KernelMessage::RouteGone(by(WAN, 5))),
             ("a link is gone", gone_link),
-            ("a link is down", Message::Link(down)),
-            ("an address is gone", Message::AddressGone(address)),
+            ("a link is down", KernelMessage::Link(down)),
+            ("an address is gone", KernelMessage::AddressGone(address)),
         ] {
             let mut mirror = mirror(100);
-            mirror.hear(vec![Message::Route(by(LAN, 5), false)]);
+            mirror.hear(vec![KernelMessage::Route(by(LAN, 5), false)]);
             assert!(!mirror.is_doubtful());
             mirror.hear(vec![message]);
             assert!(mirror.is_doubtful(), "{name}");
@@ -469,10 +474,10 @@ mod tests {
     fn more_routes_than_are_kept_are_told() {
         let mut mirror = mirror(1);
         for number in 0..4 {
-            mirror.hear(vec![Message::Route(by(LAN, number), false)]);
+            mirror.hear(vec![KernelMessage::Route(by(LAN, number), false)]);
         }
         assert!(!mirror.is_overfull());
-        mirror.hear(vec![Message::Route(by(LAN, 4), false)]);
+        mirror.hear(vec![KernelMessage::Route(by(LAN, 4), false)]);
         assert!(mirror.is_overfull());
         assert_eq!(mirror.routes(), 4);
     }

@@ -21,7 +21,7 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Route, Wake};
 use gatewright_tables::Prefix;
-use message::{Destination, Knowledge, Message};
+use message::{Destination, KernelMessage, Knowledge};
 use mirror::{Mirror, Moved, Way};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -123,7 +123,7 @@ pub(crate) fn follow(
 
 impl Kernel {
     /// Takes over the kernel's full state.
-    fn renew(&mut self, everything: Vec<Message>, host: &mut Host) {
+    fn renew(&mut self, everything: Vec<KernelMessage>, host: &mut Host) {
         self.status.renewed += 1;
         self.mirror.renew(everything);
         self.status.withdrawn = false;

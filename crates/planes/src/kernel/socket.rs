@@ -1,7 +1,7 @@
 //! Sockets of rtnetlink: one that receives changes, and one that sends requests.
 
 use super::message::{
-    GET_ADDRESS, GET_LINK, GET_NEIGHBOUR, GET_ROUTE, Message, dump, messages, use_neighbour,
+    GET_ADDRESS, GET_LINK, GET_NEIGHBOUR, GET_ROUTE, KernelMessage, dump, messages, use_neighbour,
 };
 use nix::{
     errno::Errno,
@@ -40,7 +40,7 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub(super) enum Heard {
     /// Changes.
-    Messages(Vec<Message>),
+    Messages(Vec<KernelMessage>),
     /// An overrun: some changes are lost.
     Overrun,
     /// No further changes.
@@ -91,7 +91,7 @@ fn open(groups: u32) -> io::Result<OwnedFd> {
 }
 
 /// The kernel's whole state, links first, so that the rest can be understood.
-pub(super) fn everything() -> io::Result<Vec<Message>> {
+pub(super) fn everything() -> io::Result<Vec<KernelMessage>> {
     let fd = open(0)?;
     let mut buffer = vec![0; RECEIVE_MAX];
     let mut all = Vec::new();
@@ -119,7 +119,7 @@ fn ask(
     fd: &OwnedFd,
     request: &[u8],
     buffer: &mut [u8],
-    told: &mut Vec<Message>,
+    told: &mut Vec<KernelMessage>,
 ) -> io::Result<bool> {
     send(fd.as_raw_fd(), request, MsgFlags::empty())?;
     let mut whole = true;
@@ -138,8 +138,8 @@ fn ask(
         for (message, interrupted) in messages(buffer.get(..len).unwrap_or_default()) {
             whole &= !interrupted;
             match message {
-                Message::Done => return Ok(whole),
-                Message::Refused(error) => return Err(io::Error::from_raw_os_error(-error)),
+                KernelMessage::Done => return Ok(whole),
+                KernelMessage::Refused(error) => return Err(io::Error::from_raw_os_error(-error)),
                 other => told.push(other),
             }
         }

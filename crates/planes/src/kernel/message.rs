@@ -127,12 +127,12 @@ pub(super) struct Hop {
 pub(super) struct KernelNeighbour {
     pub(super) link: u32,
     pub(super) address: IpAddr,
-    pub(super) knowledge: Knowledge,
+    pub(super) knowledge: KernelReachability,
 }
 
 /// The kernel's knowledge of a neighbour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Knowledge {
+pub(super) enum KernelReachability {
     /// Its link-layer address, known to be reachable.
     Fresh(LinkAddress),
     /// Its last known link-layer address.
@@ -180,7 +180,7 @@ fn message(kind: u16, flags: u16, body: &[u8]) -> Option<KernelMessage> {
         DEL_ROUTE => KernelMessage::RouteGone(route(body)?),
         NEW_NEIGHBOUR => KernelMessage::Neighbour(neighbour(body)?),
         DEL_NEIGHBOUR => KernelMessage::Neighbour(KernelNeighbour {
-            knowledge: Knowledge::Gone,
+            knowledge: KernelReachability::Gone,
             ..neighbour(body)?
         }),
         _ => return None,
@@ -384,10 +384,10 @@ fn neighbour(body: &[u8]) -> Option<KernelNeighbour> {
     }
     let is_known = !station.is_none();
     let knowledge = match state {
-        _ if is_known && state & FRESH != 0 => Knowledge::Fresh(station),
-        _ if is_known && state & KNOWN != 0 => Knowledge::Stale(station),
-        _ if state & INCOMPLETE != 0 => Knowledge::Asking,
-        _ => Knowledge::Gone,
+        _ if is_known && state & FRESH != 0 => KernelReachability::Fresh(station),
+        _ if is_known && state & KNOWN != 0 => KernelReachability::Stale(station),
+        _ if state & INCOMPLETE != 0 => KernelReachability::Asking,
+        _ => KernelReachability::Gone,
     };
     let link = u32::from_ne_bytes([i1, i2, i3, i4]);
     Some(KernelNeighbour { link, address: address?, knowledge })

@@ -5,8 +5,8 @@
 //! goes.
 
 use super::message::{
-    Destination, Hop, KernelAddress, KernelLink, KernelMessage, KernelNeighbour, KernelRoute,
-    Knowledge, RouteType,
+    Destination, Hop, KernelAddress, KernelLink, KernelMessage, KernelNeighbour,
+    KernelReachability, KernelRoute, RouteType,
 };
 use gatewright_link::Division;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -36,7 +36,7 @@ pub(super) struct Mirror {
     routes: HashMap<Destination, Vec<KernelRoute>>,
     route_count: usize,
     routes_max: usize,
-    neighbours: HashMap<(u32, IpAddr), Knowledge>,
+    neighbours: HashMap<(u32, IpAddr), KernelReachability>,
     /// Destinations whose routes have changed.
     changed: BTreeSet<Destination>,
     /// Neighbours that have changed.
@@ -69,7 +69,7 @@ pub(super) struct Face {
 pub(super) struct Moved {
     pub(super) link: LinkIndex,
     pub(super) address: IpAddr,
-    pub(super) knowledge: Knowledge,
+    pub(super) knowledge: KernelReachability,
 }
 
 impl Mirror {
@@ -213,7 +213,7 @@ impl Mirror {
 
     fn neighbour(&mut self, neighbour: KernelNeighbour) {
         let key = (neighbour.link, neighbour.address);
-        if neighbour.knowledge == Knowledge::Gone {
+        if neighbour.knowledge == KernelReachability::Gone {
             self.neighbours.remove(&key);
         } else if self.neighbours.len() < NEIGHBOURS_MAX || self.neighbours.contains_key(&key) {
             self.neighbours.insert(key, neighbour.knowledge);
@@ -309,14 +309,19 @@ impl Mirror {
         let moved = std::mem::take(&mut self.moved);
         let of = |(index, address)| {
             let known = self.neighbours.get(&(index, address)).copied();
-            let (link, knowledge) = (self.link_of(index)?, known.unwrap_or(Knowledge::Gone));
+            let (link, knowledge) =
+                (self.link_of(index)?, known.unwrap_or(KernelReachability::Gone));
             Some(Moved { link, address, knowledge })
         };
         moved.into_iter().filter_map(of).collect()
     }
 
     /// The kernel's knowledge of a neighbour.
-    pub(super) fn neighbour_of(&self, link: LinkIndex, address: IpAddr) -> Option<Knowledge> {
+    pub(super) fn neighbour_of(
+        &self,
+        link: LinkIndex,
+        address: IpAddr,
+    ) -> Option<KernelReachability> {
         self.neighbours.get(&(self.kernel_link(link)?, address)).copied()
     }
 }

@@ -21,7 +21,7 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{Host, HostError, Route, Wake};
 use gatewright_tables::Prefix;
-use message::{Destination, KernelMessage, Knowledge};
+use message::{Destination, KernelMessage, KernelReachability};
 use mirror::{Mirror, Moved, Way};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -151,12 +151,14 @@ impl Kernel {
     /// worker the known address.
     pub(crate) fn want(&self, link: LinkIndex, address: IpAddr) {
         let known = self.mirror.neighbour_of(link, address);
-        if !matches!(known, Some(Knowledge::Fresh(_)))
+        if !matches!(known, Some(KernelReachability::Fresh(_)))
             && let Some(index) = self.mirror.kernel_link(link)
         {
             self.asker.use_neighbour(index, address);
         }
-        if let Some(knowledge @ (Knowledge::Fresh(_) | Knowledge::Stale(_))) = known {
+        if let Some(knowledge @ (KernelReachability::Fresh(_) | KernelReachability::Stale(_))) =
+            known
+        {
             self.tell(vec![update(Moved { link, address, knowledge })]);
         }
     }
@@ -263,9 +265,9 @@ fn remove_route(host: &mut Host, to: Destination) {
 
 fn update(Moved { link, address, knowledge }: Moved) -> NeighbourUpdate {
     let station = match knowledge {
-        Knowledge::Fresh(station) => Some((station, true)),
-        Knowledge::Stale(station) => Some((station, false)),
-        Knowledge::Asking | Knowledge::Gone => None,
+        KernelReachability::Fresh(station) => Some((station, true)),
+        KernelReachability::Stale(station) => Some((station, false)),
+        KernelReachability::Asking | KernelReachability::Gone => None,
     };
     NeighbourUpdate { link, address, station }
 }

@@ -29,7 +29,7 @@ use nix::{
 };
 use serde::Serialize;
 pub(crate) use socket::News;
-use socket::{Asker, Heard};
+use socket::{Heard, NeighbourResolver};
 use std::{
     collections::HashMap,
     io,
@@ -69,7 +69,7 @@ pub struct KernelStatus {
 pub(crate) struct Kernel {
     mirror: Mirror,
     division: Arc<Division>,
-    asker: Asker,
+    asker: NeighbourResolver,
     port: Arc<ThreadPort>,
     /// The MTU of each link when it was opened, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
@@ -111,7 +111,7 @@ pub(crate) fn follow(
     let mut kernel = Kernel {
         mirror: Mirror::new(devices.collect(), setup.routes_max),
         division,
-        asker: Asker::open().map_err(asked())?,
+        asker: NeighbourResolver::open().map_err(asked())?,
         port,
         mtus_max: host.interfaces().iter().map(|known| (known.link, known.mtu)).collect(),
         published: HashMap::new(),

@@ -148,9 +148,9 @@ fn ask(
 
 /// Asks the kernel to resolve neighbours.
 #[derive(Debug)]
-pub(super) struct Asker(OwnedFd);
+pub(super) struct NeighbourResolver(OwnedFd);
 
-impl Asker {
+impl NeighbourResolver {
     pub(super) fn open() -> io::Result<Self> {
         open(0).map(Self)
     }

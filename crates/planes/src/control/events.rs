@@ -2,7 +2,7 @@
 
 use super::{
     Control,
-    learnt::{LEARNT_MAX, Thing},
+    learnt::{LEARNT_MAX, LearntItem},
 };
 use crate::setup::RouteTo;
 use gatewright_data::DeviceSetup;
@@ -162,22 +162,22 @@ impl Control {
     }
 
     /// Logs that a learnt item has ended or was taken back.
-    pub(super) fn report_lost(&self, thing: &Thing) {
+    pub(super) fn report_lost(&self, thing: &LearntItem) {
         let name = self.name(thing.link());
         let event = match thing {
-            Thing::Router { address, .. } => {
+            LearntItem::Router { address, .. } => {
                 let text = format!("the router {address} on link {name} is no longer used");
                 event_of(LogLevel::Warning, "router-lost", name, text).with("address", address)
             }
-            Thing::Address { address, .. } => {
+            LearntItem::Address { address, .. } => {
                 let text = format!("the address {address} of link {name} is over");
                 event_of(LogLevel::Warning, "address-lost", name, text).with("address", address)
             }
-            Thing::OnLink { prefix, .. } => {
+            LearntItem::OnLink { prefix, .. } => {
                 let text = format!("{prefix} is no longer on link {name}");
                 event_of(LogLevel::Info, "prefix-lost", name, text).with("prefix", prefix)
             }
-            Thing::Leased { .. } | Thing::Redirect { .. } => return,
+            LearntItem::Leased { .. } | LearntItem::Redirect { .. } => return,
         };
         self.log.log(event);
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Control,
-    learnt::{Full, Thing},
+    learnt::{Full, LearntItem},
 };
 use crate::setup::RouteTo;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -94,10 +94,10 @@ impl Control {
         (lifetime, preference): (Duration, RouterPreference),
         now: Instant,
     ) -> bool {
-        let router = Thing::Router { link, address };
+        let router = LearntItem::Router { link, address };
         if lifetime.is_zero() {
-            let by = |thing: &Thing| match *thing {
-                Thing::Redirect { link: on, gateway, .. } => on == link && gateway == address,
+            let by = |thing: &LearntItem| match *thing {
+                LearntItem::Redirect { link: on, gateway, .. } => on == link && gateway == address,
                 thing => thing == router,
             };
             return self.forget(by);
@@ -112,7 +112,7 @@ impl Control {
         valid: Duration,
         now: Instant,
     ) -> bool {
-        let thing = Thing::OnLink { link, prefix };
+        let thing = LearntItem::OnLink { link, prefix };
         if valid.is_zero() {
             return self.forget(|other| *other == thing);
         }
@@ -246,13 +246,13 @@ impl Control {
 
     fn redirect(&mut self, what: (LinkIndex, IpAddr, IpAddr), now: Instant) -> bool {
         let (link, destination, gateway) = what;
-        if self.learnt.has(Thing::Redirect { link, destination, gateway }) {
+        if self.learnt.has(LearntItem::Redirect { link, destination, gateway }) {
             return false;
         }
         match self.learnt.redirect(what, now) {
             Ok(gone) => {
-                let to = Thing::Redirect { link, destination, gateway }.to();
-                for to in gone.map(Thing::to).into_iter().chain([to]) {
+                let to = LearntItem::Redirect { link, destination, gateway }.to();
+                for to in gone.map(LearntItem::to).into_iter().chain([to]) {
                     self.settle_or_report(to);
                 }
                 true
@@ -269,9 +269,10 @@ impl Control {
             given.push(address(link, lease.address.into()));
             // The first is the preferred one (RFC 2132 §3.5); the others are not asked whether they
             // are there.
-            let first = lease.routers.first().map(|&ip| Thing::Router { link, address: ip.into() });
+            let first =
+                lease.routers.first().map(|&ip| LearntItem::Router { link, address: ip.into() });
             given.extend(first);
-            let leased = |&(to, gateway)| Thing::Leased { link, to, gateway };
+            let leased = |&(to, gateway)| LearntItem::Leased { link, to, gateway };
             given.extend(lease.routes.iter().map(leased));
         }
         let mut is_news = self
@@ -300,7 +301,7 @@ impl Control {
     /// Keeps `thing` for `lifetime`; returns whether it is new.
     fn remember(
         &mut self,
-        thing: Thing,
+        thing: LearntItem,
         lifetime: Duration,
         preference: RouterPreference,
         now: Instant,
@@ -331,7 +332,7 @@ impl Control {
     }
 
     /// Forgets the items that `which` selects; returns whether there were any.
-    pub(super) fn forget(&mut self, which: impl Fn(&Thing) -> bool) -> bool {
+    pub(super) fn forget(&mut self, which: impl Fn(&LearntItem) -> bool) -> bool {
         let gone = self.learnt.remove(which);
         let any = !gone.is_empty();
         self.take_back(gone);
@@ -347,12 +348,12 @@ impl Control {
         }
     }
 
-    fn take_back(&mut self, gone: Vec<Thing>) {
+    fn take_back(&mut self, gone: Vec<LearntItem>) {
         for thing in gone {
             self.report_lost(&thing);
             match thing {
-                Thing::Address { link, address } => self.host.remove_address(link, address),
-                Thing::OnLink { link, prefix } => self.narrow(link, prefix),
+                LearntItem::Address { link, address } => self.host.remove_address(link, address),
+                LearntItem::OnLink { link, prefix } => self.narrow(link, prefix),
                 _ => {}
             }
             // Fewer routes always fit.
@@ -379,6 +380,6 @@ impl Control {
 }
 
 /// A learnt address.
-const fn address(link: LinkIndex, address: IpAddr) -> Thing {
-    Thing::Address { link, address }
+const fn address(link: LinkIndex, address: IpAddr) -> LearntItem {
+    LearntItem::Address { link, address }
 }

@@ -15,7 +15,7 @@ use std::{
 
 /// A learnt item that ends by itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Thing {
+pub(super) enum LearntItem {
     /// A default router.
     Router { link: LinkIndex, address: IpAddr },
     /// An address of ours.
@@ -31,7 +31,7 @@ pub(super) enum Thing {
 /// When it ends; `None` for ever.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    thing: Thing,
+    thing: LearntItem,
     /// For ever if there is none.
     until: Option<Instant>,
     /// For an address: when it stops beginning exchanges.
@@ -74,7 +74,7 @@ impl Learnt {
     /// place.
     pub(super) fn take(
         &mut self,
-        thing: Thing,
+        thing: LearntItem,
         lifetime: Duration,
         preference: RouterPreference,
         now: Instant,
@@ -96,9 +96,9 @@ impl Learnt {
         &mut self,
         (link, destination, gateway): (LinkIndex, IpAddr, IpAddr),
         now: Instant,
-    ) -> Result<Option<Thing>, Full> {
-        let others = |thing: &Thing| matches!(thing, Thing::Redirect { .. });
-        let to = Thing::Redirect { link, destination, gateway }.to();
+    ) -> Result<Option<LearntItem>, Full> {
+        let others = |thing: &LearntItem| matches!(thing, LearntItem::Redirect { .. });
+        let to = LearntItem::Redirect { link, destination, gateway }.to();
         // The latest that is heard of a destination holds.
         self.remove(|thing| others(thing) && thing.to() == to);
         let redirects = self.entries.iter().filter(|entry| others(&entry.thing));
@@ -106,7 +106,7 @@ impl Learnt {
             .then(|| redirects.map(|entry| entry.thing).next())
             .flatten();
         self.remove(|thing| Some(*thing) == gone);
-        let thing = Thing::Redirect { link, destination, gateway };
+        let thing = LearntItem::Redirect { link, destination, gateway };
         self.take(thing, REDIRECT_FOR, RouterPreference::default(), now)?;
         Ok(gone)
     }
@@ -119,7 +119,7 @@ impl Learnt {
         (valid, preferred): (Duration, Duration),
         now: Instant,
     ) -> Result<bool, Full> {
-        let thing = Thing::Address { link, address };
+        let thing = LearntItem::Address { link, address };
         let known = self.entry(thing).map(|entry| entry.until);
         if known.is_none() && valid.is_zero() {
             return Ok(false);
@@ -140,13 +140,13 @@ impl Learnt {
     }
 
     /// Whether `thing` is known.
-    pub(super) fn has(&self, thing: Thing) -> bool {
+    pub(super) fn has(&self, thing: LearntItem) -> bool {
         self.entries.iter().any(|entry| entry.thing == thing)
     }
 
     /// Forgets and returns the items that `which` selects.
-    pub(super) fn remove(&mut self, which: impl Fn(&Thing) -> bool) -> Vec<Thing> {
-        let gone: Vec<Thing> = self
+    pub(super) fn remove(&mut self, which: impl Fn(&LearntItem) -> bool) -> Vec<LearntItem> {
+        let gone: Vec<LearntItem> = self
             .entries
             .extract_if(.., |entry| which(&entry.thing))
             .map(|gone| gone.thing)
@@ -156,9 +156,10 @@ impl Learnt {
     }
 
     /// Forgets and returns the items that have ended at `now`.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Thing> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<LearntItem> {
         let over = |entry: &mut Entry| entry.until.is_some_and(|until| until <= now);
-        let gone: Vec<Thing> = self.entries.extract_if(.., over).map(|gone| gone.thing).collect();
+        let gone: Vec<LearntItem> =
+            self.entries.extract_if(.., over).map(|gone| gone.thing).collect();
         self.overfull &= gone.is_empty();
         gone
     }
@@ -169,7 +170,7 @@ impl Learnt {
         now: Instant,
     ) -> impl Iterator<Item = (LinkIndex, IpAddr, bool)> + '_ {
         self.entries.iter().filter_map(move |entry| match entry.thing {
-            Thing::Address { link, address } if address.is_ipv6() => {
+            LearntItem::Address { link, address } if address.is_ipv6() => {
                 Some((link, address, entry.preferred_until.is_none_or(|until| until > now)))
             }
             _ => None,
@@ -196,12 +197,12 @@ impl Learnt {
             .map(|(_, route)| route)
     }
 
-    fn entry(&mut self, thing: Thing) -> Option<&mut Entry> {
+    fn entry(&mut self, thing: LearntItem) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.thing == thing)
     }
 }
 
-impl Thing {
+impl LearntItem {
     /// The link on which it was learnt.
     pub(super) const fn link(self) -> LinkIndex {
         match self {

@@ -70,12 +70,12 @@ fn handlers<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Handler {
+    struct HandlerRow {
         id: u32,
         at: String,
         taken: u64,
     }
-    let plain = |now: &HandlerNow| Handler {
+    let plain = |now: &HandlerNow| HandlerRow {
         id: now.id.0,
         at: now.attachment.to_string(),
         taken: now.taken,

@@ -20,8 +20,8 @@ use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Address, Attachment, AttachmentId, Binding, Handler, Host, HostError, Interface, Plan, Route,
-    Target, WAY_PACKETS,
+    Address, Attachment, AttachmentId, Binding, EdgeTarget, Handler, Host, HostError, Interface,
+    Plan, Route, WAY_PACKETS,
 };
 use gatewright_tables::{
     CounterOwner, CounterSums, CounterTable,
@@ -248,11 +248,11 @@ impl Control {
     pub(crate) fn ways(&self, sums: &CounterSums) -> Vec<WayStatus> {
         let layers: Vec<_> = self.plan.layers().collect();
         let name = |way: &Binding| match way.to {
-            Target::Layer(node) => {
+            EdgeTarget::Layer(node) => {
                 let found = layers.iter().find(|(index, ..)| *index == node);
                 found.map(|(_, name, _)| *name)
             }
-            Target::Device(_) | Target::Nothing => None,
+            EdgeTarget::Device(_) | EdgeTarget::Nothing => None,
         };
         let way = |(number, (way, _))| {
             let packets = sums.get(CounterOwner::Edge(number), WAY_PACKETS).unwrap_or(0);

@@ -4,7 +4,7 @@ use crate::kernel::KernelStatus;
 use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{AddressState, Binding, Interface, Target};
+use gatewright_stack::{AddressState, Binding, EdgeTarget, Interface};
 use gatewright_tables::{Counted, CounterOwner, CounterSums, CounterTable};
 use serde::Serialize;
 use std::time::Duration;
@@ -229,7 +229,7 @@ impl WayStatus {
             side: way.side.to_string(),
             link: way.link.map(|link| link.0),
             layer,
-            to_device: matches!(way.to, Target::Device(_)),
+            to_device: matches!(way.to, EdgeTarget::Device(_)),
             packets,
         }
     }

@@ -1,8 +1,8 @@
 //! The running graph: batches in, batches out.
 
 use crate::{
-    At, AttachmentId, Binding, Context, Counter, Drops, Event, Groups, HandedOver, Handler, Layer,
-    NodeIndex, Out, Paths, Place, Plan, Reason, Side, Target, View, VirtualLink, Wiring,
+    At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
+    Handler, Layer, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View, VirtualLink, Wiring,
     ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     trace::{Fate, Step, Trace},
@@ -439,7 +439,8 @@ impl Floor {
     /// The place of a traced packet.
     fn step(&self, edge: &Edge, packet: &Packet) -> Step {
         let Binding { at, side, to, .. } = edge.binding;
-        let node = if let Target::Layer(node) = to { self.nodes.get(node.index()) } else { None };
+        let node =
+            if let EdgeTarget::Layer(node) = to { self.nodes.get(node.index()) } else { None };
         Step {
             at,
             side,
@@ -457,7 +458,7 @@ impl Floor {
     /// The counters that a packet on this edge can increment: taken by handlers, dropped.
     fn counted(&self, edge: &Edge) -> Counted {
         let taken = self.attached.iter().map(|attached| (attached.id, attached.taken.get()));
-        let node = if let Target::Layer(node) = edge.binding.to { Some(node) } else { None };
+        let node = if let EdgeTarget::Layer(node) = edge.binding.to { Some(node) } else { None };
         let node = node.and_then(|node| self.nodes.get(node.index()));
         let of_layer = node.into_iter().flat_map(|node| node.drops.iter());
         let dropped = of_layer.chain(self.drops.iter()).collect();
@@ -471,7 +472,7 @@ impl Floor {
         if let Some((id, _)) = new {
             return Fate::Taken(id);
         }
-        if let Target::Device(_) = edge.binding.to {
+        if let EdgeTarget::Device(_) = edge.binding.to {
             return Fate::Sent;
         }
         if self.queues.iter().flatten().any(Trace::is_traced) {
@@ -520,14 +521,14 @@ impl Floor {
             }
         }
         match (to, side) {
-            (Target::Layer(node), Side::Receive) => {
+            (EdgeTarget::Layer(node), Side::Receive) => {
                 self.call(wiring, node, at, now, |layer, out| layer.receive(batch, out));
             }
-            (Target::Layer(node), Side::Transmit) => {
+            (EdgeTarget::Layer(node), Side::Transmit) => {
                 self.call(wiring, node, at, now, |layer, out| layer.transmit(batch, out));
             }
-            (Target::Device(link), _) => exit.send(link, batch),
-            (Target::Nothing, _) => {
+            (EdgeTarget::Device(link), _) => exit.send(link, batch),
+            (EdgeTarget::Nothing, _) => {
                 self.drops.add_some(UNCLAIMED, batch.len() as u64);
                 batch.clear();
             }

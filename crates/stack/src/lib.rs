@@ -97,4 +97,4 @@ pub use trace::{Fate, Step, Trace};
 pub use udp::{UdpLayer, UdpSockets};
 pub use virtual_link::{LinkTag, VirtualLink, VirtualLinkCounters};
 pub use vlan::{VlanLayer, VlanMember, VlanTag};
-pub use wiring::{Binding, NodeIndex, Plan, Target, WAY_PACKETS, Wiring, WiringError};
+pub use wiring::{Binding, EdgeTarget, NodeIndex, Plan, WAY_PACKETS, Wiring, WiringError};

@@ -1,9 +1,9 @@
 //! The standard assembly: the Internet protocol suite over any number of links.
 
 use crate::{
-    ArpLayer, At, Binding, DhcpLayer, EthernetLayer, IcmpError, Icmpv4Layer, Icmpv6Layer,
-    IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, LinkTag, MldLayer, NdpLayer,
-    NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets, Target, UdpLayer, UdpSockets,
+    ArpLayer, At, Binding, DhcpLayer, EdgeTarget, EthernetLayer, IcmpError, Icmpv4Layer,
+    Icmpv6Layer, IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, LinkTag, MldLayer,
+    NdpLayer, NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets, UdpLayer, UdpSockets,
     VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake, handoff::HandoffLayer,
     icmpv4::error_positions, random::Random,
 };
@@ -148,13 +148,13 @@ impl Builder {
 
     /// From `from`, packets at `at` go up to `to`.
     fn up(&mut self, from: NodeIndex, at: At, link: Option<LinkIndex>, to: NodeIndex) {
-        let (side, to) = (Side::Receive, Target::Layer(to));
+        let (side, to) = (Side::Receive, EdgeTarget::Layer(to));
         self.plan.bind(Binding { from: Some(from), at, side, link, to });
     }
 
     /// From `from`, packets at `at` go down to `to`.
     fn down(&mut self, from: NodeIndex, at: At, link: Option<LinkIndex>, to: NodeIndex) {
-        let (side, to) = (Side::Transmit, Target::Layer(to));
+        let (side, to) = (Side::Transmit, EdgeTarget::Layer(to));
         self.plan.bind(Binding { from: Some(from), at, side, link, to });
     }
 
@@ -186,8 +186,8 @@ impl Builder {
     fn on_device(&mut self, link: LinkIndex, layer: impl Layer + 'static) -> NodeIndex {
         let layer = self.add(layer, Some(link));
         for (from, side, to) in [
-            (None, Side::Receive, Target::Layer(layer)),
-            (Some(layer), Side::Transmit, Target::Device(link)),
+            (None, Side::Receive, EdgeTarget::Layer(layer)),
+            (Some(layer), Side::Transmit, EdgeTarget::Device(link)),
         ] {
             self.plan.bind(Binding { from, at: At::Frame, side, link: Some(link), to });
         }

@@ -32,7 +32,7 @@ impl EdgeIndex {
 
 /// The target of an edge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Target {
+pub enum EdgeTarget {
     /// A layer, from below or from above by the edge's side.
     Layer(NodeIndex),
     /// The device of a link.
@@ -53,7 +53,7 @@ pub struct Binding {
     /// The link whose packets take this way, if it is one link's.
     pub link: Option<LinkIndex>,
     /// Its target.
-    pub to: Target,
+    pub to: EdgeTarget,
 }
 
 impl Binding {
@@ -269,7 +269,7 @@ fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError
                 && Some(edge.binding.at) == attachment.at.any()
                 && edge.binding.side == Side::Receive
         };
-        let to = edges.iter().find(any).map_or(Target::Nothing, |edge| edge.binding.to);
+        let to = edges.iter().find(any).map_or(EdgeTarget::Nothing, |edge| edge.binding.to);
         let binding = Binding { from, at: attachment.at, side: Side::Receive, link, to };
         edges.push(Edge::new(binding, Counter::default()));
     }
@@ -287,8 +287,8 @@ fn attach(id: AttachmentId, attachment: Attachment, of: Option<VirtualLink>, edg
     let behind: Vec<NodeIndex> = (edges.iter())
         .filter(|edge| edge.passes(attachment))
         .filter_map(|edge| match edge.binding.to {
-            Target::Layer(node) => Some(node),
-            Target::Device(_) | Target::Nothing => None,
+            EdgeTarget::Layer(node) => Some(node),
+            EdgeTarget::Device(_) | EdgeTarget::Nothing => None,
         })
         .collect();
     for edge in edges {

@@ -3,8 +3,8 @@
 
 use gatewright_packet::{BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Binding, Counter, Graph, Handler, Host, Layer, Out, Place, Plan,
-    Reason, Side, Swap, Target, UNCLAIMED, View, WiringError, tap,
+    At, Attachment, AttachmentId, Binding, Counter, EdgeTarget, Graph, Handler, Host, Layer, Out,
+    Place, Plan, Reason, Side, Swap, UNCLAIMED, View, WiringError, tap,
 };
 use gatewright_wire::EtherType;
 use std::{
@@ -77,10 +77,10 @@ fn plan() -> Plan {
         let demux = plan.add("demux", Some(link));
         let up = |from, at, to| Binding { from, at, side: Side::Receive, link: Some(link), to };
         let down = |from, at, to| Binding { from, at, side: Side::Transmit, link: Some(link), to };
-        plan.bind(up(None, At::Frame, Target::Layer(demux)));
-        plan.bind(up(Some(demux), CROSSED, Target::Layer(cross)));
-        plan.bind(down(Some(cross), CROSSED, Target::Layer(demux)));
-        plan.bind(down(Some(demux), At::Frame, Target::Device(link)));
+        plan.bind(up(None, At::Frame, EdgeTarget::Layer(demux)));
+        plan.bind(up(Some(demux), CROSSED, EdgeTarget::Layer(cross)));
+        plan.bind(down(Some(cross), CROSSED, EdgeTarget::Layer(demux)));
+        plan.bind(down(Some(demux), At::Frame, EdgeTarget::Device(link)));
     }
     plan
 }
@@ -246,9 +246,9 @@ fn a_loop_between_layers_ends_and_is_counted() {
     let mut plan = Plan::default();
     let (one, two) = (plan.add("bounce", None), plan.add("bounce", None));
     let way = |from, at, to| Binding { from, at, side: Side::Receive, link: None, to };
-    plan.bind(Binding { link: Some(LAN), ..way(None, At::Frame, Target::Layer(one)) });
-    plan.bind(way(Some(one), CROSSED, Target::Layer(two)));
-    plan.bind(way(Some(two), CROSSED, Target::Layer(one)));
+    plan.bind(Binding { link: Some(LAN), ..way(None, At::Frame, EdgeTarget::Layer(one)) });
+    plan.bind(way(Some(one), CROSSED, EdgeTarget::Layer(two)));
+    plan.bind(way(Some(two), CROSSED, EdgeTarget::Layer(one)));
     let frames = Rc::new(Pool::new(4, CHUNK_SIZE).unwrap());
     let datagrams = Rc::new(Pool::new(1, CHUNK_SIZE_DATAGRAM).unwrap());
     let layers: Vec<Box<dyn Layer>> = vec![Box::new(Bounce), Box::new(Bounce)];

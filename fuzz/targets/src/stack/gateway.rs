@@ -2,7 +2,7 @@
 
 use super::{LAN, Links, VLAN, repair, station_of};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{Drops, Side, Target};
+use gatewright_stack::{Drops, EdgeTarget, Side};
 use gatewright_wire::MacAddress;
 use std::{collections::BTreeMap, time::Duration};
 
@@ -69,7 +69,7 @@ pub fn gateway_reaches(octets: &[u8]) -> Reached {
         let taken = links
             .plan
             .ways()
-            .filter(|(way, _)| way.to == Target::Layer(node) && way.side == Side::Receive);
+            .filter(|(way, _)| way.to == EdgeTarget::Layer(node) && way.side == Side::Receive);
         *reached.taken.entry(name).or_default() += taken.map(|(_, packets)| packets).sum::<u64>();
         let drops = links.graph.drops_of(node);
         for (reason, count) in drops.iter().flat_map(Drops::iter) {

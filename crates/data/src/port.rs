@@ -11,7 +11,7 @@ use crate::{DataError, Forget, LinkNow, NeighbourUpdate, Pace, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Attachment, AttachmentId, Step, VirtualLink,
+    Attachment, AttachmentId, TraceStep, VirtualLink,
     builtin::{Match, Rule, Verdict},
 };
 use std::{sync::Arc, time::Duration};
@@ -68,7 +68,7 @@ pub enum PortAnswer {
     /// A link is open on another device, which has these properties.
     Reopened(Box<LinkInfo>),
     /// The steps of a traced packet; empty if none came.
-    Traced(Vec<Step>),
+    Traced(Vec<TraceStep>),
 }
 
 /// A wiring that is ready to be exchanged.

@@ -16,7 +16,7 @@ use gatewright_data::{
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     Address, AddressState, At, Attachment, AttachmentId, Event, Host, Interface, NeighbourLimits,
-    Place, Route, Side, Step, builtin::Match,
+    Place, Route, Side, TraceStep, builtin::Match,
 };
 use gatewright_tables::{
     Counted, CounterName, CounterOwner, Prefix,
@@ -208,7 +208,7 @@ impl<P: Port> Gateway<P> {
     }
 
     /// Executes an operation; returns the steps of its frame.
-    fn execute(&mut self, operation: &Operation) -> Vec<Step> {
+    fn execute(&mut self, operation: &Operation) -> Vec<TraceStep> {
         let mut steps = Vec::new();
         match operation {
             Operation::Attach(attachment, value) => {
@@ -252,8 +252,10 @@ impl<P: Port> Gateway<P> {
                 let PortAnswer::Traced(traced) = self.port.answer(number, PATIENCE).unwrap() else {
                     panic!("it was a trace");
                 };
-                steps =
-                    traced.into_iter().map(|step| Step { took: Duration::ZERO, ..step }).collect();
+                steps = traced
+                    .into_iter()
+                    .map(|step| TraceStep { took: Duration::ZERO, ..step })
+                    .collect();
             }
             Operation::Pass(time) => self.clock.set(self.clock.now() + *time),
         }

@@ -5,7 +5,7 @@ mod changes;
 use crate::{Gateway, capture::Which};
 use changes::changes;
 use gatewright_planes::Tracing;
-use gatewright_stack::{Fate, Step};
+use gatewright_stack::{Fate, TraceStep};
 use gatewright_wire::Framing;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, time::Duration};
@@ -123,14 +123,14 @@ fn octets(digits: &str) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-fn told(steps: &[Step], names: &[String]) -> TraceAnswer {
+fn told(steps: &[TraceStep], names: &[String]) -> TraceAnswer {
     let after = steps.iter().skip(1).map(Some).chain([None]);
     let steps: Vec<_> =
         steps.iter().zip(after).map(|(step, next)| answer(step, next, names)).collect();
     TraceAnswer { took_ns: steps.iter().map(|step| step.took_ns).sum(), steps }
 }
 
-fn answer(step: &Step, next: Option<&Step>, names: &[String]) -> StepAnswer {
+fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepAnswer {
     let device = || {
         let name = names.get(step.egress.index());
         format!("device {}", name.map_or("?", String::as_str))

@@ -15,7 +15,7 @@ use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
 use gatewright_stack::{
-    Attachment, AttachmentId, Event, Handler, HostError, Sockets, Step, VirtualLink, Wake,
+    Attachment, AttachmentId, Event, Handler, HostError, Sockets, TraceStep, VirtualLink, Wake,
     builtin::Match,
 };
 use gatewright_tables::CounterOwner;
@@ -471,7 +471,7 @@ impl Tracing {
     ///
     /// [`DataError::Busy`] if another packet is being traced, [`DataError::Ended`] if the
     /// workers have ended.
-    pub fn steps(&self, patience: Duration) -> Result<Vec<Step>, PlanesError> {
+    pub fn steps(&self, patience: Duration) -> Result<Vec<TraceStep>, PlanesError> {
         let answer = match self.port.answer(self.number, patience) {
             Err(DataError::Late) => {
                 self.port.submit(PortRequest::EndTrace)?;

@@ -5,7 +5,7 @@ use crate::{
     Handler, Layer, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View, VirtualLink, Wiring,
     ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
-    trace::{Fate, Step, Trace},
+    trace::{Fate, Trace, TraceStep},
     wiring::{Edge, EdgeIndex, Post, framing_of},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
@@ -437,11 +437,11 @@ impl Floor {
     }
 
     /// The place of a traced packet.
-    fn step(&self, edge: &Edge, packet: &Packet) -> Step {
+    fn step(&self, edge: &Edge, packet: &Packet) -> TraceStep {
         let Binding { at, side, to, .. } = edge.binding;
         let node =
             if let EdgeTarget::Layer(node) = to { self.nodes.get(node.index()) } else { None };
-        Step {
+        TraceStep {
             at,
             side,
             layer: node.map(|node| node.layer.name()),

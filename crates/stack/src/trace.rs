@@ -26,7 +26,7 @@ pub struct Trace {
     clock: Box<dyn FnMut() -> Duration + Send>,
     /// When it found its packet.
     since: Option<Duration>,
-    steps: Vec<Step>,
+    steps: Vec<TraceStep>,
 }
 
 impl fmt::Debug for Trace {
@@ -37,7 +37,7 @@ impl fmt::Debug for Trace {
 
 /// A traced packet at one place of the graph.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Step {
+pub struct TraceStep {
     /// The position.
     pub at: At,
     /// Its direction.
@@ -89,7 +89,7 @@ impl Trace {
     }
 
     /// The steps so far; empty if no packet matched.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[TraceStep] {
         &self.steps
     }
 
@@ -122,7 +122,7 @@ impl Trace {
     /// Whether the trace is complete.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         match (self.since, self.steps.last()) {
-            (Some(since), Some(Step { fate: Fate::Kept, .. })) => now >= since + KEPT_FOR,
+            (Some(since), Some(TraceStep { fate: Fate::Kept, .. })) => now >= since + KEPT_FOR,
             (Some(_), Some(_)) => true,
             _ => false,
         }
@@ -140,7 +140,7 @@ impl Trace {
     }
 
     /// Records the arrival of a packet; [`Self::end`] adds its fate.
-    pub(crate) fn begin(&mut self, step: Step) -> Duration {
+    pub(crate) fn begin(&mut self, step: TraceStep) -> Duration {
         if self.steps.len() < STEPS_MAX {
             self.steps.push(step);
         }
@@ -148,7 +148,7 @@ impl Trace {
     }
 
     /// Records the fate of the packet that arrived at `begun`.
-    pub(crate) fn end(&mut self, begun: Duration) -> Option<&mut Step> {
+    pub(crate) fn end(&mut self, begun: Duration) -> Option<&mut TraceStep> {
         let took = (self.clock)().saturating_sub(begun);
         let step = self.steps.last_mut()?;
         step.took = took;

@@ -1,11 +1,11 @@
 //! Changes to a packet at one place of the graph.
 
-use gatewright_stack::{At, Step};
+use gatewright_stack::{At, TraceStep};
 use gatewright_wire::EtherType;
 use std::fmt::Write;
 
 /// Differences between a packet at one place and at the next.
-pub(super) fn changes(before: &Step, after: &Step) -> Vec<String> {
+pub(super) fn changes(before: &TraceStep, after: &TraceStep) -> Vec<String> {
     let (old, new) = (&before.octets[..], &after.octets[..]);
     let shift = match (ip_at(before), ip_at(after)) {
         (Some(old), Some(new)) => Some((old, new)),
@@ -44,7 +44,7 @@ pub(super) fn changes(before: &Step, after: &Step) -> Vec<String> {
 }
 
 /// Octets before the IP header, if the packet has one there.
-fn ip_at(step: &Step) -> Option<usize> {
+fn ip_at(step: &TraceStep) -> Option<usize> {
     match step.at {
         At::Frame => {
             let packet = step.framing?.ip_packet(&step.octets)?;
@@ -138,8 +138,8 @@ mod tests {
     use gatewright_wire::Framing;
     use std::time::Duration;
 
-    fn step(at: At, octets: &[u8]) -> Step {
-        Step {
+    fn step(at: At, octets: &[u8]) -> TraceStep {
+        TraceStep {
             at,
             side: Side::Receive,
             layer: None,

@@ -82,12 +82,12 @@ fn record(option: &mut [u8], address: Ipv4Addr) -> Option<()> {
 
 /// The options of a header, by value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct OwnedOptions {
     octets: [u8; HEADER_LEN_MAX - Ipv4::LEN],
     len: usize,
 }
 
-impl Options {
+impl OwnedOptions {
     const NONE: Self = Self { octets: [Ipv4Option::END; HEADER_LEN_MAX - Ipv4::LEN], len: 0 };
 
     /// Their octets, whole words.
@@ -100,14 +100,14 @@ impl Options {
 /// `octets`: the route that is recorded, ours included (RFC 1122 §3.2.2.6: "this option … SHOULD be
 /// updated to include the current host and included in the IP header of the Echo Reply message,
 /// without 'truncation'").
-pub(crate) fn of_answer(octets: &[u8], header_len: usize, address: Ipv4Addr) -> Options {
-    recorded(octets, header_len, address).unwrap_or(Options::NONE)
+pub(crate) fn of_answer(octets: &[u8], header_len: usize, address: Ipv4Addr) -> OwnedOptions {
+    recorded(octets, header_len, address).unwrap_or(OwnedOptions::NONE)
 }
 
-fn recorded(octets: &[u8], header_len: usize, address: Ipv4Addr) -> Option<Options> {
+fn recorded(octets: &[u8], header_len: usize, address: Ipv4Addr) -> Option<OwnedOptions> {
     let at = check(octets, header_len).ok()?.record_route?;
     let len = usize::from(*octets.get(at + 1)?);
-    let mut options = Options::NONE;
+    let mut options = OwnedOptions::NONE;
     let option = options.octets.get_mut(..len)?;
     option.copy_from_slice(octets.get(at..at + len)?);
     record(option, address)?;

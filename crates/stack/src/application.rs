@@ -126,7 +126,7 @@ pub(crate) struct OwnSocket {
 }
 
 /// An application on the worker.
-pub(crate) struct Running {
+pub(crate) struct WorkerApplication {
     pub(crate) id: u32,
     pub(crate) application: Box<dyn SocketApplication>,
     pub(crate) sockets: Vec<OwnSocket>,
@@ -136,13 +136,13 @@ pub(crate) struct Running {
     told: Vec<SocketIndex>,
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for WorkerApplication {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Running({}, {} sockets)", self.id, self.sockets.len())
     }
 }
 
-impl Running {
+impl WorkerApplication {
     pub(crate) fn new(
         id: u32,
         application: Box<dyn SocketApplication>,

@@ -2,7 +2,7 @@
 
 use crate::{
     At, Datagram, IcmpError, Layer, Out, Reason, SendError, SocketIndex,
-    application::Running,
+    application::WorkerApplication,
     ipv4::TIME_TO_LIVE,
     refused::Refused,
     socket::{Command, Delivery, Departure, SocketEnd, SocketsEnd, unspecified},
@@ -144,7 +144,7 @@ fn accept(packet: &Packet) -> Result<(u16, u16, usize), Reason> {
 pub struct UdpSockets {
     end: SocketsEnd,
     sockets: Vec<SocketEnd>,
-    applications: Vec<Running>,
+    applications: Vec<WorkerApplication>,
     /// The listeners, in the order of ports.
     listeners: Vec<BoundListener>,
     /// The last port looked up, with the places of its listeners: packets of a batch mostly go to
@@ -208,7 +208,7 @@ impl UdpSockets {
                     over.for_each(|(_, group, link)| out.join(group, link, false));
                 }
                 Command::Start(id, application, locals) => {
-                    self.applications.push(Running::new(id, application, &locals));
+                    self.applications.push(WorkerApplication::new(id, application, &locals));
                 }
                 Command::Stop(id) => self.applications.retain(|running| running.id != id),
                 Command::Join(id, group, link) => {

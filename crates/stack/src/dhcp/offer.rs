@@ -47,7 +47,7 @@ impl Offer {
         if !ours {
             return Err(NOT_OURS);
         }
-        let mut said = Said::default();
+        let mut said = OfferedOptions::default();
         for (kind, data) in &whole(options)? {
             said.take(DhcpOption::of(*kind, data).map_err(|_| BAD_OPTION)?);
         }
@@ -69,7 +69,7 @@ impl Offer {
 type Classless = (Vec<Ipv4Addr>, Vec<(Prefix<Ipv4Addr>, Ipv4Addr)>);
 
 #[derive(Default)]
-struct Said {
+struct OfferedOptions {
     kind: Option<DhcpType>,
     server: Option<Ipv4Addr>,
     mask: Option<Ipv4Addr>,
@@ -81,7 +81,7 @@ struct Said {
     rebinding: Option<u32>,
 }
 
-impl Said {
+impl OfferedOptions {
     fn take(&mut self, option: DhcpOption<'_>) {
         let list = |addresses: &[[u8; 4]]| {
             addresses.iter().take(SERVERS_MAX).map(|&ip| Ipv4Addr::from_octets(ip)).collect()

@@ -23,7 +23,7 @@ const WAYS: usize = 4;
 const SETS_BITS: u32 = 12;
 
 /// The key of a lookup: an address of either family.
-pub(crate) trait Key: Copy + Eq + Into<IpAddr> {
+pub(crate) trait DestinationKey: Copy + Eq + Into<IpAddr> {
     /// An address that is never looked up.
     const NONE: Self;
     /// A hash that spreads neighbouring addresses over the upper bits.
@@ -46,7 +46,7 @@ pub(crate) trait Key: Copy + Eq + Into<IpAddr> {
 /// The result of a lookup in the table of routes.
 pub(crate) type Found = Result<HopIndex, Miss>;
 
-impl Key for Ipv4Addr {
+impl DestinationKey for Ipv4Addr {
     const NONE: Self = Self::UNSPECIFIED;
 
     #[inline]
@@ -88,7 +88,7 @@ impl Key for Ipv4Addr {
     }
 }
 
-impl Key for Ipv6Addr {
+impl DestinationKey for Ipv6Addr {
     const NONE: Self = Self::UNSPECIFIED;
 
     #[inline]
@@ -167,13 +167,13 @@ pub(crate) struct Destinations<A> {
 /// So many new destinations in one batch, and those of the next one are looked up together.
 const AHEAD_MIN: usize = 8;
 
-impl<A: Key> Default for Destinations<A> {
+impl<A: DestinationKey> Default for Destinations<A> {
     fn default() -> Self {
         Self { sets: Vec::new(), seen: (0, 0), age: 1, turn: 0, kept: 0 }
     }
 }
 
-impl<A: Key> Destinations<A> {
+impl<A: DestinationKey> Destinations<A> {
     /// Forgets everything if routes or interfaces have changed; call it before each batch.
     #[inline]
     pub(crate) fn refresh(&mut self, view: &View) {
@@ -306,7 +306,7 @@ impl Ingress {
 }
 
 #[inline]
-fn set_of<A: Key>(to: A) -> usize {
+fn set_of<A: DestinationKey>(to: A) -> usize {
     usize::try_from(to.hash() >> (u64::BITS - SETS_BITS)).unwrap_or_default()
 }
 

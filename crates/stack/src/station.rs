@@ -1,6 +1,6 @@
 //! Stations: the link-layer destinations of next hops on Ethernet.
 
-use crate::{LinkNeighbours, destination::Key};
+use crate::{LinkNeighbours, destination::DestinationKey};
 use gatewright_packet::{LinkAddress, NextHop};
 use gatewright_wire::{EtherType, MacAddress};
 use std::{net::IpAddr, time::Duration};

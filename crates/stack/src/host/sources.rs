@@ -5,7 +5,7 @@
 //! to a whole subnet; forwarded, it would do so elsewhere.
 
 use super::{Interface, Prefix, View, broadcast};
-use crate::destination::Key;
+use crate::destination::DestinationKey;
 use gatewright_packet::LinkIndex;
 use std::net::IpAddr;
 
@@ -56,7 +56,7 @@ impl Sources {
         self.addresses.sort_unstable();
     }
 
-    fn add<A: Key>(&mut self, address: A) {
+    fn add<A: DestinationKey>(&mut self, address: A) {
         let (word, bit) = place(address);
         if let Some(word) = self.bits.get_mut(word) {
             *word |= bit;
@@ -65,7 +65,7 @@ impl Sources {
     }
 
     #[inline]
-    fn has<A: Key>(&self, address: A) -> bool {
+    fn has<A: DestinationKey>(&self, address: A) -> bool {
         let (word, bit) = place(address);
         self.bits.get(word).is_some_and(|word| word & bit != 0) && self.finds(address.into())
     }
@@ -78,7 +78,7 @@ impl Sources {
 
 /// The word, and the bit in it.
 #[inline]
-fn place<A: Key>(address: A) -> (usize, u64) {
+fn place<A: DestinationKey>(address: A) -> (usize, u64) {
     let hash = address.hash();
     let word = usize::try_from(hash >> (u64::BITS - WORDS_BITS)).unwrap_or_default();
     (word, 1 << (hash >> (u64::BITS - 2 * WORDS_BITS) & 63))
@@ -88,12 +88,12 @@ impl View {
     /// Whether `source` is an address of this host, but for link-local ones, or the broadcast address
     /// of one of its subnets.
     #[inline]
-    pub(crate) fn is_martian<A: Key>(&self, source: A) -> bool {
+    pub(crate) fn is_martian<A: DestinationKey>(&self, source: A) -> bool {
         self.sources.has(source)
     }
 
     /// As [`Self::is_martian`], of a packet that came by `link`: its link-local addresses, too.
-    pub(crate) fn is_martian_on<A: Key>(&self, link: LinkIndex, source: A) -> bool {
+    pub(crate) fn is_martian_on<A: DestinationKey>(&self, link: LinkIndex, source: A) -> bool {
         self.is_martian(source)
             || (!source.is_routable()
                 && self.interface(link).is_some_and(|interface| interface.has(source.into())))

@@ -2,7 +2,7 @@
 
 use crate::{
     Out,
-    destination::{Destinations, Key},
+    destination::{DestinationKey, Destinations},
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, NextHop, Packet};

@@ -90,7 +90,7 @@ struct ReceivedFragment {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct PartialDatagram {
     key: Key,
     until: Duration,
     /// Sorted by `start`, without overlap.
@@ -125,7 +125,7 @@ pub(crate) enum Whole {
 
 /// The result of adding a fragment, before reassembly.
 enum Outcome {
-    Complete(Slot),
+    Complete(PartialDatagram),
     NotYet,
     Problem(Packet, Fault),
 }
@@ -143,7 +143,7 @@ enum Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// Oldest first.
-    slots: Vec<Slot>,
+    slots: Vec<PartialDatagram>,
     /// Their sources, in order of arrival.
     shares: Vec<Share>,
     held: usize,
@@ -325,7 +325,7 @@ impl Reassembly {
                 return Outcome::NotYet;
             }
         }
-        if self.slots.get(index).is_some_and(Slot::is_complete) {
+        if self.slots.get(index).is_some_and(PartialDatagram::is_complete) {
             return self.take(index).map_or(Outcome::NotYet, Outcome::Complete);
         }
         // However large the slab is, most of it stays for frames that come and go.
@@ -348,7 +348,14 @@ impl Reassembly {
         }
         let pieces = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(PIECES_START));
         let until = now + REASSEMBLY_FOR;
-        self.slots.push(Slot { key, until, pieces, filled: 0, total: None, refused: None });
+        self.slots.push(PartialDatagram {
+            key,
+            until,
+            pieces,
+            filled: 0,
+            total: None,
+            refused: None,
+        });
         match self.shares.iter_mut().find(|share| share.source == key.source) {
             Some(share) => share.slots += 1,
             None => self.shares.push(Share { source: key.source, slots: 1, fragments: 0 }),
@@ -394,7 +401,7 @@ impl Reassembly {
     }
 
     /// Takes a packet out.
-    fn take(&mut self, index: usize) -> Option<Slot> {
+    fn take(&mut self, index: usize) -> Option<PartialDatagram> {
         self.slots.get(index)?;
         let slot = self.slots.remove(index);
         self.held -= slot.pieces.len();
@@ -425,7 +432,7 @@ impl ReceivedFragment {
     }
 }
 
-impl Slot {
+impl PartialDatagram {
     /// Puts a piece in its place; refuses one that contradicts the others.
     fn put(&mut self, piece: ReceivedFragment, more: bool) -> Result<(), Reason> {
         if let Some(reason) = self.refused {

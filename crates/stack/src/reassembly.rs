@@ -106,7 +106,7 @@ struct PartialDatagram {
 
 /// The waiting packets of one source.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct SourceShare {
     source: IpAddr,
     slots: usize,
     fragments: usize,
@@ -145,7 +145,7 @@ pub(crate) struct Reassembly {
     /// Oldest first.
     slots: Vec<PartialDatagram>,
     /// Their sources, in order of arrival.
-    shares: Vec<Share>,
+    shares: Vec<SourceShare>,
     held: usize,
     /// The lists of finished packets, for reuse.
     spare: Vec<Vec<ReceivedFragment>>,
@@ -358,14 +358,19 @@ impl Reassembly {
         });
         match self.shares.iter_mut().find(|share| share.source == key.source) {
             Some(share) => share.slots += 1,
-            None => self.shares.push(Share { source: key.source, slots: 1, fragments: 0 }),
+            None => self.shares.push(SourceShare { source: key.source, slots: 1, fragments: 0 }),
         }
         self.slots.len() - 1
     }
 
     /// Gives up the oldest packet of the source with the most by `size`, if that is [`A_FLOOD`] of
     /// `max`, else the oldest of all: many sources with little each are not a flood.
-    fn evict_from_most(&mut self, size: impl Fn(&Share) -> usize, max: usize, out: &mut Out<'_>) {
+    fn evict_from_most(
+        &mut self,
+        size: impl Fn(&SourceShare) -> usize,
+        max: usize,
+        out: &mut Out<'_>,
+    ) {
         let flood = self.shares.iter().filter(|share| size(share) >= max / A_FLOOD);
         let source = flood.max_by_key(|share| size(share)).map(|share| share.source);
         let oldest = self.slots.iter().position(|slot| Some(slot.key.source) == source);

@@ -66,12 +66,12 @@ pub(crate) struct Rates {
     /// Messages to one share of the senders: per second, and in a burst.
     pub(crate) of_share: (u32, u32),
     /// The senders that have one share together.
-    pub(crate) share: Share,
+    pub(crate) share: LimitScope,
 }
 
 /// The senders that have one share of a [`SenderLimit`] together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Share {
+pub(crate) enum LimitScope {
     /// All hosts of a subnet: anywhere, a sender may have any address of its subnet.
     Subnet,
     /// One host: all senders are neighbours, and so of one subnet.
@@ -81,16 +81,16 @@ pub(crate) enum Share {
 impl Rates {
     /// ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
     pub(crate) const ERRORS: Self =
-        Self { of_link: (1000, 500), of_share: (100, 50), share: Share::Subnet };
+        Self { of_link: (1000, 500), of_share: (100, 50), share: LimitScope::Subnet };
 
     /// Redirects (RFC 1812 §4.3.2.8, RFC 4861 §8.2). A host that ignores them would otherwise be
     /// sent one for each of its packets.
     pub(crate) const REDIRECTS: Self =
-        Self { of_link: (100, 50), of_share: (1, 5), share: Share::Host };
+        Self { of_link: (100, 50), of_share: (1, 5), share: LimitScope::Host };
 
     /// Echo replies: enough for `ping -f`, not for a reflector.
     pub(crate) const ECHOES: Self =
-        Self { of_link: (100_000, 10_000), of_share: (50_000, 5_000), share: Share::Subnet };
+        Self { of_link: (100_000, 10_000), of_share: (50_000, 5_000), share: LimitScope::Subnet };
 }
 
 /// Number of buckets for shares, as a power of 2.
@@ -123,9 +123,9 @@ impl SenderLimit {
 
     fn share_of(&self, to: IpAddr) -> u64 {
         match (self.rates.share, to) {
-            (Share::Subnet, _) => subnet_of(to).1,
-            (Share::Host, IpAddr::V4(ip)) => ip.to_bits().into(),
-            (Share::Host, IpAddr::V6(ip)) => {
+            (LimitScope::Subnet, _) => subnet_of(to).1,
+            (LimitScope::Host, IpAddr::V4(ip)) => ip.to_bits().into(),
+            (LimitScope::Host, IpAddr::V6(ip)) => {
                 let (prefix, host) =
                     (ip.to_bits() >> u64::BITS, ip.to_bits() & u128::from(u64::MAX));
                 let half = |bits: u128| u64::try_from(bits).unwrap_or_default();

@@ -73,7 +73,7 @@ pub(crate) struct SocketEnd {
     spare: Receiver<VecDeque<Delivery>>,
     departures: Receiver<Departure>,
     pub(crate) used: SyncSender<Vec<u8>>,
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
 }
 
 impl SocketEnd {
@@ -108,7 +108,7 @@ impl SocketEnd {
 
 /// The common state of both halves of a socket.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SocketState {
     /// Datagrams that wait to be read; below zero between a fast read and its count.
     waiting: AtomicIsize,
     /// Datagrams dropped because the application did not read.
@@ -119,7 +119,7 @@ pub(crate) struct Shared {
     armed: AtomicBool,
 }
 
-impl Shared {
+impl SocketState {
     fn waiting(&self) -> usize {
         usize::try_from(self.waiting.load(Ordering::Acquire)).unwrap_or(0)
     }
@@ -269,7 +269,7 @@ impl Sockets {
         let (emptied, spare) = sync_channel(SPARE_BATCHES_MAX);
         let (departing, departures) = sync_channel(SOCKET_QUEUE_MAX);
         let (used, buffers) = sync_channel(SOCKET_QUEUE_MAX);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SocketState::default());
         let collected = VecDeque::new();
         let end = SocketEnd {
             id,
@@ -386,7 +386,7 @@ pub struct UdpSocket {
     peer: Mutex<Option<SocketAddr>>,
     multicast_hops: AtomicU8,
     multicast_link: Mutex<Option<LinkIndex>>,
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
 }
 
 impl UdpSocket {

@@ -20,7 +20,7 @@ pub use filter::{
 use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket};
 use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
 use gatewright_wire::{EtherType, Framing, IpProtocol};
-use headers::{Headers, Seen};
+use headers::{Headers, Visible};
 use std::{
     net::IpAddr,
     sync::{
@@ -88,10 +88,10 @@ impl Match {
         }
         let Some(headers) = Headers::read(ip_octets(packet, framing)) else { return false };
         let within = |(address, bits), ip| Subnet { address, bits }.contains(ip);
-        let port = |port| matches!(headers.ports, Seen::Here(Some((_, own))) if own == port);
+        let port = |port| matches!(headers.ports, Visible::Here(Some((_, own))) if own == port);
         self.source.is_none_or(|subnet| within(subnet, headers.from))
             && self.destination.is_none_or(|subnet| within(subnet, headers.to))
-            && self.protocol.is_none_or(|wanted| headers.protocol == Seen::Here(wanted))
+            && self.protocol.is_none_or(|wanted| headers.protocol == Visible::Here(wanted))
             && self.port.is_none_or(port)
     }
 }

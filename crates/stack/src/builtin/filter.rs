@@ -3,7 +3,7 @@
 use super::{
     Match,
     fragments::Verdicts,
-    headers::{Headers, Seen},
+    headers::{Headers, Visible},
     ip_octets,
 };
 use crate::{Context, Counter, Handler};
@@ -348,12 +348,12 @@ impl<T> Among<T> {
     }
 
     /// Whether what was seen is meant; nothing is, where there is none.
-    fn fit<V: Copy>(&self, seen: Seen<Option<V>>, agrees: impl Fn(&T, V) -> bool) -> Fit {
+    fn fit<V: Copy>(&self, seen: Visible<Option<V>>, agrees: impl Fn(&T, V) -> bool) -> Fit {
         match (self, seen) {
             (Self::Any, _) => Fit::Yes,
-            (_, Seen::Not) => Fit::Unseen,
-            (_, Seen::Here(None)) => Fit::No,
-            (_, Seen::Here(Some(value))) => {
+            (_, Visible::Not) => Fit::Unseen,
+            (_, Visible::Here(None)) => Fit::No,
+            (_, Visible::Here(Some(value))) => {
                 if self.has(|own| agrees(own, value)) {
                     Fit::Yes
                 } else {
@@ -364,11 +364,11 @@ impl<T> Among<T> {
     }
 }
 
-impl<T> Seen<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Seen<U> {
+impl<T> Visible<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Visible<U> {
         match self {
-            Self::Here(value) => Seen::Here(change(value)),
-            Self::Not => Seen::Not,
+            Self::Here(value) => Visible::Here(change(value)),
+            Self::Not => Visible::Not,
         }
     }
 }

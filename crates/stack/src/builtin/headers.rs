@@ -14,16 +14,16 @@ pub(super) struct Headers {
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
     /// The upper layer.
-    pub(super) protocol: Seen<IpProtocol>,
+    pub(super) protocol: Visible<IpProtocol>,
     /// Source and destination port, if the upper layer has ports.
-    pub(super) ports: Seen<Option<(u16, u16)>>,
+    pub(super) ports: Visible<Option<(u16, u16)>>,
     /// The packet of a fragment, if it is one.
     pub(super) fragment: Option<Fragment>,
 }
 
 /// A field that a packet may not show.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Seen<T> {
+pub(super) enum Visible<T> {
     /// It is here.
     Here(T),
     /// It is in the first fragment and this is a later one. Or the headers before it are truncated,
@@ -72,13 +72,13 @@ impl Headers {
         let payload = octets.and_then(|octets| octets.get(ip.header_len()..));
         let payload = payload.filter(|_| is_first && ip.header_len() >= Ipv4::LEN);
         let ports = ports(protocol, payload);
-        Some(Self { from, to, protocol: Seen::Here(protocol), ports, fragment })
+        Some(Self { from, to, protocol: Visible::Here(protocol), ports, fragment })
     }
 
     fn read6(octets: &[u8]) -> Option<Self> {
         let (ip, _) = Ipv6::split(octets).ok()?;
         let (from, to) = (ip.source_address().into(), ip.destination_address().into());
-        let unseen = Self { from, to, protocol: Seen::Not, ports: Seen::Not, fragment: None };
+        let unseen = Self { from, to, protocol: Visible::Not, ports: Visible::Not, fragment: None };
         let len = Ipv6::LEN + usize::from(ip.payload_length());
         let Some(octets) = octets.get(..len) else { return Some(unseen) };
         let Ok(upper) = UpperLayer::find(octets) else { return Some(unseen) };
@@ -93,20 +93,20 @@ impl Headers {
             return Some(Self { fragment, ..unseen });
         }
         let payload = octets.get(upper.offset..).filter(|_| is_first);
-        let (protocol, ports) = (Seen::Here(upper.protocol), ports(upper.protocol, payload));
+        let (protocol, ports) = (Visible::Here(upper.protocol), ports(upper.protocol, payload));
         Some(Self { from, to, protocol, ports, fragment })
     }
 }
 
 /// The ports of an upper layer that has any; `payload` is what it begins with, where that is here.
-fn ports(protocol: IpProtocol, payload: Option<&[u8]>) -> Seen<Option<(u16, u16)>> {
+fn ports(protocol: IpProtocol, payload: Option<&[u8]>) -> Visible<Option<(u16, u16)>> {
     let has_ports = matches!(
         protocol,
         IpProtocol::TCP | IpProtocol::UDP | IpProtocol::UDP_LITE | IpProtocol::SCTP
     );
     if !has_ports {
-        return Seen::Here(None);
+        return Visible::Here(None);
     }
-    let Some(&[a, b, c, d]) = payload.and_then(<[u8]>::first_chunk) else { return Seen::Not };
-    Seen::Here(Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))))
+    let Some(&[a, b, c, d]) = payload.and_then(<[u8]>::first_chunk) else { return Visible::Not };
+    Visible::Here(Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))))
 }

@@ -109,7 +109,7 @@ impl<A: Copy + Eq> Links<A> {
 
 /// A report that is due.
 #[derive(Clone, Copy, Debug)]
-struct Pending<A> {
+struct DueReport<A> {
     group: A,
     report: MembershipReport,
     due: Duration,
@@ -121,7 +121,7 @@ struct Pending<A> {
 #[derive(Debug)]
 pub(super) struct Memberships<A> {
     groups: Vec<A>,
-    pending: Vec<Pending<A>>,
+    pending: Vec<DueReport<A>>,
     /// When all groups are reported.
     general: Option<Duration>,
     v1_until: Duration,
@@ -159,7 +159,7 @@ impl<A: Copy + Eq> Memberships<A> {
             // What was still to be told of the group is no longer true.
             self.pending.retain(|pending| pending.group != group);
             if self.pending.len() < PENDING_MAX {
-                self.pending.push(Pending { group, report, due: now, left: ROBUSTNESS });
+                self.pending.push(DueReport { group, report, due: now, left: ROBUSTNESS });
             }
         }
         self.groups.clear();
@@ -213,7 +213,7 @@ impl<A: Copy + Eq> Memberships<A> {
                 pending.due = pending.due.min(due);
             }
             None if !full => {
-                self.pending.push(Pending {
+                self.pending.push(DueReport {
                     group,
                     report: MembershipReport::Current,
                     due,

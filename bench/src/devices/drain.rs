@@ -8,7 +8,7 @@ use gatewright_onem2m::{
     Cse, CseConfig, CseType, DEVICE_QUEUE, Input, Kind, Operation, OutboxMessage, Output, Request,
     Token,
 };
-use gatewright_store::{Database, Options, Report};
+use gatewright_store::{Database, DatabaseOptions, Report};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_mins(1);
 
 /// Fills a store with messages for the CSE at this port, as readings of so many devices.
 fn fill(store: &Path, port: u16, (messages, queues): (u32, u32)) -> Result<(), String> {
-    let (database, restored) = Database::open(store, &Options::default()).map_err(text)?;
+    let (database, restored) = Database::open(store, &DatabaseOptions::default()).map_err(text)?;
     let mut config = CseConfig::new(CseType::Middle, "/gw", "cse-gw");
     config.admin = Some("CAdmin".to_owned());
     let opened = Cse::open(config, Duration::ZERO, restored.rows, restored.next_seq);

@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
 use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
-use gatewright_store::{Database, Options, Report, Restored, StoreError};
+use gatewright_store::{Database, DatabaseOptions, Report, Restored, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ pub struct CseServerConfig {
     /// Its database; without one it stores nothing.
     pub store: Option<PathBuf>,
     /// Options of the database.
-    pub options: Options,
+    pub options: DatabaseOptions,
     /// Connections at a time.
     pub connections_max: usize,
     /// Connections of one address at a time.
@@ -93,7 +93,7 @@ impl CseServerConfig {
             mqtt: None,
             tls: None,
             store: None,
-            options: Options::default(),
+            options: DatabaseOptions::default(),
             connections_max: 4_096,
             connections_per_peer_max: 1_024,
             quota: Quota::default(),

@@ -551,7 +551,7 @@ mod tests {
     use super::*;
     use crate::quota::Quota;
     use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Release, Status};
-    use gatewright_store::{Database, Options};
+    use gatewright_store::{Database, DatabaseOptions};
 
     /// How long anything may take to come about.
     const DEADLINE: Duration = Duration::from_mins(2);
@@ -563,7 +563,7 @@ mod tests {
         let (cse, _) = Cse::open(config, now(), Vec::new(), 1).unwrap();
         let (outgoing, calls) = mpsc::channel(calls_max);
         let engine = Engine::new(cse, outgoing, Quotas::new(Quota::default()));
-        let (database, _) = Database::in_memory(&Options::default()).unwrap();
+        let (database, _) = Database::in_memory(&DatabaseOptions::default()).unwrap();
         let theirs = Arc::downgrade(&engine);
         let report = move |report: Report| {
             if let Some(engine) = theirs.upgrade() {

@@ -10,7 +10,7 @@
 mod common;
 
 use common::{folder, gatewright};
-use gatewright_store::{Database, Options};
+use gatewright_store::{Database, DatabaseOptions};
 use std::fs;
 
 /// The answers and exit codes of each verb, with a sound database, a running one and a foreign file.
@@ -19,7 +19,7 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
     let folder = folder("store-verbs");
     let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (store, copy, saved) = (at("cse.db"), at("copy.db"), at("saved.db"));
-    let (database, _) = Database::open(store.as_ref(), &Options::default()).unwrap();
+    let (database, _) = Database::open(store.as_ref(), &DatabaseOptions::default()).unwrap();
     // It is in use: that keeps nobody from looking at it or from copying it.
     let sound = gatewright(&["store", "verify", &store]);
     assert_eq!((sound.code, &*sound.out), (0, "sound: 0 rows, 0 resources\n"), "{}", sound.err);

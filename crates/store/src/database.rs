@@ -66,7 +66,7 @@ const TABLES: &str = "
 /// Options of the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct DatabaseOptions {
     /// Limit on the rows in octets, without the logs; beyond, a commit is refused as on a full
     /// disk.
     pub octets_max: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Options {
     pub reserve_octets: u64,
 }
 
-impl Default for Options {
+impl Default for DatabaseOptions {
     fn default() -> Self {
         Self {
             octets_max: None,
@@ -174,7 +174,7 @@ pub struct Database {
     connection: Connection,
     chain: Chain,
     remembered: Remembered,
-    options: Options,
+    options: DatabaseOptions,
     /// The disk was full and the WAL could not be moved: until it can, nothing is written, so that
     /// the WAL does not use the space needed for moving it.
     is_stuck: bool,
@@ -199,7 +199,7 @@ impl Database {
     /// # Errors
     ///
     /// [`StoreError`]; another program's file is not changed.
-    pub fn open(path: &Path, options: &Options) -> Result<(Self, Restored), StoreError> {
+    pub fn open(path: &Path, options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
         let lock = lock(path)?;
         let connection = Connection::open_with_flags(
             path,
@@ -233,13 +233,13 @@ impl Database {
     /// # Errors
     ///
     /// [`StoreError::Database`] if there is no memory for it.
-    pub fn in_memory(options: &Options) -> Result<(Self, Restored), StoreError> {
+    pub fn in_memory(options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
         Self::set_up(Connection::open_in_memory()?, options, None)
     }
 
     fn set_up(
         connection: Connection,
-        options: &Options,
+        options: &DatabaseOptions,
         lock: Option<File>,
     ) -> Result<(Self, Restored), StoreError> {
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;

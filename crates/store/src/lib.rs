@@ -22,7 +22,7 @@ mod reserve;
 mod writer;
 
 pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
-pub use database::{Database, Options, Restored, StoreError};
+pub use database::{Database, DatabaseOptions, Restored, StoreError};
 pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,

@@ -3,8 +3,8 @@
 use crate::audit;
 use crate::checksum::of_row;
 use crate::database::{
-    Database, Options, Owner, StoreError, beside, check_owner, has_checksums, lock, open_shared,
-    open_stopped, to_row_id,
+    Database, DatabaseOptions, Owner, StoreError, beside, check_owner, has_checksums, lock,
+    open_shared, open_stopped, to_row_id,
 };
 use crate::remembered;
 use core::time::Duration;
@@ -216,7 +216,7 @@ fn save(connection: &Connection, to: &Path) -> Result<Salvaged, StoreError> {
     let bad: BTreeMap<u64, &BadRow> = judged.bad.iter().map(|bad| (bad.row, bad)).collect();
     let good = all.rows.iter().filter(|(seq, _)| !bad.contains_key(seq));
     let next = good.clone().map(|(seq, _)| seq + 1).max().unwrap_or(1).max(all.next_seq);
-    let (mut database, _) = Database::open(to, &Options::default())?;
+    let (mut database, _) = Database::open(to, &DatabaseOptions::default())?;
     let transaction = database.transaction()?;
     let mut rows = 0;
     for (seq, body) in good {

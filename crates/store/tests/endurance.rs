@@ -15,7 +15,7 @@
 
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token};
-use gatewright_store::{Database, Options, Report};
+use gatewright_store::{Database, DatabaseOptions, Report};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -90,11 +90,11 @@ struct Running {
 }
 
 impl Running {
-    fn open(path: &Path, options: &Options) -> Self {
+    fn open(path: &Path, options: &DatabaseOptions) -> Self {
         Self::with_audit(path, options, Audit::Off)
     }
 
-    fn with_audit(path: &Path, options: &Options, audit: Audit) -> Self {
+    fn with_audit(path: &Path, options: &DatabaseOptions, audit: Audit) -> Self {
         let (database, restored) = Database::open(path, options).unwrap();
         let mut config = CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
         config.admin = Some("CAdmin".to_owned());
@@ -194,7 +194,7 @@ impl Running {
 
 /// Creates the names that come in on standard input, and says those that are stored.
 fn child(path: &Path) {
-    let mut running = Running::open(path, &Options::default());
+    let mut running = Running::open(path, &DatabaseOptions::default());
     let names: Vec<String> = std::io::stdin().lock().lines().map(Result::unwrap).collect();
     let mut names = names.iter();
     let mut out = std::io::stdout().lock();
@@ -257,7 +257,7 @@ fn kill_9() {
     }
     assert!(wanted.is_empty(), "{} were never acknowledged", wanted.len());
     let mut stored = Vec::new();
-    let (database, restored) = Database::open(&path, &Options::default()).unwrap();
+    let (database, restored) = Database::open(&path, &DatabaseOptions::default()).unwrap();
     for (_, body) in &restored.rows {
         if body.starts_with(r#"{"m2m:cin""#) {
             let name = body.split(r#""rn":""#).nth(1).unwrap().split('"').next().unwrap();
@@ -294,7 +294,7 @@ impl Drop for SmallDisk {
 
 fn full_disk(disk: &SmallDisk) {
     let path = disk.0.join("cse.db");
-    let mut running = Running::open(&path, &Options::default());
+    let mut running = Running::open(&path, &DatabaseOptions::default());
     let mut acknowledged = BTreeSet::new();
     let mut refused = 0;
     for number in 0..10_000 {
@@ -317,7 +317,7 @@ fn full_disk(disk: &SmallDisk) {
     assert_eq!(running.cse.resources(), acknowledged.len() + 2);
     drop(running);
     // What was acknowledged is there, and reading it back needs no room.
-    let reopened = Running::open(&path, &Options::default());
+    let reopened = Running::open(&path, &DatabaseOptions::default());
     assert_eq!(reopened.cse.resources(), acknowledged.len() + 2);
 }
 
@@ -326,7 +326,7 @@ fn full_disk(disk: &SmallDisk) {
 fn reserved(disk: &SmallDisk) {
     let (path, filler) = (disk.0.join("cse.db"), disk.0.join("filler"));
     let reserve = disk.0.join("cse.db.reserve");
-    let mut options = Options::default();
+    let mut options = DatabaseOptions::default();
     options.reserve_octets = 2 * 1024 * 1024;
     std::fs::write(&filler, vec![7; 5 * 1024 * 1024]).unwrap();
     let mut running = Running::with_audit(&path, &options, Audit::Strict);

@@ -12,7 +12,8 @@ use gatewright_onem2m::{
     Batch, Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token,
 };
 use gatewright_store::{
-    Database, Options, Report, StoreError, Writer, backup, inspect, quarantined, restore, salvage,
+    Database, DatabaseOptions, Report, StoreError, Writer, backup, inspect, quarantined, restore,
+    salvage,
 };
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -58,7 +59,8 @@ impl Ward {
     }
 
     fn with_audit(place: &Place, audit: Audit) -> Self {
-        let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+        let (database, restored) =
+            Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
         let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
         config.admin = Some("CAdmin".to_owned());
         config.audit = audit;
@@ -282,7 +284,8 @@ fn a_damaged_line_of_remembered_requests_is_named_and_left_out() {
         let put = "INSERT OR REPLACE INTO remembered (number, line, sum)";
         connection.execute(&format!("{put} VALUES (77, {text}, {sum})"), []).unwrap();
         drop(connection);
-        let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+        let (database, restored) =
+            Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
         assert_eq!(restored.remembered_damaged, [77]);
         drop(database);
         assert_eq!(Database::read(&place.file()).unwrap().remembered_damaged, [77]);

@@ -17,7 +17,7 @@
 )]
 
 use gatewright_onem2m::{Batch, Record};
-use gatewright_store::{Database, Options, Report, StoreError, inspect};
+use gatewright_store::{Database, DatabaseOptions, Report, StoreError, inspect};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -124,7 +124,7 @@ fn last_batch(rows: &[(u64, Arc<str>)]) -> u64 {
 }
 
 fn child(path: &Path) {
-    let (database, _) = Database::open(path, &Options::default()).unwrap();
+    let (database, _) = Database::open(path, &DatabaseOptions::default()).unwrap();
     let (sender, reports) = channel();
     let writer = database.start(move |report| drop(sender.send(report))).unwrap();
     let mut out = std::io::stdout().lock();
@@ -271,7 +271,7 @@ fn lose_power() {
     let copy = place.join("copy.db");
     let open = |files: &Files| {
         files.write(&copy);
-        let (database, restored) = Database::open(&copy, &Options::default()).unwrap();
+        let (database, restored) = Database::open(&copy, &DatabaseOptions::default()).unwrap();
         drop(database);
         assert_eq!(restored.damaged, [0; 0]);
         last_batch(&restored.rows)
@@ -314,7 +314,7 @@ fn flip_bits() {
     const FLIPS: usize = 300;
     let (place, mut random) = (scratch("flips"), Random(seed()));
     let path = place.join("cse.db");
-    let (database, _) = Database::open(&path, &Options::default()).unwrap();
+    let (database, _) = Database::open(&path, &DatabaseOptions::default()).unwrap();
     let writer = database.start(|_| {}).unwrap();
     (1..=KEPT / 4).for_each(|number| writer.push(batch(number)).unwrap());
     drop(writer);

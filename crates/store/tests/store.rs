@@ -9,7 +9,9 @@
 
 use gatewright_onem2m::audit::{AuditContent, AuditEntry, AuditedRequest, End};
 use gatewright_onem2m::{Batch, Operation, Request, RowChange, Status};
-use gatewright_store::{Database, Options, Report, StoreError, Writer, last_entries, verify};
+use gatewright_store::{
+    Database, DatabaseOptions, Report, StoreError, Writer, last_entries, verify,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -71,14 +73,14 @@ fn wait_for(reports: &Receiver<Report>, number: u64) {
 }
 
 fn bodies(path: &Path) -> Vec<(u64, String)> {
-    let (_, restored) = Database::open(path, &Options::default()).unwrap();
+    let (_, restored) = Database::open(path, &DatabaseOptions::default()).unwrap();
     restored.rows.into_iter().map(|(seq, body)| (seq, body.to_string())).collect()
 }
 
 #[test]
 fn clocks_that_are_noted_are_read_back_first() {
     let place = Place::new("clocks");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     for (number, clock) in [(1, Some("first")), (2, Some("second")), (3, None)] {
         let clock = clock.map(std::sync::Arc::from);
@@ -94,7 +96,7 @@ fn clocks_that_are_noted_are_read_back_first() {
 fn requests_that_are_remembered_are_read_back_behind_the_clocks() {
     let place = Place::new("remembered");
     for run in 0..2 {
-        let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+        let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
         let (writer, reports) = start(database);
         for number in 1..4 {
             let remembered = Some(format!("line {run} {number}").into());
@@ -115,7 +117,7 @@ fn requests_that_are_remembered_are_read_back_behind_the_clocks() {
 #[test]
 fn what_is_committed_comes_back_in_order() {
     let place = Place::new("order");
-    let (database, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, restored) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     assert_eq!((restored.rows.len(), restored.next_seq), (0, 1));
     let (writer, reports) = start(database);
     for seq in [3, 1, 2] {
@@ -141,7 +143,7 @@ fn what_is_committed_comes_back_in_order() {
     assert_eq!(count(histograms.synchronised), counters.commits);
     assert!(histograms.synchronised.largest() > 0, "a disk takes its time");
     drop(writer);
-    let (_, restored) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (_, restored) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let rows: Vec<(u64, &str)> = restored.rows.iter().map(|(seq, body)| (*seq, &**body)).collect();
     assert_eq!(rows, [(1, "new"), (3, "body 3")]);
     assert_eq!(restored.next_seq, 9, "a number is not given twice, even of a deleted row");
@@ -153,7 +155,7 @@ fn what_is_committed_comes_back_in_order() {
 fn patient_batches_are_stored_in_few_transactions() {
     const BATCHES: u64 = 200;
     let place = Place::new("pace");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     let began = std::time::Instant::now();
     for number in 1..=BATCHES {
@@ -179,7 +181,7 @@ fn patient_batches_are_stored_in_few_transactions() {
 fn what_is_put_and_deleted_in_one_transaction_keeps_its_order() {
     const ROWS: u64 = 12;
     let place = Place::new("deleted");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     let mut expected = BTreeMap::new();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
@@ -223,7 +225,7 @@ fn hurried_batches_are_stored_with_those_that_came_with_them_before() {
     const AT_ONCE: u64 = 16;
     const ROUNDS: u64 = 50;
     let place = Place::new("gather");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     for round in 0..ROUNDS {
         let last = (round + 1) * AT_ONCE;
@@ -249,7 +251,7 @@ fn hurried_batches_are_stored_with_those_that_came_with_them_before() {
 #[test]
 fn an_audit_log_is_verified_without_writing() {
     let place = Place::new("verified");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     writer.push(noted(1, 1, "x")).unwrap();
     wait_for(&reports, 1);
@@ -278,11 +280,11 @@ fn sqlite_has_been_told_of_fdatasync() {
 #[test]
 fn a_database_has_one_writer() {
     let place = Place::new("lock");
-    let first = Database::open(&place.file(), &Options::default()).unwrap();
-    let second = Database::open(&place.file(), &Options::default());
+    let first = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+    let second = Database::open(&place.file(), &DatabaseOptions::default());
     assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
     drop(first);
-    assert!(Database::open(&place.file(), &Options::default()).is_ok());
+    assert!(Database::open(&place.file(), &DatabaseOptions::default()).is_ok());
 }
 
 /// Every file of a folder with what is in it.
@@ -300,7 +302,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn reading_back_writes_nothing() {
     let place = Place::new("read back #1?");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     writer.push(put(1, 7, "body")).unwrap();
     wait_for(&reports, 1);
@@ -338,18 +340,18 @@ fn a_file_of_another_program_is_not_touched() {
     other.execute_batch("CREATE TABLE theirs (x)").unwrap();
     drop(other);
     let before = std::fs::read(place.file()).unwrap();
-    let opened = Database::open(&place.file(), &Options::default());
+    let opened = Database::open(&place.file(), &DatabaseOptions::default());
     assert!(matches!(opened, Err(StoreError::Foreign(_))), "{opened:?}");
     assert_eq!(std::fs::read(place.file()).unwrap(), before);
     std::fs::write(place.file(), [7; 4096]).unwrap();
-    let opened = Database::open(&place.file(), &Options::default());
+    let opened = Database::open(&place.file(), &DatabaseOptions::default());
     assert!(matches!(opened, Err(StoreError::Database(_))), "{opened:?}");
 }
 
 #[test]
 fn a_full_store_refuses_and_keeps_what_it_has() {
     let place = Place::new("full");
-    let mut options = Options::default();
+    let mut options = DatabaseOptions::default();
     options.octets_max = Some(64 * 1024);
     let (database, _) = Database::open(&place.file(), &options).unwrap();
     let (writer, reports) = start(database);
@@ -392,7 +394,7 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
 #[test]
 fn too_many_waiting_batches_come_back() {
     let (database, _) = {
-        let mut options = Options::default();
+        let mut options = DatabaseOptions::default();
         options.batches_max = 0;
         Database::in_memory(&options).unwrap()
     };
@@ -406,7 +408,7 @@ fn too_many_waiting_batches_come_back() {
 #[test]
 fn a_truncated_log_gives_a_prefix() {
     let place = Place::new("truncated");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     for number in 1..=20 {
         writer.push(put(number, number, &format!("body {number}"))).unwrap();
@@ -421,7 +423,7 @@ fn a_truncated_log_gives_a_prefix() {
         let copy = Place::new("truncated-copy");
         std::fs::write(copy.file(), &file_octets).unwrap();
         std::fs::write(copy.0.join("cse.db-wal"), &log_octets[..cut]).unwrap();
-        match Database::open(&copy.file(), &Options::default()) {
+        match Database::open(&copy.file(), &DatabaseOptions::default()) {
             Ok((_, restored)) => {
                 for (at, (seq, body)) in restored.rows.iter().enumerate() {
                     assert_eq!((*seq, &**body), (at as u64 + 1, &*format!("body {}", at + 1)));
@@ -439,7 +441,7 @@ fn a_truncated_log_gives_a_prefix() {
 #[test]
 fn a_truncated_file_is_refused_and_left_alone() {
     let place = Place::new("damaged");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     for number in 1..=50 {
         writer.push(put(number, number, &"x".repeat(1_000))).unwrap();
@@ -449,7 +451,7 @@ fn a_truncated_file_is_refused_and_left_alone() {
     let octets = std::fs::read(place.file()).unwrap();
     let half = &octets[..octets.len() / 2];
     std::fs::write(place.file(), half).unwrap();
-    let opened = Database::open(&place.file(), &Options::default());
+    let opened = Database::open(&place.file(), &DatabaseOptions::default());
     assert!(matches!(opened, Err(StoreError::Database(_))), "{opened:?}");
     assert!(std::fs::read(place.file()).unwrap().len() >= half.len());
 }
@@ -469,7 +471,7 @@ fn noted(number: u64, seq: u64, to: &str) -> Batch {
 #[test]
 fn the_audit_chain_shows_any_change() {
     let place = Place::new("audit");
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, reports) = start(database);
     for number in 1..=5 {
         writer.push(noted(number, number, &format!("x{number}"))).unwrap();
@@ -479,7 +481,7 @@ fn the_audit_chain_shows_any_change() {
     let sound = verify(&place.file()).unwrap();
     assert_eq!((sound.entries, sound.broken_at), (5, None));
     // Goes on where it ended after a restart.
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, _) = start(database);
     writer.push(noted(1, 0, "x")).unwrap();
     drop(writer);
@@ -503,7 +505,7 @@ fn the_audit_chain_shows_any_change() {
 #[test]
 fn an_entry_is_stored_with_its_rows_or_not_at_all() {
     let place = Place::new("audit-whole");
-    let mut options = Options::default();
+    let mut options = DatabaseOptions::default();
     options.octets_max = Some(256 * 1024);
     let (database, _) = Database::open(&place.file(), &options).unwrap();
     let (writer, reports) = start(database);
@@ -534,7 +536,7 @@ fn an_entry_is_stored_with_its_rows_or_not_at_all() {
 fn a_log_of_lines_goes_on_with_objects() {
     use sha2::{Digest, Sha256};
     let place = Place::new("audit-lines");
-    drop(Database::open(&place.file(), &Options::default()).unwrap());
+    drop(Database::open(&place.file(), &DatabaseOptions::default()).unwrap());
     let connection = rusqlite::Connection::open(place.file()).unwrap();
     let mut head = [0_u8; 32];
     for (number, line) in [(1_i64, "Retrieve x by Ca: 2000"), (2, "Create x by Cb: 4103")] {
@@ -548,7 +550,7 @@ fn a_log_of_lines_goes_on_with_objects() {
         connection.execute("INSERT INTO audit VALUES (?1, ?2, ?3, ?4)", values).unwrap();
     }
     drop(connection);
-    let (database, _) = Database::open(&place.file(), &Options::default()).unwrap();
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
     let (writer, _reports) = start(database);
     writer.push(noted(1, 1, "x")).unwrap();
     drop(writer);
@@ -564,7 +566,7 @@ fn a_log_that_is_full_drops_its_oldest_entries_and_holds() {
     // What cannot be seen is written as six octets, so that an entry takes a page of its own.
     for (name, flood) in [("x".repeat(300), 6_000), ("\u{1}".repeat(512), 2_000)] {
         let place = Place::new("audit-bound");
-        let mut options = Options::default();
+        let mut options = DatabaseOptions::default();
         let (mut number, mut dropped) = (0, 0);
         for octets_max in [1024 * 1024, 256 * 1024, 256 * 1024] {
             options.audit_octets_max = octets_max;
@@ -598,7 +600,7 @@ fn audit_octets(place: &Place) -> i64 {
 #[test]
 fn a_log_that_has_dropped_entries_shows_any_change() {
     let place = Place::new("audit-dropped");
-    let mut options = Options::default();
+    let mut options = DatabaseOptions::default();
     options.audit_octets_max = 128 * 1024;
     let (database, _) = Database::open(&place.file(), &options).unwrap();
     let (writer, reports) = start(database);
@@ -645,7 +647,7 @@ fn a_log_that_has_dropped_entries_shows_any_change() {
 #[test]
 fn rows_and_log_have_room_of_their_own() {
     let place = Place::new("audit-apart");
-    let mut options = Options::default();
+    let mut options = DatabaseOptions::default();
     (options.octets_max, options.audit_octets_max) = (Some(512 * 1024), 512 * 1024);
     let (database, _) = Database::open(&place.file(), &options).unwrap();
     let (writer, reports) = start(database);

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use gatewright_diagnostic::SourceId;
     use gatewright_onem2m::{Batch, Record};
-    use gatewright_store::{Database, Options};
+    use gatewright_store::{Database, DatabaseOptions};
     use gatewright_testbed::free_port;
 
     /// As many events as a person reads, and one for the rest.

@@ -52,7 +52,7 @@ impl Outcomes {
     /// §6.6.3).
     const DENIALS: [u64; 7] = [4101, 4103, 4106, 4107, 4126, 5105, 5205];
 
-    fn count(&mut self, entry: &Told) {
+    fn count(&mut self, entry: &StoredEntry) {
         if let Some(count) = entry.number_of("count") {
             self.counted += count;
             return;
@@ -77,7 +77,7 @@ impl Outcomes {
 
 /// An entry of the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Told {
+pub struct StoredEntry {
     /// Its number, from 1.
     pub number: u64,
     /// Microseconds since 1970.
@@ -90,7 +90,7 @@ pub struct Told {
     pub hash: [u8; 32],
 }
 
-impl Told {
+impl StoredEntry {
     /// Reads `number, at, entry, chain`.
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: String = row.get(2)?;
@@ -263,12 +263,12 @@ pub(crate) fn append(
 /// # Errors
 ///
 /// [`StoreError::Database`] if it cannot be read.
-pub fn last_entries(path: &Path, most: u32) -> Result<Vec<Told>, StoreError> {
+pub fn last_entries(path: &Path, most: u32) -> Result<Vec<StoredEntry>, StoreError> {
     let (connection, _lock) = open_shared(path)?;
     let mut statement = connection
         .prepare("SELECT number, at, entry, chain FROM audit ORDER BY number DESC LIMIT ?1")?;
-    let told = statement.query_map([most], Told::read)?;
-    let mut entries = told.collect::<Result<Vec<Told>, _>>()?;
+    let told = statement.query_map([most], StoredEntry::read)?;
+    let mut entries = told.collect::<Result<Vec<StoredEntry>, _>>()?;
     entries.reverse();
     Ok(entries)
 }
@@ -289,7 +289,10 @@ pub fn verify(path: &Path) -> Result<Verified, StoreError> {
 /// # Errors
 ///
 /// [`StoreError::Database`] if it cannot be read.
-pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verified, StoreError> {
+pub fn verify_telling(
+    path: &Path,
+    mut sink: impl FnMut(StoredEntry),
+) -> Result<Verified, StoreError> {
     let (mut connection, _lock) = open_shared(path)?;
     // Of one moment, whatever is written meanwhile.
     let snapshot = connection.transaction()?;
@@ -304,7 +307,7 @@ pub fn verify_telling(path: &Path, mut sink: impl FnMut(Told)) -> Result<Verifie
     while let Some(row) = rows.next()? {
         expected += 1;
         // What is no text has been damaged, too.
-        let Ok(told) = Told::read(row) else {
+        let Ok(told) = StoredEntry::read(row) else {
             verified.broken_at = Some(unsigned(row.get(0)?));
             return Ok(verified);
         };
@@ -332,7 +335,7 @@ fn dropped(connection: &Connection) -> Result<(u64, [u8; 32]), StoreError> {
     let mut saying = connection.prepare(
         "SELECT number, at, entry, chain FROM audit WHERE entry LIKE ?1 ORDER BY number DESC",
     )?;
-    let told = saying.query_map([said], Told::read)?.find_map(Result::ok);
+    let told = saying.query_map([said], StoredEntry::read)?.find_map(Result::ok);
     let hash = told.as_ref().and_then(|told| told.text_of("hash")).and_then(from_hexadecimal);
     Ok(hash.map_or(none, |hash| (unsigned(first - 1), hash)))
 }

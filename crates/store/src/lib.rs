@@ -21,7 +21,7 @@ mod remembered;
 mod reserve;
 mod writer;
 
-pub use audit::{Outcomes, Told, Verified, last_entries, verify, verify_telling};
+pub use audit::{Outcomes, StoredEntry, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, DatabaseOptions, Restored, StoreError};
 pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{

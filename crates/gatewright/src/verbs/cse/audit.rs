@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_onem2m::Timestamp;
-use gatewright_store::{Outcomes, StoreError, Told, Verified, last_entries, verify_telling};
+use gatewright_store::{Outcomes, StoreError, StoredEntry, Verified, last_entries, verify_telling};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl Audit {
         let most = usize::try_from(self.last.unwrap_or(0)).unwrap_or(usize::MAX);
         let mut last = VecDeque::new();
         let mut found = self.head.is_none();
-        let keep = |told: Told| {
+        let keep = |told: StoredEntry| {
             found |= self.head.as_deref() == Some(&hexadecimal(&told.hash));
             if last.len() >= most {
                 last.pop_front();
@@ -170,9 +170,9 @@ fn hexadecimal(hash: &[u8; 32]) -> String {
     text
 }
 
-impl From<Told> for AuditLine {
-    fn from(told: Told) -> Self {
-        let Told { number, at_micros, text, fields, .. } = told;
+impl From<StoredEntry> for AuditLine {
+    fn from(told: StoredEntry) -> Self {
+        let StoredEntry { number, at_micros, text, fields, .. } = told;
         let at = Timestamp::from_micros(at_micros).to_string();
         Self { number, at, entry: fields.unwrap_or(Value::String(text)) }
     }

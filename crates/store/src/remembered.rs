@@ -23,12 +23,12 @@ const TABLE: &str = "
 #[derive(Debug)]
 pub(crate) struct Remembered {
     last: i64,
-    lines: VecDeque<Line>,
+    lines: VecDeque<RememberedLine>,
     octets: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct RememberedLine {
     number: i64,
     since: Instant,
     octets: usize,
@@ -46,7 +46,7 @@ impl Remembered {
             let octets = usize::try_from(octets).unwrap_or(0);
             remembered.last = number;
             remembered.octets += octets;
-            remembered.lines.push_back(Line { number, since, octets });
+            remembered.lines.push_back(RememberedLine { number, since, octets });
         }
         Ok(remembered)
     }
@@ -63,13 +63,14 @@ impl Remembered {
             return Ok(None);
         }
         let text = new.join("\n");
-        let line = Line { number: self.last + 1, since: Instant::now(), octets: text.len() };
+        let line =
+            RememberedLine { number: self.last + 1, since: Instant::now(), octets: text.len() };
         let sum = of_row(to_number(line.number), &text);
         transaction
             .prepare_cached("INSERT INTO remembered (number, line, sum) VALUES (?1, ?2, ?3)")?
             .execute((line.number, text, sum))?;
         let mut octets = self.octets.saturating_add(line.octets);
-        let is_over = |first: &&Line| {
+        let is_over = |first: &&RememberedLine| {
             let is_over = octets > OCTETS_MAX || first.since.elapsed() > KEPT;
             octets = octets.saturating_sub(first.octets);
             is_over
@@ -89,7 +90,7 @@ impl Remembered {
         self.last = line.number;
         self.octets = self.octets.saturating_add(line.octets);
         self.lines.push_back(line);
-        let is_gone = |line: &mut Line| gone.is_some_and(|gone| line.number <= gone);
+        let is_gone = |line: &mut RememberedLine| gone.is_some_and(|gone| line.number <= gone);
         while let Some(line) = self.lines.pop_front_if(is_gone) {
             self.octets = self.octets.saturating_sub(line.octets);
         }
@@ -99,7 +100,7 @@ impl Remembered {
 /// A written line, and the last of those dropped with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
-    line: Line,
+    line: RememberedLine,
     gone: Option<i64>,
 }
 

@@ -10,8 +10,8 @@ use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, PartStatus, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
-    Counted, Direction, Does, Listening, Matching, Options, Piece, Post, PostError, Report,
-    RequestRate, Runner, RunnerError, Sink,
+    Counted, Direction, Does, Listening, Matching, Piece, Post, PostError, Report, RequestRate,
+    Runner, RunnerError, RunnerOptions, Sink,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -132,7 +132,8 @@ impl Programs {
         let addresses = meant.at.clone();
         // The stack has one socket at an address, so one loop reads it.
         let loops = usize::from(!meant.stack.is_empty());
-        let options = Options { loops, addresses, seed: self.seed, ..Options::default() };
+        let options =
+            RunnerOptions { loops, addresses, seed: self.seed, ..RunnerOptions::default() };
         let network = StackNetwork::new(self.links.planes(), meant.stack.clone());
         let runner = Runner::start_over(network, &meant.program, options)?;
         Ok(RunningProgram { meant, runner })

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_runner::{Options, Runner};
+use gatewright_runner::{Runner, RunnerOptions};
 use std::error::Error;
 use std::io::Read;
 use std::path::Path;
@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = arguments.next().ok_or("embed FILE [ROLE=HOST:PORT…]")?;
     let addresses = arguments
         .filter_map(|it| it.split_once('=').map(|(role, at)| (role.to_owned(), at.to_owned())));
-    let options = Options { loops: 1, addresses: addresses.collect(), ..Options::default() };
+    let options =
+        RunnerOptions { loops: 1, addresses: addresses.collect(), ..RunnerOptions::default() };
 
     let folder = Path::new(&file).parent().unwrap_or(Path::new("")).to_owned();
     let mut sources = Sources::of(file.as_str(), std::fs::read_to_string(&file)?);

@@ -46,4 +46,4 @@ pub use gatewright_translate::machine::{
 pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
 pub use local::{LocalLoop, Stopper};
 pub use report::{Handled, Report};
-pub use runner::{Listening, Options, Runner, RunnerError};
+pub use runner::{Listening, Runner, RunnerError, RunnerOptions};

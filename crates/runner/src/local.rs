@@ -1,7 +1,7 @@
 //! One program by one loop on the calling thread, without a thread of its own.
 
 use crate::resolver::Resolver;
-use crate::runner::{Listening, Options, Plan, RunnerError, listening, plan};
+use crate::runner::{Listening, Plan, RunnerError, RunnerOptions, listening, plan};
 use crate::worker::{Mailbox, Message, Worker};
 use crate::{Report, plan::RoleSite};
 use gatewright_edge::{Network, Poller};
@@ -20,7 +20,7 @@ pub struct LocalLoop<N: Network> {
 }
 
 impl<N: Network> LocalLoop<N> {
-    /// Binds the sockets of a program; [`Options::loops`] is one.
+    /// Binds the sockets of a program; [`RunnerOptions::loops`] is one.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl<N: Network> LocalLoop<N> {
     pub fn new(
         network: &N,
         program: &Arc<Program>,
-        options: &Options,
+        options: &RunnerOptions,
     ) -> Result<Self, RunnerError> {
         let Plan { planned, sites } = plan(network, program, options, 1, &[])?;
         let mut worker = Worker::new(Resolver::here(network), network)?;

@@ -24,7 +24,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Options of a runner.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunnerOptions {
     /// Number of loops, at most 64; 0 means one for each core that this process may use. A program
     /// whose handlers share sessions by a value, or that has no server, is run by one.
     pub loops: usize,
@@ -36,7 +36,7 @@ pub struct Options {
     pub drain_within: Duration,
 }
 
-impl Default for Options {
+impl Default for RunnerOptions {
     /// One loop per core, the program's addresses, and ten minutes for sessions to end, which is
     /// how long a mail may take (RFC 5321 §4.5.3.2.6).
     fn default() -> Self {
@@ -103,7 +103,7 @@ pub struct Listening {
 #[derive(Debug)]
 pub struct Runner<N: Network = KernelNetwork> {
     loops: Vec<Loop<N::Poller>>,
-    options: Options,
+    options: RunnerOptions,
     network: N,
     sites: Vec<RoleSite>,
     descriptors: Option<Claim>,
@@ -125,7 +125,7 @@ impl Runner {
     /// # Errors
     ///
     /// [`RunnerError`]; then nothing runs.
-    pub fn start(program: &Arc<Program>, options: Options) -> Result<Self, RunnerError> {
+    pub fn start(program: &Arc<Program>, options: RunnerOptions) -> Result<Self, RunnerError> {
         Self::start_over(KernelNetwork::new(), program, options)
     }
 }
@@ -139,7 +139,7 @@ impl<N: Network> Runner<N> {
     pub fn start_over(
         network: N,
         program: &Arc<Program>,
-        options: Options,
+        options: RunnerOptions,
     ) -> Result<Self, RunnerError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = if options.loops == 0 { cores } else { options.loops }.min(LOOPS_MAX);
@@ -188,7 +188,7 @@ impl<N: Network> Runner<N> {
     ///
     /// New connections and requests then go to the new program. Listeners at the same address are
     /// handed over with their pending connections, so none is refused. Sessions of the old program
-    /// continue in it until they end, at most for [`Options::drain_within`].
+    /// continue in it until they end, at most for [`RunnerOptions::drain_within`].
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl<N: Network> Runner<N> {
         self.replace_at(program, addresses)
     }
 
-    /// Replaces the program like [`Self::replace`], with other [`Options::addresses`].
+    /// Replaces the program like [`Self::replace`], with other [`RunnerOptions::addresses`].
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl<N: Network> Runner<N> {
         if count > 1 && program.is_of_one_loop() {
             return Err(RunnerError::OneLoop { program: program.name.clone(), loops: count });
         }
-        let options = Options { addresses, ..self.options.clone() };
+        let options = RunnerOptions { addresses, ..self.options.clone() };
         let Plan { mut planned, sites } = plan(&network, program, &options, count, &self.sites)?;
         let posts = self.posts.get_mut().unwrap_or_else(PoisonError::into_inner);
         for post in posts {
@@ -370,7 +370,7 @@ pub(crate) struct Plan<P: Poller> {
 pub(crate) fn plan<N: Network>(
     network: &N,
     program: &Arc<Program>,
-    options: &Options,
+    options: &RunnerOptions,
     count: usize,
     before: &[RoleSite],
 ) -> Result<Plan<N::Poller>, RunnerError> {

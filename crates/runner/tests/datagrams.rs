@@ -12,7 +12,7 @@
 mod common;
 
 use common::{LIMIT, compiled, device, program};
-use gatewright_runner::{Options, Runner};
+use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::{Namespace, Needs};
 use libtest_mimic::{Arguments, Trial};
 use std::net::{SocketAddr, UdpSocket};
@@ -53,7 +53,7 @@ fn answer(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
 /// CoAP over UDP to Modbus over TCP, from sixteen peers at once and by two loops.
 fn a_datagram_is_answered_over_tcp() {
     let addresses = vec![at("things", &"127.0.0.1:0"), at("device", &device())];
-    let options = Options { loops: 2, addresses, ..Options::default() };
+    let options = RunnerOptions { loops: 2, addresses, ..RunnerOptions::default() };
     let runner = Runner::start(&program("coap_to_modbus.gate"), options).unwrap();
     let things = runner.listening()[0].address;
     let peers: Vec<UdpSocket> = (0..16).map(|_| asker()).collect();
@@ -114,7 +114,7 @@ fn a_client_sends_datagrams() {
     let program = compiled("echo.gate", &ECHO.replace("CAST", "unicast"));
     let far = asker();
     let addresses = vec![at("here", &"127.0.0.1:0"), at("there", &far.local_addr().unwrap())];
-    let options = Options { loops: 1, addresses, ..Options::default() };
+    let options = RunnerOptions { loops: 1, addresses, ..RunnerOptions::default() };
     let runner = Runner::start(&program, options).unwrap();
     let near = asker();
     near.send_to(b"\x01\x02ab", runner.listening()[0].address).unwrap();
@@ -132,7 +132,7 @@ fn a_group_is_heard_and_asked() {
     net.ip(&["route", "add", "239.255.0.0/16", "dev", "lo"]).unwrap();
     let program = compiled("group.gate", &ECHO.replace("CAST", "multicast"));
     let addresses = vec![at("here", &HERE), at("there", &THERE)];
-    let options = Options { loops: 2, addresses, ..Options::default() };
+    let options = RunnerOptions { loops: 2, addresses, ..RunnerOptions::default() };
     let runner = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
     net.run(|| {
         let far = UdpSocket::bind(THERE).unwrap();
@@ -189,8 +189,11 @@ gateway counting {
 /// Twelve sessions, each asked by twelve peers, by three loops: the kernel gives a peer's datagrams
 /// to any of them, and each session is found by all of its peers.
 fn a_session_is_in_one_loop_whoever_asks() {
-    let options =
-        Options { loops: 3, addresses: vec![at("house", &"127.0.0.1:0")], ..Options::default() };
+    let options = RunnerOptions {
+        loops: 3,
+        addresses: vec![at("house", &"127.0.0.1:0")],
+        ..RunnerOptions::default()
+    };
     let runner = Runner::start(&compiled("counting.gate", COUNTING), options).unwrap();
     assert_eq!(runner.loops(), 3);
     let house = runner.listening()[0].address;

@@ -12,18 +12,18 @@
 mod common;
 
 use common::{Client, Fate, LIMIT, Server, compiled, program};
-use gatewright_runner::{Options, Runner, RunnerError};
+use gatewright_runner::{Runner, RunnerError, RunnerOptions};
 use gatewright_testbed::{free_port, wait_until};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-fn options(next: SocketAddr, loops: usize) -> Options {
+fn options(next: SocketAddr, loops: usize) -> RunnerOptions {
     let addresses = vec![
         ("inside".to_owned(), "127.0.0.1:0".to_owned()),
         ("next".to_owned(), next.to_string()),
     ];
-    Options { loops, addresses, drain_within: LIMIT, ..Options::default() }
+    RunnerOptions { loops, addresses, drain_within: LIMIT, ..RunnerOptions::default() }
 }
 
 fn relay(next: SocketAddr, loops: usize) -> Runner {
@@ -172,7 +172,7 @@ fn a_program_that_cannot_have_its_address_changes_nothing() {
     let address = taken.local_addr().unwrap();
     let again = Runner::start(
         &program("smtp_relay.gate"),
-        Options {
+        RunnerOptions {
             addresses: vec![("inside".to_owned(), address.to_string())],
             ..options(server.address, 1)
         },

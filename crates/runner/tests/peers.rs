@@ -14,7 +14,7 @@ mod common;
 
 use common::back_end::{BackEnd, Gateway};
 use common::{Client, LIMIT, device, example, program, python_with, script};
-use gatewright_runner::{Options, Runner};
+use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::{Arguments, Trial};
 use std::fs;
@@ -346,7 +346,7 @@ fn a_register_of_pymodbus_is_read(python: &str) {
     let _device = device.stderr(Stdio::null()).spawn().unwrap();
     let listens = || net.run(|| TcpStream::connect(("127.0.0.1", DEVICE)).is_ok()).unwrap();
     assert!(wait_until(LIMIT, listens));
-    let options = Options { loops: 1, ..Options::default() };
+    let options = RunnerOptions { loops: 1, ..RunnerOptions::default() };
     let gateway = program("coap_to_modbus.gate");
     let _gateway = net.run(|| Runner::start(&gateway, options)).unwrap().unwrap();
     let asker = net.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
@@ -498,7 +498,7 @@ fn a_coap_resource_is_subscribed_to_over_mqtt() {
     // A clock, and not a complaint that nobody is there.
     assert!(wait_until(LIMIT, || get("time").matches(':').count() == 2), "{}", get("time"));
     let program = program("mqtt_to_coap.gate");
-    let gateway = net.run(|| Runner::start(&program, Options::default())).unwrap().unwrap();
+    let gateway = net.run(|| Runner::start(&program, RunnerOptions::default())).unwrap().unwrap();
     let listens = || net.run(|| TcpStream::connect(("127.0.0.1", 1883)).is_ok()).unwrap();
     assert!(wait_until(LIMIT, listens));
     let three = ["-t", "time", "-C", "3", "-W", "120"];

@@ -13,7 +13,7 @@ mod common;
 
 use common::program;
 use gatewright_edge::{Bind, Datagrams, Listener, Network, Sharing, Stream};
-use gatewright_runner::{LocalLoop, Options, Report, Stopper};
+use gatewright_runner::{LocalLoop, Report, RunnerOptions, Stopper};
 use gatewright_sim::{
     Chance, Impairment, SimDatagrams, SimListener, SimPeer, SimPoller, SimStream, World,
     WorldConfig, WorldCounters,
@@ -142,7 +142,7 @@ fn run(seed: u64, impairment: Impairment) -> Run {
         ("device".to_owned(), "device.example:502".to_owned()),
     ];
     world.add_name("device.example", DEVICE);
-    let options = Options { addresses, seed, ..Options::default() };
+    let options = RunnerOptions { addresses, seed, ..RunnerOptions::default() };
     let gateway = LocalLoop::new(&network, &program("coap_to_modbus.gate"), &options).unwrap();
     let server = gateway.listening()[0].address;
     let (outcomes, asked) = (Arc::default(), Arc::default());

@@ -2,7 +2,7 @@
 
 use super::{LIMIT, compiled, example};
 use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
-use gatewright_runner::{Options, Runner};
+use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::Trial;
 use std::fs;
@@ -82,7 +82,8 @@ impl BackEnd {
     ) -> Gateway {
         if self == Self::Native {
             let at = at.iter().map(|(role, at)| ((*role).to_owned(), (*at).to_owned()));
-            let options = Options { loops, addresses: at.collect(), ..Options::default() };
+            let options =
+                RunnerOptions { loops, addresses: at.collect(), ..RunnerOptions::default() };
             let program = compiled(name, text);
             let started = net.run(|| Runner::start(&program, options));
             return Gateway::Native(started.unwrap().unwrap());

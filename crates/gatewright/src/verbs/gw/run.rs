@@ -8,7 +8,7 @@ use anyhow::Result;
 use gatewright_diagnostic::Sources;
 use gatewright_gateway::ProgramError;
 use gatewright_gateway::ProgramSettings;
-use gatewright_runner::{Options, Runner, RunnerError};
+use gatewright_runner::{Runner, RunnerError, RunnerOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -114,7 +114,7 @@ impl Run {
                 .map_err(|why| Failure::new(Exit::Configuration, format!("{file}: {why}")))?;
             compiled.push((Arc::new(program), sources));
         }
-        let options = Options {
+        let options = RunnerOptions {
             loops: self.loops,
             addresses: self.at.clone(),
             seed: seed()?,

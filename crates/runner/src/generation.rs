@@ -5,7 +5,7 @@ use crate::captured::{Piece, Sink};
 use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
-use crate::worker::{EventSource, Mailbox, Message, token};
+use crate::worker::{EventSource, LoopMessage, Mailbox, token};
 use gatewright_edge::{Datagrams, Poller, Readiness, Stream};
 use gatewright_lang::ir::RoleId;
 use gatewright_translate::machine::{Captured, ConnId, Machine, Output, Post};
@@ -463,7 +463,7 @@ impl<P: Poller> Generation<P> {
                             continue;
                         };
                         let (serial, octets) = (self.serial, octets.to_vec());
-                        if owner.try_send(Message::Datagram { serial, role, from, octets }) {
+                        if owner.try_send(LoopMessage::Datagram { serial, role, from, octets }) {
                             resources.tally.handovers += 1;
                         } else {
                             resources.tally.handovers_lost += 1;

@@ -2,7 +2,7 @@
 
 use crate::resolver::Resolver;
 use crate::runner::{Listening, Plan, RunnerError, RunnerOptions, listening, plan};
-use crate::worker::{Mailbox, Message, Worker};
+use crate::worker::{LoopMessage, Mailbox, Worker};
 use crate::{Report, plan::RoleSite};
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
@@ -63,6 +63,6 @@ impl<P: Poller> Stopper<P> {
     /// The loop takes no more requests, and ends when the running ones have, `within` at most.
     /// Returns whether it was told: it may have ended already.
     pub fn stop(&self, within: Duration) -> bool {
-        self.0.try_send(Message::Stop { within })
+        self.0.try_send(LoopMessage::Stop { within })
     }
 }

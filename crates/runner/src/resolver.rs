@@ -1,6 +1,6 @@
 //! Resolves names to addresses: by one thread with a bounded queue, or in place.
 
-use crate::worker::{Mailbox, Message};
+use crate::worker::{LoopMessage, Mailbox};
 use gatewright_edge::{Network, Poller};
 use gatewright_translate::machine::QueryId;
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ impl<P: Poller> Resolver<P> {
             Self::Here(resolve) => {
                 let Question { host, port, serial, query, from } = question;
                 let address = resolve.address(&host, port);
-                from.try_send(Message::Resolved { serial, query, address })
+                from.try_send(LoopMessage::Resolved { serial, query, address })
             }
         }
     }
@@ -89,6 +89,6 @@ impl<P: Poller> Resolver<P> {
 fn answer<N: Network>(network: &N, asked: &Receiver<Question<N::Poller>>) {
     for Question { host, port, serial, query, from } in asked {
         let address = network.resolve(&host, port);
-        from.send(Message::Resolved { serial, query, address });
+        from.send(LoopMessage::Resolved { serial, query, address });
     }
 }

@@ -5,7 +5,7 @@ use crate::kernel::KernelNetwork;
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::report::Report;
 use crate::resolver::Resolver;
-use crate::worker::{Mailbox, Message, Worker};
+use crate::worker::{LoopMessage, Mailbox, Worker};
 use gatewright_descriptors::Claim;
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
@@ -245,7 +245,8 @@ impl<N: Network> Runner<N> {
         for (one, planned) in self.loops.iter().zip(planned) {
             let within = self.options.drain_within;
             let (done, wait) = sync_channel(1);
-            if !one.mailbox.send(Message::Replace { planned: Box::new(planned), within, done }) {
+            if !one.mailbox.send(LoopMessage::Replace { planned: Box::new(planned), within, done })
+            {
                 return Err(RunnerError::Ended);
             }
             told.push(wait);
@@ -275,7 +276,7 @@ impl<N: Network> Runner<N> {
     /// [`PostError`]; then nothing is attached.
     pub fn attach(&self, post: Post, sink: Option<&Sink>) -> Result<(), PostError> {
         post.check(&self.program)?;
-        self.everywhere(|done| Message::Attach {
+        self.everywhere(|done| LoopMessage::Attach {
             post: Box::new(post.clone()),
             sink: sink.cloned(),
             done,
@@ -287,11 +288,11 @@ impl<N: Network> Runner<N> {
     /// Detaches the post with this id; its sink receives nothing more.
     pub fn detach(&self, id: u32) {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner).retain(|post| post.id != id);
-        self.everywhere(|done| Message::Detach { id, done });
+        self.everywhere(|done| LoopMessage::Detach { id, done });
     }
 
     /// Sends every loop a message, and waits until they have handled it.
-    fn everywhere(&self, message: impl Fn(SyncSender<()>) -> Message<N::Poller>) {
+    fn everywhere(&self, message: impl Fn(SyncSender<()>) -> LoopMessage<N::Poller>) {
         let told = self.loops.iter().filter_map(|one| {
             let (done, wait) = sync_channel(1);
             one.mailbox.send(message(done)).then_some(wait)
@@ -308,7 +309,7 @@ impl<N: Network> Runner<N> {
     pub fn report(&self) -> Report {
         let asked = self.loops.iter().filter_map(|one| {
             let (reply, answer) = sync_channel(1);
-            one.mailbox.send(Message::Report(reply)).then_some(answer)
+            one.mailbox.send(LoopMessage::Report(reply)).then_some(answer)
         });
         let answers: Vec<_> = asked.collect();
         let end = Instant::now() + REPORT_WITHIN;
@@ -326,7 +327,7 @@ impl<N: Network> Runner<N> {
     pub fn stop(mut self, within: Duration) -> Report {
         let loops = std::mem::take(&mut self.loops);
         for one in &loops {
-            one.mailbox.send(Message::Stop { within });
+            one.mailbox.send(LoopMessage::Stop { within });
         }
         let mut report = Report::default();
         for one in loops {
@@ -341,7 +342,7 @@ impl<N: Network> Runner<N> {
 impl<N: Network> Drop for Runner<N> {
     fn drop(&mut self) {
         for one in &self.loops {
-            one.mailbox.send(Message::Stop { within: Duration::ZERO });
+            one.mailbox.send(LoopMessage::Stop { within: Duration::ZERO });
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const GENERATIONS_MAX: usize = 4;
 
 /// A message from another thread to a loop.
 #[derive(Debug)]
-pub(crate) enum Message<P: Poller> {
+pub(crate) enum LoopMessage<P: Poller> {
     /// Replaces the program; running sessions may end within this time. `done` receives whether it
     /// succeeded.
     Replace { planned: Box<Planned<P>>, within: Duration, done: SyncSender<io::Result<()>> },
@@ -44,7 +44,7 @@ pub(crate) enum Message<P: Poller> {
 
 /// Sends messages to a loop from another thread.
 pub(crate) struct Mailbox<P: Poller> {
-    messages: SyncSender<Message<P>>,
+    messages: SyncSender<LoopMessage<P>>,
     waker: Arc<dyn Wake>,
 }
 
@@ -62,14 +62,14 @@ impl<P: Poller> fmt::Debug for Mailbox<P> {
 
 impl<P: Poller> Mailbox<P> {
     /// Sends; `false` if the loop has ended.
-    pub(crate) fn send(&self, message: Message<P>) -> bool {
+    pub(crate) fn send(&self, message: LoopMessage<P>) -> bool {
         let sent = self.messages.send(message).is_ok();
         self.waker.wake();
         sent
     }
 
     /// Sends if there is room; never blocks.
-    pub(crate) fn try_send(&self, message: Message<P>) -> bool {
+    pub(crate) fn try_send(&self, message: LoopMessage<P>) -> bool {
         let sent = self.messages.try_send(message).is_ok();
         self.waker.wake();
         sent
@@ -114,7 +114,7 @@ const fn source(token: Token) -> (EventSource, usize) {
 pub(crate) struct Worker<P: Poller> {
     poller: P,
     mailbox: Mailbox<P>,
-    messages: Receiver<Message<P>>,
+    messages: Receiver<LoopMessage<P>>,
     resolver: Resolver<P>,
     generations: [Option<Generation<P>>; GENERATIONS_MAX],
     /// Index of the generation that takes requests.
@@ -266,14 +266,14 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    fn read_mail(&mut self, message: Message<P>, now: Duration) {
+    fn read_mail(&mut self, message: LoopMessage<P>, now: Duration) {
         match message {
-            Message::Replace { planned, within, done } => {
+            LoopMessage::Replace { planned, within, done } => {
                 let replaced = self.replace(*planned, within);
                 // Who asked may have stopped waiting.
                 let _told = done.try_send(replaced);
             }
-            Message::Stop { within } => {
+            LoopMessage::Stop { within } => {
                 self.stopping = true;
                 let mut before = self.generations.get_mut(self.current).and_then(Option::take);
                 let until = now + within;
@@ -288,7 +288,7 @@ impl<P: Poller> Worker<P> {
                     *place = before;
                 }
             }
-            Message::Attach { post, sink, done } => {
+            LoopMessage::Attach { post, sink, done } => {
                 for generation in self.generations.iter_mut().flatten() {
                     // One that is drained may be of a program without such a handler.
                     let _other = generation.machine.attach(&post);
@@ -297,16 +297,16 @@ impl<P: Poller> Worker<P> {
                 // Whoever asked may have gone.
                 let _told = done.try_send(());
             }
-            Message::Detach { id, done } => {
+            LoopMessage::Detach { id, done } => {
                 self.generations.iter_mut().flatten().for_each(|it| it.machine.detach(id));
                 self.sinks.retain(|it| it.post.id != id);
                 let _told = done.try_send(());
             }
-            Message::Report(reply) => {
+            LoopMessage::Report(reply) => {
                 // Whoever asked may have gone.
                 let _told = reply.try_send(self.report());
             }
-            Message::Datagram { serial, role, from, octets } => {
+            LoopMessage::Datagram { serial, role, from, octets } => {
                 // Loops take a program over in the same order, if not at the same moment.
                 let heir = self.generations.iter_mut().flatten().find(|it| it.serial == serial);
                 match heir {
@@ -314,7 +314,7 @@ impl<P: Poller> Worker<P> {
                     None => self.tally.handovers_lost += 1,
                 }
             }
-            Message::Resolved { serial, query, address } => {
+            LoopMessage::Resolved { serial, query, address } => {
                 let asker = self.generations.iter_mut().flatten().find(|it| it.serial == serial);
                 if let Some(asker) = asker {
                     asker.machine.resolved(now, query, address);

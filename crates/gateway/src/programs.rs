@@ -10,8 +10,8 @@ use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, PartStatus, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
-    Counted, Direction, Does, Listening, Matching, Piece, Post, PostError, Report, RequestRate,
-    Runner, RunnerError, RunnerOptions, Sink,
+    Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Report,
+    RequestRate, Runner, RunnerError, RunnerOptions,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -254,7 +254,7 @@ impl Programs {
         let runner = runner_of(&running, attach)?;
         let post = post(id, attach);
         let counted = Arc::clone(&post.counted);
-        let sink = records.map(|records| Sink::new(move |piece| records.give(record(piece))));
+        let sink = records.map(|records| PieceSink::new(move |piece| records.give(record(piece))));
         runner.attach(post, sink.as_ref()).map_err(|error: PostError| error.to_string())?;
         Ok(Box::new(move || counts(&counted)))
     }

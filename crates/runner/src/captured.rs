@@ -27,9 +27,9 @@ pub struct Piece {
 /// Receives captured pieces on the loop's own thread; it must not block. It returns whether it took
 /// the piece; a refused piece is counted as missed.
 #[derive(Clone)]
-pub struct Sink(Arc<dyn Fn(Piece) -> bool + Send + Sync>);
+pub struct PieceSink(Arc<dyn Fn(Piece) -> bool + Send + Sync>);
 
-impl Sink {
+impl PieceSink {
     /// A sink that calls `take`.
     pub fn new(take: impl Fn(Piece) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
@@ -40,7 +40,7 @@ impl Sink {
     }
 }
 
-impl fmt::Debug for Sink {
+impl fmt::Debug for PieceSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sink").finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! One program in a loop: its machine and the sockets that it uses.
 
 use crate::accept::{Accepted, RoleListener};
-use crate::captured::{Piece, Sink};
+use crate::captured::{Piece, PieceSink};
 use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
@@ -46,7 +46,7 @@ pub(crate) struct Resources<'t, P: Poller> {
 #[derive(Clone, Debug)]
 pub(crate) struct Capturing {
     pub(crate) post: Post,
-    pub(crate) sink: Sink,
+    pub(crate) sink: PieceSink,
 }
 
 #[derive(Debug)]

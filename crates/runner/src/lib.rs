@@ -39,7 +39,7 @@ mod runner;
 mod socket;
 mod worker;
 
-pub use captured::{Piece, Sink};
+pub use captured::{Piece, PieceSink};
 pub use gatewright_translate::machine::{
     Counted, Direction, Does, Matching, Post, PostError, RequestRate,
 };

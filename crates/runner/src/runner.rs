@@ -1,6 +1,6 @@
 //! Runs one program on several loops.
 
-use crate::captured::Sink;
+use crate::captured::PieceSink;
 use crate::kernel::KernelNetwork;
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::report::Report;
@@ -274,7 +274,7 @@ impl<N: Network> Runner<N> {
     /// # Errors
     ///
     /// [`PostError`]; then nothing is attached.
-    pub fn attach(&self, post: Post, sink: Option<&Sink>) -> Result<(), PostError> {
+    pub fn attach(&self, post: Post, sink: Option<&PieceSink>) -> Result<(), PostError> {
         post.check(&self.program)?;
         self.everywhere(|done| LoopMessage::Attach {
             post: Box::new(post.clone()),

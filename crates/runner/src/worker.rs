@@ -1,6 +1,6 @@
 //! One loop: polls its network for readiness and passes them to the machines.
 
-use crate::captured::Sink;
+use crate::captured::PieceSink;
 use crate::generation::{Capturing, Generation, Resources};
 use crate::plan::Planned;
 use crate::report::{Handled, Report, Tally};
@@ -31,7 +31,7 @@ pub(crate) enum LoopMessage<P: Poller> {
     /// Drains the current program as well; the loop ends when that is done.
     Stop { within: Duration },
     /// Attaches a post to handlers; then `done` is notified.
-    Attach { post: Box<Post>, sink: Option<Sink>, done: SyncSender<()> },
+    Attach { post: Box<Post>, sink: Option<PieceSink>, done: SyncSender<()> },
     /// Detaches the post with this id; then `done` is notified.
     Detach { id: u32, done: SyncSender<()> },
     /// A datagram that another loop received, for a session of this loop.

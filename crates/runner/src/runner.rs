@@ -102,7 +102,7 @@ pub struct Listening {
 /// A program that runs over a network. Dropping it cuts the program off.
 #[derive(Debug)]
 pub struct Runner<N: Network = KernelNetwork> {
-    loops: Vec<Loop<N::Poller>>,
+    loops: Vec<LoopThread<N::Poller>>,
     options: RunnerOptions,
     network: N,
     sites: Vec<RoleSite>,
@@ -114,7 +114,7 @@ pub struct Runner<N: Network = KernelNetwork> {
 }
 
 #[derive(Debug)]
-struct Loop<P: Poller> {
+struct LoopThread<P: Poller> {
     mailbox: Mailbox<P>,
     thread: JoinHandle<Report>,
 }
@@ -164,7 +164,7 @@ impl<N: Network> Runner<N> {
             let mailbox = worker.mailbox();
             let name = format!("gw-loop-{number}");
             let thread = thread::Builder::new().name(name).spawn(move || worker.run())?;
-            this.loops.push(Loop { mailbox, thread });
+            this.loops.push(LoopThread { mailbox, thread });
         }
         Ok(this)
     }

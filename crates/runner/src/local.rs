@@ -1,7 +1,7 @@
 //! One program by one loop on the calling thread, without a thread of its own.
 
 use crate::resolver::Resolver;
-use crate::runner::{Listening, Plan, RunnerError, RunnerOptions, listening, plan};
+use crate::runner::{Listening, LoopPlan, RunnerError, RunnerOptions, listening, plan};
 use crate::worker::{LoopMessage, Mailbox, Worker};
 use crate::{Report, plan::RoleSite};
 use gatewright_edge::{Network, Poller};
@@ -30,7 +30,7 @@ impl<N: Network> LocalLoop<N> {
         program: &Arc<Program>,
         options: &RunnerOptions,
     ) -> Result<Self, RunnerError> {
-        let Plan { planned, sites } = plan(network, program, options, 1, &[])?;
+        let LoopPlan { planned, sites } = plan(network, program, options, 1, &[])?;
         let mut worker = Worker::new(Resolver::here(network), network)?;
         for planned in planned {
             worker.replace(planned, options.drain_within)?;

@@ -144,7 +144,7 @@ impl<N: Network> Runner<N> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let count = if options.loops == 0 { cores } else { options.loops }.min(LOOPS_MAX);
         let count = if program.is_of_one_loop() { 1 } else { count };
-        let Plan { planned, sites } = plan(&network, program, &options, count, &[])?;
+        let LoopPlan { planned, sites } = plan(&network, program, &options, count, &[])?;
         let resolver = Resolver::start(&network)?;
         let mut workers = Vec::new();
         for planned in planned {
@@ -233,7 +233,8 @@ impl<N: Network> Runner<N> {
             return Err(RunnerError::OneLoop { program: program.name.clone(), loops: count });
         }
         let options = RunnerOptions { addresses, ..self.options.clone() };
-        let Plan { mut planned, sites } = plan(&network, program, &options, count, &self.sites)?;
+        let LoopPlan { mut planned, sites } =
+            plan(&network, program, &options, count, &self.sites)?;
         let posts = self.posts.get_mut().unwrap_or_else(PoisonError::into_inner);
         for post in posts {
             for planned in &mut planned {
@@ -362,7 +363,7 @@ pub(crate) fn listening(sites: &[RoleSite]) -> Vec<Listening> {
 }
 
 /// A machine with sockets for each loop, and the sites of their roles.
-pub(crate) struct Plan<P: Poller> {
+pub(crate) struct LoopPlan<P: Poller> {
     pub(crate) planned: Vec<Planned<P>>,
     pub(crate) sites: Vec<RoleSite>,
 }
@@ -374,7 +375,7 @@ pub(crate) fn plan<N: Network>(
     options: &RunnerOptions,
     count: usize,
     before: &[RoleSite],
-) -> Result<Plan<N::Poller>, RunnerError> {
+) -> Result<LoopPlan<N::Poller>, RunnerError> {
     let mut sites: Option<Vec<RoleSite>> = None;
     let mut planned = Vec::new();
     for number in 0..count {
@@ -401,7 +402,7 @@ pub(crate) fn plan<N: Network>(
         sites = Some(here);
         planned.push(Planned { machine, sockets });
     }
-    Ok(Plan { planned, sites: sites.unwrap_or_default() })
+    Ok(LoopPlan { planned, sites: sites.unwrap_or_default() })
 }
 
 /// The place that the previous program had for the same address. A port that the kernel chose for

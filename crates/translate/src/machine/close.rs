@@ -1,6 +1,6 @@
 //! Closes connections, and frees what depends on them.
 
-use super::conn::{Conn, State};
+use super::conn::{Conn, ConnectionState};
 use super::exchange::Written;
 use super::read::{Incoming, MessagePurpose, Passing};
 use super::slab::{ConnId, ExchangeId, IncomingId};
@@ -38,7 +38,7 @@ impl Machine {
         let Some(mut of) = self.conns.remove(id) else { return };
         self.peer_is_gone(id);
         self.timers.cancel(of.alarm.take());
-        if let State::Resolving(query) = of.state {
+        if let ConnectionState::Resolving(query) = of.state {
             self.queries.remove(query);
         }
         if let Some(role) = self.roles.get_mut(of.role.index()) {
@@ -119,7 +119,7 @@ impl Machine {
         };
         let fit = of.is_clean()
             && of.waiters.is_empty()
-            && of.state == State::Open
+            && of.state == ConnectionState::Open
             && !of.ended
             && of.unread.is_empty()
             && !self.draining;
@@ -190,7 +190,7 @@ impl Machine {
     /// Ends a connection that is no longer needed, after sending messages that expect no answer.
     fn end_when_sent(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get(conn) else { return };
-        let last_words = of.state == State::Open
+        let last_words = of.state == ConnectionState::Open
             && !of.unsent.is_empty()
             && of.is_clean()
             && of.waiters.is_empty();

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// Its server's name is being resolved.
     Resolving(QueryId),
     /// It is being established.
@@ -36,7 +36,7 @@ pub(crate) struct Conn {
     pub(crate) peer: Option<SocketAddr>,
     /// Its server, if it is a client's connection.
     pub(crate) target: Option<RoleTarget>,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     /// Octets that wait to be read.
     pub(crate) unread: Unread,
     /// Whether the peer will send no more.
@@ -82,7 +82,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(role: RoleId, side: Side, state: State, now: Duration) -> Self {
+    pub(crate) fn new(role: RoleId, side: Side, state: ConnectionState, now: Duration) -> Self {
         Self {
             role,
             side,
@@ -135,7 +135,7 @@ impl Machine {
     pub fn accepted(&mut self, now: Duration, role: RoleId, peer: SocketAddr) -> ConnId {
         self.now = now;
         self.count(Count::Accepted);
-        let mut of = Conn::new(role, Side::Server, State::Open, now);
+        let mut of = Conn::new(role, Side::Server, ConnectionState::Open, now);
         of.peer = Some(peer);
         let conn = self.conns.insert(of);
         let program = self.program.clone();
@@ -167,9 +167,9 @@ impl Machine {
     pub fn connected(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if let Some(of) = self.conns.get_mut(conn)
-            && of.state == State::Connecting
+            && of.state == ConnectionState::Connecting
         {
-            of.state = State::Open;
+            of.state = ConnectionState::Open;
             of.moved = now;
             self.count(Count::Connected);
             self.arm(conn);
@@ -181,7 +181,7 @@ impl Machine {
     /// Reports that a connection requested by [`Output::Connect`] failed; the id is over.
     pub fn connect_failed(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
-        if self.conns.get(conn).is_some_and(|of| of.state == State::Connecting) {
+        if self.conns.get(conn).is_some_and(|of| of.state == ConnectionState::Connecting) {
             self.count(Count::ConnectFailed);
             self.lose_conn(conn);
         }
@@ -224,7 +224,7 @@ impl Machine {
         self.note_arrived(conn, octets);
         let Self { conns, pool, work, .. } = self;
         if let Some(of) = conns.get_mut(conn) {
-            if of.state != State::Open {
+            if of.state != ConnectionState::Open {
                 of.unread.clear();
             } else if octets > 0 {
                 of.kept = false;
@@ -252,7 +252,7 @@ impl Machine {
         if let Some(of) = self.conns.get_mut(conn) {
             of.ended = true;
             match of.state {
-                State::Lingering => self.drop_conn(conn, false),
+                ConnectionState::Lingering => self.drop_conn(conn, false),
                 _ => self.work.push_back(Work::Read(conn)),
             }
         }
@@ -313,10 +313,10 @@ impl Machine {
     pub fn room(&self, conn: ConnId) -> usize {
         self.conns.get(conn).map_or(0, |of| match of.state {
             // What it has sent already is read first.
-            State::Open if of.waiting => 0,
-            State::Open => self.window.saturating_sub(of.unread.len()),
-            State::Closing | State::Lingering => BUFFER_OCTETS,
-            State::Resolving(_) | State::Connecting => 0,
+            ConnectionState::Open if of.waiting => 0,
+            ConnectionState::Open => self.window.saturating_sub(of.unread.len()),
+            ConnectionState::Closing | ConnectionState::Lingering => BUFFER_OCTETS,
+            ConnectionState::Resolving(_) | ConnectionState::Connecting => 0,
         })
     }
 
@@ -326,7 +326,7 @@ impl Machine {
         match (self.queries.remove(query), address) {
             (Some(Asker::Conn(conn)), Some(to)) => {
                 if let Some(of) = self.conns.get_mut(conn) {
-                    of.state = State::Connecting;
+                    of.state = ConnectionState::Connecting;
                     of.peer = Some(to);
                     let role = of.role;
                     self.outputs.push_back(Output::Connect { conn, role, to });
@@ -359,7 +359,7 @@ impl Machine {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let role = self.program.role(of.role);
         let idle = match of.state {
-            State::Lingering => Some(LINGER),
+            ConnectionState::Lingering => Some(LINGER),
             _ => role.and_then(|role| role.idle),
         };
         self.timers.cancel(of.alarm.take());
@@ -377,7 +377,7 @@ impl Machine {
         let kept = of.side == Side::Client && of.session.is_none() && of.is_clean();
         let reuse = role.and_then(|role| role.reuse).filter(|_| kept);
         let idle = match (of.state, reuse) {
-            (State::Lingering, _) => Some(LINGER),
+            (ConnectionState::Lingering, _) => Some(LINGER),
             (_, Some(reuse)) => Some(reuse.idle),
             (_, None) => role.and_then(|role| role.idle),
         };
@@ -387,13 +387,16 @@ impl Machine {
             Side::Server => of.current.is_none() && of.requests > 0 && of.unsent.is_empty(),
             Side::Client => {
                 let asked = of.current.is_none() && !of.exchanges.is_empty();
-                asked || of.opening.is_some() || of.state != State::Open
+                asked || of.opening.is_some() || of.state != ConnectionState::Open
             }
         };
         let held = of
             .current
             .is_some_and(|id| self.incomings.get(id).is_some_and(super::read::Incoming::is_held));
-        if (ours || held) && of.state != State::Lingering && of.state != State::Closing {
+        if (ours || held)
+            && of.state != ConnectionState::Lingering
+            && of.state != ConnectionState::Closing
+        {
             of.moved = self.now;
             return self.arm(conn);
         }
@@ -403,7 +406,7 @@ impl Machine {
             return;
         }
         let reset = !of.unsent.is_empty();
-        if of.state != State::Lingering {
+        if of.state != ConnectionState::Lingering {
             self.count(Count::Idle);
         }
         self.drop_conn(conn, reset);

@@ -1,7 +1,7 @@
 //! Writes to connections, and passes streams from one to another.
 
 use super::buffers::Unsent;
-use super::conn::State;
+use super::conn::ConnectionState;
 use super::exchange::Written;
 use super::read::Passing;
 use super::request::Requester;
@@ -51,7 +51,7 @@ impl Machine {
         done: Written,
     ) {
         let Some(of) = self.conns.get_mut(conn) else { return };
-        if matches!(of.state, State::Closing | State::Lingering) {
+        if matches!(of.state, ConnectionState::Closing | ConnectionState::Lingering) {
             // What comes behind the end is for nobody.
             self.pool.give_back(octets);
             if let Some((_, from)) = stream {
@@ -250,9 +250,9 @@ impl Machine {
     /// Ends our side of a connection once everything is sent.
     pub(crate) fn close_after_sending(&mut self, conn: ConnId) {
         if let Some(of) = self.conns.get_mut(conn)
-            && of.state == State::Open
+            && of.state == ConnectionState::Open
         {
-            of.state = State::Closing;
+            of.state = ConnectionState::Closing;
             of.moved = self.now;
             self.arm(conn);
             self.work.push_back(Work::Read(conn));
@@ -264,13 +264,13 @@ impl Machine {
     pub(crate) fn check_closing(&mut self, conn: ConnId) {
         let Some(of) = self.conns.get_mut(conn) else { return };
         let sent = of.unsent.is_empty() && of.streaming.is_none() && of.behind.is_empty();
-        if of.state != State::Closing || !sent {
+        if of.state != ConnectionState::Closing || !sent {
             return;
         }
         if of.ended {
             return self.drop_conn(conn, false);
         }
-        of.state = State::Lingering;
+        of.state = ConnectionState::Lingering;
         of.moved = self.now;
         let tasks = core::mem::take(&mut of.tasks);
         self.outputs.push_back(Output::Shutdown { conn });

@@ -3,7 +3,7 @@
 use super::answer::Reply;
 use super::attach::Watched;
 use super::buffers::Unread;
-use super::conn::State;
+use super::conn::ConnectionState;
 use super::request::Requester;
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
 use super::{Count, Machine, Output, TURN_MESSAGES, Work};
@@ -97,12 +97,12 @@ impl Machine {
         loop {
             let Some(of) = self.conns.get_mut(conn) else { return };
             match of.state {
-                State::Open => {}
-                State::Closing | State::Lingering => {
+                ConnectionState::Open => {}
+                ConnectionState::Closing | ConnectionState::Lingering => {
                     of.unread.clear();
                     break;
                 }
-                State::Resolving(_) | State::Connecting => break,
+                ConnectionState::Resolving(_) | ConnectionState::Connecting => break,
             }
             if of.skipping {
                 skip_line(&mut of.unread, &mut of.skipping);
@@ -134,7 +134,11 @@ impl Machine {
         }
         of.blocked = !room;
         // Nothing more will come, and nothing is unread or half read.
-        if of.ended && of.unread.is_empty() && of.current.is_none() && of.state == State::Open {
+        if of.ended
+            && of.unread.is_empty()
+            && of.current.is_none()
+            && of.state == ConnectionState::Open
+        {
             match of.side {
                 Side::Server if of.requests == 0 && of.receiver.is_none() => {
                     self.close_after_sending(conn);

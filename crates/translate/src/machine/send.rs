@@ -1,6 +1,6 @@
 //! Sends requests, and finds the connections for them.
 
-use super::conn::{Conn, State};
+use super::conn::{Conn, ConnectionState};
 use super::exchange::{Exchange, Written};
 use super::pump::Source;
 use super::read::Passing;
@@ -106,7 +106,7 @@ impl Machine {
         let fits = |conn: &ConnId| {
             conns.get(*conn).is_some_and(|of| {
                 of.target.as_ref() == Some(&target)
-                    && !matches!(of.state, State::Closing | State::Lingering)
+                    && !matches!(of.state, ConnectionState::Closing | ConnectionState::Lingering)
             })
         };
         let shared = roles.get(role.index()).map_or(&[][..], |role| &role.shared);
@@ -173,7 +173,7 @@ impl Machine {
             let busy = (sync && (!of.exchanges.is_empty() || of.streaming.is_some()))
                 || (shared && (of.unsent.len() >= BUFFER_OCTETS || self.is_first_alike(of)));
             let Some(of) = self.conns.get_mut(conn) else { return };
-            if of.state != State::Open || of.opening.is_some() || busy {
+            if of.state != ConnectionState::Open || of.opening.is_some() || busy {
                 return;
             }
             let Some(task) = of.waiters.pop_front() else { return };
@@ -221,7 +221,7 @@ impl Machine {
             let oldest = state.kept.remove(0);
             self.drop_conn(oldest, false);
         }
-        let mut conn = Conn::new(role, Side::Client, State::Connecting, self.now);
+        let mut conn = Conn::new(role, Side::Client, ConnectionState::Connecting, self.now);
         conn.target = Some(target.clone());
         if let RoleTarget::Address(to) = target {
             conn.peer = Some(to);
@@ -235,7 +235,7 @@ impl Machine {
                     self.drop_conn(conn, false);
                     return None;
                 };
-                self.conns.get_mut(conn)?.state = State::Resolving(query);
+                self.conns.get_mut(conn)?.state = ConnectionState::Resolving(query);
             }
         }
         Some(conn)

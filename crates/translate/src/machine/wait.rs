@@ -210,7 +210,7 @@ impl Machine {
                 // Nobody knows whether it will ever be there.
                 let unfit = |of: &super::Conn| {
                     of.waiters.is_empty()
-                        && (of.state != super::conn::State::Open || of.opening.is_some())
+                        && (of.state != super::conn::ConnectionState::Open || of.opening.is_some())
                 };
                 if let Some(conn) = conn.filter(|conn| self.conns.get(*conn).is_some_and(unfit)) {
                     self.leave(conn);

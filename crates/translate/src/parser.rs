@@ -122,13 +122,13 @@ pub(crate) enum Until<'u> {
 pub struct Parser {
     layouts: Arc<Layouts>,
     message: MessageId,
-    state: State,
+    state: ParserState,
     outcome: Option<Result<(), Malformed>>,
 }
 
 /// State of a parser.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct ParserState {
     /// The op to go on with.
     pub(crate) step: usize,
     /// Whether octets of it have been given.
@@ -170,7 +170,7 @@ impl Parser {
         if layout.parser.is_empty() {
             return Err(Unreadable::NoParser);
         }
-        let state = State {
+        let state = ParserState {
             step: 0,
             begun: false,
             at: 0,

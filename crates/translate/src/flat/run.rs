@@ -3,7 +3,7 @@
 use super::ops::{Halt, Took};
 use super::{Code, Op, OpIndex, SetId, index};
 use crate::checksum::PartialChecksum;
-use crate::parser::{Reason, State, Until};
+use crate::parser::{ParserState, Reason, Until};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{Message, Program};
 
@@ -15,7 +15,7 @@ pub(crate) struct Reader<'r> {
     pub(super) code: &'r Code,
     pub(super) program: &'r Program,
     pub(super) message: &'r Message,
-    pub(super) state: &'r mut State,
+    pub(super) state: &'r mut ParserState,
     pub(super) input: &'r [u8],
     /// Whether no octet will follow the input.
     pub(super) last: bool,
@@ -55,7 +55,7 @@ enum Goal<'r> {
 impl<'r> Reader<'r> {
     pub(crate) fn new(
         (program, message, code): (&'r Program, &'r Message, &'r Code),
-        state: &'r mut State,
+        state: &'r mut ParserState,
         (input, last): (&'r [u8], bool),
         until: Until<'_>,
         out: Option<&'r mut Vec<u8>>,

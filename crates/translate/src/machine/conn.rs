@@ -5,7 +5,7 @@ use super::exchange::Written;
 use super::pump::{Behind, Streaming};
 use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
 use super::timers::{Alarm, Timer};
-use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, RoleTarget, Work};
+use super::{BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, QueryOwner, RoleTarget, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
 use gatewright_lang::ir::{Mode, Role, RoleId, SessionKey, Side};
@@ -324,7 +324,7 @@ impl Machine {
     pub fn resolved(&mut self, now: Duration, query: QueryId, address: Option<SocketAddr>) {
         self.now = now;
         match (self.queries.remove(query), address) {
-            (Some(Asker::Conn(conn)), Some(to)) => {
+            (Some(QueryOwner::Conn(conn)), Some(to)) => {
                 if let Some(of) = self.conns.get_mut(conn) {
                     of.state = ConnectionState::Connecting;
                     of.peer = Some(to);
@@ -332,12 +332,12 @@ impl Machine {
                     self.outputs.push_back(Output::Connect { conn, role, to });
                 }
             }
-            (Some(Asker::Conn(conn)), None) => {
+            (Some(QueryOwner::Conn(conn)), None) => {
                 self.count(Count::Unresolved);
                 self.lose_conn(conn);
             }
-            (Some(Asker::Task(task)), Some(to)) => self.send_datagram_to(task, to),
-            (Some(Asker::Task(task)), None) => {
+            (Some(QueryOwner::Task(task)), Some(to)) => self.send_datagram_to(task, to),
+            (Some(QueryOwner::Task(task)), None) => {
                 self.count(Count::Unresolved);
                 self.send_failed(task);
             }

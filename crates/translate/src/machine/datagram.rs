@@ -7,7 +7,7 @@ use super::request::Requester;
 use super::slab::{IncomingId, TaskId};
 use super::task::Wait;
 use super::timers::Timer;
-use super::{Asker, Count, Machine, Output, RoleTarget};
+use super::{Count, Machine, Output, QueryOwner, RoleTarget};
 use crate::parser::Until;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -228,7 +228,7 @@ impl Machine {
         match pending.target.clone() {
             RoleTarget::Address(to) => self.send_datagram_to(id, to),
             RoleTarget::Name(host, port) => {
-                let Some(query) = self.ask_name(host, port, Asker::Task(id)) else {
+                let Some(query) = self.ask_name(host, port, QueryOwner::Task(id)) else {
                     return self.send_failed(id);
                 };
                 if let Some(task) = self.tasks.get_mut(id)

@@ -230,7 +230,7 @@ enum Work {
 
 /// The user of a name resolution.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum QueryOwner {
     Conn(ConnId),
     Task(TaskId),
 }
@@ -267,7 +267,7 @@ pub struct Machine {
     tasks: Slab<TaskId, Box<Task>>,
     sessions: Slab<SessionId, Session>,
     exchanges: Slab<ExchangeId, Exchange>,
-    queries: Slab<QueryId, Asker>,
+    queries: Slab<QueryId, QueryOwner>,
     keyed: HashMap<Vec<u8>, SessionId>,
     /// The sessions that store a peer.
     stored: HashMap<PeerAddress, Vec<SessionId>>,

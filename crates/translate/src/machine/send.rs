@@ -8,7 +8,7 @@ use super::request::Origin;
 use super::slab::{ConnId, QueryId, TaskId};
 use super::task::{Gather, Wait};
 use super::timers::Timer;
-use super::{Asker, BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, RoleTarget};
+use super::{BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, QueryOwner, RoleTarget};
 use core::time::Duration;
 use gatewright_lang::ir::{HandlerKind, Mode, RoleId, Side, Transport};
 use std::sync::Arc;
@@ -231,7 +231,7 @@ impl Machine {
         match target {
             RoleTarget::Address(to) => self.outputs.push_back(Output::Connect { conn, role, to }),
             RoleTarget::Name(host, port) => {
-                let Some(query) = self.ask_name(host, port, Asker::Conn(conn)) else {
+                let Some(query) = self.ask_name(host, port, QueryOwner::Conn(conn)) else {
                     self.drop_conn(conn, false);
                     return None;
                 };
@@ -241,7 +241,12 @@ impl Machine {
         Some(conn)
     }
 
-    pub(crate) fn ask_name(&mut self, host: String, port: u16, asker: Asker) -> Option<QueryId> {
+    pub(crate) fn ask_name(
+        &mut self,
+        host: String,
+        port: u16,
+        asker: QueryOwner,
+    ) -> Option<QueryId> {
         if self.queries.len() >= QUERIES_MAX {
             self.count(Count::Unresolved);
             return None;

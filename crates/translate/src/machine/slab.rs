@@ -2,12 +2,12 @@
 
 /// Index of an entry and its generation at that index.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Key {
+pub(crate) struct SlabKey {
     index: u32,
     turn: u32,
 }
 
-impl Key {
+impl SlabKey {
     pub(crate) fn slot(self) -> usize {
         usize::try_from(self.index).unwrap_or(usize::MAX)
     }
@@ -15,22 +15,22 @@ impl Key {
 
 /// An id of one kind of entry.
 pub(crate) trait Id: Copy {
-    fn of(key: Key) -> Self;
-    fn key(self) -> Key;
+    fn of(key: SlabKey) -> Self;
+    fn key(self) -> SlabKey;
 }
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $seen:vis $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-        $seen struct $name(Key);
+        $seen struct $name(SlabKey);
 
         impl Id for $name {
-            fn of(key: Key) -> Self {
+            fn of(key: SlabKey) -> Self {
                 Self(key)
             }
 
-            fn key(self) -> Key {
+            fn key(self) -> SlabKey {
                 self.0
             }
         }
@@ -78,25 +78,25 @@ impl<I: Id, T> Slab<I, T> {
             && let Some((turn, entry)) = self.entries.get_mut(size(index))
         {
             *entry = Some(value);
-            return I::of(Key { index, turn: *turn });
+            return I::of(SlabKey { index, turn: *turn });
         }
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.entries.push((0, Some(value)));
-        I::of(Key { index, turn: 0 })
+        I::of(SlabKey { index, turn: 0 })
     }
 
     pub(crate) fn get(&self, id: I) -> Option<&T> {
-        let Key { index, turn } = id.key();
+        let SlabKey { index, turn } = id.key();
         self.entries.get(size(index)).filter(|entry| entry.0 == turn)?.1.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: I) -> Option<&mut T> {
-        let Key { index, turn } = id.key();
+        let SlabKey { index, turn } = id.key();
         self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn)?.1.as_mut()
     }
 
     pub(crate) fn remove(&mut self, id: I) -> Option<T> {
-        let Key { index, turn } = id.key();
+        let SlabKey { index, turn } = id.key();
         let entry = self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn)?;
         let value = entry.1.take()?;
         entry.0 = entry.0.wrapping_add(1);
@@ -106,13 +106,13 @@ impl<I: Id, T> Slab<I, T> {
 
     /// Takes an entry out for a while; its id stays valid, and a lookup finds nothing meanwhile.
     pub(crate) fn take(&mut self, id: I) -> Option<T> {
-        let Key { index, turn } = id.key();
+        let SlabKey { index, turn } = id.key();
         self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn)?.1.take()
     }
 
     /// Puts back an entry that was taken.
     pub(crate) fn restore(&mut self, id: I, value: T) {
-        let Key { index, turn } = id.key();
+        let SlabKey { index, turn } = id.key();
         if let Some(entry) = self.entries.get_mut(size(index)).filter(|entry| entry.0 == turn) {
             entry.1 = Some(value);
         }

@@ -4,7 +4,7 @@ use super::answer::Reply;
 use super::evaluate::{Borrowed, computed};
 use super::exchange::Written;
 use super::request::{Origin, Requester};
-use super::send::Pending;
+use super::send::QueuedRequest;
 use super::slab::TaskId;
 use super::task::{Reg, Task, Wait};
 use super::{Count, Machine, RoleTarget};
@@ -21,7 +21,7 @@ enum Stop {
     /// It waits; the wait is set up.
     Waits,
     /// It sends a request.
-    Sends(Box<Pending>),
+    Sends(Box<QueuedRequest>),
     /// It waits for the next message.
     Receives(Duration),
     /// It waits for time to pass.
@@ -408,7 +408,7 @@ impl Machine {
             Terminator::Gather { max, .. } => (true, Some(*max)),
             _ => (false, None),
         };
-        Err(Stop::Sends(Box::new(Pending {
+        Err(Stop::Sends(Box::new(QueuedRequest {
             role,
             octets: built.octets,
             stream: built.stream,

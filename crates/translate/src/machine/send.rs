@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A request that waits to be sent.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct QueuedRequest {
     pub(crate) role: RoleId,
     pub(crate) octets: Vec<u8>,
     pub(crate) stream: Option<Source>,
@@ -35,7 +35,7 @@ pub(crate) struct Pending {
 }
 
 impl Machine {
-    pub(crate) fn begin_send(&mut self, id: TaskId, pending: Box<Pending>) {
+    pub(crate) fn begin_send(&mut self, id: TaskId, pending: Box<QueuedRequest>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let role = pending.role;
         let before = task.alarm.replace(self.timers.set(pending.deadline, Timer::Task(id)));
@@ -293,7 +293,7 @@ impl Machine {
             return;
         };
         self.timers.cancel(task.alarm.take());
-        let Pending { role, octets, stream, flow, respond, gather, target, deadline, .. } =
+        let QueuedRequest { role, octets, stream, flow, respond, gather, target, deadline, .. } =
             *pending;
         let gone = stream.as_ref().is_some_and(|stream| !self.stream_is_there(stream.1));
         let Some(of) = self.conns.get(conn).filter(|_| !gone) else {
@@ -367,7 +367,7 @@ impl Machine {
     /// Sends a request again over a new connection, because its kept connection had closed.
     pub(crate) fn send_again(&mut self, of: Exchange) {
         let Exchange { role, task: id, target, flow, octets, deadline, .. } = of;
-        let pending = Box::new(Pending {
+        let pending = Box::new(QueuedRequest {
             role,
             octets,
             stream: None,

@@ -2,7 +2,7 @@
 
 use super::read::{Goal, Passing};
 use super::request::Origin;
-use super::send::Pending;
+use super::send::QueuedRequest;
 use super::slab::{ConnId, ExchangeId, IncomingId, SessionId, TaskId};
 use super::timers::Alarm;
 use super::{Machine, Work};
@@ -46,7 +46,7 @@ pub(crate) enum Wait {
     /// Slots of a message are settled.
     Slots,
     /// A connection, or an address.
-    Connection(Box<Pending>),
+    Connection(Box<QueuedRequest>),
     /// The response to its request.
     Response(ExchangeId),
     /// The end of a stream that it sends over this connection.

@@ -1,7 +1,7 @@
 //! Places attempts, and merges tests.
 
 use super::compile::{Compiler, OpLabel, joins};
-use super::tables::{Lines, Options};
+use super::tables::{DeltaOptions, Lines};
 use super::{Arm, Code, Op, OpIndex, SetId, SideRange, UNBOUNDED, index};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{BitField, Fold, Length, ParseOp, ParseStep, SlotType};
@@ -21,7 +21,7 @@ pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
         compiler.entry = Some((entry, Op::OneLine { lines, next }));
         return Some(Op::Lines(lines));
     }
-    if let Some((options, entry)) = Options::of(compiler, at) {
+    if let Some((options, entry)) = DeltaOptions::of(compiler, at) {
         let options = super::compile::appended(&mut compiler.code.options, [options]).from;
         compiler.entry = Some((entry, Op::OneOption { options, next }));
         return Some(Op::Options(options));

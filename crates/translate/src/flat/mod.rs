@@ -103,7 +103,7 @@ pub(crate) struct Code {
     bounds: Vec<(i64, i64)>,
     tables: Vec<tables::NameTable>,
     lines: Vec<tables::Lines>,
-    options: Vec<tables::Options>,
+    options: Vec<tables::DeltaOptions>,
     /// Slots that a handler may wait for: every slot that is not scratch.
     pub(crate) open: SlotSet,
     pub(crate) all: SlotSet,

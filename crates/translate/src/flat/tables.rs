@@ -440,7 +440,7 @@ impl Reader<'_> {
 /// Entries whose number is given as a difference to the previous one, with an announced length: the
 /// options of CoAP (RFC 7252 §3.1).
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct DeltaOptions {
     delta: Escapes,
     size: Escapes,
     /// The slot of the running sum, and the maximum of that sum.
@@ -451,7 +451,7 @@ pub(super) struct Options {
     between: Between,
 }
 
-impl Options {
+impl DeltaOptions {
     /// The numbered entries of the loop that begins at a step, and the step at which one begins.
     pub(super) fn of(compiler: &Compiler<'_>, at: usize) -> Option<(Self, usize)> {
         let (program, message) = (compiler.program, compiler.message);
@@ -519,7 +519,7 @@ impl Pass<'_> {
     /// Reads numbered entries, up to one that only the ops can judge.
     pub(super) fn options<'p>(
         &mut self,
-        options: &Options,
+        options: &DeltaOptions,
         mut rest: Rest<'p>,
     ) -> Option<Rest<'p>> {
         let between = &options.between;
@@ -552,12 +552,12 @@ impl Pass<'_> {
 
 impl Reader<'_> {
     /// Reads numbered entries, as many as have arrived, up to one that only its ops can judge.
-    pub(super) fn options(&mut self, options: &Options) {
+    pub(super) fn options(&mut self, options: &DeltaOptions) {
         self.entries(&options.between, |reader| reader.option(options));
     }
 
     #[inline]
-    pub(super) fn option(&mut self, options: &Options) -> Option<()> {
+    pub(super) fn option(&mut self, options: &DeltaOptions) -> Option<()> {
         let before = self.state.view.int(options.number).unwrap_or(0);
         let (number, value, used) = options.entry(self.window(), before)?;
         if let Some(target) = options.table.numbered(number) {

@@ -5,7 +5,7 @@
 //! sends what it was told to send before. Each name resolves to its own address.
 
 use crate::flat::Layouts;
-use crate::machine::{Config, ConnId, Machine, Output, Trace};
+use crate::machine::{Config, ConnId, Machine, MachineStep, Output};
 use crate::parser::Parser;
 use crate::view::Value;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -182,7 +182,7 @@ const LONG: Duration = Duration::from_hours(48);
 const LAST_CONNECTIONS_MAX: usize = 4;
 
 /// Runs one test and returns every step.
-pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<Trace>) {
+pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<MachineStep>) {
     let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return (None, Vec::new()) };
     stage.machine.trace();
     let failed = stage.play(test).err();

@@ -44,7 +44,7 @@ impl Machine {
         }
         if let Some((_, (_, case))) = case {
             let span = case.span;
-            self.note(|| super::Trace::Case { span });
+            self.note(|| super::MachineStep::Case { span });
         }
         match case.map(|(_, (_, case))| &case.action) {
             Some(Action::Handle(handler)) => {

@@ -242,7 +242,7 @@ impl Machine {
             let all = of.unread.octets();
             let octets = all.get(all.len().saturating_sub(octets)..).unwrap_or_default().to_vec();
             let role = of.role;
-            self.note(|| super::Trace::Arrived { role, octets });
+            self.note(|| super::MachineStep::Arrived { role, octets });
         }
     }
 

@@ -18,7 +18,7 @@ impl Machine {
     /// Handles a datagram that arrived on a role's socket.
     pub fn datagram(&mut self, now: Duration, role: RoleId, from: SocketAddr, octets: &[u8]) {
         self.now = now;
-        self.note(|| super::Trace::Arrived { role, octets: octets.to_vec() });
+        self.note(|| super::MachineStep::Arrived { role, octets: octets.to_vec() });
         match self.program.role(role).map(|role| role.side) {
             Some(Side::Server) => self.request_datagram(role, from, octets),
             Some(Side::Client) => self.response_datagram(role, from, octets),

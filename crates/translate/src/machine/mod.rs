@@ -74,7 +74,7 @@ pub use address::{AddressError, RoleTarget};
 pub use counters::{HandlerCounters, LATENCY_STEPS};
 pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
 pub use slab::{ConnId, QueryId};
-pub use trace::Trace;
+pub use trace::MachineStep;
 pub(crate) use trace::shown;
 
 use crate::flat::Layouts;
@@ -289,7 +289,7 @@ pub struct Machine {
     cases: Vec<Vec<u64>>,
     draining: bool,
     /// Steps not taken yet, if tracing is on.
-    traced: Option<Vec<Trace>>,
+    traced: Option<Vec<MachineStep>>,
     /// Posts attached to handlers, if any.
     posts: Option<Box<Posts>>,
 }
@@ -383,7 +383,7 @@ impl Machine {
             && self.traced.is_some()
         {
             let (role, octets) = (*role, octets.clone());
-            self.note(|| Trace::Sent { role, octets });
+            self.note(|| MachineStep::Sent { role, octets });
         }
         output
     }

@@ -89,7 +89,7 @@ impl Machine {
 
     fn append(&mut self, conn: ConnId, octets: &[u8]) {
         if let Some(role) = self.conns.get(conn).map(|of| of.role).filter(|_| !octets.is_empty()) {
-            self.note(|| super::Trace::Sent { role, octets: octets.to_vec() });
+            self.note(|| super::MachineStep::Sent { role, octets: octets.to_vec() });
         }
         let Self { conns, pool, outputs, .. } = self;
         let Some(of) = conns.get_mut(conn) else { return };
@@ -193,7 +193,7 @@ impl Machine {
         }
         let more = unsent.len() > before;
         if more && let Some(role) = self.conns.get(sink).map(|of| of.role) {
-            self.note(|| super::Trace::Sent { role, octets: unsent.behind(before).to_vec() });
+            self.note(|| super::MachineStep::Sent { role, octets: unsent.behind(before).to_vec() });
         }
         let Self { conns, pool, outputs, .. } = self;
         if let Some(of) = conns.get_mut(sink) {

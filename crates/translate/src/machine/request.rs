@@ -117,7 +117,7 @@ impl Machine {
                 _ => None,
             };
         }
-        self.note(|| super::Trace::Started { handler });
+        self.note(|| super::MachineStep::Started { handler });
         if let Some(counters) = self.handlers.get_mut(handler.index()) {
             counters.started += 1;
         }

@@ -11,7 +11,7 @@ use gatewright_lang::ir::{HandlerId, MessageId, Operation, RoleId, SlotId, Termi
 /// One step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Trace {
+pub enum MachineStep {
     /// Octets arrived.
     Arrived {
         /// The role whose peer sent them.
@@ -78,11 +78,11 @@ impl Machine {
     }
 
     /// Takes the steps recorded since the last call.
-    pub fn take_trace(&mut self) -> Vec<Trace> {
+    pub fn take_trace(&mut self) -> Vec<MachineStep> {
         self.traced.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    pub(crate) fn note(&mut self, step: impl FnOnce() -> Trace) {
+    pub(crate) fn note(&mut self, step: impl FnOnce() -> MachineStep) {
         if let Some(steps) = self.traced.as_mut().filter(|steps| steps.len() < STEPS_MAX) {
             steps.push(step());
         }
@@ -102,12 +102,12 @@ impl Machine {
                 Some((slot.name.clone(), shown(&value)))
             })
             .collect();
-        self.note(|| Trace::Read { message, fields });
+        self.note(|| MachineStep::Read { message, fields });
     }
 
     pub(crate) fn note_malformed(&mut self, message: MessageId, malformed: Malformed) {
         let span = malformed.span;
-        self.note(|| Trace::Malformed { message, why: malformed.to_string(), span });
+        self.note(|| MachineStep::Malformed { message, why: malformed.to_string(), span });
     }
 
     pub(crate) fn note_did(&mut self, task: &Task, operation: &Operation, span: Span) {
@@ -126,7 +126,7 @@ impl Machine {
             _ => None,
         };
         let set = into.and_then(|into| self.register_shown(task, into));
-        self.note(|| Trace::Did { span, set });
+        self.note(|| MachineStep::Did { span, set });
     }
 
     pub(crate) fn note_left(&mut self, task: &Task, terminator: &Terminator, span: Span) {
@@ -139,7 +139,7 @@ impl Machine {
         };
         if self.traced.is_some() {
             let set = into.and_then(|into| self.register_shown(task, into));
-            self.note(|| Trace::Did { span, set });
+            self.note(|| MachineStep::Did { span, set });
         }
     }
 
@@ -161,7 +161,7 @@ impl Machine {
 
     pub(crate) fn note_ended(&mut self, id: TaskId, finished: bool) {
         if let Some(handler) = self.tasks.get(id).map(|task| task.handler) {
-            self.note(|| Trace::Ended { handler, finished });
+            self.note(|| MachineStep::Ended { handler, finished });
         }
     }
 }

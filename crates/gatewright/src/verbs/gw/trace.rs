@@ -8,7 +8,7 @@ use crate::{
 use anyhow::Result;
 use gatewright_diagnostic::{SourceRange, Sources, Span};
 use gatewright_lang::ir;
-use gatewright_translate::machine::Trace as Step;
+use gatewright_translate::machine::MachineStep as Step;
 use gatewright_translate::transcript::{self, octets_shown};
 use serde::Serialize;
 use std::{fs::File, io::Write, sync::Arc};

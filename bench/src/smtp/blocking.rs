@@ -7,7 +7,7 @@
 use super::world::{SINK, text};
 use crate::programs::compiled;
 use gatewright_translate::Layouts;
-use gatewright_translate::machine::{Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -46,7 +46,7 @@ impl BlockingRelay {
     fn new(stream: TcpStream, layouts: &Arc<Layouts>) -> Result<Self, String> {
         let start = Instant::now();
         let addresses = vec![("next".to_owned(), format!("127.0.0.1:{SINK}"))];
-        let config = Config { addresses, ..Config::default() };
+        let config = MachineConfig { addresses, ..MachineConfig::default() };
         let mut machine = Machine::laid_out(start.elapsed(), layouts, &config).map_err(text)?;
         stream.set_nodelay(true).map_err(text)?;
         let peer = stream.peer_addr().map_err(text)?;

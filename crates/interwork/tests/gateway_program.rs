@@ -18,7 +18,7 @@ use gatewright_health::simulate::{self, SimulatedDevice as Simulated, Simulation
 use gatewright_health::specialisation;
 use gatewright_interwork::{Arrival, Device, Instances, Mapping};
 use gatewright_onem2m::Timestamp;
-use gatewright_translate::machine::{Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -108,7 +108,8 @@ impl Gateway {
             Some((import.to_owned(), text(import).ok()?))
         });
         let program = Arc::new(compiled.program.unwrap());
-        let mut machine = Machine::new(Duration::ZERO, &program, &Config::default()).unwrap();
+        let mut machine =
+            Machine::new(Duration::ZERO, &program, &MachineConfig::default()).unwrap();
         let role = machine.endpoints()[0].role;
         let device = machine.accepted(Duration::ZERO, role, SocketAddr::from(([127, 0, 0, 1], 9)));
         let (answers, requests, readings) = (Vec::new(), Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ use crate::worker::{LoopMessage, Mailbox, Worker};
 use gatewright_descriptors::Claim;
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
-use gatewright_translate::machine::{Config, ConfigError, Machine, Post, PostError};
+use gatewright_translate::machine::{ConfigError, Machine, MachineConfig, Post, PostError};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -381,7 +381,7 @@ pub(crate) fn plan<N: Network>(
     for number in 0..count {
         let nth = u64::try_from(number).unwrap_or_default();
         let seed = options.seed.wrapping_add(nth);
-        let config = Config { addresses: options.addresses.clone(), seed };
+        let config = MachineConfig { addresses: options.addresses.clone(), seed };
         let machine = Machine::new(network.now(), program, &config)?;
         let mut here = sites.take().map_or_else(|| plan::sites(network, &machine), Ok)?;
         let mut sockets = Vec::new();

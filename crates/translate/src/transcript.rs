@@ -5,7 +5,7 @@
 //! sends what it was told to send before. Each name resolves to its own address.
 
 use crate::flat::Layouts;
-use crate::machine::{Config, ConnId, Machine, MachineStep, Output};
+use crate::machine::{ConnId, Machine, MachineConfig, MachineStep, Output};
 use crate::parser::Parser;
 use crate::view::Value;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -225,7 +225,7 @@ impl Stage {
         let now = Duration::ZERO;
         let program = &with_parameters(program);
         let layouts = Arc::new(Layouts::of(program));
-        let machine = Machine::laid_out(now, &layouts, &Config::default())
+        let machine = Machine::laid_out(now, &layouts, &MachineConfig::default())
             .map_err(|error| error.to_string())?;
         let peer = |(index, role): (usize, &gatewright_lang::ir::Role)| MockedPeer {
             transport: role.transport,

@@ -15,7 +15,7 @@
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
-use gatewright_translate::machine::{Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ struct World {
 
 impl World {
     fn new(program: &Arc<Program>) -> Self {
-        let machine = Machine::new(START, program, &Config::default()).unwrap();
+        let machine = Machine::new(START, program, &MachineConfig::default()).unwrap();
         Self { machine, now: START, said: Vec::new(), asked: Vec::new(), camera: None }
     }
 

@@ -10,7 +10,7 @@
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::RoleId;
-use gatewright_translate::machine::{BUFFER_OCTETS, Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{BUFFER_OCTETS, ConnId, Machine, MachineConfig, Output};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn machine(name: &str) -> Machine {
         Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
     });
     let program = Arc::new(compiled.program.unwrap());
-    Machine::new(NOW, &program, &Config::default()).unwrap()
+    Machine::new(NOW, &program, &MachineConfig::default()).unwrap()
 }
 
 fn peer() -> SocketAddr {

@@ -15,7 +15,7 @@
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
-use gatewright_translate::machine::{Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ struct Seen {
 
 /// Sends octets to a gateway whose next server is an SMTP server that says yes to everything.
 fn send(program: &Arc<Program>, octets: &[u8]) -> Seen {
-    let mut machine = Machine::new(NOW, program, &Config::default()).unwrap();
+    let mut machine = Machine::new(NOW, program, &MachineConfig::default()).unwrap();
     let peer = machine.accepted(NOW, RoleId::new(0), "192.0.2.1:1".parse().unwrap());
     let mut seen = Seen::default();
     let mut server = None;

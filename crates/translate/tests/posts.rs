@@ -12,7 +12,7 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
 use gatewright_translate::machine::{
-    Config, ConnId, Direction, Does, Machine, Matching, Output, Post, PostError,
+    ConnId, Direction, Does, Machine, MachineConfig, Matching, Output, Post, PostError,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct Peer {
 
 impl Peer {
     fn new(program: &Arc<Program>, posts: &[&Post]) -> Self {
-        let mut machine = Machine::new(NOW, program, &Config::default()).unwrap();
+        let mut machine = Machine::new(NOW, program, &MachineConfig::default()).unwrap();
         for post in posts {
             machine.attach(post).unwrap();
         }
@@ -173,7 +173,7 @@ fn what_is_detached_sees_nothing_more() {
 #[test]
 fn names_that_mean_nobody_are_refused_with_those_that_there_are() {
     let program = program(HTTP);
-    let mut machine = Machine::new(NOW, &program, &Config::default()).unwrap();
+    let mut machine = Machine::new(NOW, &program, &MachineConfig::default()).unwrap();
     let known = vec!["web.post".to_owned()];
     let (name, handler) = ("desk".to_owned(), "web.get".to_owned());
     assert_eq!(

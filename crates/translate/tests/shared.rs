@@ -11,7 +11,7 @@
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
-use gatewright_translate::machine::{Config, ConnId, Machine, Output};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn gateway(waiting: &str) -> Machine {
         Some((import.to_owned(), text.replace("at most 1_000 waiting", waiting)))
     });
     let program: Arc<Program> = Arc::new(compiled.program.unwrap());
-    Machine::new(NOW, &program, &Config::default()).unwrap()
+    Machine::new(NOW, &program, &MachineConfig::default()).unwrap()
 }
 
 /// A request of its own sender that puts `number` to `/t` (RFC 7252 §3): confirmable, PUT.

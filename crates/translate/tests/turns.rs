@@ -12,7 +12,7 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId};
 use gatewright_translate::machine::{
-    Config, ConnId, Machine, Output, PIPELINED_MAX, TURN_MESSAGES,
+    ConnId, Machine, MachineConfig, Output, PIPELINED_MAX, TURN_MESSAGES,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn relay() -> Machine {
         Some((import.to_owned(), std::fs::read_to_string(folder.join(import)).ok()?))
     });
     let program: Arc<Program> = Arc::new(compiled.program.unwrap());
-    Machine::new(NOW, &program, &Config::default()).unwrap()
+    Machine::new(NOW, &program, &MachineConfig::default()).unwrap()
 }
 
 fn client(machine: &mut Machine) -> ConnId {

@@ -3,7 +3,9 @@
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{Program, RoleId, Side, StepAction, Transport};
-use gatewright_translate::machine::{BUFFER_OCTETS, Config, ConnId, Machine, Output, QueryId};
+use gatewright_translate::machine::{
+    BUFFER_OCTETS, ConnId, Machine, MachineConfig, Output, QueryId,
+};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -110,7 +112,7 @@ struct World<'p> {
 impl<'p> World<'p> {
     fn new(program: &'p Arc<Program>) -> Self {
         let now = Duration::from_secs(1_000);
-        let config = Config { addresses: Vec::new(), seed: 7 };
+        let config = MachineConfig { addresses: Vec::new(), seed: 7 };
         let made = Machine::new(now, program, &config);
         assert!(made.is_ok(), "the program's own addresses are good");
         let Ok(machine) = made else { unreachable!("it was made") };

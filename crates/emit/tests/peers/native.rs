@@ -11,7 +11,7 @@ use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use gatewright_lang::ir::{Program, RoleId, Side};
-use gatewright_translate::machine::{Config, ConnId, Machine, Output, QueryId};
+use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output, QueryId};
 use std::sync::Arc;
 
 /// What happens. Connections and names are counted in the order in which they were told.
@@ -61,7 +61,7 @@ pub struct Native {
 
 impl Native {
     pub fn new(program: &Arc<Program>) -> Self {
-        let machine = Machine::new(Duration::ZERO, program, &Config::default()).unwrap();
+        let machine = Machine::new(Duration::ZERO, program, &MachineConfig::default()).unwrap();
         Self {
             machine,
             program: Arc::clone(program),

@@ -114,7 +114,7 @@ pub const QUERIES_MAX: usize = 64;
 
 /// Settings that the program leaves to its user.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct MachineConfig {
     /// Addresses that replace the program's: the role's name, and `host:port`.
     pub addresses: Vec<(String, String)>,
     /// First value for `fresh` numbers; any number, better a different one at every start.
@@ -303,7 +303,7 @@ impl Machine {
     pub fn new(
         now: Duration,
         program: &Arc<Program>,
-        config: &Config,
+        config: &MachineConfig,
     ) -> Result<Self, ConfigError> {
         Self::laid_out(now, &Arc::new(Layouts::of(program)), config)
     }
@@ -317,7 +317,7 @@ impl Machine {
     pub fn laid_out(
         now: Duration,
         layouts: &Arc<Layouts>,
-        config: &Config,
+        config: &MachineConfig,
     ) -> Result<Self, ConfigError> {
         let program = layouts.program();
         let endpoints = endpoints(program, config)?;
@@ -479,7 +479,7 @@ impl Machine {
     }
 }
 
-fn endpoints(program: &Program, config: &Config) -> Result<Vec<Endpoint>, ConfigError> {
+fn endpoints(program: &Program, config: &MachineConfig) -> Result<Vec<Endpoint>, ConfigError> {
     for (name, _) in &config.addresses {
         if !program.roles.iter().any(|role| role.name == *name) {
             return Err(ConfigError::NoRole(name.clone()));

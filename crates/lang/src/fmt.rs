@@ -3,7 +3,7 @@
 //! Line breaks stay where the author put them. The formatter sets indentation, spaces within a
 //! line, runs of empty lines, and the columns of `->` and of comments after code.
 
-use crate::syntax::token::{Kind, Token, tokens};
+use crate::syntax::token::{Token, TokenKind, tokens};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 
 /// Columns per level.
@@ -123,7 +123,7 @@ impl Layouter<'_> {
         while let Some(first) = self.tokens.get(start) {
             let between = self.text.get(end..first.span.start).unwrap_or_default();
             let gap = self.comments(between, start > 0, first.kind);
-            if first.kind == Kind::End {
+            if first.kind == TokenKind::End {
                 break;
             }
             let rest = self.tokens.get(start + 1..).unwrap_or_default();
@@ -141,7 +141,7 @@ impl Layouter<'_> {
     }
 
     /// Adds the comments between two lines of code; returns whether an empty line comes last.
-    fn comments(&mut self, between: &str, behind_code: bool, next: Kind) -> bool {
+    fn comments(&mut self, between: &str, behind_code: bool, next: TokenKind) -> bool {
         let mut gap = false;
         for (number, line) in between.split('\n').enumerate() {
             let line = line.trim();
@@ -161,7 +161,7 @@ impl Layouter<'_> {
                 self.lines.push(FormattedLine { indent, code, stops, comment, space: 0, gap });
             }
         }
-        gap && !self.after_open() && !matches!(next, Kind::Mark('}' | ')'))
+        gap && !self.after_open() && !matches!(next, TokenKind::Mark('}' | ')'))
     }
 
     /// Whether the last line opens a block.
@@ -170,8 +170,10 @@ impl Layouter<'_> {
     }
 
     fn line(&mut self, tokens: &[Token], gap: bool) {
-        let closing =
-            tokens.iter().take_while(|token| matches!(token.kind, Kind::Mark('}' | ')'))).count();
+        let closing = tokens
+            .iter()
+            .take_while(|token| matches!(token.kind, TokenKind::Mark('}' | ')')))
+            .count();
         let level = self.depth.saturating_sub(closing);
         let continued = self.continues(tokens);
         let mut code = String::new();
@@ -186,15 +188,15 @@ impl Layouter<'_> {
                 code.push(' ');
             }
             match token.kind {
-                Kind::Mark('{' | '(') => {
+                TokenKind::Mark('{' | '(') => {
                     self.depth += 1;
                     inner += 1;
                 }
-                Kind::Mark('}' | ')') => {
+                TokenKind::Mark('}' | ')') => {
                     self.depth = self.depth.saturating_sub(1);
                     inner = inner.saturating_sub(1);
                 }
-                Kind::Arrow if inner == 0 && stops[1].is_none() => stops[1] = Some(code.len()),
+                TokenKind::Arrow if inner == 0 && stops[1].is_none() => stops[1] = Some(code.len()),
                 _ => {}
             }
             if let Some(stop) = number.checked_sub(1).and_then(|stop| stops.get_mut(stop))
@@ -215,7 +217,7 @@ impl Layouter<'_> {
     /// Whether the line is a step of a test: `ROLE sees VALUE`.
     fn is_step(&self, tokens: &[Token]) -> bool {
         matches!(tokens, [role, verb, _, ..]
-            if role.kind == Kind::Word && matches!(self.of(*verb), "sends" | "sees"))
+            if role.kind == TokenKind::Word && matches!(self.of(*verb), "sends" | "sees"))
     }
 
     /// Whether the line continues the previous one.
@@ -223,13 +225,13 @@ impl Layouter<'_> {
         const WORDS: [&str; 10] =
             ["else", "within", "to", "and", "or", "as", "before", "after", "of", "mod"];
         let Some(first) = tokens.first() else { return false };
-        let field = tokens.get(1).is_some_and(|next| next.kind == Kind::Mark(':'));
+        let field = tokens.get(1).is_some_and(|next| next.kind == TokenKind::Mark(':'));
         match first.kind {
-            Kind::Word => !field && WORDS.contains(&self.of(*first)),
-            Kind::Mark('=' | '+' | '-' | '*' | '/' | '<' | '>')
-            | Kind::Arrow
-            | Kind::AtMost
-            | Kind::AtLeast => true,
+            TokenKind::Word => !field && WORDS.contains(&self.of(*first)),
+            TokenKind::Mark('=' | '+' | '-' | '*' | '/' | '<' | '>')
+            | TokenKind::Arrow
+            | TokenKind::AtMost
+            | TokenKind::AtLeast => true,
             _ => false,
         }
     }
@@ -239,10 +241,10 @@ impl Layouter<'_> {
 fn spaced(before: Token, token: Token) -> bool {
     let touching = before.span.end == token.span.start;
     match (before.kind, token.kind) {
-        (_, Kind::Mark(',' | ';' | ')' | ':' | '.') | Kind::Range)
-        | (Kind::Mark('(' | '.') | Kind::Range, _) => false,
+        (_, TokenKind::Mark(',' | ';' | ')' | ':' | '.') | TokenKind::Range)
+        | (TokenKind::Mark('(' | '.') | TokenKind::Range, _) => false,
         // A call has none, a condition in parentheses has one: the author knows.
-        (Kind::Word, Kind::Mark('(')) => !touching,
+        (TokenKind::Word, TokenKind::Mark('(')) => !touching,
         _ => true,
     }
 }

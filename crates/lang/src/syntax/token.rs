@@ -9,7 +9,7 @@ pub(crate) const TEXT_OCTETS_MAX: usize = 1 << 20;
 
 /// Kind of a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// A word: letters, digits, underscores.
     Word,
     /// A number, decimal or `0x…`, underscores allowed.
@@ -38,14 +38,14 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     /// Its kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     /// Its position.
     pub(crate) span: Span,
     /// Whether it is the first of its line.
     pub(crate) first: bool,
 }
 
-/// Cuts a text into tokens, the last of which is [`Kind::End`].
+/// Cuts a text into tokens, the last of which is [`TokenKind::End`].
 pub(crate) fn tokens(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) -> Vec<Token> {
     let mut lexer = Lexer { source, text, at: 0, found };
     if text.len() > TEXT_OCTETS_MAX {
@@ -63,7 +63,7 @@ pub(crate) fn tokens(source: SourceId, text: &str, found: &mut Vec<Diagnostic>) 
         let start = lexer.at;
         let Some(kind) = lexer.token() else { continue };
         tokens.push(Token { kind, span: Span::new(source, start, lexer.at), first });
-        if kind == Kind::End {
+        if kind == TokenKind::End {
             return tokens;
         }
     }
@@ -107,12 +107,15 @@ impl Lexer<'_> {
     }
 
     /// One token; `None` for a character outside the language.
-    fn token(&mut self) -> Option<Kind> {
+    fn token(&mut self) -> Option<TokenKind> {
         let rest = self.rest();
-        let Some(first) = rest.chars().next() else { return Some(Kind::End) };
-        for (text, kind) in
-            [("->", Kind::Arrow), ("..", Kind::Range), ("<=", Kind::AtMost), (">=", Kind::AtLeast)]
-        {
+        let Some(first) = rest.chars().next() else { return Some(TokenKind::End) };
+        for (text, kind) in [
+            ("->", TokenKind::Arrow),
+            ("..", TokenKind::Range),
+            ("<=", TokenKind::AtMost),
+            (">=", TokenKind::AtLeast),
+        ] {
             if rest.starts_with(text) {
                 self.at += text.len();
                 return Some(kind);
@@ -120,7 +123,7 @@ impl Lexer<'_> {
         }
         if rest.starts_with("x\"") {
             self.at += 1;
-            return Some(self.quoted(Kind::Hex));
+            return Some(self.quoted(TokenKind::Hex));
         }
         if rest.starts_with("\"\"\"") {
             return Some(self.art());
@@ -130,19 +133,19 @@ impl Lexer<'_> {
             return None;
         }
         match first {
-            '"' => Some(self.quoted(Kind::Text)),
+            '"' => Some(self.quoted(TokenKind::Text)),
             '0'..='9' => {
                 self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
-                Some(Kind::Number)
+                Some(TokenKind::Number)
             }
             'a'..='z' | 'A'..='Z' | '_' => {
                 self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
-                Some(Kind::Word)
+                Some(TokenKind::Word)
             }
             '{' | '}' | '(' | ')' | ',' | ';' | ':' | '=' | '+' | '-' | '*' | '/' | '<' | '>'
             | '.' => {
                 self.at += 1;
-                Some(Kind::Mark(first))
+                Some(TokenKind::Mark(first))
             }
             _ => self.strange(first),
         }
@@ -150,7 +153,7 @@ impl Lexer<'_> {
 
     /// Reports a character that begins no token, with its equivalent here. It is read as that
     /// equivalent, so that one mistake gives one finding.
-    fn strange(&mut self, first: char) -> Option<Kind> {
+    fn strange(&mut self, first: char) -> Option<TokenKind> {
         let start = self.at;
         if let Some(kind) = self.quoted_otherwise(first) {
             return Some(kind);
@@ -165,10 +168,10 @@ impl Lexer<'_> {
             '&' | '|' if doubled => {
                 self.at += 1;
                 let help = if first == '&' { "write `and`" } else { "write `or`" };
-                (help, Some(Kind::Word))
+                (help, Some(TokenKind::Word))
             }
             '!' => ("write `not CONDITION`, or `VALUE is not PATTERN`", None),
-            '%' => ("write `mod`: `a mod 8`", Some(Kind::Word)),
+            '%' => ("write `mod`: `a mod 8`", Some(TokenKind::Word)),
             '[' | ']' => ("an element of a list is `item N of LIST`, counted from 1", None),
             _ => ("", None),
         };
@@ -194,7 +197,7 @@ impl Lexer<'_> {
     }
 
     /// A text between quotes other than `"`, if one begins here.
-    fn quoted_otherwise(&mut self, first: char) -> Option<Kind> {
+    fn quoted_otherwise(&mut self, first: char) -> Option<TokenKind> {
         let closing: &[char] = match first {
             '\'' => &['\''],
             '`' => &['`'],
@@ -217,7 +220,7 @@ impl Lexer<'_> {
         } else {
             diagnostic.fix(span, text.clone(), &format!("write `{text}`"))
         });
-        Some(Kind::Text)
+        Some(TokenKind::Text)
     }
 
     /// `/* … */`: reported, and skipped.
@@ -234,7 +237,7 @@ impl Lexer<'_> {
     }
 
     /// A quoted text, up to its closing quote on the same line.
-    fn quoted(&mut self, kind: Kind) -> Kind {
+    fn quoted(&mut self, kind: TokenKind) -> TokenKind {
         let start = self.at;
         self.at += 1;
         let mut escaped = false;
@@ -258,7 +261,7 @@ impl Lexer<'_> {
     }
 
     /// A diagram, up to its three closing quotes.
-    fn art(&mut self) -> Kind {
+    fn art(&mut self) -> TokenKind {
         let start = self.at;
         let inner = self.rest().get(3..).unwrap_or_default();
         if let Some(end) = inner.find("\"\"\"") {
@@ -267,7 +270,7 @@ impl Lexer<'_> {
             self.at = self.text.len();
             self.unclosed(start);
         }
-        Kind::Art
+        TokenKind::Art
     }
 
     fn unclosed(&mut self, start: usize) {

@@ -4,7 +4,7 @@ use super::super::ast::{
     Argument, Arm, Call, Comparison, Condition, ConditionKind, Expression, ExpressionKind, Pattern,
     PatternKind,
 };
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::{CHAIN_MAX, NESTING_MAX, Parser};
 use crate::codes;
 use core::mem;
@@ -61,7 +61,7 @@ impl Parser<'_> {
     fn sum_chain(&mut self) -> Option<Expression> {
         let start = self.at;
         let mut left = self.product()?;
-        while let Kind::Mark(operator @ ('+' | '-')) = self.peek().kind {
+        while let TokenKind::Mark(operator @ ('+' | '-')) = self.peek().kind {
             self.bump();
             let right = Box::new(self.product()?);
             self.linked(start)?;
@@ -80,8 +80,8 @@ impl Parser<'_> {
         let mut left = self.postfix()?;
         loop {
             let operator = match self.peek().kind {
-                Kind::Mark(operator @ ('*' | '/')) => operator,
-                Kind::Word if matches!(self.word(), "mod" | "%") => '%',
+                TokenKind::Mark(operator @ ('*' | '/')) => operator,
+                TokenKind::Word if matches!(self.word(), "mod" | "%") => '%',
                 _ => return Some(left),
             };
             self.bump();
@@ -121,10 +121,10 @@ impl Parser<'_> {
     fn primary(&mut self) -> Option<Expression> {
         let start = self.at;
         let kind = match self.peek().kind {
-            Kind::Number => ExpressionKind::Number(self.number("a number")?.value),
-            Kind::Hex => ExpressionKind::Octets(self.hex()?.value),
-            Kind::Text => ExpressionKind::Text(self.pieces()?),
-            Kind::Mark('(') => {
+            TokenKind::Number => ExpressionKind::Number(self.number("a number")?.value),
+            TokenKind::Hex => ExpressionKind::Octets(self.hex()?.value),
+            TokenKind::Text => ExpressionKind::Text(self.pieces()?),
+            TokenKind::Mark('(') => {
                 self.bump();
                 let value = self.expression()?;
                 let kind = if self.eat_word("else") {
@@ -136,7 +136,7 @@ impl Parser<'_> {
                 self.expect_mark(')')?;
                 kind
             }
-            Kind::Word => self.word_expression()?,
+            TokenKind::Word => self.word_expression()?,
             _ if self.is_negative() => return None,
             _ => {
                 self.unexpected("a value");
@@ -148,9 +148,9 @@ impl Parser<'_> {
 
     fn word_expression(&mut self) -> Option<ExpressionKind> {
         let next = self.peek_at(1).kind;
-        let operator = !matches!(next, Kind::Mark('.' | '('));
+        let operator = !matches!(next, TokenKind::Mark('.' | '('));
         match self.word() {
-            "item" if operator && next != Kind::End && !BEHIND.contains(&self.word_at(1)) => {
+            "item" if operator && next != TokenKind::End && !BEHIND.contains(&self.word_at(1)) => {
                 self.bump();
                 let index = Box::new(self.postfix()?);
                 self.expect_word("of")?;
@@ -185,7 +185,7 @@ impl Parser<'_> {
                 let max = self.at_most(&["octets", "octet"])?;
                 Some(ExpressionKind::Join { of, separator, max })
             }
-            "first" if next == Kind::Number => {
+            "first" if next == TokenKind::Number => {
                 self.bump();
                 let octets = self.number("how many octets")?;
                 if !self.eat_word("octet") {
@@ -219,7 +219,8 @@ impl Parser<'_> {
         self.expect_mark('(')?;
         let mut arguments = Vec::new();
         while !self.eat_mark(')') {
-            let named = self.peek().kind == Kind::Word && self.peek_at(1).kind == Kind::Mark(':');
+            let named =
+                self.peek().kind == TokenKind::Word && self.peek_at(1).kind == TokenKind::Mark(':');
             let name = if named { Some(self.name("a hole")?) } else { None };
             if named {
                 self.bump();
@@ -309,13 +310,15 @@ impl Parser<'_> {
         let mut depth = 0_u32;
         for ahead in 0.. {
             match self.peek_at(ahead).kind {
-                Kind::Mark('(') => depth += 1,
-                Kind::Mark(')') => depth = depth.saturating_sub(1),
-                Kind::Mark('<' | '>' | '=') | Kind::AtMost | Kind::AtLeast if depth == 1 => {
+                TokenKind::Mark('(') => depth += 1,
+                TokenKind::Mark(')') => depth = depth.saturating_sub(1),
+                TokenKind::Mark('<' | '>' | '=') | TokenKind::AtMost | TokenKind::AtLeast
+                    if depth == 1 =>
+                {
                     return true;
                 }
-                Kind::Word if depth == 1 && self.word_at(ahead) == "is" => return true,
-                Kind::End | Kind::Mark('{' | '}') => return false,
+                TokenKind::Word if depth == 1 && self.word_at(ahead) == "is" => return true,
+                TokenKind::End | TokenKind::Mark('{' | '}') => return false,
                 _ => {}
             }
             if depth == 0 {
@@ -336,11 +339,11 @@ impl Parser<'_> {
         }
         self.is_compared_twice();
         let operator = match self.peek().kind {
-            Kind::Mark('=') => Comparison::Equal,
-            Kind::Mark('<') => Comparison::Less,
-            Kind::Mark('>') => Comparison::Greater,
-            Kind::AtMost => Comparison::AtMost,
-            Kind::AtLeast => Comparison::AtLeast,
+            TokenKind::Mark('=') => Comparison::Equal,
+            TokenKind::Mark('<') => Comparison::Less,
+            TokenKind::Mark('>') => Comparison::Greater,
+            TokenKind::AtMost => Comparison::AtMost,
+            TokenKind::AtLeast => Comparison::AtLeast,
             _ => {
                 let span = value.span;
                 self.error(&codes::NO_TRUTH, span, "a value alone is neither true nor false");
@@ -368,14 +371,14 @@ impl Parser<'_> {
 
     fn is_pattern_at(&self, ahead: usize) -> bool {
         match self.peek_at(ahead).kind {
-            Kind::Number | Kind::Text | Kind::Hex => true,
-            Kind::Word => {
+            TokenKind::Number | TokenKind::Text | TokenKind::Hex => true,
+            TokenKind::Word => {
                 let next = self.peek_at(ahead + 1).kind;
                 let operator = matches!(
                     next,
-                    Kind::Mark('.' | '=' | '<' | '>' | '+' | '-' | '*' | '/' | '(')
-                        | Kind::AtMost
-                        | Kind::AtLeast
+                    TokenKind::Mark('.' | '=' | '<' | '>' | '+' | '-' | '*' | '/' | '(')
+                        | TokenKind::AtMost
+                        | TokenKind::AtLeast
                 );
                 !operator
                     && !matches!(
@@ -394,10 +397,10 @@ impl Parser<'_> {
     fn pattern(&mut self) -> Option<Pattern> {
         let start = self.at;
         let kind = match self.peek().kind {
-            Kind::Number => {
+            TokenKind::Number => {
                 let low = self.number("a number")?.value;
                 let mut high = low;
-                if self.peek().kind == Kind::Range {
+                if self.peek().kind == TokenKind::Range {
                     self.bump();
                     high = self.number("the greatest value")?.value;
                 }
@@ -408,8 +411,10 @@ impl Parser<'_> {
                 }
                 PatternKind::Range(low, high)
             }
-            Kind::Text | Kind::Hex => PatternKind::Octets(self.plain_text("a text")?.value),
-            Kind::Word => match self.word() {
+            TokenKind::Text | TokenKind::Hex => {
+                PatternKind::Octets(self.plain_text("a text")?.value)
+            }
+            TokenKind::Word => match self.word() {
                 "present" => self.stepped_pattern(PatternKind::Present),
                 "absent" => self.stepped_pattern(PatternKind::Absent),
                 "empty" => self.stepped_pattern(PatternKind::Empty),

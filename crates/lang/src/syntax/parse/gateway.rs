@@ -3,7 +3,7 @@
 use super::super::ast::{
     Definition, Gateway, Handler, Literal, Parameter, Role, Session, SessionBy, Start,
 };
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::Diagnostic;
@@ -118,7 +118,7 @@ impl Parser<'_> {
 
     /// Whether more fields follow the first one, rather than a limit.
     fn names_follow(&self) -> bool {
-        self.peek_at(1).kind == Kind::Mark(',')
+        self.peek_at(1).kind == TokenKind::Mark(',')
             && !matches!(self.word_at(2), "each" | "at" | "idle")
     }
 

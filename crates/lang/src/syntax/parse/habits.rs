@@ -1,6 +1,6 @@
 //! Syntax of other languages and its equivalent here: help for new users.
 
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -103,8 +103,8 @@ impl Parser<'_> {
     /// Whether the two next tokens are these marks, without a space between them.
     pub(super) fn is_double(&self, ahead: usize, first: char, second: char) -> bool {
         let (one, other) = (self.peek_at(ahead), self.peek_at(ahead + 1));
-        one.kind == Kind::Mark(first)
-            && other.kind == Kind::Mark(second)
+        one.kind == TokenKind::Mark(first)
+            && other.kind == TokenKind::Mark(second)
             && one.span.end == other.span.start
     }
 
@@ -146,7 +146,7 @@ impl Parser<'_> {
     pub(super) fn is_negative(&mut self) -> bool {
         let minus = self.peek().span;
         let number = self.peek_at(1);
-        if !self.is_mark('-') || number.kind != Kind::Number {
+        if !self.is_mark('-') || number.kind != TokenKind::Number {
             return false;
         }
         let text = self.text_of(number).to_owned();
@@ -159,7 +159,7 @@ impl Parser<'_> {
 
     /// Expects `{` after a condition or a head; helps if a statement follows instead.
     pub(super) fn braces_are_missing(&mut self) {
-        if !self.is_mark('{') && self.peek().kind == Kind::Word {
+        if !self.is_mark('{') && self.peek().kind == TokenKind::Word {
             let before = self.found.len();
             self.unexpected("`{`");
             if self.found.len() > before {

@@ -4,7 +4,7 @@ use super::super::ast::{
     Case, Convert, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure, Presence,
     Table, TableEnd, TableEntry,
 };
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 use crate::codes;
 use crate::ir::Checksum;
@@ -17,8 +17,10 @@ impl Parser<'_> {
     pub(super) fn item(&mut self) -> Option<Item> {
         let start = self.at;
         match self.peek().kind {
-            Kind::Text | Kind::Hex => return self.plain_text("octets").map(Item::Literal),
-            Kind::Word if self.peek_at(1).kind == Kind::Mark(':') => {
+            TokenKind::Text | TokenKind::Hex => {
+                return self.plain_text("octets").map(Item::Literal);
+            }
+            TokenKind::Word if self.peek_at(1).kind == TokenKind::Mark(':') => {
                 return self.field().map(|field| Item::Field(Box::new(field)));
             }
             _ => {}
@@ -55,7 +57,9 @@ impl Parser<'_> {
                 Some(Item::When { guard, items: self.block(Self::item)?, span })
             }
             "table" => self.table().map(Item::Table),
-            "diagram" if self.peek_at(1).kind == Kind::Art => self.diagram().map(Item::Diagram),
+            "diagram" if self.peek_at(1).kind == TokenKind::Art => {
+                self.diagram().map(Item::Diagram)
+            }
             "checked" => self.checked(),
             "extend" => {
                 self.bump();
@@ -189,7 +193,7 @@ impl Parser<'_> {
             let (width, little) = self.bits()?;
             return Some(FieldType::Bits { width, little });
         }
-        if self.peek().kind == Kind::Number {
+        if self.peek().kind == TokenKind::Number {
             return self.digits_or_octets();
         }
         if self.word_at(1) == "octets" && self.word() != "rest" {
@@ -260,7 +264,7 @@ impl Parser<'_> {
     fn digits_or_octets(&mut self) -> Option<FieldType> {
         let number = self.number("a number")?;
         let mut high = number;
-        if self.peek().kind == Kind::Range {
+        if self.peek().kind == TokenKind::Range {
             self.bump();
             high = self.number("the most digits")?;
         }
@@ -320,7 +324,7 @@ impl Parser<'_> {
         if self.eat_word("nothing") {
             return Some(Framing::Nothing);
         }
-        if self.peek().kind == Kind::Word && self.word_at(1) == "octets" {
+        if self.peek().kind == TokenKind::Word && self.word_at(1) == "octets" {
             let length = self.name("the length")?;
             self.bump();
             return Some(Framing::Counted(length));

@@ -4,7 +4,7 @@ use super::super::ast::{
     Frame, Layout, LineFrame, ListElement, Literal, MessageModule, Name, Parameter, Template,
     TemplateBody, ValueType,
 };
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 
 enum Member {
@@ -98,7 +98,7 @@ impl Parser<'_> {
         if self.eat_word("as") {
             let view = self.name("the view that it writes")?;
             self.expect_mark('=')?;
-            if self.peek().kind != Kind::Text {
+            if self.peek().kind != TokenKind::Text {
                 self.unexpected("a text with holes");
                 return None;
             }
@@ -131,7 +131,7 @@ impl Parser<'_> {
         self.expect_mark(':')?;
         let start = self.at;
         let ty = match (self.peek().kind, self.word()) {
-            (Kind::Number, _) => {
+            (TokenKind::Number, _) => {
                 let (low, high) = self.bounds()?;
                 ValueType::Int { low, high }
             }
@@ -143,7 +143,7 @@ impl Parser<'_> {
             (_, "list") => {
                 self.bump();
                 self.expect_word("of")?;
-                let element = if self.peek().kind == Kind::Number {
+                let element = if self.peek().kind == TokenKind::Number {
                     let (low, high) = self.bounds()?;
                     ListElement::Int { low, high }
                 } else if self.eat_words(&["peer", "of"]) {
@@ -164,7 +164,7 @@ impl Parser<'_> {
                 self.at += 2;
                 ValueType::Peer(self.name("a role")?)
             }
-            (Kind::Word, _) => ValueType::View(self.path("a view")?),
+            (TokenKind::Word, _) => ValueType::View(self.path("a view")?),
             _ => {
                 self.unexpected("a type: `0..255`, `fragment`, `list of …`, `stream` or a view");
                 return None;
@@ -176,7 +176,7 @@ impl Parser<'_> {
     /// `LOW..HIGH`
     fn bounds(&mut self) -> Option<(super::super::ast::Number, super::super::ast::Number)> {
         let low = self.number("the least value")?;
-        if self.peek().kind != Kind::Range {
+        if self.peek().kind != TokenKind::Range {
             self.unexpected("`..` and the greatest value, as in `0..255`");
             return None;
         }

@@ -13,7 +13,7 @@ mod statement;
 mod test;
 
 use super::ast::{File, Literal, Name, Number, Octets, Path, Piece, Time};
-use super::token::{Kind, Token, tokens};
+use super::token::{Token, TokenKind, tokens};
 use crate::codes;
 use core::time::Duration;
 use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span, nearest};
@@ -64,7 +64,7 @@ impl Parser<'_> {
     fn file(&mut self) -> File {
         const STARTS: [&str; 5] = ["use", "message", "protocol", "gateway", "test"];
         let mut file = File::default();
-        while self.peek().kind != Kind::End {
+        while self.peek().kind != TokenKind::End {
             let start = self.at;
             self.item = start;
             let parsed = match self.word() {
@@ -101,7 +101,7 @@ impl Parser<'_> {
     }
 
     fn peek_at(&self, ahead: usize) -> Token {
-        let last = Token { kind: Kind::End, span: Span::new(self.source, 0, 0), first: true };
+        let last = Token { kind: TokenKind::End, span: Span::new(self.source, 0, 0), first: true };
         self.tokens.get(self.at + ahead).or(self.tokens.last()).copied().unwrap_or(last)
     }
 
@@ -116,19 +116,19 @@ impl Parser<'_> {
 
     fn word_at(&self, ahead: usize) -> &str {
         let token = self.peek_at(ahead);
-        if token.kind == Kind::Word { self.text_of(token) } else { "" }
+        if token.kind == TokenKind::Word { self.text_of(token) } else { "" }
     }
 
     fn bump(&mut self) -> Token {
         let token = self.peek();
-        if token.kind != Kind::End {
+        if token.kind != TokenKind::End {
             self.at += 1;
         }
         token
     }
 
     fn is_mark(&self, mark: char) -> bool {
-        self.peek().kind == Kind::Mark(mark)
+        self.peek().kind == TokenKind::Mark(mark)
     }
 
     fn eat_mark(&mut self, mark: char) -> bool {
@@ -171,7 +171,7 @@ impl Parser<'_> {
 
     fn is_unclosed(&self, token: Token) -> bool {
         let text = self.text_of(token);
-        let quoted = matches!(token.kind, Kind::Text | Kind::Hex);
+        let quoted = matches!(token.kind, TokenKind::Text | TokenKind::Hex);
         quoted && (text.len() < 2 || !text.ends_with('"') || text == "x\"")
     }
 
@@ -183,7 +183,7 @@ impl Parser<'_> {
             return;
         }
         let found = match token.kind {
-            Kind::End => "the end of the text".to_owned(),
+            TokenKind::End => "the end of the text".to_owned(),
             _ => format!("`{}`", self.text_of(token)),
         };
         // What is missed at a line's end is shown there, not on the next line.
@@ -227,7 +227,7 @@ impl Parser<'_> {
     }
 
     fn expect_arrow(&mut self) -> Option<()> {
-        if self.peek().kind == Kind::Arrow {
+        if self.peek().kind == TokenKind::Arrow {
             self.bump();
             return Some(());
         }
@@ -252,7 +252,7 @@ impl Parser<'_> {
                 self.bump();
                 break;
             }
-            if self.peek().kind == Kind::End || self.is_a_part() {
+            if self.peek().kind == TokenKind::End || self.is_a_part() {
                 self.unclosed(open);
                 break;
             }
@@ -271,17 +271,17 @@ impl Parser<'_> {
     /// Whether a part of the file begins here, whichever block is open: nothing in a block looks
     /// alike.
     fn is_a_part(&self) -> bool {
-        let brace = |ahead| self.peek_at(ahead).kind == Kind::Mark('{');
-        let named = self.peek_at(1).kind == Kind::Word;
+        let brace = |ahead| self.peek_at(ahead).kind == TokenKind::Mark('{');
+        let named = self.peek_at(1).kind == TokenKind::Word;
         self.peek().first
             && match self.word() {
                 "gateway" | "message" => named && brace(2),
                 "protocol" => {
                     named
-                        && self.peek_at(2).kind == Kind::Mark('=')
+                        && self.peek_at(2).kind == TokenKind::Mark('=')
                         && matches!(self.word_at(3), "tcp" | "udp")
                 }
-                "test" => self.peek_at(1).kind == Kind::Text && brace(2),
+                "test" => self.peek_at(1).kind == TokenKind::Text && brace(2),
                 _ => false,
             }
     }
@@ -291,7 +291,7 @@ impl Parser<'_> {
         if self.open_at.replace(self.at) == Some(self.at) {
             return;
         }
-        let (end, begins) = (self.peek().span, self.peek().kind != Kind::End);
+        let (end, begins) = (self.peek().span, self.peek().kind != TokenKind::End);
         let mut diagnostic =
             Diagnostic::error(&codes::UNCLOSED_BLOCK, end, "a block is not closed")
                 .also(open, "it opens here")
@@ -327,7 +327,7 @@ impl Parser<'_> {
         loop {
             let token = self.peek();
             match token.kind {
-                Kind::End | Kind::Mark('}' | ';') => return,
+                TokenKind::End | TokenKind::Mark('}' | ';') => return,
                 _ if token.first && self.at > start => return,
                 _ => self.skip_one(),
             }
@@ -338,7 +338,7 @@ impl Parser<'_> {
         if self.at == start {
             self.bump();
         }
-        while self.peek().kind != Kind::End {
+        while self.peek().kind != TokenKind::End {
             let column_one = self.text.get(..self.peek().span.start).unwrap_or_default();
             let at_margin = column_one.is_empty() || column_one.ends_with('\n');
             if at_margin && starts.contains(&self.word()) {
@@ -353,9 +353,9 @@ impl Parser<'_> {
         let mut depth = 0_u32;
         loop {
             match self.bump().kind {
-                Kind::Mark('{') => depth += 1,
-                Kind::Mark('}') => depth = depth.saturating_sub(1),
-                Kind::End => return,
+                TokenKind::Mark('{') => depth += 1,
+                TokenKind::Mark('}') => depth = depth.saturating_sub(1),
+                TokenKind::End => return,
                 _ => {}
             }
             if depth == 0 {
@@ -368,7 +368,7 @@ impl Parser<'_> {
 
     fn name(&mut self, what: &str) -> Option<Name> {
         let token = self.peek();
-        if token.kind != Kind::Word {
+        if token.kind != TokenKind::Word {
             self.unexpected(what);
             return None;
         }
@@ -387,7 +387,7 @@ impl Parser<'_> {
 
     fn number(&mut self, what: &str) -> Option<Number> {
         let token = self.peek();
-        if token.kind != Kind::Number {
+        if token.kind != TokenKind::Number {
             self.unexpected(what);
             return None;
         }
@@ -409,8 +409,8 @@ impl Parser<'_> {
     fn plain_text(&mut self, what: &str) -> Option<Octets> {
         let span = self.peek().span;
         match self.peek().kind {
-            Kind::Hex => self.hex(),
-            Kind::Text => {
+            TokenKind::Hex => self.hex(),
+            TokenKind::Text => {
                 let mut value = Vec::new();
                 for piece in self.pieces()? {
                     match piece {
@@ -523,7 +523,7 @@ impl Parser<'_> {
             suspect: None,
         };
         let value = inner.expression();
-        if value.is_some() && inner.peek().kind != Kind::End {
+        if value.is_some() && inner.peek().kind != TokenKind::End {
             inner.unexpected("`}`");
             return None;
         }
@@ -534,9 +534,9 @@ impl Parser<'_> {
     /// A number, a text, octets, or a declared constant.
     fn literal(&mut self, what: &str) -> Option<Literal> {
         match self.peek().kind {
-            Kind::Number => self.number(what).map(Literal::Number),
-            Kind::Text | Kind::Hex => self.plain_text(what).map(Literal::Octets),
-            Kind::Word => self.name(what).map(Literal::Name),
+            TokenKind::Number => self.number(what).map(Literal::Number),
+            TokenKind::Text | TokenKind::Hex => self.plain_text(what).map(Literal::Octets),
+            TokenKind::Word => self.name(what).map(Literal::Name),
             _ => {
                 self.unexpected(what);
                 None

@@ -207,7 +207,7 @@ impl Parser<'_> {
 
     fn dispatch_action(&mut self) -> Option<DispatchAction> {
         let is_answer = matches!(self.word(), "ignore" | "close")
-            || self.peek_at(1).kind == super::Kind::Mark('(');
+            || self.peek_at(1).kind == super::TokenKind::Mark('(');
         if is_answer {
             return self.answer().map(DispatchAction::Answer);
         }

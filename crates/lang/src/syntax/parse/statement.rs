@@ -1,7 +1,7 @@
 //! Parses statements.
 
 use super::super::ast::{Bound, Expression, Place, Send, Statement, StatementKind, ValueType};
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::nearest;
@@ -46,10 +46,10 @@ impl Parser<'_> {
         }
         let word = self.word().to_owned();
         let tokens = if word == "session" { 3 } else { 1 };
-        if self.peek().kind == Kind::Word && self.is_changed_in_place(tokens) {
+        if self.peek().kind == TokenKind::Word && self.is_changed_in_place(tokens) {
             return None;
         }
-        if self.peek().kind == Kind::Word && self.peek_at(1).kind == Kind::Mark('=') {
+        if self.peek().kind == TokenKind::Word && self.peek_at(1).kind == TokenKind::Mark('=') {
             let name = self.name("a variable")?;
             self.bump();
             let kind = StatementKind::Set { name, value: self.expression()? };
@@ -85,7 +85,7 @@ impl Parser<'_> {
             }
             "provisional" => StatementKind::Provisional(self.expression()?),
             "close" => {
-                let named = self.peek().kind == Kind::Word && !self.peek().first;
+                let named = self.peek().kind == TokenKind::Word && !self.peek().first;
                 StatementKind::Close(if named { Some(self.name("a role")?) } else { None })
             }
             "fail" => StatementKind::Fail,
@@ -163,7 +163,7 @@ impl Parser<'_> {
 
     /// `session.NAME` or `NAME`
     fn place(&mut self) -> Option<Place> {
-        let in_session = self.word() == "session" && self.peek_at(1).kind == Kind::Mark('.');
+        let in_session = self.word() == "session" && self.peek_at(1).kind == TokenKind::Mark('.');
         let name = if in_session { self.session_variable()? } else { self.name("a variable")? };
         Some(Place { in_session, name })
     }
@@ -209,8 +209,8 @@ impl Parser<'_> {
     }
 
     fn else_leads_to_statement(&self) -> bool {
-        self.peek_at(1).kind == Kind::Mark('{')
-            || (STARTS.contains(&self.word_at(1)) && self.peek_at(2).kind != Kind::Mark('.'))
+        self.peek_at(1).kind == TokenKind::Mark('{')
+            || (STARTS.contains(&self.word_at(1)) && self.peek_at(2).kind != TokenKind::Mark('.'))
     }
 
     /// `else STATEMENT`, if it is there.

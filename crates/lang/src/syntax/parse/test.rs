@@ -1,7 +1,7 @@
 //! Parses `test "…" { … }`.
 
 use super::super::ast::{Step, StepKind, Test};
-use super::super::token::Kind;
+use super::super::token::TokenKind;
 use super::Parser;
 use gatewright_diagnostic::nearest;
 
@@ -19,7 +19,7 @@ impl Parser<'_> {
 
     fn step(&mut self) -> Option<Step> {
         let start = self.at;
-        let kind = if self.word() == "pass" && self.peek_at(1).kind == Kind::Number {
+        let kind = if self.word() == "pass" && self.peek_at(1).kind == TokenKind::Number {
             self.bump();
             StepKind::Pass(self.time()?)
         } else {
@@ -34,10 +34,10 @@ impl Parser<'_> {
             match (verb.as_str(), self.peek().kind) {
                 ("sends", _) => StepKind::Sends(role, self.plain_text("what it sends")?),
                 ("closes", _) => StepKind::Closes(role),
-                (_, Kind::Text | Kind::Hex) => {
+                (_, TokenKind::Text | TokenKind::Hex) => {
                     StepKind::SeesOctets(role, self.plain_text("what it sees")?)
                 }
-                _ if self.word() == "close" && self.peek_at(1).kind != Kind::Mark('(') => {
+                _ if self.word() == "close" && self.peek_at(1).kind != TokenKind::Mark('(') => {
                     self.bump();
                     StepKind::SeesClose(role)
                 }

@@ -6,8 +6,8 @@ use super::scope::{Flow, Local, SessionState, Ty, Value};
 use crate::codes;
 use crate::ir::{Arithmetic, BlockId, Operand, Operation, RegisterType, Terminator, Test};
 use crate::syntax::ast::{
-    Answers, Bound, Call, Definition, Expression, ExpressionKind, Name, Number, Octets, Place,
-    Statement, StatementKind, Time,
+    Answers, AssignTarget, Bound, Call, Definition, Expression, ExpressionKind, Name, Number,
+    Octets, Statement, StatementKind, Time,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -350,7 +350,7 @@ impl<'a> Body<'_, 'a> {
         Some(())
     }
 
-    fn clear(&mut self, place: &Place, span: Span) -> Option<()> {
+    fn clear(&mut self, place: &AssignTarget, span: Span) -> Option<()> {
         let name = &place.name;
         if !place.in_session {
             let (into, _) = self.variable_list(name)?;
@@ -604,7 +604,7 @@ impl<'a> Body<'_, 'a> {
     fn append(
         &mut self,
         value: &Expression,
-        place: &Place,
+        place: &AssignTarget,
         otherwise: Option<&Statement>,
         span: Span,
     ) -> Option<()> {

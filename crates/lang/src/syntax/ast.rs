@@ -637,7 +637,7 @@ pub(crate) enum PatternKind {
 
 /// Target of an assignment: `session.NAME`, or a variable of the handler.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct AssignTarget {
     pub(crate) in_session: bool,
     pub(crate) name: Name,
 }
@@ -710,14 +710,14 @@ pub(crate) enum StatementKind {
     Release(Name),
     Append {
         value: Expression,
-        list: Place,
+        list: AssignTarget,
         otherwise: Option<Box<Statement>>,
     },
     Assign {
         variable: Name,
         value: Expression,
     },
-    Clear(Place),
+    Clear(AssignTarget),
     /// `remove requester from session.NAME`
     Part(Name),
     /// `forget requester`

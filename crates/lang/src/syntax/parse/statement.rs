@@ -1,6 +1,8 @@
 //! Parses statements.
 
-use super::super::ast::{Bound, Expression, Place, Send, Statement, StatementKind, ValueType};
+use super::super::ast::{
+    AssignTarget, Bound, Expression, Send, Statement, StatementKind, ValueType,
+};
 use super::super::token::TokenKind;
 use super::Parser;
 use crate::codes;
@@ -162,10 +164,10 @@ impl Parser<'_> {
     }
 
     /// `session.NAME` or `NAME`
-    fn place(&mut self) -> Option<Place> {
+    fn place(&mut self) -> Option<AssignTarget> {
         let in_session = self.word() == "session" && self.peek_at(1).kind == TokenKind::Mark('.');
         let name = if in_session { self.session_variable()? } else { self.name("a variable")? };
-        Some(Place { in_session, name })
+        Some(AssignTarget { in_session, name })
     }
 
     fn variable_statement(&mut self) -> Option<StatementKind> {

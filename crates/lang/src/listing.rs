@@ -170,8 +170,8 @@ impl Listing<'_> {
                 let mut text = format!("lookup {} of {}:", self.slot(*value), self.slot(*key));
                 for entry in entries {
                     let key = match entry.key {
-                        crate::ir::Key::Octets(literal) => self.literal(literal),
-                        crate::ir::Key::Int(value) => value.to_string(),
+                        crate::ir::TableKey::Octets(literal) => self.literal(literal),
+                        crate::ir::TableKey::Int(value) => value.to_string(),
                     };
                     let _ = write!(text, " {key}->{} {:?}", self.slot(entry.into), entry.convert);
                 }

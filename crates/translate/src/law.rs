@@ -11,8 +11,8 @@ use crate::transcript::octets_shown;
 use crate::view::{Value, View};
 use gatewright_diagnostic::{Code, Diagnostic, Span};
 use gatewright_lang::ir::{
-    Check, Class, Emit, Fold, Guard, Key, Message, MessageId, ParseOp, Pattern, Program, SlotId,
-    SlotType, Source, StreamFraming,
+    Check, Class, Emit, Fold, Guard, Message, MessageId, ParseOp, Pattern, Program, SlotId,
+    SlotType, Source, StreamFraming, TableKey,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -200,7 +200,7 @@ impl Hints {
         for step in &message.parser {
             match &step.op {
                 ParseOp::Lookup { entries, .. } => {
-                    let texts = entries.iter().filter(|of| matches!(of.key, Key::Octets(_)));
+                    let texts = entries.iter().filter(|of| matches!(of.key, TableKey::Octets(_)));
                     hints.trimmed.extend(texts.map(|of| real(message, of.into)));
                 }
                 ParseOp::Append { list, columns } => {

@@ -3,8 +3,8 @@
 use super::SlotNames;
 use crate::code::{Expr, ReadStep, Stmt};
 use gatewright_lang::ir::{
-    Checksum, Class, Convert, Entry, Fold, Key, Length, Order, ParseOp, ParseStep, Select, SlotId,
-    StreamFraming,
+    Checksum, Class, Convert, Entry, Fold, Length, Order, ParseOp, ParseStep, Select, SlotId,
+    StreamFraming, TableKey,
 };
 
 pub(crate) fn steps(names: &SlotNames<'_>, parser: &[ParseStep]) -> Vec<ReadStep> {
@@ -145,7 +145,7 @@ impl ReadWalk<'_> {
 
     fn lookup(&self, key: SlotId, value: SlotId, entries: &[Entry]) -> Vec<Stmt> {
         let file = |entry: &Entry| {
-            let text = matches!(entry.key, Key::Octets(_));
+            let text = matches!(entry.key, TableKey::Octets(_));
             let convert = match entry.convert {
                 Convert::Decimal if self.0.message.is_length(entry.into) => {
                     Expr::Constant("AS_LENGTH")
@@ -156,8 +156,10 @@ impl ReadWalk<'_> {
             turn("file", vec![value, convert, Expr::Bool(text), into])
         };
         let is = |entry: &Entry| match entry.key {
-            Key::Octets(wanted) => Expr::Call("is_key", vec![self.slot(key), Expr::Text(wanted)]),
-            Key::Int(wanted) => {
+            TableKey::Octets(wanted) => {
+                Expr::Call("is_key", vec![self.slot(key), Expr::Text(wanted)])
+            }
+            TableKey::Int(wanted) => {
                 Expr::Call("is_within", vec![self.slot(key), Expr::Int(wanted), Expr::Int(wanted)])
             }
         };

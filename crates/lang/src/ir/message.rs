@@ -507,7 +507,7 @@ pub struct ExtendCase {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
     /// The key.
-    pub key: Key,
+    pub key: TableKey,
     /// The slot; a list takes every value, any other slot only one.
     pub into: SlotId,
     /// Conversion of the value.
@@ -516,7 +516,7 @@ pub struct Entry {
 
 /// A table's key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Key {
+pub enum TableKey {
     /// Octets; ASCII case is ignored.
     Octets(LiteralId),
     /// A number.

@@ -48,8 +48,8 @@ pub use handler::{
 };
 pub use message::{
     BitField, Check, Checksum, Class, ColumnType, Convert, Emit, EmitField, Entry, ExtendCase,
-    Fold, Guard, Key, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType,
-    Source, StreamFraming,
+    Fold, Guard, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType,
+    Source, StreamFraming, TableKey,
 };
 pub use parameter::{Parameter, ParameterBounds, ParameterError, ParameterValue};
 pub use role::{

@@ -4,8 +4,8 @@ use super::Constant;
 use super::layout::{ItemContext, Lowering, measured as measured_of};
 use crate::codes;
 use crate::ir::{
-    BitField, Class, ColumnType, Convert, Entry, ExtendCase, Fold, Guard, Key, Length, Order,
-    ParseOp, Select, Slot, SlotId, SlotType, StepId, StreamFraming,
+    BitField, Class, ColumnType, Convert, Entry, ExtendCase, Fold, Guard, Length, Order, ParseOp,
+    Select, Slot, SlotId, SlotType, StepId, StreamFraming, TableKey,
 };
 use crate::syntax::ast::{
     self, Case, Condition, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure,
@@ -617,8 +617,8 @@ impl<'a> Lowering<'_, 'a> {
         for entry in &table.entries {
             let Some(constant) = self.context.constant(self.module, &entry.key) else { continue };
             let entry_key = match constant {
-                Constant::Int(value) if numeric => Key::Int(value),
-                Constant::Octets(literal) if !numeric => Key::Octets(literal),
+                Constant::Int(value) if numeric => TableKey::Int(value),
+                Constant::Octets(literal) if !numeric => TableKey::Octets(literal),
                 _ => {
                     let wanted = if numeric { "a number" } else { "a text" };
                     let message = format!("the key is not {wanted}, as `{}` is", table.key.text);
@@ -627,7 +627,7 @@ impl<'a> Lowering<'_, 'a> {
                 }
             };
             let descends = match (entries.last().map(|last| last.key), entry_key) {
-                (Some(Key::Int(last)), Key::Int(next)) => next <= last,
+                (Some(TableKey::Int(last)), TableKey::Int(next)) => next <= last,
                 _ => entries.iter().any(|other| other.key == entry_key),
             };
             if descends {
@@ -653,7 +653,7 @@ impl<'a> Lowering<'_, 'a> {
     fn other_keys(&mut self, entry: &'a ast::TableEntry, numeric: bool, entries: &mut Vec<Entry>) {
         for other in &entry.others {
             let key = match self.context.constant(self.module, other) {
-                Some(Constant::Octets(literal)) if !numeric => Key::Octets(literal),
+                Some(Constant::Octets(literal)) if !numeric => TableKey::Octets(literal),
                 Some(_) => {
                     let message = "only a text can stand for another key";
                     self.context.error(&codes::TABLE_KEY, other.span(), message);

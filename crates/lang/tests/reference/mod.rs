@@ -4,8 +4,8 @@
 //! come from RFCs.
 
 use gatewright_lang::ir::{
-    BitField, Checksum, Class, Convert, Entry, Fold, Guard, Key, Length, LiteralId, Message, Order,
-    ParseOp, Pattern, Program, Select, SlotId, SlotType, StreamFraming,
+    BitField, Checksum, Class, Convert, Entry, Fold, Guard, Length, LiteralId, Message, Order,
+    ParseOp, Pattern, Program, Select, SlotId, SlotType, StreamFraming, TableKey,
 };
 use std::collections::BTreeMap;
 
@@ -295,14 +295,14 @@ impl Parser<'_> {
         let key = self.slots.get(&key)?.clone();
         let Value::Octets(octets) = self.slots.get(&value)?.clone() else { return None };
         let entry = entries.iter().find(|entry| match (entry.key, &key) {
-            (Key::Octets(literal), Value::Octets(found)) => {
+            (TableKey::Octets(literal), Value::Octets(found)) => {
                 self.program.literal(literal).eq_ignore_ascii_case(found)
             }
-            (Key::Int(wanted), Value::Int(found)) => wanted == *found,
+            (TableKey::Int(wanted), Value::Int(found)) => wanted == *found,
             _ => false,
         });
         let Some(entry) = entry else { return Some(()) };
-        let text = matches!(entry.key, Key::Octets(_));
+        let text = matches!(entry.key, TableKey::Octets(_));
         let value = converted(&octets, entry.convert, text)?;
         let ty = self.message.slot(entry.into).map(|slot| slot.ty.clone());
         if let Some(SlotType::List { max, .. }) = ty {

@@ -11,8 +11,8 @@ use super::{ValueTarget, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
-    Class, ColumnType, Convert, Entry, ExtendCase, Fold, Key, Length, Message, Order, ParseOp,
-    ParseStep, Program, SlotId, SlotType,
+    Class, ColumnType, Convert, Entry, ExtendCase, Fold, Length, Message, Order, ParseOp,
+    ParseStep, Program, SlotId, SlotType, TableKey,
 };
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ impl NameTable {
         for entry in entries {
             let target = target(message, entry);
             match entry.key {
-                Key::Int(number) => table.numbers.push((number, target)),
-                Key::Octets(name) => table.seat(program.literal(name), target),
+                TableKey::Int(number) => table.numbers.push((number, target)),
+                TableKey::Octets(name) => table.seat(program.literal(name), target),
             }
         }
         table

@@ -3,8 +3,8 @@
 use super::SlotNames;
 use crate::code::{Expr, ReadStep, Stmt};
 use gatewright_lang::ir::{
-    Checksum, Class, Convert, Entry, Fold, Length, Order, ParseOp, ParseStep, Select, SlotId,
-    StreamFraming, TableKey,
+    Checksum, Class, Convert, Fold, Length, Order, ParseOp, ParseStep, Select, SlotId,
+    StreamFraming, TableKey, TableRow,
 };
 
 pub(crate) fn steps(names: &SlotNames<'_>, parser: &[ParseStep]) -> Vec<ReadStep> {
@@ -143,8 +143,8 @@ impl ReadWalk<'_> {
         body
     }
 
-    fn lookup(&self, key: SlotId, value: SlotId, entries: &[Entry]) -> Vec<Stmt> {
-        let file = |entry: &Entry| {
+    fn lookup(&self, key: SlotId, value: SlotId, entries: &[TableRow]) -> Vec<Stmt> {
+        let file = |entry: &TableRow| {
             let text = matches!(entry.key, TableKey::Octets(_));
             let convert = match entry.convert {
                 Convert::Decimal if self.0.message.is_length(entry.into) => {
@@ -155,7 +155,7 @@ impl ReadWalk<'_> {
             let (value, into) = (self.slot(value), self.slot(entry.into));
             turn("file", vec![value, convert, Expr::Bool(text), into])
         };
-        let is = |entry: &Entry| match entry.key {
+        let is = |entry: &TableRow| match entry.key {
             TableKey::Octets(wanted) => {
                 Expr::Call("is_key", vec![self.slot(key), Expr::Text(wanted)])
             }

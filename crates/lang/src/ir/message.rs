@@ -339,7 +339,7 @@ pub enum ParseOp {
         /// The value, octets.
         value: SlotId,
         /// The known keys.
-        entries: Vec<Entry>,
+        entries: Vec<TableRow>,
     },
     /// Copies a slot; an absent one stays absent.
     Copy {
@@ -505,7 +505,7 @@ pub struct ExtendCase {
 
 /// One known key of a table.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Entry {
+pub struct TableRow {
     /// The key.
     pub key: TableKey,
     /// The slot; a list takes every value, any other slot only one.

@@ -47,9 +47,9 @@ pub use handler::{
     Register, RegisterType, Statement, Terminator, Test,
 };
 pub use message::{
-    BitField, Check, Checksum, Class, ColumnType, Convert, Emit, EmitField, Entry, ExtendCase,
-    Fold, Guard, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType,
-    Source, StreamFraming, TableKey,
+    BitField, Check, Checksum, Class, ColumnType, Convert, Emit, EmitField, ExtendCase, Fold,
+    Guard, Length, Message, Order, ParseOp, ParseStep, Pattern, Select, Slot, SlotType, Source,
+    StreamFraming, TableKey, TableRow,
 };
 pub use parameter::{Parameter, ParameterBounds, ParameterError, ParameterValue};
 pub use role::{

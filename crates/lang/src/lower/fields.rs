@@ -4,8 +4,8 @@ use super::Constant;
 use super::layout::{ItemContext, Lowering, measured as measured_of};
 use crate::codes;
 use crate::ir::{
-    BitField, Class, ColumnType, Convert, Entry, ExtendCase, Fold, Guard, Length, Order, ParseOp,
-    Select, Slot, SlotId, SlotType, StepId, StreamFraming, TableKey,
+    BitField, Class, ColumnType, Convert, ExtendCase, Fold, Guard, Length, Order, ParseOp, Select,
+    Slot, SlotId, SlotType, StepId, StreamFraming, TableKey, TableRow,
 };
 use crate::syntax::ast::{
     self, Case, Condition, Extension, Field, FieldType, Framing, Item, ListOf, Literal, Measure,
@@ -607,13 +607,13 @@ impl<'a> Lowering<'_, 'a> {
         place: &ItemContext,
         (key, value): (SlotId, SlotId),
         measured: &[&str],
-    ) -> Vec<Entry> {
+    ) -> Vec<TableRow> {
         let numeric = self.slot(key).is_some_and(|slot| matches!(slot.ty, SlotType::Int { .. }));
         let room = match self.slot(value).map(|slot| &slot.ty) {
             Some(SlotType::Octets { max }) => *max,
             _ => 1,
         };
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<TableRow> = Vec::new();
         for entry in &table.entries {
             let Some(constant) = self.context.constant(self.module, &entry.key) else { continue };
             let entry_key = match constant {
@@ -642,7 +642,7 @@ impl<'a> Lowering<'_, 'a> {
                 ast::Convert::Decimal => Convert::Decimal,
                 ast::Convert::Uint => Convert::Uint,
             };
-            entries.push(Entry { key: entry_key, into, convert });
+            entries.push(TableRow { key: entry_key, into, convert });
             self.other_keys(entry, numeric, &mut entries);
         }
         entries
@@ -650,7 +650,12 @@ impl<'a> Lowering<'_, 'a> {
 
     /// Further keys of an entry: their values are read like the first key's, and written under the
     /// first.
-    fn other_keys(&mut self, entry: &'a ast::TableEntry, numeric: bool, entries: &mut Vec<Entry>) {
+    fn other_keys(
+        &mut self,
+        entry: &'a ast::TableEntry,
+        numeric: bool,
+        entries: &mut Vec<TableRow>,
+    ) {
         for other in &entry.others {
             let key = match self.context.constant(self.module, other) {
                 Some(Constant::Octets(literal)) if !numeric => TableKey::Octets(literal),
@@ -665,7 +670,7 @@ impl<'a> Lowering<'_, 'a> {
                 self.context.error(&codes::TABLE_KEY, other.span(), "a key stands twice");
             }
             if let Some(first) = entries.last().cloned() {
-                entries.push(Entry { key, ..first });
+                entries.push(TableRow { key, ..first });
             }
         }
     }

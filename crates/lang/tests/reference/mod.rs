@@ -4,8 +4,8 @@
 //! come from RFCs.
 
 use gatewright_lang::ir::{
-    BitField, Checksum, Class, Convert, Entry, Fold, Guard, Length, LiteralId, Message, Order,
-    ParseOp, Pattern, Program, Select, SlotId, SlotType, StreamFraming, TableKey,
+    BitField, Checksum, Class, Convert, Fold, Guard, Length, LiteralId, Message, Order, ParseOp,
+    Pattern, Program, Select, SlotId, SlotType, StreamFraming, TableKey, TableRow,
 };
 use std::collections::BTreeMap;
 
@@ -291,7 +291,7 @@ impl Parser<'_> {
     }
 
     /// Converts a value by its key; one that no entry knows is passed over.
-    fn lookup(&mut self, key: SlotId, value: SlotId, entries: &[Entry]) -> Option<()> {
+    fn lookup(&mut self, key: SlotId, value: SlotId, entries: &[TableRow]) -> Option<()> {
         let key = self.slots.get(&key)?.clone();
         let Value::Octets(octets) = self.slots.get(&value)?.clone() else { return None };
         let entry = entries.iter().find(|entry| match (entry.key, &key) {

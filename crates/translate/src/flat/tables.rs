@@ -11,8 +11,8 @@ use super::{ValueTarget, index, narrow};
 use crate::parser::Reason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
-    Class, ColumnType, Convert, Entry, ExtendCase, Fold, Length, Message, Order, ParseOp,
-    ParseStep, Program, SlotId, SlotType, TableKey,
+    Class, ColumnType, Convert, ExtendCase, Fold, Length, Message, Order, ParseOp, ParseStep,
+    Program, SlotId, SlotType, TableKey, TableRow,
 };
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) struct NameTable {
 }
 
 impl NameTable {
-    pub(super) fn of(program: &Program, message: &Message, entries: &[Entry]) -> Self {
+    pub(super) fn of(program: &Program, message: &Message, entries: &[TableRow]) -> Self {
         let size = entries.len().saturating_mul(4).max(4).next_power_of_two();
         let mut table = Self { names: Vec::new(), seats: vec![0; size], numbers: Vec::new() };
         for entry in entries {
@@ -192,7 +192,7 @@ fn length(octets: &[u8]) -> i64 {
     i64::try_from(octets.len()).unwrap_or(i64::MAX)
 }
 
-fn target(message: &Message, entry: &Entry) -> ValueTarget {
+fn target(message: &Message, entry: &TableRow) -> ValueTarget {
     let number = folding(entry.convert).is_none();
     let of = |ty: &ColumnType| match ty {
         ColumnType::Int { low, high } if number => (*low, *high),

@@ -13,7 +13,7 @@ use gatewright_diagnostic::{Diagnostic, Span};
 const ADDRESS_OCTETS_MAX: u32 = 259;
 
 /// Message and destination of a `send`.
-struct Outgoing {
+struct OutgoingMessage {
     role: RoleId,
     address: Option<Operand>,
     message: crate::ir::Build,
@@ -64,7 +64,7 @@ impl Body<'_, '_> {
         within.map(|time| time.value)
     }
 
-    fn outgoing(&mut self, send: &Send) -> Option<Outgoing> {
+    fn outgoing(&mut self, send: &Send) -> Option<OutgoingMessage> {
         let within = self.within(send.within, send.span);
         let role = self.client(send.to.as_ref(), send.span)?;
         self.forbid_edge();
@@ -73,7 +73,7 @@ impl Body<'_, '_> {
         self.take_edge();
         let message = message?;
         self.speaks(role, &message, send.message.span)?;
-        Some(Outgoing { role, address: address?, message, within: within? })
+        Some(OutgoingMessage { role, address: address?, message, within: within? })
     }
 
     /// Whether a role's protocol has a message; if not, reports it.
@@ -114,7 +114,7 @@ impl Body<'_, '_> {
         send: &Send,
         otherwise: Option<&Statement>,
     ) -> Option<()> {
-        let Outgoing { role, address, message, within } = self.outgoing(send)?;
+        let OutgoingMessage { role, address, message, within } = self.outgoing(send)?;
         let mut response = None;
         match name {
             Some(name) => {
@@ -219,7 +219,7 @@ impl Body<'_, '_> {
             self.context.error(&codes::WRONG_PLACE, send.span, message);
             return None;
         }
-        let Outgoing { role, address, message, within } = self.outgoing(send)?;
+        let OutgoingMessage { role, address, message, within } = self.outgoing(send)?;
         let view = self.response_of(role)?;
         let register = self.register(&name.text, name.span, RegisterType::View(view));
         let (each, done) = (self.new_block(name.span), self.new_block(send.span));

@@ -3,7 +3,7 @@
 use super::Context;
 use super::gateway::Env;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
-use super::statement::Loop;
+use super::statement::EnclosingLoop;
 use crate::codes;
 use crate::ir::{
     Block, BlockId, Fold, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
@@ -31,7 +31,7 @@ pub(super) struct Body<'c, 'a> {
     /// Definitions that are being inlined.
     pub(super) inlining: Vec<&'a str>,
     /// The loops around the current statement.
-    pub(super) loops: Vec<Loop>,
+    pub(super) loops: Vec<EnclosingLoop>,
     /// The registers of variables: their values may change.
     pub(super) variables: Vec<RegisterId>,
     /// Whether the connection ends after the value returned here.

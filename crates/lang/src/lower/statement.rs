@@ -12,7 +12,7 @@ use crate::syntax::ast::{
 use gatewright_diagnostic::{Diagnostic, Span};
 
 /// A loop around the current statement.
-pub(super) struct Loop {
+pub(super) struct EnclosingLoop {
     /// The terminator that starts the next iteration.
     pub(super) again: Terminator,
     /// The block after the last iteration; `None` if responses are visited to the last.
@@ -376,7 +376,7 @@ impl<'a> Body<'_, 'a> {
         (again, done): (Terminator, Option<BlockId>),
         span: Span,
     ) {
-        self.loops.push(Loop { again: again.clone(), done, left: None });
+        self.loops.push(EnclosingLoop { again: again.clone(), done, left: None });
         self.statements(body);
         let left = self.loops.pop().and_then(|of| of.left);
         let end = self.reachable.then(|| self.flow.clone());

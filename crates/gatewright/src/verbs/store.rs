@@ -21,11 +21,11 @@ pub(crate) const JSON: &str = "verify, backup: {sound, version, rows, unchecked,
 #[command(subcommand_required = true)]
 pub(crate) struct Store {
     #[command(subcommand)]
-    verb: Verb,
+    verb: StoreVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum StoreVerb {
     /// Reads everything as a start would, and says what is wrong; ends with 1 if something is.
     ///
     /// The structure of the file, the checksum of each row, each row by the reader of a start, and the
@@ -107,31 +107,31 @@ struct Quarantined {
 impl Store {
     pub(crate) fn run(self, face: Face) -> Result<Exit> {
         match self.verb {
-            Verb::Verify(One { store }) => {
+            StoreVerb::Verify(One { store }) => {
                 let found =
                     Verified::from(inspect(&store).map_err(|error| failure(&store, &error))?);
                 face.answer(&found, || found.text("sound"))?;
                 Ok(found.exit())
             }
-            Verb::Backup(Two { store, to }) => {
+            StoreVerb::Backup(Two { store, to }) => {
                 let found = backup(&store, &to).map_err(|error| failure(&store, &error))?;
                 let found = Verified::from(found);
                 face.answer(&found, || found.text("backed up"))?;
                 Ok(found.exit())
             }
-            Verb::Restore(Restore { backup, store }) => {
+            StoreVerb::Restore(Restore { backup, store }) => {
                 let kept = restore(&backup, &store).map_err(|error| failure(&store, &error))?;
                 let done = Restored { kept };
                 face.answer(&done, || done.text())?;
                 Ok(Exit::Success)
             }
-            Verb::Salvage(Two { store, to }) => {
+            StoreVerb::Salvage(Two { store, to }) => {
                 let done = salvage(&store, &to).map_err(|error| failure(&store, &error))?;
                 let done = Rescued::from(done);
                 face.answer(&done, || done.text())?;
                 Ok(Exit::Success)
             }
-            Verb::Quarantine(One { store }) => {
+            StoreVerb::Quarantine(One { store }) => {
                 let bad = quarantined(&store).map_err(|error| failure(&store, &error))?;
                 let found = Quarantined { bad: bad.into_iter().map(Bad::from).collect() };
                 face.answer(&found, || found.text())?;

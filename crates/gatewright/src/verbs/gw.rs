@@ -37,12 +37,12 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
 #[derive(Debug, clap::Args)]
 pub(crate) struct Gw {
     #[command(subcommand)]
-    part: Verb,
+    part: GwVerb,
 }
 
 /// What is to be done with a program.
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum GwVerb {
     Build(build::Build),
     Check(check::Check),
     Fmt(fmt::Fmt),
@@ -69,14 +69,14 @@ enum Verb {
 impl Gw {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         match self.part {
-            Verb::Build(build) => build.run(face),
-            Verb::Check(check) => check.run(face),
-            Verb::Fmt(fmt) => fmt.run(face),
-            Verb::Run(run) => run.run(face),
-            Verb::Test(test) => test.run(face),
-            Verb::Trace(trace) => trace.run(face),
-            Verb::Graph { file } => view::run(face, file, gatewright_lang::graph),
-            Verb::Listing { file } => view::run(face, file, gatewright_lang::listing),
+            GwVerb::Build(build) => build.run(face),
+            GwVerb::Check(check) => check.run(face),
+            GwVerb::Fmt(fmt) => fmt.run(face),
+            GwVerb::Run(run) => run.run(face),
+            GwVerb::Test(test) => test.run(face),
+            GwVerb::Trace(trace) => trace.run(face),
+            GwVerb::Graph { file } => view::run(face, file, gatewright_lang::graph),
+            GwVerb::Listing { file } => view::run(face, file, gatewright_lang::listing),
         }
     }
 }

@@ -94,11 +94,11 @@ struct RecordedRole<'p> {
 struct RecordedStep {
     at: Duration,
     role: usize,
-    event: Event,
+    event: PeerAction,
 }
 
 /// What a peer does.
-enum Event {
+enum PeerAction {
     Sends(Vec<u8>),
     Sees(Vec<u8>),
     Closes,
@@ -210,12 +210,12 @@ impl<'p> Recording<'p> {
         })
     }
 
-    fn step(&mut self, at: Duration, role: usize, event: Event) {
+    fn step(&mut self, at: Duration, role: usize, event: PeerAction) {
         let is_stream =
             self.roles.get(role).is_some_and(|role| role.about.transport == Transport::Tcp);
         let last = self.steps.last_mut().filter(|last| is_stream && last.role == role);
         let length = match &event {
-            Event::Sends(octets) | Event::Sees(octets) => octets.len(),
+            PeerAction::Sends(octets) | PeerAction::Sees(octets) => octets.len(),
             _ => 0,
         };
         self.octets = self.octets.saturating_add(length);
@@ -223,8 +223,8 @@ impl<'p> Recording<'p> {
             return;
         }
         match (last.filter(|last| at < last.at + PAUSE_MIN).map(|last| &mut last.event), event) {
-            (Some(Event::Sends(before)), Event::Sends(octets))
-            | (Some(Event::Sees(before)), Event::Sees(octets)) => before.extend(octets),
+            (Some(PeerAction::Sends(before)), PeerAction::Sends(octets))
+            | (Some(PeerAction::Sees(before)), PeerAction::Sees(octets)) => before.extend(octets),
             (_, event) => self.steps.push(RecordedStep { at, role, event }),
         }
     }
@@ -233,7 +233,7 @@ impl<'p> Recording<'p> {
     fn end(&mut self, at: Duration, role: usize, is_inbound: bool) {
         let Some(of) = self.roles.get_mut(role).filter(|of| !of.is_closed) else { return };
         of.is_closed = true;
-        self.step(at, role, if is_inbound { Event::Closes } else { Event::SeesClose });
+        self.step(at, role, if is_inbound { PeerAction::Closes } else { PeerAction::SeesClose });
     }
 
     /// The test block.
@@ -248,10 +248,10 @@ impl<'p> Recording<'p> {
             before = step.at;
             let role = self.roles.get(step.role).map_or("", |role| role.about.name.as_str());
             let does = match &step.event {
-                Event::Sends(octets) => format!("sends \"{}\"", escaped(octets)),
-                Event::Sees(octets) => format!("sees \"{}\"", escaped(octets)),
-                Event::Closes => "closes".to_owned(),
-                Event::SeesClose => "sees close".to_owned(),
+                PeerAction::Sends(octets) => format!("sends \"{}\"", escaped(octets)),
+                PeerAction::Sees(octets) => format!("sees \"{}\"", escaped(octets)),
+                PeerAction::Closes => "closes".to_owned(),
+                PeerAction::SeesClose => "sees close".to_owned(),
             };
             let _ = writeln!(text, "    {role} {does}");
         }
@@ -259,8 +259,8 @@ impl<'p> Recording<'p> {
     }
 }
 
-fn message(is_inbound: bool, octets: Vec<u8>) -> Event {
-    if is_inbound { Event::Sends(octets) } else { Event::Sees(octets) }
+fn message(is_inbound: bool, octets: Vec<u8>) -> PeerAction {
+    if is_inbound { PeerAction::Sends(octets) } else { PeerAction::Sees(octets) }
 }
 
 /// Both addresses, protocol and payload of an IP packet that is no fragment.

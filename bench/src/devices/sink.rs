@@ -72,13 +72,13 @@ impl Drop for Sink {
     }
 }
 
-struct Peer {
+struct SinkConnection {
     stream: TcpStream,
     input: Vec<u8>,
 }
 
 fn serve(listener: &TcpListener, counts: &Counts) {
-    let mut peers: Vec<Peer> = Vec::new();
+    let mut peers: Vec<SinkConnection> = Vec::new();
     while !counts.ends.load(Ordering::Relaxed) {
         let ready = {
             let mut fds = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
@@ -109,7 +109,7 @@ fn serve(listener: &TcpListener, counts: &Counts) {
         if accepts && let Ok((stream, _)) = listener.accept() {
             let _ = stream.set_nodelay(true);
             let _ = stream.set_nonblocking(true);
-            peers.push(Peer { stream, input: Vec::new() });
+            peers.push(SinkConnection { stream, input: Vec::new() });
         }
         if answered > 0 {
             let now = Instant::now();
@@ -125,7 +125,7 @@ fn serve(listener: &TcpListener, counts: &Counts) {
     }
 }
 
-impl Peer {
+impl SinkConnection {
     /// Reads what is there and answers every whole request; how many.
     fn turn(&mut self) -> Result<u64, ()> {
         let have = self.input.len();

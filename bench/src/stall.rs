@@ -99,8 +99,8 @@ impl Gateway {
         Ok(gateway)
     }
 
-    fn client(&self, from: &str) -> Result<Client, String> {
-        Client::open(self.http, from)
+    fn client(&self, from: &str) -> Result<StallClient, String> {
+        StallClient::open(self.http, from)
     }
 
     /// A policy that lets everybody search, a container for each family, and the AEs.
@@ -176,13 +176,13 @@ impl Gateway {
 }
 
 /// One connection of one originator.
-struct Client {
+struct StallClient {
     stream: BufReader<TcpStream>,
     from: String,
     number: u64,
 }
 
-impl Client {
+impl StallClient {
     fn open(address: SocketAddr, from: &str) -> Result<Self, String> {
         let stream = TcpStream::connect(address).map_err(text)?;
         stream.set_nodelay(true).map_err(text)?;
@@ -244,7 +244,7 @@ impl Searchers {
     }
 
     /// The loop of one AE; its connection is shut down when it is enough.
-    fn search(&self, mut client: Client, first: usize) {
+    fn search(&self, mut client: StallClient, first: usize) {
         for (_, path) in SEARCHES.iter().cycle().skip(first) {
             let status = client.ask("GET", path, "", "");
             if self.enough.load(Ordering::Relaxed) {

@@ -93,7 +93,7 @@ pub(crate) fn length(text: &str, start: Span) -> Result<Expression, Diagnostic> 
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Token {
+enum AnnotationToken {
     Word(String),
     Quoted(String),
     Number(u128),
@@ -101,7 +101,7 @@ enum Token {
     End,
 }
 
-fn tokens(text: &str, start: Span) -> Result<Vec<(Token, Span)>, Diagnostic> {
+fn tokens(text: &str, start: Span) -> Result<Vec<(AnnotationToken, Span)>, Diagnostic> {
     let place =
         |from: usize, to: usize| Span::new(start.source, start.start + from, start.start + to);
     let mut tokens = Vec::new();
@@ -120,21 +120,21 @@ fn tokens(text: &str, start: Span) -> Result<Vec<(Token, Span)>, Diagnostic> {
         let span = place(at, at + length);
         let token = if first == '"' {
             let words = taken.trim_matches('"').split_whitespace().collect::<Vec<_>>();
-            Token::Quoted(words.join(" "))
+            AnnotationToken::Quoted(words.join(" "))
         } else if first.is_ascii_digit() {
             let Some(value) = number(taken) else {
                 return Err(bad(span, format!("`{taken}` is not a number")));
             };
-            Token::Number(value)
+            AnnotationToken::Number(value)
         } else if first.is_ascii_alphabetic() || first == '_' {
-            Token::Word(taken.trim_start_matches("r#").to_owned())
+            AnnotationToken::Word(taken.trim_start_matches("r#").to_owned())
         } else {
-            Token::Sign(first)
+            AnnotationToken::Sign(first)
         };
         tokens.push((token, span));
         rest = after;
     }
-    tokens.push((Token::End, place(text.len(), text.len())));
+    tokens.push((AnnotationToken::End, place(text.len(), text.len())));
     Ok(tokens)
 }
 
@@ -144,20 +144,20 @@ fn bad(span: Span, message: impl Into<String>) -> Diagnostic {
 }
 
 struct AnnotationReader {
-    tokens: Vec<(Token, Span)>,
+    tokens: Vec<(AnnotationToken, Span)>,
     at: usize,
 }
 
 impl AnnotationReader {
-    /// The token to read; the list always ends in [`Token::End`], where reading stays.
-    fn peek(&self) -> (&Token, Span) {
+    /// The token to read; the list always ends in [`AnnotationToken::End`], where reading stays.
+    fn peek(&self) -> (&AnnotationToken, Span) {
         match self.tokens.get(self.at).or(self.tokens.last()) {
             Some((token, span)) => (token, *span),
-            None => (&Token::End, Span::default()),
+            None => (&AnnotationToken::End, Span::default()),
         }
     }
 
-    fn next(&mut self) -> (Token, Span) {
+    fn next(&mut self) -> (AnnotationToken, Span) {
         let (token, span) = self.peek();
         let next = (token.clone(), span);
         self.at += 1;
@@ -165,11 +165,11 @@ impl AnnotationReader {
     }
 
     fn is_at_end(&self) -> bool {
-        *self.peek().0 == Token::End
+        *self.peek().0 == AnnotationToken::End
     }
 
     fn takes(&mut self, sign: char) -> bool {
-        let takes = *self.peek().0 == Token::Sign(sign);
+        let takes = *self.peek().0 == AnnotationToken::Sign(sign);
         self.at += usize::from(takes);
         takes
     }
@@ -177,11 +177,11 @@ impl AnnotationReader {
     fn unexpected(&self, wanted: &str) -> Diagnostic {
         let (token, span) = self.peek();
         let found = match token {
-            Token::Word(word) => format!("`{word}`"),
-            Token::Quoted(text) => format!("\"{text}\""),
-            Token::Number(number) => format!("`{number}`"),
-            Token::Sign(sign) => format!("`{sign}`"),
-            Token::End => "the end".to_owned(),
+            AnnotationToken::Word(word) => format!("`{word}`"),
+            AnnotationToken::Quoted(text) => format!("\"{text}\""),
+            AnnotationToken::Number(number) => format!("`{number}`"),
+            AnnotationToken::Sign(sign) => format!("`{sign}`"),
+            AnnotationToken::End => "the end".to_owned(),
         };
         bad(span, format!("expected {wanted}, found {found}"))
     }
@@ -200,7 +200,7 @@ impl AnnotationReader {
 
     fn word(&mut self, wanted: &str) -> Result<String, Diagnostic> {
         match self.peek().0.clone() {
-            Token::Word(word) => {
+            AnnotationToken::Word(word) => {
                 self.at += 1;
                 Ok(word)
             }
@@ -222,18 +222,18 @@ impl AnnotationReader {
     fn annotation(&mut self) -> Result<Annotation, Diagnostic> {
         let (_, start) = self.peek();
         let target = match self.peek().0.clone() {
-            Token::Quoted(written) => {
+            AnnotationToken::Quoted(written) => {
                 self.at += 1;
                 FieldName::Written(written)
             }
             _ => FieldName::Name(self.word("the name of a field")?),
         };
         if matches!(&target, FieldName::Name(name) if name == "trailer")
-            && matches!(self.peek().0, Token::End | Token::Sign(','))
+            && matches!(self.peek().0, AnnotationToken::End | AnnotationToken::Sign(','))
         {
             return Ok(Annotation::Trailer);
         }
-        let rename = if *self.peek().0 == Token::Word("as".to_owned()) {
+        let rename = if *self.peek().0 == AnnotationToken::Word("as".to_owned()) {
             self.at += 1;
             Some(self.word("the new name")?)
         } else {
@@ -248,7 +248,7 @@ impl AnnotationReader {
 
     fn says(&mut self) -> Result<Option<Says>, Diagnostic> {
         if self.takes('=') {
-            return if let (Token::Number(value), _) = self.next() {
+            return if let (AnnotationToken::Number(value), _) = self.next() {
                 Ok(Some(Says::Constant(value)))
             } else {
                 self.at -= 1;
@@ -270,8 +270,8 @@ impl AnnotationReader {
         let mut left = self.product(depth)?;
         loop {
             let operator = match self.peek().0 {
-                Token::Sign('+') => Operator::Add,
-                Token::Sign('-') => Operator::Subtract,
+                AnnotationToken::Sign('+') => Operator::Add,
+                AnnotationToken::Sign('-') => Operator::Subtract,
                 _ => return Ok(left),
             };
             self.at += 1;
@@ -294,10 +294,11 @@ impl AnnotationReader {
             return Err(self.unexpected(&format!("at most {DEPTH_MAX} nested brackets")));
         }
         match self.next() {
-            (Token::Word(name), _) => Ok(Expression::Field(name)),
-            (Token::Number(value), span) => (u32::try_from(value).map(Expression::Number))
-                .map_err(|_| bad(span, format!("`{value}` is more octets than any packet has"))),
-            (Token::Sign('('), _) => {
+            (AnnotationToken::Word(name), _) => Ok(Expression::Field(name)),
+            (AnnotationToken::Number(value), span) => (u32::try_from(value)
+                .map(Expression::Number))
+            .map_err(|_| bad(span, format!("`{value}` is more octets than any packet has"))),
+            (AnnotationToken::Sign('('), _) => {
                 let inner = self.sum(depth + 1)?;
                 self.expect_sign(')')?;
                 Ok(inner)

@@ -350,9 +350,8 @@ impl Database {
         }
         let mut next_seq = self.next_seq;
         let is_refused = |batch: &Batch| {
-            let is_new =
-                |record: &Record| matches!(record, Record::Put { seq, .. } if *seq >= next_seq);
-            let deletes = batch.records.iter().any(|it| matches!(it, Record::Delete { .. }));
+            let is_new = |record: &RowChange| matches!(record, RowChange::Put { seq, .. } if *seq >= next_seq);
+            let deletes = batch.records.iter().any(|it| matches!(it, RowChange::Delete { .. }));
             let is_refused = !deletes && batch.records.iter().any(is_new);
             next_seq = next_seq.max(batch.next_seq);
             is_refused

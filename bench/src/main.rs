@@ -20,6 +20,7 @@ mod smtp;
 mod stall;
 mod tables;
 mod translate;
+mod xdp;
 
 use bench::{Bench, Options};
 use std::path::{Path, PathBuf};
@@ -28,12 +29,13 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 13] = [
+const BENCHMARKS: [(&str, Run); 14] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
+    ("xdp", xdp::run),
     ("footprint", footprint::run),
     ("health", health::run),
     ("devices", devices::run),

@@ -39,7 +39,7 @@ const LENGTHS_V6: [(u8, usize); 8] =
     [(48, 460), (32, 130), (44, 120), (40, 110), (36, 60), (29, 50), (46, 40), (64, 30)];
 
 /// A family as the peer takes it.
-trait Measured: Family {
+pub(crate) trait Measured: Family {
     /// Address and length, as the peer's prefix.
     type Peer: prefix_trie::Prefix + Clone;
     fn peer(address: Self, len: u8) -> Self::Peer;
@@ -85,7 +85,8 @@ struct RouteTables<A: Measured> {
     numbers: Numbers,
 }
 
-fn random_prefix<A: Measured>(numbers: &mut Numbers) -> Option<Prefix<A>> {
+/// A random prefix, of a length as in the global table.
+pub(crate) fn random_prefix<A: Measured>(numbers: &mut Numbers) -> Option<Prefix<A>> {
     let mut share = numbers.below(1000);
     let (len, _) = A::LENGTHS.iter().find(|&&(_, of)| {
         let here = share < of;
@@ -203,7 +204,7 @@ impl<A: Measured> RouteTables<A> {
 }
 
 /// An address inside of one of the prefixes.
-fn inside<A: Measured>(prefixes: &[Prefix<A>], numbers: &mut Numbers) -> A {
+pub(crate) fn inside<A: Measured>(prefixes: &[Prefix<A>], numbers: &mut Numbers) -> A {
     let random = A::random(numbers);
     let Some(prefix) = prefixes.get(numbers.below(prefixes.len())) else { return random };
     let (mut key, noise) = (prefix.address().to_key(), random.to_key());

@@ -10,9 +10,8 @@ use super::bpf::code::{
     JUMP_IF_ABOVE_IMMEDIATE, JUMP_IF_EQUAL, LOAD_DOUBLE, LOAD_HALF, LOAD_IMMEDIATE_64, LOAD_WORD,
     MOVE, MOVE_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT, SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
 };
-use super::bpf::{Attached, BpfValues, Instruction, attach, load, run_live};
+use super::bpf::{Attached, BpfValues, Instruction, Program, attach, load};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 /// Frames that one run makes.
@@ -204,7 +203,7 @@ impl Pace {
 /// Sends copies of one frame out of an interface.
 #[derive(Debug)]
 pub(crate) struct Generator {
-    program: OwnedFd,
+    program: Program,
     frame: Vec<u8>,
 }
 
@@ -225,7 +224,7 @@ impl Generator {
     /// Sends a million frames, or as many as the pace lets through meanwhile. Called in the
     /// interface's namespace.
     pub(crate) fn run(&self) -> io::Result<()> {
-        run_live(&self.program, &self.frame, FRAMES_PER_RUN, FRAMES_AT_ONCE)
+        self.program.send(&self.frame, FRAMES_PER_RUN, FRAMES_AT_ONCE)
     }
 }
 

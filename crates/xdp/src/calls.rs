@@ -92,6 +92,14 @@ struct TestRun {
     data_out: u64,
     repeat: u32,
     duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    _end: u32,
 }
 
 /// Creates a map.
@@ -172,6 +180,26 @@ pub(crate) fn run(
         len: usize::try_from(attributes.data_size_out).unwrap_or(0),
         nanoseconds: attributes.duration,
     })
+}
+
+/// Runs a program on `frames` copies of `frame`, which leave as it says, `at_once` together.
+pub(crate) fn send(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    frames: u32,
+    at_once: u32,
+) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    let mut attributes = TestRun {
+        prog_fd: number(program),
+        data_size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+        data_in: frame.as_ptr() as u64,
+        repeat: frames,
+        flags: LIVE_FRAMES,
+        batch_size: at_once,
+        ..TestRun::default()
+    };
+    command(PROG_TEST_RUN, &mut attributes).map(drop)
 }
 
 impl Element {

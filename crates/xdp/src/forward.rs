@@ -459,6 +459,6 @@ fn check(what: &'static str, index: u32, end: u32) -> Result<(), ForwardingError
     if index < end { Ok(()) } else { Err(ForwardingError::Index { what, index }) }
 }
 
-fn failed(action: &'static str) -> impl Fn(io::Error) -> ForwardingError {
+pub(crate) fn failed(action: &'static str) -> impl Fn(io::Error) -> ForwardingError {
     move |source| ForwardingError::Map { action, source }
 }

@@ -12,6 +12,7 @@ mod calls;
 mod compiled;
 mod direct;
 mod forward;
+mod generate;
 mod layout;
 pub mod map;
 pub mod program;
@@ -19,6 +20,7 @@ pub mod program;
 pub use compiled::{Compiled, CompiledError, Symbol};
 pub use direct::{Asks, Direct, GROUPS_MAX};
 pub use forward::{Count, Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, Shape};
+pub use generate::{Generator, Received, Receiver};
 pub use layout::{LINKS_MAX, Reason};
 
 /// A name as the kernel keeps it: at most fifteen octets and a zero.

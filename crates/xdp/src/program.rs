@@ -177,6 +177,16 @@ impl Program {
         out.truncate(ran.len);
         Ok(Run { verdict: ran.verdict, frame: out, nanoseconds: ran.nanoseconds })
     }
+
+    /// Runs the program on `frames` copies of `frame`, which leave as it says (`XDP_TX`, a
+    /// redirection), `at_once` together; needs Linux 5.18.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn send(&self, frame: &[u8], frames: u32, at_once: u32) -> io::Result<()> {
+        calls::send(self.as_fd(), frame, frames, at_once)
+    }
 }
 
 impl Attached {

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Some(version) => Some(format!("clang {CLANG}, not {version}")),
         None => Needs::new().program("clang").missing().map(|missing| missing.to_string()),
     };
-    let trials = ["forward"].map(|name| match &missing {
+    let trials = ["forward", "generate", "receive"].map(|name| match &missing {
         None => Trial::test(name, move || is_compiled(name)),
         Some(missing) => {
             let name = format!("{name} (needs {missing})");

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
-use gatewright_xdp::program::Run;
-use gatewright_xdp::{Count, Forwarding, Hop, HopNeighbour, LinkPort, Reason, Shape};
+use gatewright_testbed::{Namespace, Needs, Veth};
+use gatewright_xdp::program::{Hook, Program, Run};
+use gatewright_xdp::{
+    Count, Forwarding, Generator, Hop, HopNeighbour, LinkPort, Reason, Receiver, Shape,
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
@@ -34,6 +37,13 @@ fn main() -> ExitCode {
         trial("packets_are_forwarded", packets_are_forwarded),
         trial("what_is_not_plain_goes_up_as_it_came", what_is_not_plain_goes_up_as_it_came),
         trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
+        match Needs::new().namespaces().linux(5, 18).missing() {
+            None => trial("frames_are_made_and_counted", frames_are_made_and_counted),
+            Some(missing) => {
+                let name = format!("frames_are_made_and_counted (needs {missing})");
+                Trial::test(name, || Ok(())).with_ignored_flag(true)
+            }
+        },
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -42,6 +52,7 @@ fn main() -> ExitCode {
 struct Bench {
     forwarding: Forwarding,
     routes: RoutesWriter<Ipv4Addr>,
+    program: Program,
 }
 
 impl Bench {
@@ -55,7 +66,8 @@ impl Bench {
         forwarding.set_hop(HopIndex(3), Some(&back))?;
         // Nothing is sent: the loopback stands for any interface.
         forwarding.set_port(1, 1)?;
-        Ok(Self { forwarding, routes: RoutesWriter::in_memory(1_000)? })
+        let program = forwarding.program(&LinkPort { index: 0, mac: OWN_MAC })?;
+        Ok(Self { forwarding, routes: RoutesWriter::in_memory(1_000)?, program })
     }
 
     fn route(&mut self, prefix: &str, hop: u32) -> Result<(), Failed> {
@@ -70,8 +82,7 @@ impl Bench {
     }
 
     fn run(&self, frame: &[u8]) -> Result<Run, Failed> {
-        let link = LinkPort { index: 0, mac: OWN_MAC };
-        Ok(self.forwarding.program(&link)?.run(frame, 1)?)
+        Ok(self.program.run(frame, 1)?)
     }
 
     fn count(&self, reason: Reason) -> Result<Count, Failed> {
@@ -259,8 +270,6 @@ fn routes_are_those_of_the_trie() -> Result<(), Failed> {
             bench.forwarding.insert4(Prefix::new(v4, len4)?, hop, &bench.routes)?;
             bench.forwarding.routes6().insert(Prefix::new(v6, len6)?, hop)?;
         }
-        let link = LinkPort { index: 0, mac: OWN_MAC };
-        let program = bench.forwarding.program(&link)?;
         let (reader4, reader6) = (bench.routes.reader(), bench.forwarding.routes6().reader());
         let mut asked = 0;
         for _ in 0..4_000 {
@@ -272,7 +281,7 @@ fn routes_are_those_of_the_trie() -> Result<(), Failed> {
             let expected = [reader4.lookup(v4), reader6.lookup(v6)];
             let frames = [ipv4(v4.octets(), |_| {}), ipv6(v6, |_| {})];
             for (frame, expected) in frames.iter().zip(expected) {
-                let run = program.run(frame, 1)?;
+                let run = bench.run(frame)?;
                 let found = (run.verdict == XDP_REDIRECT).then(|| u32::from(run.frame[11]));
                 // Sixteen groups are fewer than the /24s with longer prefixes.
                 if found.is_none() && shape.groups > 0 && frame[12] == 8 {
@@ -283,6 +292,40 @@ fn routes_are_those_of_the_trie() -> Result<(), Failed> {
             }
         }
         assert!(asked < 4_000, "{asked}");
+    }
+    Ok(())
+}
+
+/// The generator's frames reach the other end of a cable, and go to each destination alike.
+fn frames_are_made_and_counted() -> Result<(), Failed> {
+    const FRAMES: u32 = 4_096;
+    let [here, there] = [Namespace::new()?, Namespace::new()?];
+    let cable = Veth::pair(&here, "n0", &there, "n1")?;
+    cable.a.disable_ipv6()?;
+    cable.b.disable_ipv6()?;
+    cable.up()?;
+    let [near, far] = [cable.a.index()?, cable.b.index()?];
+    let destinations: Vec<IpAddr> =
+        (0..16).map(|last| Ipv4Addr::new(198, 51, 100, last).into()).collect();
+    let frame = ipv4([0; 4], |_| {});
+    let frame = [&frame[..], &[0; 10]].concat();
+    let generator = Generator::new(near, &frame, &destinations)?;
+    {
+        let receiver = there.run(|| Receiver::attach(far))??;
+        here.run(|| generator.send(FRAMES))??;
+        let received = receiver.take();
+        assert_eq!(received.frames, u64::from(FRAMES));
+        assert!(!received.time.is_zero());
+        assert_eq!(receiver.take().frames, 0);
+    }
+    let mut bench = Bench::new(SHAPES[0])?;
+    bench.route("198.51.100.0/29", 3)?;
+    let _attached = there.run(|| bench.program.attach(far, Hook::XdpNative))??;
+    here.run(|| generator.send(FRAMES))??;
+    // Half of the destinations have a route, back by the same link; no checksum is wrong.
+    let counts = [Reason::SameLink, Reason::NoRoute].map(|reason| bench.count(reason));
+    for count in counts {
+        assert_eq!(count?.packets, u64::from(FRAMES / 2));
     }
     Ok(())
 }

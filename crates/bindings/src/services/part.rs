@@ -241,7 +241,7 @@ impl From<ServiceError> for Unable {
 mod tests {
     use super::*;
     use gatewright_diagnostic::SourceId;
-    use gatewright_onem2m::{Batch, Record};
+    use gatewright_onem2m::{Batch, RowChange};
     use gatewright_store::{Database, DatabaseOptions};
     use gatewright_testbed::free_port;
 
@@ -261,9 +261,9 @@ mod tests {
         let config = config.with_files_in(&folder);
         Services::start(&config).unwrap().unwrap().stop();
         assert!(store.exists());
-        let (database, restored) = Database::open(&store, &Options::default()).unwrap();
+        let (database, restored) = Database::open(&store, &DatabaseOptions::default()).unwrap();
         let first = restored.next_seq;
-        let broken = |seq| Record::Put { seq, body: "{\"broken".into() };
+        let broken = |seq| RowChange::Put { seq, body: "{\"broken".into() };
         let writer = database.start(|_| {}).unwrap();
         let batch = Batch {
             number: 1,

@@ -8,7 +8,7 @@
 //! handoffs use rings, one for each pair of workers and direction. If a ring is full, the sender
 //! drops the packet and counts it as `ring-full`. Workers share nothing else but the tables.
 
-use crate::{shares::holder, worker::Waker};
+use crate::{shares::holder, waker::Waker};
 use gatewright_link::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode};
 use gatewright_packet::{
     Batch, LinkAddress, LinkIndex, Packet, Parcel, RingReceiver, RingSender, ring,
@@ -17,7 +17,7 @@ use gatewright_stack::{
     At, Counter, Drops, HandedOver, NodeIndex, Reason, Side, UsedNeighbours, flow_of,
 };
 use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
-use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::RefCell, mem, net::IpAddr, os::fd::BorrowedFd, rc::Rc, time::Duration};
 
 /// Maximum packets on their way from one worker to another: 16 batches.
 const RING_PLACES: usize = 1024;
@@ -82,7 +82,7 @@ impl WorkerCounts {
 /// The sending end of the ring to one other worker.
 struct Outlet {
     ring: RingSender<WorkerMessage>,
-    waker: Arc<Waker>,
+    waker: Waker,
     /// Whether something was sent since that worker was last woken.
     due: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) struct WorkerGroup {
 pub(crate) struct WorkerSlot {
     /// Its number.
     pub(crate) own: usize,
-    ways: Vec<Option<(RingSender<WorkerMessage>, Arc<Waker>)>>,
+    ways: Vec<Option<(RingSender<WorkerMessage>, Waker)>>,
     inlets: Vec<RingReceiver<WorkerMessage>>,
     counts: WorkerCounts,
 }
@@ -136,7 +136,7 @@ impl WorkerSlot {
     /// Slots for the workers that `wakers` wake, with a ring between each ordered pair. They count
     /// in `counters`.
     pub(crate) fn all(
-        wakers: &[Arc<Waker>],
+        wakers: &[Waker],
         counters: &CounterSlots,
     ) -> Result<Vec<Self>, CountersFull> {
         let slot = |own| {
@@ -153,7 +153,7 @@ impl WorkerSlot {
                 }
                 let way = all.get_mut(from).and_then(|slot| slot.ways.get_mut(to));
                 if let Some(way) = way {
-                    *way = Some((sender, Arc::clone(waker)));
+                    *way = Some((sender, waker.clone()));
                 }
             }
         }
@@ -358,6 +358,7 @@ mod tests {
     use super::*;
     use gatewright_packet::{CHUNK_SIZE, Pool};
     use gatewright_stack::Host;
+    use gatewright_tables::WakeFlags;
     use std::collections::HashMap;
 
     const LINK: LinkIndex = LinkIndex(0);
@@ -373,7 +374,8 @@ mod tests {
     }
 
     fn hands(workers: usize, chunks: usize) -> Vec<Hand> {
-        let wakers: Vec<_> = (0..workers).map(|_| Arc::new(Waker::new().unwrap())).collect();
+        let wakers: Vec<_> =
+            (0..workers).map(|_| Waker::new(WakeFlags::default()).unwrap()).collect();
         let hand = |slot: WorkerSlot| {
             let drops = Drops::default();
             let group = slot.take(1, UsedNeighbours::default(), drops.clone());

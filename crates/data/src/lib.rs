@@ -27,6 +27,7 @@ mod simulator;
 mod sojourn;
 mod start;
 mod virtual_link;
+mod waker;
 mod worker;
 mod workers;
 
@@ -45,5 +46,6 @@ pub use shares::Downs;
 pub use simulator::Simulator;
 pub use sojourn::Sojourn;
 pub use start::{Opened, Started, start};
+pub use waker::Waker;
 pub use worker::Pace;
 pub use workers::{LinkNow, ThreadPort, Workers};

@@ -44,7 +44,8 @@ impl Simulator {
         let clock = VirtualClock::default();
         let counters = host.counter_slots();
         let clocked = Clock::Virtual(clock.clone());
-        let mut orders = Orders::new(setup, counters.clone(), None, events, clocked)?;
+        let mut orders =
+            Orders::new(setup, (counters.clone(), &host.wakers()), None, events, clocked)?;
         let (mut workers, mut hands) = (Vec::new(), Vec::new());
         let mut opened: Vec<Opened> = Vec::new();
         while let Some((order, hand)) = orders.next(host, opened.first()) {

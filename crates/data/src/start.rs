@@ -13,7 +13,8 @@ use crate::{
     shares::{Downs, share_of, shares},
     sojourn::Sojourn,
     virtual_link::WithoutDevice,
-    worker::{Command, Due, Pace, Waker, Worker},
+    waker::Waker,
+    worker::{Command, Due, Pace, Worker},
     workers::{Hand, WorkerThread, Workers},
 };
 use gatewright_link::{
@@ -26,7 +27,7 @@ use gatewright_stack::{
     VirtualLink, VirtualLinkCounters, Wake, assemble_transit, assemble_within,
 };
 use gatewright_tables::{
-    CounterSlots, CountersFull, Map, MapWriter,
+    CounterSlots, CountersFull, Map, MapWriter, Wakers,
     records::{Neighbour, NeighbourKey},
 };
 use std::{
@@ -78,7 +79,7 @@ pub(crate) struct Order {
     division: Option<Arc<Division>>,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
-    waker: Arc<Waker>,
+    waker: Waker,
     sojourn: Arc<Sojourn>,
     clock: Clock,
 }
@@ -114,21 +115,22 @@ pub(crate) struct Orders<'a> {
     clock: Clock,
     sojourn: Arc<Sojourn>,
     counters: CounterSlots,
-    waiting: std::vec::IntoIter<(WorkerSlot, Arc<Waker>)>,
+    waiting: std::vec::IntoIter<(WorkerSlot, Waker)>,
 }
 
 impl<'a> Orders<'a> {
     pub(crate) fn new(
         setup: &DataSetup,
-        counters: CounterSlots,
+        (counters, wakers): (CounterSlots, &Wakers),
         division: Option<&'a Arc<Division>>,
         events: &'a SyncSender<Event>,
         clock: Clock,
     ) -> Result<Self, DataError> {
         let split = Split::new(setup)?;
         let setup = DataSetup { chunk_size: chunk_size(setup)?, ..setup.clone() };
-        let waker = |_| {
-            let made = Waker::new().map(Arc::new);
+        let waker = |worker| {
+            // Without flags in the region there is no room for the worker's counters either.
+            let made = Waker::new(wakers.of(worker).unwrap_or_default());
             made.map_err(|errno| system("make an eventfd")(errno.into()))
         };
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
@@ -149,12 +151,8 @@ impl<'a> Orders<'a> {
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
         let counters = self.counters.clone();
-        let hand = NewHand {
-            commands,
-            waker: Arc::clone(&waker),
-            counters: counters.clone(),
-            own: slot.own,
-        };
+        let hand =
+            NewHand { commands, waker: waker.clone(), counters: counters.clone(), own: slot.own };
         let order = Order {
             setup: self.setup.clone(),
             slot,
@@ -179,7 +177,7 @@ impl<'a> Orders<'a> {
 /// What it takes to reach a worker that has not opened its links yet.
 pub(crate) struct NewHand {
     commands: Sender<Command>,
-    waker: Arc<Waker>,
+    waker: Waker,
     counters: CounterSlots,
     own: usize,
 }
@@ -210,7 +208,8 @@ pub fn start(
     clock: Clock,
 ) -> Result<Started, DataError> {
     let counters = host.counter_slots();
-    let mut orders = Orders::new(setup, counters.clone(), division, events, clock)?;
+    let mut orders =
+        Orders::new(setup, (counters.clone(), &host.wakers()), division, events, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
     let (mut hands, mut threads, mut told): (_, _, Vec<Opened>) =
         (Vec::new(), Vec::new(), Vec::new());
@@ -220,7 +219,7 @@ pub fn start(
         let name = if number == FIRST { "worker".to_owned() } else { format!("worker-{number}") };
         let thread = std::thread::Builder::new().name(name).spawn(move || work(order, opened));
         let thread = Some(thread.map_err(system("start a thread"))?);
-        threads.push(WorkerThread::new(Arc::clone(&hand.waker), thread));
+        threads.push(WorkerThread::new(hand.waker.clone(), thread));
         let opened = answer.recv().map_err(|_| DataError::Ended)??;
         hands.push(hand.with(opened.preparer()));
         told.push(opened);
@@ -396,10 +395,10 @@ fn link_counts(
 }
 
 /// The layers of a worker: the first has all of them.
-fn suite(setup: &DataSetup, own: usize, waker: &Arc<Waker>) -> Suite {
+fn suite(setup: &DataSetup, own: usize, waker: &Waker) -> Suite {
     let links: Vec<_> = setup.links.iter().map(|link| link.device.in_suite()).collect();
     if own == FIRST {
-        let wake: Arc<dyn Wake> = Arc::<Waker>::clone(waker);
+        let wake: Arc<dyn Wake> = Arc::new(waker.clone());
         assemble_within(&links, wake, setup.seed, setup.neighbours)
     } else {
         assemble_transit(&links, setup.seed.wrapping_add(own as u64))

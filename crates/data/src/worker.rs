@@ -11,6 +11,7 @@ use crate::{
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
     shares::Downs,
     sojourn::Sojourn,
+    waker::Waker,
     workers::ShareNow,
 };
 use gatewright_link::{
@@ -18,20 +19,15 @@ use gatewright_link::{
     UnboundLink,
 };
 use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet};
-use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink, Wake};
+use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
-    sys::{
-        eventfd::{EfdFlags, EventFd},
-        time::TimeSpec,
-    },
+    sys::time::TimeSpec,
 };
 use std::{
     mem,
-    os::fd::AsFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering, fence},
         mpsc::{Receiver, Sender, SyncSender, TryRecvError},
     },
     time::Duration,
@@ -96,51 +92,6 @@ pub(crate) struct Tracing {
     pub(crate) back: Sender<Trace>,
 }
 
-/// Wakes a sleeping worker.
-#[derive(Debug)]
-pub(crate) struct Waker {
-    event: EventFd,
-    asleep: AtomicBool,
-    /// Set when there is work for the worker, which looks between two batches.
-    called: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl Waker {
-    pub(crate) fn new() -> nix::Result<Self> {
-        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        let [asleep, called, stop] = [(); 3].map(|()| AtomicBool::new(false));
-        Ok(Self { event, asleep, called, stop })
-    }
-
-    /// Wakes a sleeping worker to look at messages from other workers.
-    pub(crate) fn rouse(&self) {
-        // Between what was sent and this look, as between falling asleep and the look at what was
-        // sent: one of both sees the other.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
-            // As for `wake`.
-            let _full = self.event.write(1);
-        }
-    }
-
-    /// Ends the worker's loop.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
-    }
-}
-
-impl Wake for Waker {
-    fn wake(&self) {
-        self.called.store(true, Ordering::Release);
-        if self.asleep.swap(false, Ordering::AcqRel) {
-            // The counter can only be full if wake-ups wait already, which is as good.
-            let _full = self.event.write(1);
-        }
-    }
-}
-
 /// One worker, to be run on its own thread.
 pub(crate) struct Worker {
     pub(crate) links: Vec<Box<dyn Link>>,
@@ -156,7 +107,7 @@ pub(crate) struct Worker {
     pub(crate) pace: Pace,
     pub(crate) commands: Receiver<Command>,
     pub(crate) events: SyncSender<Event>,
-    pub(crate) waker: Arc<Waker>,
+    pub(crate) waker: Waker,
     pub(crate) sojourn: Arc<Sojourn>,
     /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
@@ -210,7 +161,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let mut batch = Batch::default();
         let mut busy_at = self.now();
-        while !self.waker.stop.load(Ordering::Acquire) {
+        while !self.waker.flags().is_stopped() {
             let now = self.now();
             if self.turn(now, &mut batch) {
                 busy_at = now;
@@ -230,7 +181,7 @@ impl Worker {
         busy |= self.receive(now, batch);
         busy |= self.group.is_some() && self.work_for_others(now);
         // What sockets on other threads send is due at once.
-        if self.waker.called.swap(false, Ordering::AcqRel) || now >= self.due.timers {
+        if self.waker.flags().take_call() || now >= self.due.timers {
             busy |= self.timers(now);
             self.due.timers = now + TIMERS_EVERY;
         }
@@ -522,12 +473,12 @@ impl Worker {
 
     /// Sleeps until a frame, a timer or a command.
     fn sleep(&mut self, now: Duration) {
-        self.waker.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        // A command sent before `asleep` was set woke nobody: look once more before sleeping.
+        self.waker.fall_asleep();
+        // A command sent before that woke nobody: look once more before sleeping.
         let sent = self.obey(now) || self.group.as_mut().is_some_and(WorkerGroup::has_messages);
-        if sent || self.waker.stop.load(Ordering::Acquire) {
-            self.waker.asleep.store(false, Ordering::Release);
+        let flags = self.waker.flags();
+        if sent || flags.is_called() || flags.is_stopped() {
+            self.waker.wake_up(false);
             return;
         }
         self.show_counts();
@@ -537,14 +488,11 @@ impl Worker {
             .filter_map(|link| link.poll_fd())
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
-        fds.push(PollFd::new(self.waker.event.as_fd(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.waker.descriptor(), PollFlags::POLLIN));
         // An error is a signal, and a signal is a reason to look again.
         let _interrupted = ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None);
         let woken = fds.last().and_then(PollFd::any).unwrap_or(false);
-        // Somebody may have seen us asleep since: then the event is, or will soon be, there.
-        if woken || !self.waker.asleep.swap(false, Ordering::AcqRel) {
-            let _cleared = self.waker.event.read();
-        }
+        self.waker.wake_up(woken);
     }
 }
 

@@ -7,7 +7,8 @@ use crate::{
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::{Devices, reopen},
     sojourn::Sojourn,
-    worker::{Command, Waker},
+    waker::Waker,
+    worker::Command,
 };
 use gatewright_link::{LinkState, Preparer};
 use gatewright_stack::{Handler, Wake};
@@ -23,7 +24,7 @@ use std::{
 #[derive(Clone)]
 pub(crate) struct Hand {
     pub(crate) commands: Sender<Command>,
-    pub(crate) waker: Arc<Waker>,
+    pub(crate) waker: Waker,
     pub(crate) counters: CounterSlots,
     /// Its number.
     pub(crate) own: usize,
@@ -35,19 +36,19 @@ impl Hand {
     /// Sends a command.
     pub(crate) fn send(&self, command: Command) -> Result<(), DataError> {
         self.commands.send(command).map_err(|_| DataError::Ended)?;
-        Wake::wake(self.waker.as_ref());
+        Wake::wake(&self.waker);
         Ok(())
     }
 }
 
 /// The thread of a worker. Dropping it stops the worker and waits until it has.
 pub(crate) struct WorkerThread {
-    waker: Arc<Waker>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WorkerThread {
-    pub(crate) const fn new(waker: Arc<Waker>, thread: Option<JoinHandle<()>>) -> Self {
+    pub(crate) const fn new(waker: Waker, thread: Option<JoinHandle<()>>) -> Self {
         Self { waker, thread }
     }
 
@@ -181,9 +182,14 @@ impl Workers {
         !self.threads.is_empty() && self.threads.iter().all(WorkerThread::is_running)
     }
 
+    /// The waker of each, by which another process wakes it, too.
+    pub fn wakers(&self) -> impl Iterator<Item = &Waker> {
+        self.hands().iter().map(|hand| &hand.waker)
+    }
+
     /// Wakes all of them, from any thread.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(All(self.hands().iter().map(|hand| Arc::clone(&hand.waker)).collect()))
+        Arc::new(All(self.hands().iter().map(|hand| hand.waker.clone()).collect()))
     }
 
     /// Stops them and waits until they have.
@@ -197,7 +203,7 @@ impl Workers {
 impl Wake for Workers {
     fn wake(&self) {
         for hand in self.hands() {
-            Wake::wake(hand.waker.as_ref());
+            Wake::wake(&hand.waker);
         }
     }
 }
@@ -208,12 +214,12 @@ impl Drop for Workers {
     }
 }
 
-struct All(Vec<Arc<Waker>>);
+struct All(Vec<Waker>);
 
 impl Wake for All {
     fn wake(&self) {
         for waker in &self.0 {
-            Wake::wake(waker.as_ref());
+            Wake::wake(waker);
         }
     }
 }

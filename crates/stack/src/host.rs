@@ -14,7 +14,7 @@ pub use event::{Event, Lease, RouterPreference};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::{
     CounterSlots, HopIndex, MapWriter, Prefix, RegionError, Routes, RoutesFull, Tables,
-    TablesWriter,
+    TablesWriter, Wakers,
     records::{Neighbour, NeighbourKey, Published},
 };
 use gatewright_wire::MacAddress;
@@ -263,6 +263,11 @@ impl Host {
     /// Slots for the counters of the workers, which are the data plane's.
     pub fn counter_slots(&mut self) -> CounterSlots {
         self.tables.counters.slots()
+    }
+
+    /// The sleep flags of the workers.
+    pub fn wakers(&self) -> Wakers {
+        self.tables.wakers.clone()
     }
 
     /// Its interfaces.

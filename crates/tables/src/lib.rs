@@ -10,6 +10,7 @@
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
 //! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
 //!   one writer increments without a lock.
+//! - [`Wakers`]: the flags by which sleeping workers are woken.
 //! - [`Tables`] and [`TablesWriter`]: the tables that every gateway has, with the kinds of their
 //!   [records].
 //!
@@ -44,6 +45,7 @@ mod routes;
 mod set;
 mod sync;
 mod table;
+mod wake;
 
 #[cfg(not(loom))]
 pub use counters::{
@@ -56,7 +58,9 @@ pub use memory::SharedWords;
 pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
-pub use region::{CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt};
+pub use region::{
+    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt, WakersAt,
+};
 pub use routes::{
     Family, HopIndex, Miss, Prefix, PrefixError, PrefixKey, Routes, RoutesFull, RoutesStats,
     RoutesWriter,
@@ -64,3 +68,4 @@ pub use routes::{
 #[cfg(not(loom))]
 pub use set::{Capacities, Tables, TablesWriter};
 pub use table::{Entry, Table, TableFull, TableWriter};
+pub use wake::{WakeFlags, Wakers};

@@ -17,6 +17,7 @@ use crate::record::Record;
 use crate::routes::{Family, Routes, RoutesWriter, Shape, index};
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::{Table, TableWriter, table_words};
+use crate::wake::{Wakers, wake_words};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::marker::PhantomData;
@@ -100,6 +101,10 @@ pub struct RoutesAt<A>(Section, PhantomData<fn() -> A>);
 /// A place for counters in every region of one layout.
 #[derive(Debug)]
 pub struct CountersAt(Section, CounterShape);
+
+/// A place for the sleep flags of workers in every region of one layout.
+#[derive(Debug)]
+pub struct WakersAt(Section);
 
 /// The tables of a region, in order; the writer and every reader state the same.
 #[derive(Clone, Debug)]
@@ -188,6 +193,15 @@ impl Layout {
         Ok(CountersAt(section, shape))
     }
 
+    /// Adds the sleep flags of `workers` workers.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn wakers(&mut self, name: &'static str, workers: u32) -> Result<WakersAt, RegionError> {
+        self.section(name, workers, wake_words(workers), &["wakers/1"]).map(WakersAt)
+    }
+
     /// Octets of a region, most of which cost nothing until they are used.
     pub fn octets(&self) -> u64 {
         u64::try_from(self.words).unwrap_or(u64::MAX).saturating_mul(4)
@@ -261,6 +275,22 @@ impl Region {
     pub fn attach(descriptor: impl AsFd, layout: &Layout) -> Result<Self, RegionError> {
         let file = reopen(descriptor, Access::Read).map_err(|source| memory(layout, source))?;
         Ok(Self { words: map(&file, layout, Access::Read)? })
+    }
+
+    /// Maps the sleep flags in the region behind `descriptor` for writing: a worker may be woken from
+    /// any process that has the region, without being its owner.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if it is no such region, or cannot be mapped.
+    pub fn attach_wakers(
+        descriptor: impl AsFd,
+        layout: &Layout,
+        at: &WakersAt,
+    ) -> Result<Wakers, RegionError> {
+        let file = reopen(descriptor, Access::Write).map_err(|source| memory(layout, source))?;
+        let region = Self { words: map(&file, layout, Access::Write)? };
+        Ok(Wakers::new(region.part(&at.0)))
     }
 
     /// A reader of a table.
@@ -431,6 +461,11 @@ impl RegionOwner {
     /// [`RegionError::Taken`] the second time.
     pub fn counters(&mut self, at: &CountersAt) -> Result<CountersWriter, RegionError> {
         Ok(CountersWriter::new(self.take(&at.0)?, at.1))
+    }
+
+    /// The sleep flags of workers. Several write them, so this may be asked for more than once.
+    pub fn wakers(&self, at: &WakersAt) -> Wakers {
+        Wakers::new(self.region.part(&at.0))
     }
 
     fn take(&mut self, section: &Section) -> Result<Words, RegionError> {

@@ -4,10 +4,11 @@ use crate::counters::{CounterTable, CountersWriter};
 use crate::map::{Map, MapWriter};
 use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
 use crate::region::{
-    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt,
+    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt, WakersAt,
 };
 use crate::routes::{Routes, RoutesWriter};
 use crate::table::{Table, TableWriter};
+use crate::wake::Wakers;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -67,6 +68,7 @@ struct Places {
     routes4: RoutesAt<Ipv4Addr>,
     routes6: RoutesAt<Ipv6Addr>,
     counters: CountersAt,
+    wakers: WakersAt,
 }
 
 impl Places {
@@ -83,6 +85,7 @@ impl Places {
             routes4: layout.routes("routes4", capacities.routes4)?,
             routes6: layout.routes("routes6", capacities.routes6)?,
             counters: layout.counters("counters", capacities.workers, capacities.counters)?,
+            wakers: layout.wakers("wakers", capacities.workers)?,
             layout,
         })
     }
@@ -122,6 +125,19 @@ impl Tables {
     pub fn attach(descriptor: impl AsFd, capacities: &Capacities) -> Result<Self, RegionError> {
         let places = Places::new(capacities)?;
         Ok(Self::new(&Region::attach(descriptor, &places.layout)?, &places))
+    }
+
+    /// The sleep flags of the workers, of the tables behind `descriptor`, to be changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::attach`].
+    pub fn attach_wakers(
+        descriptor: impl AsFd,
+        capacities: &Capacities,
+    ) -> Result<Wakers, RegionError> {
+        let places = Places::new(capacities)?;
+        Region::attach_wakers(descriptor, &places.layout, &places.wakers)
     }
 
     fn new(region: &Region, places: &Places) -> Self {
@@ -164,6 +180,8 @@ pub struct TablesWriter {
     pub routes6: RoutesWriter<Ipv6Addr>,
     /// What the workers count.
     pub counters: CountersWriter,
+    /// The sleep flags of the workers.
+    pub wakers: Wakers,
     readers: Tables,
     owner: RegionOwner,
 }
@@ -215,6 +233,7 @@ impl TablesWriter {
             routes4: owner.routes(&places.routes4)?,
             routes6: owner.routes(&places.routes6)?,
             counters: owner.counters(&places.counters)?,
+            wakers: owner.wakers(&places.wakers),
             owner,
         })
     }

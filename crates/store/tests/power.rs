@@ -16,9 +16,11 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::{Batch, Record};
+use gatewright_onem2m::{Batch, RowChange};
 use gatewright_store::{Database, DatabaseOptions, Report, StoreError, inspect};
 use libtest_mimic::{Arguments, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -101,8 +103,8 @@ fn body(number: u64) -> Arc<str> {
 }
 
 fn batch(number: u64) -> Batch {
-    let mut records = vec![Record::Put { seq: number, body: body(number) }];
-    records.extend(number.checked_sub(KEPT).map(|seq| Record::Delete { seq }));
+    let mut records = vec![RowChange::Put { seq: number, body: body(number) }];
+    records.extend(number.checked_sub(KEPT).map(|seq| RowChange::Delete { seq }));
     Batch {
         number,
         epoch: 0,
@@ -164,14 +166,13 @@ impl Writing {
         Self { child, said }
     }
 
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
     /// Stops it; returns the last number that it has said.
     fn stop(&self) -> u64 {
-        self.signal("-STOP");
+        self.signal(Signal::SIGSTOP);
         let stat = format!("/proc/{}/task", self.child.id());
         let is_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
@@ -301,7 +302,7 @@ fn lose_power() {
             assert!(found >= said, "stop {stop}.{variant}: {said} acknowledged, {found} there");
         }
         before = Some(files);
-        writing.signal("-CONT");
+        writing.signal(Signal::SIGCONT);
     }
     eprintln!("{said} batches, {cuts} logs cut, {mixtures} databases mixed");
     assert!(said > KEPT && cuts > 0);

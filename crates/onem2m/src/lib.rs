@@ -34,6 +34,7 @@ pub mod audit;
 mod clock;
 pub mod coap;
 pub mod cse;
+mod dense;
 pub mod fate;
 pub mod filter;
 pub mod geometry;

@@ -1,5 +1,6 @@
 //! Resource: header, attributes and serialisation.
 
+use crate::dense::DenseMap;
 use crate::kind::Kind;
 use crate::stored::{Damage, InstanceHeader};
 use crate::time::Timestamp;
@@ -57,7 +58,7 @@ pub(crate) struct Family {
     /// By sequence number, so oldest first: every child that is not an instance.
     pub(crate) children: BTreeMap<u64, Slot>,
     /// By sequence number, so oldest first.
-    pub(crate) instances: BTreeMap<u64, Slot>,
+    pub(crate) instances: DenseMap<u64, Slot>,
     pub(crate) names: HashMap<Arc<str>, Slot>,
     /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,

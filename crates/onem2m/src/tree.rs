@@ -1,6 +1,7 @@
 //! The resource tree in memory: a slab, an index by identifier, names below each parent, and
 //! instances oldest first.
 
+use crate::dense::DenseMap;
 use crate::kind::Kind;
 use crate::labels::LabelIndex;
 use crate::resource::{Family, Resource};
@@ -40,12 +41,12 @@ pub(crate) struct Tree {
     free: Vec<Slot>,
     /// By identifier, all but instances: theirs tells their number, and they come and go fastest.
     by_id: HashMap<Arc<str>, Slot>,
-    by_seq: BTreeMap<u64, Slot>,
+    by_seq: DenseMap<u64, Slot>,
     by_label: LabelIndex,
     /// Resources of each branch: a child of the root with everything below it.
     branches: BTreeMap<u64, usize>,
     /// Resources other than the root by the time they expire.
-    expiry: BTreeSet<(Timestamp, u64)>,
+    expiry: DenseMap<(Timestamp, u64), ()>,
     /// remoteCSE resources by CSE-ID.
     by_cse: HashMap<Box<str>, Slot>,
     root: Option<Slot>,
@@ -94,7 +95,7 @@ impl Tree {
     }
 
     pub(crate) fn by_seq(&self, seq: u64) -> Option<Slot> {
-        self.by_seq.get(&seq).copied()
+        self.by_seq.get(seq)
     }
 
     /// Numbers of the resources with one of these labels, unless there are more than `most`.
@@ -104,7 +105,7 @@ impl Tree {
 
     /// Every resource, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
-        self.by_seq.values().filter_map(|&slot| self.get(slot).map(|found| (slot, found)))
+        self.by_seq.values().filter_map(|slot| self.get(slot).map(|found| (slot, found)))
     }
 
     /// The child of this name.
@@ -117,7 +118,7 @@ impl Tree {
         self.get(parent)
             .and_then(|resource| resource.family.as_ref())
             .into_iter()
-            .flat_map(|family| family.children.values().chain(family.instances.values()).copied())
+            .flat_map(|family| family.children.values().copied().chain(family.instances.values()))
     }
 
     /// The same with their places, behind one of these: whether it is an instance, and its number;
@@ -140,8 +141,8 @@ impl Tree {
             range.map(|(&seq, &slot)| ((false, seq), slot))
         });
         let instances = family.into_iter().flat_map(move |family| {
-            let range = family.instances.range(first.min(end)..end);
-            range.map(|(&seq, &slot)| ((true, seq), slot))
+            let range = family.instances.since(first).take_while(move |(seq, _)| *seq < end);
+            range.map(|(seq, slot)| ((true, seq), slot))
         });
         others.chain(instances)
     }
@@ -150,10 +151,9 @@ impl Tree {
     pub(crate) fn created_since(&self, parent: Slot, first: u64, most: usize) -> Vec<(u64, Slot)> {
         let family = self.get(parent).and_then(|resource| resource.family.as_ref());
         let Some(family) = family else { return Vec::new() };
-        let since = |(&seq, &slot): (&u64, &Slot)| (seq, slot);
-        let others = family.children.range(first..).take(most).map(since);
-        let mut found: Vec<_> =
-            others.chain(family.instances.range(first..).take(most).map(since)).collect();
+        let others = family.children.range(first..).map(|(&seq, &slot)| (seq, slot));
+        let instances = family.instances.since(first);
+        let mut found: Vec<_> = others.take(most).chain(instances.take(most)).collect();
         found.sort_unstable_by_key(|(seq, _)| *seq);
         found.truncate(most);
         found
@@ -177,11 +177,11 @@ impl Tree {
     /// if there is none. `None` if the instances are not in the order of their creation times.
     pub(crate) fn first_instance_since(&self, parent: Slot, time: Timestamp) -> Option<u64> {
         let family = self.get(parent)?.family.as_ref().filter(|it| !it.is_disordered)?;
-        let mut first = *family.instances.first_key_value()?.0;
-        let mut end = family.instances.last_key_value()?.0.saturating_add(1);
+        let (mut first, _) = family.instances.first()?;
+        let mut end = family.instances.last()?.0.saturating_add(1);
         while first < end {
             let middle = first + (end - first) / 2;
-            let (&seq, &slot) = family.instances.range(middle..).next()?;
+            let (seq, slot) = family.instances.since(middle).next()?;
             if self.get(slot)?.created < time {
                 first = seq.saturating_add(1);
             } else {
@@ -207,12 +207,12 @@ impl Tree {
 
     /// The instance that was created last.
     pub(crate) fn latest(&self, parent: Slot) -> Option<Slot> {
-        self.get(parent)?.family.as_ref()?.instances.last_key_value().map(|(_, &slot)| slot)
+        self.get(parent)?.family.as_ref()?.instances.last().map(|(_, slot)| slot)
     }
 
     /// The instance that was created first.
     pub(crate) fn oldest(&self, parent: Slot) -> Option<Slot> {
-        self.get(parent)?.family.as_ref()?.instances.first_key_value().map(|(_, &slot)| slot)
+        self.get(parent)?.family.as_ref()?.instances.first().map(|(_, slot)| slot)
     }
 
     /// How many levels below the root a resource lies.
@@ -260,7 +260,7 @@ impl Tree {
             self.by_cse.insert(cse.into(), slot);
         }
         if resource.kind.expires() {
-            self.expiry.insert((resource.expires, seq));
+            self.expiry.insert((resource.expires, seq), ());
         }
         self.by_label.add(&resource);
         if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
@@ -283,7 +283,7 @@ impl Tree {
         if resource.kind != Kind::ContentInstance {
             self.by_id.remove(&resource.id);
         }
-        self.by_seq.remove(&resource.seq);
+        self.by_seq.remove(resource.seq);
         self.by_label.remove(&resource);
         if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq))
             && let Some(count) = self.branches.get_mut(&branch)
@@ -293,7 +293,7 @@ impl Tree {
                 self.branches.remove(&branch);
             }
         }
-        self.expiry.remove(&(resource.expires, resource.seq));
+        self.expiry.remove((resource.expires, resource.seq));
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
             self.by_cse.remove(cse);
         }
@@ -309,9 +309,9 @@ impl Tree {
         let Some(resource) = self.slots.get_mut(slot.0).and_then(Option::as_mut) else {
             return;
         };
-        self.expiry.remove(&(resource.expires, resource.seq));
+        self.expiry.remove((resource.expires, resource.seq));
         resource.expires = expires;
-        self.expiry.insert((expires, resource.seq));
+        self.expiry.insert((expires, resource.seq), ());
     }
 
     /// Number of resources in the branch of a child of the root that `parent` lies in; 0 if it is
@@ -333,7 +333,7 @@ impl Tree {
 
     /// The next resource to expire and when.
     pub(crate) fn next_expiry(&self) -> Option<(Timestamp, Slot)> {
-        let &(time, seq) = self.expiry.first()?;
+        let ((time, seq), ()) = self.expiry.first()?;
         Some((time, self.by_seq(seq)?))
     }
 
@@ -370,6 +370,10 @@ impl Tree {
         resource.parent = self.by_id(&resource.parent_id);
         if resource.parent.is_none() && resource.kind != Kind::CseBase {
             return Err(Damage::Parent(resource.parent_id));
+        }
+        // One text for all children.
+        if let Some(parent) = resource.parent.and_then(|parent| self.get(parent)) {
+            resource.parent_id = Arc::clone(&parent.id);
         }
         self.insert(resource);
         Ok(())
@@ -409,7 +413,7 @@ impl Resource {
         };
         family.names.remove(&child.name);
         if child.kind.is_instance() {
-            family.instances.remove(&child.seq);
+            family.instances.remove(child.seq);
             family.octets = family.octets.saturating_sub(child.size);
             if let Some(time) = child.generated() {
                 family.generated.remove(&time);

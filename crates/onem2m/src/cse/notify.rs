@@ -387,9 +387,9 @@ impl Cse {
         let family = self.tree.get(parent).and_then(|parent| parent.family.as_ref());
         let latest = family.into_iter().flat_map(|family| family.instances.values().rev());
         let is_wanted =
-            |about: &&Slot| self.wants(slot, NotificationEventType::ChildCreated, **about, &[]);
+            |about: &Slot| self.wants(slot, NotificationEventType::ChildCreated, *about, &[]);
         let mut earlier: Vec<Slot> =
-            latest.take(EARLIER_MAX).filter(is_wanted).take(wanted).copied().collect();
+            latest.take(EARLIER_MAX).filter(is_wanted).take(wanted).collect();
         while let Some(about) = earlier.pop() {
             // It may end by its counter.
             if self.tree.by_seq(seq) == Some(slot) {

@@ -1,6 +1,6 @@
 //! Properties of an interface, from the kernel.
 
-use crate::{DeviceNow, LinkState, socket};
+use crate::{LinkInfo, LinkState, socket};
 use gatewright_packet::LinkAddress;
 use gatewright_wire::MacAddress;
 use std::io;
@@ -43,11 +43,14 @@ impl Interface {
         Ok(address.filter(|_| ethernet.contains(&family)))
     }
 
-    /// Its properties that may have changed since it was found.
-    pub(crate) fn now(&self) -> Option<DeviceNow> {
-        let mac = self.mac().ok()?;
-        let link_address = mac.map_or(LinkAddress::NONE, |mac| LinkAddress::ethernet(mac.0));
-        Some(DeviceNow { link_address, mtu: self.mtu().ok()? })
+    /// Takes over what may have changed since it was found; packets have at most `mtu_max` octets.
+    pub(crate) fn follow(&self, info: &mut LinkInfo, mtu_max: usize) {
+        if let Ok(Some(mac)) = self.mac() {
+            info.link_address = LinkAddress::ethernet(mac.0);
+        }
+        if let Ok(mtu) = self.mtu() {
+            info.mtu = mtu.min(mtu_max);
+        }
     }
 
     /// Whether it is still this interface, and can carry frames.

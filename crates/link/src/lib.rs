@@ -97,11 +97,9 @@ pub trait Link {
     /// second, not per batch. A device that has returned is opened on another thread meanwhile.
     fn state(&mut self) -> LinkState;
 
-    /// The device's current properties, which may have been changed from outside; `None` where they
-    /// are not asked for. Asks the kernel, as [`Self::state`] does.
-    fn device_now(&self) -> Option<DeviceNow> {
-        None
-    }
+    /// Takes changes made to the device from outside into its properties: link-layer address and
+    /// MTU, up to `mtu_max` octets. Asks the kernel, as [`Self::state`] does.
+    fn follow_device(&mut self, _mtu_max: usize) {}
 
     /// Takes the link apart to close it: the kernel takes milliseconds for its half, which another
     /// thread may drop.
@@ -119,15 +117,6 @@ pub trait Link {
     fn poll_timeout(&self) -> Option<Duration> {
         None
     }
-}
-
-/// Properties of a device that can change while it is open.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct DeviceNow {
-    /// Its link-layer address, if it has one.
-    pub link_address: LinkAddress,
-    /// Maximum octets of a packet without its link-layer header.
-    pub mtu: usize,
 }
 
 /// The way frames are exchanged with a device.

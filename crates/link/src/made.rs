@@ -6,7 +6,6 @@ use crate::tap::{self, TapDevice};
 use crate::unbound::{UnboundDevice, UnboundLink};
 use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
 use gatewright_packet::{LinkAddress, LinkIndex, Pool};
-use gatewright_wire::MacAddress;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -106,10 +105,8 @@ impl Preparer {
         }
         let mtu = config.mtu;
         self.check_chunk(&name, mtu, config.framing)?;
-        // The kernel's end has an address of its own; ours differs in one bit.
-        let other_end =
-            |MacAddress([a, b, c, d, e, f])| LinkAddress::ethernet([a, b, c, d, e, f ^ 1]);
-        let link_address = interface.mac().ok().flatten().map_or(LinkAddress::NONE, other_end);
+        let mac = interface.mac().ok().flatten();
+        let link_address = mac.map_or(LinkAddress::NONE, tap::other_end);
         let info = LinkInfo {
             name,
             mode: match config.framing {

@@ -25,7 +25,7 @@ const RING_SLOTS: usize = 1024;
 const RING_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Octets before the packet in any frame of an interface.
-const HEADER_LEN_MAX: usize = Framing::Ethernet.header_len_max();
+pub(crate) const HEADER_LEN_MAX: usize = Framing::Ethernet.header_len_max();
 
 /// The requested way to exchange frames with an interface.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -14,7 +14,7 @@ use crate::interface::Interface;
 use crate::ring::{Outside, Ring, RingFrame};
 use crate::socket::{self, Burst};
 use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
-use crate::{DeviceNow, Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
+use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use gatewright_wire::vlan::Vlan;
 use std::io;
@@ -270,8 +270,8 @@ impl Link for PacketSocket {
         self.interface.state()
     }
 
-    fn device_now(&self) -> Option<DeviceNow> {
-        self.interface.now()
+    fn follow_device(&mut self, mtu_max: usize) {
+        self.interface.follow(&mut self.info, mtu_max);
     }
 
     fn close(self: Box<Self>) -> Closing {
@@ -546,8 +546,8 @@ impl Link for SendOnly {
         self.interface.state()
     }
 
-    fn device_now(&self) -> Option<DeviceNow> {
-        self.interface.now()
+    fn follow_device(&mut self, mtu_max: usize) {
+        self.interface.follow(&mut self.info, mtu_max);
     }
 
     fn close(self: Box<Self>) -> Closing {

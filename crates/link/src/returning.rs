@@ -1,9 +1,10 @@
 //! A link whose device may go and come back.
 
 use crate::interface::Interface;
+use crate::open::HEADER_LEN_MAX;
 use crate::share::Common;
 use crate::unbound::{Opened, UnboundLink};
-use crate::{Closing, ClosingDevice, Link, LinkConfig, LinkCounters, LinkInfo, LinkState};
+use crate::{Closing, ClosingDevice, Link, LinkConfig, LinkCounters, LinkInfo, LinkState, Mode};
 use crate::{OpenError, Preparer, RemainingChunks};
 use gatewright_packet::{Batch, Pool};
 use std::os::fd::BorrowedFd;
@@ -30,7 +31,7 @@ pub(crate) struct Returning {
     remaining: RemainingChunks,
     /// The link's properties, or those before its device went.
     info: LinkInfo,
-    /// The MTU for which it was opened: larger packets do not fit into its buffers.
+    /// Octets of the largest packet that the slab's chunks hold.
     mtu_max: usize,
     /// Counters from before the device went the last time, and of later drops.
     before: LinkCounters,
@@ -68,7 +69,7 @@ impl Returning {
         let Opened { device, common } = opened;
         let link = device.bind(&pool);
         let (info, before) = (link.info().clone(), LinkCounters::default());
-        let mtu_max = info.mtu;
+        let mtu_max = preparer.slab().packet_len_max().saturating_sub(HEADER_LEN_MAX);
         Self {
             preparer,
             pool,
@@ -85,10 +86,18 @@ impl Returning {
 
     /// Takes over changes made to the device from outside.
     fn follow_device(&mut self) {
-        if let Some(now) = self.link.as_ref().and_then(|link| link.device_now()) {
-            self.info.link_address = now.link_address.or(self.info.link_address);
-            self.info.mtu = now.mtu.min(self.mtu_max);
+        if let Some(link) = &mut self.link {
+            link.follow_device(self.mtu_max);
+            (self.info.link_address, self.info.mtu) = (link.info().link_address, link.info().mtu);
         }
+    }
+
+    /// Whether a program in the driver leaves frames for other stations than the link's to the kernel:
+    /// it holds the link's address, and another one has to be loaded for another address.
+    fn is_divided_by_address(&self) -> bool {
+        let in_driver =
+            matches!(self.info.mode, Mode::XdpZeroCopy | Mode::XdpCopy | Mode::XdpGeneric);
+        in_driver && !self.config.exclusive
     }
 
     /// The halves of the link and of its common state, if it is open.
@@ -135,7 +144,6 @@ impl Returning {
                 let opened = opening.finish()?;
                 let (mut link, common) = opened.bind_returned(&self.pool)?;
                 self.info = link.info().clone();
-                self.mtu_max = self.info.mtu;
                 let state = link.state();
                 (self.link, self.common) = (Some(link), Some(common));
                 // It may have changed since it was opened.
@@ -178,8 +186,11 @@ impl Link for Returning {
             let state = link.state();
             let is_there = |common: &Arc<Common>| !common.has_gone();
             if state != LinkState::Gone && self.common.as_ref().is_some_and(is_there) {
+                let before = self.info.link_address;
                 self.follow_device();
-                return state;
+                if before == self.info.link_address || !self.is_divided_by_address() {
+                    return state;
+                }
             }
             self.goes();
             return LinkState::Gone;

@@ -8,7 +8,8 @@ use crate::closing::Closing;
 use crate::interface::Interface;
 use crate::super_frame::{VIRTIO_LEN, Virtio, note_checksum};
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, socket};
-use gatewright_packet::{Batch, Checksum, LinkIndex, Pool};
+use gatewright_packet::{Batch, Checksum, LinkAddress, LinkIndex, Pool};
+use gatewright_wire::MacAddress;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,6 +46,14 @@ impl TapDevice {
         socket::tun_offload(file.as_fd(), TUN_F_CSUM)?;
         Ok(Self { file, name })
     }
+}
+
+/// The address of our end, where `kernels` is that of the kernel's: it differs in one bit.
+pub(crate) fn other_end(kernels: MacAddress) -> LinkAddress {
+    let mut octets = kernels.octets();
+    let [.., last] = &mut octets;
+    *last ^= 1;
+    LinkAddress::ethernet(octets)
 }
 
 /// The link over a TAP or TUN device.
@@ -86,13 +95,13 @@ impl Link for Tap {
 
     fn receive(&mut self, now: Duration, batch: &mut Batch) -> usize {
         let before = batch.len();
+        // All that a packet holds: the MTU may have been raised since it was asked for.
+        let room = self.pool.packet_len_max();
         while batch.room() > 0 {
             let Some(mut packet) = self.pool.packet() else {
                 self.counters.receive_no_packet += 1;
                 break;
             };
-            let room = self.info.mtu + self.info.framing.header_len_max();
-            // The link was opened only because such a frame fits.
             let Ok(octets) = packet.extend_back(room) else { break };
             let mut header = [0; VIRTIO_LEN];
             let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(octets)];
@@ -160,7 +169,21 @@ impl Link for Tap {
     }
 
     fn state(&mut self) -> LinkState {
-        self.interface.state()
+        let state = self.interface.state();
+        if state != LinkState::Gone {
+            let room = self.pool.packet_len_max();
+            self.follow_device(room.saturating_sub(self.info.framing.header_len_max()));
+        }
+        state
+    }
+
+    fn follow_device(&mut self, mtu_max: usize) {
+        let own = self.info.link_address;
+        self.interface.follow(&mut self.info, mtu_max);
+        self.info.link_address = match self.interface.mac() {
+            Ok(Some(kernels)) => other_end(kernels),
+            _ => own,
+        };
     }
 
     fn close(self: Box<Self>) -> Closing {

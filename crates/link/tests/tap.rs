@@ -10,7 +10,7 @@
 )]
 
 use gatewright_link::{Framing, Link, LinkCounters, LinkState, Mode, OpenError, Opener, TapConfig};
-use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
+use gatewright_packet::{Batch, CHUNK_SIZE, LinkAddress, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, TestInterface, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::{ExitCode, Stdio};
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         trial("kernels_talk_over_tap", || talk(Framing::Ethernet)),
         trial("kernels_talk_over_tun", || talk(Framing::Ip)),
         trial("the_interface_goes_with_the_link", goes),
+        trial("a_changed_interface_is_followed", changed),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -122,6 +123,38 @@ fn forward(
         }
     }
     [left.counters(), right.counters()]
+}
+
+/// The kernel's end gets another MTU and address: larger frames leave, our address stays the one
+/// beside the kernel's, and the MTU ends where a packet of the slab does.
+fn changed() -> Result<(), Failed> {
+    let namespace = Namespace::new()?;
+    namespace.run(|| -> Result<(), Failed> {
+        let pool = Rc::new(Pool::new(64, CHUNK_SIZE)?);
+        let opener = Opener::new(Rc::clone(&pool));
+        let mut link = opener.open_tap(&config(0, Framing::Ethernet))?;
+        let send = |link: &mut dyn Link, len: usize| {
+            let mut batch = Batch::default();
+            batch.push(pool.packet_of(&vec![0; len]).unwrap()).unwrap();
+            link.transmit(Duration::ZERO, &mut batch);
+            (link.counters().sent, link.counters().transmit_length)
+        };
+        // 14 octets of header, and room for two tags.
+        assert_eq!(send(&mut *link, 1523), (0, 1));
+        namespace.ip(&["link", "set", "t0", "mtu", "1600", "address", "02:00:00:00:00:10"])?;
+        assert_eq!(link.state(), LinkState::Up);
+        let address = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x11]);
+        assert_eq!((link.info().mtu, link.info().link_address), (1600, address));
+        assert_eq!(send(&mut *link, 1614), (1, 1));
+        namespace.ip(&["link", "set", "t0", "mtu", "1400"])?;
+        link.state();
+        assert_eq!((link.info().mtu, send(&mut *link, 1423)), (1400, (1, 2)));
+        namespace.ip(&["link", "set", "t0", "mtu", "9000"])?;
+        link.state();
+        assert_eq!(link.info().mtu, pool.packet_len_max() - 22);
+        assert_eq!(link.info().link_address, address);
+        Ok(())
+    })?
 }
 
 fn goes() -> Result<(), Failed> {

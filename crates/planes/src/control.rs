@@ -44,8 +44,8 @@ pub(crate) struct Control {
     pub(crate) log: EventSink,
     /// MTUs of interfaces before a router advertised a smaller one (RFC 4861 §6.3.4).
     link_mtus: Vec<(LinkIndex, u32)>,
-    /// MTU limits from the description, where they are below the device's.
-    mtu_caps: Vec<(LinkIndex, u32)>,
+    /// MTU limits from the description.
+    pub(crate) mtu_caps: Vec<(LinkIndex, u32)>,
     routes: Vec<(StaticRoute, Origin)>,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,

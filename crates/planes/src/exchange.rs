@@ -11,6 +11,7 @@ use crate::{
 };
 use gatewright_data::{DataError, Reopen};
 use gatewright_link::LinkInfo;
+use gatewright_packet::LinkIndex;
 use gatewright_stack::{HostError, Interface};
 use std::time::Duration;
 
@@ -37,12 +38,13 @@ pub struct ReopenedLink {
     pub pause: Duration,
 }
 
-/// Interfaces and routes of the host.
+/// Interfaces, their MTU limits and routes of the host.
 #[derive(Clone, Debug, Default)]
 struct Furnished {
     /// Interfaces by place; `None` where there is no link.
     interfaces: Vec<Option<Interface>>,
     routes: Vec<StaticRoute>,
+    mtu_caps: Vec<(LinkIndex, u32)>,
 }
 
 impl Exchanged {
@@ -89,7 +91,8 @@ impl Planes {
             let opened = control.links.iter().map(|(_, info)| info);
             setup.links.iter().zip(opened).map(wanted).collect()
         });
-        Furnished { interfaces, routes: setup.routes.clone() }
+        let mtu_caps = LinkSetup::mtu_caps(&setup.links);
+        Furnished { interfaces, routes: setup.routes.clone(), mtu_caps }
     }
 
     /// Opens anew the links whose device differs; all of them or none.
@@ -141,6 +144,7 @@ impl Planes {
     /// Adds to the host what is only in `after` and removes what is only in `before`.
     fn furnish(&self, before: &Furnished, after: &Furnished) -> Result<(), PlanesError> {
         let furnished = self.change(|control| -> Result<(), HostError> {
+            control.mtu_caps.clone_from(&after.mtu_caps);
             for (before, after) in before.interfaces.iter().zip(&after.interfaces) {
                 match (before, after) {
                     (Some(before), Some(after)) if before == after => {}

@@ -137,6 +137,11 @@ pub struct LinkSetup {
 }
 
 impl LinkSetup {
+    /// The MTU limits of those of `links` that have one.
+    pub(crate) fn mtu_caps(links: &[Self]) -> Vec<(LinkIndex, u32)> {
+        links.iter().filter_map(|link| Some((link.device.index(), link.mtu?))).collect()
+    }
+
     /// A link that forwards, without addresses.
     pub fn new(name: &str, device: DeviceSetup) -> Self {
         Self {

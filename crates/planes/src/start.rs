@@ -60,6 +60,7 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let Opened { plan, sockets, .. } = first;
     let mut control = Control::new(host, plan, links);
     (control.kernel, control.downs) = (kernel, downs);
+    control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }

@@ -186,6 +186,17 @@ fn a_device_that_is_changed_is_followed() -> Result<(), Failed> {
     if !wait_until(PATIENCE, || has(1500, mac)) {
         return Err(format!("{:#?}", gateway.status()).into());
     }
+    // Above the MTU with which it was opened: a chunk of the slab holds as much.
+    world.middle.ip(&["link", "set", "g0", "mtu", "1700"])?;
+    world.host.ip(&["link", "set", "h0", "mtu", "1700"])?;
+    let large = || {
+        let arguments = ["-n", "-q", "-c1", "-W1", "-M", "do", "-s", "1672", "10.20.0.2"];
+        let pinged = world.host.command("ping").args(arguments).output();
+        pinged.is_ok_and(|pinged| pinged.status.success())
+    };
+    if !wait_until(PATIENCE, || has(1700, mac) && large()) {
+        return Err(format!("{:#?}", gateway.status()).into());
+    }
     Ok(())
 }
 

@@ -267,6 +267,42 @@ fn changes_of_the_kernel_are_followed(kind: Kind) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Devices whose MTU is raised, and whose address is changed, in the kernel: large packets and those
+/// to the new address are forwarded, by us alone.
+fn changed_devices_are_followed(kind: Kind) -> Result<(), Failed> {
+    let world = World::usual(kind)?;
+    let until = |what: &str, arguments: &[&str]| {
+        if wait_until(PATIENCE, || world.ping(arguments)) {
+            Ok(())
+        } else {
+            Err(format!("{what}: {}", world.said()))
+        }
+    };
+    let World { north, middle, south, .. } = &world;
+    for (host, device) in [(north, "n0"), (middle, "g0"), (middle, "g1"), (south, "s0")] {
+        host.ip(&["link", "set", device, "mtu", "1700"])?;
+    }
+    // Too early a packet would be answered by the old MTU, which its sender keeps for minutes.
+    let follows = |gateway: &Planes| {
+        gateway.change_host(|host| host.interfaces().iter().all(|own| own.mtu == 1700))
+    };
+    if !wait_until(PATIENCE, || follows(world.gateway())) {
+        return Err(format!("the MTU is not followed: {}", world.said()).into());
+    }
+    // Headers of IPv4 and ICMP have 28 octets.
+    let large = ["-c1", "-W1", "-M", "do", "-s", "1672", SOUTH];
+    until("larger packets", &large)?;
+    // The kernel in the middle tells its neighbours, as any host is configured to that moves.
+    middle.sysctl("net.ipv4.conf.g0.arp_notify", "1")?;
+    middle.ip(&["link", "set", "g0", "address", "02:00:00:00:12:34"])?;
+    until("another address of our link", &["-c1", "-W1", SOUTH])?;
+    let sent = world.sent();
+    if !world.ping(&["-c3", "-i0.1", "-W5", SOUTH]) || world.sent() < sent + 6 {
+        return Err(format!("not forwarded here: {}", world.said()).into());
+    }
+    Ok(())
+}
+
 /// More news than the socket has room for: it is told, everything is asked for, and in the end our
 /// tables are the kernel's.
 fn lost_news_is_made_good(kind: Kind) -> Result<(), Failed> {
@@ -355,10 +391,11 @@ fn main() {
         // Beside a packet socket a program at the kernel's ingress drops what is ours (tcx).
         if backend == Backend::PacketSocket { needs.linux(6, 6) } else { needs }.missing()
     };
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("hosts_reach_each_other_and_the_kernel", hosts_reach_each_other_and_the_kernel),
         ("no_packet_is_forwarded_by_both", no_packet_is_forwarded_by_both),
         ("changes_of_the_kernel_are_followed", changes_of_the_kernel_are_followed),
+        ("changed_devices_are_followed", changed_devices_are_followed),
         ("lost_news_is_made_good", lost_news_is_made_good),
         ("the_kernel_goes_on_when_the_gateway_ends", the_kernel_goes_on_when_the_gateway_ends),
     ];
@@ -367,7 +404,7 @@ fn main() {
     let kinds = [
         ("packet_socket", Backend::PacketSocket, 1, all),
         ("xdp", Backend::Xdp, 1, all),
-        ("xdp_two_workers", Backend::Xdp, 2, 3),
+        ("xdp_two_workers", Backend::Xdp, 2, 4),
     ];
     let trials = kinds.into_iter().flat_map(|(name, backend, workers, some)| {
         let kind = Kind { backend, workers };

@@ -21,7 +21,7 @@ use crate::division::{self, Division};
 use crate::interface::Interface;
 use crate::packet_socket::{PacketSender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
-use crate::{DeviceNow, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
+use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
 use gatewright_wire::{MacAddress, partial, vlan::Vlan};
 use lent::Lent;
@@ -432,8 +432,8 @@ impl Link for Xdp {
         self.interface.state()
     }
 
-    fn device_now(&self) -> Option<DeviceNow> {
-        self.interface.now()
+    fn follow_device(&mut self, mtu_max: usize) {
+        self.interface.follow(&mut self.info, mtu_max);
     }
 
     fn close(self: Box<Self>) -> Closing {

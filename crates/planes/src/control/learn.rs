@@ -177,9 +177,12 @@ impl Control {
     /// description has one. Returns whether anything follows from that.
     fn device(&mut self, link: LinkIndex, link_address: LinkAddress, mtu: u32) -> bool {
         let Some((_, info)) = self.links.get_mut(link.index()) else { return false };
-        let old = (info.link_address, info.mtu);
+        let old = info.link_address;
         let new = (link_address.or(info.link_address), mtu);
         (info.link_address, info.mtu) = (new.0, usize::try_from(mtu).unwrap_or(usize::MAX));
+        if self.host.interfaces().iter().any(|own| own.link == link && own.shared) {
+            return self.follow_shared(link, mtu);
+        }
         let carried = self.plan.virtual_on(link).map(|own| own.link);
         let all: Vec<_> = [link].into_iter().chain(carried).collect();
         let mut is_news = false;
@@ -193,7 +196,7 @@ impl Control {
     fn follow_device(
         &mut self,
         link: LinkIndex,
-        (old_address, old_mtu): (LinkAddress, usize),
+        old_address: LinkAddress,
         (new_address, new_mtu): (LinkAddress, u32),
     ) -> bool {
         let known = self.host.interfaces().iter().find(|own| own.link == link && !own.shared);
@@ -201,13 +204,6 @@ impl Control {
             return false;
         };
         let said = self.link_mtus.iter().position(|(on, _)| *on == link);
-        let device = said.and_then(|at| self.link_mtus.get(at)).map_or(own_mtu, |(_, mtu)| *mtu);
-        // Less than the device carried is what the description allows.
-        if usize::try_from(device).is_ok_and(|mtu| mtu < old_mtu)
-            && !self.mtu_caps.iter().any(|(on, _)| *on == link)
-        {
-            self.mtu_caps.push((link, device));
-        }
         let cap = self.mtu_caps.iter().find(|(on, _)| *on == link).map_or(new_mtu, |(_, cap)| *cap);
         let carries = new_mtu.min(cap);
         if let Some((_, device)) = said.and_then(|at| self.link_mtus.get_mut(at)) {
@@ -221,6 +217,19 @@ impl Control {
             self.host.change_interface(link, |own| {
                 (own.link_address, own.mtu) = (address, mtu);
             });
+        }
+        is_news
+    }
+
+    /// Takes the MTU of a device that is shared with the kernel: the kernel's messages tell it sooner,
+    /// but not how much of it our buffers hold. Its address is the kernel's to tell.
+    fn follow_shared(&mut self, link: LinkIndex, mtu: u32) -> bool {
+        let Some(kernel) = &mut self.kernel else { return false };
+        kernel.carries(link, mtu);
+        let known = self.host.interfaces().iter().find(|own| own.link == link);
+        let is_news = known.is_some_and(|own| own.mtu != mtu);
+        if is_news {
+            self.host.change_interface(link, |own| own.mtu = mtu);
         }
         is_news
     }

@@ -212,6 +212,7 @@ fn a_device_that_is_changed_is_followed() {
         let now = Instant::now();
         let mut control = host();
         control.links = vec![("lan".to_owned(), device())];
+        control.mtu_caps = vec![(LINK, described_mtu)];
         control.host.change_interface(LINK, |own| {
             (own.mtu, own.link_address) = (described_mtu, described);
         });
@@ -221,7 +222,7 @@ fn a_device_that_is_changed_is_followed() {
         };
         let new = LinkAddress::ethernet([2, 0, 0, 0, 0, 0x12]);
         let follows = if described == OWN { new } else { described };
-        for device in [1300, 1280, 1500, 1450] {
+        for device in [1300, 1280, 1500, 1450, 1700, 1500] {
             let event = Event::Device { link: LINK, link_address: new, mtu: device };
             control.learn(event, now);
             assert_eq!(own(&control), (device.min(described_mtu), follows), "{device}");

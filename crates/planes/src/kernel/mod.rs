@@ -71,7 +71,7 @@ pub(crate) struct Kernel {
     division: Arc<Division>,
     asker: NeighbourResolver,
     port: Arc<ThreadPort>,
-    /// The MTU of each link when it was opened, which it will not exceed.
+    /// The largest MTU that each link is known to carry, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
     /// The ways that were published for the kernel's routes.
     published: HashMap<Destination, Way>,
@@ -160,6 +160,13 @@ impl Kernel {
             known
         {
             self.tell(vec![update(Moved { link, address, knowledge })]);
+        }
+    }
+
+    /// Takes the MTU that the data plane has found for a link: its buffers hold as much.
+    pub(crate) fn carries(&mut self, link: LinkIndex, mtu: u32) {
+        if let Some((_, most)) = self.mtus_max.iter_mut().find(|(known, _)| *known == link) {
+            *most = mtu.max(*most);
         }
     }
 

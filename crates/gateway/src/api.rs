@@ -3,7 +3,8 @@
 //! A Unix socket that only its owner can open. A client sends one JSON object a line and gets one
 //! JSON object a line back: `{"ok": …}` or `{"error": "…"}`. The error of a refused reload also
 //! lists the refused changes: `"refused": [{"what":…,"how":…}]`, and whether a restart is needed:
-//! `"restart": …`.
+//! `"restart": …`. A gateway that has too many clients answers `"busy": true`, and a client that asks
+//! nothing while others wait is closed ([`RequestLines`], and `clients.rs`).
 //!
 //! | request | answer |
 //! |---|---|
@@ -27,10 +28,13 @@
 //! | `{"do":"add-route","to":"default","via":"192.0.2.9"}` | `{"routes":[…]}`, the one |
 //! | `{"do":"remove-route","to":"default"}` | `{"routes":[…]}`, those that were removed |
 
+pub use crate::clients::RequestLines;
 use crate::{
     CaptureRequest, Gateway, ReloadError, TraceRequest,
     capture::{LOOK, Live, has_closed},
+    clients::{Client, Clients, ProcessId, SERVED_MAX, WAITING_MAX},
     events::{EventCount, EventReader},
+    gateway::about,
     listener::ListenerThread,
     messages::{AttachedMessages, MessageCounts},
     trace,
@@ -44,17 +48,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
     fmt, fs,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     net::IpAddr,
     os::unix::{
         fs::PermissionsExt,
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -215,36 +216,73 @@ pub struct UdpGatewayAnswer {
     pub lost: u64,
 }
 
-/// Maximum clients at once.
-const CLIENTS_MAX: usize = 16;
-
-/// Maximum octets of a request: a description with thousands of routes.
-const REQUEST_MAX: u64 = 1024 * 1024;
-
 /// Maximum time for an answer: opening a link anew takes time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// Maximum silence of a client in the middle of a request or an answer.
-const CLIENT_WITHIN: Duration = Duration::from_secs(5);
-
-/// A control socket's server; dropping it ends it and removes the socket.
+/// A control socket that is this process's, and at which no client is served yet; dropping it
+/// removes the socket.
 #[derive(Debug)]
-pub struct ControlServer {
+pub struct ClaimedSocket {
     path: PathBuf,
-    listener: Option<ListenerThread>,
+    listener: Option<UnixListener>,
 }
 
-impl ControlServer {
-    /// Listens on the Unix socket `path`. A socket without a listener is replaced.
+impl ClaimedSocket {
+    /// Listens on the Unix socket `path`; clients that connect wait. A socket without a listener is
+    /// replaced.
     ///
     /// # Errors
     ///
     /// `AddrInUse` if another gateway answers there; else the system's error.
+    pub fn claim(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), listener: Some(bind(path)?) })
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Serves the clients there.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no descriptor or no thread.
+    pub fn serve(mut self, gateway: Arc<Gateway>) -> io::Result<ControlServer> {
+        let listener = self.listener.take().ok_or(io::ErrorKind::NotConnected)?;
+        let served = Arc::clone(&gateway);
+        let clients = Clients::new(move |client| serve(client, &served))?;
+        let accepting = clients.clone();
+        let accept = move |listener: &UnixListener| accept(listener, &gateway, &accepting);
+        let listener = Some(ListenerThread::start("api", listener, accept)?);
+        Ok(ControlServer { clients, listener, _socket: self })
+    }
+}
+
+impl Drop for ClaimedSocket {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _gone = fs::remove_file(&self.path);
+    }
+}
+
+/// A control socket's server; dropping it ends it and removes the socket.
+#[derive(Debug)]
+pub struct ControlServer {
+    clients: Clients,
+    listener: Option<ListenerThread>,
+    /// Removed last.
+    _socket: ClaimedSocket,
+}
+
+impl ControlServer {
+    /// Serves the control socket `path` for `gateway`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClaimedSocket::claim`] and [`ClaimedSocket::serve`].
     pub fn start(gateway: Arc<Gateway>, path: &Path) -> io::Result<Self> {
-        let clients = Arc::new(AtomicUsize::new(0));
-        let accept = move |listener: &UnixListener| accept(listener, &gateway, &clients);
-        let listener = ListenerThread::start("api", bind(path)?, accept)?;
-        Ok(Self { path: path.to_owned(), listener: Some(listener) })
+        ClaimedSocket::claim(path)?.serve(gateway)
     }
 }
 
@@ -273,74 +311,63 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         drop(self.listener.take());
-        // Somebody may have removed it already.
-        let _gone = fs::remove_file(&self.path);
+        self.clients.end();
     }
 }
 
-/// Accepts a client on its own thread; a client above the maximum is disconnected.
-fn accept(
-    listener: &UnixListener,
-    gateway: &Arc<Gateway>,
-    clients: &Arc<AtomicUsize>,
-) -> io::Result<()> {
+/// Accepts a client.
+fn accept(listener: &UnixListener, gateway: &Arc<Gateway>, clients: &Clients) -> io::Result<()> {
     let (stream, _) = listener.accept()?;
-    if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
-        clients.fetch_sub(1, Ordering::AcqRel);
-        return Ok(());
+    let process = ProcessId::of(&stream);
+    if let Some(ProcessId(id)) = clients.admit(stream, process)? {
+        let text = format!(
+            "a client of process {id} is refused at the control socket, as {SERVED_MAX} are served \
+             and {WAITING_MAX} wait"
+        );
+        gateway.events().log(about(LogLevel::Warning, "control-busy", text).with("process", id));
     }
-    let (gateway, counted) = (Arc::clone(gateway), Arc::clone(clients));
-    let started = std::thread::Builder::new().name("client".to_owned()).spawn(move || {
-        // A client that goes away in the middle has its own reasons.
-        let _gone = serve(&stream, &gateway);
-        counted.fetch_sub(1, Ordering::AcqRel);
-    });
-    if started.is_err() {
-        clients.fetch_sub(1, Ordering::AcqRel);
-    }
-    started.map(drop)
+    Ok(())
 }
 
-/// Serves one client, until it closes or is silent for too long.
-fn serve(stream: &UnixStream, gateway: &Gateway) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(CLIENT_WITHIN))?;
-    stream.set_write_timeout(Some(CLIENT_WITHIN))?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        let answer = match ControlRequest::parse(&line) {
-            Ok(ControlRequest::Capture(request)) => match Live::start(gateway, &request) {
+/// Serves one request of a client; returns whether it may send another.
+fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
+    let Some(line) = client.request()? else { return Ok(false) };
+    let answer = match ControlRequest::parse(&line) {
+        Ok(ControlRequest::Capture(request)) => {
+            let live = client.begin_stream().map_err(Refused::busy);
+            match live.and_then(|()| Ok(Live::start(gateway, &request)?)) {
                 Ok(live) => {
-                    let mut out = stream;
-                    writeln!(out, "{}", json!({ "ok": {} }))?;
-                    return live.stream(stream, gateway);
+                    client.answer(&json!({ "ok": {} }))?;
+                    live.stream(client.stream()?, gateway)?;
+                    return Ok(false);
                 }
-                Err(error) => Err(error.into()),
-            },
-            Ok(ControlRequest::Events { since, level, follow: true }) => {
-                return follow_events(stream, gateway.events().reader(since, least(level)));
+                Err(refused) => Err(refused),
             }
-            Ok(ControlRequest::Trace(request)) => {
-                let traced = trace::trace(gateway, &request);
-                traced
-                    .and_then(|told| serde_json::to_value(told).map_err(|error| error.to_string()))
-                    .map_err(Refused::from)
+        }
+        Ok(ControlRequest::Events { since, level, follow: true }) => match client.begin_stream() {
+            Ok(()) => {
+                let reader = gateway.events().reader(since, least(level));
+                follow_events(client.stream()?, reader)?;
+                return Ok(false);
             }
-            Ok(request) => answer(request, gateway),
-            Err(error) => Err(error.to_string().into()),
-        };
-        let answer = match answer {
-            Ok(value) => json!({ "ok": value }),
-            Err(refused) if refused.refused.is_empty() => json!({ "error": refused.error }),
-            Err(refused) => json!(refused),
-        };
-        let mut out = stream;
-        writeln!(out, "{answer}")?;
-    }
+            Err(text) => Err(Refused::busy(text)),
+        },
+        // It may take long to come.
+        Ok(ControlRequest::Trace(request)) => {
+            client.begin_stream().map_err(Refused::busy).and_then(|()| {
+                let told = trace::trace(gateway, &request)?;
+                serde_json::to_value(told).map_err(|error| error.to_string().into())
+            })
+        }
+        Ok(request) => answer(request, gateway),
+        Err(error) => Err(error.to_string().into()),
+    };
+    client.answer(&match answer {
+        Ok(value) => json!({ "ok": value }),
+        Err(refused) if refused.is_plain() => json!({ "error": refused.error }),
+        Err(refused) => json!(refused),
+    })?;
+    Ok(true)
 }
 
 /// The least severe events that are wanted.
@@ -381,6 +408,20 @@ pub struct Refused {
     /// Whether a restarted gateway takes it.
     #[serde(default)]
     pub restart: bool,
+    /// Whether the gateway only has too many clients now.
+    #[serde(default)]
+    pub busy: bool,
+}
+
+impl Refused {
+    fn busy(error: String) -> Self {
+        Self { error, busy: true, ..Self::default() }
+    }
+
+    /// Whether there is nothing to say but why.
+    const fn is_plain(&self) -> bool {
+        self.refused.is_empty() && !self.busy
+    }
 }
 
 impl From<String> for Refused {
@@ -392,7 +433,7 @@ impl From<String> for Refused {
 impl From<ReloadError> for Refused {
     fn from(error: ReloadError) -> Self {
         let (refused, restart) = error.refused();
-        Self { error: error.to_string(), refused, restart }
+        Self { error: error.to_string(), refused, restart, busy: false }
     }
 }
 
@@ -578,8 +619,9 @@ fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacemen
 ///
 /// # Errors
 ///
-/// The system's error if nobody answers there; `InvalidData` with a [`Refused`], in the gateway's
-/// own words, if it refuses.
+/// The system's error if nobody answers there, `UnexpectedEof` if the gateway ends before it
+/// answers, `TimedOut` if it takes too long; with a [`Refused`], in the gateway's own words,
+/// `ResourceBusy` if it has too many clients, and `InvalidData` if it refuses.
 pub fn ask(path: &Path, request: &ControlRequest) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
 }
@@ -605,10 +647,17 @@ pub(crate) fn begin(
     // A packet that is to be traced may take its time to come.
     let patience = if let ControlRequest::Trace(_) = request { None } else { Some(ANSWER_WITHIN) };
     stream.set_read_timeout(patience)?;
-    writeln!(stream, "{}", serde_json::to_string(request)?)?;
+    // A gateway that is busy says so and closes without reading anything.
+    let sent = writeln!(stream, "{}", serde_json::to_string(request)?);
     let mut line = String::new();
     let mut stream = BufReader::new(stream);
-    stream.read_line(&mut line)?;
+    let read = stream.read_line(&mut line).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    });
+    if let (0, sent) = (read?, sent) {
+        return Err(sent.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+    }
     let mut answer: serde_json::Value = serde_json::from_str(&line)?;
     if let Some(value) = answer.get_mut("ok") {
         return Ok((stream, value.take()));
@@ -616,5 +665,6 @@ pub(crate) fn begin(
     let refused: Refused = serde_json::from_value(answer).unwrap_or_default();
     let silent = refused.error.is_empty();
     let refused = if silent { "no answer".to_owned().into() } else { refused };
-    Err(io::Error::new(io::ErrorKind::InvalidData, refused))
+    let busy = io::ErrorKind::ResourceBusy;
+    Err(io::Error::new(if refused.busy { busy } else { io::ErrorKind::InvalidData }, refused))
 }

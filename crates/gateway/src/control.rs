@@ -1,10 +1,16 @@
 //! The control socket and metrics page of a running gateway, which a reload may move.
 
-use crate::{Gateway, api::ControlServer, difference, gateway::Say, metrics::MetricsServer};
+use crate::{
+    Gateway,
+    api::{ClaimedSocket, ControlServer},
+    difference,
+    gateway::Say,
+    metrics::MetricsServer,
+};
 use gatewright_config::{Config, Control, Listen};
 use gatewright_part::{Change, Part, Staged, Unable};
 use std::{
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
@@ -15,9 +21,7 @@ pub(crate) struct ControlListeners(Arc<Mutex<Option<Listening>>>);
 
 struct Listening {
     say: Say,
-    /// The control socket from the command line, which overrides the description.
-    named: Option<PathBuf>,
-    default: PathBuf,
+    place: SocketPlace,
     gateway: Weak<Gateway>,
     path: PathBuf,
     server: ControlServer,
@@ -36,21 +40,20 @@ impl ControlListeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens as `control` says, but at the socket `named` if there is one.
+    /// Serves the socket `socket` and the metrics page as `control` says.
     pub(crate) fn serve(
         &self,
         say: Say,
-        named: Option<PathBuf>,
-        default: PathBuf,
+        (place, socket): (SocketPlace, ClaimedSocket),
         control: &Control,
         gateway: &Arc<Gateway>,
     ) -> Result<(), String> {
-        let path = place(named.as_ref(), control, &default);
-        let server = listen(gateway, &path)?;
+        let path = socket.path().to_owned();
+        let server = socket.serve(Arc::clone(gateway)).map_err(|error| at_path(&path, &error))?;
         say(&format!("control socket: {}", path.display()));
         let metrics = serve_metrics(&say, control, gateway)?;
         let gateway = Arc::downgrade(gateway);
-        *self.lock() = Some(Listening { say, named, default, gateway, path, server, metrics });
+        *self.lock() = Some(Listening { say, place, gateway, path, server, metrics });
         Ok(())
     }
 
@@ -59,9 +62,14 @@ impl ControlListeners {
         let now = self.lock();
         let now = now.as_ref().ok_or("nobody serves it here")?;
         let gateway = now.gateway.upgrade().ok_or("the gateway ends")?;
-        let path = place(now.named.as_ref(), new, &now.default);
+        let path = now.place.path(new);
         let moves = path != now.path;
-        let server = if moves { Some((listen(&gateway, &path)?, path)) } else { None };
+        let server = if moves {
+            let server = ControlServer::start(Arc::clone(&gateway), &path);
+            Some((server.map_err(|error| at_path(&path, &error))?, path))
+        } else {
+            None
+        };
         let page_moves = old.metrics != new.metrics;
         let metrics = if page_moves { serve_metrics(&now.say, new, &gateway)? } else { None };
         Ok(StagedListeners { listeners: self.clone(), server, page_moves, metrics })
@@ -123,14 +131,38 @@ impl Staged for StagedListeners {
     fn undo(self: Box<Self>) {}
 }
 
-fn place(named: Option<&PathBuf>, control: &Control, default: &Path) -> PathBuf {
-    let described = || control.socket.as_ref().map(PathBuf::from);
-    named.cloned().or_else(described).unwrap_or_else(|| default.to_path_buf())
+/// What decides where the control socket is, beside the description.
+pub(crate) struct SocketPlace {
+    /// The control socket from the command line, which overrides the description.
+    pub(crate) named: Option<PathBuf>,
+    /// The control socket if neither the command line nor the description names one.
+    pub(crate) default: PathBuf,
 }
 
-fn listen(gateway: &Arc<Gateway>, path: &Path) -> Result<ControlServer, String> {
-    ControlServer::start(Arc::clone(gateway), path)
-        .map_err(|error| format!("control socket {}: {error}", path.display()))
+impl SocketPlace {
+    fn path(&self, control: &Control) -> PathBuf {
+        let described = || control.socket.as_ref().map(PathBuf::from);
+        self.named.clone().or_else(described).unwrap_or_else(|| self.default.clone())
+    }
+
+    /// Takes the control socket before anything else is started: two gateways do not share one.
+    pub(crate) fn claim(self, control: &Control) -> Result<(Self, ClaimedSocket), String> {
+        let path = self.path(control);
+        let socket = ClaimedSocket::claim(&path).map_err(|error| at_path(&path, &error))?;
+        Ok((self, socket))
+    }
+}
+
+/// Why there is no control socket.
+fn at_path(path: &Path, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let path = path.display();
+        return format!(
+            "control socket {path}: another gateway runs with it; `gatewright status --socket {path}` \
+             shows which, and `run --socket PATH` takes another"
+        );
+    }
+    format!("control socket {}: {error}", path.display())
 }
 
 /// The metrics page, if the description asks for one.

@@ -3,7 +3,7 @@
 use crate::{
     RunError, api,
     api::StatusAnswer,
-    control::ControlListeners,
+    control::{ControlListeners, SocketPlace},
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
     links::Links,
@@ -124,7 +124,9 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn open(config: &Config, seed: u64) -> Result<Self, StartError> {
-        Self::begin(config, seed, None, &|_| {}, (EventLog::default(), None))
+        let gateway = Self::begin(config, seed, None, &|_| {}, (EventLog::default(), None))?;
+        gateway.log_start(config);
+        Ok(gateway)
     }
 
     /// Runs the description `config`: all of it, or nothing.
@@ -134,13 +136,19 @@ impl Gateway {
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
         let StartOptions { seed, file, socket, default_socket, say, log } = options;
+        let place = SocketPlace { named: socket, default: default_socket };
+        let socket = place.claim(&config.control).map_err(StartError::Control)?;
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
         let gateway = Arc::new(Self::begin(config, seed, file, &*say, (events, Some(writer)))?);
-        let control = &config.control;
-        (gateway.control.serve(say, socket, default_socket, control, &gateway))
-            .map_err(StartError::Control)?;
+        let served = gateway.control.serve(say, socket, &config.control, &gateway);
+        served.map_err(StartError::Control)?;
+        gateway.log_start(config);
         Ok(gateway)
+    }
+
+    fn log_start(&self, config: &Config) {
+        self.events.log(about(LogLevel::Info, "started", format!("{} runs", config.name)));
     }
 
     fn begin(
@@ -170,7 +178,6 @@ impl Gateway {
         links.planes().begin_replays().map_err(RunError::from)?;
         let watcher =
             Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
-        events.log(about(LogLevel::Info, "started", format!("{} runs", config.name)));
         Ok(Self {
             udp_gateways,
             messages,

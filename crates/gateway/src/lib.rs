@@ -9,6 +9,7 @@
 
 pub mod api;
 mod capture;
+mod clients;
 mod control;
 mod difference;
 mod error;

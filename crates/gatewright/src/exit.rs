@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Usage,
     /// No gateway runs there.
     Unavailable,
+    /// A gateway runs, and has too many clients now.
+    Busy,
     /// A right is missing.
     Permission,
     /// A description or another input is wrong.
@@ -21,11 +23,12 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// All of them with what help says.
-    pub(crate) const ALL: [(Self, &'static str); 6] = [
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
         (Self::Success, "done, or the answer is yes"),
         (Self::Negative, "the answer is no, or it did not work"),
         (Self::Usage, "the command line is wrong"),
         (Self::Unavailable, "no gateway runs there"),
+        (Self::Busy, "the gateway is busy: try again later"),
         (Self::Permission, "a right is missing"),
         (Self::Configuration, "a description or another input is wrong or cannot be read"),
     ];
@@ -46,6 +49,7 @@ impl Exit {
             Self::Negative => 1,
             Self::Usage => 2,
             Self::Unavailable => 69,
+            Self::Busy => 75,
             Self::Permission => 77,
             Self::Configuration => 78,
         }

@@ -107,16 +107,20 @@ impl Which {
 }
 
 fn refusal(path: &Path, error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::InvalidData => Failure::new(Exit::Negative, error.to_string()),
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(Exit::Permission, format!("{}: {error}", path.display()))
+    let path = path.display();
+    let (exit, text) = match error.kind() {
+        io::ErrorKind::InvalidData => (Exit::Negative, error.to_string()),
+        io::ErrorKind::PermissionDenied => (Exit::Permission, format!("{path}: {error}")),
+        io::ErrorKind::ResourceBusy => (Exit::Busy, format!("{path}: {error}: try again later")),
+        io::ErrorKind::TimedOut => {
+            (Exit::Busy, format!("the gateway at {path} is busy: no answer within 30 s"))
         }
-        _ => {
-            let text = format!("no gateway answers at {}: {error}", path.display());
-            Failure::new(Exit::Unavailable, text)
+        io::ErrorKind::UnexpectedEof => {
+            (Exit::Unavailable, format!("the gateway at {path} ended before it answered"))
         }
-    }
+        _ => (Exit::Unavailable, format!("no gateway answers at {path}: {error}")),
+    };
+    Failure::new(exit, text)
 }
 
 /// The one control socket there is.

@@ -21,9 +21,10 @@ use std::{
 
 fn main() {
     let missing = Needs::new().namespaces().program("dnsmasq").missing().is_some();
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("links_that_go_and_come_are_events", links_that_go_and_come_are_events),
         ("numbers_go_on_over_a_reload", numbers_go_on_over_a_reload),
+        ("a_second_run_starts_nothing", a_second_run_starts_nothing),
         ("a_duplicate_address_is_an_event", a_duplicate_address_is_an_event),
         ("a_lease_is_an_event", a_lease_is_an_event),
         ("routers_learnt_and_lost_are_events", routers_learnt_and_lost_are_events),
@@ -167,6 +168,27 @@ fn beside_a_host(name: &str, link: &str) -> (Daemon, Namespace, Namespace, Veth)
     assert!(wait_until(WITHIN, || up(&middle, "g0") && up(&host, "h0")));
     let description = format!("[link.wan]\ndevice = \"g0\"\nmode = \"packet\"\n{link}");
     (Daemon::start(name, &middle, &description), middle, host, cable)
+}
+
+/// The control socket is claimed first: a gateway that cannot have it opens no device and has not
+/// started.
+fn a_second_run_starts_nothing() {
+    let (gateway, place, _, _cable) = beside_a_host("events-second", "");
+    let before = events(&gateway, 0).len();
+    let file = gateway.folder.join("gateway.toml");
+    let second = place
+        .command(env!("CARGO_BIN_EXE_gatewright"))
+        .args(["run".as_ref(), file.as_os_str(), "--socket".as_ref()])
+        .arg(gateway.folder.join("s"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(69), "{said}");
+    assert!(said.contains("another gateway runs with it"), "{said}");
+    assert!(!said.contains("started") && !said.contains("link wan:"), "{said}");
+    assert_eq!(events(&gateway, 0).len(), before, "nothing has happened to the first one");
+    let started = awaited(&gateway, "started", 0);
+    assert_eq!(started["part"], "gateway");
 }
 
 fn a_duplicate_address_is_an_event() {

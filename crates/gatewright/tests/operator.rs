@@ -11,9 +11,10 @@ mod running;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Trial};
-use running::{DESCRIPTION, Running, SOUTH, Traffic, WITHIN, ping_times};
+use running::{DESCRIPTION, Daemon, Running, SOUTH, Traffic, WITHIN, ping_times};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -21,10 +22,11 @@ use std::time::Duration;
 
 fn main() {
     let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("help_says_the_shape_of_a_status", help_says_the_shape_of_a_status),
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
         ("links_come_and_go_and_the_others_lose_nothing", links_come_and_go),
+        ("idle_clients_do_not_hide_a_gateway", idle_clients_do_not_hide_a_gateway),
         ("sighup_reloads_and_control_may_move", sighup_reloads_and_control_may_move),
         ("top_tells_rates_drops_and_stays", top_tells_rates_drops_and_stays),
         ("capture_streams_what_passes", capture_streams_what_passes),
@@ -232,6 +234,36 @@ fn links_come_and_go() {
     assert_eq!(traffic.answered(), 600, "{}", world.said());
 }
 
+/// Clients that ask nothing take the place of no other process, however many they are; one that is
+/// refused, as its own process has too many, knows that the gateway is busy and not away.
+fn idle_clients_do_not_hide_a_gateway() {
+    let host = Namespace::new().unwrap();
+    let daemon = Daemon::start(
+        "idle-clients",
+        &host,
+        "[link.t]\nmode = \"tun\"\ndevice = \"idle0\"\naddresses = [\"10.9.0.1/24\"]\n",
+    );
+    let path = daemon.folder.join("s");
+    for count in [16, 200] {
+        let connect = |_| std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let idle: Vec<_> = (0..count).map(connect).collect();
+        let status = daemon.ask(&["status"]);
+        assert_eq!(status.code, Some(0), "{count}: {}", status.err);
+        drop(idle);
+    }
+    let busy = daemon.ask(&["events", "--level", "warning"]);
+    assert!(busy.out.contains(" warning control-busy: "), "{}{}", busy.out, busy.err);
+    drop(daemon);
+    let gone = std::process::Command::new(env!("CARGO_BIN_EXE_gatewright"))
+        .args(["status", "--socket"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert_eq!(gone.status.code(), Some(69), "{said}");
+    assert!(said.contains("no gateway answers at"), "{said}");
+}
+
 fn sighup_reloads_and_control_may_move() {
     let world = Running::start("sighup");
     let says = |words: &str| wait_until(WITHIN, || world.said().contains(words));
@@ -242,6 +274,14 @@ fn sighup_reloads_and_control_may_move() {
     world.process.hang_up().unwrap();
     assert!(says("GW0105") && says("nothing is changed"), "{}", world.said());
     assert_eq!(handlers(&world).len(), 1, "nothing has changed");
+    // One that is not there is an event, too.
+    fs::remove_file(world.folder.join("gateway.toml")).unwrap();
+    let refused =
+        || world.ask(&["events", "--level", "warning"]).out.matches("reload-refused").count();
+    assert_eq!(refused(), 1, "that with errors");
+    world.process.hang_up().unwrap();
+    assert!(wait_until(WITHIN, || refused() == 2), "{}", world.said());
+    assert!(says("No such file"), "{}", world.said());
 
     // The metrics page comes, moves, and goes; a place that is taken changes nothing.
     let page = |name: &str| {

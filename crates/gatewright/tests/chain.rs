@@ -143,9 +143,22 @@ fn a_capture_passes_a_segment_and_a_tun_device(workers: u16) -> Result<(), Faile
             daemon.said()
         );
     }
-    // A replay that has ended is a link that is down; another file is another replay.
-    let is_up = |link: &str| daemon.ask(&["link", link, "--json"]).json()["links"][0]["up"] == true;
-    assert!(wait_until(WITHIN, || !is_up("in")) && is_up("a") && is_up("far"), "{}", daemon.said());
+    // A replay that has ended is a link that has ended; another file is another replay.
+    let state = |link: &str| {
+        daemon.ask(&["link", link, "--json"]).json()["links"][0]["state"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(wait_until(WITHIN, || state("in") == "ended"), "{}", daemon.said());
+    assert_eq!([state("a"), state("far")], ["up", "up"]);
+    let told = daemon.ask(&["link", "in"]).text();
+    assert!(told.starts_with("in: ended"), "{told}");
+    assert!(daemon.ask(&["status"]).text().contains("link in       ended"), "status says so, too");
+    let ended =
+        || daemon.ask(&["events"]).text().contains(" info    link-ended: link in has ended");
+    assert!(wait_until(WITHIN, ended), "{}", daemon.ask(&["events"]).out);
+    assert!(!daemon.ask(&["events"]).text().contains("link-down"), "{}", daemon.said());
     let before = arrived(&host, "gw-tun");
     let again = folder("chain").join(format!("again-{workers}.pcapng"));
     capture(&again, Framing::Ethernet);

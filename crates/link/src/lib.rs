@@ -245,6 +245,19 @@ pub enum LinkState {
     /// device at each request of its state, and opens it when it returns. The link's properties
     /// ([`Link::info`]) may have changed then. A TAP device does not return.
     Gone,
+    /// Its capture file is replayed to its end, and no more frames come.
+    Ended,
+}
+
+impl fmt::Display for LinkState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Gone => "gone",
+            Self::Ended => "ended",
+        })
+    }
 }
 
 /// Counters of a link since it was opened. Octets count whole frames.

@@ -402,7 +402,7 @@ fn reason() -> Result<(), Failed> {
     let mut link = link(&pool).replay(file, Speed::Unlimited);
     let mut batch = Batch::default();
     link.receive(Duration::ZERO, &mut batch);
-    assert_eq!((batch.len(), link.state()), (2, LinkState::Down));
+    assert_eq!((batch.len(), link.state()), (2, LinkState::Ended));
     let why = &link.info().why;
     assert!(why.contains("ends inside of a block that begins at octet"), "{why}");
     Ok(())

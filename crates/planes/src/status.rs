@@ -100,6 +100,9 @@ pub struct LinkStatus {
     pub kernel: String,
     /// Whether it is up.
     pub up: bool,
+    /// The same in a word: `up`, `down`, `gone` if its device is not there, `ended` if its capture
+    /// file is replayed.
+    pub state: String,
     /// Maximum octets of a packet.
     pub mtu: usize,
     /// Its link-layer address, if it has one.
@@ -140,6 +143,9 @@ impl LinkStatus {
             };
             format!("{}/{}{state}", address.ip, address.prefix_len)
         };
+        // Down by command, whatever its device does.
+        let is_closed = interface.is_some_and(|interface| !interface.up);
+        let state = if is_closed && state == LinkState::Up { LinkState::Down } else { state };
         Self {
             link,
             name: name.to_owned(),
@@ -147,7 +153,8 @@ impl LinkStatus {
             mode: info.mode.to_string(),
             why: format!("{}{}", info.why, queues_in_words(&queues, workers)),
             kernel: info.exclusive.to_string(),
-            up: state == LinkState::Up && interface.is_none_or(|interface| interface.up),
+            up: state == LinkState::Up,
+            state: state.to_string(),
             mtu: info.mtu,
             mac: (!info.link_address.is_none()).then(|| info.link_address.to_string()),
             addresses: addresses.iter().map(address).collect(),

@@ -35,6 +35,7 @@ fn link(name: &str) -> LinkStatus {
         why: String::new(),
         kernel: String::new(),
         up: true,
+        state: "up".to_owned(),
         mtu: 1500,
         mac: None,
         addresses: Vec::new(),

@@ -11,7 +11,7 @@ use gatewright_gateway::api::ControlRequest;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, mtu, mac, addresses, queues: [{queue, worker}], counters}]}, counters as pairs; up and down: {name, up}";
+pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}]}, counters as pairs; up and down: {name, up}";
 
 /// Tells the links of a running gateway: device, mode and why, addresses, counters; takes one down or
 /// up.
@@ -76,8 +76,7 @@ impl Link {
 /// A link in a few lines.
 // Writing to a string cannot fail.
 fn text(link: &Value) -> String {
-    let up = link.get("up").and_then(Value::as_bool) == Some(true);
-    let mut out = format!("{}: {}", word(link, "name"), if up { "up" } else { "down" });
+    let mut out = format!("{}: {}", word(link, "name"), word(link, "state"));
     let _ = writeln!(out, ", MTU {}, {}", number(link, "mtu"), word(link, "mac"));
     let (device, mode, why) = (word(link, "device"), word(link, "mode"), word(link, "why"));
     let _ = writeln!(out, "  {device} by {mode}: {why}");

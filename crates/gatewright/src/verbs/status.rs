@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
+pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, sojourn_p50, sojourn_p99, sojourn_packets, \
@@ -164,8 +164,7 @@ fn workers(status: &Value, out: &mut String) {
 fn text(status: &Value) -> String {
     let mut out = String::new();
     for link in list(status, "links") {
-        let state =
-            if link.get("up").and_then(Value::as_bool) == Some(true) { "up" } else { "down" };
+        let state = word(link, "state");
         let addresses: Vec<_> = list(link, "addresses").iter().filter_map(Value::as_str).collect();
         let _ = writeln!(
             out,

@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-pub(super) const JSON: &str = "an object for each round: {uptime_seconds, seconds, links: [{name, up, mode, received, \
+pub(super) const JSON: &str = "an object for each round: {uptime_seconds, seconds, links: [{name, up, state, mode, received, \
      received_bits, sent, sent_bits}], workers: [{worker, received, taken, given}], layers: [{layer, receive, transmit}], \
      drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets, messages}], \
      sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets or bits a second";
@@ -164,8 +164,7 @@ fn text(rates: &Rates) -> String {
     }
     out.push('\n');
     for link in &rates.links {
-        let state = if link.up { "up" } else { "down" };
-        let _ = write!(out, "{:<12}{state:<6}", link.name);
+        let _ = write!(out, "{:<12}{:<6}", link.name, link.state);
         for rate in [link.received, link.received_bits, link.sent, link.sent_bits] {
             let _ = write!(out, "{:>11}", scaled(rate));
         }

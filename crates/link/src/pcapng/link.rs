@@ -37,6 +37,8 @@ pub struct CaptureLink {
     /// When the first frame was given, and its time in the file.
     start: Option<(Duration, Duration)>,
     given: u32,
+    /// The state of the link while it neither replays nor records.
+    silent: LinkState,
     /// The frame that is due next.
     next: Option<(Duration, Packet)>,
     output: Option<(PcapngWriter<Box<dyn Write>>, InterfaceId)>,
@@ -84,6 +86,7 @@ impl CaptureLink {
             is_held: false,
             start: None,
             given: 0,
+            silent: LinkState::Down,
             next: None,
             output: None,
             is_dirty: false,
@@ -145,6 +148,11 @@ impl CaptureLink {
         }
     }
 
+    fn end_replay(&mut self) {
+        self.input = None;
+        self.silent = LinkState::Ended;
+    }
+
     /// Reads up to the next usable frame, and sets when it is due.
     fn load(&mut self, now: Duration) {
         while self.next.is_none() {
@@ -152,13 +160,13 @@ impl CaptureLink {
             let record = match input.next_record() {
                 Ok(Some(record)) => record,
                 Ok(None) => {
-                    self.input = None;
+                    self.end_replay();
                     return;
                 }
                 Err(error) => {
                     self.counters.receive_malformed += 1;
                     self.info.why = format!("the capture file is not read on: {error}");
-                    self.input = None;
+                    self.end_replay();
                     return;
                 }
             };
@@ -254,7 +262,7 @@ impl Link for CaptureLink {
     fn state(&mut self) -> LinkState {
         self.flush();
         let is_replaying = self.input.is_some() || self.next.is_some();
-        if is_replaying || self.output.is_some() { LinkState::Up } else { LinkState::Down }
+        if is_replaying || self.output.is_some() { LinkState::Up } else { self.silent }
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {

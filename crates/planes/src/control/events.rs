@@ -132,6 +132,10 @@ impl Control {
             let text = format!("link {name} is up: its device {device} carries frames");
             return event_of(LogLevel::Info, "link-up", name, text).with("device", device);
         }
+        if self.links.get(link.index()).is_some_and(|(_, info)| info.mode == Mode::CaptureFile) {
+            let text = format!("link {name} has ended: its capture file is replayed to its end");
+            return event_of(LogLevel::Info, "link-ended", name, text);
+        }
         let text = format!(
             "link {name} is down: its device {device} has gone, is switched off or has no carrier; \
              its routes give way to others until it is back"

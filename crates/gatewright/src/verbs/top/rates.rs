@@ -35,6 +35,7 @@ pub(super) struct Rates {
 pub(super) struct LinkRates {
     pub(super) name: String,
     pub(super) up: bool,
+    pub(super) state: String,
     pub(super) mode: String,
     pub(super) received: f64,
     pub(super) received_bits: f64,
@@ -153,6 +154,7 @@ impl Rate {
             LinkRates {
                 name: word(link, "name").to_owned(),
                 up: link.get("up").and_then(Value::as_bool).unwrap_or_default(),
+                state: word(link, "state").to_owned(),
                 mode: word(link, "mode").to_owned(),
                 received,
                 received_bits: received_octets * OCTET_BITS,
@@ -320,7 +322,7 @@ mod tests {
     fn look(secs: u64, received: u64, hop_limit: u64, buckets: &Value) -> Look {
         let status = json!({
             "uptime": { "secs": secs, "nanos": 500_000_000 },
-            "links": [{ "name": "lan", "up": true, "mode": "TAP", "counters":
+            "links": [{ "name": "lan", "up": true, "state": "up", "mode": "TAP", "counters":
                 [["received", received], ["received_octets", received * 100], ["sent", 0],
                  ["sent_octets", 0], ["receive_overrun", 0], ["partial", received]] }],
             "layers": [{ "layer": "ipv4", "link": null, "drops": [["hop-limit", hop_limit]] }],

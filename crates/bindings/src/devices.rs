@@ -22,6 +22,7 @@ mod places;
 mod shards;
 mod stages;
 pub(crate) mod transport;
+mod unassociated;
 
 use crate::accept::{Gate, Peers};
 use crate::engine::{CALLS_MAX, Engine, wall};
@@ -58,11 +59,14 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use transport::{Transport, listener_addresses};
+use unassociated::{Unassociated, UnassociatedGuard};
 
 /// Default port of managers.
 pub const PORT: u16 = 6_024;
 /// Time limit for a device's TLS handshake.
 const SHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// Connections that have given way and are not closed yet.
+const CLOSING_MAX: usize = 64;
 /// Pending requests for one connection; a manager keeps as many.
 const ASKS_MAX: usize = manager::ASKED_MAX;
 
@@ -85,9 +89,10 @@ pub struct DevicesConfig {
     pub manager: manager::ManagerSettings,
     /// Devices that may associate; all if `None`.
     pub admitted: Option<BTreeSet<SystemId>>,
-    /// Connections at a time; further ones are closed at once.
+    /// Associated devices at a time, and as many connections without an association again: if more
+    /// of these come, the oldest of the address with the most gives way.
     pub connections_max: usize,
-    /// Connections of one address at a time. A hub has one for all its devices.
+    /// Connections of one address at a time, associated or not. A hub has one for all its devices.
     pub connections_per_peer_max: usize,
     /// CSE to which readings are forwarded; none if `None`.
     pub above: Option<Above>,
@@ -184,6 +189,8 @@ counters! {
     connections,
     /// Connections closed because a connection limit was reached.
     connections_refused,
+    /// Connections without an association that gave way to others, as too many were open.
+    connections_evicted,
     /// Connections closed because no association was begun over them in time.
     connections_idle,
     /// Connections closed because the device did not accept what was sent.
@@ -326,12 +333,46 @@ pub struct RunningDevices {
 struct Rooms {
     shared: Arc<Shared>,
     gate: Gate,
+    unassociated: Arc<Unassociated>,
     /// Limit on devices that send datagrams.
     connections_max: usize,
     keyring: Arc<OnceLock<Arc<Keyring>>>,
     stopped: watch::Receiver<bool>,
     /// Held by each connection.
     guest: mpsc::Sender<()>,
+}
+
+/// A connection's place among those without an association, and its way to be ended.
+#[derive(Debug)]
+struct Entrance {
+    peer: SocketAddr,
+    hang_up: Arc<Notify>,
+    /// `None` for datagrams: their connection begins with the association.
+    unassociated: Option<Arc<Unassociated>>,
+    guard: Option<UnassociatedGuard>,
+}
+
+impl Entrance {
+    fn new(unassociated: Arc<Unassociated>, peer: SocketAddr) -> Self {
+        let hang_up = Arc::new(Notify::new());
+        let unassociated = Some(unassociated);
+        let mut entrance = Self { peer, hang_up, unassociated, guard: None };
+        entrance.set_associated(false);
+        entrance
+    }
+
+    fn of_datagrams(peer: SocketAddr) -> Self {
+        Self { peer, hang_up: Arc::new(Notify::new()), unassociated: None, guard: None }
+    }
+
+    fn set_associated(&mut self, is_associated: bool) {
+        if is_associated {
+            self.guard = None;
+        } else if self.guard.is_none() {
+            let of = self.unassociated.as_ref();
+            self.guard = of.map(|of| of.enter(self.peer.ip(), &self.hang_up));
+        }
+    }
 }
 
 /// Why the device listeners cannot start.
@@ -358,9 +399,9 @@ pub async fn start(
     config: DevicesConfig,
     engine: Arc<Engine>,
 ) -> Result<RunningDevices, StartError> {
+    let connections_max = config.connections_max.saturating_mul(2).saturating_add(CLOSING_MAX);
     // Datagrams of all devices come by one socket.
-    let connections = u64::try_from(config.connections_max).unwrap_or(u64::MAX);
-    let descriptors = Claim::new(connections);
+    let descriptors = Claim::new(u64::try_from(connections_max).unwrap_or(u64::MAX));
     let bound =
         listener_addresses(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
     let keyring = OnceLock::new();
@@ -410,10 +451,8 @@ pub async fn start(
     let (guest, guests) = mpsc::channel(1);
     let rooms = Rooms {
         shared,
-        gate: Gate::new(
-            config.connections_max,
-            &Arc::new(Peers::new(config.connections_per_peer_max)),
-        ),
+        gate: Gate::new(connections_max, &Arc::new(Peers::new(config.connections_per_peer_max))),
+        unassociated: Unassociated::new(config.connections_max),
         connections_max: config.connections_max,
         keyring: Arc::new(keyring),
         stopped,
@@ -448,14 +487,18 @@ impl Rooms {
 
     /// Serves one connection, with or without TLS, to its end.
     async fn welcome(self, stream: TcpStream, peer: SocketAddr, keyring: Option<Arc<Keyring>>) {
-        let Self { shared, stopped, guest, .. } = self;
+        let Self { shared, unassociated, stopped, guest, .. } = self;
+        let entrance = Entrance::new(unassociated, peer);
         let mut named = None;
         let transport = match keyring {
             None => Some(Transport::Stream(Box::new(stream))),
             Some(keyring) => {
                 let accepted = keyring.acceptor().accept(stream);
-                let shaken = tokio::time::timeout(SHAKE_WITHIN, accepted).await;
-                let shaken = shaken.ok().and_then(Result::ok);
+                let shaken = tokio::select! {
+                    shaken = tokio::time::timeout(SHAKE_WITHIN, accepted) => shaken.ok(),
+                    () = entrance.hang_up.notified() => None,
+                };
+                let shaken = shaken.and_then(Result::ok);
                 shaken.map(|stream| {
                     let certificate = stream.get_ref().1.peer_certificates();
                     let field = *shared.system_id.read().unwrap_or_else(PoisonError::into_inner);
@@ -468,7 +511,7 @@ impl Rooms {
             }
         };
         match transport {
-            Some(transport) => shared.welcome(transport, peer, named, stopped).await,
+            Some(transport) => shared.welcome(transport, entrance, named, stopped).await,
             None => shared.count(|counters| counters.handshakes_failed += 1),
         }
         drop(guest);
@@ -558,7 +601,8 @@ impl RunningDevices {
         let mut counted = self.rooms.shared.shards.counters();
         counted.add(&self.rooms.shared.lock().counters);
         let connections_refused = counted.connections_refused + self.rooms.gate.refused();
-        Counters { connections_refused, places_full, ..counted }
+        let connections_evicted = self.rooms.unassociated.evicted();
+        Counters { connections_refused, connections_evicted, places_full, ..counted }
     }
 
     /// Duration of reports, by stage.
@@ -609,12 +653,12 @@ impl Shared {
     async fn welcome(
         self: Arc<Self>,
         transport: Transport,
-        peer: SocketAddr,
+        entrance: Entrance,
         named: Option<Vec<SystemId>>,
         stop: watch::Receiver<bool>,
     ) {
         let datagrams = matches!(transport, Transport::Datagrams(_));
-        let hang_up = Arc::new(Notify::new());
+        let (peer, hang_up) = (entrance.peer, Arc::clone(&entrance.hang_up));
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let is_displaced = Arc::new(AtomicBool::new(false));
         let line = ConnectionChannels { hang_up: Arc::clone(&hang_up), is_displaced, asks };
@@ -626,6 +670,7 @@ impl Shared {
             manager: Manager::new(manager::ManagerSettings { datagrams, ..self.manager }),
             framer: Framer::default(),
             transport,
+            entrance,
             sender: Sender { address: peer.ip(), port: peer.port() },
             named,
             device: None,

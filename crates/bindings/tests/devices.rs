@@ -389,6 +389,34 @@ async fn what_is_no_device_is_hung_up_on() {
     ward.stop().await;
 }
 
+/// Silent connections of one address, twice as many as devices may associate, keep out no device of
+/// another: the oldest silent one gives way, and a device that is associated never does.
+#[tokio::test]
+async fn silent_connections_keep_out_no_device() {
+    const MOST: usize = 20;
+    let ward = ward(|config| config.connections_max = MOST).await;
+    let to = ward.devices.address();
+    let silent = tokio::task::spawn_blocking(move || {
+        let socket = |_| {
+            let socket = std::net::TcpStream::connect(to).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
+        (0..2 * MOST).map(socket).collect::<Vec<_>>()
+    })
+    .await
+    .unwrap();
+    ward.counts(|counters| counters.connections_evicted >= MOST as u64).await;
+    let polite = device(&specialisation::THERMOMETER, 1, Faults::NONE);
+    let outcomes = measure(to, vec![polite]).await;
+    assert!(outcomes[0].is_answered(), "{outcomes:?}");
+    proof(&ward, &outcomes).await;
+    let counters = ward.devices.counters();
+    assert_eq!((counters.connections_refused, counters.connections_idle), (0, 0), "{counters:?}");
+    drop(silent);
+    ward.stop().await;
+}
+
 /// Datagrams: who is associated is in the AE table; anybody else is dropped, counted, and answered
 /// by nothing.
 #[tokio::test]

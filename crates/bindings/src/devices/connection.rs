@@ -7,7 +7,7 @@ use super::deliver::Delivered;
 use super::shards::SharedLibrary;
 use super::stages::Passage;
 use super::transport::{Arrived, PIECE, Transport};
-use super::{Counters, Shared};
+use super::{Counters, Entrance, Shared};
 use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
@@ -46,6 +46,7 @@ pub(super) struct DeviceConnection {
     pub(super) manager: Manager,
     pub(super) framer: Framer,
     pub(super) transport: Transport,
+    pub(super) entrance: Entrance,
     /// Its address, the key of the AE table.
     pub(super) sender: Sender,
     /// System-ids in the device's certificate, if they are compared.
@@ -192,7 +193,10 @@ impl DeviceConnection {
                     let has_room = state.entities.join(&self.sender, system_id, config_id)
                         && state.join(system_id, self.id);
                     drop(state);
-                    if !has_room {
+                    if has_room {
+                        self.entrance.set_associated(true);
+                    } else {
+                        self.shared.count(|counters| counters.connections_refused += 1);
                         self.step(Input::Abort);
                     }
                 }
@@ -215,6 +219,8 @@ impl DeviceConnection {
                     let mut state = self.shared.lock();
                     state.roster.leave(system_id, self.id);
                     state.entities.leave(&self.sender);
+                    drop(state);
+                    self.entrance.set_associated(false);
                 }
                 Output::Close => {
                     let is_idle =

@@ -1,8 +1,8 @@
 //! Devices that send datagrams: each address and port is a connection from its association request
 //! on. Other datagrams are dropped and counted.
 
-use super::Shared;
 use super::transport::{Datagrams, Transport};
+use super::{Entrance, Shared};
 use crate::listeners::Latch;
 use core::time::Duration;
 use gatewright_tables::records::Sender;
@@ -112,7 +112,8 @@ async fn converse(
     stop: watch::Receiver<bool>,
 ) -> SocketAddr {
     let peer = datagrams.peer;
-    shared.welcome(Transport::Datagrams(datagrams), peer, None, stop).await;
+    let entrance = Entrance::of_datagrams(peer);
+    shared.welcome(Transport::Datagrams(datagrams), entrance, None, stop).await;
     peer
 }
 

@@ -206,6 +206,12 @@ const OF_DEVICES: &[Watched] = &[
         "connections of devices are refused: devices_max or peer_connections allows more",
     ),
     watched(
+        ("connections_evicted", When::Grows),
+        (LogLevel::Warning, "devices-silent"),
+        "connections without an association give way to others, as devices_max of them are open: look \
+         for an address that opens many (`ss -tn`)",
+    ),
+    watched(
         ("system_ids_foreign", When::Grows),
         (LogLevel::Warning, "system-id-foreign"),
         "associations are rejected: a certificate does not name the device's system-id",

@@ -71,12 +71,16 @@ pub(super) static DEVICES: Table = Table {
         ),
         or(
             "1000",
-            fixed(key("devices_max", Shape::Number(1, DEVICES_MAX), "Associations at once.")),
+            fixed(key(
+                "devices_max",
+                Shape::Number(1, DEVICES_MAX),
+                "Associations at once; of as many connections again without one, the oldest gives way.",
+            )),
         ),
         key(
             "peer_connections",
             Shape::Number(1, DEVICES_MAX),
-            "Connections of one address at once; as many as of all if not given, as a hub has one.",
+            "Connections of one address at once, associated or not; no limit of their own if not given, as a hub has one address.",
         ),
         key(
             "admit",

@@ -16,7 +16,7 @@ const NAME_LEN_MAX: usize = 32;
 /// Maximum octets of a pattern of AE-IDs.
 const AE_IDS_LEN_MAX: usize = 255;
 /// Maximum octets of a resource's address.
-const PLACE_LEN_MAX: usize = 255;
+pub(crate) const PLACE_LEN_MAX: usize = 255;
 /// Maximum octets of an interface's name (`IFNAMSIZ` of Linux, without its zero).
 const INTERFACE_LEN_MAX: usize = 15;
 
@@ -90,7 +90,7 @@ fn missing_length(text: &str, finding: Diagnostic) -> Diagnostic {
 pub(crate) fn is_right(form: Form, text: &str) -> bool {
     let network = || Prefix::parse(text).is_some_and(|prefix| prefix.network() == prefix);
     match form {
-        Form::Any => !text.is_empty() && !text.contains('\0'),
+        Form::Any(_) => !text.is_empty() && !text.contains('\0'),
         Form::Name => is_name(text),
         Form::Interface => is_interface(text),
         Form::Address => text.parse::<IpAddr>().is_ok(),
@@ -124,7 +124,7 @@ pub(crate) fn is_right(form: Form, text: &str) -> bool {
         Form::DeviceKind => values::DEVICE_KINDS.contains(&text),
         Form::Role => values::is_role(text),
         Form::RoleAddress => values::role_address(text).is_some(),
-        Form::Field | Form::Setting => values::field(text).is_some(),
+        Form::Field | Form::Setting(_) => values::field(text).is_some(),
         Form::Ports => text.parse::<PortRange>().is_ok(),
     }
 }
@@ -175,9 +175,12 @@ fn is_interface(text: &str) -> bool {
 
 const fn code(form: Form) -> &'static Code {
     match form {
-        Form::Any | Form::Name | Form::Interface | Form::AeIds | Form::AeIdsOfCse | Form::Role => {
-            &codes::BAD_NAME
-        }
+        Form::Any(_)
+        | Form::Name
+        | Form::Interface
+        | Form::AeIds
+        | Form::AeIdsOfCse
+        | Form::Role => &codes::BAD_NAME,
         Form::Address => &codes::NOT_AN_ADDRESS,
         Form::AddressOfNetwork | Form::Network | Form::Destination => &codes::NOT_A_PREFIX,
         Form::Mac => &codes::NOT_A_MAC,
@@ -189,7 +192,7 @@ const fn code(form: Form) -> &'static Code {
         Form::Url | Form::Broker => &codes::NOT_A_URL,
         Form::SystemId => &codes::NOT_A_SYSTEM_ID,
         Form::RoleAddress => &codes::NOT_A_ROLE_ADDRESS,
-        Form::Setting => &codes::NOT_A_SETTING,
+        Form::Setting(_) => &codes::NOT_A_SETTING,
         Form::Field => &codes::NOT_A_FIELD,
         Form::Ports => &codes::NOT_PORTS,
     }
@@ -198,7 +201,7 @@ const fn code(form: Form) -> &'static Code {
 /// The form in words, to follow "is".
 pub(crate) const fn wanted(form: Form) -> &'static str {
     match form {
-        Form::Any => "a text that can stand here",
+        Form::Any(_) => "a text that can stand here",
         Form::Name => "a name: 1 to 32 letters, digits, `-` and `_`",
         Form::Interface => "a name of an interface: 1 to 15 octets without `/`, `:` and blanks",
         Form::Address => "an IP address",
@@ -224,7 +227,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
         Form::DeviceKind => "a kind of devices: oximeter, scale, … or `device` for all others",
         Form::Field => "a field with its value: its name, `=`, the value",
         Form::Ports => "a port, or two with `-` between them, the lower one first",
-        Form::Setting => "a parameter: its name, `=`, and its value or where that is",
+        Form::Setting(_) => "a parameter: its name, `=`, and its value or where that is",
         Form::Role => "a name of a role: letters, digits and `_`",
         Form::RoleAddress => "a role's address: its name, `=`, a host and a port",
     }
@@ -233,7 +236,7 @@ pub(crate) const fn wanted(form: Form) -> &'static str {
 /// An example of the form.
 pub(crate) const fn example(form: Form) -> &'static str {
     match form {
-        Form::Any => "gateway.pcapng",
+        Form::Any(example) | Form::Setting(example) => example,
         Form::Name => "lan",
         Form::Interface => "eth0",
         Form::Address => "192.0.2.1",
@@ -255,7 +258,6 @@ pub(crate) const fn example(form: Form) -> &'static str {
         Form::DeviceKind => "oximeter",
         Form::Field => "method=DELETE",
         Form::Ports => "1024-65535",
-        Form::Setting => "host=192.0.2.1",
         Form::Role => "web",
         Form::RoleAddress => "web=192.0.2.1:8080",
     }
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn every_example_has_its_form() {
         for form in [
-            Form::Any,
+            Form::Any("x"),
             Form::Name,
             Form::Interface,
             Form::Address,
@@ -292,7 +294,7 @@ mod tests {
             Form::DeviceKind,
             Form::Role,
             Form::RoleAddress,
-            Form::Setting,
+            Form::Setting("host=192.0.2.1"),
             Form::Field,
             Form::Ports,
         ] {

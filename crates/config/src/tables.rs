@@ -59,8 +59,8 @@ pub(crate) enum Shape {
 /// Required form of a string.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Form {
-    /// Any text but the empty one.
-    Any,
+    /// Any text but the empty one; with an example.
+    Any(&'static str),
     /// A name in the description.
     Name,
     /// A name of a kernel interface.
@@ -106,8 +106,8 @@ pub(crate) enum Form {
     /// `ROLE=HOST:PORT`.
     Role,
     RoleAddress,
-    /// `NAME=VALUE` for a parameter.
-    Setting,
+    /// `NAME=VALUE` for a parameter; with an example.
+    Setting(&'static str),
     /// `NAME=VALUE`.
     Field,
     /// `5683`, or `1024-65535`.
@@ -175,6 +175,9 @@ const ROLES_MAX: usize = 64;
 const SETTINGS_MAX: usize = 64;
 /// Maximum number of fields in a message condition: more than any protocol's module has.
 const FIELDS_MAX: usize = 16;
+
+/// Tables of which each is a gateway by itself; the others belong to one of these.
+pub(crate) const RUNNING: [&str; 5] = ["link", "devices", "cse", "program", "tcp_proxy"];
 
 pub(crate) static ROOT: Table = Table {
     name: "description",
@@ -260,7 +263,11 @@ pub(crate) static ATTACH: Table = Table {
         ),
         key("side", Shape::Choice(SIDES), "Which way the packets travel."),
         key("link", Shape::Text(Form::Name), "Only packets of this link; all if not given."),
-        key("file", Shape::Text(Form::Any), "capture: the pcapng file that it writes."),
+        key(
+            "file",
+            Shape::Text(Form::Any("lan.pcapng")),
+            "capture: the pcapng file that it writes.",
+        ),
         key("match", Shape::Table(&MATCH), "drop: which packets; all if not given."),
         key("rules", Shape::Many(&RULE, RULES_MAX), "filter: the first rule that fits decides."),
         key(
@@ -401,7 +408,11 @@ static CONTROL: Table = Table {
     name: "[control]",
     doc: "How the running gateway is reached.",
     keys: &[
-        key("socket", Shape::Text(Form::Any), "Path of the control socket."),
+        key(
+            "socket",
+            Shape::Text(Form::Any("/run/gatewright/ward.sock")),
+            "Path of the control socket.",
+        ),
         key(
             "metrics",
             Shape::Text(Form::Listen),
@@ -431,17 +442,17 @@ static PROGRAM: Table = Table {
         ),
         key(
             "set",
-            Shape::List(Form::Setting, SETTINGS_MAX),
+            Shape::List(Form::Setting("host=192.0.2.1"), SETTINGS_MAX),
             "What parameters of the program are, each as NAME=VALUE.",
         ),
         key(
             "set_env",
-            Shape::List(Form::Setting, SETTINGS_MAX),
+            Shape::List(Form::Setting("password=SMTP_PASSWORD"), SETTINGS_MAX),
             "Parameters whose value a variable of the environment holds, each as NAME=VARIABLE.",
         ),
         key(
             "set_file",
-            Shape::List(Form::Setting, SETTINGS_MAX),
+            Shape::List(Form::Setting("password=/etc/gatewright/password"), SETTINGS_MAX),
             "Parameters whose value a file holds, each as NAME=FILE; a line's end behind it goes.",
         ),
     ],

@@ -112,7 +112,8 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let mut octets = [0; 6];
     let mut parts = text.split(':');
     for octet in &mut octets {
-        let part = parts.next().filter(|part| part.len() == 2)?;
+        let is_hex = |part: &&str| part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let part = parts.next().filter(|part| part.len() == 2).filter(is_hex)?;
         *octet = u8::from_str_radix(part, 16).ok()?;
     }
     let usable = octets != [0; 6] && octets.first().is_some_and(|first| first & GROUP == 0);

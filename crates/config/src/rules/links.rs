@@ -5,7 +5,7 @@ use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
 use crate::sections::{View, is_virtual};
 use crate::shape::Findings;
-use crate::tables::MODES;
+use crate::tables::{MODES, RUNNING};
 use crate::values::{Prefix, is_host_address, is_link_local};
 use gatewright_diagnostic::{Diagnostic, nearest};
 
@@ -35,8 +35,7 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
 /// Checks that a gateway without links has devices, a service entity, a program or a TCP proxy,
 /// unless one of those was already refused.
 fn check_present(root: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 4] = ["devices", "cse", "program", "tcp_proxy"];
-    if root.key("link").is_none() && OTHERS.iter().any(|key| root.key(key).is_some()) {
+    if root.key("link").is_none() && RUNNING.iter().any(|key| root.key(key).is_some()) {
         return;
     }
     let span = match root.table("link") {

@@ -103,11 +103,15 @@ pub(super) static LINK: Table = Table {
         ),
         key(
             "read",
-            Shape::Text(Form::Any),
+            Shape::Text(Form::Any("in.pcapng")),
             "pcapng: the capture file whose frames arrive, pcapng or pcap, of Ethernet or raw IP; \
              relative to the folder of the description, as `write`.",
         ),
-        key("write", Shape::Text(Form::Any), "pcapng: the capture file for frames that leave."),
+        key(
+            "write",
+            Shape::Text(Form::Any("out.pcapng")),
+            "pcapng: the capture file for frames that leave.",
+        ),
         key(
             "pace",
             Shape::ChoiceOrNumber(PACES, 1, RATE_MAX),

@@ -38,14 +38,21 @@ const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 /// The certificate that a listener shows.
 const CERTIFICATE: Key = required(
     "certificate",
-    Shape::Text(Form::Any),
+    Shape::Text(Form::Any("/etc/gatewright/certificate.pem")),
     "The certificate that is shown, PEM; a relative path is one in the description's folder.",
 );
 /// The key of that certificate.
-const PRIVATE_KEY: Key = required("key", Shape::Text(Form::Any), "The certificate's key, PEM.");
+const PRIVATE_KEY: Key = required(
+    "key",
+    Shape::Text(Form::Any("/etc/gatewright/key.pem")),
+    "The certificate's key, PEM.",
+);
 /// The authorities of the peers.
-const AUTHORITIES: Key =
-    required("authorities", Shape::Text(Form::Any), "Whose certificates are taken, PEM.");
+const AUTHORITIES: Key = required(
+    "authorities",
+    Shape::Text(Form::Any("/etc/gatewright/authorities.pem")),
+    "Whose certificates are taken, PEM.",
+);
 
 pub(super) static DEVICES: Table = Table {
     name: "[devices]",
@@ -89,7 +96,7 @@ pub(super) static DEVICES: Table = Table {
         ),
         key(
             "operators",
-            Shape::List(Form::Any, ADMITTED_MAX),
+            Shape::List(Form::Any("CNurse"), ADMITTED_MAX),
             "Who may read what devices report and ask them something: CNurse, /id-in/CNurse.",
         ),
         key(
@@ -131,9 +138,13 @@ static DEVICES_MAP: Table = Table {
         key("partition", CODE, "Partition of what is measured: 2 for vital signs; with code."),
         key("code", CODE, "Code of what is measured in its partition; all if not given."),
         key("unit", CODE, "Code of the unit (IEEE 11073-10101): 544 for %; all if not given."),
-        key("labels", Shape::List(Form::Any, LABELS_MAX), "Labels of the container, too."),
+        key(
+            "labels",
+            Shape::List(Form::Any("ward-3"), LABELS_MAX),
+            "Labels of the container, too.",
+        ),
         key("instances", Shape::Number(1, INSTANCES_MAX), "Readings kept; 10000 if not given."),
-        key("loinc", Shape::Text(Form::Any), "Its LOINC code, for FHIR."),
+        key("loinc", Shape::Text(Form::Any("8867-4")), "Its LOINC code, for FHIR."),
         key("view", Shape::Table(&DEVICES_VIEW), "A flexContainer that shows the latest value."),
     ],
 };
@@ -142,9 +153,17 @@ static DEVICES_VIEW: Table = Table {
     name: "[devices.map.view]",
     doc: "A flexContainer that shows the latest value as a whole number (TS-0023).",
     keys: &[
-        required("name", Shape::Text(Form::Any), "Its name with its namespace: cod:oximr."),
-        required("definition", Shape::Text(Form::Any), "Its containerDefinition."),
-        required("attribute", Shape::Text(Form::Any), "The attribute: oxySn."),
+        required(
+            "name",
+            Shape::Text(Form::Any("cod:oximr")),
+            "Its name with its namespace: cod:oximr.",
+        ),
+        required(
+            "definition",
+            Shape::Text(Form::Any("org.onem2m.health.moduleclass.oximeter")),
+            "Its containerDefinition.",
+        ),
+        required("attribute", Shape::Text(Form::Any("oxySn")), "The attribute: oxySn."),
     ],
 };
 
@@ -180,7 +199,7 @@ pub(super) static CSE: Table = Table {
         )),
         fixed(key(
             "store",
-            Shape::Text(Form::Any),
+            Shape::Text(Form::Any("/var/lib/gatewright/cse.db")),
             "Path of its database, relative to the description's folder; in memory if not given.",
         )),
         fixed(key(
@@ -294,7 +313,7 @@ pub(super) static CSE: Table = Table {
         ),
         fixed(key(
             "provider",
-            Shape::Text(Form::Any),
+            Shape::Text(Form::Any("provider.example")),
             "Domain of its service provider, as it stands in certificates: m2m://DOMAIN/CSE/AE.",
         )),
         key(

@@ -7,8 +7,8 @@ use core::future::Future;
 use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Call, CallId, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output, Request,
-    Response, Token, Unreachable, Verdict,
+    Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
+    Request, Response, Token, Unreachable, Verdict,
 };
 use gatewright_store::{Report, Writer};
 use std::collections::BTreeMap;
@@ -419,8 +419,8 @@ impl Engine {
         (counters.readings_refused_above, counters.messages_aged, last)
     }
 
-    /// Seconds by which the wall clock is ahead, if it has stepped and is in doubt.
-    pub fn doubted_clock(&self) -> Option<i64> {
+    /// Why the wall clock is in doubt, if it is.
+    pub fn doubted_clock(&self) -> Option<ClockDoubt> {
         self.lock().cse.doubted_clock()
     }
 

@@ -15,7 +15,7 @@ use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{CseType, Registrar, Unreadable, Verdict};
+use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::{Histogram, Room};
 use std::io;
@@ -152,7 +152,7 @@ impl Services {
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("messages_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
-        words.extend(engine.doubted_clock().map(|ahead| ("clock", why_doubted(ahead))));
+        words.extend(engine.doubted_clock().map(why_doubted));
         words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
         words.extend(why_forgotten(cse.remembered_damaged()).map(|why| ("remembered_lost", why)));
         let room = engine.room().unwrap_or_default();
@@ -548,10 +548,24 @@ fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<Strin
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Text for the operator: what a clock step holds back.
-fn why_doubted(ahead: i64) -> String {
-    let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
-    format!("leapt {by} s {whither}: nothing expires until it has stood for an hour")
+/// Text for the operator: what a clock step holds back, or a restart, which is no alarm.
+fn why_doubted(doubt: ClockDoubt) -> (&'static str, String) {
+    match doubt {
+        ClockDoubt::Leapt(ahead) => {
+            let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
+            (
+                "clock",
+                format!("leapt {by} s {whither}: nothing expires until it has stood for an hour"),
+            )
+        }
+        ClockDoubt::Stopped(seconds) => {
+            let text = format!(
+                "did not run for {seconds} s: what expired meanwhile expires when a time server has \
+                 confirmed the clock, or in an hour"
+            );
+            ("restart", text)
+        }
+    }
 }
 
 /// Text for the operator: stored rows that are not in the tree.

@@ -80,6 +80,15 @@ pub(crate) enum Change {
     Believed(Vec<(Span, Duration)>),
 }
 
+/// Why the wall clock is in doubt; then only resources that have expired by both clocks expire.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ClockDoubt {
+    /// It has stepped by so many seconds, ahead or back.
+    Leapt(i64),
+    /// The CSE did not run for so many seconds, by the wall clock alone.
+    Stopped(i64),
+}
+
 /// The clocks of a CSE.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
@@ -91,6 +100,8 @@ pub(crate) struct Clock {
     believed: Offset,
     /// Start of the doubt.
     doubted_since: Option<Moment>,
+    /// Whether the doubt is only how long the CSE did not run.
+    is_restarted: bool,
     /// Start of the present offset, by the wall clock.
     even_since: Timestamp,
     spans: Vec<Span>,
@@ -111,6 +122,7 @@ impl Clock {
             moment,
             believed: offset(wall, moment),
             doubted_since: None,
+            is_restarted: false,
             even_since: wall,
             spans: Vec::new(),
             noted: None,
@@ -140,18 +152,24 @@ impl Clock {
             moment,
             believed,
             doubted_since: None,
+            is_restarted: false,
             even_since: wall,
             spans,
             noted: None,
             salt: uint("salt").unwrap_or(wall.micros()),
         };
-        if row.get("doubted").and_then(Value::as_bool) == Some(true) {
+        let was_doubted = row.get("doubted").and_then(Value::as_bool) == Some(true);
+        let restarted = row.get("restarted").and_then(Value::as_bool) == Some(true);
+        let was_leapt = was_doubted && !restarted;
+        if was_doubted {
             let from = Timestamp::from_micros(uint("even")?);
             let to = before.plus(NOTED_EVERY.saturating_mul(2));
             clock.push_span(Span { from, to, offset: offset(before, moment) });
         }
         if offset(wall, moment).abs_diff(believed) > LEAP_MICROS {
             clock.doubted_since = Some(moment);
+            // A clock that goes on where it was says how long the CSE did not run, if it is right.
+            clock.is_restarted = !was_leapt && before <= wall;
         }
         Some(clock)
     }
@@ -192,9 +210,11 @@ impl Clock {
         self.doubted_since.is_some()
     }
 
-    /// Lead of the wall clock over the trusted one, in seconds.
-    pub(crate) fn ahead_seconds(&self) -> i64 {
-        offset(self.wall, self.moment).saturating_sub(self.believed) / 1_000_000
+    /// Why the wall clock is in doubt, if it is.
+    pub(crate) fn doubt(&self) -> Option<ClockDoubt> {
+        self.doubted_since?;
+        let ahead = offset(self.wall, self.moment).saturating_sub(self.believed) / 1_000_000;
+        Some(if self.is_restarted { ClockDoubt::Stopped(ahead) } else { ClockDoubt::Leapt(ahead) })
     }
 
     /// The caller's clock at a moment.
@@ -223,7 +243,7 @@ impl Clock {
             if offset.abs_diff(self.believed) <= LEAP_MICROS {
                 return self.believe();
             }
-            self.doubted_since = Some(moment);
+            (self.doubted_since, self.is_restarted) = (Some(moment), false);
             return Some(Change::Leapt);
         }
         match self.doubted_since {
@@ -263,6 +283,7 @@ impl Clock {
             "wall": self.wall.micros(),
             "believed": self.believed,
             "doubted": self.is_doubted(),
+            "restarted": self.is_restarted,
             "even": self.even_since.micros(),
             "salt": self.salt,
             "spans": spans.collect::<Vec<Value>>(),
@@ -319,7 +340,7 @@ mod tests {
         let ahead = YEAR_2026 + 8 * DAY;
         assert_eq!(clock.advance(at(ahead + 2 * minute, 2 * minute)), Some(Change::Leapt));
         assert_eq!(clock.expiring(), Timestamp::new(YEAR_2026 + 2 * minute), "held back");
-        assert_eq!(clock.ahead_seconds(), 8 * 86_400);
+        assert_eq!(clock.doubt(), Some(ClockDoubt::Leapt(8 * 86_400)));
         // Set right again: nothing has happened.
         let back = clock.advance(at(YEAR_2026 + 3 * minute, 3 * minute));
         assert_eq!(back, Some(Change::Believed(Vec::new())));
@@ -345,6 +366,34 @@ mod tests {
         assert_eq!(span.from, Timestamp::new(Duration::from_secs(30)));
         assert_eq!(span.to, Timestamp::new(Duration::from_secs(90)));
         assert_eq!(*behind + Duration::from_secs(150), YEAR_2026);
+    }
+
+    /// A restart after an hour, one with the clock set back, and one after a leap.
+    #[test]
+    fn a_restart_is_no_leap() {
+        let minute = Duration::from_mins(1);
+        let mut clock = Clock::new(at(YEAR_2026, Duration::ZERO));
+        clock.advance(at(YEAR_2026 + minute, minute));
+        let row = clock.note().unwrap();
+        let restored = |wall| Clock::restored(at(wall, Duration::ZERO), &row).unwrap();
+        assert_eq!(restored(YEAR_2026 + 2 * minute).doubt(), None);
+        let mut later = restored(YEAR_2026 + minute + HOUR);
+        assert_eq!(later.doubt(), Some(ClockDoubt::Stopped(3600)));
+        assert_eq!(later.expiring(), Timestamp::new(YEAR_2026 + minute), "held back all the same");
+        // Restarted again while it is in doubt.
+        let twice = later.note().unwrap();
+        let twice = Clock::restored(at(YEAR_2026 + 3 * HOUR, Duration::ZERO), &twice).unwrap();
+        assert!(matches!(twice.doubt(), Some(ClockDoubt::Stopped(_))), "{twice:?}");
+        let earlier = restored(YEAR_2026.checked_sub(HOUR).unwrap());
+        assert!(matches!(earlier.doubt(), Some(ClockDoubt::Leapt(..0))), "{earlier:?}");
+        // A leap after the restart is one.
+        let leapt = later.advance(at(YEAR_2026 + DAY, minute));
+        assert_eq!(leapt, Some(Change::Leapt));
+        assert!(matches!(later.doubt(), Some(ClockDoubt::Leapt(_))), "{later:?}");
+        later.note_again();
+        let row = later.note().unwrap();
+        let again = Clock::restored(at(YEAR_2026 + DAY + HOUR, Duration::ZERO), &row).unwrap();
+        assert!(matches!(again.doubt(), Some(ClockDoubt::Leapt(_))), "{again:?}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ mod stored;
 pub mod time;
 mod tree;
 
-pub use clock::Now;
+pub use clock::{ClockDoubt, Now};
 pub use cse::{
     Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
     OutboxMessage, Output, Registrar, Token, Unreachable, Verdict, device_address,

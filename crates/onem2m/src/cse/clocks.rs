@@ -2,16 +2,16 @@
 //! trusted again.
 
 use super::Cse;
-use crate::clock::{Change, Moment, Now, Span};
+use crate::clock::{Change, ClockDoubt, Moment, Now, Span};
 use crate::time::Timestamp;
 use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 
 impl Cse {
-    /// Seconds by which the wall clock is ahead, if it has stepped and is in doubt: meanwhile only
-    /// resources that have expired by both clocks expire.
-    pub fn doubted_clock(&self) -> Option<i64> {
-        self.clock.is_doubted().then(|| self.clock.ahead_seconds())
+    /// Why the wall clock is in doubt, if it is: meanwhile only resources that have expired by both
+    /// clocks expire.
+    pub fn doubted_clock(&self) -> Option<ClockDoubt> {
+        self.clock.doubt()
     }
 
     /// Sets the clocks of this step.

@@ -3,7 +3,8 @@
 use crate::bench::{Bench, config, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Cse, Input, Kind, Now, Operation, OutboxMessage, Request, Response, Status, Timestamp,
+    ClockDoubt, Cse, Input, Kind, Now, Operation, OutboxMessage, Request, Response, Status,
+    Timestamp,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -239,7 +240,7 @@ fn a_clock_that_is_ahead_expires_nothing_until_it_is_confirmed() {
     world.wall += 8 * DAY;
     world.step(Input::Tick);
     assert_eq!(world.resources(), 4);
-    assert_eq!(world.bench.cse.doubted_clock(), Some(8 * 86_400));
+    assert_eq!(world.bench.cse.doubted_clock(), Some(ClockDoubt::Leapt(8 * 86_400)));
     // Time passes all the same: the instance's hour is over.
     world.pass_in_steps(58 * MINUTE);
     assert_eq!(world.resources(), 4);

@@ -1,10 +1,14 @@
 //! What reaches a running gateway, or its clients, by the control socket.
 
-use gatewright_gateway::{CaptureStream, TraceRequest, api::ControlRequest};
+use gatewright_gateway::{
+    CaptureStream, TraceRequest,
+    api::{ControlRequest, RequestLines},
+};
 use gatewright_planes::RouteTarget;
 use std::io::{BufReader, Read};
 
-/// A destination, a frame in digits, a request, and the chunks of a live capture.
+/// A destination, a frame in digits, a request, requests line by line, and the chunks of a live
+/// capture.
 pub fn control(octets: &[u8]) {
     let text = String::from_utf8_lossy(octets);
     if let Ok(RouteTarget::Network(network)) = RouteTarget::parse(&text) {
@@ -23,9 +27,25 @@ pub fn control(octets: &[u8]) {
             let _placement = spec.read(&["lan".to_owned()]);
         }
     }
+    let all = lines([octets].into_iter());
+    for pieces in [1, 7] {
+        assert_eq!(lines(octets.chunks(pieces)), all, "however a client's octets are cut");
+    }
     let whole = chunks(octets);
     let pieces = chunks(Slow(octets));
     assert_eq!(whole, pieces, "however the stream is cut");
+}
+
+/// The lines of a client that sends these octets and closes.
+fn lines<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
+    let (mut lines, mut found) = (RequestLines::default(), Vec::new());
+    for piece in pieces {
+        lines.push(piece);
+        found.extend(std::iter::from_fn(|| lines.next_line()));
+        assert!(!lines.is_too_long(), "the inputs are short");
+    }
+    found.extend(lines.last_line());
+    found
 }
 
 /// The chunks of a capture with what was told behind them, as far as they can be read.

@@ -1,8 +1,9 @@
 //! The thread that writes the log's events where the description says.
 
 use super::{EventLog, Journal, LogEntry};
+use crate::gateway::about;
 use gatewright_config::{Config, Log, LogFormat, LogLevel};
-use gatewright_part::{Change, Part, Staged, Unable};
+use gatewright_part::{Change, LogEvent, Part, Staged, Unable};
 use std::{
     io::{self, Write},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -57,21 +58,23 @@ struct LogWriter {
 impl LogWriter {
     /// Writes the events of `log` on standard error or to the journal, as `settings` says.
     fn start(log: &EventLog, settings: Arc<Mutex<LogSettings>>) -> io::Result<Self> {
-        let mut reader = log.reader(Some(0), LogLevel::Debug);
+        let (mut reader, own) = (log.reader(Some(0), LogLevel::Debug), log.clone());
         let write = move || {
-            let mut journal = None;
+            let (mut journal, mut losses) = (None, Losses::default());
             loop {
                 let read = reader.read(PATIENCE);
                 let LogSettings { format, level } = *lock(&settings);
                 if read.missed > 0 {
                     let missed = read.missed;
-                    write_line(
-                        format,
-                        &format!("{missed} events came faster than they are written"),
-                    );
+                    let line = format!("{missed} events came faster than they are written");
+                    let _told_below = write_line(format, &line);
                 }
                 for entry in read.events.iter().filter(|entry| entry.event.level <= level) {
-                    write_entry(entry, format, &mut journal);
+                    let written = write_entry(entry, format, &mut journal);
+                    // It is written, or lost and counted, like any other.
+                    if let Some(event) = losses.take(written) {
+                        own.log(event);
+                    }
                 }
                 if read.ended {
                     return;
@@ -95,13 +98,49 @@ impl Drop for LogWriter {
     }
 }
 
+/// Events that could not be written since one was: a disk is full, or nobody reads the pipe.
+#[derive(Debug, Default)]
+struct Losses {
+    count: u64,
+}
+
+impl Losses {
+    /// The event that says so, at the first lost event, and that which says that it is over.
+    fn take(&mut self, written: io::Result<()>) -> Option<LogEvent> {
+        match (written, self.count) {
+            (Ok(()), 0) => None,
+            (Ok(()), lost) => {
+                self.count = 0;
+                let text = format!("events are written again; {lost} were not");
+                Some(about(LogLevel::Info, "log-written", text).with("lost", lost))
+            }
+            (Err(error), 0) => {
+                self.count = 1;
+                let text = format!(
+                    "events cannot be written: {error}; the gateway goes on, and `gatewright events` \
+                     shows them; look at the disk that standard error is written to"
+                );
+                Some(about(LogLevel::Error, "log-not-written", text))
+            }
+            (Err(_), lost) => {
+                self.count = lost.saturating_add(1);
+                None
+            }
+        }
+    }
+}
+
 /// Writes an entry; what cannot be written is still in the log.
-fn write_entry(entry: &LogEntry, format: LogFormat, journal: &mut Option<Journal>) {
+fn write_entry(
+    entry: &LogEntry,
+    format: LogFormat,
+    journal: &mut Option<Journal>,
+) -> io::Result<()> {
     match format {
         LogFormat::Text => write_line(format, &entry.to_string()),
         LogFormat::Json => {
             let line = serde_json::to_string(entry).unwrap_or_default();
-            let _closed = writeln!(io::stderr().lock(), "{line}");
+            writeln!(io::stderr().lock(), "{line}")
         }
         LogFormat::Journal => {
             if journal.is_none() {
@@ -109,17 +148,19 @@ fn write_entry(entry: &LogEntry, format: LogFormat, journal: &mut Option<Journal
             }
             // A journal that is away or full: standard error has the event instead.
             if journal.as_ref().is_none_or(|journal| journal.write(entry).is_err()) {
-                write_line(LogFormat::Text, &entry.to_string());
+                return write_line(LogFormat::Text, &entry.to_string());
             }
+            Ok(())
         }
-        LogFormat::None => {}
+        LogFormat::None => Ok(()),
     }
 }
 
-fn write_line(format: LogFormat, line: &str) {
+fn write_line(format: LogFormat, line: &str) -> io::Result<()> {
     if matches!(format, LogFormat::Text | LogFormat::Journal) {
-        let _closed = writeln!(io::stderr().lock(), "{line}");
+        writeln!(io::stderr().lock(), "{line}")?;
     }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,4 +216,23 @@ impl Staged for StagedSettings {
     }
 
     fn undo(self: Box<Self>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One event when it begins, one when it is over, whatever the number between.
+    #[test]
+    fn lost_events_are_told_once_and_counted() {
+        let mut losses = Losses::default();
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        assert_eq!(losses.take(Ok(())), None);
+        assert_eq!(losses.take(full()).unwrap().kind, "log-not-written");
+        // That event itself is lost, too.
+        assert!((0..4).all(|_| losses.take(full()).is_none()));
+        let over = losses.take(Ok(())).unwrap();
+        assert_eq!((over.kind, over.text.contains("; 5 were not")), ("log-written", true));
+        assert_eq!(losses.take(Ok(())), None);
+    }
 }

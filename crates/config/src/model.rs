@@ -169,6 +169,12 @@ pub struct Advertise {
 }
 
 impl Link {
+    /// Whether it is not in the text: the kernel's interface beside another link, for its `host`.
+    pub fn is_derived(&self) -> bool {
+        // A name in a description has no dot.
+        self.name.value.contains('.')
+    }
+
     /// The link that carries its tagged frames, if it is virtual.
     pub const fn below(&self) -> Option<&Located<String>> {
         match &self.device {
@@ -508,6 +514,16 @@ pub struct Program {
     pub set_env: Vec<(String, String)>,
     /// Parameters, each with the file that holds its value.
     pub set_file: Vec<(String, String)>,
+    /// The names in these lists as written, each with its key.
+    pub(crate) written: Vec<(&'static str, Located<String>)>,
+}
+
+impl Program {
+    /// The place of the entry for `name` in one of the lists `keys`; of the file if there is none.
+    pub fn place_of(&self, keys: &[&str], name: &str) -> Span {
+        let entry = self.written.iter().find(|(key, of)| keys.contains(key) && of.value == name);
+        entry.map_or(self.file.span, |(_, of)| of.span)
+    }
 }
 
 /// IEEE 11073 devices that associate with this gateway.

@@ -424,8 +424,16 @@ fn program(table: View<'_>) -> Option<Program> {
         let texts = table.texts(key).into_iter();
         texts.filter_map(|text| values::field(text.value)).collect()
     };
+    let names = |key: &'static str| {
+        let name = move |text: Located<&str>| {
+            let (name, _) = text.value.split_once('=')?;
+            Some((key, Located { value: name.to_owned(), span: text.span }))
+        };
+        table.texts(key).into_iter().filter_map(name)
+    };
     Some(Program {
         file: table.name("file")?,
+        written: ["at", "set", "set_env", "set_file"].into_iter().flat_map(names).collect(),
         at: at.collect(),
         stack: table.texts("stack").into_iter().map(Located::owned).collect(),
         set: pairs("set"),

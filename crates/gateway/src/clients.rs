@@ -581,7 +581,9 @@ mod tests {
             thread::yield_now();
         }
         over.store(true, Ordering::Relaxed);
-        greedy.into_iter().for_each(|one| one.join().unwrap());
+        for one in greedy {
+            one.join().unwrap();
+        }
     }
 
     #[test]

@@ -443,7 +443,7 @@ impl ConfiguredProgram {
         let compiled =
             gatewright_lang::compile_importing(&mut sources, SourceId::default(), import);
         let at = program.at.clone();
-        if let Some(strange) = strangers(compiled.program.as_ref(), &at).next() {
+        if let Some((_, strange)) = strangers(compiled.program.as_ref(), &at).next() {
             return Err(format!("{file}: {strange}"));
         }
         let Some(mut compiled_program) = compiled.program else {
@@ -521,16 +521,22 @@ impl Drop for RemovedProgram {
     }
 }
 
-/// Findings about addresses for roles that the program does not have.
-pub fn strangers(
-    program: Option<&Program>,
-    at: &[(String, String)],
-) -> impl Iterator<Item = String> {
+/// Findings about addresses for roles that the program does not have, each with the name.
+pub fn strangers<'a>(
+    program: Option<&'a Program>,
+    at: &'a [(String, String)],
+) -> impl Iterator<Item = (&'a str, String)> {
     let roles = program.map(|program| &program.roles);
     let strange = at.iter().filter(move |(name, _)| {
         roles.is_some_and(|roles| roles.iter().all(|role| role.name != *name))
     });
-    strange.map(|(name, _)| format!("the program has no role `{name}`"))
+    let known = program.map_or_else(String::new, |program| {
+        let names: Vec<_> = program.roles.iter().map(|role| role.name.as_str()).collect();
+        names.join(", ")
+    });
+    strange.map(move |(name, _)| {
+        (name.as_str(), format!("the program has no role `{name}`: it has {known}"))
+    })
 }
 
 /// The text of a file of a program or a description, as [`read_text`] reads it.

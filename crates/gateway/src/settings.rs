@@ -54,22 +54,26 @@ impl ProgramSettings {
 }
 
 impl ProgramSettings {
-    /// Errors that can be found without the environment and the files.
-    pub fn findings(&self, program: &Program) -> Vec<String> {
+    /// Errors that can be found without the environment and the files, each with the parameter's
+    /// name; without one if a parameter is not set at all.
+    pub fn findings(&self, program: &Program) -> Vec<(Option<&str>, String)> {
         let mut program = program.clone();
         let mut found = Vec::new();
         for (name, value) in &self.values {
-            found.extend(program.set_parameter(name, value.as_bytes()).err());
+            let wrong = program.set_parameter(name, value.as_bytes()).err();
+            found.extend(wrong.map(|error| (Some(name.as_str()), error.to_string())));
         }
         for (name, _) in self.variables.iter().chain(&self.files) {
             let parameter = program.parameters.iter_mut().find(|of| of.name == *name);
-            match parameter {
-                Some(parameter) => drop(parameter.value.replace(ParameterValue::Int(0))),
-                None => found.extend(program.set_parameter(name, b"").err()),
+            if let Some(parameter) = parameter {
+                parameter.value = Some(ParameterValue::Int(0));
+            } else {
+                let wrong = program.set_parameter(name, b"").err();
+                found.extend(wrong.map(|error| (Some(name.as_str()), error.to_string())));
             }
         }
-        found.extend(program.parameters_are_set().err());
-        found.iter().map(ToString::to_string).collect()
+        found.extend(program.parameters_are_set().err().map(|error| (None, error.to_string())));
+        found
     }
 }
 
@@ -143,7 +147,7 @@ gateway g {
             &[("name", "CARGO_PKG_VERSION_MAJOR")],
             &[("secret", file)],
         );
-        assert_eq!(set.findings(&program), Vec::<String>::new());
+        assert_eq!(set.findings(&program), []);
         let applied = set.apply(&mut program);
         std::fs::remove_file(&folder).unwrap();
         assert_eq!(applied, Ok(()));
@@ -169,6 +173,9 @@ gateway g {
         // Without the environment and the files it is told as far as it can be.
         let set = settings(&[("times", "0")], &[("secret", "NOT_THERE_AT_ALL")], &[("other", "x")]);
         let found = set.findings(&program());
-        assert!(found.len() == 2 && found[0].contains("1..9") && found[1].contains("`other`"));
+        let [(Some("times"), times), (Some("other"), other)] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(times.contains("1..9") && other.contains("`other`"), "{found:?}");
     }
 }

@@ -43,13 +43,16 @@ impl Description {
                     let compiled = gatewright_lang::compile_importing(&mut sources, id, import);
                     findings.extend(compiled.diagnostics);
                     let strange = strangers(compiled.program.as_ref(), &program.at);
-                    findings.extend(strange.map(|message| {
-                        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, program.file.span, message)
+                    findings.extend(strange.map(|(name, message)| {
+                        let span = program.place_of(&["at"], name);
+                        Diagnostic::error(&codes::NOT_A_ROLE_ADDRESS, span, message)
                     }));
                     let settings = ProgramSettings::of(program);
                     let wrong = compiled.program.iter().flat_map(|of| settings.findings(of));
-                    findings.extend(wrong.map(|message| {
-                        Diagnostic::error(&codes::NOT_A_SETTING, program.file.span, message)
+                    findings.extend(wrong.map(|(name, message)| {
+                        let keys = ["set", "set_env", "set_file"];
+                        let span = program.place_of(&keys, name.unwrap_or_default());
+                        Diagnostic::error(&codes::NOT_A_SETTING, span, message)
                     }));
                     if let (Some(of), Some(config)) = (&compiled.program, &parsed.config) {
                         let over = stack_findings(of, program, config).into_iter();

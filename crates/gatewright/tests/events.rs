@@ -21,10 +21,15 @@ use std::{
 
 fn main() {
     let missing = Needs::new().namespaces().program("dnsmasq").missing().is_some();
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 10] = [
         ("links_that_go_and_come_are_events", links_that_go_and_come_are_events),
         ("numbers_go_on_over_a_reload", numbers_go_on_over_a_reload),
         ("a_second_run_starts_nothing", a_second_run_starts_nothing),
+        (
+            "a_full_disk_stops_neither_gateway_nor_events",
+            a_full_disk_stops_neither_gateway_nor_events,
+        ),
+        ("a_follower_ends_quietly", a_follower_ends_quietly),
         ("a_duplicate_address_is_an_event", a_duplicate_address_is_an_event),
         ("a_lease_is_an_event", a_lease_is_an_event),
         ("routers_learnt_and_lost_are_events", routers_learnt_and_lost_are_events),
@@ -189,6 +194,72 @@ fn a_second_run_starts_nothing() {
     assert_eq!(events(&gateway, 0).len(), before, "nothing has happened to the first one");
     let started = awaited(&gateway, "started", 0);
     assert_eq!(started["part"], "gateway");
+}
+
+/// Standard error on a file system of one page, as a log file on a full disk is: events go on, and
+/// the first of them says so. When there is room again, they are written again.
+fn a_full_disk_stops_neither_gateway_nor_events() {
+    let place = Namespace::new().unwrap();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("events-full");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(folder.join("disk")).unwrap();
+    let file = folder.join("gateway.toml");
+    let text = "[link.t]\nmode = \"tun\"\ndevice = \"full0\"\naddresses = [\"10.9.1.1/24\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    // The log is a second file that fills what the first has left: then the first is emptied.
+    let script = format!(
+        "mount -t tmpfs -o size=4k none {disk} && head -c 4096 /dev/zero > {disk}/ballast; \
+         : 2> {disk}/log; \
+         (sleep 1; while ! test -e {room}; do sleep 0.1; done; rm {disk}/ballast) & \
+         exec {binary} run {file} --socket {socket} 2>> {disk}/log",
+        disk = path("disk"),
+        room = path("room"),
+        binary = env!("CARGO_BIN_EXE_gatewright"),
+        file = file.display(),
+        socket = path("s"),
+    );
+    let shell = place.command("unshare").args(["-m", "sh", "-c", &script]);
+    let process = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let gateway = Daemon { folder, process };
+    let answers = || gateway.ask(&["status"]).code == Some(0);
+    assert!(wait_until(WITHIN, answers), "{}", gateway.ask(&["status"]).err);
+    let lost = awaited(&gateway, "log-not-written", 0);
+    // ENOSPC of errno(3).
+    assert!(lost["text"].as_str().unwrap().contains("No space left on device"), "{lost}");
+    for mtu in [1400, 1300] {
+        gateway.describe(&format!("{text}mtu = {mtu}\n"));
+        gateway.ask(&["reload"]).text();
+    }
+    let told = events(&gateway, 0);
+    let of = |kind: &str| told.iter().filter(|event| event["kind"] == kind).count();
+    assert_eq!((of("reloaded"), of("log-not-written"), of("log-written")), (2, 1, 0), "{told:#?}");
+    std::fs::write(gateway.folder.join("room"), "").unwrap();
+    let again = wait_until(WITHIN, || {
+        gateway.describe(text);
+        gateway.ask(&["reload"]).text();
+        gateway.describe(&format!("{text}mtu = 1400\n"));
+        gateway.ask(&["reload"]).text();
+        events(&gateway, 0).iter().any(|event| event["kind"] == "log-written")
+    });
+    assert!(again, "{:#?}", events(&gateway, 0));
+}
+
+/// As `journalctl -f`: an interrupt ends it as it ends any process, without a word.
+fn a_follower_ends_quietly() {
+    use std::os::unix::process::ExitStatusExt;
+    let (gateway, _place, _host, _cable) = beside_a_host("events-follower", "");
+    let mut follower = gateway.command(&["events", "--follow"]);
+    let mut follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(follower.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(!line.is_empty());
+    let id = follower.id().to_string();
+    let sent = std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(sent.success());
+    let output = follower.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(2), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
 }
 
 fn a_duplicate_address_is_an_event() {

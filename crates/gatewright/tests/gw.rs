@@ -327,6 +327,11 @@ fn a_description_runs_its_program() {
     let said = gatewright(&["check", file.to_str().unwrap()]);
     let told = String::from_utf8(said.stderr).unwrap();
     assert!(told.contains("GW0168") && told.contains("has no role `outside`"), "{told}");
+    assert!(told.contains("3 | at = [\"outside=127.0.0.1:0\"]"), "at its place: {told}");
+    fs::write(&file, format!("[[program]]\nfile = {path:?}\nset = [\"nobody=1\"]\n")).unwrap();
+    let said = gatewright(&["check", file.to_str().unwrap()]);
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert!(told.contains("GW0174") && told.contains("3 | set = [\"nobody=1\"]"), "{told}");
     fs::write(&file, format!("[[program]]\nfile = {path:?}\nstack = [\"inside\"]\n")).unwrap();
     let said = gatewright(&["check", file.to_str().unwrap()]);
     let told = String::from_utf8(said.stderr).unwrap();

@@ -91,7 +91,7 @@ impl Preparer {
         const CAPABILITY: &str = "CAP_NET_ADMIN";
         let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
-                return OpenError::NoDevice { name: tap::DEVICE.to_owned() };
+                return OpenError::NoDevice { name: tap::DEVICE.to_owned(), others: Vec::new() };
             }
             OpenError::system(&config.interface, "make a TAP or TUN device", CAPABILITY, source)
         })?;

@@ -2,17 +2,19 @@
 
 use crate::exclusive::NotSilenced;
 use crate::xdp;
-use std::io;
+use std::{cmp::Reverse, fs, io};
 
 /// Why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The interface does not exist.
-    #[error("there is no interface {name}")]
+    #[error("there is no interface {name}{}", in_words(.others))]
     NoDevice {
         /// Its name.
         name: String,
+        /// The interfaces that exist, those with the most similar names first.
+        others: Vec<String>,
     },
     /// The process lacks a permission.
     #[error("no permission to {action} on {name}, which needs {capability}")]
@@ -144,8 +146,36 @@ impl OpenError {
         let name = name.to_owned();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { name, action, capability },
-            Some(libc::ENODEV | libc::ENXIO) => Self::NoDevice { name },
+            Some(libc::ENODEV | libc::ENXIO) => {
+                let others = others(&name);
+                Self::NoDevice { name, others }
+            }
             _ => Self::System { name, action, source },
         }
+    }
+}
+
+/// Maximum interfaces that an error names.
+const OTHERS_MAX: usize = 8;
+
+/// The interfaces of this network namespace, those whose names begin as `name` does first.
+fn others(name: &str) -> Vec<String> {
+    // The list is only a help: without it the error says the same.
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+    let mut names: Vec<String> = names.filter(|name| name != "lo").collect();
+    let alike = |other: &str| name.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    names.sort_by_key(|other| (Reverse(alike(other)), other.clone()));
+    names
+}
+
+fn in_words(others: &[String]) -> String {
+    let some = others.get(..OTHERS_MAX).unwrap_or(others).join(", ");
+    match others.len() {
+        0 => String::new(),
+        count if count > OTHERS_MAX => {
+            format!("; there are {some} and {} more", count - OTHERS_MAX)
+        }
+        _ => format!("; there are: {some}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{description::Description, exit::Exit, face::Face};
 use anyhow::Result;
-use gatewright_config::{Config, fixed_keys_of};
+use gatewright_config::{Attach, Config, Handler, Link, fixed_keys_of};
 use gatewright_diagnostic::{Finding, SourceId, has_errors};
 use serde::Serialize;
 use std::fmt;
@@ -58,11 +58,14 @@ struct DescribedGateway {
 
 impl DescribedGateway {
     fn of(config: &Config, text: &str) -> Self {
+        // `host` of a link stands for a link and handlers that nobody wrote.
+        let is_written = |attach: &&Attach| !matches!(attach.handler, Handler::Host { .. });
+        let attachments = config.attachments.iter().filter(is_written).count();
         Self {
             name: config.name.clone(),
-            links: config.links.len(),
+            links: config.links.iter().filter(|link| !Link::is_derived(link)).count(),
             routes: config.routes.len(),
-            attachments: config.attachments.len() + config.message_attachments.len(),
+            attachments: attachments + config.message_attachments.len(),
             udp_gateways: config.udp_gateways.len(),
             tcp_proxies: config.tcp_proxies.len(),
             programs: config.programs.len(),

@@ -50,9 +50,9 @@ impl Reload {
             None => self.file_of_gateway()?,
         };
         let read = Description::load(&file)?;
-        face.findings(&read.findings, &read.sources);
         let findings = Face::data(&read.findings, &read.sources);
         if read.config.is_none() {
+            face.findings(&read.findings, &read.sources);
             let value = json!({ "file": file, "ok": false, "changes": [], "findings": findings });
             face.answer(&value, String::new)?;
             face.note(&format!("{file}: nothing is changed"));
@@ -63,6 +63,7 @@ impl Reload {
         let answer = match self.which.ask_to_take(&ControlRequest::Reload { text, folder }) {
             Ok(answer) => answer,
             Err((failure, refused)) => {
+                face.findings(&read.findings, &read.sources);
                 let found = refusals(&read.sources, &refused.refused, refused.restart);
                 if found.is_empty() {
                     return Err(failure.into());
@@ -78,6 +79,10 @@ impl Reload {
             }
         };
         let changes = list(&answer, "changes");
+        // Warnings about what runs already were shown when it began to.
+        if !changes.is_empty() {
+            face.findings(&read.findings, &read.sources);
+        }
         let value = json!({ "file": file, "ok": true, "changes": changes, "findings": findings });
         face.answer(&value, || match changes {
             [] => "the gateway is as the description says: nothing is changed".to_owned(),

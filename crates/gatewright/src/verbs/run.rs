@@ -9,9 +9,11 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
+use gatewright_diagnostic::{Diagnostic, Severity};
 use gatewright_gateway::{Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::Read,
     path::PathBuf,
@@ -97,7 +99,8 @@ impl Run {
             .and_then(|after| Instant::now().checked_add(Duration::from_secs(after)));
         // Without it the gateway does as well, and is larger.
         let _released = release_start_pages();
-        obey(face, &asked, end, &self.file, &gateway);
+        let mut reloading = Reloading { face, file: &self.file, warned: warnings(&read.findings) };
+        reloading.obey(&asked, end, &gateway);
         let status = gateway.stop().map_err(anyhow::Error::msg)?;
         drop(gateway);
         face.answer(&status, || super::status::summary(&status))?;
@@ -124,53 +127,78 @@ pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     Ok(stopped)
 }
 
-/// Does what signals ask until one asks to end, or it is time.
-fn obey(
+/// What is kept from one reload by a signal to the next.
+struct Reloading<'a> {
     face: Face,
-    asked: &mpsc::Receiver<SignalRequest>,
-    end: Option<Instant>,
-    file: &str,
-    gateway: &Gateway,
-) {
-    loop {
-        let asked = match end {
-            None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(end) => asked.recv_timeout(end.saturating_duration_since(Instant::now())),
+    file: &'a str,
+    /// The warnings about the description as it was read last: they are not repeated.
+    warned: BTreeSet<String>,
+}
+
+impl Reloading<'_> {
+    /// Does what signals ask until one asks to end, or it is time.
+    fn obey(
+        &mut self,
+        asked: &mpsc::Receiver<SignalRequest>,
+        end: Option<Instant>,
+        gateway: &Gateway,
+    ) {
+        loop {
+            let asked = match end {
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(end) => asked.recv_timeout(end.saturating_duration_since(Instant::now())),
+            };
+            match asked {
+                Ok(SignalRequest::Reload) => self.reload(gateway),
+                Ok(SignalRequest::Stop) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes the description as it is now; what is wrong with it changes nothing.
+    fn reload(&mut self, gateway: &Gateway) {
+        let (face, file) = (self.face, self.file);
+        if file == "-" {
+            face.note("SIGHUP: the description came by standard input: nothing is changed");
+            return;
+        }
+        let mut read = match Description::load(file) {
+            Ok(read) => read,
+            Err(error) => {
+                gateway.log_refused(&error.to_string());
+                return face.note(&format!("SIGHUP: {error}: nothing is changed"));
+            }
         };
-        match asked {
-            Ok(SignalRequest::Reload) => reload(face, file, gateway),
-            Ok(SignalRequest::Stop) | Err(_) => return,
+        let warned = std::mem::replace(&mut self.warned, warnings(&read.findings));
+        read.findings.retain(|found| !warned.contains(&in_short(found)));
+        face.findings(&read.findings, &read.sources);
+        let Some(config) = read.config else {
+            gateway.log_refused("it has errors");
+            return face.note(&format!("SIGHUP: {file}: nothing is changed"));
+        };
+        match gateway.reload(&config) {
+            Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
+            Ok(changes) => {
+                changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}")));
+            }
+            Err(error) => {
+                let (refused, restart) = error.refused();
+                face.findings(&refusals(&read.sources, &refused, restart), &read.sources);
+                face.note(&format!("SIGHUP: {error}"));
+            }
         }
     }
 }
 
-/// Takes the description as it is now; what is wrong with it changes nothing.
-fn reload(face: Face, file: &str, gateway: &Gateway) {
-    if file == "-" {
-        face.note("SIGHUP: the description came by standard input: nothing is changed");
-        return;
-    }
-    let read = match Description::load(file) {
-        Ok(read) => read,
-        Err(error) => {
-            gateway.log_refused(&error.to_string());
-            return face.note(&format!("SIGHUP: {error}: nothing is changed"));
-        }
-    };
-    face.findings(&read.findings, &read.sources);
-    let Some(config) = read.config else {
-        gateway.log_refused("it has errors");
-        return face.note(&format!("SIGHUP: {file}: nothing is changed"));
-    };
-    match gateway.reload(&config) {
-        Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
-        Ok(changes) => changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}"))),
-        Err(error) => {
-            let (refused, restart) = error.refused();
-            face.findings(&refusals(&read.sources, &refused, restart), &read.sources);
-            face.note(&format!("SIGHUP: {error}"));
-        }
-    }
+/// The warnings among findings.
+fn warnings(findings: &[Diagnostic]) -> BTreeSet<String> {
+    let warnings = findings.iter().filter(|found| found.severity != Severity::Error);
+    warnings.map(in_short).collect()
+}
+
+/// A finding without its place, which moves with every line before it.
+fn in_short(found: &Diagnostic) -> String {
+    format!("{}: {}", found.code, found.message)
 }
 
 /// A gateway's failure with its exit code.

@@ -125,7 +125,7 @@ fn handlers(status: &Value, out: &mut String) {
         }
         // One that stands at packets; at messages it has told already what it refused.
         let standing = list(status, "handlers").iter().find(|one| number(one, "id") == id);
-        let drops = matches!(word(attached, "handler"), "drop" | "rate-limit");
+        let drops = matches!(word(attached, "handler"), "drop" | "filter" | "rate-limit");
         if let Some(one) = standing.filter(|_| drops) {
             let _ = write!(out, ", {} dropped", number(one, "taken"));
         }

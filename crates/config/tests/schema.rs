@@ -360,9 +360,11 @@ fn agree(python: &Path) {
         let refused = found.iter().any(|code| SHAPE_CODES.contains(code));
         let may = refused || found.iter().any(|code| NOT_OF_ONE_VALUE.contains(code));
         match error {
-            None if refused => wrong.push(format!("only check refuses {description}: {found:?}")),
+            None if refused => {
+                wrong.push(format!("only check refuses {description}: {found:?}"));
+            }
             Some(error) if !may => {
-                wrong.push(format!("only the schema refuses {description}: {error}"))
+                wrong.push(format!("only the schema refuses {description}: {error}"));
             }
             _ => {}
         }

@@ -254,7 +254,7 @@ fn idle_clients_do_not_hide_a_gateway() {
     let busy = daemon.ask(&["events", "--level", "warning"]);
     assert!(busy.out.contains(" warning control-busy: "), "{}{}", busy.out, busy.err);
     drop(daemon);
-    let gone = std::process::Command::new(env!("CARGO_BIN_EXE_gatewright"))
+    let gone = Command::new(env!("CARGO_BIN_EXE_gatewright"))
         .args(["status", "--socket"])
         .arg(&path)
         .output()
@@ -409,7 +409,7 @@ fn capture_streams_what_passes() {
     assert!(wait_until(WITHIN, some), "{told}");
     let packets = usize::try_from(told["packets"].as_u64().unwrap()).unwrap();
     assert_eq!(told["missed"], 0, "{told}");
-    let up = read(&std::fs::read(file).unwrap(), &["frame.protocols", "ip.ttl", "frame.comment"]);
+    let up = read(&fs::read(file).unwrap(), &["frame.protocols", "ip.ttl", "frame.comment"]);
     assert_eq!(up, vec!["raw:ip:icmp:data\t63\tether:ipv4"; packets]);
     drop(ping);
     capture_ends_in_order(&world);
@@ -596,7 +596,7 @@ fn trace_follows_one_packet() {
         };
         assert!(wait_until(WITHIN, captured));
         // One of those before may still have been on its way.
-        read(&std::fs::read(file).unwrap(), &["ip.ttl"]) == ["1"]
+        read(&fs::read(file).unwrap(), &["ip.ttl"]) == ["1"]
     };
     assert!(wait_until(WITHIN, one));
     let told = world.ask(&["trace", "--link", "lan", "--from", file]).text();

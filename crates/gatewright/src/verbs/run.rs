@@ -179,7 +179,9 @@ impl Reloading<'_> {
         match gateway.reload(&config) {
             Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
             Ok(changes) => {
-                changes.iter().for_each(|change| face.note(&format!("SIGHUP: {change}")));
+                for change in &changes {
+                    face.note(&format!("SIGHUP: {change}"));
+                }
             }
             Err(error) => {
                 let (refused, restart) = error.refused();

@@ -3,8 +3,8 @@
 //! A thread serves each of at most [`SERVED_MAX`] clients; [`WAITING_MAX`] more wait. While some
 //! wait, a client is served one request at a time, and one that asks nothing for [`GRACE`] is
 //! closed. The next to be served is of the process that is served least, so one process cannot keep
-//! out the others. Of a full queue, the newest client of the process with the most is refused: it
-//! is told that the gateway is busy. Streams (followed events, captures, traces) last; they are
+//! out the others. Of a full queue, a client of the process with the most is refused, a silent one
+//! first: it is told that the gateway is busy. Streams (followed events, captures, traces) last; they are
 //! counted apart, at most [`STREAMS_MAX`].
 
 use nix::{
@@ -77,6 +77,11 @@ impl RequestLines {
         let rest = std::mem::take(&mut self.octets);
         self.searched = 0;
         (!rest.is_empty()).then(|| String::from_utf8_lossy(&rest).into_owned())
+    }
+
+    /// Whether anything of a request is there.
+    pub const fn has_begun(&self) -> bool {
+        !self.octets.is_empty()
     }
 
     /// Whether the line that has begun is longer than a request may be.
@@ -281,28 +286,46 @@ impl Clients {
 }
 
 impl State {
-    /// Takes the client that waits next: the first of the process that is served least.
+    /// Takes the client that waits next: of the process that is served least, the first that has
+    /// asked something, or else the first.
     fn next(&mut self) -> Option<Client> {
         let served = |client: &Client| {
             self.served.iter().filter(|process| **process == client.process).count()
         };
-        let order = self.waiting.iter().enumerate();
-        let (at, _) = order.min_by_key(|(at, client)| (served(client), *at))?;
+        let order = self.waiting.iter().zip(self.silent()).enumerate();
+        let (at, _) = order.min_by_key(|(at, (client, silent))| (served(client), *silent, *at))?;
         let mut client = self.waiting.remove(at)?;
         client.seat = Seat::Served;
         self.served.push(client.process);
         Some(client)
     }
 
-    /// Takes the client that gives way if too many wait: the newest of the process with the most.
+    /// Takes the client that gives way if too many wait: of the process with the most, the oldest
+    /// that has asked nothing, or else the newest. (A process in another container is no other one
+    /// here, and a client that has just connected has not asked yet.)
     fn give_way(&mut self) -> Option<Client> {
         if self.waiting.len() <= WAITING_MAX {
             return None;
         }
         let of = |process| self.waiting.iter().filter(|client| client.process == process).count();
-        let order = self.waiting.iter().enumerate();
-        let (at, _) = order.max_by_key(|(at, client)| (of(client.process), *at))?;
+        let order = self.waiting.iter().zip(self.silent()).enumerate();
+        let (at, _) = order.max_by_key(|(at, (client, silent))| {
+            let age = if *silent { usize::MAX - at } else { *at };
+            (of(client.process), *silent, age)
+        })?;
         self.waiting.remove(at)
+    }
+
+    /// Which of the waiting clients have asked nothing yet, in their order.
+    fn silent(&self) -> Vec<bool> {
+        let mut fds: Vec<_> = (self.waiting.iter())
+            .map(|client| PollFd::new(client.stream.as_fd(), PollFlags::POLLIN))
+            .collect();
+        // Without an answer all are as silent as each other.
+        let _interrupted = poll(&mut fds, PollTimeout::ZERO);
+        let asks = fds.iter().map(|fd| fd.any().unwrap_or(false));
+        let asks = asks.zip(&self.waiting).map(|(asks, client)| asks || client.lines.has_begun());
+        asks.map(|asks| !asks).collect()
     }
 
     /// A client of this process is not served any more.

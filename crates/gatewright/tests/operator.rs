@@ -150,7 +150,8 @@ fn reload_changes_what_differs() {
     world.describe(&DESCRIPTION.replace("\"g1\"", "\"gone\""));
     let refused = world.ask(&["reload"]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.err.contains("no interface gone; it runs on as it was"), "{}", refused.err);
+    assert!(refused.err.contains("no interface gone; there are: g0, g1"), "{}", refused.err);
+    assert!(refused.err.contains("; it runs on as it was"), "{}", refused.err);
     assert!(world.ping(&["-c1", "-W30", SOUTH]), "the link runs on");
     assert_eq!(handlers(&world), [(1, "count".to_owned())], "nothing has changed");
 

@@ -398,7 +398,7 @@ async fn silent_connections_keep_out_no_device() {
     let to = ward.devices.address();
     let silent = tokio::task::spawn_blocking(move || {
         let socket = |_| {
-            let socket = std::net::TcpStream::connect(to).unwrap();
+            let socket = TcpStream::connect(to).unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket
         };

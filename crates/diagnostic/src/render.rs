@@ -2,16 +2,20 @@
 
 use crate::{Diagnostic, Label, Severity, Source, Sources, Span};
 use annotate_snippets::{
-    Annotation, AnnotationKind, Group, Level, Patch, Renderer, Snippet, renderer::DecorStyle,
+    AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet, renderer::DecorStyle,
 };
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// Maximum octets of an excerpt. The renderer looks at every character of what it is given, for
+/// each finding anew; a person reads no line this long.
+const EXCERPT_OCTETS_MAX: usize = 8 << 10;
+
 impl Diagnostic {
     /// The finding with file, line, excerpt, code and help; with colours for a terminal.
     /// The result contains no control character of the text, of its name or of the finding's words,
-    /// except line ends. So a file's author cannot control the reader's terminal.
-    /// line ends: what a stranger wrote into a file cannot steer the reader's terminal.
+    /// except line ends. So a file's author cannot control the reader's terminal. Lines that are too
+    /// long for an excerpt are named by their number.
     pub fn render(&self, sources: &Sources, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let level = match self.severity {
@@ -20,21 +24,15 @@ impl Diagnostic {
         };
         let id = self.code.to_string();
         let source = sources.get(self.primary.span.source);
-        let mut snippet =
-            snippet(source).annotation(annotation(source, AnnotationKind::Primary, &self.primary));
         let (here, elsewhere): (Vec<_>, Vec<_>) = (self.secondary.iter())
             .partition(|label| label.span.source == self.primary.span.source);
-        for label in here {
-            snippet = snippet.annotation(annotation(source, AnnotationKind::Context, label));
-        }
-        let mut main = level.primary_title(shown(&self.message)).id(id).element(snippet);
+        let mut labels = vec![(AnnotationKind::Primary, &self.primary)];
+        labels.extend(here.into_iter().map(|label| (AnnotationKind::Context, label)));
+        let title = level.primary_title(shown(&self.message)).id(id);
+        let mut main = drawn(Group::with_title(title), source, &labels);
         for label in elsewhere {
             let source = sources.get(label.span.source);
-            main = main.element(self::snippet(source).annotation(annotation(
-                source,
-                AnnotationKind::Context,
-                label,
-            )));
+            main = drawn(main, source, &[(AnnotationKind::Context, label)]);
         }
         for note in &self.notes {
             main = main.element(Level::NOTE.message(shown(note)));
@@ -53,14 +51,87 @@ impl Diagnostic {
     fn patch<'a>(&'a self, sources: &'a Sources) -> Option<Group<'a>> {
         let fix = self.fix.as_ref()?;
         let source = sources.get(fix.span.source);
-        let patch = Patch::new(within(source, fix.span), shown(&fix.replacement));
-        let snippet = Snippet::source(source.text()).path(shown(source.name())).patch(patch);
-        Some(Level::HELP.secondary_title(shown(&fix.message)).element(snippet))
+        let title = Level::HELP.secondary_title(shown(&fix.message));
+        let Some(excerpt) = Excerpt::of(source, [fix.span]) else {
+            return Some(Group::with_title(title));
+        };
+        let patch = Patch::new(excerpt.within(fix.span), shown(&fix.replacement));
+        Some(title.element(excerpt.snippet(source).patch(patch)))
     }
 }
 
-fn snippet(source: &Source) -> Snippet<'_, Annotation<'_>> {
-    Snippet::source(source.text()).path(shown(source.name()))
+/// Adds an excerpt with labels; one for each label if that for all is too long.
+fn drawn<'a>(
+    mut group: Group<'a>,
+    source: &'a Source,
+    labels: &[(AnnotationKind, &'a Label)],
+) -> Group<'a> {
+    if let Some(excerpt) = Excerpt::of(source, labels.iter().map(|(_, label)| label.span)) {
+        let snippet = labels.iter().fold(excerpt.snippet(source), |snippet, (kind, label)| {
+            let annotation = kind.span(excerpt.within(label.span));
+            let silent = label.text.is_empty();
+            snippet.annotation(if silent {
+                annotation
+            } else {
+                annotation.label(shown(&label.text))
+            })
+        });
+        return group.element(snippet);
+    }
+    if labels.len() > 1 {
+        return labels.iter().fold(group, |group, label| drawn(group, source, &[*label]));
+    }
+    for (_, label) in labels {
+        let at = source.position(label.span.start);
+        let origin = Origin::path(shown(source.name())).line(at.line).char_column(at.column);
+        group = group.element(origin);
+        if !label.text.is_empty() {
+            group = group.element(Level::NOTE.message(shown(&label.text)));
+        }
+    }
+    group
+}
+
+/// The lines of a text that a finding is about.
+struct Excerpt<'a> {
+    text: &'a str,
+    /// Its position in the whole text.
+    from: usize,
+    /// The number of its first line.
+    line: usize,
+}
+
+impl<'a> Excerpt<'a> {
+    /// The lines of these spans, and the one before: a span may stand behind the last line's end.
+    /// `None` if that is too long.
+    fn of(source: &'a Source, spans: impl IntoIterator<Item = Span>) -> Option<Self> {
+        let text = source.text();
+        let (mut start, mut end) = (text.len(), 0);
+        for span in spans {
+            start = start.min(span.start);
+            end = end.max(span.end).max(span.start);
+        }
+        let before =
+            |at: usize| text.as_bytes().get(..at)?.iter().rposition(|octet| *octet == b'\n');
+        let begin = before(start.min(text.len())).and_then(|end| Some(before(end)? + 1));
+        let from = begin.unwrap_or(0);
+        let behind = text.as_bytes().get(end..).unwrap_or_default();
+        let to = behind.iter().position(|octet| *octet == b'\n');
+        let to = to.map_or(text.len(), |newline| end + newline + 1);
+        let excerpt = text.get(from..to).filter(|text| text.len() <= EXCERPT_OCTETS_MAX)?;
+        Some(Self { text: excerpt, from, line: source.position(from).line })
+    }
+
+    fn snippet<T: Clone>(&self, source: &'a Source) -> Snippet<'a, T> {
+        Snippet::source(self.text).path(shown(source.name())).line_start(self.line)
+    }
+
+    /// The span in the excerpt, limited to it and to whole characters: the renderer does not check.
+    fn within(&self, span: Span) -> Range<usize> {
+        let start = self.text.floor_char_boundary(span.start.saturating_sub(self.from));
+        let end = self.text.ceil_char_boundary(span.end.saturating_sub(self.from));
+        start..end.max(start)
+    }
 }
 
 /// The words with visible symbols in place of control characters, as the renderer draws them in
@@ -80,15 +151,3 @@ fn shown(words: &str) -> Cow<'_, str> {
 
 /// The first of Unicode's symbols for the C0 characters, which are in the same order.
 const PICTURES: u32 = 0x2400;
-
-fn annotation<'a>(source: &Source, kind: AnnotationKind, label: &'a Label) -> Annotation<'a> {
-    let annotation = kind.span(within(source, label.span));
-    if label.text.is_empty() { annotation } else { annotation.label(shown(&label.text)) }
-}
-
-/// The span, limited to the text and to whole characters: the renderer does not check it.
-fn within(source: &Source, span: Span) -> Range<usize> {
-    let text = source.text();
-    let start = text.floor_char_boundary(span.start);
-    start..text.ceil_char_boundary(span.end).max(start)
-}

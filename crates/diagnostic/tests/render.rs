@@ -79,3 +79,29 @@ fn no_control_character_reaches_the_terminal() {
         assert_eq!(left, None, "{control:?} in {styled:?}");
     }
 }
+
+/// A finding in a line of 200,000 octets is told with its place and without the line, as are two
+/// places that are far from each other.
+#[test]
+fn an_excerpt_is_bounded() {
+    let source = SourceId::default();
+    let long = format!("first\n{}\n", "/*".repeat(100_000));
+    let sources = Sources::of("long", long);
+    let at = 6 + 150_000;
+    let finding = Diagnostic::error(&UNKNOWN_KEY, Span::new(source, at, at + 2), "here")
+        .label("this")
+        .fix(Span::new(source, at, at + 2), "//", "write `//`");
+    let shown = finding.render(&sources, false);
+    assert!(shown.contains("long:2:150001") && shown.contains("this"), "{shown}");
+    assert!(shown.contains("write `//`") && shown.len() < 1_000, "{shown}");
+
+    let lines = "0123456789\n".repeat(10_000);
+    let sources = Sources::of("lines", lines);
+    let finding = Diagnostic::error(&UNKNOWN_KEY, Span::new(source, 99_000, 99_003), "far")
+        .label("it ends here")
+        .also(Span::new(source, 11, 14), "it begins here");
+    let shown = finding.render(&sources, false);
+    assert!(shown.contains("lines:9001:1") && shown.contains("9001 | 0123456789"), "{shown}");
+    assert!(shown.contains("lines:2:1") && shown.contains("it begins here"), "{shown}");
+    assert!(shown.len() < 1_000, "{shown}");
+}

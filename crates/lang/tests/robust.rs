@@ -169,3 +169,10 @@ proptest! {
         run(&kept.join("\n"));
     }
 }
+
+/// Each of 200 findings in one line of 200,000 octets once took as long as the whole line.
+#[test]
+fn a_long_line_of_mistakes_is_answered() {
+    run(&"/*".repeat(100_000));
+    run(&"/*/".repeat(70_000));
+}

@@ -266,6 +266,7 @@ struct gw_stream_reader {
     enum gw_framing framing;
     enum { GW_AT_START, GW_WITHIN, GW_AT_SIZE, GW_IN_CHUNK, GW_IN_TRAILER } state;
     uint64_t left;  /* octets that are missing */
+    uint64_t room;  /* octets that it may still have */
     uint32_t extra; /* octets of extensions and trailers so far */
     struct gw_text terminator, stuffing;
     uint8_t before; /* the last octet of a line */
@@ -377,6 +378,7 @@ enum gw_turn gw_stream_counted(struct gw_reader *r, const struct gw_slot *length
                                struct gw_slot *into);
 enum gw_turn gw_stream_until_close(struct gw_reader *r, struct gw_slot *into);
 enum gw_turn gw_stream_nothing(struct gw_reader *r, struct gw_slot *into);
+enum gw_turn gw_stream_at_most(struct gw_reader *r, int64_t max);
 static inline bool gw_streaming(const struct gw_reader *r) { return r->streaming; }
 enum gw_turn gw_stream(struct gw_reader *r);
 enum gw_turn gw_accept(struct gw_reader *r);

@@ -9,6 +9,7 @@ enum { CHUNK_DIGITS_MAX = 16 };
 /* What came of one look at a stream. */
 struct look {
     struct gw_text rest; /* what was not used */
+    uint64_t room; /* octets that the stream may still have */
     bool done;
     enum gw_reason reason;
 };
@@ -43,9 +44,12 @@ static size_t line_end(struct gw_text text)
 
 static bool pass(struct gw_octets *into, struct look *look, size_t length)
 {
-    struct gw_text text = {look->rest.at, length};
+    struct gw_text text = {look->rest.at, length < look->room ? length : (size_t)look->room};
+    look->room -= text.length;
     if (into && !gw_octets_add(into, text))
         look->reason = GW_NO_MEMORY;
+    else if (text.length < length)
+        look->reason = GW_TOO_LONG;
     look->rest = behind(look->rest, length);
     return look->reason == GW_SOUND;
 }
@@ -223,6 +227,7 @@ static enum gw_turn begin(struct gw_reader *r, struct gw_stream_reader reader,
 {
     gw_set_passing(into);
     r->stream = reader;
+    r->stream.room = UINT64_MAX;
     r->streaming = true;
     return GW_NEXT;
 }
@@ -261,6 +266,14 @@ enum gw_turn gw_stream_nothing(struct gw_reader *r, struct gw_slot *into)
     return begin(r, (struct gw_stream_reader){.framing = GW_NOTHING}, into);
 }
 
+/* A maximum for the stream that has begun. */
+enum gw_turn gw_stream_at_most(struct gw_reader *r, int64_t max)
+{
+    r->stream.room = (uint64_t)max;
+    bool over = r->stream.framing == GW_COUNTED && r->stream.left > r->stream.room;
+    return over ? gw_fail(r, GW_TOO_LONG) : GW_NEXT;
+}
+
 enum gw_turn gw_stream(struct gw_reader *r)
 {
     if (r->hold)
@@ -270,8 +283,9 @@ enum gw_turn gw_stream(struct gw_reader *r)
     bool whole = region->known && region->end - r->at <= input.length;
     if (whole)
         input.length = (size_t)(region->end - r->at);
-    struct look look = {.rest = input};
+    struct look look = {.rest = input, .room = r->stream.room};
     read_any(&r->stream, &look, whole || (!region->known && r->last), r->stream_into);
+    r->stream.room = look.room;
     if (look.reason != GW_SOUND)
         return gw_fail(r, look.reason);
     size_t used = input.length - look.rest.length;

@@ -184,8 +184,9 @@ impl Listing<'_> {
                 format!("append {} to {}", self.slots(columns), self.slot(*list))
             }
             ParseOp::Settle { slots } => format!("settle {}", self.slots(slots)),
-            ParseOp::Stream { into, select } => {
-                format!("stream {} {}", self.slot(*into), self.select(select))
+            ParseOp::Stream { into, select, max } => {
+                let max = max.map(|max| format!(" at most {max}")).unwrap_or_default();
+                format!("stream {} {}{max}", self.slot(*into), self.select(select))
             }
             ParseOp::Accept => "accept".to_owned(),
             _ => "refuse".to_owned(),

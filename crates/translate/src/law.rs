@@ -184,6 +184,8 @@ struct Hints {
     folded: BTreeMap<SlotId, Vec<Fold>>,
     /// Slots that hold the length of a stream.
     lengths: BTreeSet<SlotId>,
+    /// Maximum octets of streams.
+    streams: BTreeMap<SlotId, u32>,
 }
 
 impl Hints {
@@ -195,6 +197,7 @@ impl Hints {
             trimmed: BTreeSet::new(),
             folded: BTreeMap::new(),
             lengths: BTreeSet::new(),
+            streams: BTreeMap::new(),
         };
         hints.parts(&message.emit, None);
         for step in &message.parser {
@@ -202,6 +205,9 @@ impl Hints {
                 ParseOp::Lookup { entries, .. } => {
                     let texts = entries.iter().filter(|of| matches!(of.key, TableKey::Octets(_)));
                     hints.trimmed.extend(texts.map(|of| real(message, of.into)));
+                }
+                ParseOp::Stream { into, max: Some(max), .. } => {
+                    hints.streams.insert(real(message, *into), *max);
                 }
                 ParseOp::Append { list, columns } => {
                     let fold = |slot: &SlotId| message.slot(*slot).map_or(Fold::Keep, |of| of.fold);
@@ -310,7 +316,8 @@ impl Sample<'_> {
                 Emit::Stream { slot, select } => {
                     let held = select.iter().find(|of| self.view.holds(self.program, &of.guard));
                     let Some(framing) = held.map(|of| of.framing) else { continue };
-                    self.stream(*slot, framing);
+                    let max = self.hints.streams.get(slot).copied().unwrap_or(LONG_MAX);
+                    self.stream(*slot, framing, max.min(LONG_MAX));
                 }
                 Emit::Literal(_) | Emit::Let { .. } => {}
             }
@@ -460,11 +467,12 @@ impl Sample<'_> {
         }
     }
 
-    fn stream(&mut self, slot: SlotId, framing: StreamFraming) {
+    fn stream(&mut self, slot: SlotId, framing: StreamFraming, max: u32) {
         let body = match framing {
             StreamFraming::Nothing => Vec::new(),
-            StreamFraming::Counted(length) => {
-                let length = self.view.int(length).unwrap_or(0).clamp(0, i64::from(LONG_MAX));
+            StreamFraming::Counted(counts) => {
+                let length = self.view.int(counts).unwrap_or(0).clamp(0, i64::from(max));
+                self.view.set(counts, Value::Int(length));
                 (0..length).map(|_| self.octet(None)).collect()
             }
             StreamFraming::Lines { .. } => {
@@ -475,11 +483,14 @@ impl Sample<'_> {
                     body.extend(line.iter().filter(|octet| !matches!(octet, b'\r' | b'\n')));
                     body.extend_from_slice(b"\r\n");
                 }
+                if u32::try_from(body.len()).is_ok_and(|length| length > max) {
+                    body.clear();
+                }
                 body
             }
             StreamFraming::Chunked | StreamFraming::UntilClose => {
                 self.until_close = framing == StreamFraming::UntilClose;
-                self.octets(None, (Fold::Keep, false), LONG_MAX)
+                self.octets(None, (Fold::Keep, false), max)
             }
         };
         self.view.set(slot, Value::Octets(body));

@@ -1,5 +1,6 @@
 //! Streams: message bodies in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
 
+use crate::parser::Reason;
 use crate::view::find;
 use gatewright_lang::ir::{Program, StreamFraming};
 use memchr::memmem;
@@ -51,6 +52,9 @@ pub(crate) struct StreamReader {
     before: u8,
     /// Whether lines are delivered stuffed, to be written unchanged.
     verbatim: bool,
+    /// Maximum octets of the stream, and how many of them were delivered.
+    max: Option<u32>,
+    delivered: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,28 +80,50 @@ pub(crate) struct Looked {
 }
 
 impl StreamReader {
-    /// A reader of a stream; `length` is that of a counted stream.
-    pub(crate) const fn new(framing: StreamFraming, length: u64) -> Self {
+    /// A reader of a stream with at most `max` octets; `length` is that of a counted stream.
+    pub(crate) const fn new(framing: StreamFraming, length: u64, max: Option<u32>) -> Self {
         let state = match framing {
             StreamFraming::Chunked => State::Size { extra: 0 },
             StreamFraming::Counted(_) => State::Counted { left: length, extra: 0 },
             _ => State::Start { torn: false },
         };
-        Self { framing, state, before: 0, verbatim: false }
+        Self { framing, state, before: 0, verbatim: false, max, delivered: 0 }
     }
 
     /// Whether the octets may be written unchanged, as both streams are lines of one form. From
     /// then on they are delivered that way. To be called before the first octet, and always with
     /// the same writer.
     pub(crate) fn passes_verbatim(&mut self, writer: &StreamWriter) -> bool {
-        let lines = matches!(self.framing, StreamFraming::Lines { .. });
+        // Stuffing would count.
+        let lines = self.max.is_none() && matches!(self.framing, StreamFraming::Lines { .. });
         self.verbatim = lines && self.framing == writer.framing;
         self.verbatim
     }
 
-    /// Reads as much of `input` as it can, and passes on the stream's octets. `last`: no more will
-    /// follow.
+    /// Reads as much of `input` as it can, and passes on the stream's octets, up to their maximum.
+    /// `last`: no more will follow.
     pub(crate) fn read(
+        &mut self,
+        program: &Program,
+        input: &[u8],
+        last: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Looked, Reason> {
+        let before = out.len();
+        let looked = self.deliver(program, input, last, out);
+        let Some(max) = self.max else { return Ok(looked?) };
+        let room = u64::from(max).saturating_sub(self.delivered);
+        let delivered = u64::try_from(out.len().saturating_sub(before)).unwrap_or(u64::MAX);
+        if delivered > room {
+            // What is wrong behind the maximum would not be known if the octets came singly.
+            out.truncate(before.saturating_add(usize::try_from(room).unwrap_or(usize::MAX)));
+            return Err(Reason::TooLong { max });
+        }
+        self.delivered = self.delivered.saturating_add(delivered);
+        Ok(looked?)
+    }
+
+    fn deliver(
         &mut self,
         program: &Program,
         input: &[u8],
@@ -422,7 +448,8 @@ mod tests {
     fn read(pieces: &[&[u8]], verbatim: bool) -> (Vec<u8>, usize, bool) {
         let framing = StreamFraming::UntilClose;
         let state = State::Start { torn: false };
-        let mut reader = StreamReader { framing, state, before: 0, verbatim };
+        let mut reader =
+            StreamReader { framing, state, before: 0, verbatim, max: None, delivered: 0 };
         let (mut out, mut used, mut left) = (Vec::new(), 0, Vec::new());
         for piece in pieces {
             left.extend_from_slice(piece);

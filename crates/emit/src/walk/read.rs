@@ -71,7 +71,7 @@ impl ReadWalk<'_> {
                 turn("extend", vec![self.slot(*slot), Expr::Escapes(cases.clone())])
             }
             ParseOp::Sum { into, add } => turn("sum", vec![self.slot(*into), self.slot(*add)]),
-            ParseOp::Stream { into, select } => self.stream(*into, select),
+            ParseOp::Stream { into, select, max } => self.stream(*into, select, *max),
             _ => self.region(op),
         }
     }
@@ -173,7 +173,7 @@ impl ReadWalk<'_> {
     }
 
     /// Begins under the first framing whose guard holds, then passes octets on.
-    fn stream(&self, into: SlotId, select: &[Select]) -> Vec<Stmt> {
+    fn stream(&self, into: SlotId, select: &[Select], max: Option<u32>) -> Vec<Stmt> {
         let mut chain = turn("fail", vec![Expr::Constant("NO_CASE")]);
         for of in select.iter().rev() {
             let into = self.slot(into);
@@ -194,6 +194,7 @@ impl ReadWalk<'_> {
             };
         }
         let begun = Expr::negated(reader("streaming", vec![]));
+        chain.extend(max.into_iter().flat_map(|max| turn("stream_at_most", vec![int(max)])));
         let mut body = vec![Stmt::If(begun, chain, vec![])];
         body.extend(turn("stream", vec![]));
         body

@@ -368,6 +368,8 @@ pub enum ParseOp {
         into: SlotId,
         /// The framings.
         select: Vec<Select>,
+        /// Maximum octets of the stream; malformed if it has more.
+        max: Option<u32>,
     },
     /// Completes the message; the next one begins with the next octet. In a datagram, remaining
     /// octets are malformed.

@@ -10,7 +10,7 @@ pub enum TooLong {
     Line,
     /// A table: its entries, or one of its lines or fields.
     Table,
-    /// Octets that a field counts, or their number where a table has it.
+    /// Octets that a field counts, or their number where a table has it; a stream.
     Content,
 }
 
@@ -46,9 +46,9 @@ impl Message {
             }
             match &step.op {
                 ParseOp::EnterLine { .. } => Some(TooLong::Line),
-                ParseOp::EnterCounted { .. } | ParseOp::Take { length: Length::Slot(_), .. } => {
-                    Some(TooLong::Content)
-                }
+                ParseOp::EnterCounted { .. }
+                | ParseOp::Take { length: Length::Slot(_), .. }
+                | ParseOp::Stream { .. } => Some(TooLong::Content),
                 _ => None,
             }
         };

@@ -403,8 +403,20 @@ impl<'a> Lowering<'_, 'a> {
         }
         let select = self.framings(cases, &place.prefix);
         let into = self.field_slot(field, SlotType::Stream, place, measured);
-        self.step(ParseOp::Stream { into, select }, field.name.span);
+        let max = self.stream_limit(field.max);
+        self.step(ParseOp::Stream { into, select, max }, field.name.span);
         self.stream = Some(field.name.span);
+    }
+
+    /// The limit of a stream: nothing of it is held, so it may be larger than those of fields.
+    fn stream_limit(&mut self, max: Option<Number>) -> Option<u32> {
+        let Number { value, span } = max?;
+        let limit = u32::try_from(value).ok().filter(|limit| *limit > 0);
+        if limit.is_none() {
+            let message = format!("{value} is not between 1 and {}", u32::MAX);
+            self.context.error(&codes::LIMIT_TOO_BIG, span, message);
+        }
+        limit
     }
 
     pub(super) fn framings(

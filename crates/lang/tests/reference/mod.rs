@@ -439,9 +439,12 @@ impl Parser<'_> {
                 }
                 Some(next)
             }
-            ParseOp::Stream { into, select } => {
+            ParseOp::Stream { into, select, max } => {
                 let framing = self.framing(select)?;
                 let octets = self.stream(framing)?;
+                if max.is_some_and(|max| octets.len() > max as usize) {
+                    return None;
+                }
                 self.set(Some(*into), Value::Octets(octets))?;
                 Some(next)
             }

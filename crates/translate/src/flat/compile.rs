@@ -142,7 +142,7 @@ impl Compiler<'_> {
                 self.decide(guard, next, OpLabel(narrow(otherwise.index())));
             }
             ParseOp::Jump(then) => self.push(Op::Jump(to(*then))),
-            ParseOp::Stream { into, select } => self.stream(*into, select, next),
+            ParseOp::Stream { into, select, max } => self.stream(*into, (select, *max), next),
             ParseOp::Accept => self.push(Op::Accept),
             ParseOp::Refuse => self.push(Op::Refuse),
             _ => self.field(op),
@@ -322,12 +322,12 @@ impl Compiler<'_> {
     }
 
     /// Selects the first framing whose guard holds.
-    fn stream(&mut self, into: SlotId, select: &[Select], next: OpLabel) {
+    fn stream(&mut self, into: SlotId, (select, max): (&[Select], Option<u32>), next: OpLabel) {
         for Select { guard, framing } in select {
             let (holds, fails) = (self.label(), self.label());
             self.decide(guard, holds, fails);
             self.here(holds);
-            self.push(Op::Stream { into, framing: *framing });
+            self.push(Op::Stream { into, framing: *framing, max });
             self.push(Op::Jump(next.place()));
             self.here(fails);
         }

@@ -245,6 +245,7 @@ pub(crate) enum Op {
     Stream {
         into: SlotId,
         framing: StreamFraming,
+        max: Option<u32>,
     },
     Accept,
     Refuse,

@@ -559,13 +559,18 @@ impl Reader<'_> {
 
 /// Ops on streams.
 impl Reader<'_> {
-    pub(super) fn stream(&mut self, into: SlotId, framing: StreamFraming) -> Took {
-        self.announce_stream(into, framing)?;
+    pub(super) fn stream(
+        &mut self,
+        into: SlotId,
+        framing: StreamFraming,
+        max: Option<u32>,
+    ) -> Took {
+        self.announce_stream(into, framing, max)?;
         let window = self.window();
         let last = self.whole || (self.state.region.end.is_none() && self.last);
         let Some(out) = self.out.as_deref_mut() else { return Err(Halt::There) };
         let Some(mut reader) = self.state.stream.take() else { return Err(Reason::NoCase.into()) };
-        let looked = reader.read(self.program, window, last, out).map_err(Reason::from)?;
+        let looked = reader.read(self.program, window, last, out)?;
         self.at += looked.used.min(window.len());
         if looked.done {
             return Ok(());
@@ -575,7 +580,7 @@ impl Reader<'_> {
     }
 
     /// Announces a stream, of which nothing is read yet.
-    fn announce_stream(&mut self, into: SlotId, framing: StreamFraming) -> Took {
+    fn announce_stream(&mut self, into: SlotId, framing: StreamFraming, max: Option<u32>) -> Took {
         if self.state.stream.is_some() {
             return Ok(());
         }
@@ -586,9 +591,12 @@ impl Reader<'_> {
             }
             _ => 0,
         };
+        if let Some(max) = max.filter(|max| length > u64::from(*max)) {
+            return Err(too_long(max).into());
+        }
         self.state.view.put_stream(into);
         self.state.view.settle(into);
-        self.state.stream = Some(StreamReader::new(framing, length));
+        self.state.stream = Some(StreamReader::new(framing, length, max));
         Ok(())
     }
 }

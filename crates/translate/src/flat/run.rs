@@ -180,7 +180,7 @@ impl<'r> Reader<'r> {
 
     fn rare(&mut self, op: &Op) -> Took {
         match *op {
-            Op::Stream { into, framing } => return self.stream(into, framing),
+            Op::Stream { into, framing, max } => return self.stream(into, framing, max),
             Op::Digits { radix, min, max, into, empty } => {
                 return self.digits(radix, (min, max), into, empty);
             }

@@ -661,6 +661,11 @@ public final class Reader {
         return begin(new StreamReader(Framing.NOTHING, 0, Text.NONE, Text.NONE), into);
     }
 
+    /** A maximum for the stream that has begun. */
+    public Turn streamAtMost(long max) {
+        return stream.atMost(max) ? Turn.NEXT : fail(Reason.TOO_LONG);
+    }
+
     public boolean streaming() {
         return streaming;
     }

@@ -17,6 +17,8 @@ final class StreamReader {
     private State state;
     /** Octets that are missing, an unsigned number. */
     private long missing;
+    /** Octets that the stream may still have. */
+    private long room = Long.MAX_VALUE;
     /** Octets of extensions and trailers so far. */
     private int extra;
     /** The last octet of a line, and whether the line before ended with a lone LF. */
@@ -34,6 +36,12 @@ final class StreamReader {
         this.terminator = terminator;
         this.stuffing = stuffing;
         state = framing == Framing.CHUNKED ? State.AT_SIZE : State.AT_START;
+    }
+
+    /** Sets the maximum of its octets; false if it is known to have more. */
+    boolean atMost(long max) {
+        room = max;
+        return framing != Framing.COUNTED || missing <= max;
     }
 
     int used() {
@@ -74,8 +82,12 @@ final class StreamReader {
     }
 
     private boolean pass(Octets into, int length) {
-        if (into != null && !into.add(rest.in, rest.from, length))
+        int fits = (int) Math.min(length, room);
+        room -= fits;
+        if (into != null && !into.add(rest.in, rest.from, fits))
             reason = Reason.NO_MEMORY;
+        else if (fits < length)
+            reason = Reason.TOO_LONG;
         rest = rest.behind(length);
         return reason == Reason.SOUND;
     }

@@ -142,11 +142,8 @@ struct gw_view *gw_view_new(const struct gw_message *message);
 /* Gives a view and all it holds back, if nobody else holds it; NULL is no fault. */
 void gw_view_free(struct gw_view *view);
 /* A slot by its index. */
-struct gw_slot *gw_view_slot(struct gw_view *view, unsigned index);
-const struct gw_slot *gw_view_look(const struct gw_view *view, unsigned index);
 
 /* Fill a slot and settle it; false if there is no memory. Bounds are not looked at. */
-void gw_set_number(struct gw_slot *slot, int64_t value);
 bool gw_set_octets(struct gw_view *view, struct gw_slot *slot, struct gw_text text);
 void gw_set_passing(struct gw_slot *slot);
 bool gw_set_copy(struct gw_view *view, struct gw_slot *slot, const struct gw_slot *from);
@@ -315,7 +312,11 @@ enum gw_turn gw_read(struct gw_reader *reader, struct gw_view *view, struct gw_t
 enum gw_too_long gw_too_long(const struct gw_reader *r);
 
 /* Whether the message is read as far as its goal says; GW_REACHED then tells it. */
-bool gw_reached(const struct gw_reader *r);
+bool gw_reached_goal(const struct gw_reader *r);
+static inline bool gw_reached(const struct gw_reader *r)
+{
+    return r->goal != GW_TO_END && gw_reached_goal(r);
+}
 
 /* The steps of readers. Each completes (GW_NEXT), uses nothing and waits, or fails. */
 enum gw_turn gw_fail(struct gw_reader *r, enum gw_reason reason);
@@ -335,10 +336,6 @@ enum gw_turn gw_digits(struct gw_reader *r, unsigned radix, uint32_t min, uint32
                        struct gw_slot *into);
 enum gw_turn gw_one_of(struct gw_reader *r, struct gw_text set, bool optional,
                        struct gw_slot *into);
-enum gw_turn gw_word(struct gw_reader *r, unsigned octets, enum gw_order order);
-enum gw_turn gw_bits(struct gw_reader *r, unsigned shift, unsigned width, struct gw_slot *into);
-enum gw_turn gw_bits_are(struct gw_reader *r, unsigned shift, unsigned width, int64_t expected);
-enum gw_turn gw_word_end(struct gw_reader *r, unsigned octets);
 enum gw_turn gw_varint(struct gw_reader *r, unsigned max, struct gw_slot *into);
 
 /* An escape: `value` announces so many octets more, to which `add` is added. */
@@ -353,12 +350,8 @@ enum gw_turn gw_sum(struct gw_reader *r, struct gw_slot *into, const struct gw_s
 void gw_fold(uint8_t *octets, size_t length, enum gw_fold fold);
 enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max);
 enum gw_turn gw_enter_folded_line(struct gw_reader *r, uint32_t max);
-enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
-                              uint32_t max);
-enum gw_turn gw_leave(struct gw_reader *r);
 enum gw_turn gw_begin_check(struct gw_reader *r, enum gw_check check);
 enum gw_turn gw_end_check(struct gw_reader *r, enum gw_check check);
-bool gw_at_end(const struct gw_reader *r);
 /* GW_GO if the octets came next and are used; GW_NEXT if they do not come. */
 enum gw_turn gw_peek(struct gw_reader *r, struct gw_text wanted);
 enum gw_turn gw_count(struct gw_reader *r, unsigned counter, uint32_t max);
@@ -369,7 +362,6 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
                      bool trim, struct gw_slot *into);
 enum gw_turn gw_append(struct gw_reader *r, struct gw_slot *list, unsigned count,
                        const struct gw_slot *const *columns);
-enum gw_turn gw_settle(struct gw_reader *r, struct gw_slot *slot);
 /* A stream begins under a framing; gw_stream passes its octets on. */
 enum gw_turn gw_stream_lines(struct gw_reader *r, struct gw_text terminator,
                              struct gw_text stuffing, struct gw_slot *into);
@@ -458,5 +450,7 @@ void gw_put_nothing(struct gw_writer *w, const struct gw_slot *slot);
 uint32_t gw_check_begin(enum gw_check check);
 uint32_t gw_check_add(enum gw_check check, uint32_t sum, struct gw_text text);
 unsigned gw_check_octets(enum gw_check check, uint32_t sum, uint8_t octets[4]);
+
+#include "gw_read.h"
 
 #endif

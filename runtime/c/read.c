@@ -56,7 +56,7 @@ enum gw_too_long gw_too_long(const struct gw_reader *r)
     return GW_NOTHING_LONG;
 }
 
-bool gw_reached(const struct gw_reader *r)
+bool gw_reached_goal(const struct gw_reader *r)
 {
     const struct gw_view *view = r->view;
     unsigned index;
@@ -75,37 +75,6 @@ bool gw_reached(const struct gw_reader *r)
         if (!gw_view_look(view, r->goal_slots[index])->settled)
             return false;
     return true;
-}
-
-/* The end of the innermost region. */
-static struct gw_region *innermost(struct gw_reader *r) { return &r->regions[r->depth]; }
-
-/* What of the input belongs to the innermost region, and whether that is all up to its end. */
-static struct gw_text window(const struct gw_reader *r, bool *whole)
-{
-    const struct gw_region *region = &r->regions[r->depth];
-    struct gw_text window = r->input;
-    *whole = false;
-    if (region->known && region->end - r->at <= window.length) {
-        window.length = (size_t)(region->end - r->at);
-        *whole = true;
-    }
-    return window;
-}
-
-static struct gw_text up_to(struct gw_text text, size_t length)
-{
-    return (struct gw_text){text.at, text.length < length ? text.length : length};
-}
-
-static void advance(struct gw_reader *r, size_t length)
-{
-    if (r->checking)
-        r->sum = gw_check_add(r->check, r->sum, up_to(r->input, length));
-    r->at += length;
-    if (length)
-        r->input.at += length;
-    r->input.length -= length;
 }
 
 static bool of_class(enum gw_class class, uint8_t octet)
@@ -173,7 +142,7 @@ static enum gw_turn found(struct gw_reader *r, struct gw_text text, size_t more,
             into->length = unfold(into->octets, into->length);
         gw_fold(into->octets, into->length, folded);
     }
-    advance(r, text.length + more);
+    gw_reader_advance(r, text.length + more);
     return GW_NEXT;
 }
 
@@ -185,26 +154,6 @@ static enum gw_turn found_or_absent(struct gw_reader *r, struct gw_text text, en
     return found(r, text, 0, folded, into);
 }
 
-static enum gw_turn number(struct gw_reader *r, int64_t value, struct gw_slot *into)
-{
-    if (value < into->field->bounds.low || value > into->field->bounds.high)
-        return gw_fail(r, GW_OUT_OF_BOUNDS);
-    gw_set_number(into, value);
-    return GW_NEXT;
-}
-
-/* Whether so many octets are here; if not, whether they may still come. */
-static enum gw_turn take(struct gw_reader *r, uint64_t octets)
-{
-    bool whole;
-    struct gw_text here = window(r, &whole);
-    if (octets <= here.length)
-        return GW_NEXT;
-    const struct gw_region *region = innermost(r);
-    bool beyond = region->known && octets > region->end - r->at;
-    return whole || beyond ? gw_fail(r, GW_BEYOND) : GW_WAIT;
-}
-
 static uint8_t small(uint8_t octet)
 {
     return octet >= 'A' && octet <= 'Z' ? (uint8_t)(octet + ('a' - 'A')) : octet;
@@ -213,15 +162,15 @@ static uint8_t small(uint8_t octet)
 static enum gw_turn literal(struct gw_reader *r, struct gw_text wanted, bool folded)
 {
     bool whole;
-    struct gw_text here = window(r, &whole);
+    struct gw_text here = gw_reader_window(r, &whole);
     for (size_t at = 0; at < here.length && at < wanted.length; at++) {
         bool same = here.at[at] == wanted.at[at];
         if (!same && !(folded && small(here.at[at]) == small(wanted.at[at])))
             return gw_fail(r, GW_UNEXPECTED);
     }
-    enum gw_turn turn = take(r, wanted.length);
+    enum gw_turn turn = gw_reader_take(r, wanted.length);
     if (turn == GW_NEXT)
-        advance(r, wanted.length);
+        gw_reader_advance(r, wanted.length);
     return turn;
 }
 
@@ -256,25 +205,25 @@ enum gw_turn gw_until(struct gw_reader *r, struct gw_text delimiter, uint32_t ma
                       enum gw_fold folded, struct gw_slot *into)
 {
     bool whole;
-    struct gw_text here = window(r, &whole);
+    struct gw_text here = gw_reader_window(r, &whole);
     size_t longest = max + delimiter.length;
-    struct gw_text near = up_to(here, longest);
+    struct gw_text near = gw_reader_up_to(here, longest);
     size_t at = find(near, delimiter);
     if (at == near.length && delimiter.length) {
         if (near.length == longest)
             return gw_fail(r, GW_TOO_LONG);
         return whole ? gw_fail(r, GW_BEYOND) : GW_WAIT;
     }
-    return found(r, up_to(near, at), delimiter.length, folded, into);
+    return found(r, gw_reader_up_to(near, at), delimiter.length, folded, into);
 }
 
 enum gw_turn gw_run(struct gw_reader *r, enum gw_class class, uint32_t min, uint32_t max,
                     enum gw_fold folded, bool empty_is_absent, struct gw_slot *into)
 {
     bool whole;
-    struct gw_text near = up_to(window(r, &whole), (size_t)max + 1);
+    struct gw_text near = gw_reader_up_to(gw_reader_window(r, &whole), (size_t)max + 1);
     size_t length = 0;
-    bool folds = class == GW_BLANK && innermost(r)->folded;
+    bool folds = class == GW_BLANK && gw_reader_innermost(r)->folded;
     while (length < near.length &&
            (of_class(class, near.at[length]) ||
             (folds && (near.at[length] == '\r' || near.at[length] == '\n'))))
@@ -285,7 +234,7 @@ enum gw_turn gw_run(struct gw_reader *r, enum gw_class class, uint32_t min, uint
         return GW_WAIT;
     if (length < min)
         return gw_fail(r, GW_TOO_SHORT);
-    return found_or_absent(r, up_to(near, length), folded, empty_is_absent, into);
+    return found_or_absent(r, gw_reader_up_to(near, length), folded, empty_is_absent, into);
 }
 
 enum gw_turn gw_take(struct gw_reader *r, uint32_t length, uint32_t max, enum gw_fold folded,
@@ -293,28 +242,17 @@ enum gw_turn gw_take(struct gw_reader *r, uint32_t length, uint32_t max, enum gw
 {
     if (length > max)
         return gw_fail(r, GW_TOO_LONG);
-    enum gw_turn turn = take(r, length);
+    enum gw_turn turn = gw_reader_take(r, length);
     if (turn != GW_NEXT)
         return turn;
-    return found_or_absent(r, up_to(r->input, length), folded, empty_is_absent, into);
-}
-
-/* A length that another field gives, less what it counts before; one that is absent is 0. */
-static enum gw_turn measure(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
-                            uint32_t max, uint32_t *octets)
-{
-    int64_t count = length->set ? length->number - (int64_t)less : 0;
-    if (count < 0)
-        return gw_fail(r, GW_OUT_OF_BOUNDS);
-    *octets = (uint32_t)count;
-    return count > (int64_t)max ? gw_fail(r, GW_TOO_LONG) : GW_NEXT;
+    return found_or_absent(r, gw_reader_up_to(r->input, length), folded, empty_is_absent, into);
 }
 
 enum gw_turn gw_take_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t max,
                              enum gw_fold folded, bool empty_is_absent, struct gw_slot *into)
 {
     uint32_t octets;
-    enum gw_turn turn = measure(r, length, 0, max, &octets);
+    enum gw_turn turn = gw_reader_measure(r, length, 0, max, &octets);
     if (turn != GW_NEXT)
         return turn;
     return gw_take(r, octets, max, folded, empty_is_absent, into);
@@ -323,7 +261,7 @@ enum gw_turn gw_take_counted(struct gw_reader *r, const struct gw_slot *length, 
 enum gw_turn gw_take_rest(struct gw_reader *r, uint32_t max, enum gw_fold folded,
                           bool empty_is_absent, struct gw_slot *into)
 {
-    const struct gw_region *region = innermost(r);
+    const struct gw_region *region = gw_reader_innermost(r);
     if (!region->known)
         return r->input.length > max ? gw_fail(r, GW_TOO_LONG) : GW_WAIT;
     if (region->end - r->at > max)
@@ -359,7 +297,7 @@ enum gw_turn gw_digits(struct gw_reader *r, unsigned radix, uint32_t min, uint32
                        struct gw_slot *into)
 {
     bool whole;
-    struct gw_text near = up_to(window(r, &whole), max);
+    struct gw_text near = gw_reader_up_to(gw_reader_window(r, &whole), max);
     size_t count = 0;
     while (count < near.length && digit(near.at[count], radix) < 16)
         count++;
@@ -368,11 +306,11 @@ enum gw_turn gw_digits(struct gw_reader *r, unsigned radix, uint32_t min, uint32
     if (count < min)
         return gw_fail(r, GW_TOO_SHORT);
     int64_t value = 0;
-    if (count && !in_digits(up_to(near, count), radix, &value))
+    if (count && !in_digits(gw_reader_up_to(near, count), radix, &value))
         return gw_fail(r, GW_NO_NUMBER);
-    enum gw_turn turn = count ? number(r, value, into) : gw_settle(r, into);
+    enum gw_turn turn = count ? gw_reader_number(r, value, into) : gw_settle(r, into);
     if (turn == GW_NEXT)
-        advance(r, count);
+        gw_reader_advance(r, count);
     return turn;
 }
 
@@ -380,72 +318,26 @@ enum gw_turn gw_one_of(struct gw_reader *r, struct gw_text set, bool optional,
                        struct gw_slot *into)
 {
     bool whole;
-    struct gw_text here = window(r, &whole);
+    struct gw_text here = gw_reader_window(r, &whole);
     if (!here.length && !whole)
         return GW_WAIT;
     if (here.length && set.length && memchr(set.at, here.at[0], set.length))
-        return found(r, up_to(here, 1), 0, GW_KEEP, into);
+        return found(r, gw_reader_up_to(here, 1), 0, GW_KEEP, into);
     return optional ? gw_settle(r, into) : gw_fail(r, GW_UNEXPECTED);
-}
-
-static uint64_t in_order(struct gw_text text, enum gw_order order)
-{
-    uint64_t value = 0;
-    for (size_t at = 0; at < text.length; at++)
-        value = value << 8 | text.at[order == GW_BIG ? at : text.length - 1 - at];
-    return value;
-}
-
-enum gw_turn gw_word(struct gw_reader *r, unsigned octets, enum gw_order order)
-{
-    enum gw_turn turn = take(r, octets);
-    if (turn == GW_NEXT)
-        r->word = in_order(up_to(r->input, octets), order);
-    return turn;
-}
-
-static bool bits(const struct gw_reader *r, unsigned shift, unsigned width, int64_t *value)
-{
-    uint64_t mask = width ? UINT64_MAX >> (64 - width) : 0;
-    uint64_t field = r->word >> shift & mask;
-    *value = (int64_t)(field & INT64_MAX);
-    return field <= INT64_MAX;
-}
-
-enum gw_turn gw_bits(struct gw_reader *r, unsigned shift, unsigned width, struct gw_slot *into)
-{
-    int64_t value;
-    if (!bits(r, shift, width, &value))
-        return gw_fail(r, GW_OUT_OF_BOUNDS);
-    return number(r, value, into);
-}
-
-enum gw_turn gw_bits_are(struct gw_reader *r, unsigned shift, unsigned width, int64_t expected)
-{
-    int64_t value;
-    if (!bits(r, shift, width, &value))
-        return gw_fail(r, GW_OUT_OF_BOUNDS);
-    return value == expected ? GW_NEXT : gw_fail(r, GW_UNEXPECTED);
-}
-
-enum gw_turn gw_word_end(struct gw_reader *r, unsigned octets)
-{
-    advance(r, octets);
-    return GW_NEXT;
 }
 
 enum gw_turn gw_varint(struct gw_reader *r, unsigned max, struct gw_slot *into)
 {
     bool whole;
-    struct gw_text near = up_to(window(r, &whole), max);
+    struct gw_text near = gw_reader_up_to(gw_reader_window(r, &whole), max);
     int64_t value = 0;
     for (unsigned at = 0; at < near.length; at++) {
         value |= (int64_t)(near.at[at] & 0x7f) << 7 * at;
         if (near.at[at] & 0x80)
             continue;
-        enum gw_turn turn = number(r, value, into);
+        enum gw_turn turn = gw_reader_number(r, value, into);
         if (turn == GW_NEXT)
-            advance(r, at + 1);
+            gw_reader_advance(r, at + 1);
         return turn;
     }
     if (near.length == max)
@@ -471,13 +363,14 @@ enum gw_turn gw_extend(struct gw_reader *r, struct gw_slot *slot, unsigned count
     for (unsigned at = 0; at < count; at++) {
         if (slot->number != escapes[at].value)
             continue;
-        enum gw_turn turn = take(r, escapes[at].octets);
+        enum gw_turn turn = gw_reader_take(r, escapes[at].octets);
         if (turn != GW_NEXT)
             return turn;
-        int64_t more = (int64_t)in_order(up_to(r->input, escapes[at].octets), GW_BIG);
-        turn = number(r, saturated(more, escapes[at].add), slot);
+        struct gw_text text = gw_reader_up_to(r->input, escapes[at].octets);
+        int64_t more = (int64_t)gw_reader_in_order(text, GW_BIG);
+        turn = gw_reader_number(r, saturated(more, escapes[at].add), slot);
         if (turn == GW_NEXT)
-            advance(r, escapes[at].octets);
+            gw_reader_advance(r, escapes[at].octets);
         return turn;
     }
     bool reserved = count && slot->number > escapes[count - 1].value;
@@ -486,21 +379,13 @@ enum gw_turn gw_extend(struct gw_reader *r, struct gw_slot *slot, unsigned count
 
 enum gw_turn gw_sum(struct gw_reader *r, struct gw_slot *into, const struct gw_slot *add)
 {
-    return number(r, saturated(gw_number(into), gw_number(add)), into);
-}
-
-static enum gw_turn enter(struct gw_reader *r, struct gw_region region)
-{
-    if (r->depth + 1 >= GW_REGIONS_MAX)
-        return gw_fail(r, GW_NO_CASE);
-    r->regions[++r->depth] = region;
-    return GW_NEXT;
+    return gw_reader_number(r, saturated(gw_number(into), gw_number(add)), into);
 }
 
 enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max)
 {
     bool whole;
-    struct gw_text near = up_to(window(r, &whole), max);
+    struct gw_text near = gw_reader_up_to(gw_reader_window(r, &whole), max);
     r->entering = true;
     const uint8_t *newline = near.length ? memchr(near.at, '\n', near.length) : NULL;
     if (!newline) {
@@ -512,13 +397,13 @@ enum gw_turn gw_enter_line(struct gw_reader *r, uint32_t max)
     size_t length = (size_t)(newline - near.at);
     bool crlf = length && near.at[length - 1] == '\r';
     uint64_t end = r->at + length - (crlf ? 1 : 0);
-    return enter(r, (struct gw_region){.end = end, .known = true, .tail = crlf ? 2 : 1});
+    return gw_reader_enter(r, (struct gw_region){.end = end, .known = true, .tail = crlf ? 2 : 1});
 }
 
 enum gw_turn gw_enter_folded_line(struct gw_reader *r, uint32_t max)
 {
     bool whole;
-    struct gw_text here = window(r, &whole), near = up_to(here, max);
+    struct gw_text here = gw_reader_window(r, &whole), near = gw_reader_up_to(here, max);
     size_t from = 0;
     r->entering = true;
     for (;;) {
@@ -537,39 +422,11 @@ enum gw_turn gw_enter_folded_line(struct gw_reader *r, uint32_t max)
         if (length && from < here.length && is_blank(here.at[from]))
             continue;
         r->entering = false;
-        return enter(r, (struct gw_region){.end = r->at + length,
+        return gw_reader_enter(r, (struct gw_region){.end = r->at + length,
                                            .known = true,
                                            .folded = true,
                                            .tail = crlf ? 2 : 1});
     }
-}
-
-enum gw_turn gw_enter_counted(struct gw_reader *r, const struct gw_slot *length, uint32_t less,
-                              uint32_t max)
-{
-    uint32_t octets;
-    enum gw_turn turn = measure(r, length, less, max, &octets);
-    if (turn != GW_NEXT)
-        return turn;
-    const struct gw_region *outer = innermost(r);
-    if (outer->known && octets > outer->end - r->at)
-        return gw_fail(r, GW_BEYOND);
-    uint64_t end = r->at + octets;
-    return enter(r, (struct gw_region){.end = end, .known = true});
-}
-
-enum gw_turn gw_leave(struct gw_reader *r)
-{
-    const struct gw_region *region = innermost(r);
-    if (!r->depth)
-        return gw_fail(r, GW_NO_CASE);
-    if (!region->known || region->end != r->at)
-        return gw_fail(r, GW_LEFT_OVER);
-    if (r->input.length < region->tail)
-        return GW_WAIT;
-    r->depth--;
-    advance(r, region->tail);
-    return GW_NEXT;
 }
 
 enum gw_turn gw_begin_check(struct gw_reader *r, enum gw_check check)
@@ -577,13 +434,13 @@ enum gw_turn gw_begin_check(struct gw_reader *r, enum gw_check check)
     uint8_t ignored[4];
     unsigned octets = gw_check_octets(check, 0, ignored);
     struct gw_region region = {0};
-    const struct gw_region *outer = innermost(r);
+    const struct gw_region *outer = gw_reader_innermost(r);
     if (outer->known) {
         if (outer->end - r->at < octets)
             return gw_fail(r, GW_BEYOND);
         region = (struct gw_region){.end = outer->end - octets, .known = true};
     }
-    enum gw_turn turn = enter(r, region);
+    enum gw_turn turn = gw_reader_enter(r, region);
     r->checking = turn == GW_NEXT;
     r->check = check;
     r->sum = gw_check_begin(check);
@@ -605,28 +462,21 @@ enum gw_turn gw_end_check(struct gw_reader *r, enum gw_check check)
     if (memcmp(r->input.at, wanted, octets))
         return gw_fail(r, GW_WRONG_CHECK);
     r->depth--;
-    advance(r, octets);
+    gw_reader_advance(r, octets);
     return GW_NEXT;
-}
-
-bool gw_at_end(const struct gw_reader *r)
-{
-    bool whole;
-    struct gw_text here = window(r, &whole);
-    return whole && !here.length;
 }
 
 enum gw_turn gw_peek(struct gw_reader *r, struct gw_text wanted)
 {
     bool whole;
-    struct gw_text here = window(r, &whole);
+    struct gw_text here = gw_reader_window(r, &whole);
     if (here.length >= wanted.length) {
-        if (!gw_same(up_to(here, wanted.length), wanted))
+        if (!gw_same(gw_reader_up_to(here, wanted.length), wanted))
             return GW_NEXT;
-        advance(r, wanted.length);
+        gw_reader_advance(r, wanted.length);
         return GW_GO;
     }
-    return !whole && gw_same(here, up_to(wanted, here.length)) ? GW_WAIT : GW_NEXT;
+    return !whole && gw_same(here, gw_reader_up_to(wanted, here.length)) ? GW_WAIT : GW_NEXT;
 }
 
 enum gw_turn gw_count(struct gw_reader *r, unsigned counter, uint32_t max)
@@ -675,7 +525,7 @@ static bool converted(struct gw_text text, enum gw_convert convert, int64_t *num
 {
     if (convert == GW_AS_DECIMAL || convert == GW_AS_LENGTH)
         return in_digits(text, 10, number);
-    *number = (int64_t)in_order(up_to(text, 7), GW_BIG);
+    *number = (int64_t)gw_reader_in_order(gw_reader_up_to(text, 7), GW_BIG);
     return text.length < 8;
 }
 
@@ -763,14 +613,6 @@ enum gw_turn gw_append(struct gw_reader *r, struct gw_slot *list, unsigned count
             row[of] = gw_cell_of(gw_text_of(slot));
     }
     return append(r, list, row);
-}
-
-enum gw_turn gw_settle(struct gw_reader *r, struct gw_slot *slot)
-{
-    if (!slot->set && slot->field->mandatory)
-        return gw_fail(r, GW_MISSING);
-    slot->settled = true;
-    return GW_NEXT;
 }
 
 enum gw_turn gw_accept(struct gw_reader *r)

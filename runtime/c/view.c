@@ -39,16 +39,6 @@ void gw_view_free(struct gw_view *view)
     gw_pool_give(view, view->room);
 }
 
-struct gw_slot *gw_view_slot(struct gw_view *view, unsigned index)
-{
-    return (struct gw_slot *)(void *)((char *)view + sizeof *view) + index;
-}
-
-const struct gw_slot *gw_view_look(const struct gw_view *view, unsigned index)
-{
-    return (const struct gw_slot *)(const void *)((const char *)view + sizeof *view) + index;
-}
-
 /* Memory that lives as long as the view. */
 static void *view_take(struct gw_view *view, size_t size)
 {
@@ -83,12 +73,6 @@ static bool slot_room(struct gw_view *view, struct gw_slot *slot, uint32_t count
     slot->octets = at;
     slot->room = room;
     return true;
-}
-
-void gw_set_number(struct gw_slot *slot, int64_t value)
-{
-    slot->number = value;
-    slot->set = slot->settled = true;
 }
 
 bool gw_set_octets(struct gw_view *view, struct gw_slot *slot, struct gw_text text)

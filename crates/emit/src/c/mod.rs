@@ -13,8 +13,9 @@ use std::fmt::Write;
 use text::number;
 
 /// The runtime to compile the generated text with, file by file.
-pub const RUNTIME: [(&str, &str); 22] = [
+pub const RUNTIME: [(&str, &str); 23] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
+    ("gw_read.h", include_str!("../../../../runtime/c/gw_read.h")),
     ("memory.c", include_str!("../../../../runtime/c/memory.c")),
     ("view.c", include_str!("../../../../runtime/c/view.c")),
     ("check.c", include_str!("../../../../runtime/c/check.c")),

@@ -5,7 +5,7 @@ mod claim;
 use crate::{
     AddressState, At, Event, IcmpError, Interface, Layer, LinkNeighbours, NeighbourOutput, Out,
     Reason, SharedNeighbours, UNCLAIMED,
-    ethernet::{BAD_STATION, OTHER_STATION, TRUNCATED},
+    link_layer::{BAD_STATION, OTHER_STATION, TRUNCATED},
     neighbour::Advertised,
     random::Random,
 };

@@ -3,6 +3,7 @@
 use crate::{
     At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED,
     layer::Each,
+    link_layer::{BAD_STATION, NO_HEADROOM, NO_INTERFACE, NO_NEXT_HOP, OTHER_STATION, TRUNCATED},
     station::{Station, Stations},
     wiring::EdgeIndex,
 };
@@ -13,27 +14,8 @@ use gatewright_wire::{
 };
 use std::time::Duration;
 
-/// The frame is shorter than its header.
-pub(crate) const TRUNCATED: Reason = Reason("truncated");
-
 /// The type field is a length: an 802.2 frame, which no layer here supports.
-pub(crate) const NOT_ETHERNET_II: Reason = Reason("not-ethernet-ii");
-
-/// The source address is that of a group (IEEE 802.3 §3.2.3 forbids it), or a message of ARP or
-/// neighbour discovery gives an address as a neighbour's that no station has.
-pub(crate) const BAD_STATION: Reason = Reason("bad-station");
-
-/// The frame is to another station, and the link is not promiscuous.
-pub(crate) const OTHER_STATION: Reason = Reason("other-station");
-
-/// The host has no interface for the link, or one without an address of its link layer.
-pub(crate) const NO_INTERFACE: Reason = Reason("no-interface");
-
-/// A packet came down without a next hop.
-pub(crate) const NO_NEXT_HOP: Reason = Reason("no-next-hop");
-
-/// The packet's chunk has no room for another header.
-pub(crate) const NO_HEADROOM: Reason = Reason("no-headroom");
+const NOT_ETHERNET_II: Reason = Reason("not-ethernet-ii");
 
 /// The link layer of one Ethernet link (RFC 894, RFC 2464).
 ///

@@ -3,8 +3,8 @@
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
     Handler, Layer, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View, VirtualLink, Wiring,
-    ethernet::NO_HEADROOM,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
+    link_layer::NO_HEADROOM,
     trace::{Fate, Trace, TraceStep},
     wiring::{Edge, EdgeIndex, Post, framing_of},
 };

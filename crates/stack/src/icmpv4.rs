@@ -5,8 +5,8 @@ mod discovery;
 use crate::{
     At, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
     bucket::{Rates, SenderLimit},
-    ethernet::NO_HEADROOM,
     ipv4::{PATH_MTU_MIN, options},
+    link_layer::NO_HEADROOM,
 };
 use discovery::Discovery;
 use gatewright_packet::{Arrival, Batch, Checksum as State, LinkIndex, NextHop, Packet};

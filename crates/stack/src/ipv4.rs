@@ -320,7 +320,7 @@ fn received_way(
         return Err(Refusal::Drop(MARTIAN));
     }
     if meta.arrival == Arrival::Other {
-        return Err(Refusal::Drop(crate::ethernet::OTHER_STATION));
+        return Err(Refusal::Drop(crate::link_layer::OTHER_STATION));
     }
     if destination.is_broadcast() {
         return Ok(Way::Up);

@@ -6,8 +6,8 @@ mod transit;
 use crate::{
     At, IcmpError, Layer, Out, Reason, Route, Side,
     destination::{Destinations, Ingress},
-    ethernet::OTHER_STATION,
     layer::Each,
+    link_layer::OTHER_STATION,
     reassembly::{Reassembly, Whole},
     redirect,
     wiring::EdgeIndex,

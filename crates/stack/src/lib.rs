@@ -35,6 +35,7 @@ mod igmp;
 mod ipv4;
 mod ipv6;
 mod layer;
+mod link_layer;
 mod membership;
 mod merge;
 mod mld;

@@ -9,7 +9,7 @@ use crate::bucket::{Rates, SenderLimit};
 use crate::{
     AddressState, Advertise, At, Event, IcmpError, Interface, Layer, LinkNeighbours,
     NeighbourOutput, Out, Reason, RouterPreference, SharedNeighbours, UNCLAIMED,
-    ethernet::OTHER_STATION, ipv6::solicited_node, neighbour::Advertised, random::Random,
+    ipv6::solicited_node, link_layer::OTHER_STATION, neighbour::Advertised, random::Random,
 };
 use dad::{Dad, DadVerdict, Probe};
 use gatewright_packet::{Arrival, Batch, LinkAddress, LinkIndex, NextHop, Packet};

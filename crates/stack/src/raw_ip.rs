@@ -2,8 +2,8 @@
 
 use crate::{
     At, Layer, Out, Reason, UNCLAIMED,
-    ethernet::{NO_INTERFACE, NO_NEXT_HOP, TRUNCATED},
     layer::Each,
+    link_layer::{NO_INTERFACE, NO_NEXT_HOP, TRUNCATED},
     wiring::EdgeIndex,
 };
 use gatewright_packet::{Arrival, Batch, LinkIndex, NextHop, Packet};

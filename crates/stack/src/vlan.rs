@@ -2,7 +2,7 @@
 
 use crate::{
     At, Layer, LinkNeighbours, Out, Reason, UNCLAIMED, VirtualLinkCounters,
-    ethernet::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
+    link_layer::{NO_HEADROOM, NO_NEXT_HOP, TRUNCATED},
     station::{Station, Stations},
 };
 use gatewright_packet::{Batch, LinkAddress, LinkIndex, NextHop, NoRoom, Packet};

@@ -1,8 +1,8 @@
 //! Messages of neighbour discovery, received and sent.
 
 use crate::{
-    Advertise, At, Interface, Out, Reason, ethernet::BAD_STATION, icmpv6::send_with_hops,
-    ipv6::solicited_node,
+    Advertise, At, Interface, Out, Reason, icmpv6::send_with_hops, ipv6::solicited_node,
+    link_layer::BAD_STATION,
 };
 use gatewright_packet::{LinkAddress, LinkIndex, NextHop, Packet};
 use gatewright_wire::{

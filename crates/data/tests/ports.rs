@@ -10,8 +10,9 @@
 )]
 
 use gatewright_data::{
-    Clock, DataSetup, DeviceSetup, HandlerNow, HandlerOrder, HandlerValue, Pace, Port, PortAnswer,
-    PortRequest, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
+    Clock, DataSetup, DeviceSetup, HANDLER_TAKEN, HandlerNow, HandlerOrder, HandlerValue, Pace,
+    Port, PortAnswer, PortRequest, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink,
+    Workers, start,
 };
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
@@ -223,10 +224,13 @@ impl<P: Port> Gateway<P> {
                 }
             }
             Operation::Detach(place) if *place < self.attached.len() => {
-                self.attached.remove(*place);
+                let gone = CounterOwner::Handler(self.attached.remove(*place).0);
+                let taken = |side: &Self| side.host.tables().counters.sum(gone, HANDLER_TAKEN);
+                assert!(taken(self).is_some(), "an attached handler has its counters");
                 let kept = self.attached.iter().map(|id| HandlerOrder::Kept(*id)).collect();
                 let stage = self.stage(kept).expect("they stand already");
                 self.ask(PortRequest::Commit(stage));
+                assert_eq!(taken(self), None, "its slots are free for others");
             }
             Operation::Detach(_) => {}
             Operation::SetLink(link, up) => {

@@ -423,29 +423,7 @@ impl Manager {
             self.counters.early_reports += 1;
             return;
         }
-        let (number, info) = match report.report() {
-            Ok(Report::Scan(scan)) => (Some(scan.number), Vec::new()),
-            Ok(Report::Segment(segment)) => {
-                let answer = segment.encode_answer(SegmentStatus::MANAGER_CONFIRM);
-                (None, answer.unwrap_or_default())
-            }
-            Ok(_) => {
-                self.counters.unknown_events += 1;
-                if confirmed {
-                    let unknown = DataMessage::Reject(RejectProblem::UNRECOGNIZED_OPERATION);
-                    self.reply(data.invoke_id, unknown);
-                }
-                return;
-            }
-            Err(_) => {
-                self.counters.malformed += 1;
-                if confirmed {
-                    let badly = DataMessage::Reject(RejectProblem::BADLY_STRUCTURED);
-                    self.reply(data.invoke_id, badly);
-                }
-                return;
-            }
-        };
+        let Some((number, info)) = self.content_of(data, report, confirmed) else { return };
         let datagrams = self.settings.datagrams;
         let Some(peer) = &mut self.peer else { return };
         let sent = Sent { invoke_id: data.invoke_id, digest: digest(octets) };
@@ -484,6 +462,35 @@ impl Manager {
         self.counters.numbers_not_growing += u64::from(!grows);
         let record = ReportRecord { id: record, number, confirmed, apdu: octets.to_vec() };
         self.outputs.push_back(Output::Report(record));
+    }
+
+    /// The number of a scan, if it is one, and the content of the response. `None` for a report
+    /// that cannot be stored; the agent learns it if it waits for a response.
+    fn content_of(
+        &mut self,
+        data: &DataApdu<'_>,
+        report: &EventReport<'_>,
+        confirmed: bool,
+    ) -> Option<(Option<u16>, Vec<u8>)> {
+        let problem = match report.report() {
+            Ok(Report::Scan(scan)) => return Some((Some(scan.number), Vec::new())),
+            Ok(Report::Segment(segment)) => {
+                let answer = segment.encode_answer(SegmentStatus::MANAGER_CONFIRM);
+                return Some((None, answer.unwrap_or_default()));
+            }
+            Ok(_) => {
+                self.counters.unknown_events += 1;
+                RejectProblem::UNRECOGNIZED_OPERATION
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                RejectProblem::BADLY_STRUCTURED
+            }
+        };
+        if confirmed {
+            self.reply(data.invoke_id, DataMessage::Reject(problem));
+        }
+        None
     }
 
     /// Answers every waiting report up to `record`.

@@ -100,6 +100,32 @@ impl<'a> Env<'a> {
         self.gateway.into_iter().flat_map(|gateway| &gateway.handlers)
     }
 
+    /// The environment of a gateway's handlers, with the module of each role once; without its
+    /// session.
+    fn of_gateway(
+        gateway: &'a Gateway,
+        roles: Vec<RoleInfo<'a>>,
+        parameters: Vec<Parameter>,
+    ) -> Self {
+        let mut modules: Vec<&MessageModule> = Vec::new();
+        for role in &roles {
+            if !modules.iter().any(|module| module.name.text == role.module.name.text) {
+                modules.push(role.module);
+            }
+        }
+        Self {
+            gateway: Some(gateway),
+            roles,
+            modules,
+            parameters,
+            named: RefCell::default(),
+            session: None,
+            read: RefCell::default(),
+            told: RefCell::default(),
+            used: RefCell::default(),
+        }
+    }
+
     /// An environment without a gateway, for declarations of a module alone.
     pub(super) fn of_module(module: &'a MessageModule) -> Self {
         Self {
@@ -152,6 +178,7 @@ impl<'a> Env<'a> {
 }
 
 /// The handlers lowered so far.
+#[derive(Default)]
 pub(super) struct Handlers {
     pub(super) made: Vec<Handler>,
     by_request: BTreeMap<(usize, RoleId, MessageId, Answers), HandlerId>,
@@ -174,30 +201,11 @@ impl<'a> Context<'a> {
                 .also(gateway.name.span, "the first one");
             self.report(diagnostic);
         }
-        let mut env = Env {
-            gateway: Some(gateway),
-            roles: self.roles(gateway),
-            modules: Vec::new(),
-            parameters: self.parameters(gateway),
-            named: RefCell::default(),
-            session: None,
-            read: RefCell::default(),
-            told: RefCell::default(),
-            used: RefCell::default(),
-        };
+        let (roles, parameters) = (self.roles(gateway), self.parameters(gateway));
         let roles_found = self.found.len();
-        for role in &env.roles {
-            if !env.modules.iter().any(|module| module.name.text == role.module.name.text) {
-                env.modules.push(role.module);
-            }
-        }
+        let mut env = Env::of_gateway(gateway, roles, parameters);
         env.session = self.session_info(gateway, &env);
-        let mut handlers = Handlers {
-            made: Vec::new(),
-            by_request: BTreeMap::new(),
-            called: BTreeSet::new(),
-            misspelt: BTreeSet::new(),
-        };
+        let mut handlers = Handlers::default();
         let roles = (0..env.roles.len())
             .filter_map(|index| self.role(&env, RoleId::new(index), &mut handlers))
             .collect();
@@ -309,20 +317,8 @@ impl<'a> Context<'a> {
             hit.then_some((index, handler, parameter))
         });
         let Some((index, handler, parameter)) = found else {
-            let role_span = env.roles.get(role.index()).map(|role| role.span)?;
-            let message = format!("`{role_name}` has no handler for `{}`", name.text);
-            let diagnostic = Diagnostic::error(&codes::NO_HANDLER, role_span, message)
-                .also(name.span, "the protocol dispatches here");
-            self.report(match env.nearly(&name.text, handlers) {
-                Some((index, near)) => {
-                    handlers.misspelt.insert((index, near.text.clone()));
-                    let fix = format!("write `on {}`", name.text);
-                    diagnostic
-                        .also(near.span, "is this one meant?")
-                        .fix(near.span, &name.text, &fix)
-                }
-                None => diagnostic.help(format!("write `on {}(request) {{ … }}`", name.text)),
-            });
+            let role = env.roles.get(role.index())?;
+            self.no_handler(env, role, name, handlers);
             return None;
         };
         handlers.called.insert((index, name.text.clone()));
@@ -362,6 +358,27 @@ impl<'a> Context<'a> {
         handlers.made.push(made);
         handlers.by_request.insert(key, id);
         Some(id)
+    }
+
+    /// Reports that nothing handles the request `name` of a role, with the name that may be meant.
+    fn no_handler(
+        &mut self,
+        env: &Env<'a>,
+        role: &RoleInfo<'a>,
+        name: &ast::Name,
+        handlers: &mut Handlers,
+    ) {
+        let message = format!("`{}` has no handler for `{}`", role.name, name.text);
+        let diagnostic = Diagnostic::error(&codes::NO_HANDLER, role.span, message)
+            .also(name.span, "the protocol dispatches here");
+        self.report(match env.nearly(&name.text, handlers) {
+            Some((index, near)) => {
+                handlers.misspelt.insert((index, near.text.clone()));
+                let fix = format!("write `on {}`", name.text);
+                diagnostic.also(near.span, "is this one meant?").fix(near.span, &name.text, &fix)
+            }
+            None => diagnostic.help(format!("write `on {}(request) {{ … }}`", name.text)),
+        });
     }
 
     /// The handler of a client's new connections.

@@ -279,34 +279,11 @@ fn link_setup(
         config::Device::Tap { name } => tap(index, link, &name.value, Framing::Ethernet),
         config::Device::Tun { name } => tap(index, link, &name.value, Framing::Ip),
         config::Device::Pcapng { read, write, pace } => {
-            let path = |file: &config::Located<String>| PathBuf::from(&file.value);
-            let read = read.as_ref().map(path);
-            // What is only written is Ethernet, as most links are.
-            let framing = read.as_deref().map(capture_framing).transpose();
-            let framing = framing.map_err(|source| RunError::of_link(link, source))?;
-            DeviceSetup::Capture(CaptureConfig {
-                index,
-                name: link.name.value.clone(),
-                read,
-                write: write.as_ref().map(path),
-                speed: speed(*pace),
-                framing: framing.unwrap_or_default(),
-                mtu: packet_len_max(link),
-            })
+            DeviceSetup::Capture(capture(index, link, (read.as_ref(), write.as_ref()), *pace)?)
         }
-        config::Device::Segment { name, impairment } => DeviceSetup::Segment(MemoryConfig {
-            index,
-            name: link.name.value.clone(),
-            segment: name.value.clone(),
-            impairment: Impairment {
-                delay: impairment.delay,
-                jitter: impairment.jitter,
-                loss: Chance::per_million(impairment.loss_per_million),
-                ..Impairment::default()
-            },
-            seed: impairment.seed.unwrap_or_else(|| index.0.into()),
-            mtu: packet_len_max(link),
-        }),
+        config::Device::Segment { name, impairment } => {
+            DeviceSetup::Segment(segment(index, link, &name.value, impairment))
+        }
         config::Device::Virtual { on, tag } => {
             let below = config.links.iter().find(|below| below.name.value == on.value);
             // It has the address and, unless it says less, the MTU of the link below.
@@ -338,6 +315,51 @@ fn link_setup(
     };
     setup.addresses = link.addresses.iter().map(pair).collect();
     Ok(setup)
+}
+
+/// Capture files as a link.
+fn capture(
+    index: LinkIndex,
+    link: &config::Link,
+    (read, write): (Option<&config::Located<String>>, Option<&config::Located<String>>),
+    pace: config::ReplayPace,
+) -> Result<CaptureConfig, RunError> {
+    let path = |file: &config::Located<String>| PathBuf::from(&file.value);
+    let read = read.map(path);
+    // What is only written is Ethernet, as most links are.
+    let framing = read.as_deref().map(capture_framing).transpose();
+    let framing = framing.map_err(|source| RunError::of_link(link, source))?;
+    Ok(CaptureConfig {
+        index,
+        name: link.name.value.clone(),
+        read,
+        write: write.map(path),
+        speed: speed(pace),
+        framing: framing.unwrap_or_default(),
+        mtu: packet_len_max(link),
+    })
+}
+
+/// A port of a segment in memory.
+fn segment(
+    index: LinkIndex,
+    link: &config::Link,
+    name: &str,
+    impairment: &config::SegmentImpairment,
+) -> MemoryConfig {
+    MemoryConfig {
+        index,
+        name: link.name.value.clone(),
+        segment: name.to_owned(),
+        impairment: Impairment {
+            delay: impairment.delay,
+            jitter: impairment.jitter,
+            loss: Chance::per_million(impairment.loss_per_million),
+            ..Impairment::default()
+        },
+        seed: impairment.seed.unwrap_or_else(|| index.0.into()),
+        mtu: packet_len_max(link),
+    }
 }
 
 /// What marks the frames of a virtual link.

@@ -105,35 +105,7 @@ fn programs_of_this_machine_are_reached() {
     asks(&middle, "10.10.1.2:2225");
     server.join().unwrap();
 
-    // Datagrams: to a program, to the gateway's own socket, and to nobody.
-    let bound = |place: &Namespace, at: &str| {
-        let socket = place.run(|| UdpSocket::bind(at)).unwrap().unwrap();
-        socket.set_read_timeout(Some(WITHIN)).unwrap();
-        socket
-    };
-    let answers = |place: &Namespace, at: &str| {
-        let server = bound(place, at);
-        thread::spawn(move || {
-            let mut octets = [0; 64];
-            let (length, from) = server.recv_from(&mut octets).unwrap();
-            server.send_to(&octets[..length], from).unwrap();
-        })
-    };
-    let servers = [answers(&middle, "0.0.0.0:2226"), answers(&south, "0.0.0.0:7")];
-    let client = bound(&north, "0.0.0.0:0");
-    for port in [2226, 5000] {
-        client.connect(("10.10.1.1", port)).unwrap();
-        client.send(b"here").unwrap();
-        let mut octets = [0; 64];
-        assert_eq!(client.recv(&mut octets).unwrap(), 4, "port {port}");
-    }
-    for server in servers {
-        server.join().unwrap();
-    }
-    client.connect(("10.10.1.1", 2227)).unwrap();
-    client.send(b"here").unwrap();
-    let refused = client.recv(&mut [0; 64]).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    datagrams_are_answered(&north, &middle, &south);
 
     // The gateway answers for itself, once: a second answer would be one of the kernel's.
     let pinged = north.command("ping").args(["-n", "-c5", "-i0.2", "-W30", "10.10.1.1"]).output();
@@ -152,4 +124,41 @@ fn programs_of_this_machine_are_reached() {
     let server = echo(&middle, "0.0.0.0:2228");
     asks(&north, "10.10.1.1:2228");
     server.join().unwrap();
+}
+
+/// Datagrams from `north`: to a program of `middle`, to the gateway's own socket, which relays them
+/// to `south`, and to a port that nobody has.
+fn datagrams_are_answered(north: &Namespace, middle: &Namespace, south: &Namespace) {
+    let servers = [echo_datagram(middle, "0.0.0.0:2226"), echo_datagram(south, "0.0.0.0:7")];
+    let client = bound(north, "0.0.0.0:0");
+    for port in [2226, 5000] {
+        client.connect(("10.10.1.1", port)).unwrap();
+        client.send(b"here").unwrap();
+        let mut octets = [0; 64];
+        assert_eq!(client.recv(&mut octets).unwrap(), 4, "port {port}");
+    }
+    for server in servers {
+        server.join().unwrap();
+    }
+    client.connect(("10.10.1.1", 2227)).unwrap();
+    client.send(b"here").unwrap();
+    let refused = client.recv(&mut [0; 64]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+/// A UDP socket in `place`, which waits no longer than [`WITHIN`].
+fn bound(place: &Namespace, at: &str) -> UdpSocket {
+    let socket = place.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+    socket.set_read_timeout(Some(WITHIN)).unwrap();
+    socket
+}
+
+/// Sends one datagram that arrives at `at` back to its sender.
+fn echo_datagram(place: &Namespace, at: &str) -> thread::JoinHandle<()> {
+    let server = bound(place, at);
+    thread::spawn(move || {
+        let mut octets = [0; 64];
+        let (length, from) = server.recv_from(&mut octets).unwrap();
+        server.send_to(&octets[..length], from).unwrap();
+    })
 }

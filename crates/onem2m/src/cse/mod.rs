@@ -198,15 +198,20 @@ impl Cse {
         if cse.clock.owes() {
             cse.believe_clock();
         }
-        cse.found_base();
-        cse.fail_abandoned();
-        cse.watch_all();
-        cse.pursue_registration();
-        cse.pursue_backlogs();
-        cse.pursue_lagging();
-        cse.run_outbox();
-        cse.settle();
+        cse.resume();
         Ok((cse, unreadable))
+    }
+
+    /// Continues what was under way when the rows were written.
+    fn resume(&mut self) {
+        self.found_base();
+        self.fail_abandoned();
+        self.watch_all();
+        self.pursue_registration();
+        self.pursue_backlogs();
+        self.pursue_lagging();
+        self.run_outbox();
+        self.settle();
     }
 
     /// Processes an input at `now`.

@@ -304,19 +304,19 @@ fn an_announcement_that_is_refused_for_good_is_none() {
 
 /// A CSE above that does not know this one, or does not let it create yet, loses nothing.
 #[test]
-fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
+fn a_message_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     use gatewright_onem2m::{OutboxMessage, Token};
     let mut pair = Pair::new();
     let request = Request::new(Operation::Create, "/id-in/cse-in/c", "/id-mn", "l1")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
-    let letter = OutboxMessage {
+    let message = OutboxMessage {
         queue: "device".into(),
         target: "http://in".into(),
         request,
         keep: Some(Duration::from_hours(24)),
         batch: None,
     };
-    pair.middle.cse.handle(pair.middle.now, Input::Post { token: Token(900), message: letter });
+    pair.middle.cse.handle(pair.middle.now, Input::Post { token: Token(900), message });
     pair.middle.run();
     let refusals = [Status::OriginatorHasNoPrivilege, Status::OriginatorHasNotRegistered];
     for (count, status) in (1..).zip(refusals) {
@@ -325,9 +325,9 @@ fn a_letter_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
         pair.middle.reply(&call, status);
         assert_eq!(pair.middle.cse.counters().messages_unauthorised, count);
         assert_eq!(pair.middle.cse.messages_waiting(), 1);
-        let (lanes, held) = pair.middle.cse.held();
+        let (queues, held) = pair.middle.cse.held();
         let held = held.expect("an operator is told why");
-        assert_eq!((lanes, held.status, &*held.from), (1, status, "/id-mn"));
+        assert_eq!((queues, held.status, &*held.from), (1, status, "/id-mn"));
         if status == Status::OriginatorHasNotRegistered {
             // It registers again without waiting for its next look.
             let registering = pair.middle.calls();

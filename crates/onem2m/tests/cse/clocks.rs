@@ -121,7 +121,7 @@ impl World {
     fn post(&mut self, number: u64, keep: Duration) {
         let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", format!("r{number}"))
             .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
-        let letter = OutboxMessage {
+        let message = OutboxMessage {
             queue: "device/Cphd-1".into(),
             target: "http://up:1".into(),
             request,
@@ -130,7 +130,7 @@ impl World {
         };
         self.bench.asked += 1;
         let token = gatewright_onem2m::Token(self.bench.asked);
-        self.step(Input::Post { token, message: letter });
+        self.step(Input::Post { token, message });
     }
 }
 
@@ -184,7 +184,7 @@ fn a_restart_between_1970_and_now_loses_nothing() {
 /// Eight days ahead at boot, then set right with the CSE above away: what waits is not too old, is
 /// tried again at once, and keeps its time by what has passed.
 #[test]
-fn a_clock_set_back_drops_no_letter_and_delays_none() {
+fn a_clock_set_back_drops_no_message_and_delays_none() {
     let mut world = World::new(RIGHT + 8 * DAY);
     world.post(1, 7 * DAY);
     world.wall = RIGHT;
@@ -204,7 +204,7 @@ fn a_clock_set_back_drops_no_letter_and_delays_none() {
     assert_eq!(world.bench.cse.counters().messages_aged, 0);
 }
 
-/// Whatever the wall clock does, letters live as long as they may and no longer.
+/// Whatever the wall clock does, messages live as long as they may and no longer.
 #[test]
 fn keep_times_count_what_has_passed() {
     let mut world = World::new(RIGHT);
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// The wall clock leaps and the CSE restarts as they like: within its hour no instance expires,
-    /// and no letter grows too old before its time.
+    /// and no message grows too old before its time.
     #[test]
     fn nothing_is_lost_by_leaps(events in proptest::collection::vec(event(), 1..60)) {
         let mut world = World::new(RIGHT);

@@ -1,4 +1,4 @@
-//! Subscriptions, notifications that wait, and letters of our own.
+//! Subscriptions, notifications that wait, and messages of our own.
 
 use crate::bench::Bench;
 use core::time::Duration;
@@ -521,9 +521,9 @@ fn new_targets_of_an_update_are_asked() {
 }
 
 #[test]
-fn a_letter_of_our_own_arrives_in_the_end() {
+fn a_message_of_our_own_arrives_in_the_end() {
     let mut bench = Bench::with_container();
-    let letter = |name: &str| OutboxMessage {
+    let message = |name: &str| OutboxMessage {
         queue: "device/1".into(),
         target: "http://in:8080".into(),
         request: Request::new(Operation::Create, "/id-in2/x", "/id-in", name)
@@ -531,10 +531,10 @@ fn a_letter_of_our_own_arrives_in_the_end() {
         keep: Some(Duration::from_secs(100)),
         batch: None::<Gather>,
     };
-    let letters = [letter("a"), letter("b"), letter("c"), letter("d")];
-    for (number, letter) in letters.into_iter().enumerate() {
+    let messages = [message("a"), message("b"), message("c"), message("d")];
+    for (number, message) in messages.into_iter().enumerate() {
         let token = Token(1_000 + number as u64);
-        bench.cse.handle(bench.now, Input::Post { token, message: letter });
+        bench.cse.handle(bench.now, Input::Post { token, message });
         let answers = bench.run();
         assert_eq!(answers[0].1.status, Status::Accepted);
     }
@@ -562,14 +562,14 @@ fn a_letter_of_our_own_arrives_in_the_end() {
 
 /// Who is busy has refused nothing, whatever status it says, and is left alone as long as it asks.
 #[test]
-fn a_busy_receiver_is_left_alone_and_gets_its_letter_later() {
+fn a_busy_receiver_is_left_alone_and_gets_its_message_later() {
     let mut bench = Bench::with_container();
     let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", "a")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
     let target = "http://in:8080".into();
-    let lane = "device/Cphd-1".into();
-    let letter = OutboxMessage { queue: lane, target, request, keep: None, batch: None };
-    bench.cse.handle(bench.now, Input::Post { token: Token(901), message: letter });
+    let queue = "device/Cphd-1".into();
+    let message = OutboxMessage { queue, target, request, keep: None, batch: None };
+    bench.cse.handle(bench.now, Input::Post { token: Token(901), message });
     bench.run();
     for status in [Status::NotAcceptable, Status::BadRequest, Status::OriginatorHasNoPrivilege] {
         let call = bench.calls().remove(0);
@@ -596,7 +596,7 @@ fn what_is_done_together_is_stored_in_one_batch() {
     let mut bench = Bench::with_container();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "x")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
-    let letter = OutboxMessage {
+    let message = OutboxMessage {
         queue: "l".into(),
         target: TARGET.into(),
         request: request.clone(),
@@ -605,7 +605,7 @@ fn what_is_done_together_is_stored_in_one_batch() {
     };
     let both = vec![
         Input::Request { token: Token(901), request },
-        Input::Post { token: Token(902), message: letter },
+        Input::Post { token: Token(902), message },
     ];
     bench.cse.handle(bench.now, Input::Together(both));
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {

@@ -8,23 +8,23 @@ use std::collections::VecDeque;
 
 const TARGET: &str = "http://up:8080";
 
-/// A letter on a device's lane that makes this instance above.
-fn letter(lane: &str, name: &str) -> OutboxMessage {
+/// A message on a device's queue that makes this instance above.
+fn outbox_message(queue: &str, name: &str) -> OutboxMessage {
     let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
     let request = Request::new(Operation::Create, "/id-up/cse-up/c", "Ca", name)
         .creating(Kind::ContentInstance, content);
-    OutboxMessage { queue: lane.into(), target: TARGET.into(), request, keep: None, batch: None }
+    OutboxMessage { queue: queue.into(), target: TARGET.into(), request, keep: None, batch: None }
 }
 
-/// Creates an instance with the letter that makes the same above; the answer.
+/// Creates an instance with the message that makes the same above; the answer.
 fn both(bench: &mut Bench, id: &str, to: &str, name: &str) -> Status {
-    let letter = Box::new(letter("device/Ca", name));
-    let content = letter.request.content.clone().unwrap();
+    let message = Box::new(outbox_message("device/Ca", name));
+    let content = message.request.content.clone().unwrap();
     let request =
         Request::new(Operation::Create, to, "Ca", id).creating(Kind::ContentInstance, &*content);
     bench.asked += 1;
     let token = Token(bench.asked);
-    bench.cse.handle(bench.now, Input::AskAndPost { token, request, message: letter });
+    bench.cse.handle(bench.now, Input::AskAndPost { token, request, message });
     let answers = bench.run();
     assert_eq!((answers.len(), answers[0].0), (1, token), "{answers:?}");
     answers[0].1.status
@@ -33,18 +33,18 @@ fn both(bench: &mut Bench, id: &str, to: &str, name: &str) -> Status {
 /// What is not stored here is not to be found above either: a device is told that its reading was
 /// not taken, and sends it again under another name.
 #[test]
-fn a_letter_goes_with_what_is_stored_here_and_with_nothing_else() {
+fn a_message_goes_with_what_is_stored_here_and_with_nothing_else() {
     let mut bench = Bench::with_container();
-    for (id, to, name, status, letters) in [
+    for (id, to, name, status, messages) in [
         ("1", "cse-in/a/gone", "one", Status::NotFound, 0),
         ("2", "cse-in/a/c", "one", Status::Created, 1),
-        // There already: its letter may never have been written.
+        // There already: its message may never have been written.
         ("3", "cse-in/a/c", "one", Status::Conflict, 2),
         // The same request once more: answered as before, and posted as before.
         ("2", "cse-in/a/c", "one", Status::Created, 2),
     ] {
         assert_eq!(both(&mut bench, id, to, name), status, "{id} {to} {name}");
-        assert_eq!(bench.cse.messages_waiting(), letters, "{id} {to} {name}");
+        assert_eq!(bench.cse.messages_waiting(), messages, "{id} {to} {name}");
     }
     let asked = bench.calls();
     assert_eq!(asked.len(), 1, "it is not known to be there");
@@ -143,7 +143,7 @@ fn a_backlog_is_taken_back_with_its_instance() {
     let mut bench = small(1);
     both(&mut bench, "1", "cse-in/a/c", "n0");
     let before = bench.cse.resources();
-    let message = Box::new(letter("device/Ca", "n1"));
+    let message = Box::new(outbox_message("device/Ca", "n1"));
     let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "2")
         .creating(Kind::ContentInstance, &*content);
@@ -168,7 +168,7 @@ fn queues_share_their_target_and_answers_are_noted_together() {
     let mut bench = Bench::with(config);
     for number in 0..12 {
         for (at, queue) in ["device/Ca", "device/Cb", "device/Cc"].into_iter().enumerate() {
-            let message = letter(queue, &format!("{queue}-{number}"));
+            let message = outbox_message(queue, &format!("{queue}-{number}"));
             let token = Token(900 + 12 * at as u64 + number);
             bench.cse.handle(bench.now, Input::Post { token, message });
             bench.run();
@@ -217,7 +217,7 @@ fn queues_share_their_target_and_answers_are_noted_together() {
 fn messages_go_one_after_the_other_where_the_route_keeps_no_order() {
     let mut bench = Bench::with_container();
     for number in 0..5 {
-        let mut message = letter("device/Ca", &format!("n{number}"));
+        let mut message = outbox_message("device/Ca", &format!("n{number}"));
         message.target = "wss://up:1".into();
         bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), message });
         bench.run();
@@ -237,7 +237,7 @@ fn messages_go_one_after_the_other_where_the_route_keeps_no_order() {
 fn a_target_that_is_away_is_tried_once_at_a_time() {
     let mut bench = Bench::with_container();
     for number in 0..50 {
-        let message = letter(&format!("device/C{number}"), "x");
+        let message = outbox_message(&format!("device/C{number}"), "x");
         bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), message });
         bench.run();
     }
@@ -254,16 +254,16 @@ fn a_target_that_is_away_is_tried_once_at_a_time() {
     assert_eq!(bench.calls().len(), 49);
 }
 
-/// The store fails: neither the instance nor its letter is there.
+/// The store fails: neither the instance nor its message is there.
 #[test]
 fn both_are_taken_back_together() {
     let mut bench = Bench::with_container();
-    let letter = Box::new(letter("device/Ca", "one"));
-    let content = letter.request.content.clone().unwrap();
+    let message = Box::new(outbox_message("device/Ca", "one"));
+    let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "1")
         .creating(Kind::ContentInstance, &*content);
     let before = bench.cse.resources();
-    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message: letter });
+    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message });
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
         panic!("nothing to store");
     };
@@ -316,15 +316,15 @@ fn notifications_to_targets_that_are_away_take_no_room_of_readings_nor_of_others
     bench.cse = bench.reopened();
     bench.run();
     assert!(bench.cse.has_room("device/Cb", 1));
-    assert!(!bench.cse.has_room(&lane_of(&bench, "ca0"), 1));
+    assert!(!bench.cse.has_room(&queue_of(&bench, "ca0"), 1));
 }
 
-fn lane_of(bench: &Bench, name: &str) -> String {
+fn queue_of(bench: &Bench, name: &str) -> String {
     let target = format!("http://{name}:1");
     let rows = bench.rows.values().find_map(|row| {
         let row: serde_json::Value = serde_json::from_str(row).ok()?;
-        let letter = row.get("_x")?;
-        (letter["target"] == target.as_str()).then(|| letter["lane"].as_str().unwrap().to_owned())
+        let message = row.get("_x")?;
+        (message["target"] == target.as_str()).then(|| message["lane"].as_str().unwrap().to_owned())
     });
     rows.unwrap()
 }
@@ -370,8 +370,8 @@ fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
     assert!(bench.cse.counters().outstanding_full > 0);
     bench.calls();
     for number in 0..100 {
-        let letter = letter(&format!("device/C{number}"), "one");
-        bench.cse.handle(bench.now, Input::Post { token: Token(9_000 + number), message: letter });
+        let message = outbox_message(&format!("device/C{number}"), "one");
+        bench.cse.handle(bench.now, Input::Post { token: Token(9_000 + number), message });
     }
     bench.run();
     // The first answer shows that the target is there.
@@ -392,7 +392,7 @@ fn messages_expire_each_at_its_time() {
     let mut bench = Bench::with(config);
     let ages = [5, 40, 10, 30, 10, 20];
     for (number, seconds) in (0..).zip(ages) {
-        let mut message = letter("device/Ca", &format!("n{number}"));
+        let mut message = outbox_message("device/Ca", &format!("n{number}"));
         message.keep = Some(Duration::from_secs(seconds));
         bench.cse.handle(bench.now, Input::Post { token: Token(900 + number), message });
         bench.run();

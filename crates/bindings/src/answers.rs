@@ -77,7 +77,7 @@ pub(crate) struct Authenticated<A> {
 
 impl<A: Answers> Answers for Authenticated<A> {
     async fn answer_to(&self, mut request: Request, from: Option<IpAddr>) -> Response {
-        self.identity.vouch(&mut request, (&self.own.0, &self.own.1));
+        self.identity.authenticate(&mut request, (&self.own.0, &self.own.1));
         self.answers.answer_to(request, from).await
     }
 }

@@ -187,7 +187,7 @@ impl Identity {
     /// Compares a request's originator with this peer; a registration without an originator gets
     /// the AE-ID of the certificate. For another originator this peer becomes the request's
     /// sponsor, which the CSE judges, counts and audits.
-    pub(crate) fn vouch(&self, request: &mut Request, (cse, provider): (&str, &str)) {
+    pub(crate) fn authenticate(&self, request: &mut Request, (cse, provider): (&str, &str)) {
         if request.from.is_empty() && request.operation == Operation::Create {
             let here = self.names.iter().find_map(|name| name.strip_prefix(cse)?.strip_prefix('/'));
             if let Some(stem) = here {
@@ -258,7 +258,7 @@ mod tests {
         let own = ("/id-in", "//sp");
         for (originator, from, expected) in cases {
             let mut request = Request::new(Operation::Retrieve, "x", from, "1");
-            Identity::of_topic(originator, from, own).vouch(&mut request, own);
+            Identity::of_topic(originator, from, own).authenticate(&mut request, own);
             assert_eq!(request.sponsor.as_deref(), expected, "{from} by {originator}");
         }
     }
@@ -287,11 +287,11 @@ mod tests {
         ];
         for (identity, from, expected) in cases {
             let mut request = Request::new(Operation::Retrieve, "x", from, "1");
-            identity.vouch(&mut request, ("/id-in", "//sp"));
+            identity.authenticate(&mut request, ("/id-in", "//sp"));
             assert_eq!(request.sponsor.as_deref(), expected, "{from} by {identity:?}");
         }
         let mut registration = Request::new(Operation::Create, "x", "", "1");
-        ae.vouch(&mut registration, ("/id-in", "//sp"));
+        ae.authenticate(&mut registration, ("/id-in", "//sp"));
         assert_eq!((&*registration.from, registration.sponsor), ("Cmine", None));
     }
 }

@@ -70,7 +70,7 @@ async fn a_peer_is_who_its_certificate_says() {
     assert_eq!(seen.status, Status::Ok);
     let other = client("Cother", &mine).create("cse-in", Kind::ApplicationEntity, AE).await;
     assert_eq!(other.unwrap().status, Status::OriginatorHasNotRegistered);
-    assert!(running.counters().contains(&("unvouched", 1)));
+    assert!(running.counters().contains(&("unauthenticated", 1)));
     // A certificate of another authority, and none at all, do not get past the handshake.
     let stranger = Authority::new("stranger");
     let mut theirs = stranger.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
@@ -178,10 +178,10 @@ async fn names_below(client: &Client, place: &str) -> Vec<String> {
 async fn refused_as(from: &str, tls: &Tls, at: &gatewright_bindings::cse::RunningCse) {
     let url = format!("https://{}", at.addresses().last().unwrap());
     let client = Client::new(url, from, "foreign").with_tls(tls).unwrap();
-    let before = at.counters().iter().find(|(name, _)| *name == "unvouched").unwrap().1;
+    let before = at.counters().iter().find(|(name, _)| *name == "unauthenticated").unwrap().1;
     let refused = client.get("/id-in/cse-in/ward").await.unwrap();
     assert_eq!(refused.status, Status::OriginatorHasNotRegistered, "{refused:?}");
-    assert!(at.counters().contains(&("unvouched", before + 1)));
+    assert!(at.counters().contains(&("unauthenticated", before + 1)));
 }
 
 /// A container in which devices of `/id-leaf` may create, and nothing more.

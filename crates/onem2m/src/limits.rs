@@ -155,7 +155,7 @@ counters! {
     /// Refusals by access control.
     denied,
     /// Refusals because the peer's certificate does not authorise the originator.
-    unvouched,
+    unauthenticated,
     /// Refusals because an outside request had this CSE as originator.
     posed_as_us,
     /// Requests recognised as repetitions and answered as before.

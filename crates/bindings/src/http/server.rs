@@ -180,7 +180,7 @@ impl HttpServer {
     ) -> Result<Request, Refusal> {
         let mut request = read_request(head, body)?;
         if let Some(identity) = identity {
-            identity.vouch(&mut request, (&self.own.0, &self.own.1));
+            identity.authenticate(&mut request, (&self.own.0, &self.own.1));
         }
         Ok(request)
     }

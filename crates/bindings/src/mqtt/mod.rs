@@ -304,7 +304,7 @@ impl Broker {
         tokio::spawn(async move {
             let response = match read_request(serialisation, &payload) {
                 Ok(request) => {
-                    let request = broker.vouched(&reply_to, request);
+                    let request = broker.authenticated(&reply_to, request);
                     answers.answer(request).await
                 }
                 Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
@@ -318,7 +318,7 @@ impl Broker {
 
     /// Checks a request's originator against that of its topic, which the broker's access rules
     /// cover. A registration topic bears the name of a credential and admits AEs.
-    fn vouched(&self, reply_to: &Topic, mut request: Request) -> Request {
+    fn authenticated(&self, reply_to: &Topic, mut request: Request) -> Request {
         let registers =
             request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
         if reply_to.purpose == Purpose::RegistrationResponse && registers {
@@ -326,7 +326,7 @@ impl Broker {
         }
         let own = (self.speaker.0.as_str(), self.speaker.1.as_str());
         let identity = Identity::of_topic(&reply_to.originator, &request.from, own);
-        identity.vouch(&mut request, own);
+        identity.authenticate(&mut request, own);
         request
     }
 

@@ -30,7 +30,7 @@ impl Cse {
     ///
     /// 4106 if the peer's certificate does not authorise the originator, 4103 if that is this CSE.
     pub(super) fn check_identity(&mut self, request: &Request) -> Result<(), Refusal> {
-        self.check_sponsor(request).inspect_err(|_| self.counters.unvouched += 1)?;
+        self.check_sponsor(request).inspect_err(|_| self.counters.unauthenticated += 1)?;
         if self.is_own_name(&request.from) {
             self.counters.posed_as_us += 1;
             let why = "nobody but this CSE itself asks as this CSE";

@@ -45,7 +45,7 @@ fn a_cse_speaks_for_the_aes_that_it_registered() {
     let request = bench.request(Operation::Create, "Cphd-1", "cse-in/one");
     let request = request.creating(Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(brought(&mut bench, "/id-mn", request).status.number(), 2001);
-    assert_eq!(bench.cse.counters().unvouched, 1);
+    assert_eq!(bench.cse.counters().unauthenticated, 1);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn nobody_else_speaks_for_them() {
     ] {
         assert_eq!(register(&mut bench, sponsor, from, "new"), 4106, "{why}");
     }
-    assert_eq!(bench.cse.counters().unvouched, 19);
+    assert_eq!(bench.cse.counters().unauthenticated, 19);
 }
 
 /// What was answered to one is not told to another who says the same (TS-0003 §7.2.1).
@@ -201,7 +201,7 @@ fn what_is_beyond_a_cse_comes_by_it_alone() {
     ] {
         assert_eq!(look(&mut bench, sponsor, from, "nothing"), status, "{why}");
     }
-    assert_eq!(bench.cse.counters().unvouched, 7);
+    assert_eq!(bench.cse.counters().unauthenticated, 7);
 }
 
 /// A registrar does not speak for what is below here, though the way there is not known yet.

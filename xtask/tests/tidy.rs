@@ -278,12 +278,12 @@ fn every_program_of_the_demo_is_set_up_for_it() {
 }
 
 #[test]
-fn the_makefile_is_a_door_to_the_verbs() {
+fn every_target_of_the_makefile_is_a_verb() {
     let makefile = file("Makefile");
     let help = &file("xtask/src/main.rs").text;
-    assert_tidy(&pages::doors(makefile, help));
+    assert_tidy(&pages::targets_without_verb(makefile, help));
     let ghost = File::new("Makefile", "ghost: ; cargo xtask ghost\n.PHONY: ghost\n");
-    assert_finds(&pages::doors(&ghost, help), &["no verb `ghost`"]);
+    assert_finds(&pages::targets_without_verb(&ghost, help), &["no verb `ghost`"]);
 }
 
 #[test]

@@ -69,8 +69,8 @@ pub fn two_commands(readme: &File, makefile: &File, ci: &File) -> Vec<String> {
     findings
 }
 
-/// Every target of the Makefile is a verb that the help of `cargo xtask` tells.
-pub fn doors(makefile: &File, help: &str) -> Vec<String> {
+/// Targets of the Makefile that are no verb in the help of `cargo xtask`.
+pub fn targets_without_verb(makefile: &File, help: &str) -> Vec<String> {
     let indented = help.lines().filter_map(|line| line.strip_prefix("  "));
     let verbs: BTreeSet<&str> = indented.filter_map(|line| line.split([' ', '[']).next()).collect();
     let closed = targets(makefile).into_iter().filter(|target| !verbs.contains(target));

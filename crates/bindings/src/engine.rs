@@ -201,15 +201,15 @@ impl Engine {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
     }
 
-    fn lost(&self, lanes: Vec<Arc<str>>) {
-        if lanes.is_empty() {
+    fn lost(&self, queues: Vec<Arc<str>>) {
+        if queues.is_empty() {
             return;
         }
         let to = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Without anybody who makes places the letter is only tried again.
+        // Without anybody who makes places the message is only tried again.
         let Some(to) = to else { return };
-        for lane in lanes {
-            to.tell(lane);
+        for queue in queues {
+            to.tell(queue);
         }
     }
 
@@ -406,8 +406,8 @@ impl Engine {
     /// Number of outbox queues held because of their originator, and the first one's verdict.
     pub fn held(&self) -> (usize, Option<Verdict>) {
         let inner = self.lock();
-        let (lanes, first) = inner.cse.held();
-        (lanes, first.cloned())
+        let (queues, first) = inner.cse.held();
+        (queues, first.cloned())
     }
 
     /// Devices' readings refused for good by the CSE above, expired outbox messages, and the last

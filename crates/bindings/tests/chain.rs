@@ -1,9 +1,9 @@
 //! From an MN-CSE to an IN-CSE, with kill -9 of either under load at ten points: the names that
 //! the MN accepted are the names stored at the IN, each once.
 //!
-//! Both are this same program as children. The MN child posts a letter for each name that comes
+//! Both are this same program as children. The MN child posts a message for each name that comes
 //! in on standard input, and says the name when it was accepted; at the end it waits until every
-//! letter has arrived.
+//! message has arrived.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -91,14 +91,14 @@ async fn be_mn() {
                 Request::new(Operation::Create, "/id-in/cse-in/c", "CAdmin", name.as_str())
                     .creating(Kind::ContentInstance, content);
             let number: usize = name.trim_start_matches('n').parse().unwrap();
-            let letter = OutboxMessage {
+            let message = OutboxMessage {
                 queue: format!("device/{}", number % QUEUES).into(),
                 target: format!("http://127.0.0.1:{}", port()).into(),
                 request,
                 keep: None,
                 batch: None,
             };
-            posted.push((name, running.engine().post(letter)));
+            posted.push((name, running.engine().post(message)));
         }
         let mut out = Vec::new();
         for (name, accepted) in posted {
@@ -198,7 +198,7 @@ fn chain() {
                 drop(input.take());
             }
             if group == kill_at {
-                // With letters under way, and some perhaps stored and not yet said.
+                // With messages under way, and some perhaps stored and not yet said.
                 lower.0.kill().unwrap();
                 kills += 1;
             }

@@ -249,7 +249,7 @@ impl Gateway {
     }
 
     async fn emptied(&self) {
-        wait_until("every letter arrives", || self.cse.engine().messages_waiting() == 0).await;
+        wait_until("every message arrives", || self.cse.engine().messages_waiting() == 0).await;
     }
 
     async fn stop(self) {
@@ -378,9 +378,9 @@ async fn absence(way: Way) {
     devices.report_until("readings while it is away", || readings() > 20).await;
     upper.start().await;
     let delivered = || gateway.cse.engine().counters().delivered;
-    devices.report_until("letters arrive", || delivered() > 20).await;
+    devices.report_until("messages arrive", || delivered() > 20).await;
     upper.stop().await;
-    devices.report_until("letters wait", || gateway.cse.engine().messages_waiting() > 0).await;
+    devices.report_until("messages wait", || gateway.cse.engine().messages_waiting() > 0).await;
     let values = answered(devices.runs).await;
     let here = names(&gateway.cse, "cse-mn").await;
     assert_eq!(here.len(), values);
@@ -413,7 +413,7 @@ async fn busy_above(way: Way) {
     let too_often = || counter(running, "peer_requests_too_often");
     let readings = || gateway.devices.counters().readings;
     devices
-        .report_until("readings come and letters are turned away", || {
+        .report_until("readings come and messages are turned away", || {
             readings() > 20 && too_often() > 5
         })
         .await;
@@ -585,7 +585,7 @@ async fn bounded_by_age() {
 }
 
 /// Copies the database as it lies on disk while it is written, cuts the log, and opens the copy:
-/// it begins, has no row that is half of one, and its letters are those of its readings.
+/// it begins, has no row that is half of one, and its messages are those of its readings.
 async fn cut() {
     let place = scratch("outbox-cut");
     let upper = Upper::away(&place, Way::Http);
@@ -612,7 +612,7 @@ async fn cut() {
         let running = cse::start(copied).await.unwrap();
         assert_eq!(running.unreadable(), [], "{length} of {} octets", log.len());
         let readings = names(&running, "cse-mn").await.len();
-        // A letter for each instance, beside those for the device and its places.
+        // A message for each instance, beside those for the device and its places.
         let mut resources = 0;
         for kind in ["2", "3", "4"] {
             resources += named(&running, "cse-mn", kind).await.len();

@@ -4,7 +4,7 @@
 //! threads, [`Simulator`](crate::Simulator) in virtual time on the caller's thread. No value here
 //! holds a pointer, a channel or a closure, so another process can run it, too. A handler travels
 //! as its name and parameters ([`HandlerValue`]), and is built by the data plane. Only handlers of
-//! embedders' own code need the second door, which threads alone have
+//! embedders' own code need another way in, which threads alone have
 //! ([`ThreadPort::keep`](crate::ThreadPort::keep)).
 
 use crate::{DataError, Forget, LinkNow, NeighbourUpdate, Pace, Reopen};

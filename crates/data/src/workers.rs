@@ -126,8 +126,8 @@ impl Port for ThreadPort {
 }
 
 impl ThreadPort {
-    /// Keeps a handler of the caller's own code, to be attached as the returned value. This is the
-    /// door that only threads have: what it takes is no plain value.
+    /// Keeps a handler of the caller's own code, to be attached as the returned value. Only
+    /// threads can do this: the handler is no plain value.
     pub fn keep(&self, handler: Box<dyn Handler>) -> HandlerValue {
         self.front.keep(handler)
     }

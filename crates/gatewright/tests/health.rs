@@ -215,7 +215,7 @@ fn the_template_takes_devices_and_keeps_their_readings_over_a_restart() {
     drop(again);
 }
 
-/// What can change under way does: bounds, who may associate, where the CSE above is; its letters
+/// What can change under way does: bounds, who may associate, where the CSE above is; its messages
 /// follow it there. What cannot is told, and nothing changes then.
 #[test]
 fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
@@ -255,7 +255,7 @@ fn a_reload_takes_bounds_devices_and_the_place_of_the_cse_above() {
         answer["changes"].as_array().unwrap().iter().map(|it| &it["what"]).collect();
     let keys = ["[devices] admit", "[cse] audit", "[cse] peer_rate", "[cse.registrar] url"];
     assert_eq!(whats, keys, "{answer}");
-    wait_until("every letter arrives", || running.number("cse", "messages_waiting") == 0);
+    wait_until("every message arrives", || running.number("cse", "messages_waiting") == 0);
     let there = get(above, "/cse-in?fu=1&ty=4");
     let there = there["m2m:uril"].as_array().unwrap().iter();
     let there = there.filter(|uri| !uri.as_str().unwrap().contains("/about/"));

@@ -117,8 +117,8 @@ impl Process {
         let parts = status["parts"].as_array().unwrap();
         let cse = parts.iter().find(|part| part["name"] == "cse").unwrap();
         let gauges = cse["gauges"].as_array().unwrap();
-        let letters = gauges.iter().find(|gauge| gauge[0] == "messages_waiting").unwrap();
-        letters[1].as_u64().unwrap()
+        let waiting = gauges.iter().find(|gauge| gauge[0] == "messages_waiting").unwrap();
+        waiting[1].as_u64().unwrap()
     }
 }
 
@@ -234,7 +234,7 @@ fn what_was_answered_is_what_is_stored_over_kill_9_of_either() {
     let answered = answered(&runtime, runs);
     let begun = Instant::now();
     while gateway.waiting() > 0 {
-        assert!(begun.elapsed() < PATIENCE * 2, "{} letters wait", gateway.waiting());
+        assert!(begun.elapsed() < PATIENCE * 2, "{} messages wait", gateway.waiting());
         thread::sleep(Duration::from_millis(50));
     }
     let here = set(&gateway.names(&runtime, "cse-mn"), "at the gateway");

@@ -57,7 +57,7 @@ impl Shared {
             let make = self.moved(above, &make.creating(kind, content));
             let made = self.send_one(above, &make).await;
             if !made.is_some_and(|status| status.fate().is_stored()) {
-                // Its next letter is tried again, and asks for this again.
+                // Its next message is tried again, and asks for this again.
                 return;
             }
         }

@@ -444,7 +444,7 @@ impl Cse {
         let mut request = self.own_request(Operation::Create, above.to_owned());
         request = request.creating(Kind::CseBaseAnnc, content);
         let target = request.to.clone();
-        // What becomes of it shows when the letter is tried again.
+        // What becomes of it shows when the message is tried again.
         if let Ok(route) = self.reach(&target, &mut request) {
             let _ = self.send(route, request, Purpose::Nothing, cse);
         }

@@ -106,7 +106,7 @@ impl Cse {
             self.ledger.remember(key);
         }
         for repeated in also {
-            // The letter of a repetition: the first one's was posted, or is not to be.
+            // The message of a repetition: the first one's was posted, or is not to be.
             self.outbox.take_beside(repeated);
             self.ledger.respond(repeated, response.clone());
         }

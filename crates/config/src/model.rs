@@ -5,8 +5,8 @@ use crate::difference::WrittenValues;
 use crate::log::Log;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
-use gatewright_stack::At;
 use gatewright_stack::builtin::{Rule, Verdict};
+pub(crate) use gatewright_stack::{At, Place, Side};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -390,29 +390,6 @@ pub struct Match {
     pub protocol: Option<u8>,
     /// Destination port of UDP or TCP.
     pub port: Option<u16>,
-}
-
-/// Direction of a packet.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Side {
-    /// Received from a link.
-    #[default]
-    Receive,
-    /// Transmitted to a link.
-    Transmit,
-}
-
-/// Place of a handler, relative to the layer that the position leads to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
-    /// Before the layer.
-    Before,
-    /// Instead of the layer.
-    Instead,
-    /// Behind the layer.
-    After,
-    /// Beside it, without effect on packets.
-    Tap,
 }
 
 /// A relay of UDP datagrams between two links.

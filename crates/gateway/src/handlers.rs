@@ -12,7 +12,7 @@ use gatewright_packet::LinkIndex;
 use gatewright_part::{Change, Part, Staged, Unable};
 use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
 use gatewright_stack::{
-    Attachment, AttachmentId, Counter, Place, Side,
+    Attachment, AttachmentId, Counter,
     builtin::{Capture, Match},
 };
 use gatewright_wire::IpProtocol;
@@ -255,16 +255,8 @@ fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Resu
 fn attachment(attach: &config::Attach, names: &[String]) -> Attachment {
     Attachment {
         at: attach.at.value,
-        side: match attach.side {
-            config::Side::Receive => Side::Receive,
-            config::Side::Transmit => Side::Transmit,
-        },
-        place: match attach.place {
-            config::Place::Before => Place::Before,
-            config::Place::Instead => Place::Instead,
-            config::Place::After => Place::After,
-            config::Place::Tap => Place::Tap,
-        },
+        side: attach.side,
+        place: attach.place,
         link: attach.link.as_ref().and_then(|name| link_of(names, name)),
     }
 }

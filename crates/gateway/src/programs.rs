@@ -4,7 +4,7 @@ use crate::ProgramSettings;
 use crate::links::Links;
 use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
 use crate::stack_network::{StackNetwork, stack_findings};
-use gatewright_config::{self as config, AttachMessages, Config, MessageHandler, Side};
+use gatewright_config::{self as config, AttachMessages, Config, MessageHandler};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, PartStatus, Staged, Unable};
@@ -13,6 +13,7 @@ use gatewright_runner::{
     Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Report,
     RequestRate, Runner, RunnerError, RunnerOptions,
 };
+use gatewright_stack::Side;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

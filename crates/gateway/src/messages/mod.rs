@@ -9,9 +9,9 @@ mod recorder;
 pub(crate) use recorder::{MessageRecord, MessageRecords};
 
 use crate::{RunError, difference, links::Links, programs::Programs};
-use gatewright_config::{AttachMessages, Config, MessageHandler, Side};
+use gatewright_config::{AttachMessages, Config, MessageHandler};
 use gatewright_part::{Change, Part, Staged, Unable};
-use gatewright_stack::AttachmentId;
+use gatewright_stack::{AttachmentId, Side};
 use recorder::MessageRecorder;
 use serde::Serialize;
 use std::fmt;

@@ -11,12 +11,12 @@
 mod change;
 mod event;
 mod exchange;
-mod told;
+mod status;
 
 pub use change::{Change, Unable};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
-pub use told::{HandledRequests, NamedStatus, PartHistogram, PartStatus};
+pub use status::{HandledRequests, NamedStatus, PartHistogram, PartStatus};
 
 use gatewright_config::Config;
 pub use gatewright_config::LogLevel;

@@ -38,7 +38,7 @@ pub(crate) async fn send_calls(
     reach: Arc<Reach>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Places::new());
+    let permits = Arc::new(SendPermits::new());
     let pipelines = Pipelines::new(engine.clone(), Arc::clone(&reach));
     let queues = Arc::new(Queues::default());
     loop {
@@ -53,7 +53,7 @@ pub(crate) async fn send_calls(
         let Some(call) = pipeline(&pipelines, &engine, &sender, call) else { continue };
         let one = One {
             engine: engine.clone(),
-            places: Arc::clone(&places),
+            permits: Arc::clone(&permits),
             reach: Arc::clone(&reach),
             sender,
         };
@@ -98,7 +98,7 @@ fn pipeline(
 /// Sends requests one at a time, each within its limits.
 struct One {
     engine: Weak<Engine>,
-    places: Arc<Places>,
+    permits: Arc<SendPermits>,
     reach: Arc<Reach>,
     sender: Sender,
 }
@@ -111,12 +111,12 @@ impl One {
             if !may_send(&self.reach, &self.engine, &call).await {
                 return Err(Failure::Barred);
             }
-            self.places.send(&self.sender, &call, left).await
+            self.permits.send(&self.sender, &call, left).await
         };
         // The machine gives up by itself at that moment, and needs not be told.
         let Ok(answer) = tokio::time::timeout(left, sent).await else { return };
         if let Some(engine) = self.engine.upgrade() {
-            if matches!(answer, Err(Failure::NoPlace)) {
+            if matches!(answer, Err(Failure::NoPermit)) {
                 engine.count_call_full();
             }
             let answer = answer.map_err(|failure| failure.told(call.own));
@@ -160,7 +160,7 @@ impl Queues {
 /// Why a request has no answer.
 enum Failure {
     Unreachable(Unreachable),
-    NoPlace,
+    NoPermit,
     /// The target may not be asked on a peer's behalf.
     Barred,
 }
@@ -170,7 +170,7 @@ impl Failure {
     /// learn whether something listens there or where a name leads.
     fn told(self, own: bool) -> Unreachable {
         match self {
-            Self::NoPlace => Unreachable("too many requests wait for it".to_owned()),
+            Self::NoPermit => Unreachable("too many requests wait for it".to_owned()),
             Self::Unreachable(unreachable) if own => unreachable,
             Self::Unreachable(_) | Self::Barred => Unreachable("no answer".to_owned()),
         }
@@ -196,7 +196,7 @@ async fn may_send(reach: &Reach, engine: &Weak<Engine>, call: &Call) -> bool {
 
 /// Slots for requests in progress.
 #[derive(Debug)]
-struct Places {
+struct SendPermits {
     own: Arc<Semaphore>,
     others: Arc<Semaphore>,
     /// Targets with requests in progress.
@@ -210,9 +210,9 @@ struct TargetPermits {
 }
 
 /// The slot or slots that a request holds.
-type Place = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
+type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
-impl Places {
+impl SendPermits {
     fn new() -> Self {
         let own = Arc::new(Semaphore::new(OWN_AT_ONCE));
         let others = Arc::new(Semaphore::new(OTHERS_AT_ONCE));
@@ -227,15 +227,16 @@ impl Places {
     ) -> Result<Response, Failure> {
         let url = sender.choose(&call.urls).map_err(Failure::Unreachable)?;
         let interest = Interest::new(self, target_of(url, &call.request.to));
-        let place = self.place(&interest.target, call.own, left).await.ok_or(Failure::NoPlace)?;
-        // What sends is large, and most of what waits for a place is not sent yet.
+        let permits =
+            self.acquire(&interest.target, call.own, left).await.ok_or(Failure::NoPermit)?;
+        // What sends is large, and most of what waits for a permit is not sent yet.
         let answer = Box::pin(sender.send_as(url, &call.request, call.serialisation)).await;
-        drop((place, interest));
+        drop((permits, interest));
         answer.map_err(Failure::Unreachable)
     }
 
     /// Waits for a slot; `None` for a patient request if too many wait for its target.
-    async fn place(&self, target: &TargetPermits, own: bool, left: Duration) -> Option<Place> {
+    async fn acquire(&self, target: &TargetPermits, own: bool, left: Duration) -> Option<Permits> {
         if own {
             return Some((Some(acquire(&self.own).await?), None));
         }
@@ -256,27 +257,27 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
 /// Keeps a target in the table while a request to it is in progress.
 #[derive(Debug)]
 struct Interest {
-    places: Arc<Places>,
+    permits: Arc<SendPermits>,
     name: String,
     target: Arc<TargetPermits>,
 }
 
 impl Interest {
-    fn new(places: &Arc<Places>, name: String) -> Self {
-        let mut targets = places.targets.lock().unwrap_or_else(PoisonError::into_inner);
+    fn new(permits: &Arc<SendPermits>, name: String) -> Self {
+        let mut targets = permits.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let target = targets.entry(name.clone()).or_insert_with(|| {
             let brisk = Arc::new(Semaphore::new(TO_ONE_AT_ONCE));
             Arc::new(TargetPermits { brisk, patient: Arc::new(Semaphore::new(PATIENT_TO_ONE)) })
         });
         let target = Arc::clone(target);
         drop(targets);
-        Self { places: Arc::clone(places), name, target }
+        Self { permits: Arc::clone(permits), name, target }
     }
 }
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        let mut targets = self.places.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets = self.permits.targets.lock().unwrap_or_else(PoisonError::into_inner);
         // The map's and this one: clones are made under the lock only.
         if Arc::strong_count(&self.target) <= 2 {
             targets.remove(&self.name);
@@ -304,48 +305,48 @@ mod tests {
 
     #[tokio::test]
     async fn who_never_answers_holds_up_nobody_else() {
-        let places = Arc::new(Places::new());
+        let permits = Arc::new(SendPermits::new());
         let tarpits: Vec<_> = (0..OTHERS_AT_ONCE / TO_ONE_AT_ONCE - 1)
-            .map(|number| Interest::new(&places, format!("http://tarpit-{number}")))
+            .map(|number| Interest::new(&permits, format!("http://tarpit-{number}")))
             .collect();
         let brisk = Duration::from_secs(10);
         let mut held = Vec::new();
         for tarpit in &tarpits {
             for _ in 0..TO_ONE_AT_ONCE {
-                held.push(places.place(&tarpit.target, false, brisk).await.unwrap());
+                held.push(permits.acquire(&tarpit.target, false, brisk).await.unwrap());
             }
-            let waits = places.place(&tarpit.target, false, brisk);
+            let waits = permits.acquire(&tarpit.target, false, brisk);
             assert!(tokio::time::timeout(SHORT, waits).await.is_err(), "it waits for its own");
-            // What is patient takes nobody's place.
-            held.push(places.place(&tarpit.target, false, brisk * 10).await.unwrap());
+            // What is patient takes no other permit.
+            held.push(permits.acquire(&tarpit.target, false, brisk * 10).await.unwrap());
         }
-        let other = Interest::new(&places, "http://other".to_owned());
+        let other = Interest::new(&permits, "http://other".to_owned());
         for _ in 0..TO_ONE_AT_ONCE {
-            held.push(places.place(&other.target, false, brisk).await.unwrap());
+            held.push(permits.acquire(&other.target, false, brisk).await.unwrap());
         }
-        // All shared places are taken; what is on our own account has others.
-        let last = Interest::new(&places, "http://last".to_owned());
-        let waits = places.place(&last.target, false, brisk);
+        // All shared permits are taken; what is on our own account has others.
+        let last = Interest::new(&permits, "http://last".to_owned());
+        let waits = permits.acquire(&last.target, false, brisk);
         assert!(tokio::time::timeout(SHORT, waits).await.is_err());
         for _ in 0..OWN_AT_ONCE {
-            held.push(places.place(&tarpits[0].target, true, brisk).await.unwrap());
+            held.push(permits.acquire(&tarpits[0].target, true, brisk).await.unwrap());
         }
         drop((held, tarpits, other, last));
-        assert!(places.targets.lock().unwrap().is_empty(), "nothing is remembered");
+        assert!(permits.targets.lock().unwrap().is_empty(), "nothing is remembered");
     }
 
     #[tokio::test]
     async fn patient_requests_to_one_target_are_bounded() {
-        let places = Arc::new(Places::new());
-        let there = Interest::new(&places, "http://there".to_owned());
+        let permits = Arc::new(SendPermits::new());
+        let there = Interest::new(&permits, "http://there".to_owned());
         let patient = Duration::from_hours(24);
         let mut held = Vec::new();
         for _ in 0..PATIENT_TO_ONE {
-            held.push(places.place(&there.target, false, patient).await.unwrap());
+            held.push(permits.acquire(&there.target, false, patient).await.unwrap());
         }
-        assert!(places.place(&there.target, false, patient).await.is_none());
-        let other = Interest::new(&places, "http://other".to_owned());
-        assert!(places.place(&other.target, false, patient).await.is_some());
+        assert!(permits.acquire(&there.target, false, patient).await.is_none());
+        let other = Interest::new(&permits, "http://other".to_owned());
+        assert!(permits.acquire(&other.target, false, patient).await.is_some());
     }
 
     #[test]

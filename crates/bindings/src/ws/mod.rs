@@ -17,7 +17,7 @@ use futures_util::{SinkExt, StreamExt};
 use gatewright_onem2m::{Refusal, Request, Response, Serialisation};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -293,8 +293,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
             Some(OutgoingCall { id, text, waiting: waits }) = asked.recv() => {
                 // Who waits under a name that waits already is told that nothing comes.
                 match waiting.entry(id) {
-                    Place::Occupied(_) => continue,
-                    Place::Vacant(place) => place.insert(waits),
+                    Entry::Occupied(_) => continue,
+                    Entry::Vacant(entry) => entry.insert(waits),
                 };
                 text
             }

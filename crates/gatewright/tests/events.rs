@@ -9,9 +9,9 @@
 )]
 
 mod running;
+mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
-use libtest_mimic::{Arguments, Trial};
 use running::{DESCRIPTION, Daemon, Running, WITHIN};
 use serde_json::Value;
 use std::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 fn main() {
-    let missing = Needs::new().namespaces().program("dnsmasq").missing().is_some();
+    let needs = Needs::new().namespaces().program("dnsmasq");
     let tests: [(&str, fn()); 10] = [
         ("links_that_go_and_come_are_events", links_that_go_and_come_are_events),
         ("numbers_go_on_over_a_reload", numbers_go_on_over_a_reload),
@@ -36,14 +36,7 @@ fn main() {
         ("a_slower_mode_is_an_event", a_slower_mode_is_an_event),
         ("too_many_kernel_routes_are_an_event", too_many_kernel_routes_are_an_event),
     ];
-    let trials = tests.map(|(name, test)| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    trials::run(&needs, tests)
 }
 
 /// The events after a number.

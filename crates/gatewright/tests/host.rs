@@ -9,9 +9,9 @@
 )]
 
 mod running;
+mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
-use libtest_mimic::{Arguments, Trial};
 use running::{Daemon, WITHIN, ping};
 use std::{
     io::{ErrorKind, Read, Write},
@@ -38,13 +38,11 @@ forward = { address = \"10.10.2.2\", port = 7 }
 ";
 
 fn main() {
-    let missing = Needs::new().namespaces().program("ping").missing().is_some();
-    let trial = Trial::test("programs_of_this_machine_are_reached_by_its_link", || {
-        programs_of_this_machine_are_reached();
-        Ok(())
-    });
-    let trials = vec![trial.with_ignored_flag(missing)];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+    let name = "programs_of_this_machine_are_reached_by_its_link";
+    trials::run(
+        &Needs::new().namespaces().program("ping"),
+        [(name, programs_of_this_machine_are_reached)],
+    )
 }
 
 /// A server of the kernel in `place` that sends back what it gets, once.

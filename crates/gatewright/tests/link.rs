@@ -7,8 +7,9 @@
     reason = "a test may fail loudly"
 )]
 
+mod trials;
+
 use gatewright_testbed::{Namespace, Needs, wait_until};
-use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -30,12 +31,8 @@ addresses = [\"198.51.100.1/24\"]
 const START_WITHIN: Duration = Duration::from_secs(30);
 
 fn main() {
-    let missing = Needs::new().namespaces().missing().is_some();
-    let trial = Trial::test("link_tells_the_links_of_a_running_gateway", || {
-        link_tells_the_links_of_a_running_gateway();
-        Ok(())
-    });
-    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(missing)]).exit();
+    let name = "link_tells_the_links_of_a_running_gateway";
+    trials::run(&Needs::new().namespaces(), [(name, link_tells_the_links_of_a_running_gateway)])
 }
 
 fn link_tells_the_links_of_a_running_gateway() {

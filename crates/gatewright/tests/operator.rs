@@ -8,9 +8,9 @@
 )]
 
 mod running;
+mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
-use libtest_mimic::{Arguments, Trial};
 use running::{DESCRIPTION, Daemon, Running, SOUTH, Traffic, WITHIN, ping_times};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 fn main() {
-    let missing = Needs::new().namespaces().program("ping").program("tshark").missing().is_some();
+    let needs = Needs::new().namespaces().program("ping").program("tshark");
     let tests: [(&str, fn()); 12] = [
         ("help_says_the_shape_of_a_status", help_says_the_shape_of_a_status),
         ("reload_changes_what_differs_and_loses_no_packet", reload_changes_what_differs),
@@ -39,14 +39,7 @@ fn main() {
         ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
-    let trials = tests.map(|(name, test)| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    trials::run(&needs, tests)
 }
 
 /// The keys of objects in a shape of `--help`, `{a, b: [{c, d}]}`, each behind those above it.

@@ -7,8 +7,9 @@
     reason = "a test may fail loudly"
 )]
 
+mod trials;
+
 use gatewright_testbed::{Command, Namespace, Needs, Process, Veth, wait_until};
-use libtest_mimic::{Arguments, Trial};
 use std::fs;
 use std::os::unix::{fs::PermissionsExt, process::ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -32,21 +33,13 @@ const MEANWHILE: &str = "gatewright device simulate";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let missing = needs.missing().is_some();
     let tests: [(&str, fn()); 4] = [
         ("the_blocks_of_readme_are_known", the_blocks_of_readme_are_known),
         ("first_steps_run_as_printed", first_steps_run_as_printed),
         ("the_commands_of_programs_run_as_printed", the_commands_of_programs_run_as_printed),
         ("the_commands_of_devices_run_as_printed", the_commands_of_devices_run_as_printed),
     ];
-    let trials = tests.map(|(name, test)| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing)
-    });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    trials::run(&needs, tests)
 }
 
 fn root() -> PathBuf {

@@ -12,11 +12,11 @@
 
 mod common;
 
-use common::back_end::{BackEnd, Gateway};
+use common::back_end::{BackEnd, Gateway, trial};
 use common::{LIMIT, example, script};
 use gatewright_runner::Report;
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -33,16 +33,9 @@ const PICTURES: u16 = 6000;
 fn main() {
     let needs = Needs::new().namespaces().program("sipp").program("python3");
     let missing = needs.clone().missing().is_some() || !has_camera();
-    let trial = |name: &str, test: fn()| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing)
-    };
     let mut trials = vec![
-        trial("a_camera_that_is_not_there", a_camera_that_is_not_there),
-        trial("calls_over_a_bad_line", calls_over_a_bad_line),
+        trial("a_camera_that_is_not_there", missing, a_camera_that_is_not_there),
+        trial("calls_over_a_bad_line", missing, calls_over_a_bad_line),
     ];
     let tests = [
         ("a_camera_is_called_and_seen", a_camera_is_called_and_seen as fn(_)),

@@ -12,7 +12,7 @@
 
 mod common;
 
-use common::back_end::{BackEnd, Gateway};
+use common::back_end::{self, BackEnd, Gateway};
 use common::{Client, LIMIT, device, example, program, python_with, script};
 use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
@@ -73,11 +73,7 @@ fn python_trial(name: &str, package: &'static str, test: fn(&str)) -> Trial {
     let needs = Needs::new().namespaces().program("python3").missing().is_none();
     let python = if needs { python_with(package) } else { None };
     let missing = python.is_none();
-    let run = move || {
-        test(python.unwrap_or_default().to_str().unwrap());
-        Ok(())
-    };
-    Trial::test(name, run).with_ignored_flag(missing)
+    back_end::trial(name, missing, move || test(python.unwrap_or_default().to_str().unwrap()))
 }
 
 fn mqtt() -> Needs {
@@ -86,12 +82,7 @@ fn mqtt() -> Needs {
 }
 
 fn trial(name: &str, needs: &Needs, test: fn()) -> Trial {
-    let missing = needs.clone().missing().is_some();
-    let run = move || {
-        test();
-        Ok(())
-    };
-    Trial::test(name, run).with_ignored_flag(missing)
+    back_end::trial(name, needs.clone().missing().is_some(), test)
 }
 
 /// An empty folder, which no other test has.

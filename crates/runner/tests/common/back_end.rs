@@ -10,6 +10,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+/// A test, which is shown as ignored if this system lacks what it needs.
+pub fn trial(name: &str, missing: bool, test: impl FnOnce() + Send + 'static) -> Trial {
+    let run = move || {
+        test();
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(missing)
+}
+
 /// What runs a gateway.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BackEnd {
@@ -57,12 +66,8 @@ impl BackEnd {
     pub fn trials(name: &str, needs: &Needs, test: fn(Self)) -> [Trial; 3] {
         Self::ALL.map(|back_end| {
             let missing = back_end.needs(needs.clone()).missing().is_some();
-            let run = move || {
-                test(back_end);
-                Ok(())
-            };
             let name = format!("{}::{name}", back_end.name());
-            Trial::test(name, run).with_ignored_flag(missing)
+            trial(&name, missing, move || test(back_end))
         })
     }
 

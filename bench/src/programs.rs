@@ -1,7 +1,7 @@
 //! The example gateways, compiled.
 
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_emit::{C_RIM, C_RUNTIME, c};
+use gatewright_emit::{C_IO, C_RUNTIME, c};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{MessageId, Program};
 use std::fs;
@@ -66,7 +66,7 @@ pub(crate) const C_TOOLS: [&str; 2] = ["cc", "make"];
 /// Writes an example as C into a new folder, with its runtime.
 pub(crate) fn written_in_c(name: &str, folder: &Path) -> Result<(), String> {
     let files = c(&compiled(name)?, &|_| None).map_err(|error| error.to_string())?;
-    let runtime = C_RUNTIME.into_iter().chain(C_RIM);
+    let runtime = C_RUNTIME.into_iter().chain(C_IO);
     let texts = runtime.map(|(name, text)| (name.to_owned(), text.to_owned()));
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     for (name, text) in texts.chain(files.into_iter().map(|file| (file.name, file.text))) {

@@ -1,4 +1,4 @@
-/* Sockets and the clock around the machine; only the rim includes it. */
+/* Sockets and the clock around the machine; only the I/O includes it. */
 #ifndef GW_SOCKETS_H
 #define GW_SOCKETS_H
 

@@ -15,7 +15,7 @@ mod names;
 mod walk;
 mod wrap;
 
-pub use c::{RIM as C_RIM, RUNTIME as C_RUNTIME, c};
+pub use c::{IO as C_IO, RUNTIME as C_RUNTIME, c};
 pub use code::{Places, SourceLine};
 pub use java::{RUNTIME as JAVA_RUNTIME, java, java_package};
 

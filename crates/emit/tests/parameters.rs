@@ -16,7 +16,7 @@ mod build;
 
 use build::{is_there, place, succeed};
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
+use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
 use gatewright_lang::compile;
 use gatewright_lang::ir::Program;
 use gatewright_testbed::free_port;
@@ -152,7 +152,7 @@ fn as_c() -> Result<Vec<String>, Failed> {
     let (program, sources) = program();
     let files = c(&program, &|span| Some(place(&sources, span)))?;
     let flags = "CFLAGS=-O1 -pedantic -Werror -std=c11 -Wall -Wextra -pthread";
-    let folder = made("c", files, C_RUNTIME.into_iter().chain(C_RIM), flags)?;
+    let folder = made("c", files, C_RUNTIME.into_iter().chain(C_IO), flags)?;
     Ok(vec![folder.join("greeter").display().to_string()])
 }
 

@@ -16,7 +16,7 @@ mod build;
 
 use build::{is_there, place, succeed};
 use gatewright_diagnostic::{SourceId, Sources};
-use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
+use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
 use gatewright_lang::compile;
 use gatewright_lang::ir::Program;
 use gatewright_testbed::{Namespace, Needs, free_port};
@@ -451,7 +451,7 @@ fn c_over(directory: &Path, poller: &str) -> Result<Vec<String>, Failed> {
     make(
         directory,
         files,
-        C_RUNTIME.into_iter().chain(C_RIM),
+        C_RUNTIME.into_iter().chain(C_IO),
         &[flags, &format!("LOOP={poller}")],
     )?;
     Ok(vec![directory.join("smtp_relay").display().to_string()])

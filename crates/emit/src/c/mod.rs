@@ -40,7 +40,7 @@ pub const RUNTIME: [(&str, &str); 23] = [
 ];
 
 /// The files that add sockets to the runtime: an event loop over epoll or libuv, names, and `main`.
-pub const RIM: [(&str, &str); 9] = [
+pub const IO: [(&str, &str); 9] = [
     ("sockets.h", include_str!("../../../../runtime/c/sockets.h")),
     ("sockets.c", include_str!("../../../../runtime/c/sockets.c")),
     ("resolver.c", include_str!("../../../../runtime/c/resolver.c")),
@@ -80,7 +80,7 @@ const POLLERS: [&str; 2] = ["epoll", "uv"];
 fn makefile(program: &Program) -> String {
     let name = Names::default().give(&program.name);
     let files = |ending: &'static str| {
-        let all = RUNTIME.iter().chain(&RIM);
+        let all = RUNTIME.iter().chain(&IO);
         all.filter_map(move |(name, _)| name.strip_suffix(ending))
     };
     let objects = files(".c").filter(|name| !POLLERS.contains(name));

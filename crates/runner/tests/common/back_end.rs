@@ -1,7 +1,7 @@
 //! A gateway run natively, as C or as Java, so that the same peers meet all three.
 
 use super::{LIMIT, compiled, example};
-use gatewright_emit::{C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
+use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, c, java};
 use gatewright_runner::{Runner, RunnerOptions};
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::Trial;
@@ -111,7 +111,7 @@ impl BackEnd {
         let program = compiled(name, text);
         let (files, runtime): (Vec<SourceFile>, Vec<(&str, &str)>) = match self {
             Self::Java => (java(&program, &|_| None).unwrap(), JAVA_RUNTIME.into_iter().collect()),
-            _ => (c(&program, &|_| None).unwrap(), C_RUNTIME.into_iter().chain(C_RIM).collect()),
+            _ => (c(&program, &|_| None).unwrap(), C_RUNTIME.into_iter().chain(C_IO).collect()),
         };
         let folder = folder(self, name);
         let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);

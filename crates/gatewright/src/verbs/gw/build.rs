@@ -8,7 +8,7 @@ use crate::{
 use anyhow::Result;
 use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
 use gatewright_emit::{
-    C_RIM, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java,
+    C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java,
 };
 use gatewright_lang::ir::Program;
 use serde::Serialize;
@@ -93,7 +93,7 @@ fn texts(
     let failed = |error: Unwritable| Failure::new(Exit::Configuration, error.to_string());
     let (generated, runtime): (Vec<SourceFile>, Vec<_>) = match target {
         TargetLanguage::C => {
-            (c(program, &place).map_err(failed)?, C_RUNTIME.into_iter().chain(C_RIM).collect())
+            (c(program, &place).map_err(failed)?, C_RUNTIME.into_iter().chain(C_IO).collect())
         }
         TargetLanguage::Java => (java(program, &place).map_err(failed)?, JAVA_RUNTIME.to_vec()),
     };

@@ -183,6 +183,24 @@ fn descriptors(devices: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Devices of a kind that report once a second after `settle` seconds, until the end of `seconds`.
+fn simulate(
+    mut command: Command,
+    kind: &str,
+    (devices, settle, seconds): (u64, u64, u64),
+    port: u16,
+) -> Result<Child, String> {
+    command
+        .args(["device", "simulate", "--json", "--kind", kind, "--rate", "1"])
+        .args(["--count", &devices.to_string(), "--seconds", &seconds.to_string()])
+        .args(["--settle", &settle.to_string(), "--patience", "60"])
+        .args(["--to", &format!("127.0.0.1:{port}")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(text)
+}
+
 fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
     let options = bench.options();
     let pick = |(full, quick)| options.pick(full, quick);
@@ -191,15 +209,8 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     let setting = Setting { registrar: None, keeps_store: false, core: "0" };
     let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
     let alone = resident_kib(gateway.0.id())?;
-    let [count, seconds] = [devices, settle + measure].map(|number| number.to_string());
-    let simulation = pinned("1", binary)
-        .args(["device", "simulate", "--json", "--kind", "scale", "--rate", "1"])
-        .args(["--count", &count, "--seconds", &seconds, "--settle", &settle.to_string()])
-        .args(["--patience", "60", "--to", &format!("127.0.0.1:{port}")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(text)?;
+    let reports = (devices, settle, settle + measure);
+    let simulation = simulate(pinned("1", binary), "scale", reports, port)?;
     std::thread::sleep(Duration::from_secs(settle));
     let before = gateway.histograms(binary, folder);
     // Sockets, tasks, associations and resources; what the kernel holds is not in it.
@@ -248,15 +259,8 @@ fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), Str
     let (sink, port) = (Sink::start()?, free_port()?);
     let setting = Setting { registrar: Some(sink.port), keeps_store: false, core: "0,1" };
     let mut gateway = GatewayProcess::start(binary, folder, port, &setting)?;
-    let [count, seconds] = [devices, settle + measure].map(|number| number.to_string());
-    let simulation = pinned("0,1", binary)
-        .args(["device", "simulate", "--json", "--kind", "oximeter", "--rate", "1"])
-        .args(["--count", &count, "--seconds", &seconds, "--settle", &settle.to_string()])
-        .args(["--patience", "60", "--to", &format!("127.0.0.1:{port}")])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(text)?;
+    let reports = (devices, settle, settle + measure);
+    let simulation = simulate(pinned("0,1", binary), "oximeter", reports, port)?;
     std::thread::sleep(Duration::from_secs(settle));
     let (before, spent_before) = sink.answered();
     let level = gateway.gauge(binary, folder, "messages_waiting")?;

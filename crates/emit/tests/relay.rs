@@ -448,12 +448,7 @@ fn c_over(directory: &Path, poller: &str) -> Result<Vec<String>, Failed> {
     let (program, sources) = program()?;
     let files = c(&program, &|span| Some(place(&sources, span)))?;
     let flags = "CFLAGS=-O1 -pedantic -Werror -std=c11 -Wall -Wextra -pthread";
-    make(
-        directory,
-        files,
-        C_RUNTIME.into_iter().chain(C_IO),
-        &[flags, &format!("LOOP={poller}")],
-    )?;
+    make(directory, files, C_RUNTIME.into_iter().chain(C_IO), &[flags, &format!("LOOP={poller}")])?;
     Ok(vec![directory.join("smtp_relay").display().to_string()])
 }
 

@@ -23,7 +23,7 @@ const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// Delays recorded per device.
 pub const DELAYS_MAX: usize = 4_096;
 
-/// One device's run: its plan, its manager and its durations.
+/// The run of one device: its plan, its manager and its durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The device.

@@ -132,7 +132,7 @@ impl Above {
     }
 }
 
-/// How readings reach the CSE above.
+/// Delivery of readings to the CSE above.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Delivery {
     /// Each is stored here together with an outbox message to the CSE above, in one commit, and the

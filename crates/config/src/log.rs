@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// Where events are written, and which.
+/// Destination, format and lowest severity of written events.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Log {
     /// How they are written; the journal if standard error leads there, else text, unless given.
@@ -12,7 +12,7 @@ pub struct Log {
     pub level: Option<LogLevel>,
 }
 
-/// How events are written.
+/// Format of written events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
     /// A line of text each, on standard error.

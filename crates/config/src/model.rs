@@ -235,7 +235,7 @@ pub enum Device {
     },
 }
 
-/// What marks the frames of a virtual link.
+/// The tag of a virtual link's frames.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum VirtualTag {
     /// The tag of a VLAN (IEEE 802.1Q).
@@ -255,7 +255,7 @@ impl fmt::Display for VirtualTag {
     }
 }
 
-/// How fast a capture file is replayed.
+/// The pace at which a capture file is replayed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ReplayPace {
     /// As it was recorded.
@@ -267,7 +267,7 @@ pub enum ReplayPace {
     FramesPerSecond(NonZeroU32),
 }
 
-/// What a segment does to the frames of one link.
+/// Impairment of one link's frames by a segment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SegmentImpairment {
     /// The time that they take.
@@ -280,7 +280,7 @@ pub struct SegmentImpairment {
     pub seed: Option<u64>,
 }
 
-/// How a kernel interface is opened.
+/// The mode in which a kernel interface is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
     /// The fastest mode that works.
@@ -367,7 +367,7 @@ pub enum Handler {
     },
 }
 
-/// What a handler between a link and the kernel carries.
+/// Packets that a handler carries between a link and the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HostPart {
     /// Packets for this host that our stack has no use for go to the kernel.
@@ -407,7 +407,7 @@ pub struct UdpGateway {
     pub forward: Located<SocketAddr>,
     /// How much it merges into one datagram.
     pub merge: Merge,
-    /// How the parts of a merged datagram are separated again.
+    /// Format that separates the parts of a merged datagram.
     pub series: Series,
     /// Maximum number of concurrent clients whose answers are carried back.
     pub clients_max: u16,
@@ -434,7 +434,7 @@ pub struct TcpProxy {
     pub connect: Duration,
 }
 
-/// How much is merged into one datagram.
+/// Limits on what is merged into one datagram.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Merge {
     /// Each datagram separately.
@@ -446,7 +446,7 @@ pub enum Merge {
     PathMtu,
 }
 
-/// How the parts of a merged datagram are separated again.
+/// Format that separates the parts of a merged datagram.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Series {
     /// Not at all: the payloads follow one another without separators.
@@ -512,7 +512,7 @@ pub struct Devices {
     pub udp: Option<Located<SocketAddr>>,
     /// TLS access, for devices that present a certificate.
     pub tls: Option<DevicesTls>,
-    /// How readings are delivered.
+    /// Delivery of readings.
     pub delivery: Delivery,
     /// Device kinds whose readings are sent on at once, whatever [`delivery`](Self::delivery) says.
     pub direct: Vec<String>,
@@ -593,7 +593,7 @@ pub enum SystemIdField {
     Dns,
 }
 
-/// How readings are delivered.
+/// Delivery of readings.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Delivery {
     /// Stored before they are acknowledged, and sent until they are accepted.

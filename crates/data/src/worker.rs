@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-/// How a worker waits for frames.
+/// A worker's waiting for frames: by polling, then asleep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pace {
     /// How long it polls after the last frame before it sleeps; zero sleeps at once.

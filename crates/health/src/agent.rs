@@ -129,7 +129,7 @@ pub enum Output {
     Cleared(Handle),
 }
 
-/// How an association ended.
+/// The end of an association.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// In good order.

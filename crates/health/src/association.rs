@@ -10,20 +10,20 @@
 
 use core::time::Duration;
 
-/// How long an agent waits for the answer to its association request (TO-assoc, *unverified*).
+/// Time that an agent waits for the answer to its association request (TO-assoc, *unverified*).
 pub const TO_ASSOCIATE: Duration = Duration::from_secs(10);
 /// Association requests in all (RC-assoc, *unverified*).
 pub const ASSOCIATE_ATTEMPTS: u8 = 3;
-/// How long either side waits for the other's part of the configuration (TO-config, *unverified*).
+/// Time that either side waits for the other's part of the configuration (TO-config, *unverified*).
 pub const TO_CONFIG: Duration = Duration::from_secs(10);
-/// How long either side waits for the answer to a release (TO-release, *unverified*).
+/// Time that either side waits for the answer to a release (TO-release, *unverified*).
 pub const TO_RELEASE: Duration = Duration::from_secs(3);
-/// How long an agent waits for the answer to a confirmed report (TO-cer, *unverified*).
+/// Time that an agent waits for the answer to a confirmed report (TO-cer, *unverified*).
 pub const TO_REPORT: Duration = Duration::from_secs(3);
-/// How long a manager waits for the answer to GET, SET or ACTION (TO-get, TO-cs, TO-ca,
+/// Time that a manager waits for the answer to GET, SET or ACTION (TO-get, TO-cs, TO-ca,
 /// *unverified*).
 pub const TO_OPERATION: Duration = Duration::from_secs(3);
-/// How long a manager waits while a store is cleared: devices report 0 for "at once" or up to a
+/// Time that a manager waits while a store is cleared: devices report 0 for "at once" or up to a
 /// minute; this project's own value.
 pub const TO_CLEAR: Duration = Duration::from_mins(1);
 

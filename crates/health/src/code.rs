@@ -205,19 +205,19 @@ pub mod attribute {
     pub const METRIC_ID: AttributeId = AttributeId(0x092B);
     /// Serial number, revisions.
     pub const PRODUCTION: AttributeId = AttributeId(0x092D);
-    /// What is measured.
+    /// Type of the measurement.
     pub const TYPE: AttributeId = AttributeId(0x092F);
-    /// How the samples of a store were taken.
+    /// Sampling algorithm of a store.
     pub const STORE_SAMPLE_ALGORITHM: AttributeId = AttributeId(0x0943);
-    /// How many entries a store has.
+    /// Number of entries in a store.
     pub const STORE_USAGE: AttributeId = AttributeId(0x0944);
-    /// How good a measurement is.
+    /// Quality of a measurement.
     pub const MEASUREMENT_STATUS: AttributeId = AttributeId(0x0947);
     /// Several values with code, status and unit each.
     pub const COMPOUND: AttributeId = AttributeId(0x094B);
     /// One value with code, status and unit.
     pub const NUMERIC: AttributeId = AttributeId(0x0950);
-    /// How many segments a store has.
+    /// Number of segments in a store.
     pub const SEGMENTS: AttributeId = AttributeId(0x0951);
     /// Whether a scanner or segment is at work.
     pub const OPERATIONAL_STATE: AttributeId = AttributeId(0x0953);
@@ -225,19 +225,19 @@ pub mod attribute {
     pub const POWER_STATUS: AttributeId = AttributeId(0x0955);
     /// Interval of a periodic scanner.
     pub const REPORTING_INTERVAL: AttributeId = AttributeId(0x0975);
-    /// How many entries a segment has.
+    /// Number of entries in a segment.
     pub const SEGMENT_USAGE: AttributeId = AttributeId(0x097B);
     /// EUI-64 of the device.
     pub const SYSTEM_ID: AttributeId = AttributeId(0x0984);
     /// Type of the device, if it is of one only.
     pub const SYSTEM_TYPE: AttributeId = AttributeId(0x0986);
-    /// How the samples of a waveform are coded.
+    /// Coding of a waveform's samples.
     pub const SAMPLE_SPECIFICATION: AttributeId = AttributeId(0x096D);
-    /// What samples of 16 bits stand for.
+    /// Scale and offset of samples of 16 bits.
     pub const SCALE_16: AttributeId = AttributeId(0x096F);
-    /// What samples of 32 bits stand for.
+    /// Scale and offset of samples of 32 bits.
     pub const SCALE_32: AttributeId = AttributeId(0x0970);
-    /// What samples of 8 bits stand for.
+    /// Scale and offset of samples of 8 bits.
     pub const SCALE_8: AttributeId = AttributeId(0x0971);
     /// Time from one sample of a waveform to the next, in 1/8 ms.
     pub const SAMPLE_PERIOD: AttributeId = AttributeId(0x098D);
@@ -245,9 +245,9 @@ pub mod attribute {
     pub const TIME_ABSOLUTE: AttributeId = AttributeId(0x0987);
     /// The device's running counter, in 1/8 ms.
     pub const TIME_RELATIVE: AttributeId = AttributeId(0x098F);
-    /// When a measurement was taken, by the device's clock.
+    /// Time of a measurement, by the device's clock.
     pub const TIMESTAMP_ABSOLUTE: AttributeId = AttributeId(0x0990);
-    /// When, by the device's running counter.
+    /// Time of a measurement, by the device's running counter.
     pub const TIMESTAMP_RELATIVE: AttributeId = AttributeId(0x0991);
     /// Unit of measurement.
     pub const UNIT: AttributeId = AttributeId(0x0996);
@@ -255,13 +255,13 @@ pub mod attribute {
     pub const BATTERY: AttributeId = AttributeId(0x099C);
     /// A coded value with code and status.
     pub const ENUMERATION: AttributeId = AttributeId(0x099E);
-    /// When, by the device's fine counter, in microseconds.
+    /// Time of a measurement, by the device's fine counter, in microseconds.
     pub const TIMESTAMP_HIGH_RESOLUTION: AttributeId = AttributeId(0x09E9);
     /// Configuration.
     pub const CONFIG_ID: AttributeId = AttributeId(0x0A44);
-    /// What the device's clocks can do.
+    /// Capabilities of the device's clocks.
     pub const TIME_INFO: AttributeId = AttributeId(0x0A45);
-    /// How a measurement is made available.
+    /// Availability of a measurement: stored, fixed, updated on request.
     pub const METRIC_SPEC: AttributeId = AttributeId(0x0A46);
     /// The object that a measurement belongs to.
     pub const SOURCE_HANDLE: AttributeId = AttributeId(0x0A47);
@@ -273,13 +273,13 @@ pub mod attribute {
     pub const ENUMERATION_TEXT: AttributeId = AttributeId(0x0A4A);
     /// An SFLOAT as value.
     pub const NUMERIC_BASIC: AttributeId = AttributeId(0x0A4C);
-    /// What a store can do.
+    /// Capabilities of a store.
     pub const STORE_CAPABILITIES: AttributeId = AttributeId(0x0A4D);
-    /// What stands in the entries of a segment.
+    /// Layout of a segment's entries.
     pub const SEGMENT_MAP: AttributeId = AttributeId(0x0A4E);
-    /// What stands in a scanner's grouped observations.
+    /// Layout of a scanner's grouped observations.
     pub const HANDLE_VALUE_MAP: AttributeId = AttributeId(0x0A53);
-    /// What stands in an object's fixed observations.
+    /// Layout of an object's fixed observations.
     pub const VALUE_MAP: AttributeId = AttributeId(0x0A55);
     /// A FLOAT as value.
     pub const NUMERIC_SIMPLE: AttributeId = AttributeId(0x0A56);
@@ -287,7 +287,7 @@ pub mod attribute {
     pub const STORE_LABEL: AttributeId = AttributeId(0x0A57);
     /// Name of a segment.
     pub const SEGMENT_LABEL: AttributeId = AttributeId(0x0A58);
-    /// How long what was measured lasted: a FLOAT, in seconds.
+    /// Duration of the measured activity: a FLOAT, in seconds.
     pub const ACTIVE_PERIOD: AttributeId = AttributeId(0x0A59);
     /// Specialisations that the device follows.
     pub const SPECIALISATIONS: AttributeId = AttributeId(0x0A5A);
@@ -297,13 +297,13 @@ pub mod attribute {
     pub const ENUMERATION_PARTITION: AttributeId = AttributeId(0x0A60);
     /// More about the measurement: modality, place.
     pub const SUPPLEMENTAL: AttributeId = AttributeId(0x0A61);
-    /// How long clearing a store may take.
+    /// Longest duration of clearing a store.
     pub const CLEAR_TIMEOUT: AttributeId = AttributeId(0x0A63);
     /// 32 flags as value.
     pub const ENUMERATION_BITS32: AttributeId = AttributeId(0x0A65);
     /// 16 flags as value.
     pub const ENUMERATION_BITS16: AttributeId = AttributeId(0x0A66);
-    /// How many values a compound has.
+    /// Number of values in a compound.
     pub const METRIC_STRUCTURE: AttributeId = AttributeId(0x0A73);
     /// Several FLOATs as value.
     pub const COMPOUND_SIMPLE: AttributeId = AttributeId(0x0A74);
@@ -313,7 +313,7 @@ pub mod attribute {
     pub const METRIC_IDS: AttributeId = AttributeId(0x0A76);
     /// The objects that a scanner watches.
     pub const SCAN_HANDLES: AttributeId = AttributeId(0x0A77);
-    /// When, as base time with offset from UTC (20601:2014).
+    /// Time of a measurement, as base time with offset from UTC (20601:2014).
     pub const TIMESTAMP_BASE_OFFSET: AttributeId = AttributeId(0x0A82);
 }
 

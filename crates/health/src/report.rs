@@ -286,11 +286,11 @@ enum InnerPart<'a> {
 pub struct RawObservation<'a> {
     /// The person, in a report by person.
     pub person: Option<PersonId>,
-    /// What was observed.
+    /// Undecoded values of an observation.
     pub values: RawValues<'a>,
 }
 
-/// What was observed.
+/// Undecoded values of an observation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RawValues<'a> {
     /// An object's octets.

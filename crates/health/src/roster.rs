@@ -69,22 +69,22 @@ impl Roster {
         self.sessions.get(&system).copied()
     }
 
-    /// How many devices are there.
+    /// Number of associated devices.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether nobody is there.
+    /// Whether no device is associated.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// How often a device displaced another of the same system-id.
+    /// Number of devices displaced by another of the same system-id.
     pub const fn displaced(&self) -> u64 {
         self.displaced
     }
 
-    /// How many devices were refused for lack of room.
+    /// Number of devices refused for lack of room.
     pub const fn refused(&self) -> u64 {
         self.refused
     }

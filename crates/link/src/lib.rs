@@ -192,7 +192,7 @@ pub struct LinkInfo {
     pub receivers: usize,
 }
 
-/// Whether the kernel's own stack sees frames that arrive on a link.
+/// Visibility of a link's received frames to the kernel's own stack.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Exclusive {
@@ -234,7 +234,7 @@ impl fmt::Display for LinkInfo {
     }
 }
 
-/// Whether a link can carry frames.
+/// Operational state of a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkState {
     /// It can carry frames.

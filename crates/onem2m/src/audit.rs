@@ -26,7 +26,7 @@ const TO_OCTETS_MAX: usize = 512;
 /// Octets of an originator in an entry.
 const FROM_OCTETS_MAX: usize = 256;
 
-/// Whether an audit log is kept, and what happens to a request whose entry cannot be stored.
+/// Audit policy, which also decides on a request whose entry cannot be stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Audit {
     /// No audit log.

@@ -34,7 +34,7 @@ pub enum Checksum {
     Partial,
 }
 
-/// How the link layer addressed a received frame.
+/// Link-layer destination of a received frame.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Arrival {
     /// To this host, or made here.

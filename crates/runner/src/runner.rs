@@ -90,7 +90,7 @@ pub enum RunnerError {
     Ended,
 }
 
-/// Where a role can be reached.
+/// The address at which a role can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Listening {
     /// The role.

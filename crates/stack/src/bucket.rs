@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A token bucket: lets at most `burst` things pass at once and `per_second` in the long run.
+/// A token bucket: lets at most `burst` items pass at once and `per_second` in the long run.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     /// Nanoseconds to refill one token.

@@ -19,7 +19,7 @@ pub const PATHS_MAX: usize = 1024;
 /// Maximum paths kept to the hosts of one subnet, of 24 bits or of 64.
 pub const PATHS_OF_SUBNET_MAX: usize = 128;
 
-/// How long a path MTU holds (RFC 8201 §5.3: "The recommended value for this timer is 10 minutes").
+/// Lifetime of a path MTU (RFC 8201 §5.3: "The recommended value for this timer is 10 minutes").
 pub const PATH_MTU_FOR: Duration = Duration::from_mins(10);
 
 /// Flows whose large packets are remembered: a power of two, each flow at the one place of its

@@ -419,7 +419,7 @@ impl UdpSocket {
         *lock(&self.patience) = if nonblocking { Patience::Never } else { Patience::Forever };
     }
 
-    /// Sets who is notified when there is something to read; once, for all of its life. From then on
+    /// Sets the notifier for waiting datagrams; once, for all of its life. From then on
     /// a read that returns `WouldBlock` arms the socket, and the next batch notifies. So a reader
     /// reads until `WouldBlock` before it waits.
     ///

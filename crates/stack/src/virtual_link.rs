@@ -21,7 +21,7 @@ pub struct VirtualLink {
     pub tag: LinkTag,
 }
 
-/// What marks the frames of a virtual link among those of the link below.
+/// The tag of a virtual link's frames among those of the link below.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LinkTag {

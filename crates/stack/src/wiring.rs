@@ -41,7 +41,7 @@ pub enum EdgeTarget {
     Nothing,
 }
 
-/// One way of packets, from a layer or from a device.
+/// An edge of a plan, from a layer or from a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Binding {
     /// The layer it leaves; `None` for frames from the device of `link`.

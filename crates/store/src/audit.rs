@@ -110,7 +110,7 @@ impl StoredEntry {
     }
 }
 
-/// What a log that holds together says of itself.
+/// Summary of a verified audit log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Verified {
     /// Entries in the chain.

@@ -66,7 +66,7 @@ impl Inspection {
     }
 }
 
-/// What a salvage has written.
+/// Contents of the file that a salvage has written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Salvaged {
     /// Rows in the new file.

@@ -37,7 +37,7 @@ const NUMBER_WORDS: usize = 2;
 /// Numbers of a cache line: each worker has whole lines.
 const NUMBERS_IN_LINE: u32 = 8;
 
-/// What a counter belongs to.
+/// The owner of a counter.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum CounterOwner {
     /// The worker as a whole.
@@ -213,7 +213,7 @@ impl CounterTable {
         sums
     }
 
-    /// The sum of one item of an owner; `None` if nobody counts it.
+    /// The sum of one item of an owner; `None` if no worker counts it.
     pub fn sum(&self, owner: CounterOwner, item: &str) -> Option<u64> {
         self.sums().get(owner, item)
     }
@@ -256,7 +256,7 @@ impl CounterSums {
         self.0.get(&owner).map_or(&[], Vec::as_slice)
     }
 
-    /// The sum of one item of an owner; `None` if nobody counts it.
+    /// The sum of one item of an owner; `None` if no worker counts it.
     pub fn get(&self, owner: CounterOwner, item: &str) -> Option<u64> {
         let found = self.of(owner).iter().find(|(name, _)| name.as_str() == item);
         found.map(|&(_, sum)| sum)

@@ -117,7 +117,7 @@ pub struct Interface {
 impl Interface {
     /// The link is up: frames may be sent.
     pub const UP: u32 = 1 << 0;
-    /// Its other end answers (carrier).
+    /// The interface has a carrier.
     pub const RUNNING: u32 = 1 << 1;
     /// Our own stack is the host; otherwise the kernel shares the link.
     pub const EXCLUSIVE: u32 = 1 << 2;
@@ -182,7 +182,7 @@ pub struct Address {
 impl Address {
     /// Not yet known to be ours alone (RFC 4862 §5.4): not to be used as a source.
     pub const TENTATIVE: u32 = 1 << 0;
-    /// Another host has it: not to be used at all.
+    /// Another host has the address; it must not be used.
     pub const DUPLICATE: u32 = 1 << 1;
     /// Formed or leased, not configured: it can expire.
     pub const DYNAMIC: u32 = 1 << 2;

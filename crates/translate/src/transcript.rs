@@ -18,7 +18,7 @@ use gatewright_lang::ir::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How the octets from peers are cut into pieces.
+/// Division of the peers' octets into pieces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cut {
     /// Each step's octets arrive at once.

@@ -402,7 +402,7 @@ impl Forwarding {
         }
     }
 
-    /// What happened to the frames of a link, by reason, over all processors.
+    /// Numbers of a link's frames by outcome, over all processors.
     ///
     /// # Errors
     ///
@@ -415,7 +415,7 @@ impl Forwarding {
         (0..).zip(Reason::ALL).map(count).collect()
     }
 
-    /// What was forwarded by a next hop, over all processors.
+    /// Number of packets forwarded by a next hop, over all processors.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Where events are written, and which, whatever the description says.
+/// Destination and severity of events; they override the description.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogOptions {
     /// How they are written.
@@ -36,7 +36,7 @@ impl LogOptions {
         }
     }
 
-    /// How events are written for a description.
+    /// The format of written events for a description.
     pub fn format_for(self, described: Log) -> LogFormat {
         self.settings(described).format
     }

@@ -151,7 +151,7 @@ impl ReportRecord {
 /// Octets of data-req-id and scan-report-no at the start of every scan report.
 const SCAN_NUMBERS: usize = 4;
 
-/// How an association ended.
+/// The end of an association.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
     /// In good order.

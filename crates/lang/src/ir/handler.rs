@@ -387,7 +387,7 @@ pub enum Partial {
     },
 }
 
-/// How a block ends.
+/// The last instruction of a block.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Terminator {
     /// Continues at another block.

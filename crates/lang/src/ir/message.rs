@@ -591,7 +591,7 @@ pub struct Select {
 /// octets of extensions and its line's end.
 const CHUNK_WINDOW_OCTETS: u32 = 8_210;
 
-/// How a stream ends.
+/// The framing that ends a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StreamFraming {
     /// Lines, up to a line that is the terminator. The reader removes one `stuffing` from each line

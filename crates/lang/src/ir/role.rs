@@ -145,7 +145,7 @@ pub struct FlowKey {
     pub response: SlotId,
 }
 
-/// How a client keeps connections for reuse.
+/// Rules by which a client keeps connections for reuse.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reuse {
     /// Maximum number of kept connections.
@@ -156,7 +156,7 @@ pub struct Reuse {
     pub when: ReuseWhen,
 }
 
-/// When a connection becomes free for others.
+/// The moment at which a connection becomes free for other requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReuseWhen {
     /// When a handler executes `release`.

@@ -3,7 +3,7 @@
 use super::{Answer, Length, Message, ParseOp, ParseStep, Role, Select, SlotId, StreamFraming};
 use core::ops::RangeInclusive;
 
-/// What of a message exceeds its bound. A protocol may have an answer of its own to each.
+/// The part of a message that exceeds its bound. A protocol may have an answer of its own to each.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TooLong {
     /// A line outside of tables.

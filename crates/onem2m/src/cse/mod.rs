@@ -80,7 +80,7 @@ use std::sync::Arc;
 use target::Target;
 use watch::Watches;
 
-/// One CSE.
+/// A common services entity (CSE).
 #[derive(Debug)]
 pub struct Cse {
     config: CseConfig,

@@ -9,7 +9,7 @@ use core::fmt;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
-/// One query.
+/// A query on the content of an instance.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ContentQuery {
     text: String,

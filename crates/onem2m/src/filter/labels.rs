@@ -13,7 +13,7 @@
 use crate::status::Refusal;
 use core::fmt;
 
-/// One expression on labels.
+/// A query on labels.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LabelsQuery {
     key: String,

@@ -100,7 +100,7 @@ impl Usage {
     }
 }
 
-/// How conditions of different kinds combine (m2m:filterOperation).
+/// Combination of conditions of different kinds (m2m:filterOperation).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Combine {
     /// 1: all hold.

@@ -56,7 +56,7 @@ impl GeometryType {
     }
 }
 
-/// How two geometries lie to each other (m2m:geoSpatialFunctionType, after the relations of the
+/// Spatial relation of two geometries (m2m:geoSpatialFunctionType, after the relations of the
 /// same names of OGC 06-103r4 §6.1.15.3).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SpatialFunction {

@@ -96,7 +96,7 @@ enum Stage {
     Ended,
 }
 
-/// One connection.
+/// An MQTT session over one connection.
 #[derive(Debug)]
 pub struct MqttSession {
     settings: MqttSettings,

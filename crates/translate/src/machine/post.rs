@@ -40,7 +40,7 @@ pub enum Direction {
     Transmit,
 }
 
-/// What a post does with a message.
+/// Action of a post on a message.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Does {

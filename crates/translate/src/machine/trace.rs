@@ -8,7 +8,7 @@ use crate::view::{Held, Value};
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{HandlerId, MessageId, Operation, RoleId, SlotId, Terminator};
 
-/// One step.
+/// A traced step of a machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MachineStep {

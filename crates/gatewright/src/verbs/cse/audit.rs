@@ -208,7 +208,8 @@ impl AuditLine {
             let _ = write!(text, " {to:?}");
         }
         let _ = write!(text, " by {from:?}");
-        for (name, before) in [("ip", "at"), ("by", "authenticated by"), ("as", "as"), ("of", "of")] {
+        for (name, before) in [("ip", "at"), ("by", "authenticated by"), ("as", "as"), ("of", "of")]
+        {
             if let Some(word) = word(name) {
                 let _ = write!(text, ", {before} {word:?}");
             }

@@ -7,9 +7,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
-use gatewright_emit::{
-    C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java,
-};
+use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java};
 use gatewright_lang::ir::Program;
 use serde::Serialize;
 use std::fs;

@@ -560,6 +560,8 @@ impl RunningCse {
                 ("store_audit_dropped", store.audit_dropped),
             ]);
         }
+        let revoked = self.keyring().map(|keyring| keyring.revoked().0);
+        all.push(("certificates_revoked", revoked.unwrap_or(0)));
         all.push(("calls_full", engine.calls_full()));
         all.push(("calls_to_own_addresses", self.reach.refused()));
         all.push(("http_connections_refused", http.gate.refused()));

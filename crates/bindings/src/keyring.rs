@@ -1,8 +1,9 @@
 //! TLS certificates that can be replaced while connections stay: each new handshake, incoming or
 //! outgoing, uses the latest ones.
 
-use crate::tls::{Tls, TlsError, provider};
+use crate::tls::{RevokedPeers, Tls, TlsError, provider};
 use core::hash::{Hash, Hasher};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::hash_map::DefaultHasher;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::TlsAcceptor;
@@ -20,7 +21,11 @@ use tokio_rustls::rustls::{
 
 /// The current certificates, shared by all listeners and connections of one part.
 #[derive(Debug)]
-pub(crate) struct Keyring(RwLock<Arc<Keys>>);
+pub(crate) struct Keyring {
+    keys: RwLock<Arc<Keys>>,
+    /// Revoked certificates refused by earlier keys.
+    revoked_before: AtomicU64,
+}
 
 /// Content of the certificate files when they were read.
 #[derive(Debug)]
@@ -29,6 +34,7 @@ pub(crate) struct Keys {
     server: Arc<ServerConfig>,
     client: ClientConfig,
     trusted: Arc<WebPkiServerVerifier>,
+    revoked: Arc<RevokedPeers>,
 }
 
 impl Keys {
@@ -38,18 +44,17 @@ impl Keys {
     ///
     /// [`TlsError`] with the cause.
     pub(crate) fn read(tls: &Tls) -> Result<Arc<Self>, TlsError> {
-        let (server, client) = (tls.server()?, tls.client()?);
-        let authorities = Arc::new(tls.authorities()?);
-        let trusted = WebPkiServerVerifier::builder_with_provider(authorities, provider());
-        let trusted = trusted.build()?;
-        Ok(Arc::new(Self { print: print(tls), server, client, trusted }))
+        let revoked = Arc::new(RevokedPeers::default());
+        let (server, client) = (tls.server(&revoked)?, tls.client()?);
+        let trusted = tls.trusted()?;
+        Ok(Arc::new(Self { print: print(tls), server, client, trusted, revoked }))
     }
 }
 
 /// A hash of the files' content.
 fn print(tls: &Tls) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for path in [&tls.certificate, &tls.key, &tls.authorities] {
+    for path in [&tls.certificate, &tls.key, &tls.authorities].into_iter().chain(&tls.crl) {
         // One that cannot be read is found out by whoever reads it.
         std::fs::read(path).unwrap_or_default().hash(&mut hasher);
     }
@@ -58,7 +63,7 @@ fn print(tls: &Tls) -> u64 {
 
 impl Keyring {
     pub(crate) fn new(keys: Arc<Keys>) -> Arc<Self> {
-        Arc::new(Self(RwLock::new(keys)))
+        Arc::new(Self { keys: RwLock::new(keys), revoked_before: AtomicU64::new(0) })
     }
 
     /// Whether the files of `tls` still hold what was read.
@@ -68,7 +73,17 @@ impl Keyring {
 
     /// Replaces the certificates; returns the previous ones.
     pub(crate) fn set(&self, keys: Arc<Keys>) -> Arc<Keys> {
-        core::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), keys)
+        let mut present = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let before = core::mem::replace(&mut *present, keys);
+        self.revoked_before.fetch_add(before.revoked.told().0, Ordering::Relaxed);
+        before
+    }
+
+    /// Revoked certificates that were refused, and the names in the last one that the present keys
+    /// refused.
+    pub(crate) fn revoked(&self) -> (u64, Option<String>) {
+        let (count, last) = self.keys().revoked.told();
+        (count.saturating_add(self.revoked_before.load(Ordering::Relaxed)), last)
     }
 
     /// Acceptor for incoming connections.
@@ -87,7 +102,7 @@ impl Keyring {
     }
 
     fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

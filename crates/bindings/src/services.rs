@@ -159,6 +159,8 @@ impl Services {
         words.extend(why_short(room).map(|why| ("disk_short", why)));
         words.extend(room.is_short.then(|| ("disk_full", DISK_FULL.to_owned())));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
+        let revoked = cse.keyring().map(|keyring| keyring.revoked()).unwrap_or_default();
+        words.extend(revoked.1.map(|names| ("certificate_revoked", names)));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
             ("disk_reserve_octets", room.reserve),
@@ -192,11 +194,15 @@ impl Services {
         let held = Some(("closes_when_devices_have_gone", held)).filter(|(_, it)| !it.is_empty());
         let shortage = devices.shortage().map(|shortage| ("connections", short(shortage)));
         let unbound = devices.is_unbound().then(|| ("certificates", UNBOUND.to_owned()));
+        let revoked = devices.keyring().map(|keyring| keyring.revoked()).unwrap_or_default();
+        let names = revoked.1.map(|names| ("certificate_revoked", names));
         let words = core::iter::once(("listens_at", at)).chain(held).chain(shortage);
+        let counters = devices.counters();
+        let counters = counters.each().chain([("certificates_revoked", revoked.0)]);
         Some(PartStatus {
-            words: words.chain(unbound).collect(),
+            words: words.chain(unbound).chain(names).collect(),
             gauges: vec![("associated", count)],
-            counters: devices.counters().each().collect(),
+            counters: counters.collect(),
             histograms: devices.stages().each().map(histogram).collect(),
             ..PartStatus::default()
         })
@@ -484,16 +490,16 @@ fn differ(keyring: Option<&Arc<Keyring>>, tls: Option<&Tls>) -> bool {
 }
 
 fn cse_tls(tls: &gatewright_config::CseTls) -> Tls {
-    files([&tls.certificate, &tls.key, &tls.authorities])
+    files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref())
 }
 
 fn devices_tls(tls: &gatewright_config::DevicesTls) -> Tls {
-    files([&tls.certificate, &tls.key, &tls.authorities])
+    files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref())
 }
 
-fn files(paths: [&String; 3]) -> Tls {
+fn files(paths: [&String; 3], crl: Option<&String>) -> Tls {
     let [certificate, key, authorities] = paths.map(PathBuf::from);
-    Tls { certificate, key, authorities }
+    Tls { certificate, key, authorities, crl: crl.map(PathBuf::from) }
 }
 
 /// Mapping of the description, then the built-in one.

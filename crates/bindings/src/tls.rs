@@ -11,14 +11,22 @@ use core::time::Duration;
 use gatewright_onem2m::{Operation, Request};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
+};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{
+    self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
 use tokio_rustls::server::TlsStream;
 
 /// Identifiers per certificate.
@@ -33,6 +41,9 @@ pub struct Tls {
     pub key: PathBuf,
     /// The authorities that sign peers' certificates.
     pub authorities: PathBuf,
+    /// The authorities' lists of revoked certificates (RFC 5280 §5), one of each authority that has
+    /// issued any. With `None`, no certificate is taken for revoked.
+    pub crl: Option<PathBuf>,
 }
 
 /// Why TLS cannot be set up.
@@ -50,6 +61,9 @@ pub enum TlsError {
     /// There is no certificate in the file.
     #[error("{} holds no certificate", .0.display())]
     Empty(PathBuf),
+    /// There is no list of revoked certificates in the file.
+    #[error("{} holds no list of revoked certificates (X509 CRL)", .0.display())]
+    NoList(PathBuf),
     /// Certificate and key do not match, or are refused.
     #[error("certificate or key refused: {0}")]
     Refused(#[from] rustls::Error),
@@ -59,13 +73,20 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Server configuration; clients without a certificate of the authorities are refused.
-    pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    /// Server configuration; clients without a certificate of the authorities are refused, and so
+    /// are revoked ones, which are counted.
+    pub(crate) fn server(
+        &self,
+        revoked: &Arc<RevokedPeers>,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
         let authorities = Arc::new(self.authorities()?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider())
+            .with_crls(self.lists()?)
+            .build()?;
+        let verifier = CountsRevoked { verifier, revoked: Arc::clone(revoked) };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(verifier.build()?)
+            .with_client_cert_verifier(Arc::new(verifier))
             .with_single_cert(certificates(&self.certificate)?, self.key()?)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
@@ -75,12 +96,29 @@ impl Tls {
     pub(crate) fn client(&self) -> Result<ClientConfig, TlsError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_root_certificates(self.authorities()?)
+            .with_webpki_verifier(self.trusted()?)
             .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)?;
         Ok(config)
     }
 
-    pub(crate) fn authorities(&self) -> Result<RootCertStore, TlsError> {
+    /// Verifier of servers' certificates.
+    pub(crate) fn trusted(&self) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+        let authorities = Arc::new(self.authorities()?);
+        let trusted = WebPkiServerVerifier::builder_with_provider(authorities, provider());
+        Ok(trusted.with_crls(self.lists()?).build()?)
+    }
+
+    /// The lists of revoked certificates.
+    fn lists(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+        let Some(path) = &self.crl else { return Ok(Vec::new()) };
+        let refuse = |source| TlsError::File { path: path.clone(), source };
+        let found = CertificateRevocationListDer::pem_file_iter(path).map_err(refuse)?;
+        let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
+        // Without any list nothing would be compared, and nobody would notice.
+        if found.is_empty() { Err(TlsError::NoList(path.clone())) } else { Ok(found) }
+    }
+
+    fn authorities(&self) -> Result<RootCertStore, TlsError> {
         let mut store = RootCertStore::empty();
         for certificate in certificates(&self.authorities)? {
             store.add(certificate)?;
@@ -103,6 +141,79 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found = CertificateDer::pem_file_iter(path).map_err(refuse)?;
     let found: Vec<_> = found.collect::<Result<_, _>>().map_err(refuse)?;
     if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
+}
+
+/// Peers whose certificates were refused as revoked.
+#[derive(Debug, Default)]
+pub(crate) struct RevokedPeers(Mutex<(u64, Option<String>)>);
+
+impl RevokedPeers {
+    /// How many, and the names in the last one's certificate.
+    pub(crate) fn told(&self) -> (u64, Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, certificate: &CertificateDer<'_>) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = (told.0.saturating_add(1), Some(names_in(certificate)));
+    }
+}
+
+/// The names in a certificate, for operators.
+fn names_in(certificate: &CertificateDer<'_>) -> String {
+    let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else { return String::new() };
+    let names = parsed.valid_uri_names().chain(parsed.valid_dns_names()).take(NAMES_MAX);
+    // It is written to terminals and logs.
+    let plain = |name: &str| name.chars().filter(|it| !it.is_control()).collect::<String>();
+    names.map(plain).collect::<Vec<_>>().join(", ")
+}
+
+/// Verifies as another verifier does, and counts revoked certificates.
+#[derive(Debug)]
+struct CountsRevoked {
+    verifier: Arc<dyn ClientCertVerifier>,
+    revoked: Arc<RevokedPeers>,
+}
+
+impl ClientCertVerifier for CountsRevoked {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.verifier.verify_client_cert(end_entity, intermediates, now);
+        if let Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)) = &verified {
+            self.revoked.add(end_entity);
+        }
+        verified
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
 }
 
 /// How connections of one listener start.

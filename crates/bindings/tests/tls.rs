@@ -21,6 +21,10 @@ use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::SCALE;
 use gatewright_onem2m::{CseType, Kind, Registrar, Status};
+use rcgen::{
+    CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
@@ -86,6 +90,59 @@ async fn a_peer_is_who_its_certificate_says() {
     let counted = || running.counters().contains(&("tls_handshakes_failed", 2));
     wait_until(counted, || format!("{:?}", running.counters())).await;
     running.stop().await;
+}
+
+/// A list of revoked certificates (RFC 5280 §5) with those of these names.
+fn revoke(authority: &Authority, names: &[&str]) -> PathBuf {
+    let revoked = |name: &&str| RevokedCertParams {
+        serial_number: SerialNumber::from_slice(name.as_bytes()),
+        revocation_time: date_time_ymd(2024, 1, 2),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 3),
+        next_update: date_time_ymd(2124, 1, 3),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: names.iter().map(revoked).collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let file = authority.place.join(format!("{}.crl.pem", names.join("-")));
+    std::fs::write(&file, list.signed_by(&authority.issuer).unwrap().pem().unwrap()).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_revoked_peer_is_refused_and_counted() {
+    let authority = Authority::new("revoked");
+    let mut server = authority.certify("server", &["m2m://sp.example/id-in"]);
+    let mine = authority.certify("mine", &["m2m://sp.example/id-in/Cmine"]);
+    let lost = authority.certify("lost", &["m2m://sp.example/id-in/Clost"]);
+    server.crl = Some(revoke(&authority, &["lost", "another"]));
+    let infrastructure = |tls| config(CseType::Infrastructure, "/id-in", "cse-in", tls);
+    let running = start(infrastructure(server.clone())).await.unwrap();
+    let url = format!("https://{}", running.addresses()[0]);
+    let client =
+        |from: &str, tls: &Tls| Client::new(url.as_str(), from, "t").with_tls(tls).unwrap();
+    let made = client("Cmine", &mine).create("cse-in", Kind::ApplicationEntity, AE).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let refused = client("Clost", &lost).get("cse-in/a").await;
+    assert!(matches!(refused, Err(AskError::Unreachable(_))), "{refused:?}");
+    let counted = || running.counters().iter().any(|it| it.0 == "certificates_revoked" && it.1 > 0);
+    wait_until(counted, || format!("{:?}", running.counters())).await;
+    // A client compares a server's certificate, too.
+    let mut careful = mine.clone();
+    careful.crl = Some(revoke(&authority, &["other"]));
+    assert_eq!(client("Cmine", &careful).get("cse-in/a").await.unwrap().status, Status::Ok);
+    careful.crl = Some(revoke(&authority, &["server"]));
+    let refused = client("Cmine", &careful).get("cse-in/a").await;
+    assert!(matches!(&refused, Err(AskError::Unreachable(_))), "{refused:?}");
+    running.stop().await;
+    // A file without a list is no list.
+    server.crl = Some(server.certificate.clone());
+    let error = start(infrastructure(server)).await.err().unwrap().to_string();
+    assert!(error.contains("holds no list of revoked certificates"), "{error}");
 }
 
 /// Over WebSocket as over HTTP.

@@ -108,11 +108,17 @@ impl Config {
         }
         let (cse, devices) = (self.cse.as_mut(), self.devices.as_mut());
         let of_devices = devices.and_then(|devices| devices.tls.as_mut());
-        let of_devices =
-            of_devices.map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authorities]);
+        let of_devices = of_devices.map(|tls| {
+            let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
+            files.into_iter().chain(&mut tls.crl)
+        });
         let (store, tls) = cse.map_or((None, None), |cse| (cse.store.as_mut(), cse.tls.as_mut()));
-        let of_cse = tls.map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authorities]);
-        let of_tls = [of_devices, of_cse].into_iter().flatten().flatten();
+        let of_cse = tls.map(|tls| {
+            let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
+            files.into_iter().chain(&mut tls.crl)
+        });
+        let of_devices = of_devices.into_iter().flatten();
+        let of_tls = of_devices.chain(of_cse.into_iter().flatten());
         for file in store.into_iter().chain(of_tls) {
             *file = folder.join(&*file).to_string_lossy().into_owned();
         }
@@ -580,6 +586,8 @@ pub struct DevicesTls {
     pub key: String,
     /// Authorities whose certificates are accepted.
     pub authorities: String,
+    /// Path of their lists of revoked certificates; with `None`, none is revoked.
+    pub crl: Option<String>,
     /// Field of a device's certificate with its system-id; with `None`, they are not compared.
     pub system_id: Option<SystemIdField>,
 }
@@ -690,6 +698,8 @@ pub struct CseTls {
     pub key: String,
     /// Path of the authorities whose certificates are accepted.
     pub authorities: String,
+    /// Path of their lists of revoked certificates; with `None`, none is revoked.
+    pub crl: Option<String>,
 }
 
 /// The CSE above it: this one registers there, and sends readings there.

@@ -535,6 +535,7 @@ fn cse_tls(table: View<'_>) -> Option<CseTls> {
         certificate: table.owned("certificate")?,
         key: table.owned("key")?,
         authorities: table.owned("authorities")?,
+        crl: table.owned("crl"),
     })
 }
 
@@ -549,6 +550,7 @@ fn devices_tls(table: View<'_>) -> Option<DevicesTls> {
         certificate: table.owned("certificate")?,
         key: table.owned("key")?,
         authorities: table.owned("authorities")?,
+        crl: table.owned("crl"),
     })
 }
 

@@ -177,6 +177,11 @@ const OF_CSE: &[Watched] = &[
         "the system allows too few descriptors",
     ),
     watched(
+        ("certificates_revoked", When::Grows),
+        (LogLevel::Warning, "certificate-revoked"),
+        "peers with revoked certificates are refused; status names the last one",
+    ),
+    watched(
         ("store_failures", When::Grows),
         (LogLevel::Error, "store-failed"),
         "the database could not be written, and requests are refused; look at the disk's room",
@@ -210,6 +215,11 @@ const OF_DEVICES: &[Watched] = &[
         (LogLevel::Warning, "devices-silent"),
         "connections without an association give way to others, as devices_max of them are open: look \
          for an address that opens many (`ss -tn`)",
+    ),
+    watched(
+        ("certificates_revoked", When::Grows),
+        (LogLevel::Warning, "certificate-revoked"),
+        "peers with revoked certificates are refused; status names the last one",
     ),
     watched(
         ("system_ids_foreign", When::Grows),

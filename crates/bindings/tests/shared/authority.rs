@@ -3,13 +3,16 @@
 #![allow(unreachable_pub, reason = "a module of several programs")]
 
 use gatewright_bindings::tls::Tls;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    SerialNumber,
+};
 use std::path::{Path, PathBuf};
 
 /// An authority that writes certificates into a directory.
 pub struct Authority {
     pub place: PathBuf,
-    issuer: Issuer<'static, KeyPair>,
+    pub issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
 }
 
@@ -19,6 +22,7 @@ impl Authority {
         std::fs::create_dir_all(&place).unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let file = place.join("authority.pem");
@@ -26,9 +30,10 @@ impl Authority {
         Self { place, issuer: Issuer::new(params, key), file }
     }
 
-    /// A certificate for 127.0.0.1 and these identifiers.
+    /// A certificate for 127.0.0.1 and these identifiers; its serial number is its name.
     pub fn certify(&self, name: &str, identifiers: &[&str]) -> Tls {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from_slice(name.as_bytes()));
         for identifier in identifiers {
             params.subject_alt_names.push(SanType::URI((*identifier).try_into().unwrap()));
         }
@@ -38,6 +43,7 @@ impl Authority {
             certificate: self.place.join(format!("{name}.pem")),
             key: self.place.join(format!("{name}.key")),
             authorities: self.file.clone(),
+            crl: None,
         };
         std::fs::write(&tls.certificate, certificate.pem()).unwrap();
         std::fs::write(&tls.key, key.serialize_pem()).unwrap();

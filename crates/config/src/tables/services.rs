@@ -53,6 +53,12 @@ const AUTHORITIES: Key = required(
     Shape::Text(Form::Any("/etc/gatewright/authorities.pem")),
     "Whose certificates are taken, PEM.",
 );
+/// The authorities' lists of revoked certificates.
+const CRL: Key = key(
+    "crl",
+    Shape::Text(Form::Any("/etc/gatewright/revoked.pem")),
+    "Lists of revoked certificates (CRL), PEM: one of each authority; none if not given.",
+);
 
 pub(super) static DEVICES: Table = Table {
     name: "[devices]",
@@ -175,6 +181,7 @@ static DEVICES_TLS: Table = Table {
         CERTIFICATE,
         PRIVATE_KEY,
         AUTHORITIES,
+        CRL,
         key(
             "system_id",
             Shape::Choice(SYSTEM_ID_FIELDS),
@@ -334,6 +341,7 @@ static CSE_TLS: Table = Table {
         CERTIFICATE,
         PRIVATE_KEY,
         AUTHORITIES,
+        CRL,
     ],
 };
 

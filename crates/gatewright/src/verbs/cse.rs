@@ -108,7 +108,7 @@ impl Whom {
             (&self.how.certificate, &self.how.key, &self.how.authorities)
         {
             let (certificate, key) = (certificate.clone(), key.clone());
-            let tls = Tls { certificate, key, authorities: authorities.clone() };
+            let tls = Tls { certificate, key, authorities: authorities.clone(), crl: None };
             let set = client.with_tls(&tls);
             client = set.map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
         }

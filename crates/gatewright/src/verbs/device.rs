@@ -182,6 +182,7 @@ impl Simulate {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 authorities: authorities.clone(),
+                crl: None,
             }),
             _ => None,
         };

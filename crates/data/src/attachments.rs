@@ -36,11 +36,14 @@ pub(crate) struct Attachments {
 }
 
 /// An attached handler.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Standing {
     id: AttachmentId,
     attachment: Attachment,
     kept: Option<KeptHandler>,
+    /// Its counters, which stay in the table as long as it is attached: a worker whose packets do
+    /// not pass its position gives its handler back at once.
+    _counters: Vec<Counter>,
 }
 
 /// A new handler of one worker.
@@ -63,11 +66,12 @@ struct HandlerCounters<'a> {
     slots: &'a CounterSlots,
     id: AttachmentId,
     of: Name,
+    made: Vec<Counter>,
 }
 
 impl HandlerCounters<'_> {
     /// A counter of `worker`.
-    fn counter(&self, worker: u16, item: &str) -> Result<Counter, CountersFull> {
+    fn counter(&mut self, worker: u16, item: &str) -> Result<Counter, CountersFull> {
         let name = CounterName {
             worker,
             owner: CounterOwner::Handler(self.id.0),
@@ -75,7 +79,9 @@ impl HandlerCounters<'_> {
             link: None,
             item: Name::new(item).unwrap_or_default(),
         };
-        self.slots.named(&name).map(Counter::from)
+        let counter = Counter::from(self.slots.named(&name)?);
+        self.made.push(counter.clone());
+        Ok(counter)
     }
 }
 
@@ -139,17 +145,18 @@ impl Attachments {
         for order in orders {
             let (id, attachment, value) = match order {
                 HandlerOrder::Kept(id) => {
-                    standing.extend(self.standing.iter().find(|known| known.id == id).copied());
+                    standing.extend(self.standing.iter().find(|known| known.id == id).cloned());
                     continue;
                 }
                 HandlerOrder::New(id, attachment, value) => (id, attachment, value),
             };
             let kept = if let HandlerValue::Kept(number) = value { Some(number) } else { None };
-            let mut all = self.build(id, attachment, &value)?.into_iter();
+            let (all, counters) = self.build(id, attachment, &value)?;
+            let mut all = all.into_iter();
             for of in &mut handlers {
                 of.extend(all.next().map(|Built { handler, taken }| (id, handler, taken)));
             }
-            standing.push(Standing { id, attachment, kept });
+            standing.push(Standing { id, attachment, kept, _counters: counters });
         }
         let records: Vec<_> = standing.iter().map(|one| (one.id, one.attachment)).collect();
         let swaps = self.plans.iter().zip(handlers);
@@ -164,16 +171,16 @@ impl Attachments {
         Ok(number)
     }
 
-    /// A handler for each worker, with its counter of packets taken.
+    /// A handler for each worker, with its counter of packets taken; and all their counters.
     fn build(
         &mut self,
         id: AttachmentId,
         attachment: Attachment,
         value: &HandlerValue,
-    ) -> Result<Vec<Built>, DataError> {
+    ) -> Result<(Vec<Built>, Vec<Counter>), DataError> {
         let of = Name::new(&attachment.at.to_string()).unwrap_or_default();
         let slots = self.counters.clone();
-        let counters = HandlerCounters { slots: &slots, id, of };
+        let mut counters = HandlerCounters { slots: &slots, id, of, made: Vec::new() };
         let mut all: Vec<Built> = Vec::new();
         for worker in (0..).take(self.plans.len()) {
             let handler: Box<dyn Handler> = match (value, all.first()) {
@@ -191,7 +198,7 @@ impl Attachments {
             };
             all.push(Built { handler, taken: counters.counter(worker, HANDLER_TAKEN)? });
         }
-        Ok(all)
+        Ok((all, counters.made))
     }
 
     /// The first worker's handler, of which the others have copies.

@@ -571,9 +571,12 @@ pub fn read_text(from: impl Read) -> io::Result<Vec<u8>> {
 const TEXT_READ_MAX: u64 = (1 << 20) + 4;
 
 /// The file and text that the program `from` imports by `use "path"`.
+///
+/// Only files that end in `.gate` are read, also behind symbolic links: findings show excerpts, so
+/// that the author of a program would otherwise read any file that its checker may read.
 pub fn import(from: &str, path: &str) -> Import {
     let file = beside(from, path);
-    match read_file(Path::new(&file)) {
+    match read_program(Path::new(&file)) {
         Ok(text) => Import::Found(file, text),
         Err(error) => {
             let whole = std::path::absolute(&file).unwrap_or_else(|_| file.clone().into());
@@ -583,13 +586,24 @@ pub fn import(from: &str, path: &str) -> Import {
     }
 }
 
+fn read_program(file: &Path) -> io::Result<String> {
+    if !is_program(file) || !is_program(&file.canonicalize()?) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "its name does not end in `.gate`"));
+    }
+    read_file(file)
+}
+
+fn is_program(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "gate")
+}
+
 /// The programs in the folder of `file`, as many as a person would look through.
 fn programs_beside(file: &Path) -> Vec<String> {
     let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     let names = folder.into_iter().flatten().take(FOLDER_MAX).filter_map(Result::ok);
     names
         .map(|entry| PathBuf::from(entry.file_name()))
-        .filter(|name| name.extension().is_some_and(|extension| extension == "gate"))
+        .filter(|name| is_program(name))
         .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }

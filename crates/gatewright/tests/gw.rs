@@ -259,6 +259,23 @@ fn a_test_that_fails_shows_what_was_expected_and_what_was_there() {
 fn a_program_that_does_not_compile_is_not_tested() {
     let said = with_input(&["test", "-"], BROKEN);
     assert_eq!(said.code, 78, "{}", said.err);
+    assert!(said.out.contains("does not compile; no test was run"), "{}", said.out);
+}
+
+/// Findings show excerpts: who checks a stranger's program must not print other files by it.
+#[test]
+fn only_programs_are_imported() {
+    let folder = folder("import");
+    fs::write(folder.join("secret"), "s3cret\n").unwrap();
+    std::os::unix::fs::symlink(folder.join("secret"), folder.join("secret.gate")).unwrap();
+    for name in ["secret", "secret.gate", "/etc/passwd"] {
+        let program = folder.join("program.gate");
+        fs::write(&program, format!("use \"{name}\"\ngateway nothing {{ }}\n")).unwrap();
+        let said = gw(&["check", program.to_str().unwrap()]);
+        assert_eq!(said.code, 78, "{name}");
+        assert!(said.err.contains("does not end in `.gate`"), "{name}: {}", said.err);
+        assert!(!said.err.contains("s3cret") && !said.err.contains("root:"), "{}", said.err);
+    }
 }
 
 /// A relay greets, is interrupted, lets its session end, and tells what it did.

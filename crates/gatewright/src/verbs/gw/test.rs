@@ -52,6 +52,8 @@ struct Judgement {
     handlers_untried: Vec<String>,
     cases_untried: Vec<SourceRange>,
     findings: Vec<Finding>,
+    #[serde(skip)]
+    refused: bool,
 }
 
 #[derive(Serialize)]
@@ -71,6 +73,9 @@ struct Tried {
 
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.refused {
+            return write!(f, "{}: does not compile; no test was run", self.file);
+        }
         let passed = self.tests.iter().filter(|test| test.ok).count();
         write!(f, "{}: {passed} of {} tests pass", self.file, self.tests.len())?;
         if self.splits > 0 {
@@ -121,8 +126,8 @@ impl Test {
                 None => compile(&file)?,
             };
             let mut findings = compiled.diagnostics;
-            refused |= has_errors(&findings);
             let ok = !has_errors(&findings);
+            refused |= !ok;
             let mut judgement = Judgement {
                 file,
                 ok,
@@ -132,6 +137,7 @@ impl Test {
                 handlers_untried: Vec::new(),
                 cases_untried: Vec::new(),
                 findings: Vec::new(),
+                refused: !ok,
             };
             if let Some(program) = compiled.program {
                 let program = Arc::new(program);

@@ -10,59 +10,31 @@
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
 use gatewright_gateway::{Gateway, Planes};
-use gatewright_planes::{QueueStatus, Status};
-use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use gatewright_planes::QueueStatus;
+use gatewright_testbed::{Needs, TwoSubnets, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::time::Duration;
 
 /// How long anything may take.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The hosts in the north, in the middle and in the south, on cables of so many queues.
-fn hosts(queues: usize) -> Result<[Namespace; 3], Failed> {
-    let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
-    let lan = Veth::with_queues(&north, "n0", &middle, "g0", queues)?;
-    let wan = Veth::with_queues(&middle, "g1", &south, "s0", queues)?;
-    for end in [&lan.a, &lan.b, &wan.a, &wan.b] {
-        // One queue of what arrives, whichever processor it was sent on: without this the kernel
-        // has one for each processor, and a thread that moves overtakes itself.
-        end.namespace().command("ethtool").args(["-K", end.name(), "gro", "on"]).run()?;
-    }
-    lan.a.add_address("10.10.1.2/24")?;
-    wan.b.add_address("10.10.2.2/24")?;
-    lan.up()?;
-    wan.up()?;
-    north.add_route("default", "10.10.1.1")?;
-    south.add_route("default", "10.10.2.1")?;
-    Ok([north, middle, south])
-}
-
-fn reaches_south(north: &Namespace) -> bool {
-    let ping = north.command("ping").args(["-n", "-q", "-c1", "-W1", "10.10.2.2"]);
-    ping.output().unwrap().status.success()
-}
-
-/// What a gateway says of itself; on a busy machine a worker may answer late.
-fn status_of(gateway: &Planes) -> Status {
-    let mut status = None;
-    wait_until(WITHIN, || {
-        status = gateway.status().ok();
-        status.is_some()
-    });
-    status.unwrap()
-}
-
-/// The workers that have the queues of a link.
+/// The workers that have the queues of a link; on a busy machine a worker may answer late.
 fn queues_of(gateway: &Planes, link: usize) -> Vec<(u32, usize)> {
-    let status = status_of(gateway);
-    let pair = |queue: &QueueStatus| (queue.queue, queue.worker);
-    status.links[link].queues.iter().map(pair).collect()
+    let mut queues = None;
+    wait_until(WITHIN, || {
+        let pair = |queue: &QueueStatus| (queue.queue, queue.worker);
+        let status = gateway.status().ok();
+        queues = status.map(|status| status.links[link].queues.iter().map(pair).collect());
+        queues.is_some()
+    });
+    queues.unwrap()
 }
 
 /// A reload deals the queues of a link anew while the gateway runs; one that cannot be had leaves
 /// everything as it was.
 fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
-    let [north, middle, _south] = hosts(2)?;
+    let hosts = TwoSubnets::with_queues(2)?;
+    let middle = &hosts.middle;
     let read = |lan: &str| {
         let text = format!(
             "[gateway]\nworkers = 2\n[link.lan]\nmode = \"{mode}\"\n{lan}\n\
@@ -76,7 +48,7 @@ fn a_reload_deals_queues_anew(mode: &str) -> Result<(), Failed> {
     let gateway = middle.run(|| Gateway::open(&one, 7).unwrap())?;
     let both = vec![(0, 0), (1, 1)];
     let of_one = if mode == "xdp" { vec![(0, 0), (1, 0)] } else { vec![(0, 0)] };
-    let there = || wait_until(WITHIN, || reaches_south(&north));
+    let there = || wait_until(WITHIN, || hosts.are_connected().unwrap());
     assert!(there());
     assert_eq!(queues_of(gateway.planes(), 0), of_one);
     for (config, queues) in [(&all, &both), (&one, &of_one), (&all, &both)] {

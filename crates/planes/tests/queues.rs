@@ -11,7 +11,7 @@ use gatewright_link::Backend;
 use gatewright_planes::{Planes, QueueStatus, Setup, Status};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{NeighbourKey, NeighbourState};
-use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
+use gatewright_testbed::{Needs, TestInterface, TwoSubnets, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
@@ -52,34 +52,8 @@ struct Kind {
 
 /// Two hosts on two subnets with a gateway between them.
 struct World {
-    north: Namespace,
-    south: Namespace,
+    hosts: TwoSubnets,
     gateway: Planes,
-    middle: Namespace,
-}
-
-/// The hosts in the north, in the middle and in the south, on cables of so many queues.
-fn hosts(queues: usize) -> Result<[Namespace; 3], Failed> {
-    let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
-    let lan = Veth::with_queues(&north, "n0", &middle, "g0", queues)?;
-    let wan = Veth::with_queues(&middle, "g1", &south, "s0", queues)?;
-    for end in [&lan.a, &lan.b, &wan.a, &wan.b] {
-        // One queue of what arrives, whichever processor it was sent on: without this the kernel
-        // has one for each processor, and a thread that moves overtakes itself.
-        end.namespace().command("ethtool").args(["-K", end.name(), "gro", "on"]).run()?;
-    }
-    lan.a.add_address("10.10.1.2/24")?;
-    wan.b.add_address("10.10.2.2/24")?;
-    lan.up()?;
-    wan.up()?;
-    north.add_route("default", "10.10.1.1")?;
-    south.add_route("default", "10.10.2.1")?;
-    Ok([north, middle, south])
-}
-
-fn reaches_south(north: &Namespace) -> bool {
-    let ping = north.command("ping").args(["-n", "-q", "-c1", "-W1", "10.10.2.2"]);
-    ping.output().unwrap().status.success()
 }
 
 /// What a gateway says of itself; on a busy machine a worker may answer late.
@@ -101,8 +75,8 @@ fn queues_of(gateway: &Planes, link: usize) -> Vec<(u32, usize)> {
 
 impl World {
     fn new(Kind { backend, queues, workers, asked }: Kind) -> Result<Self, Failed> {
-        let [north, middle, south] = hosts(queues)?;
-        let gateway = middle.run(|| {
+        let hosts = TwoSubnets::with_queues(queues)?;
+        let gateway = hosts.middle.run(|| {
             let mut setup = Setup::new(7);
             setup.workers = workers;
             setup.link("lan", "g0").backend(backend).address(Ipv4Addr::new(10, 10, 1, 1), 24);
@@ -112,8 +86,8 @@ impl World {
             }
             Planes::open(&setup).unwrap()
         })?;
-        let world = Self { north, south, gateway, middle };
-        let there = || reaches_south(&world.north);
+        let world = Self { hosts, gateway };
+        let there = || world.hosts.are_connected().unwrap();
         // Until all workers know the neighbour, packets to it go by the first.
         let known = || world.knows_south();
         assert!(wait_until(WITHIN, there) && wait_until(WITHIN, known), "{:#?}", world.gateway);
@@ -134,9 +108,9 @@ impl World {
     /// Sends flows of numbered datagrams to the south, while handlers come and go; what came, each
     /// flow by itself.
     fn send_flows(&self) -> Result<HashMap<u16, Vec<u32>>, Failed> {
-        let receiver = self.south.run(|| UdpSocket::bind(SOUTH))??;
+        let receiver = self.hosts.south.run(|| UdpSocket::bind(SOUTH))??;
         receiver.set_read_timeout(Some(LOOK))?;
-        let senders = self.north.run(|| {
+        let senders = self.hosts.north.run(|| {
             // Ports that are always the same: which worker has a flow is no chance.
             let bind = |flow| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, SENDERS + flow));
             (0..FLOWS).map(bind).collect::<std::io::Result<Vec<_>>>()
@@ -195,13 +169,13 @@ impl World {
     /// way to a worker that did not get to run.
     fn dropped(&self) -> Result<u64, Failed> {
         let status = status_of(&self.gateway);
-        let cables = [(&self.north, "n0"), (&self.middle, "g1")];
+        let cables = [(&self.hosts.north, "n0"), (&self.hosts.middle, "g1")];
         let cables =
             cables.map(|(host, end)| TestInterface::existing(host, end).transmit_dropped());
         let cables = cables.into_iter().sum::<Result<u64, _>>()?;
         let overrun = |counters: &Vec<(&str, u64)>| count(counters, "receive_overrun");
         let before: u64 = status.links.iter().map(|link| overrun(&link.counters)).sum();
-        let behind = ["UdpRcvbufErrors", "IpReasmFails"].map(|name| self.south.counter(name));
+        let behind = ["UdpRcvbufErrors", "IpReasmFails"].map(|name| self.hosts.south.counter(name));
         let ring_full = status.unclaimed.iter().filter(|(reason, _)| reason == "ring-full");
         let between: u64 = ring_full.map(|(_, count)| count).sum();
         Ok(cables + before + between + behind.into_iter().sum::<Result<u64, _>>()?)

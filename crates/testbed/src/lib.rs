@@ -28,6 +28,7 @@ mod needs;
 mod port;
 mod process;
 mod python;
+mod two_subnets;
 mod vlan;
 
 pub use error::TestbedError;
@@ -37,6 +38,7 @@ pub use needs::{Missing, Needs};
 pub use port::free_port;
 pub use process::{Command, Process};
 pub use python::python_program;
+pub use two_subnets::TwoSubnets;
 
 use std::time::{Duration, Instant};
 

@@ -30,6 +30,8 @@ fn main() {
         plain("a_session_is_in_one_loop_whoever_asks", a_session_is_in_one_loop_whoever_asks),
         plain("a_client_sends_datagrams", a_client_sends_datagrams),
         plain("a_group_is_heard_and_asked", a_group_is_heard_and_asked).with_ignored_flag(missing),
+        plain("sessions_of_a_group_are_answered", sessions_of_a_group_are_answered)
+            .with_ignored_flag(missing),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
@@ -210,4 +212,33 @@ fn a_session_is_in_one_loop_whoever_asks() {
     let counters = runner.report().counters;
     assert!(counters["handovers"] > 0, "{counters:?}");
     assert_eq!(counters["handovers_lost"], 0);
+}
+
+/// A group has one socket, whatever number of loops is wanted: every session has to be where it can
+/// answer.
+fn sessions_of_a_group_are_answered() {
+    const GROUP: &str = "239.255.0.3:7003";
+    let net = Namespace::new().unwrap();
+    net.ip(&["link", "set", "lo", "multicast", "on"]).unwrap();
+    net.ip(&["route", "add", "239.255.0.0/16", "dev", "lo"]).unwrap();
+    let program = compiled("group.gate", &COUNTING.replace("unicast", "multicast"));
+    let addresses = vec![at("house", &GROUP)];
+    let options = RunnerOptions { loops: 3, addresses, ..RunnerOptions::default() };
+    let runner = net.run(|| Runner::start(&program, options)).unwrap().unwrap();
+    net.run(|| {
+        let peers = [asker(), asker()];
+        for (before, peer) in peers.iter().enumerate() {
+            // Twelve keys are not all of one loop's.
+            for name in 0..12_u8 {
+                peer.send_to(&[0, name, b'a' + name], GROUP).unwrap();
+                let octets = answer(peer).0;
+                assert_eq!(octets[..2], [0, name]);
+                assert_eq!(String::from_utf8_lossy(&octets[2..]), (before + 1).to_string());
+            }
+        }
+    })
+    .unwrap();
+    let counters = runner.report().counters;
+    assert_eq!((counters["datagrams_in"], counters["datagrams_out"]), (24, 24));
+    assert_eq!((counters["datagrams_unsent"], counters["handovers_lost"]), (0, 0));
 }

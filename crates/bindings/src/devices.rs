@@ -162,29 +162,11 @@ impl DevicesConfig {
     }
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters of the device listeners.
-        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)+
-        }
+gatewright_onem2m::counters! {
+    /// Counters of the device listeners.
+    #[derive(Copy)]
+    pub struct Counters, "";
 
-        impl Counters {
-            /// Adds other counters.
-            fn add(&mut self, other: &Self) {
-                $(self.$name += other.$name;)+
-            }
-
-            /// Every counter with its name, for a metrics page.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
     /// Connections accepted.
     connections,
     /// Connections closed because a connection limit was reached.

@@ -18,6 +18,7 @@
 //! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
 //! | [`kind`] | resource types |
 //! | [`limits`] | bounds and counters |
+//! | [`counters!`] | how counters are declared |
 //! | [`audit`] | what an audit log is told |
 //! | `schema` | attributes of each resource type |
 //! | `schedule`, `prefix` | times that recur; addresses that begin alike |
@@ -33,6 +34,7 @@ pub mod address;
 pub mod audit;
 mod clock;
 pub mod coap;
+mod counters;
 pub mod cse;
 mod dense;
 pub mod fate;

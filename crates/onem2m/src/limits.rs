@@ -127,25 +127,11 @@ pub(crate) fn share(all: usize) -> usize {
     (all / 4).max(1)
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters of a CSE since its creation.
-        #[derive(Clone, Debug, Default, Eq, PartialEq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)+
-        }
+crate::counters! {
+    /// Counters of a CSE since its creation.
+    #[non_exhaustive]
+    pub struct Counters, "";
 
-        impl Counters {
-            /// Every counter with its name, for a metrics page.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)+].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
     /// Requests that came in.
     requests,
     /// Requests answered with success.

@@ -333,25 +333,11 @@ pub enum Failure {
     Options,
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters of an endpoint since its creation.
-        #[derive(Clone, Debug, Default, Eq, PartialEq)]
-        #[non_exhaustive]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)+
-        }
+crate::counters! {
+    /// Counters of an endpoint since its creation.
+    #[non_exhaustive]
+    pub struct Counters, "coap_";
 
-        impl Counters {
-            /// Every counter with its name, for a metrics page.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((concat!("coap_", stringify!($name)), self.$name),)+].into_iter()
-            }
-        }
-    };
-}
-
-counters! {
     /// Datagrams received.
     received,
     /// Datagrams sent, each transmission counted.

@@ -13,7 +13,9 @@ use crate::binary;
 use crate::process::{resident_kib, text};
 use bare::Load;
 use bench::{Bench, Options, Relation};
+use gatewright_histogram::Histogram;
 use nix::sys::resource::{Resource, getrlimit};
+use serde::Deserialize;
 use serde_json::Value;
 use sink::Sink;
 use std::collections::BTreeMap;
@@ -120,7 +122,7 @@ impl GatewayProcess {
 }
 
 /// Histograms of a gateway's parts by their names.
-type Histograms = BTreeMap<String, Vec<u64>>;
+type Histograms = BTreeMap<String, Histogram>;
 
 impl GatewayProcess {
     /// Octets that it has had written to the disk so far.
@@ -159,8 +161,7 @@ impl GatewayProcess {
         let of_part = |part: &Value| part.get("histograms").and_then(Value::as_array).cloned();
         let histogram = |histogram: Value| {
             let name = histogram.get("name")?.as_str()?.to_owned();
-            let counts = histogram.get("counts")?.as_array()?.iter().filter_map(Value::as_u64);
-            Some((name, counts.collect()))
+            Some((name, Histogram::deserialize(&histogram).ok()?))
         };
         Ok(parts.filter_map(of_part).flatten().filter_map(histogram).collect())
     }
@@ -243,9 +244,8 @@ fn round(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> 
     bench.sample("reports_per_s", "1/s", number("noted") / number("noted_seconds"));
     bench.sample("sent_again", "reports", number("repeated"));
     bench.sample("left_out", "reports", number("left_out"));
-    for (name, counts) in &after? {
-        let earlier = before.as_ref().ok().and_then(|before| before.get(name));
-        stage(bench, name, counts, earlier.map_or(&[], Vec::as_slice));
+    for (name, now) in &after? {
+        stage(bench, name, now, before.as_ref().ok().and_then(|before| before.get(name)));
     }
     bare(bench, folder, (devices, written / (devices * measure)), measure)
 }
@@ -308,20 +308,14 @@ fn bare(
     Ok(())
 }
 
-/// Within what 99 of 100 values of a histogram lie that came since `earlier`: a power of two above.
-fn stage(bench: &mut Bench, name: &str, counts: &[u64], earlier: &[u64]) {
-    let earlier = earlier.iter().copied().chain(std::iter::repeat(0));
-    let new: Vec<u64> = counts.iter().zip(earlier).map(|(now, was)| now - was).collect();
-    let wanted = (new.iter().sum::<u64>() * 99).div_ceil(100);
-    let mut seen = 0;
-    let within = (0..).zip(&new).find(|(_, count)| {
-        seen += **count;
-        seen >= wanted
-    });
-    let Some((entry, _)) = within.filter(|_| wanted > 0) else { return };
-    let within = 2_f64.powi(entry);
-    match name.strip_suffix("_us") {
-        Some(name) => bench.sample(&format!("{name}_p99_ms"), "ms", within / 1e3),
+/// What 99 of 100 values of a histogram do not exceed that came since `earlier`.
+fn stage(bench: &mut Bench, name: &str, now: &Histogram, earlier: Option<&Histogram>) {
+    let new = earlier.map_or_else(|| now.clone(), |earlier| now.since(earlier));
+    let Some(within) = new.quantile(99, 100) else { return };
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run need no 64 bits")]
+    let within = within as f64;
+    match name.strip_suffix("_ns") {
+        Some(name) => bench.sample(&format!("{name}_p99_ms"), "ms", within / 1e6),
         None => bench.sample(&format!("{name}_p99"), "", within),
     }
 }

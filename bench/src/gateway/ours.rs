@@ -47,8 +47,9 @@ pub(crate) fn gateway(
     if relay.is_some_and(|relay| relay.counters().sent.load(Ordering::Relaxed) == 0) {
         return Err("it relayed nothing".to_owned());
     }
-    let [Some(half), Some(most)] = [status.sojourn_p50, status.sojourn_p99] else {
+    let times = gateway.sojourn();
+    let [Some(half), Some(most)] = [50, 99].map(|percent| times.quantile(percent, 100)) else {
         return Err("no packet has left it".to_owned());
     };
-    Ok(GatewaySamples { sojourn: [half, most] })
+    Ok(GatewaySamples { sojourn: [half, most].map(Duration::from_nanos) })
 }

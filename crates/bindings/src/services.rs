@@ -12,12 +12,13 @@ use crate::{cse, devices};
 use gatewright_config::{Config, Delivery, PeerBounds};
 use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
+use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, PartHistogram, PartStatus, Staged, Unable};
-use gatewright_store::{Histogram, Room};
+use gatewright_store::Room;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -174,11 +175,11 @@ impl Services {
         let histograms = engine.store_histograms().map(|store| {
             vec![
                 ("store_group_batches", store.batches),
-                ("store_waited_us", store.waited),
-                ("store_written_us", store.written),
-                ("store_synchronised_us", store.synchronised),
-                ("store_log_rest_us", store.rests_moved),
-                ("store_log_pass_us", store.passes),
+                ("store_waited_ns", store.waited),
+                ("store_written_ns", store.written),
+                ("store_synchronised_ns", store.synchronised),
+                ("store_log_rest_ns", store.rests_moved),
+                ("store_log_pass_ns", store.passes),
             ]
         });
         let histograms = histograms.unwrap_or_default().into_iter().map(histogram).collect();
@@ -203,7 +204,7 @@ impl Services {
             words: words.chain(unbound).chain(names).collect(),
             gauges: vec![("associated", count)],
             counters: counters.collect(),
-            histograms: devices.stages().each().map(histogram).collect(),
+            histograms: devices.stages().each().into_iter().map(histogram).collect(),
             ..PartStatus::default()
         })
     }
@@ -366,9 +367,9 @@ async fn run(
     Ok(RunningServices { cse, devices: Some(devices) })
 }
 
-/// A histogram of the store, as reported to operators.
-fn histogram((name, of): (&'static str, Histogram)) -> PartHistogram {
-    PartHistogram { name, counts: of.counts().to_vec(), sum: of.sum(), largest: of.largest() }
+/// A histogram, as reported to operators.
+fn histogram((name, values): (&'static str, Histogram)) -> PartHistogram {
+    PartHistogram { name, values }
 }
 
 /// Threads of the runtime: half of the processors. The others are for the threads that store and

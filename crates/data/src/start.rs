@@ -11,12 +11,12 @@ use crate::{
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
     shares::{Downs, share_of, shares},
-    sojourn::Sojourn,
     virtual_link::WithoutDevice,
     waker::Waker,
     worker::{Command, Due, Pace, Worker},
     workers::{Hand, WorkerThread, Workers},
 };
+use gatewright_histogram::SharedHistogram;
 use gatewright_link::{
     Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
     frame_len_max,
@@ -80,7 +80,7 @@ pub(crate) struct Order {
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Waker,
-    sojourn: Arc<Sojourn>,
+    sojourn: Arc<SharedHistogram>,
     clock: Clock,
 }
 
@@ -113,7 +113,8 @@ pub(crate) struct Orders<'a> {
     division: Option<&'a Arc<Division>>,
     events: &'a SyncSender<Event>,
     clock: Clock,
-    sojourn: Arc<Sojourn>,
+    /// Sojourn times of packets, by worker.
+    sojourns: Vec<Arc<SharedHistogram>>,
     counters: CounterSlots,
     waiting: std::vec::IntoIter<(WorkerSlot, Waker)>,
 }
@@ -136,8 +137,8 @@ impl<'a> Orders<'a> {
         let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
         let waiting: Vec<_> =
             WorkerSlot::all(&wakers, &counters)?.into_iter().zip(wakers).collect();
-        let (sojourn, waiting) = (Arc::default(), waiting.into_iter());
-        Ok(Self { setup, split, division, events, clock, sojourn, counters, waiting })
+        let (sojourns, waiting) = (Vec::new(), waiting.into_iter());
+        Ok(Self { setup, split, division, events, clock, sojourns, counters, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
@@ -151,6 +152,8 @@ impl<'a> Orders<'a> {
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
         let counters = self.counters.clone();
+        let sojourn: Arc<SharedHistogram> = Arc::default();
+        self.sojourns.push(Arc::clone(&sojourn));
         let hand =
             NewHand { commands, waker: waker.clone(), counters: counters.clone(), own: slot.own };
         let order = Order {
@@ -167,7 +170,7 @@ impl<'a> Orders<'a> {
             commands: orders,
             events: self.events.clone(),
             waker,
-            sojourn: if is_first { Arc::clone(&self.sojourn) } else { self.sojourn.part() },
+            sojourn,
             clock: self.clock.clone(),
         };
         Some((order, hand))
@@ -225,8 +228,8 @@ pub fn start(
         told.push(opened);
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
-    let (sojourn, downs) = (Arc::clone(&orders.sojourn), orders.split.downs.clone());
-    let workers = Workers::new(Front::new(hands, plans, counters), devices, threads, sojourn);
+    let (sojourns, downs) = (orders.sojourns, orders.split.downs);
+    let workers = Workers::new(Front::new(hands, plans, counters), devices, threads, sojourns);
     Ok(Started { workers, opened: told, downs })
 }
 

@@ -10,15 +10,15 @@ use crate::{
     link_counts::LinkCounts,
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
     shares::Downs,
-    sojourn::Sojourn,
     waker::Waker,
     workers::ShareNow,
 };
+use gatewright_histogram::{Sample, SharedHistogram};
 use gatewright_link::{
     ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
     UnboundLink,
 };
-use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet};
+use gatewright_packet::{Batch, LinkAddress, LinkIndex};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
@@ -108,7 +108,7 @@ pub(crate) struct Worker {
     pub(crate) commands: Receiver<Command>,
     pub(crate) events: SyncSender<Event>,
     pub(crate) waker: Waker,
-    pub(crate) sojourn: Arc<Sojourn>,
+    pub(crate) sojourn: Arc<SharedHistogram>,
     /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
     /// The last reported link-layer address and MTU of each link's device.
@@ -502,7 +502,7 @@ struct Egress<'a> {
     closed: &'a [bool],
     away: &'a [bool],
     drops: &'a Drops,
-    sojourn: &'a Sojourn,
+    sojourn: &'a SharedHistogram,
     clock: &'a Clock,
 }
 
@@ -523,13 +523,14 @@ impl Exit for Egress<'_> {
         }
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Frames received together carry the same stamp: one record for each run of them.
-        let mut run = (0, 0);
-        for received_ns in batch.iter().map(Packet::received_ns) {
-            if received_ns != run.0 {
+        let mut run = Sample::new(0);
+        for packet in batch.iter() {
+            let received_ns = packet.received_ns();
+            if received_ns != run.value {
                 self.record(run, now_ns);
-                run = (received_ns, 0);
+                run = Sample::new(received_ns);
             }
-            run.1 += 1;
+            run.push(packet.len() as u64);
         }
         self.record(run, now_ns);
         if let Some(link) = self.links.get_mut(link.index()) {
@@ -539,10 +540,11 @@ impl Exit for Egress<'_> {
 }
 
 impl Egress<'_> {
-    /// Packets made here carry no stamp and have no sojourn.
-    fn record(&self, (received_ns, packets): (u64, u64), now_ns: u64) {
-        if received_ns > 0 && packets > 0 {
-            self.sojourn.record(now_ns.saturating_sub(received_ns), packets);
+    /// Records the stay of packets that were received at the value of `run`. Packets made here
+    /// carry no stamp and have no sojourn.
+    fn record(&self, run: Sample, now_ns: u64) {
+        if run.value > 0 && run.times > 0 {
+            self.sojourn.add(Sample { value: now_ns.saturating_sub(run.value), ..run });
         }
     }
 }

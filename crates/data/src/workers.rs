@@ -6,10 +6,10 @@ use crate::{
     front::{Front, PendingAnswer},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::{Devices, reopen},
-    sojourn::Sojourn,
     waker::Waker,
     worker::Command,
 };
+use gatewright_histogram::{Histogram, SharedHistogram};
 use gatewright_link::{LinkState, Preparer};
 use gatewright_stack::{Handler, Wake};
 use gatewright_tables::CounterSlots;
@@ -96,7 +96,7 @@ impl Default for LinkNow {
 pub struct Workers {
     port: Arc<ThreadPort>,
     threads: Vec<WorkerThread>,
-    sojourn: Arc<Sojourn>,
+    sojourns: Vec<Arc<SharedHistogram>>,
 }
 
 /// The port of workers on threads.
@@ -148,9 +148,9 @@ impl Workers {
         front: Front,
         devices: Devices,
         threads: Vec<WorkerThread>,
-        sojourn: Arc<Sojourn>,
+        sojourns: Vec<Arc<SharedHistogram>>,
     ) -> Self {
-        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourn }
+        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourns }
     }
 
     /// Their port. It outlives them, and then says that they have ended.
@@ -172,9 +172,11 @@ impl Workers {
         self.hands().is_empty()
     }
 
-    /// Sojourn times of packets.
-    pub fn sojourn(&self) -> &Sojourn {
-        &self.sojourn
+    /// Sojourn times of packets in all workers, in nanoseconds.
+    pub fn sojourn(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.sojourns.iter().for_each(|own| all.merge(&own.read()));
+        all
     }
 
     /// Whether all run.

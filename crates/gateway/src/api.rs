@@ -11,7 +11,7 @@
 //! | `{"do":"status"}` | the gateway's [`Status`], its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0}`; with `"follow":true` `{}`, then an event a line |
-//! | `{"do":"sojourn"}` | `{"buckets":[[ns,packets],…]}`: how long packets stayed, at the most |
+//! | `{"do":"sojourn"}` | a [`Histogram`](gatewright_histogram::Histogram) of packets: `{"p50":ns,"p99":ns,"buckets":[[ns,packets],…],…}` |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
@@ -457,10 +457,7 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
             let events: Vec<_> = read.events.iter().map(|entry| &**entry).collect();
             Ok(json!({ "events": events, "missed": read.missed }))
         }
-        ControlRequest::Sojourn => {
-            let buckets: Vec<_> = gateway.planes().sojourn().buckets().collect();
-            Ok(json!({ "buckets": buckets }))
-        }
+        ControlRequest::Sojourn => serde_json::to_value(gateway.planes().sojourn()),
         ControlRequest::Attach(spec) => {
             let _in_force = gateway.in_force();
             let id = match placement_of(&spec, gateway)? {
@@ -530,7 +527,7 @@ fn read(text: &str) -> Result<Config, String> {
 
 /// A gateway's metrics as OpenMetrics text.
 pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
-    Ok(crate::metrics::text(&status(gateway)?, gateway.planes().sojourn()))
+    Ok(crate::metrics::text(&status(gateway)?))
 }
 
 /// A gateway's status and counters, as answered on the control socket.
@@ -559,11 +556,14 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     });
     let at_messages = gateway.messages.attached();
     let attached = attached.chain(at_messages.iter().map(messages_answer));
+    let mut planes = gateway.planes().status().map_err(|error| error.to_string())?;
+    let parts = gateway.parts_told();
+    planes.sojourn.extend(parts.iter().flat_map(|part| part.told.sojourns.iter().cloned()));
     Ok(StatusAnswer {
-        gateway: gateway.planes().status().map_err(|error| error.to_string())?,
+        gateway: planes,
         attached: attached.collect(),
         udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counters())),
-        parts: gateway.parts_told(),
+        parts,
         events: gateway.events().counts(),
     })
 }

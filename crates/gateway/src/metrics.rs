@@ -6,13 +6,15 @@
 
 mod attached;
 mod handled;
+mod histogram;
 mod part;
 mod serve;
 
 pub use serve::MetricsServer;
 
 use crate::{api::StatusAnswer, events::EventCount};
-use gatewright_planes::{HandlerNow, KernelStatus, Sojourn, WorkerStatus};
+use gatewright_part::Sojourn;
+use gatewright_planes::{HandlerNow, KernelStatus, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -35,7 +37,7 @@ const TAKEN: Family =
 const SOJOURN: Family = (
     "gatewright_sojourn_seconds",
     "seconds",
-    "How long packets stayed, from received to sent; each stay is rounded up by 1/16 at the most.",
+    "From received to sent: packets in the graph, octets in proxies, requests in programs.",
 );
 
 /// A link's counters by their names in [`LinkStatus`](gatewright_planes::LinkStatus).
@@ -121,25 +123,8 @@ const UDP_RETURNED: Family =
 const UDP_LOST: Family =
     ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost here.");
 
-/// Bounds of the histogram: in nanoseconds, and in seconds as OpenMetrics writes them.
-const BOUNDS: [(u64, &str); 13] = [
-    (1_000, "1e-06"),
-    (2_500, "2.5e-06"),
-    (5_000, "5e-06"),
-    (10_000, "1e-05"),
-    (25_000, "2.5e-05"),
-    (50_000, "5e-05"),
-    (100_000, "0.0001"),
-    (250_000, "0.00025"),
-    (500_000, "0.0005"),
-    (1_000_000, "0.001"),
-    (10_000_000, "0.01"),
-    (100_000_000, "0.1"),
-    (1_000_000_000, "1.0"),
-];
-
-/// Writes `status` and `sojourn` as OpenMetrics text.
-pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
+/// Writes `status` as OpenMetrics text.
+pub fn text(status: &StatusAnswer) -> String {
     let mut page = Page::default();
     let gateway = &status.gateway;
     let uptime = gateway.uptime.as_millis();
@@ -204,7 +189,8 @@ pub fn text(status: &StatusAnswer, sojourn: &Sojourn) -> String {
     attached::text(&mut out, &status.attached);
     let handlers: Vec<_> = status.parts.iter().flat_map(|part| &part.told.handlers).collect();
     handled::text(&mut out, &handlers);
-    out.push_str(&page.text(sojourn));
+    sojourns(&mut out, &gateway.sojourn);
+    out.push_str(&page.text());
     out
 }
 
@@ -294,7 +280,7 @@ impl Page {
         *sample = sample.wrapping_add(count);
     }
 
-    fn text(&self, sojourn: &Sojourn) -> String {
+    fn text(&self) -> String {
         let mut out = String::new();
         for (family, samples) in &self.gauges {
             head(&mut out, *family, "gauge");
@@ -308,7 +294,6 @@ impl Page {
                 sample(&mut out, family.0, "_total", labels, value);
             }
         }
-        histogram(&mut out, sojourn);
         out.push_str("# EOF\n");
         out
     }
@@ -330,21 +315,17 @@ fn sample(out: &mut String, name: &str, suffix: &str, labels: &str, value: impl 
     };
 }
 
-/// The fine buckets folded to [`BOUNDS`]. A bucket across a bound counts above it, so no time is
-/// reported shorter than it was.
-fn histogram(out: &mut String, sojourn: &Sojourn) {
+/// Writes the sojourn times of all modes as one family.
+fn sojourns(out: &mut String, of: &[Sojourn]) {
     head(out, SOJOURN, "histogram");
-    // Read once: packets that leave meanwhile would make the buckets and the count differ.
-    let fine: Vec<(u64, u64)> = sojourn.buckets().collect();
-    let within = |bound| fine.iter().filter(|(end, _)| *end <= bound).map(|(_, n)| n).sum::<u64>();
-    for (bound, seconds) in BOUNDS {
-        sample(out, SOJOURN.0, "_bucket", &written(&[("le", seconds)]), within(bound));
+    for Sojourn { mode, relay, handler, times } in of {
+        let labels = given([
+            Some(("mode", *mode)),
+            relay.as_deref().map(|relay| ("relay", relay)),
+            handler.as_deref().map(|handler| ("handler", handler)),
+        ]);
+        histogram::times(out, SOJOURN.0, &labels, times);
     }
-    sample(out, SOJOURN.0, "_bucket", &written(&[("le", "+Inf")]), within(u64::MAX));
-    sample(out, SOJOURN.0, "_count", "", within(u64::MAX));
-    let sum: u128 = fine.iter().map(|&(end, count)| u128::from(end) * u128::from(count)).sum();
-    let (seconds, nanoseconds) = (sum / 1_000_000_000, sum % 1_000_000_000);
-    sample(out, SOJOURN.0, "_sum", "", format!("{seconds}.{nanoseconds:09}"));
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::stack_network::{StackNetwork, stack_findings};
 use gatewright_config::{self as config, AttachMessages, Config, MessageHandler};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::{Import, ir::Program};
-use gatewright_part::{Change, HandledRequests, Part, PartStatus, Staged, Unable};
+use gatewright_part::{Change, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
     Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Report,
@@ -315,7 +315,7 @@ fn told(running: &[RunningProgram]) -> PartStatus {
         return PartStatus::default();
     }
     let mut sum = Report::default();
-    let (mut words, mut handlers) = (Vec::new(), Vec::new());
+    let (mut words, mut handlers, mut sojourns) = (Vec::new(), Vec::new(), Vec::new());
     for RunningProgram { meant, runner } in running {
         let name = &meant.program.name;
         let roles = runner.listening().into_iter();
@@ -329,7 +329,12 @@ fn told(running: &[RunningProgram]) -> PartStatus {
             started: of.started,
             finished: of.finished,
             failed: of.failed,
-            latency_us: of.latency.to_vec(),
+        }));
+        sojourns.extend(report.handlers.iter().map(|(handler, of)| Sojourn {
+            mode: "program",
+            relay: Some(name.clone()),
+            handler: Some(handler.clone()),
+            times: of.times.clone(),
         }));
         sum.add(report);
     }
@@ -339,6 +344,7 @@ fn told(running: &[RunningProgram]) -> PartStatus {
         gauges: vec![("connections", sum.connections)],
         counters: counters.into_iter().collect(),
         handlers,
+        sojourns,
         ..PartStatus::default()
     }
 }

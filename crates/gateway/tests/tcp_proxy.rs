@@ -97,6 +97,9 @@ fn what_is_said_is_answered_in_both_families() {
             ..TcpProxyCounters::default()
         };
         assert_eq!(proxy.counters(), expected);
+        // Each octet has stayed once, in its direction.
+        let times = proxy.times();
+        assert!(times.count() >= 16 && times.octets() == 2 * octets, "{times:?}");
     }
 }
 

@@ -300,7 +300,7 @@ fn run_serves_until_it_is_interrupted() {
     child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(told.contains("`smtp_relay` has ended"), "{told}");
-    assert!(told.contains(" 1  inside.hello begun, 0 failed, half below "), "{told}");
+    assert!(told.contains(" 1  inside.hello begun, 0 failed, half within "), "{told}");
     assert!(told.contains(" 1  accepted\n"), "{told}");
 }
 

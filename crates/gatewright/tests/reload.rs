@@ -136,6 +136,12 @@ fn programs_are_changed_added_and_removed() {
     assert_eq!(daemon.reload(), "program relay.gate: removed\nprogram other.gate: added\n");
     assert!(wait_until(WITHIN, || Client::new(at).hello() == "250 other\r\n"));
 
+    let page = daemon.ask(&["status", "--metrics"]).out;
+    let of = "mode=\"program\",relay=\"smtp_relay\",handler=\"inside.hello\"";
+    let count = format!("gatewright_sojourn_seconds_count{{{of}}} ");
+    let count = page.lines().find_map(|line| line.strip_prefix(&count));
+    assert!(count.is_some_and(|count| count != "0"), "{page}");
+
     // It goes, and comes back.
     daemon.describe(&proxy("x", "127.83.1.2:7000", "127.0.0.1:9".parse().unwrap()));
     let told = daemon.reload();
@@ -209,6 +215,15 @@ fn relays_of_tcp_are_changed_added_and_removed() {
     assert!(!matches!(kept.read(&mut [0]), Ok(1..)));
     let status = || daemon.ask(&["status"]).out;
     assert!(wait_until(WITHIN, || status().contains("accepted 4")), "{}", status());
+    // One metric for both, with the relay's name.
+    assert!(status().contains("sojourn in tcp proxy y: "), "{}", status());
+    let page = daemon.ask(&["status", "--metrics"]).out;
+    for name in ["x", "y"] {
+        let count =
+            format!("gatewright_sojourn_seconds_count{{mode=\"tcp_proxy\",relay=\"{name}\"}} ");
+        let count = page.lines().find_map(|line| line.strip_prefix(&count));
+        assert!(count.is_some_and(|count| count != "0"), "{page}");
+    }
     daemon.describe(&proxy("y", second, two));
     assert_eq!(daemon.reload(), "tcp_proxy x: removed\n");
     assert!(wait_until(WITHIN, || TcpStream::connect(first).is_err()), "{}", daemon.0.said());

@@ -1,5 +1,6 @@
 //! The report of a part.
 
+use gatewright_histogram::Histogram;
 use serde::Serialize;
 
 /// The report of a part. Names are words of lower-case letters with `_` between them.
@@ -11,26 +12,42 @@ pub struct PartStatus {
     pub gauges: Vec<(&'static str, u64)>,
     /// Its counters.
     pub counters: Vec<(&'static str, u64)>,
-    /// Distributions of durations and of batch sizes.
+    /// Distributions of times and of batch sizes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub histograms: Vec<PartHistogram>,
     /// Results of requests by handler, if it runs gateway programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub handlers: Vec<HandledRequests>,
+    /// Sojourn times in its relays and programs; the gateway's answer has them beside the parts,
+    /// with those of packets.
+    #[serde(skip)]
+    pub sojourns: Vec<Sojourn>,
 }
 
-/// A distribution of durations or of batch sizes.
+/// A distribution of times or of batch sizes.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct PartHistogram {
-    /// Its name; it ends in `_us` where the values are microseconds.
+    /// Its name; it ends in `_ns` where the values are nanoseconds.
     pub name: &'static str,
-    /// The entry `n` counts the values below 2^n and not below 2^(n-1); the last one counts all
-    /// larger values, too.
-    pub counts: Vec<u64>,
-    /// The sum of all values.
-    pub sum: u64,
-    /// The largest value.
-    pub largest: u64,
+    /// Its values.
+    #[serde(flatten)]
+    pub values: Histogram,
+}
+
+/// Sojourn times of what passed a relay, a program or a service: from received to sent.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Sojourn {
+    /// How it passed: `graph`, `tcp_proxy`, `program`.
+    pub mode: &'static str,
+    /// The relay's or program's name, if there can be several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub relay: Option<String>,
+    /// The handler of a program, with its role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
+    /// The times, in nanoseconds.
+    #[serde(flatten)]
+    pub times: Histogram,
 }
 
 /// Results of the requests of one handler of a gateway program.
@@ -46,9 +63,6 @@ pub struct HandledRequests {
     pub finished: u64,
     /// Requests that were ended from outside.
     pub failed: u64,
-    /// Durations in microseconds: the entry `n` counts those below 2^n and not below 2^(n-1); the
-    /// last one counts all longer ones, too.
-    pub latency_us: Vec<u64>,
 }
 
 /// A part at one moment.

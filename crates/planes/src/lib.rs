@@ -32,9 +32,7 @@ mod udp_gateway;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
-pub use gatewright_data::{
-    DataError, DeviceSetup, HandlerNow, HandlerValue, Pace, Sojourn, WORKERS_MAX,
-};
+pub use gatewright_data::{DataError, DeviceSetup, HandlerNow, HandlerValue, Pace, WORKERS_MAX};
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, PlanesError, Tracing};

@@ -8,12 +8,13 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    DataError, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber, Sojourn,
-    ThreadPort, TraceOrder, WORKERS_MAX, Workers,
+    DataError, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber, ThreadPort,
+    TraceOrder, WORKERS_MAX, Workers,
 };
+use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
-use gatewright_part::EventSink;
+use gatewright_part::{EventSink, Sojourn};
 use gatewright_stack::{
     Attachment, AttachmentId, Event, Handler, HostError, Sockets, TraceStep, VirtualLink, Wake,
     builtin::Match,
@@ -373,7 +374,6 @@ impl Planes {
         };
         let several = (0..self.workers.len()).filter(|_| self.workers.len() > 1);
         let workers = several.map(|worker| WorkerStatus::new(worker, &table)).collect();
-        let sojourn = self.workers.sojourn();
         let (mut layers, mut ways) = (control.layers(&sums), control.ways(&sums));
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
@@ -385,15 +385,13 @@ impl Planes {
             unclaimed: reasons(&sums, CounterOwner::Graph),
             handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
-            sojourn_p50: sojourn.quantile(0.5),
-            sojourn_p99: sojourn.quantile(0.99),
-            sojourn_packets: sojourn.packets(),
+            sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
         })
     }
 
-    /// Sojourn times of packets in this gateway.
-    pub fn sojourn(&self) -> &Sojourn {
+    /// Sojourn times of packets in this gateway, in nanoseconds.
+    pub fn sojourn(&self) -> Histogram {
         self.workers.sojourn()
     }
 

@@ -4,6 +4,7 @@ use crate::kernel::KernelStatus;
 use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
+use gatewright_part::Sojourn;
 use gatewright_stack::{AddressState, Binding, EdgeTarget, Interface};
 use gatewright_tables::{Counted, CounterOwner, CounterSums, CounterTable};
 use serde::Serialize;
@@ -27,12 +28,8 @@ pub struct Status {
     pub handlers: Vec<HandlerNow>,
     /// The state followed from the kernel, where links are shared with it.
     pub kernel: Option<KernelStatus>,
-    /// The time within which half of the packets left.
-    pub sojourn_p50: Option<Duration>,
-    /// The time within which 99 of 100 packets left.
-    pub sojourn_p99: Option<Duration>,
-    /// Packets whose sojourn was measured.
-    pub sojourn_packets: u64,
+    /// Sojourn times of packets in the graph; a gateway adds those of its relays and programs.
+    pub sojourn: Vec<Sojourn>,
     /// The counts of each worker; empty if there is only one, which handles everything.
     pub workers: Vec<WorkerStatus>,
 }

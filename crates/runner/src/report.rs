@@ -1,6 +1,7 @@
 //! Reports of a runner.
 
-use gatewright_translate::machine::{HandlerCounters, LATENCY_STEPS};
+use gatewright_histogram::Histogram;
+use gatewright_translate::machine::HandlerCounters;
 use std::collections::BTreeMap;
 
 /// The sums over all loops.
@@ -20,7 +21,7 @@ pub struct Report {
 }
 
 /// Results of the requests of one handler.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Handled {
     /// How often it was started.
     pub started: u64,
@@ -28,14 +29,8 @@ pub struct Handled {
     pub finished: u64,
     /// How often it was ended: its sender broke off, a wait ran out, a message could not be built.
     pub failed: u64,
-    /// From start to end, in microseconds: the entry `n` counts those below 2^n.
-    pub latency: [u64; LATENCY_STEPS],
-}
-
-impl Default for Handled {
-    fn default() -> Self {
-        Self { started: 0, finished: 0, failed: 0, latency: [0; LATENCY_STEPS] }
-    }
+    /// From start to end, in nanoseconds.
+    pub times: Histogram,
 }
 
 impl Report {
@@ -52,38 +47,23 @@ impl Report {
             self.count(name, number);
         }
         for (name, handled) in other.handlers {
-            self.handlers.entry(name).or_default().add(handled);
+            self.handlers.entry(name).or_default().add(&handled);
         }
     }
 }
 
 impl Handled {
-    pub(crate) const fn of(counters: &HandlerCounters) -> Self {
-        let HandlerCounters { started, finished, failed, latency } = counters;
-        Self { started: *started, finished: *finished, failed: *failed, latency: *latency }
-    }
-
-    /// The least power of two, in microseconds, that `percent` per cent of the handlers took less
-    /// than; `None` if no handler has ended.
-    pub fn below_us(&self, percent: u64) -> Option<u64> {
-        let all: u64 = self.latency.iter().sum();
-        let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
-        let mut sum = 0;
-        let step = self.latency.iter().position(|count| {
-            sum += count;
-            sum >= wanted
-        });
-        step.and_then(|step| 1_u64.checked_shl(u32::try_from(step).ok()?))
+    pub(crate) fn of(counters: &HandlerCounters) -> Self {
+        let HandlerCounters { started, finished, failed, times } = counters;
+        Self { started: *started, finished: *finished, failed: *failed, times: times.clone() }
     }
 
     /// Adds another handler's results.
-    pub fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: &Self) {
         self.started += other.started;
         self.finished += other.finished;
         self.failed += other.failed;
-        for (mine, more) in self.latency.iter_mut().zip(other.latency) {
-            *mine += more;
-        }
+        self.times.merge(&other.times);
     }
 }
 

@@ -373,7 +373,7 @@ fn tell<P: Poller>(generation: &Generation<P>, report: &mut Report) {
         report.count(name, number);
     }
     for (name, counters) in generation.machine.handlers() {
-        report.handlers.entry(name.to_owned()).or_default().add(Handled::of(counters));
+        report.handlers.entry(name.to_owned()).or_default().add(&Handled::of(counters));
     }
 }
 

@@ -193,7 +193,7 @@ fn every_message_arrives(back_end: BackEnd) {
     world.source(&["-s", "4", "-m", "8", "-l", "1000000"]);
     assert!(wait_until(LIMIT, || world.counted() == 428), "{}", world.counted());
     let Some(relay) = relay.runner() else { return };
-    let handled = || relay.report().handlers["inside.data"];
+    let handled = || relay.report().handlers["inside.data"].clone();
     assert!(wait_until(LIMIT, || handled().finished == 428), "{:?}", handled());
     assert_eq!((handled().started, handled().failed), (428, 0));
 }
@@ -498,7 +498,7 @@ fn a_coap_resource_is_subscribed_to_over_mqtt() {
     assert_eq!(other.lines().count(), 3, "{other}");
     drop(one);
     // Both were told, and the thing was asked once for each time that nobody listened.
-    let handled = gateway.report().handlers["things.notified"];
+    let handled = &gateway.report().handlers["things.notified"];
     assert!(handled.finished >= 2 && handled.failed == 0, "{handled:?}");
     assert!(said(&net, "mosquitto_sub", &["-t", "no/+", "-W", "120"]).contains("denied"));
     assert!(said(&net, "mosquitto_sub", &["-t", "nothing", "-W", "120"]).contains("denied"));

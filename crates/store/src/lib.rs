@@ -14,7 +14,6 @@
 mod audit;
 mod checksum;
 mod database;
-mod histogram;
 mod maintenance;
 mod mover;
 mod remembered;
@@ -23,7 +22,6 @@ mod writer;
 
 pub use audit::{Outcomes, StoredEntry, Verified, last_entries, verify, verify_telling};
 pub use database::{Database, DatabaseOptions, Restored, StoreError};
-pub use histogram::{HISTOGRAM_ENTRIES, Histogram};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };

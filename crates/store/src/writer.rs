@@ -1,8 +1,8 @@
 //! Writer thread: commits all queued batches as one transaction.
 
 use crate::database::Database;
-use crate::histogram::Histogram;
 use crate::reserve::Room;
+use gatewright_histogram::Histogram;
 use gatewright_onem2m::Batch;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -61,21 +61,21 @@ pub struct Counters {
     pub audit_dropped: u64,
 }
 
-/// Durations in the writer: where a late answer has waited.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// Durations in the writer, in nanoseconds: where a late answer has waited.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Histograms {
     /// Batches per transaction.
     pub batches: Histogram,
-    /// Microseconds that a batch waited for the transactions before its own.
+    /// How long a batch waited for the transactions before its own.
     pub waited: Histogram,
-    /// Microseconds of a transaction until its rows were written into the WAL's pages.
+    /// From the begin of a transaction until its rows were written into the WAL's pages.
     pub written: Histogram,
-    /// Microseconds from then until the WAL was on disk.
+    /// From then until the WAL was on disk.
     pub synchronised: Histogram,
-    /// Microseconds of moving the WAL's rest between two transactions, which wait meanwhile.
+    /// Moving the WAL's rest between two transactions, which wait meanwhile.
     pub rests_moved: Histogram,
-    /// Microseconds of each pass that moves the WAL beside the transactions.
+    /// Each pass that moves the WAL beside the transactions.
     pub passes: Histogram,
 }
 
@@ -276,7 +276,7 @@ impl Writer {
 
     /// Durations so far.
     pub fn histograms(&self) -> Histograms {
-        self.shared.lock().histograms
+        self.shared.lock().histograms.clone()
     }
 }
 
@@ -315,10 +315,10 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
         if let Some(tended) = database.tend() {
             let histograms = &mut shared.lock().histograms;
             for pass in tended.passes {
-                histograms.passes.add_time(pass);
+                histograms.passes.add(pass);
             }
             if let Some(rest) = tended.rest {
-                histograms.rests_moved.add_time(rest);
+                histograms.rests_moved.add(rest);
             }
         }
     }
@@ -352,11 +352,11 @@ fn store(
     let histograms = &mut queue.histograms;
     histograms.batches.add(to_count(handed));
     for since in since {
-        histograms.waited.add_time(began.saturating_duration_since(since));
+        histograms.waited.add(began.saturating_duration_since(since));
     }
     if let Ok(written) = outcome {
-        histograms.written.add_time(written.saturating_duration_since(began));
-        histograms.synchronised.add_time(ended.saturating_duration_since(written));
+        histograms.written.add(written.saturating_duration_since(began));
+        histograms.synchronised.add(ended.saturating_duration_since(written));
     }
     drop(queue);
     if let (Some(cause), Some(first), Some(last)) =

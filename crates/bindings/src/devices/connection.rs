@@ -414,7 +414,7 @@ impl DeviceConnection {
             }
         }
         if let Some(passage) = passage {
-            shard.stages.add(&passage, Instant::now());
+            shard.stages.get_or_insert_default().add(&passage, Instant::now());
         }
     }
 

@@ -23,7 +23,8 @@ pub(super) struct Shard {
     /// Reports without a time stamp that may be repeated.
     pub(super) repeats: Repeats,
     pub(super) counters: Counters,
-    pub(super) stages: Stages,
+    /// Made for the first report: an idle listener needs none.
+    pub(super) stages: Option<Box<Stages>>,
 }
 
 /// All shards.
@@ -34,11 +35,8 @@ impl Shards {
     /// Creates empty shards.
     pub(super) fn new() -> Self {
         let repeats = Repeats::with_devices_max(DEVICES_MAX / SHARDS);
-        let shard = || Shard {
-            repeats: repeats.clone(),
-            counters: Counters::default(),
-            stages: Stages::default(),
-        };
+        let shard =
+            || Shard { repeats: repeats.clone(), counters: Counters::default(), stages: None };
         Self(core::array::from_fn(|_| Mutex::new(shard())))
     }
 
@@ -64,7 +62,9 @@ impl Shards {
     /// Durations of all shards' reports.
     pub(super) fn stages(&self) -> Stages {
         let mut sum = Stages::default();
-        self.0.iter().for_each(|shard| sum.merge(&locked(shard).stages));
+        for shard in &self.0 {
+            locked(shard).stages.iter().for_each(|stages| sum.merge(stages));
+        }
         sum
     }
 }

@@ -1,10 +1,10 @@
 //! Time that a device's report spends in each stage, from its octets to its answer.
 
-use gatewright_store::Histogram;
+use gatewright_histogram::Histogram;
 use std::time::Instant;
 
-/// Durations of stored reports by stage, in microseconds.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// Durations of stored reports by stage, in nanoseconds.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stages {
     /// From reading the octets to the CSE: decoded, converted, carried out in memory.
     pub taken: Histogram,
@@ -18,14 +18,13 @@ pub struct Stages {
 
 impl Stages {
     /// Every stage with its name, for a metrics page.
-    pub fn each(&self) -> impl Iterator<Item = (&'static str, Histogram)> {
-        [
-            ("report_taken_us", self.taken),
-            ("report_stored_us", self.stored),
-            ("report_answered_us", self.answered),
-            ("report_us", self.whole),
+    pub fn each(self) -> Vec<(&'static str, Histogram)> {
+        vec![
+            ("report_taken_ns", self.taken),
+            ("report_stored_ns", self.stored),
+            ("report_answered_ns", self.answered),
+            ("report_ns", self.whole),
         ]
-        .into_iter()
     }
 }
 
@@ -49,9 +48,9 @@ impl Stages {
     /// Adds a report whose answer was written `now`.
     pub(super) fn add(&mut self, passage: &Passage, now: Instant) {
         let Passage { arrived, taken, stored } = *passage;
-        self.taken.add_time(taken.saturating_duration_since(arrived));
-        self.stored.add_time(stored.saturating_duration_since(taken));
-        self.answered.add_time(now.saturating_duration_since(stored));
-        self.whole.add_time(now.saturating_duration_since(arrived));
+        self.taken.add(taken.saturating_duration_since(arrived));
+        self.stored.add(stored.saturating_duration_since(taken));
+        self.answered.add(now.saturating_duration_since(stored));
+        self.whole.add(now.saturating_duration_since(arrived));
     }
 }

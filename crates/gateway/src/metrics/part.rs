@@ -1,6 +1,6 @@
 //! Metrics of a part, each number a family of its own.
 
-use super::{head, sample, written};
+use super::{head, histogram, sample};
 use gatewright_part::{NamedStatus, PartHistogram};
 
 /// Writes the families of a part.
@@ -19,32 +19,17 @@ pub(super) fn text(out: &mut String, part: &NamedStatus) {
     }
 }
 
-/// Each power of two is a bound, in seconds where the values are microseconds.
+/// In seconds where the values are nanoseconds.
 fn histogram_text(out: &mut String, part: &str, of: &PartHistogram) {
-    let (name, is_time) = match of.name.strip_suffix("_us") {
-        Some(name) => (name, true),
-        None => (of.name, false),
-    };
-    let unit = if is_time { "seconds" } else { "" };
-    let family = format!("gatewright_{part}_{name}{}", if is_time { "_seconds" } else { "" });
-    let help = format!("{part}: {}.", name.replace('_', " "));
-    head(out, (&family, unit, &help), "histogram");
-    let value = |value: u64| {
-        if is_time {
-            format!("{}.{:06}", value / 1_000_000, value % 1_000_000)
-        } else {
-            format!("{value}.0")
-        }
-    };
-    let mut within = 0_u64;
-    let last = of.counts.len().saturating_sub(1);
-    for (step, count) in (0_u32..).zip(of.counts.iter().take(last)) {
-        within = within.saturating_add(*count);
-        let bound = value(1_u64.checked_shl(step).unwrap_or(u64::MAX));
-        sample(out, &family, "_bucket", &written(&[("le", &bound)]), within);
+    let time = of.name.strip_suffix("_ns");
+    let help = format!("{part}: {}.", time.unwrap_or(of.name).replace('_', " "));
+    if let Some(name) = time {
+        let family = format!("gatewright_{part}_{name}_seconds");
+        head(out, (&family, "seconds", &help), "histogram");
+        histogram::times(out, &family, &[], &of.values);
+    } else {
+        let family = format!("gatewright_{part}_{}", of.name);
+        head(out, (&family, "", &help), "histogram");
+        histogram::sizes(out, &family, &[], &of.values);
     }
-    let all = within.saturating_add(of.counts.last().copied().unwrap_or_default());
-    sample(out, &family, "_bucket", &written(&[("le", "+Inf")]), all);
-    sample(out, &family, "_count", "", all);
-    sample(out, &family, "_sum", "", value(of.sum));
 }

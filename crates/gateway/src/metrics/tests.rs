@@ -5,9 +5,10 @@ use crate::{
     api::{AttachedAnswer, UdpGatewayAnswer},
     events::EventCount,
 };
+use gatewright_histogram::{Histogram, Sample};
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus};
+use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus, Sojourn};
 use gatewright_planes::{
     HandlerNow, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters,
 };
@@ -42,6 +43,30 @@ fn link(name: &str) -> LinkStatus {
         queues: Vec::new(),
         counters: named_counters(counters),
     }
+}
+
+const TENTH: u64 = 100_000_000;
+
+/// Values, each so many times.
+fn values(of: &[(u64, u64)]) -> Histogram {
+    let mut histogram = Histogram::default();
+    for &(value, times) in of {
+        histogram.add(Sample { times, ..Sample::from(value) });
+    }
+    histogram
+}
+
+fn sojourns() -> Vec<Sojourn> {
+    let packets = values(&[(900, 10), (40_000, 5), (u64::MAX / 1_000_000, 2)]);
+    vec![
+        Sojourn { mode: "graph", times: packets, ..Sojourn::default() },
+        Sojourn {
+            mode: "program",
+            relay: Some("courier".to_owned()),
+            handler: Some("here.ask".to_owned()),
+            times: values(&[(2_000_000, 7)]),
+        },
+    ]
 }
 
 fn attached() -> Vec<AttachedAnswer> {
@@ -97,9 +122,7 @@ fn status() -> StatusAnswer {
             kept: None,
         }],
         kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
-        sojourn_p50: None,
-        sojourn_p99: None,
-        sojourn_packets: 0,
+        sojourn: sojourns(),
         workers: vec![
             WorkerStatus { worker: 0, received: 11, taken: 5, given: 6 },
             WorkerStatus { worker: 1, received: 12, taken: 6, given: 5 },
@@ -113,12 +136,10 @@ fn status() -> StatusAnswer {
         counters: vec![("reports", 8)],
         histograms: vec![
             PartHistogram {
-                name: "report_us",
-                counts: vec![1, 0, 4, 2],
-                sum: 1_000_023,
-                largest: 1_000_000,
+                name: "report_ns",
+                values: values(&[(900, 1), (4_000, 4), (TENTH, 2)]),
             },
-            PartHistogram { name: "group", counts: vec![0, 3, 0], sum: 3, largest: 1 },
+            PartHistogram { name: "group", values: values(&[(1, 3), (7, 1), (8, 1)]) },
         ],
         handlers: vec![HandledRequests {
             program: "courier".to_owned(),
@@ -126,8 +147,8 @@ fn status() -> StatusAnswer {
             started: 9,
             finished: 7,
             failed: 1,
-            latency_us: vec![1, 0, 4, 2],
         }],
+        sojourns: Vec::new(),
     };
     let parts = vec![NamedStatus { name: "devices", told }];
     let events = vec![EventCount {
@@ -179,7 +200,7 @@ fn checked(page: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn a_page_follows_the_format_and_says_what_was_counted() {
-    let samples = checked(&text(&status(), &Sojourn::default()));
+    let samples = checked(&text(&status()));
     for (key, value) in [
         ("gatewright_uptime_seconds", 61.005),
         ("gatewright_link_up{link=\"lan\"}", 1.0),
@@ -217,32 +238,35 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
 }
 
 #[test]
-fn a_handler_of_a_program_has_its_outcomes_and_its_latency() {
-    let samples = checked(&text(&status(), &Sojourn::default()));
+fn a_handler_of_a_program_has_its_outcomes_and_its_sojourn() {
+    let samples = checked(&text(&status()));
     let of = "program=\"courier\",handler=\"here.ask\"";
     for (outcome, count) in [("begun", 9.0), ("finished", 7.0), ("failed", 1.0)] {
         let key = format!("gatewright_program_requests_total{{{of},outcome=\"{outcome}\"}}");
         assert_eq!(samples.get(&key), Some(&count), "{key}");
     }
-    let bounds = [("0.000001", 1.0), ("0.000002", 1.0), ("0.000004", 5.0), ("+Inf", 7.0)];
-    for (bound, count) in bounds {
-        let key = format!("gatewright_program_latency_seconds_bucket{{{of},le=\"{bound}\"}}");
+    let of = format!("mode=\"program\",relay=\"courier\",{}", "handler=\"here.ask\"");
+    for (bound, count) in [("0.001", 0.0), ("0.0025", 7.0), ("+Inf", 7.0)] {
+        let key = format!("gatewright_sojourn_seconds_bucket{{{of},le=\"{bound}\"}}");
         assert_eq!(samples.get(&key), Some(&count), "{key}");
     }
+    assert_eq!(samples.get(&format!("gatewright_sojourn_seconds_sum{{{of}}}")), Some(&0.014));
 }
 
 #[test]
 fn a_part_has_its_histograms_in_base_units() {
-    let samples = checked(&text(&status(), &Sojourn::default()));
+    let samples = checked(&text(&status()));
     let of = "gatewright_devices_report_seconds";
     for (key, value) in [
-        (format!("{of}_bucket{{le=\"0.000001\"}}"), 1.0),
-        (format!("{of}_bucket{{le=\"0.000004\"}}"), 5.0),
+        (format!("{of}_bucket{{le=\"1e-06\"}}"), 1.0),
+        (format!("{of}_bucket{{le=\"5e-06\"}}"), 5.0),
         (format!("{of}_bucket{{le=\"+Inf\"}}"), 7.0),
         (format!("{of}_count"), 7.0),
-        (format!("{of}_sum"), 1.000_023),
-        ("gatewright_devices_group_bucket{le=\"2.0\"}".to_owned(), 3.0),
-        ("gatewright_devices_group_sum".to_owned(), 3.0),
+        (format!("{of}_sum"), 0.200_016_9),
+        ("gatewright_devices_group_bucket{le=\"1.0\"}".to_owned(), 3.0),
+        ("gatewright_devices_group_bucket{le=\"7.0\"}".to_owned(), 4.0),
+        ("gatewright_devices_group_bucket{le=\"15.0\"}".to_owned(), 5.0),
+        ("gatewright_devices_group_sum".to_owned(), 18.0),
     ] {
         assert_eq!(samples.get(&key), Some(&value), "{key}");
     }
@@ -256,31 +280,23 @@ fn every_counter_of_a_link_is_told() {
 
 #[test]
 fn the_histogram_is_cumulative_and_ends_in_infinity() {
-    let sojourn = Sojourn::default();
-    sojourn.record(900, 10);
-    sojourn.record(40_000, 5);
-    sojourn.record(u64::MAX / 1_000_000, 2);
-    let page = text(&status(), &sojourn);
+    let page = text(&status());
     let samples = checked(&page);
     let buckets: Vec<(&str, f64)> = (page.lines())
-        .filter_map(|line| line.strip_prefix("gatewright_sojourn_seconds_bucket{le=\""))
+        .filter_map(|line| {
+            line.strip_prefix("gatewright_sojourn_seconds_bucket{mode=\"graph\",le=\"")
+        })
         .map(|line| line.split_once("\"} ").unwrap())
         .map(|(bound, count)| (bound, count.parse().unwrap()))
         .collect();
-    assert_eq!(buckets.len(), BOUNDS.len() + 1);
     let bound = |text: &str| if text == "+Inf" { f64::INFINITY } else { text.parse().unwrap() };
     for pair in buckets.windows(2) {
         assert!(bound(pair[0].0) < bound(pair[1].0) && pair[0].1 <= pair[1].1, "{pair:?}");
     }
-    for (nanoseconds, seconds) in BOUNDS {
-        assert_eq!(
-            format!("{:.9}", bound(seconds)),
-            format!("{:.9}", Duration::from_nanos(nanoseconds).as_secs_f64())
-        );
-    }
     assert_eq!(buckets.last(), Some(&("+Inf", 17.0)));
-    assert_eq!(samples.get("gatewright_sojourn_seconds_count"), Some(&17.0));
-    assert_eq!(samples.get("gatewright_sojourn_seconds_bucket{le=\"1e-06\"}"), Some(&10.0));
-    assert_eq!(samples.get("gatewright_sojourn_seconds_bucket{le=\"2.5e-05\"}"), Some(&10.0));
-    assert_eq!(samples.get("gatewright_sojourn_seconds_bucket{le=\"5e-05\"}"), Some(&15.0));
+    assert_eq!(samples.get("gatewright_sojourn_seconds_count{mode=\"graph\"}"), Some(&17.0));
+    for (bound, count) in [("1e-06", 10.0), ("2.5e-05", 10.0), ("5e-05", 15.0), ("10.0", 15.0)] {
+        let key = format!("gatewright_sojourn_seconds_bucket{{mode=\"graph\",le=\"{bound}\"}}");
+        assert_eq!(samples.get(&key), Some(&count), "{key}");
+    }
 }

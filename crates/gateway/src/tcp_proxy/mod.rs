@@ -12,6 +12,7 @@ mod serve;
 pub(crate) use part::TcpProxies;
 
 use gatewright_descriptors::Claim;
+use gatewright_histogram::{Histogram, SharedHistogram};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serve::ProxyServer;
 use std::{
@@ -78,6 +79,8 @@ struct Counts {
     idle: AtomicU64,
     octets_to_server: AtomicU64,
     octets_to_clients: AtomicU64,
+    /// From reading octets to writing them, in both directions.
+    times: SharedHistogram,
 }
 
 /// A running TCP proxy; dropping it closes all its connections.
@@ -120,6 +123,11 @@ impl TcpProxy {
     /// Its counters.
     pub fn counters(&self) -> TcpProxyCounters {
         self.counts.read()
+    }
+
+    /// Sojourn times of octets, from read to written, in nanoseconds.
+    pub fn times(&self) -> Histogram {
+        self.counts.times.read()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Counts, TcpProxy, TcpProxyCounters, TcpProxySetup};
 use crate::{RunError, difference};
 use gatewright_config::{self as config, Config};
-use gatewright_part::{Change, Part, PartStatus, Staged, Unable};
+use gatewright_part::{Change, Part, PartStatus, Sojourn, Staged, Unable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The proxies of a gateway, by name. Counters of removed proxies are kept.
@@ -143,6 +143,12 @@ impl Part for TcpProxies {
         });
         let each = running.proxies.iter().map(|(_, proxy)| proxy.counters());
         let sum = each.fold(running.gone(), TcpProxyCounters::and);
+        let sojourns = running.proxies.iter().map(|(name, proxy)| Sojourn {
+            mode: "tcp_proxy",
+            relay: Some(name.clone()),
+            times: proxy.times(),
+            ..Sojourn::default()
+        });
         let short = running.proxies.iter().filter_map(|(_, proxy)| {
             let (shortage, listen) = (proxy.descriptors.shortage()?, proxy.setup.listen);
             Some(("connections", format!("{listen}: with all else in this process {shortage}")))
@@ -160,6 +166,7 @@ impl Part for TcpProxies {
                 ("octets_to_server", sum.octets_to_server),
                 ("octets_to_clients", sum.octets_to_clients),
             ],
+            sojourns: sojourns.collect(),
             ..PartStatus::default()
         }
     }

@@ -1,6 +1,9 @@
 //! One direction of a relayed connection: octets from one end to the other, then its end.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    time::{Duration, Instant},
+};
 
 /// Maximum octets queued in one direction.
 pub(super) const BUFFER_LEN: usize = 16 * 1024;
@@ -15,10 +18,23 @@ pub(super) struct Pipe {
     octets: Box<[u8]>,
     start: usize,
     end: usize,
+    /// When the first of the queued octets was read.
+    since: Option<Instant>,
+    /// Octets read since then.
+    taken: u64,
     /// The source has sent its end.
     ended: bool,
     /// The owner was told to pass the end on to the sink.
     finished: bool,
+}
+
+/// Octets that have passed: everything that was queued is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Stay {
+    /// From reading the first of them to writing the last.
+    pub(super) time: Duration,
+    /// How many there were.
+    pub(super) octets: u64,
 }
 
 /// The result of an attempt to carry octets.
@@ -38,7 +54,7 @@ pub(super) struct Carried {
 impl Pipe {
     pub(super) fn new() -> Self {
         let octets = vec![0; BUFFER_LEN].into_boxed_slice();
-        Self { octets, start: 0, end: 0, ended: false, finished: false }
+        Self { octets, start: 0, end: 0, since: None, taken: 0, ended: false, finished: false }
     }
 
     /// Whether its end has been passed on.
@@ -46,17 +62,24 @@ impl Pipe {
         self.finished
     }
 
-    /// Carries octets as far as possible without waiting.
+    /// Carries octets as far as possible without waiting. Calls `passed` for octets that have
+    /// passed, by the clock `now`.
     pub(super) fn carry(
         &mut self,
         from: &mut impl Read,
         to: &mut impl Write,
+        now: impl Fn() -> Instant,
+        mut passed: impl FnMut(Stay),
     ) -> io::Result<Carried> {
         let mut carried = Carried::default();
         for _ in 0..ROUNDS_MAX {
             let written = self.write(to)?;
             carried.octets += written;
-            let read = self.read(from)?;
+            if let Some(since) = self.since.take_if(|_| self.start == self.end) {
+                let octets = std::mem::take(&mut self.taken);
+                passed(Stay { time: now().saturating_duration_since(since), octets });
+            }
+            let read = self.read(from, &now)?;
             carried.moved |= written > 0 || read;
             if !read {
                 // What was there is written, or the sink would block.
@@ -89,7 +112,7 @@ impl Pipe {
     }
 
     /// Reads once, if there is room; returns whether anything came, the end included.
-    fn read(&mut self, from: &mut impl Read) -> io::Result<bool> {
+    fn read(&mut self, from: &mut impl Read, now: impl Fn() -> Instant) -> io::Result<bool> {
         let Some(room @ [_, ..]) = self.octets.get_mut(self.end..) else { return Ok(false) };
         if self.ended {
             return Ok(false);
@@ -102,6 +125,8 @@ impl Pipe {
                 }
                 Ok(len) => {
                     self.end += len;
+                    self.taken = self.taken.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+                    self.since.get_or_insert_with(&now);
                     Ok(true)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -116,7 +141,7 @@ impl Pipe {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::VecDeque;
+    use std::{cell::Cell, collections::VecDeque};
 
     /// An end that gives its octets in pieces, and would block between them.
     struct Source(VecDeque<Option<Vec<u8>>>);
@@ -171,14 +196,21 @@ mod tests {
                 (Source(pieces.into()), Sink(takes.into(), Vec::new()));
             let mut pipe = Pipe::new();
             let (mut octets, mut ends) = (0, 0);
+            let (start, time, mut stays) = (Instant::now(), Cell::new(0_u64), Vec::new());
             for _ in 0..1000 {
-                let carried = pipe.carry(&mut source, &mut sink).unwrap();
+                let clock = || start + Duration::from_millis(time.replace(time.get() + 1));
+                let carried = pipe.carry(&mut source, &mut sink, clock, |stay| stays.push(stay));
+                let carried = carried.unwrap();
                 octets += carried.octets;
                 ends += u32::from(carried.finish);
                 prop_assert!(!carried.finish || sink.1.len() == expected.len());
             }
             prop_assert_eq!(&sink.1, &expected);
             prop_assert_eq!((octets, ends, pipe.is_finished()), (expected.len(), 1, true));
+            // The clock is read when octets arrive in an empty pipe, and when it is empty again.
+            prop_assert!(stays.iter().all(|stay| stay.time == Duration::from_millis(1)));
+            let passed: u64 = stays.iter().map(|stay| stay.octets).sum();
+            prop_assert_eq!(passed, expected.len() as u64);
         }
     }
 
@@ -199,10 +231,10 @@ mod tests {
             }
         }
         let mut sink = Sink(VecDeque::new(), Vec::new());
-        let error = Pipe::new().carry(&mut Broken, &mut sink).unwrap_err();
+        let error = Pipe::new().carry(&mut Broken, &mut sink, Instant::now, |_| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         let mut source = Source([Some(vec![1])].into());
-        let error = Pipe::new().carry(&mut source, &mut Broken).unwrap_err();
+        let error = Pipe::new().carry(&mut source, &mut Broken, Instant::now, |_| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{
     Counts, TcpProxySetup,
-    pipe::{Carried, Pipe},
+    pipe::{Carried, Pipe, Stay},
 };
+use gatewright_histogram::{Sample, SharedHistogram};
 use nix::{
     errno::Errno,
     sys::{
@@ -275,8 +276,9 @@ impl ProxiedConnection {
             }
         }
         let (client, server) = (&self.client, &self.server);
-        let there = pass(&mut self.to_server, client, server, &counts.octets_to_server)?;
-        let back = pass(&mut self.to_client, server, client, &counts.octets_to_clients)?;
+        let times = &counts.times;
+        let there = pass(&mut self.to_server, (client, server), &counts.octets_to_server, times)?;
+        let back = pass(&mut self.to_client, (server, client), &counts.octets_to_clients, times)?;
         if there.moved || back.moved {
             self.moved_at = now;
         }
@@ -290,11 +292,13 @@ impl ProxiedConnection {
 /// Carries in one direction, and passes its end on.
 fn pass(
     pipe: &mut Pipe,
-    mut from: &TcpStream,
-    mut to: &TcpStream,
+    (mut from, mut to): (&TcpStream, &TcpStream),
     octets: &AtomicU64,
+    times: &SharedHistogram,
 ) -> Result<Carried, End> {
-    let carried = pipe.carry(&mut from, &mut to).map_err(|_| End::Broken)?;
+    let passed = |stay: Stay| times.add(Sample::from(stay.time).of_octets(stay.octets));
+    let carried = pipe.carry(&mut from, &mut to, Instant::now, passed);
+    let carried = carried.map_err(|_| End::Broken)?;
     count(octets, u64::try_from(carried.octets).unwrap_or_default());
     if carried.finish {
         to.shutdown(Shutdown::Write).map_err(|_| End::Broken)?;

@@ -3,20 +3,22 @@
 use crate::{exit::Exit, face::Face, socket::Which};
 use anyhow::Result;
 use gatewright_gateway::api::ControlRequest;
-use serde::Serialize;
+use gatewright_histogram::Histogram;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
 pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
      handlers: [{id, at, taken}], \
-     kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, sojourn_p50, sojourn_p99, sojourn_packets, \
+     kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
+     sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      workers: [{worker, received, taken, given}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
-     parts: [{name, words, gauges, counters, histograms: [{name, counts, sum, largest}], \
-     handlers: [{program, handler, started, finished, failed, latency_us}]}], \
-     events: [{part, kind, level, events, suppressed}]}; times are {secs, nanos}; with --metrics one string";
+     parts: [{name, words, gauges, counters, histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
+     handlers: [{program, handler, started, finished, failed}]}], \
+     events: [{part, kind, level, events, suppressed}]}; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
 
 /// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
 #[derive(Debug, clap::Args)]
@@ -82,35 +84,45 @@ fn part_text(out: &mut String, part: &Value) {
         let _ = writeln!(out, "     {}", counted.join(", "));
     }
     for histogram in list(part, "histograms") {
-        let counts: Vec<u64> = list(histogram, "counts").iter().filter_map(Value::as_u64).collect();
-        if counts.iter().any(|count| *count > 0) {
-            let (name, largest) = (word(histogram, "name"), number(histogram, "largest"));
-            let _ = writeln!(out, "     {}", spread(name, &counts, largest));
+        if let Some(values) = values(histogram) {
+            let _ = writeln!(out, "     {}", spread(word(histogram, "name"), &values));
         }
     }
 }
 
-/// What a histogram comes to, in words.
-fn spread(name: &str, counts: &[u64], largest: u64) -> String {
-    let all: u64 = counts.iter().sum();
-    let within = |percent: u64| {
-        let wanted = (all * percent).div_ceil(100);
-        let mut seen = 0;
-        let entry = (0_u32..).zip(counts).find(|(_, count)| {
-            seen += **count;
-            seen >= wanted
-        });
-        entry.and_then(|(entry, _)| 1_u64.checked_shl(entry)).unwrap_or(largest).min(largest)
-    };
-    let (name, unit) = match name.strip_suffix("_us") {
-        Some(name) => (name, " µs"),
-        None => (name, ""),
-    };
-    let name = name.replace('_', " ");
-    let (half, most) = (within(50), within(99));
+/// A histogram in the answer, unless it is empty.
+pub(super) fn values(histogram: &Value) -> Option<Histogram> {
+    let read = Histogram::deserialize(histogram).ok();
+    read.filter(|values| !values.is_empty())
+}
+
+/// A histogram in words.
+fn spread(name: &str, values: &Histogram) -> String {
+    let (name, is_time) = name.strip_suffix("_ns").map_or((name, false), |name| (name, true));
+    let text = |value: u64| if is_time { microseconds(value) } else { value.to_string() };
+    let within = |part: u64| text(values.quantile(part, 100).unwrap_or_default());
     format!(
-        "{name}: {all}, half within {half}{unit}, 99 % within {most}{unit}, at most {largest}{unit}"
+        "{}: {}, half within {}, 99 % within {}, at most {}",
+        name.replace('_', " "),
+        values.count(),
+        within(50),
+        within(99),
+        text(values.largest())
     )
+}
+
+fn microseconds(nanoseconds: u64) -> String {
+    format!("{}.{} µs", nanoseconds / 1000, nanoseconds % 1000 / 100)
+}
+
+/// Sojourn times by mode: packets in the graph, octets in proxies, requests in programs.
+fn sojourns(status: &Value, out: &mut String) {
+    for sojourn in list(status, "sojourn") {
+        let Some(times) = values(sojourn) else { continue };
+        let names = ["mode", "relay", "handler"].iter();
+        let names: Vec<_> = names.filter_map(|name| sojourn.get(name)?.as_str()).collect();
+        let _ = writeln!(out, "sojourn in {}", spread(&format!("{}_ns", names.join(" ")), &times));
+    }
 }
 
 /// The handlers that come with the house, with what they have counted and dropped.
@@ -204,21 +216,6 @@ fn text(status: &Value) -> String {
     if !unclaimed.is_empty() {
         let _ = writeln!(out, "dropped by nobody's wish: {}", unclaimed.join(", "));
     }
-    let nanoseconds = |name: &str| {
-        let time = status.get(name)?;
-        Some(number(time, "secs") * 1_000_000_000 + number(time, "nanos"))
-    };
-    if let (packets @ 1.., Some(half), Some(most)) =
-        (number(status, "sojourn_packets"), nanoseconds("sojourn_p50"), nanoseconds("sojourn_p99"))
-    {
-        let _ = writeln!(
-            out,
-            "{packets} packets stayed {}.{} µs (median), {}.{} µs (99 %)",
-            half / 1000,
-            half % 1000 / 100,
-            most / 1000,
-            most % 1000 / 100
-        );
-    }
+    sojourns(status, &mut out);
     out
 }

@@ -1,6 +1,6 @@
 //! Counters of a machine.
 
-use core::time::Duration;
+use gatewright_histogram::Histogram;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
@@ -86,11 +86,8 @@ impl Counters {
     }
 }
 
-/// Number of power-of-two steps in [`HandlerCounters::latency`]: the last is above an hour.
-pub const LATENCY_STEPS: usize = 33;
-
 /// Counters of one handler.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HandlerCounters {
     /// How often it was started.
     pub started: u64,
@@ -99,20 +96,6 @@ pub struct HandlerCounters {
     /// How often it was ended: its sender broke off or was malformed, a wait ran out without an
     /// edge, a message could not be built, or it executed `fail`.
     pub failed: u64,
-    /// From start to end, in microseconds: the entry `n` counts those below 2^n.
-    pub latency: [u64; LATENCY_STEPS],
-}
-
-impl Default for HandlerCounters {
-    fn default() -> Self {
-        Self { started: 0, finished: 0, failed: 0, latency: [0; LATENCY_STEPS] }
-    }
-}
-
-impl HandlerCounters {
-    pub(crate) fn took(&mut self, time: Duration) {
-        let step = u128::BITS - time.as_micros().leading_zeros();
-        let step = usize::try_from(step).unwrap_or(LATENCY_STEPS).min(LATENCY_STEPS - 1);
-        self.latency.get_mut(step).into_iter().for_each(|count| *count += 1);
-    }
+    /// From start to end, in nanoseconds.
+    pub times: Histogram,
 }

@@ -71,7 +71,7 @@ mod trace;
 mod wait;
 
 pub use address::{AddressError, RoleTarget};
-pub use counters::{HandlerCounters, LATENCY_STEPS};
+pub use counters::HandlerCounters;
 pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
 pub use slab::{ConnId, QueryId};
 pub use trace::MachineStep;

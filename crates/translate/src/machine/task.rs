@@ -152,7 +152,7 @@ impl Machine {
             } else {
                 counters.failed += 1;
             }
-            counters.took(self.now.saturating_sub(task.started));
+            counters.times.add(self.now.saturating_sub(task.started));
         }
         if let Some(conn) = task.conn.and_then(|conn| self.conns.get_mut(conn)) {
             conn.tasks.retain(|other| *other != id);

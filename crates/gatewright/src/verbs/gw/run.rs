@@ -81,7 +81,7 @@ struct Handled {
     started: u64,
     finished: u64,
     failed: u64,
-    /// Half of them and 99 of 100 took less than so many microseconds, a power of two.
+    /// Half of them and 99 of 100 took so many microseconds at the most.
     p50_us: Option<u64>,
     p99_us: Option<u64>,
 }
@@ -92,7 +92,7 @@ impl fmt::Display for Ran {
         for (name, handled) in &self.handlers {
             write!(f, "\n  {:>10}  {name} begun, {} failed", handled.started, handled.failed)?;
             if let (Some(half), Some(most)) = (handled.p50_us, handled.p99_us) {
-                write!(f, ", half below {half} us, 99 % below {most} us")?;
+                write!(f, ", half within {half} us, 99 % within {most} us")?;
             }
         }
         for (name, number) in self.counters.iter().filter(|(_, number)| **number > 0) {
@@ -215,7 +215,8 @@ impl LoadedProgram {
     fn end(self, within: Duration) -> Ran {
         let report = self.runner.stop(within);
         let handled = |(name, of): (String, gatewright_runner::Handled)| {
-            let (p50_us, p99_us) = (of.below_us(50), of.below_us(99));
+            let within = |percent| Some(of.times.quantile(percent, 100)?.div_ceil(1000));
+            let (p50_us, p99_us) = (within(50), within(99));
             let gatewright_runner::Handled { started, finished, failed, .. } = of;
             (name, Handled { started, finished, failed, p50_us, p99_us })
         };

@@ -1,6 +1,6 @@
 //! From two looks at a gateway to what happened between them, a second.
 
-use crate::verbs::status::{list, number, word};
+use crate::verbs::status::{list, number, values, word};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -291,27 +291,11 @@ fn all_drops(status: &Value) -> BTreeMap<(String, String), u64> {
 }
 
 fn sojourn(old: &Value, new: &Value) -> Sojourn {
-    let buckets = |value: &Value| -> BTreeMap<u64, u64> {
-        let pair = |pair: &Value| Some((pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?));
-        list(value, "buckets").iter().filter_map(pair).collect()
-    };
-    let before = buckets(old);
-    let mut counts = buckets(new);
-    for (end, count) in &mut counts {
-        *count = count.saturating_sub(before.get(end).copied().unwrap_or_default());
-    }
-    let packets: u64 = counts.values().sum();
-    let quantile = |per_mille: u64| {
-        let wanted = (packets * per_mille).div_ceil(1000).max(1);
-        let mut seen = 0;
-        let reached = counts.iter().find(|(_, count)| {
-            seen += **count;
-            seen >= wanted
-        });
-        reached.map(|(end, _)| *end)
-    };
-    let [p50_ns, p90_ns, p99_ns, p999_ns] = [500, 900, 990, 999].map(quantile);
-    Sojourn { packets, p50_ns, p90_ns, p99_ns, p999_ns }
+    let [old, new] = [old, new].map(|value| values(value).unwrap_or_default());
+    let times = new.since(&old);
+    let [p50_ns, p90_ns, p99_ns, p999_ns] =
+        [500, 900, 990, 999].map(|per_mille| times.quantile(per_mille, 1000));
+    Sojourn { packets: times.count(), p50_ns, p90_ns, p99_ns, p999_ns }
 }
 
 #[cfg(test)]
@@ -334,7 +318,7 @@ mod tests {
             "handlers": [{ "id": 3, "taken": received / 2 }],
             "attached": [{ "id": 3, "handler": "drop", "at": "before ether:ipv4 receive" }],
         });
-        Look { status, sojourn: json!({ "buckets": buckets }) }
+        Look { status, sojourn: json!({ "largest": 1000, "buckets": buckets }) }
     }
 
     #[track_caller]

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(3);
 const SLAB_KIB: f64 = 16.0 * 1024.0;
 
 const GATEWAY_MAC: &str = "02:00:00:00:01:01";
-const RECEIVER: &str = "10.72.2.2:9000";
+pub(crate) const RECEIVER: &str = "10.72.2.2:9000";
 
 /// How links are opened, as the description says it, and the figures' names.
 const MODES: [(&str, &str, [&str; 4]); 2] = [
@@ -57,15 +57,15 @@ const PROMISES: [(&str, f64); 6] = [
 ];
 
 /// Sender, gateway and receiver on two cables.
-struct TestNetwork {
-    sender: Namespace,
-    gateway: Namespace,
-    receiver: Namespace,
+pub(crate) struct TestNetwork {
+    pub(crate) sender: Namespace,
+    pub(crate) gateway: Namespace,
+    pub(crate) receiver: Namespace,
     _cables: [Veth; 2],
 }
 
 impl TestNetwork {
-    fn new() -> Result<Self, TestbedError> {
+    pub(crate) fn new() -> Result<Self, TestbedError> {
         let [sender, gateway, receiver] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let lan = Veth::pair(&sender, "s0", &gateway, "g0")?;
         let wan = Veth::pair(&receiver, "r0", &gateway, "g1")?;

@@ -7,6 +7,7 @@ pub(crate) mod live;
 mod loss;
 mod ours;
 pub(crate) mod relays;
+mod reload;
 mod systems;
 mod testpmd;
 pub(crate) mod world;
@@ -150,7 +151,8 @@ const TESTPMD: (&str, Relation, f64) = ("pps64_vs_testpmd", Relation::AtLeast, 1
 pub(crate) fn run(options: Options) -> Result<Bench, String> {
     let mut bench = Bench::new("gateway", options);
     if let Some(missing) = Needs::new().namespaces().missing() {
-        for (key, relation, bound) in PROMISES.into_iter().chain([TESTPMD]) {
+        let reloads = reload::PROMISES.map(|(key, bound)| (key, Relation::AtMost, bound));
+        for (key, relation, bound) in PROMISES.into_iter().chain([TESTPMD]).chain(reloads) {
             bench.skip(key, relation, bound, &missing.to_string());
         }
         return Ok(bench);
@@ -161,6 +163,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     rates(&mut bench, &world, &problems);
     merging(&mut bench, &world, &problems);
     delay::measure(&mut bench, &world, &problems);
+    reload::measure(&mut bench, &problems);
     for (key, relation, bound) in PROMISES {
         bench.promise(key, relation, bound);
     }

@@ -37,9 +37,9 @@ const WINDOW: Duration = Duration::from_millis(400);
 const WINDOW_QUICK: Duration = Duration::from_millis(200);
 
 /// Processor of the generator and of what receives for the gateway in the kernel.
-const SENDER_CPU: usize = 0;
+pub(crate) const SENDER_CPU: usize = 0;
 /// Processor of the gateway itself.
-const GATEWAY_CPU: usize = 1;
+pub(crate) const GATEWAY_CPU: usize = 1;
 
 /// To whom the sender's datagrams are addressed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

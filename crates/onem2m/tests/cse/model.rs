@@ -1,7 +1,8 @@
 //! Random requests against a reference model that shares no code with the machine: a map from
-//! path to what lies there, and the rules of creation, access and deletion said once more.
+//! path to what lies there, and the rules of creation, access, expiry and deletion said once more.
 
-use crate::bench::{Bench, json};
+use crate::bench::{Bench, START, json};
+use core::time::Duration;
 use gatewright_onem2m::{Kind, Operation, Request};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +13,18 @@ enum What {
     Entity,
     Container,
     Instance,
+    /// Gives these operations to this originator.
+    Policy(&'static str, u64),
 }
 
 #[derive(Clone, Debug)]
 struct Thing {
     what: What,
     owner: &'static str,
+    /// Paths of the policies that it names.
+    policies: Vec<String>,
+    /// Seconds from the start after which it is gone.
+    expires: u64,
     most: Option<usize>,
     label: Option<&'static str>,
     /// Where it is, on a line.
@@ -33,6 +40,10 @@ enum Step {
     Relabel { who: &'static str, at: usize, label: &'static str },
     Move { who: &'static str, at: usize, place: u8 },
     Bound { who: &'static str, at: usize, most: usize },
+    Policy { name: &'static str, whom: &'static str, operations: u64 },
+    Guard { who: &'static str, at: usize, name: &'static str },
+    Lifetime { who: &'static str, at: usize, minute: u64 },
+    Wait { seconds: u64 },
     Delete { who: &'static str, at: usize },
     Get { who: &'static str, at: usize },
     End { who: &'static str, at: usize, latest: bool },
@@ -115,6 +126,21 @@ const NOBODY_THERE: &str = "cse-in/nobody";
 struct Model {
     things: BTreeMap<String, Thing>,
     births: usize,
+    /// Seconds from the start.
+    now: u64,
+}
+
+/// Operations of access control (TS-0004, m2m:accessControlOperations); retrieval goes with
+/// discovery here.
+const CREATE: u64 = 1;
+const SEE: u64 = 2 + 32;
+const UPDATE: u64 = 4;
+const DELETE: u64 = 8;
+
+/// The time that is `minute` minutes after 22:14:00, as an expirationTime and in seconds from the
+/// start, which is 22:13:20.
+fn minute(minute: u64) -> (String, u64) {
+    (format!("20231114T22{:02}00", 14 + minute), 40 + 60 * minute)
 }
 
 impl Model {
@@ -126,8 +152,39 @@ impl Model {
 
     fn put(&mut self, path: String, what: What, owner: &'static str) {
         self.births += 1;
-        let thing = Thing { what, owner, most: None, label: None, place: None, born: self.births };
+        let above = self.things.get(Self::parent(&path));
+        let expires = above.map_or(u64::MAX, |above| above.expires);
+        let (policies, born) = (Vec::new(), self.births);
+        let (most, label, place) = (None, None, None);
+        let thing = Thing { what, owner, policies, expires, most, label, place, born };
         self.things.insert(path, thing);
+    }
+
+    /// Lets time pass: what expires goes, with all below it.
+    fn wait(&mut self, seconds: u64) {
+        self.now += seconds;
+        let expired: Vec<String> = self
+            .things
+            .iter()
+            .filter(|(_, thing)| thing.expires <= self.now)
+            .map(|(path, _)| path.clone())
+            .collect();
+        for path in expired {
+            self.remove(&path);
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        let below = format!("{path}/");
+        self.things.retain(|other, _| other != path && !other.starts_with(&below));
+    }
+
+    /// The policies that something names and that exist.
+    fn policies<'it>(&'it self, thing: &'it Thing) -> impl Iterator<Item = (&'static str, u64)> {
+        thing.policies.iter().filter_map(|path| match self.things.get(path)?.what {
+            What::Policy(whom, operations) => Some((whom, operations)),
+            _ => None,
+        })
     }
 
     /// Any path: one of those that exist, or one that does not.
@@ -145,12 +202,16 @@ impl Model {
         path.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
 
-    fn may(&self, who: &str, path: &str, see: bool) -> bool {
+    fn may(&self, who: &str, path: &str, operation: u64) -> bool {
         let thing = &self.things[path];
         match thing.what {
             _ if who == "CAdmin" => true,
-            What::Base => see && self.registered(who),
-            What::Instance => self.may(who, Self::parent(path), see),
+            What::Base => operation == SEE && self.registered(who),
+            What::Instance => self.may(who, Self::parent(path), operation),
+            What::Policy(..) => false,
+            What::Entity | What::Container if self.policies(thing).next().is_some() => self
+                .policies(thing)
+                .any(|(whom, operations)| whom == who && operations & operation != 0),
             What::Entity | What::Container => thing.owner == who,
         }
     }
@@ -178,12 +239,12 @@ impl Model {
         let Some(parent) = self.things.get(path).cloned() else {
             return 4004;
         };
-        if !self.may(who, path, false) {
+        if !self.may(who, path, CREATE) {
             return 4103;
         }
-        let fits = match what {
-            What::Instance => parent.what == What::Container,
-            _ => parent.what != What::Instance,
+        let fits = match (what, parent.what) {
+            (What::Instance, above) => above == What::Container,
+            (_, above) => !matches!(above, What::Instance | What::Policy(..)),
         };
         if !fits {
             return 4108;
@@ -205,7 +266,7 @@ impl Model {
             return 4004;
         };
         let fixed = matches!(thing.what, What::Base | What::Instance);
-        if !self.may(who, path, false) {
+        if !self.may(who, path, UPDATE) {
             return 4103;
         }
         if fixed {
@@ -220,28 +281,57 @@ impl Model {
         if !self.things.contains_key(path) {
             return 4004;
         }
-        if !self.may(who, path, false) {
+        if !self.may(who, path, DELETE) {
             return 4103;
         }
         if path == BASE {
             return 4005;
         }
-        let below = format!("{path}/");
-        self.things.retain(|other, _| other != path && !other.starts_with(&below));
+        self.remove(path);
         2002
+    }
+
+    /// Names another policy for something: who may, is said by those of them that exist, here by the
+    /// administrator's alone; or it is the owner.
+    fn guard(&mut self, who: &str, path: &str, policy: &str) -> u16 {
+        let Some(thing) = self.things.get(path) else {
+            return 4004;
+        };
+        let is_guarded = self.policies(thing).next().is_some();
+        if who != "CAdmin" && (is_guarded || thing.owner != who) {
+            return 4103;
+        }
+        let is_policy = |it: &Thing| matches!(it.what, What::Policy(..));
+        if !self.things.get(policy).is_some_and(is_policy) {
+            return 4000;
+        }
+        self.things.get_mut(path).unwrap().policies = vec![policy.to_owned()];
+        2004
+    }
+
+    /// Sets the expirationTime, which is not later than the parent's.
+    fn limit(&mut self, who: &str, path: &str, expires: u64) -> u16 {
+        let now = self.now;
+        let above = self.things.get(Self::parent(path)).map_or(u64::MAX, |above| above.expires);
+        if expires <= now {
+            // It must be refused for nothing else.
+            let changed = self.change(who, path, |_| {});
+            return if changed == 2004 { 4000 } else { changed };
+        }
+        self.change(who, path, |thing| thing.expires = expires.min(above))
     }
 
     fn discover(&self, who: &str, path: &str, wanted: Wanted) -> Option<BTreeSet<String>> {
         let below = format!("{path}/");
         self.things.contains_key(path).then_some(())?;
-        self.may(who, path, true).then(|| {
+        self.may(who, path, SEE).then(|| {
             self.things
                 .iter()
                 .filter(|(other, thing)| {
                     let name = other.rsplit('/').next().unwrap_or(other);
                     other.starts_with(&below)
                         && wanted.fits(name, thing)
-                        && self.may(who, other, true)
+                        && self.may(who, other, SEE)
                 })
                 .map(|(other, _)| other.clone())
                 .collect()
@@ -254,6 +344,7 @@ fn tag(model: &Model, path: &str) -> &'static str {
         Some(What::Base) => "m2m:cb",
         Some(What::Entity) => "m2m:ae",
         Some(What::Instance) => "m2m:cin",
+        Some(What::Policy(..)) => "m2m:acp",
         Some(What::Container) | None => "m2m:cnt",
     }
 }
@@ -264,11 +355,23 @@ fn play(steps: Vec<Step>) {
     for (number, step) in steps.into_iter().enumerate() {
         let context = format!("step {number}: {step:?}");
         match step {
-            Step::Register { .. } | Step::Container { .. } | Step::Instance { .. } => {
+            Step::Register { .. }
+            | Step::Container { .. }
+            | Step::Instance { .. }
+            | Step::Policy { .. } => {
                 play_creation(&mut model, &mut bench, &step, &context);
             }
             Step::Relabel { .. } | Step::Move { .. } | Step::Bound { .. } | Step::Delete { .. } => {
                 play_change(&mut model, &mut bench, &step, &context);
+            }
+            Step::Guard { .. } | Step::Lifetime { .. } => {
+                play_rule(&mut model, &mut bench, &step, &context);
+            }
+            Step::Wait { seconds } => {
+                model.wait(seconds);
+                bench.pass(Duration::from_secs(seconds));
+                assert_eq!(bench.now, START + Duration::from_secs(model.now));
+                assert_eq!(bench.cse.resources(), model.things.len(), "{context}");
             }
             Step::Get { .. } | Step::End { .. } | Step::Discover { .. } => {
                 play_look(&model, &mut bench, &step, &context);
@@ -310,9 +413,40 @@ fn play_creation(model: &mut Model, bench: &mut Bench, step: &Step, context: &st
             let made = bench.create(who, &path, Kind::ContentInstance, &content);
             (made, model.make(who, &path, name, What::Instance))
         }
+        Step::Policy { name, whom, operations } => {
+            let content = format!(
+                r#"{{"m2m:acp":{{"rn":"{name}","pv":{{"acr":[{{"acor":["{whom}"],"acop":{operations}}}]}},
+                "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
+            );
+            let made = bench.create("CAdmin", BASE, Kind::AccessControlPolicy, &content);
+            (made, model.make("CAdmin", BASE, name, What::Policy(whom, operations)))
+        }
         _ => return,
     };
     assert_eq!(made.status.number(), expected, "{context}");
+}
+
+/// Changes of who may do what, and for how long.
+fn play_rule(model: &mut Model, bench: &mut Bench, step: &Step, context: &str) {
+    let (changed, expected) = match *step {
+        Step::Guard { who, at, name } => {
+            let (path, policy) = (model.path(at), format!("{BASE}/{name}"));
+            let tag = tag(model, &path);
+            if !matches!(tag, "m2m:cnt" | "m2m:ae") {
+                return;
+            }
+            let content = format!(r#"{{"{tag}":{{"acpi":["{policy}"]}}}}"#);
+            (bench.update(who, &path, &content), model.guard(who, &path, &policy))
+        }
+        Step::Lifetime { who, at, minute: wanted } => {
+            let path = model.path(at);
+            let (text, expires) = minute(wanted);
+            let content = format!(r#"{{"{}":{{"et":"{text}"}}}}"#, tag(model, &path));
+            (bench.update(who, &path, &content), model.limit(who, &path, expires))
+        }
+        _ => return,
+    };
+    assert_eq!(changed.status.number(), expected, "{context}: {:?}", changed.content);
 }
 
 fn play_change(model: &mut Model, bench: &mut Bench, step: &Step, context: &str) {
@@ -355,7 +489,7 @@ fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
             let got = bench.get(who, &path);
             let expected = match model.things.get(&path) {
                 None => 4004,
-                Some(_) if model.may(who, &path, true) => 2000,
+                Some(_) if model.may(who, &path, SEE) => 2000,
                 Some(_) => 4103,
             };
             assert_eq!(got.status.number(), expected, "{context} at {path}");
@@ -373,7 +507,7 @@ fn play_look(model: &Model, bench: &mut Bench, step: &Step, context: &str) {
             let end = if latest { instances.last() } else { instances.first() };
             match end {
                 _ if !container => assert_eq!(got.status.number(), 4004, "{context}"),
-                _ if !model.may(who, &path, true) => {
+                _ if !model.may(who, &path, SEE) => {
                     assert_eq!(got.status.number(), 4103, "{context}");
                 }
                 None => assert_eq!(got.status.number(), 4004, "{context}"),
@@ -425,6 +559,7 @@ fn step() -> impl Strategy<Value = Step> {
     let name = || prop::sample::select(vec!["x", "y", "z"]);
     let label = || prop::sample::select(vec!["red", "blue"]);
     let at = || 0_usize..12;
+    let operations = || prop::sample::select(vec![63, SEE, CREATE, SEE | CREATE, UPDATE | DELETE]);
     prop_oneof![
         2 => (owner(), name()).prop_map(|(who, name)| Step::Register { who, name }),
         4 => (owner(), at(), name()).prop_map(|(who, at, name)| Step::Container { who, at, name }),
@@ -438,6 +573,15 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(who, at, latest)| Step::End { who, at, latest }),
         2 => (who(), at(), 0_u8..5).prop_map(|(who, at, place)| Step::Move { who, at, place }),
         4 => (who(), at(), wanted()).prop_map(|(who, at, wanted)| Step::Discover { who, at, wanted }),
+        3 => (name(), owner(), operations()).prop_map(|(name, whom, operations)| Step::Policy {
+            name,
+            whom,
+            operations
+        }),
+        3 => (who(), at(), name()).prop_map(|(who, at, name)| Step::Guard { who, at, name }),
+        2 => (owner(), at(), 0_u64..20)
+            .prop_map(|(who, at, minute)| Step::Lifetime { who, at, minute }),
+        2 => (1_u64..120).prop_map(|seconds| Step::Wait { seconds }),
         1 => Just(Step::Restart),
     ]
 }

@@ -1,0 +1,62 @@
+//! Tests of the device listeners: locks of a report, delivery by a device's kind.
+
+use super::*;
+use gatewright_health::specialisation::{ACTIVITY, SCALE};
+
+/// What all devices share is locked when they come, are asked something and go: not by a report,
+/// however many of them there are.
+#[tokio::test]
+async fn a_report_takes_no_lock_that_all_devices_share() {
+    use crate::agents::{self, Run};
+    use gatewright_health::simulate::SimulationPlan;
+    use gatewright_onem2m::CseType;
+    let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
+    let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
+    let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let running = start(config, cse.engine().clone()).await.unwrap();
+    let shared = Arc::clone(&running.rooms.shared);
+    let (period, measuring) = (Duration::from_millis(5), Duration::from_mins(1));
+    let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, SystemId([1; 8]), 1) };
+    let run = Run { plan, to: running.address(), measuring, patience: measuring };
+    let device = tokio::spawn(agents::run(run));
+    let reports = || shared.shards.counters().reports;
+    let reported = async |least| {
+        while reports() < least {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // It has associated, and has been asked what it is.
+    reported(20).await;
+    let before = shared.locked.load(Ordering::Relaxed);
+    reported(60).await;
+    assert_eq!(shared.locked.load(Ordering::Relaxed) - before, 0);
+    device.abort();
+    drop(shared);
+    running.stop().await;
+    cse.stop().await;
+}
+
+/// A kind that is not told yet may be one whose readings are stored here: they are.
+#[test]
+fn what_a_device_may_be_decides_until_it_has_said_it() {
+    let keep = Delivery::Durable(Duration::from_hours(1));
+    let above = Above {
+        url: String::new(),
+        base: String::new(),
+        beyond: false,
+        delivery: Delivery::Direct,
+        kinds: BTreeMap::from([("scale".to_owned(), keep)]),
+    };
+    let of = |kind: &gatewright_health::specialisation::Specialisation| {
+        let configuration = kind.configuration().unwrap();
+        Device::new(&Mapping::default(), "cse", SystemId([1; 8]), 1, &configuration)
+    };
+    assert_eq!(above.delivery(&of(&SCALE)), keep);
+    // An extended configuration: any kind has it.
+    let mut unknown = of(&ACTIVITY);
+    assert_eq!(above.delivery(&unknown), keep);
+    unknown.set_kind("activity");
+    assert_eq!(above.delivery(&unknown), Delivery::Direct);
+    let above = Above { kinds: BTreeMap::new(), ..above };
+    assert_eq!(above.delivery(&of(&ACTIVITY)), Delivery::Direct);
+}

@@ -1,4 +1,5 @@
-//! Differences between two descriptions in tables that exist once, by key.
+//! Differences between two descriptions in tables that exist once and in those that have names, by
+//! key.
 //!
 //! They follow from the key tables: a new key needs nothing here. What a text gives to each key is
 //! kept beside the typed description for this.
@@ -8,15 +9,21 @@ use crate::tables::{Form, Key, ROOT, Shape, Table};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
-/// The values that a text gives to keys of tables that exist once, by table and key.
+/// The values that a text gives to keys of tables that exist once, or that have names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct WrittenValues(BTreeMap<&'static str, BTreeMap<&'static str, String>>);
+pub struct WrittenValues(BTreeMap<TableId, BTreeMap<&'static str, String>>);
+
+/// A table: its header in the key tables, and its name if it is one of several (`[link.lan]`); that of
+/// a table in such a one is the same.
+type TableId = (&'static str, String);
 
 /// A difference between two descriptions in one key, or in a whole table.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeyDifference {
-    /// The key with its table, `[cse] http`, or the table, `[cse]`.
+    /// The key with its table, `[cse] http`, `[link.lan] mtu`, or the table, `[cse]`.
     pub key: String,
+    /// The key alone; empty for a table.
+    pub name: &'static str,
     /// The difference: `127.0.0.1:80, not 127.0.0.1:8080`.
     pub how: String,
     /// Whether it takes effect only after a restart.
@@ -30,22 +37,32 @@ impl WrittenValues {
     /// The values of a document.
     pub(crate) fn of(document: &DeTable<'_>) -> Self {
         let mut written = Self::default();
-        written.take(document, &ROOT);
+        written.take(document, &ROOT, "");
         written
     }
 
-    fn take(&mut self, table: &DeTable<'_>, shape: &'static Table) {
+    /// Takes the values of a table, which is `named` if it is one of several.
+    fn take(&mut self, table: &DeTable<'_>, shape: &'static Table, named: &str) {
         let mut values = BTreeMap::new();
         for key in shape.keys {
             match (key.shape, table.get(key.name).map(toml::Spanned::get_ref)) {
-                (Shape::Table(inner), Some(DeValue::Table(below))) => self.take(below, inner),
-                (Shape::Named(..), _) | (_, None) => {}
+                (Shape::Table(inner), Some(DeValue::Table(below))) => {
+                    self.take(below, inner, named);
+                }
+                (Shape::Named(inner, _), Some(DeValue::Table(below))) => {
+                    for (name, table) in below {
+                        if let DeValue::Table(table) = table.get_ref() {
+                            self.take(table, inner, name.get_ref());
+                        }
+                    }
+                }
+                (_, None) => {}
                 (_, Some(value)) => {
                     values.insert(key.name, text(value));
                 }
             }
         }
-        self.0.insert(shape.name, values);
+        self.0.insert((shape.name, named.to_owned()), values);
     }
 }
 
@@ -79,22 +96,43 @@ pub fn differences(old: &Config, new: &Config, name: &str) -> Vec<KeyDifference>
     let found = ROOT.keys.iter().find(|key| key.name == name);
     let mut all = Vec::new();
     if let Some(Key { shape: Shape::Table(table), .. }) = found {
-        compare([&old.written, &new.written], table, &mut all);
+        compare([&old.written, &new.written], (table, table.name, ""), &mut all);
     }
     all
 }
 
-fn compare([old, new]: [&WrittenValues; 2], table: &Table, all: &mut Vec<KeyDifference>) {
-    let [before, now] = [old, new].map(|written| written.0.get(table.name));
+/// Differences between `old` and `new` in the table `[kind.name]`, which both have, and in those in it.
+pub fn differences_of(old: &Config, new: &Config, kind: &str, name: &str) -> Vec<KeyDifference> {
+    let found = ROOT.keys.iter().find(|key| key.name == kind);
+    let mut all = Vec::new();
+    if let Some(Key { shape: Shape::Named(table, _), .. }) = found {
+        let header = format!("[{kind}.{name}]");
+        compare([&old.written, &new.written], (table, &header, name), &mut all);
+    }
+    all
+}
+
+/// Compares a table with this header, which is `named` if it is one of several.
+fn compare(
+    [old, new]: [&WrittenValues; 2],
+    (table, header, named): (&Table, &str, &str),
+    all: &mut Vec<KeyDifference>,
+) {
+    let id = (table.name, named.to_owned());
+    let [before, now] = [old, new].map(|written| written.0.get(&id));
     if before.is_some() != now.is_some() && FIXED_TABLES.contains(&table.name) {
         let how = if now.is_some() { "is new" } else { "is gone" };
         let (key, how) = (table.name.to_owned(), how.to_owned());
-        all.push(KeyDifference { key, how, restart: true });
+        all.push(KeyDifference { key, name: "", how, restart: true });
         return;
     }
     for key in table.keys {
         if let Shape::Table(inner) = key.shape {
-            compare([old, new], inner, all);
+            if named.is_empty() {
+                compare([old, new], (inner, inner.name, ""), all);
+            } else {
+                compare_inner([old, new], (key, inner, header, named), all);
+            }
             continue;
         }
         let [before, now] = [given(before, key), given(now, key)];
@@ -105,9 +143,29 @@ fn compare([old, new]: [&WrittenValues; 2], table: &Table, all: &mut Vec<KeyDiff
             (None, Some(now)) if is_shown(key) => now.to_owned(),
             _ => "changed".to_owned(),
         };
-        let name = format!("{} {}", table.name, key.name);
-        all.push(KeyDifference { key: name, how, restart: key.fixed });
+        let full = format!("{header} {}", key.name);
+        all.push(KeyDifference { key: full, name: key.name, how, restart: key.fixed });
     }
+}
+
+/// Compares a table in one of several, `advertise` of a link, which may be empty.
+fn compare_inner(
+    [old, new]: [&WrittenValues; 2],
+    (key, inner, header, named): (&Key, &Table, &str, &str),
+    all: &mut Vec<KeyDifference>,
+) {
+    let id = (inner.name, named.to_owned());
+    let how = match [old, new].map(|written| written.0.contains_key(&id)) {
+        [false, true] => "is new",
+        [true, false] => "is gone",
+        _ => {
+            let header = format!("{}.{}]", header.trim_end_matches(']'), key.name);
+            return compare([old, new], (inner, &header, named), all);
+        }
+    };
+    let full = format!("{header} {}", key.name);
+    let how = how.to_owned();
+    all.push(KeyDifference { key: full, name: key.name, how, restart: key.fixed });
 }
 
 /// The value of a key in a table's values, or its default.
@@ -190,18 +248,54 @@ mod tests {
                 panic!("{table}")
             };
             for key in shape.keys.iter().filter(|key| !matches!(key.shape, Shape::Table(_))) {
-                let values = other.written.0.get_mut(keys).unwrap();
+                let id = (keys, String::new());
+                let values = other.written.0.get_mut(&id).unwrap();
                 let before = values.insert(key.name, "another".to_owned());
                 let found = differences(&parsed, &other, table);
                 assert_eq!(found.len(), 1, "{table} {}", key.name);
                 assert_eq!(found[0].restart, key.fixed, "{table} {}", key.name);
-                let values = other.written.0.get_mut(keys).unwrap();
+                let values = other.written.0.get_mut(&id).unwrap();
                 match before {
                     Some(before) => values.insert(key.name, before),
                     None => values.remove(key.name),
                 };
             }
         }
+    }
+
+    /// So it is with links: each key is told with its link.
+    #[test]
+    fn no_key_of_a_link_is_forgotten() {
+        let read = |text: &str| parse(SourceId::default(), text).config.unwrap();
+        let parsed = read("[link.lan]\n[link.wan]\n");
+        let Some(Key { shape: Shape::Named(table, _), .. }) =
+            ROOT.keys.iter().find(|key| key.name == "link")
+        else {
+            panic!("links have names")
+        };
+        for key in table.keys.iter().filter(|key| !matches!(key.shape, Shape::Table(_))) {
+            let mut other = parsed.clone();
+            let id = (table.name, "wan".to_owned());
+            let values = other.written.0.get_mut(&id).unwrap();
+            values.insert(key.name, "another".to_owned());
+            let found = differences_of(&parsed, &other, "link", "wan");
+            assert_eq!(found.len(), 1, "{}", key.name);
+            assert_eq!(found[0].key, format!("[link.wan] {}", key.name));
+            assert_eq!(differences_of(&parsed, &other, "link", "lan"), []);
+        }
+        let advertise = |text: &str| {
+            let other = read(&format!("[link.lan]\nforwarding = true\n{text}\n[link.wan]\n"));
+            let found = differences_of(&parsed, &other, "link", "lan");
+            (
+                other,
+                found.into_iter().map(|it| format!("{}: {}", it.key, it.how)).collect::<Vec<_>>(),
+            )
+        };
+        let (before, told) = advertise("advertise = {}");
+        assert_eq!(told, ["[link.lan] advertise: is new"]);
+        let (after, _) = advertise("advertise = { interval_s = 4 }");
+        let found = differences_of(&before, &after, "link", "lan");
+        assert_eq!(found[0].key, "[link.lan.advertise] interval_s");
     }
 
     /// A default that is written says nothing new: the typed description is the same.

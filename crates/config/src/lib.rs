@@ -34,7 +34,7 @@ mod templates;
 mod values;
 
 pub use codes::CODES;
-pub use difference::{KeyDifference, WrittenValues, differences};
+pub use difference::{KeyDifference, WrittenValues, differences, differences_of};
 pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
 pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};

@@ -85,7 +85,7 @@ pub struct Config {
     pub devices: Option<Devices>,
     /// `[cse]`.
     pub cse: Option<Cse>,
-    /// What the text gives to keys of tables that exist once, to tell differences by key.
+    /// What the text gives to keys of tables that exist once or have names, to tell differences by key.
     pub written: WrittenValues,
 }
 
@@ -371,6 +371,21 @@ pub enum Handler {
         /// Size of a burst after a pause.
         burst: u32,
     },
+}
+
+impl Handler {
+    /// Its name, as `handler` says it; one that stands for `host` has another.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Capture { .. } => "capture",
+            Self::Drop { .. } => "drop",
+            Self::Filter { .. } => "filter",
+            Self::Mirror { .. } => "mirror",
+            Self::Host { .. } => "host",
+            Self::RateLimit { .. } => "rate-limit",
+        }
+    }
 }
 
 /// Packets that a handler carries between a link and the kernel.

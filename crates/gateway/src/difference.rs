@@ -1,6 +1,6 @@
 //! Differences between two descriptions, and which of them a running gateway can take.
 
-use gatewright_config::{self as config, Attach, Config, Device, Handler, Link, Mode};
+use gatewright_config::{self as config, Attach, Config, Device, Link};
 use gatewright_part::Change;
 
 /// Differences in a table that exists once, by key.
@@ -92,7 +92,8 @@ fn each_link(old: &Config, new: &Config, changes: &mut Vec<Change>) {
     for link in &new.links {
         match find(&old.links, link) {
             None => changes.push(change(link, "added")),
-            Some(before) => changes.extend(keys(&before, link)),
+            Some(before) if before != *link => changes.extend(keys((old, &before), (new, link))),
+            Some(_) => {}
         }
     }
 }
@@ -101,83 +102,49 @@ const fn is_tun(link: &Link) -> bool {
     matches!(link.device, Device::Tun { .. })
 }
 
-/// Differences in the keys of a link.
-fn keys(old: &Link, new: &Link) -> Vec<Change> {
-    let what = format!("link {}", new.name.value);
+/// Keys that say what is behind a link: a change opens its device anew.
+const OF_DEVICE: [&str; 13] = [
+    "device",
+    "mode",
+    "read",
+    "write",
+    "pace",
+    "segment",
+    "delay_us",
+    "jitter_us",
+    "loss_per_million",
+    "seed",
+    "vlan",
+    "on",
+    "priority",
+];
+
+/// Differences in the keys of a link, as the key tables have them.
+fn keys((old_config, old): (&Config, &Link), (config, new): (&Config, &Link)) -> Vec<Change> {
     let mut changes = Vec::new();
-    if old.device != new.device {
-        let how = format!("{}, not {}", device(new), device(old));
-        // Shared links are known to the kernel's follower by the names of their interfaces, and a
-        // virtual link has no device that could be opened anew. Link layers are made at the start.
-        let fixed = old.below().or(new.below()).is_some() || is_tun(old) != is_tun(new);
-        let change = if new.exclusive && !fixed { Change::new } else { Change::restart };
-        changes.push(change(&what, how));
-    }
-    if old.exclusive != new.exclusive {
-        let how = if new.exclusive { "exclusive" } else { "shared with the kernel" };
-        changes.push(Change::restart(&what, how));
-    }
-    let mtu = |link: &Link| link.mtu.map_or_else(|| "the device's".to_owned(), |n| n.to_string());
-    if old.mtu != new.mtu {
-        changes.push(Change::new(&what, format!("MTU {}, not {}", mtu(new), mtu(old))));
-    }
-    if old.mac != new.mac {
-        changes.push(Change::new(&what, "another hardware address"));
+    // Shared links are known to the kernel's follower by the names of their interfaces, and a virtual
+    // link has no device that could be opened anew. Link layers are made at the start.
+    let is_virtual = old.below().or(new.below()).is_some();
+    let is_fixed = !new.exclusive || is_virtual || is_tun(old) != is_tun(new);
+    for found in config::differences_of(old_config, config, "link", &new.name.value) {
+        let restart = match found.name {
+            "exclusive" => true,
+            name => is_fixed && OF_DEVICE.contains(&name),
+        };
+        // Addresses are told one by one.
+        if found.name != "addresses" {
+            changes.push(Change { restart, ..Change::from(found) });
+        }
     }
     let address = |address: &config::Located<config::Prefix>| {
         format!("link {} address {}", new.name.value, address.value)
     };
     lists(&old.addresses, &new.addresses, address, &mut changes);
-    let switches = [
-        ("dhcp", old.dhcp, new.dhcp),
-        ("autoconfigure", old.autoconfigure, new.autoconfigure),
-        ("promiscuous", old.promiscuous, new.promiscuous),
-        ("forwarding", old.forwarding, new.forwarding),
-    ];
-    for (name, _, on) in switches.into_iter().filter(|(_, before, on)| before != on) {
-        changes.push(Change::new(&what, format!("{name} {}", if on { "on" } else { "off" })));
-    }
-    if old.advertise != new.advertise {
-        let how = match (&old.advertise, &new.advertise) {
-            (_, None) => "advertises no more",
-            (None, Some(_)) => "advertises as a router",
-            (Some(_), Some(_)) => "advertises otherwise",
-        };
-        changes.push(Change::new(&what, how));
-    }
-    if old.queues != new.queues {
-        let queues = |link: &Link| link.queues.map_or_else(|| "all".to_owned(), |n| n.to_string());
-        changes.push(Change::new(&what, format!("queues {}, not {}", queues(new), queues(old))));
-    }
-    if old.spin != new.spin {
-        changes.push(Change::new(&what, format!("spins for {:?}", new.spin)));
+    if changes.is_empty() && old != new {
+        // One that is in no text: the kernel's interface beside another link.
+        changes.push(Change::new(format!("link {}", new.name.value), "changed"));
     }
     changes
-}
-
-fn device(link: &Link) -> String {
-    match &link.device {
-        Device::Interface { name, mode } => {
-            let mode = match mode {
-                Mode::Auto => "auto",
-                Mode::Xdp => "xdp",
-                Mode::XdpGeneric => "xdp-generic",
-                Mode::Packet => "packet",
-            };
-            format!("{} by {mode}", name.value)
-        }
-        Device::Tap { name } => format!("{} by tap", name.value),
-        Device::Tun { name } => format!("{} by tun", name.value),
-        Device::Pcapng { read, write, .. } => {
-            let files = [("reads", read), ("writes", write)].map(|(how, file)| {
-                file.as_ref().map_or_else(String::new, |file| format!("{how} {} ", file.value))
-            });
-            format!("{}by pcapng", files.concat())
-        }
-        Device::Segment { name, .. } => format!("{} by segment", name.value),
-        Device::Virtual { on, tag } => format!("{tag} on {}", on.value),
-        _ => "another device".to_owned(),
-    }
 }
 
 fn route(route: &config::Route) -> String {
@@ -187,15 +154,7 @@ fn route(route: &config::Route) -> String {
 }
 
 fn handler(attach: &Attach) -> String {
-    let name = match &attach.handler {
-        Handler::Count => "count",
-        Handler::Capture { .. } => "capture",
-        Handler::Drop { .. } => "drop",
-        Handler::Mirror { .. } => "mirror",
-        Handler::RateLimit { .. } => "rate-limit",
-        Handler::Host { .. } => "host",
-        _ => "handler",
-    };
+    let name = attach.handler.name();
     let on = attach.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
     format!("{name} at {}{on}", attach.at.value)
 }
@@ -234,15 +193,17 @@ mod tests {
 
     #[test]
     fn each_difference_is_told_by_name() {
-        let cases: [(&str, &str, &[&str]); 13] = [
-            ("\"packet\"", "\"xdp\"", &["link wan: wan by xdp, not wan by packet"]),
-            ("\"packet\"", "\"packet\"\nmtu = 1400", &["link wan: MTU 1400, not the device's"]),
-            ("\"packet\"", "\"packet\"\ndhcp = true", &["link wan: dhcp on"]),
-            ("\"packet\"", "\"tun\"", &["link wan: wan by tun, not wan by packet (restart)"]),
+        let cases: [(&str, &str, &[&str]); 15] = [
+            ("\"packet\"", "\"xdp\"", &["[link.wan] mode: xdp, not packet"]),
+            ("\"packet\"", "\"packet\"\nmtu = 1400", &["[link.wan] mtu: 1400"]),
+            ("\"packet\"", "\"packet\"\ndhcp = true", &["[link.wan] dhcp: true, not false"]),
+            ("\"packet\"", "\"packet\"\nqueues = 1", &["[link.wan] queues: 1"]),
+            ("\"packet\"", "\"packet\"\ndevice = \"wan\"", &[]),
+            ("\"packet\"", "\"tun\"", &["[link.wan] mode: tun, not packet (restart)"]),
             (
                 "\"packet\"",
                 "\"pcapng\"\nread = \"x\"",
-                &["link wan: reads x by pcapng, not wan by packet"],
+                &["[link.wan] mode: pcapng, not packet", "[link.wan] read: x"],
             ),
             (
                 "192.0.2.1/24",

@@ -516,13 +516,16 @@ fn a_router_is_advertised_and_forwards_as_described() {
         DESCRIPTION.replacen("mode = \"packet\"", &format!("mode = \"packet\"\n{keys}"), 1)
     };
     world.describe(&lan("advertise = { interval_s = 4 }"));
-    assert_eq!(world.ask(&["reload"]).text(), "link lan: advertises as a router\n");
+    assert_eq!(world.ask(&["reload"]).text(), "[link.lan] advertise: is new\n");
     let learnt =
         || world.north.ip(&["-6", "route", "show", "default"]).unwrap().contains("proto ra");
     assert!(wait_until(WITHIN, learnt), "the host has learnt its router");
     world.describe(&lan("forwarding = false"));
     let told = world.ask(&["reload"]).text();
-    assert!(told.contains("advertises no more") && told.contains("forwarding off"), "{told}");
+    assert!(
+        told.contains("advertise: is gone") && told.contains("forwarding: false, not true"),
+        "{told}"
+    );
     assert!(!world.ping(&["-c1", "-W1", SOUTH]));
     assert!(world.ping(&["-c1", "-W30", "10.10.1.1"]), "it is a host still");
     world.describe(DESCRIPTION);
@@ -601,7 +604,7 @@ fn trace_follows_one_packet() {
     assert_eq!(told["steps"][1]["fate"], taken, "{told}");
     let none = world.ask(&["trace", "--source", "192.0.2.77", "--seconds", "0.1"]);
     assert_eq!(none.code, Some(1));
-    assert!(none.err.contains("has come in 0.1 s"), "{}", none.err);
+    assert!(none.err.contains("has come within 0.1 s"), "{}", none.err);
     assert_eq!(world.ask(&["trace", "--from", file]).code, Some(2), "a frame comes by a link");
     let beyond = world.ask(&["trace", "--link", "lan", "--from", file, "--number", "2"]);
     assert_eq!(beyond.code, Some(78), "{}", beyond.err);

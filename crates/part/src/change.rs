@@ -7,9 +7,9 @@ use std::fmt;
 /// A difference between two descriptions.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Change {
-    /// The item: `route 10.0.0.0/8`, `link lan`, `[cse] http`.
+    /// The item: `route 10.0.0.0/8`, `link lan`, `[link.lan] mtu`, `[cse] http`.
     pub what: String,
-    /// The difference: `added`, `removed`, `MTU 1400, not 1500`.
+    /// The difference: `added`, `removed`, `1400, not 1500`.
     pub how: String,
     /// Whether it needs a restarted gateway.
     #[serde(skip)]
@@ -35,7 +35,7 @@ impl Change {
 }
 
 impl From<KeyDifference> for Change {
-    fn from(KeyDifference { key, how, restart }: KeyDifference) -> Self {
+    fn from(KeyDifference { key, how, restart, .. }: KeyDifference) -> Self {
         Self { what: key, how, restart }
     }
 }

@@ -1,6 +1,6 @@
 //! The table of a link.
 
-use super::{Form, RATE_MAX, Shape, Table, key};
+use super::{Form, RATE_MAX, Shape, Table, key, or};
 use crate::WORKERS_MAX;
 
 /// Minimum MTU of IPv4 (RFC 791 §3.2).
@@ -37,17 +37,23 @@ pub(super) static LINK: Table = Table {
             Shape::Text(Form::Interface),
             "The interface of the kernel, or the one to make (tap, tun); NAME if not given.",
         ),
-        key(
-            "mode",
-            Shape::Choice(MODES),
-            "How frames are exchanged: auto takes the fastest that works, xdp, xdp-generic and \
+        or(
+            "auto",
+            key(
+                "mode",
+                Shape::Choice(MODES),
+                "How frames are exchanged: auto takes the fastest that works, xdp, xdp-generic and \
              packet open an interface; tap and tun make one, of Ethernet frames or of IP packets; \
              pcapng reads and writes capture files; segment is a medium in memory.",
+            ),
         ),
-        key(
-            "exclusive",
-            Shape::Flag,
-            "Whether our stack alone is the host there (true, the default), or the kernel is.",
+        or(
+            "true",
+            key(
+                "exclusive",
+                Shape::Flag,
+                "Whether our stack alone is the host there (true, the default), or the kernel is.",
+            ),
         ),
         key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The largest packet in octets."),
         key(
@@ -55,16 +61,22 @@ pub(super) static LINK: Table = Table {
             Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
             "Our addresses with their prefix lengths, IPv4 and IPv6.",
         ),
-        key("dhcp", Shape::Flag, "Whether an IPv4 address is asked for by DHCP."),
-        key(
-            "autoconfigure",
-            Shape::Flag,
-            "Whether IPv6 addresses are made of what routers announce.",
+        or("false", key("dhcp", Shape::Flag, "Whether an IPv4 address is asked for by DHCP.")),
+        or(
+            "false",
+            key(
+                "autoconfigure",
+                Shape::Flag,
+                "Whether IPv6 addresses are made of what routers announce.",
+            ),
         ),
-        key(
-            "forwarding",
-            Shape::Flag,
-            "Whether packets that arrive there for others are sent on (true, the default).",
+        or(
+            "true",
+            key(
+                "forwarding",
+                Shape::Flag,
+                "Whether packets that arrive there for others are sent on (true, the default).",
+            ),
         ),
         key(
             "advertise",
@@ -72,7 +84,7 @@ pub(super) static LINK: Table = Table {
             "What hosts there are told as a router (IPv6); nothing if not given, {} for the usual.",
         ),
         key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
-        key("promiscuous", Shape::Flag, "Whether frames for others are taken, too."),
+        or("false", key("promiscuous", Shape::Flag, "Whether frames for others are taken, too.")),
         key(
             "spin_us",
             Shape::Number(0, SPIN_US_MAX),

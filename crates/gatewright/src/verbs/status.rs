@@ -214,7 +214,7 @@ fn text(status: &Value) -> String {
     }
     let unclaimed = counts(status, "unclaimed");
     if !unclaimed.is_empty() {
-        let _ = writeln!(out, "dropped by nobody's wish: {}", unclaimed.join(", "));
+        let _ = writeln!(out, "dropped as no layer takes them: {}", unclaimed.join(", "));
     }
     sojourns(status, &mut out);
     out

@@ -49,7 +49,7 @@ impl Trace {
         let told = self.which.ask(&ControlRequest::Trace(request))?;
         if list(&told, "steps").is_empty() {
             face.answer(&told, String::new)?;
-            face.note(&format!("no packet that is meant has come in {} s", self.seconds));
+            face.note(&format!("no packet that matches has come within {} s", self.seconds));
             return Ok(Exit::Negative);
         }
         face.answer(&told, || text(&told))?;

@@ -12,6 +12,8 @@ mod running;
 mod trials;
 
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use running::{DESCRIPTION, Daemon, Running, WITHIN};
 use serde_json::Value;
 use std::{
@@ -245,11 +247,11 @@ fn a_follower_ends_quietly() {
     let mut follower = gateway.command(&["events", "--follow"]);
     let mut follower = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(follower.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // Open until the end, or the next event would find nobody who reads it.
+    let mut said = BufReader::new(follower.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
     assert!(!line.is_empty());
-    let id = follower.id().to_string();
-    let sent = std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
-    assert!(sent.success());
+    kill(Pid::from_raw(follower.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     let output = follower.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(2), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");

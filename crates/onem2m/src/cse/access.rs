@@ -1,5 +1,6 @@
 //! Access control (TS-0003 §7.1): access control policies, and the default without one.
 
+use super::privileges::{is_detail, is_understood};
 use super::{Cse, Refusal, denied};
 use crate::address::cse_of;
 use crate::filter::matches_wildcard;
@@ -9,7 +10,6 @@ use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::schedule::Schedule;
 use crate::schema;
-use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::Slot;
 use core::cell::Cell;
@@ -317,7 +317,10 @@ impl Cse {
         child: Option<Kind>,
     ) -> bool {
         let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
+        // A row of an earlier version may have a rule with a condition that is none: it grants
+        // nothing, since what it was to restrict is not known.
         operations & right.bit() != 0
+            && is_understood(rule)
             && covers(rule, kind, child)
             && self.names(rule, from)
             && holds(rule, self.now, from.source, &self.repeats.by_place)
@@ -415,10 +418,8 @@ fn covers(rule: &Value, kind: Kind, child: Option<Kind>) -> bool {
     };
     let one = core::slice::from_ref(details);
     details.as_array().map_or(one, Vec::as_slice).iter().any(|detail| {
-        let kind_fits = detail
-            .get("ty")
-            .and_then(Value::as_u64)
-            .is_none_or(|number| number == u64::from(kind.number()));
+        let number = detail.get("ty").and_then(Value::as_u64);
+        let kind_fits = number.is_none_or(|number| number == u64::from(kind.number()));
         let children = detail.get("chty").and_then(Value::as_array);
         let child_fits = match (child, children) {
             (Some(child), Some(list)) => {
@@ -427,110 +428,10 @@ fn covers(rule: &Value, kind: Kind, child: Option<Kind>) -> bool {
             (None, Some(list)) => list.is_empty(),
             (_, None) => true,
         };
-        kind_fits && child_fits
+        is_detail(detail) && kind_fits && child_fits
     })
 }
 
 fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
-/// Checks a given set of privileges (m2m:setOfAcrs).
-///
-/// # Errors
-///
-/// 4000 if a rule lacks its originators or operations, or they are out of range, or a time window
-/// is no pattern, or an address is invalid, or attributes are no list of names. 5001 for other
-/// contexts (places, users), and for single attributes in self-privileges, which are not supported: a
-/// rule that cannot be evaluated must not be stored.
-pub(super) fn check_privileges(
-    set: &Value,
-    is_self: bool,
-    entries_max: usize,
-) -> Result<(), Refusal> {
-    let rules = match set.get("acr") {
-        None => return Ok(()),
-        Some(rules) => rules.as_array().ok_or_else(|| Refusal::bad("acr is a list"))?,
-    };
-    if rules.len() > entries_max {
-        return Err(Refusal::bad(format!("{} rules are too many", rules.len())));
-    }
-    for rule in rules {
-        let originators = rule.get("acor").and_then(Value::as_array);
-        if originators
-            .is_none_or(|list| list.len() > entries_max || !list.iter().all(Value::is_string))
-        {
-            return Err(Refusal::bad("a rule has a list of originators, acor"));
-        }
-        let operations = rule.get("acop").and_then(Value::as_u64);
-        if operations.is_none_or(|bits| bits > ALL_RIGHTS) {
-            return Err(Refusal::bad("a rule has operations, acop, from 0 to 63"));
-        }
-        match rule.get("aca") {
-            Some(_) if is_self => {
-                return Err(not_offered("rules for single attributes of a policy"));
-            }
-            Some(names) if !is_list_of(names, entries_max, |name| !name.is_empty()) => {
-                return Err(Refusal::bad("aca is a list of attributes"));
-            }
-            _ => {}
-        }
-        if let Some(contexts) = rule.get("acco") {
-            check_contexts(contexts, entries_max)?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks the contexts of a rule (m2m:accessControlContexts): time windows, addresses.
-fn check_contexts(contexts: &Value, entries_max: usize) -> Result<(), Refusal> {
-    let contexts = contexts.as_array().filter(|list| (1..=entries_max).contains(&list.len()));
-    for context in contexts.ok_or_else(|| Refusal::bad("acco is a list of contexts"))? {
-        let context = context.as_object().ok_or_else(|| Refusal::bad("a context is an object"))?;
-        if context.is_empty() {
-            return Err(Refusal::bad("a context has time windows, actw, or addresses, acip"));
-        }
-        for (name, value) in context {
-            match name.as_str() {
-                "actw" if is_list_of(value, entries_max, |it| Schedule::parse(it).is_some()) => {}
-                "actw" => {
-                    return Err(Refusal::bad(
-                        "actw is a list of time windows: second minute hour day month weekday year",
-                    ));
-                }
-                "acip" => check_addresses(value, entries_max)?,
-                "aclr" => return Err(not_offered("contexts of places, aclr,")),
-                _ => return Err(not_offered("contexts other than time windows and addresses")),
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks m2m:accessControlIpAddresses: addresses of one family or of both.
-fn check_addresses(addresses: &Value, entries_max: usize) -> Result<(), Refusal> {
-    let families = addresses.as_object().filter(|it| !it.is_empty());
-    let fits = families.is_some_and(|families| {
-        families.iter().all(|(name, list)| match name.as_str() {
-            "ipv4" => is_list_of(list, entries_max, |it| Prefix::parse_v4(it).is_some()),
-            "ipv6" => is_list_of(list, entries_max, |it| Prefix::parse_v6(it).is_some()),
-            _ => false,
-        })
-    });
-    if fits {
-        return Ok(());
-    }
-    Err(Refusal::bad("acip has lists of addresses, ipv4 and ipv6, perhaps with /LENGTH"))
-}
-
-/// Whether a value is a list of texts in this form, within the limit.
-fn is_list_of(value: &Value, entries_max: usize, fits: impl Fn(&str) -> bool) -> bool {
-    value.as_array().is_some_and(|list| {
-        (1..=entries_max).contains(&list.len())
-            && list.iter().all(|entry| entry.as_str().is_some_and(&fits))
-    })
-}
-
-fn not_offered(what: &str) -> Refusal {
-    Refusal::new(Status::NotImplemented, format!("{what} are not offered"))
 }

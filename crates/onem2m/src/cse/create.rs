@@ -1,6 +1,7 @@
 //! Creation of resources (TS-0001 §10.1.2), except instances.
 
-use super::access::{Originator, Right, check_privileges};
+use super::access::{Originator, Right};
+use super::privileges::check_privileges;
 use super::watch::{check_time_series, settle_time_series};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::address::{is_name, is_stem};

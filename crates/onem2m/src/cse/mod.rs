@@ -28,6 +28,7 @@ mod observe;
 mod outbox;
 mod polling;
 mod port;
+mod privileges;
 mod registrar;
 mod repeats;
 mod retrieve;

@@ -161,6 +161,88 @@ fn policies_that_could_not_be_evaluated_are_not_taken() {
     }
 }
 
+/// TS-0001 §9.6.2: every member of a rule restricts it. One that is misspelt, in a wrong place or of
+/// another form restricts nothing, and is not taken for a rule without it.
+#[test]
+fn a_mistyped_restriction_is_refused_and_named() {
+    let mut bench = Bench::with_container();
+    let own = r#"{"acor":["Ca"],"acop":63}"#;
+    let policy =
+        format!(r#"{{"m2m:acp":{{"rn":"q","pv":{{"acr":[{own}]}},"pvs":{{"acr":[{own}]}}}}}}"#);
+    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &policy);
+    for (member, named) in [
+        (r#""acod":5"#, "acod"),
+        (r#""acod":null"#, "acod"),
+        (r#""acod":[]"#, "acod"),
+        (r#""acod":[{}]"#, "acod"),
+        (r#""acod":[{"chtx":[3]}]"#, "chtx"),
+        (r#""acod":[{"ty":3,"chty":[4],"chtx":[3]}]"#, "chtx"),
+        (r#""acod":[{"ty":"3"}]"#, "ty"),
+        (r#""acod":[{"chty":3}]"#, "chty"),
+        (r#""acod":[{"chty":["3"]}]"#, "chty"),
+        (r#""acodd":[{"chty":[3]}]"#, "acodd"),
+        (r#""acaa":["lbl"]"#, "acaa"),
+        (r#""acat":["lbl"]"#, "acat"),
+        (r#""acip":{"ipv4":["1.2.3.4"]}"#, "acip"),
+        (r#""actw":["* * 22-23 * * * *"]"#, "actw"),
+        (r#""acco":null"#, "acco"),
+        (r#""acco":[{"actv":["* * 22-23 * * * *"]}]"#, "actv"),
+        (r#""acco":[{"acip":{"ipv5":["1.2.3.4"]}}]"#, "ipv5"),
+        (r#""acaf":1"#, "acaf"),
+    ] {
+        let rule = format!(r#"{{"acr":[{own},{{"acor":["Cb"],"acop":3,{member}}}]}}"#);
+        for name in ["pv", "pvs"] {
+            let other = if name == "pv" { "pvs" } else { "pv" };
+            let create =
+                format!(r#"{{"m2m:acp":{{"{name}":{rule},"{other}":{{"acr":[{own}]}}}}}}"#);
+            let update = format!(r#"{{"m2m:acp":{{"{name}":{rule}}}}}"#);
+            for refused in [
+                bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &create),
+                bench.update("Ca", "cse-in/a/q", &update),
+            ] {
+                assert_eq!(refused.status.number(), 4000, "{name} {member}");
+                let why = json(&refused)["m2m:dbg"].as_str().unwrap().to_owned();
+                assert!(why.contains(named), "{member}: {why}");
+            }
+        }
+    }
+    let set = format!(r#"{{"m2m:acp":{{"pv":{{"acr":[],"acrr":[{own}]}}}}}}"#);
+    let refused = bench.update("Ca", "cse-in/a/q", &set);
+    assert!(json(&refused)["m2m:dbg"].as_str().unwrap().contains("acrr"), "{refused:?}");
+    let flagged = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["Cb"],"acop":3,"acaf":true}]}}}"#;
+    assert_eq!(bench.update("Ca", "cse-in/a/q", flagged).status.number(), 5001);
+    let unflagged = flagged.replace("true", "false");
+    assert_eq!(bench.update("Ca", "cse-in/a/q", &unflagged).status.number(), 2004);
+}
+
+/// A row of an earlier version may hold such a rule: it grants nothing, and its neighbours what
+/// they say.
+#[test]
+fn a_stored_rule_with_a_mistyped_restriction_grants_nothing() {
+    for (sound, broken) in [
+        (r#""acod":{"ty":3}"#, r#""acod":5"#),
+        (r#""acod":{"ty":3}"#, r#""acod":{"tx":3}"#),
+        (r#""acod":{"ty":3}"#, r#""acat":["lbl"]"#),
+        (r#""acod":{"ty":3}"#, r#""acip":{"ipv4":["1.2.3.4"]}"#),
+        (r#""acod":{"ty":3}"#, r#""acaf":true"#),
+        (
+            r#""acco":[{"actw":["* * * * * * *"]}]"#,
+            r#""acco":[{"actw":["* * * * * * *"],"acui":[]}]"#,
+        ),
+    ] {
+        let mut bench = Bench::with_container();
+        let rule = format!(r#"{{"acor":["Cb"],"acop":2,{sound}}},{{"acor":["Cc"],"acop":2}}"#);
+        govern(&mut bench, &rule);
+        bench.restart();
+        assert_eq!(bench.get("Cb", "cse-in/a/c").status.number(), 2000, "{sound}");
+        let row = bench.rows.values_mut().find(|row| row.contains(sound)).unwrap();
+        *row = row.replace(sound, broken).into();
+        bench.restart();
+        assert_eq!(bench.get("Cb", "cse-in/a/c").status.number(), 4103, "{broken}");
+        assert_eq!(bench.get("Cc", "cse-in/a/c").status.number(), 2000, "{broken}");
+    }
+}
+
 /// Asks to read `cse-in/a/c` from an address.
 fn read_from(bench: &mut Bench, from: &str, source: Option<&str>) -> Request {
     let mut request = bench.request(Operation::Retrieve, from, "cse-in/a/c");

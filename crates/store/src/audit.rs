@@ -264,7 +264,7 @@ pub(crate) fn append(
 ///
 /// [`StoreError::Database`] if it cannot be read.
 pub fn last_entries(path: &Path, most: u32) -> Result<Vec<StoredEntry>, StoreError> {
-    let (connection, _lock) = open_shared(path)?;
+    let (_lock, connection) = open_shared(path)?;
     let mut statement = connection
         .prepare("SELECT number, at, entry, chain FROM audit ORDER BY number DESC LIMIT ?1")?;
     let told = statement.query_map([most], StoredEntry::read)?;
@@ -293,7 +293,7 @@ pub fn verify_telling(
     path: &Path,
     mut sink: impl FnMut(StoredEntry),
 ) -> Result<Verified, StoreError> {
-    let (mut connection, _lock) = open_shared(path)?;
+    let (_lock, mut connection) = open_shared(path)?;
     // Of one moment, whatever is written meanwhile.
     let snapshot = connection.transaction()?;
     let (dropped, start) = dropped(&snapshot)?;

@@ -2,6 +2,7 @@
 
 use crate::audit::{self, Chain};
 use crate::checksum::of_row;
+use crate::lock::{Absent, Lock, lock, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::remembered::{self, Remembered};
@@ -97,6 +98,17 @@ pub enum StoreError {
     /// Another process has it open.
     #[error("{} is in use by another process", .0.display())]
     InUse(PathBuf),
+    /// The file has several names, and its write-ahead log goes by one of them.
+    #[error(
+        "{} has {names} names (hard links), and its write-ahead log goes by one of them: remove the others, or copy the file",
+        path.display()
+    )]
+    Linked {
+        /// The file.
+        path: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
     /// The file belongs to another program.
     #[error("{} is no database of a CSE", .0.display())]
     Foreign(PathBuf),
@@ -187,10 +199,9 @@ pub struct Database {
     reserve: Option<Reserve>,
     /// Approximate pages of WAL that the mover was not asked to move.
     unmoved: i64,
-    /// The file itself, for the mover. It is declared after the connection, to be closed after it.
-    file: Option<Arc<File>>,
-    /// Lock held as long as the database is open: two writers would give rows the same numbers.
-    lock: Option<File>,
+    /// Lock held as long as the database is open: two writers would give rows the same numbers. It
+    /// is declared after the connection, to be released after it.
+    lock: Option<Lock>,
 }
 
 impl Database {
@@ -200,7 +211,8 @@ impl Database {
     ///
     /// [`StoreError`]; another program's file is not changed.
     pub fn open(path: &Path, options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
-        let lock = lock(path)?;
+        let path = &resolve(path)?;
+        let lock = lock(path, Absent::Create)?;
         let connection = Connection::open_with_flags(
             path,
             OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -210,7 +222,7 @@ impl Database {
         if check_owner(&connection, path)? == Owner::Ours {
             convert(&connection, path)?;
         }
-        Self::set_up(connection, options, Some(lock))
+        Self::set_up(Some(lock), connection, options)
     }
 
     /// Reads the database at `path` of a stopped CSE. Nothing is written, so it may be on read-only
@@ -221,7 +233,7 @@ impl Database {
     ///
     /// [`StoreError`].
     pub fn read(path: &Path) -> Result<Restored, StoreError> {
-        let (connection, _lock) = open_stopped(path)?;
+        let (_lock, connection) = open_stopped(path)?;
         if check_owner(&connection, path)? == Owner::Nobody {
             return Ok(Restored { next_seq: 1, ..Restored::default() });
         }
@@ -234,13 +246,13 @@ impl Database {
     ///
     /// [`StoreError::Database`] if there is no memory for it.
     pub fn in_memory(options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
-        Self::set_up(Connection::open_in_memory()?, options, None)
+        Self::set_up(None, Connection::open_in_memory()?, options)
     }
 
     fn set_up(
+        lock: Option<Lock>,
         connection: Connection,
         options: &DatabaseOptions,
-        lock: Option<File>,
     ) -> Result<(Self, Restored), StoreError> {
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
@@ -276,7 +288,6 @@ impl Database {
             mover: None,
             reserve: None,
             unmoved: 0,
-            file: None,
             lock,
         };
         Ok((database, restored))
@@ -295,9 +306,7 @@ impl Database {
     /// If the system gives no thread.
     pub fn start(mut self, report: impl FnMut(Report) + Send + 'static) -> io::Result<Writer> {
         let path = self.connection.path().filter(|path| !path.is_empty()).map(PathBuf::from);
-        if let Some(path) = path {
-            let file = Arc::new(File::open(&path)?);
-            self.file = Some(Arc::clone(&file));
+        if let (Some(path), Some(file)) = (path, self.file()) {
             self.mover = Some(Mover::start(&path, file)?);
             self.reserve = Some(Reserve::new(&path, self.options.reserve_octets));
         }
@@ -386,10 +395,15 @@ impl Database {
         }
     }
 
+    /// The file itself.
+    fn file(&self) -> Option<Arc<File>> {
+        self.lock.as_ref().and_then(|lock| lock.file.clone())
+    }
+
     /// Moves the WAL beside the commits again.
     fn resume_mover(&mut self) {
         let path = self.connection.path().map(PathBuf::from);
-        let (Some(path), Some(file)) = (path, self.file.clone()) else { return };
+        let (Some(path), Some(file)) = (path, self.file()) else { return };
         // Without a thread, or if SQLite refuses, the log is kept short within the commits.
         if self.connection.pragma_update(None, "wal_autocheckpoint", 0).is_ok() {
             self.mover = Mover::start(&path, file).ok();
@@ -463,9 +477,8 @@ impl Drop for Database {
             // Without it, numbers are left out, which is better than to ask for room.
             let _ = mark(&self.connection, self.next_seq);
         }
-        // The lock outlives the connection's last write to the log.
+        // The lock outlives the connection, as it is declared after it.
         let _ = self.move_log();
-        drop(self.lock.take());
     }
 }
 
@@ -688,7 +701,7 @@ fn immutable(path: &Path) -> String {
 
 /// Opens the database of a stopped CSE read-only, with the lock that keeps a CSE from starting
 /// meanwhile.
-pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
+pub(crate) fn open_stopped(path: &Path) -> Result<(Lock, Connection), StoreError> {
     let path =
         path.canonicalize().map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     let lock = share_lock(&path)?;
@@ -700,46 +713,17 @@ pub(crate) fn open_stopped(path: &Path) -> Result<(Connection, Option<File>), St
         flags |= OpenFlags::SQLITE_OPEN_URI;
         Connection::open_with_flags(immutable(&path), flags)?
     };
-    Ok((connection, lock))
+    Ok((lock, connection))
 }
 
 /// Opens a read-only connection. Beside a running CSE it shares the CSE's index of the write-ahead
 /// log; otherwise nothing is written and no CSE starts until the connection is closed.
-pub(crate) fn open_shared(path: &Path) -> Result<(Connection, Option<File>), StoreError> {
+pub(crate) fn open_shared(path: &Path) -> Result<(Option<Lock>, Connection), StoreError> {
     match open_stopped(path) {
         Err(StoreError::InUse(_)) => {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            Ok((Connection::open_with_flags(path, flags)?, None))
+            Ok((None, Connection::open_with_flags(path, flags)?))
         }
-        opened => opened,
-    }
-}
-
-/// Shared lock of a database that is only read, which keeps writers out; none is created if there
-/// has never been one.
-fn share_lock(path: &Path) -> Result<Option<File>, StoreError> {
-    let lock = beside(path, ".lock");
-    let refuse = |source| StoreError::Lock { path: lock.clone(), source };
-    let file = match File::open(&lock) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(refuse(error)),
-    };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(Some(file)),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(refuse(source)),
-    }
-}
-
-pub(crate) fn lock(path: &Path) -> Result<File, StoreError> {
-    let lock = beside(path, ".lock");
-    let refuse = |source| StoreError::Lock { path: lock.clone(), source };
-    let file =
-        File::options().create(true).truncate(false).write(true).open(&lock).map_err(refuse)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StoreError::InUse(path.to_owned())),
-        Err(std::fs::TryLockError::Error(source)) => Err(refuse(source)),
+        opened => opened.map(|(lock, connection)| (Some(lock), connection)),
     }
 }

@@ -14,6 +14,7 @@
 mod audit;
 mod checksum;
 mod database;
+mod lock;
 mod maintenance;
 mod mover;
 mod remembered;

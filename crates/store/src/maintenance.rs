@@ -3,9 +3,10 @@
 use crate::audit;
 use crate::checksum::of_row;
 use crate::database::{
-    Database, DatabaseOptions, Owner, StoreError, beside, check_owner, has_checksums, lock,
-    open_shared, open_stopped, to_row_id,
+    Database, DatabaseOptions, Owner, StoreError, beside, check_owner, has_checksums, open_shared,
+    open_stopped, to_row_id,
 };
+use crate::lock::{Absent, lock, resolve};
 use crate::remembered;
 use core::time::Duration;
 use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
@@ -88,7 +89,7 @@ pub struct Salvaged {
 ///
 /// [`StoreError`] if it cannot be opened.
 pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
-    let (mut connection, _lock) = open_shared(path)?;
+    let (_lock, mut connection) = open_shared(path)?;
     let snapshot = connection.transaction()?;
     let mut found = Inspection {
         version: snapshot.pragma_query_value(None, "user_version", |row| row.get(0))?,
@@ -128,7 +129,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
 /// [`StoreError`]; no incomplete copy is left.
 pub fn backup(path: &Path, to: &Path) -> Result<Inspection, StoreError> {
     refuse_existing(to)?;
-    let copied = open_shared(path).and_then(|(connection, lock)| {
+    let copied = open_shared(path).and_then(|(lock, connection)| {
         check_owner(&connection, path)?;
         copy_into(&connection, path, to)?;
         drop((connection, lock));
@@ -166,7 +167,8 @@ pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> 
     if !found.is_sound() {
         return Err(StoreError::Unsound(from.to_owned()));
     }
-    let _lock = lock(path)?;
+    let path = &resolve(path)?;
+    let _lock = lock(path, Absent::Leave)?;
     let (new, old) = (beside(path, ".restoring"), beside(path, ".before-restore"));
     refuse_existing(&old)?;
     let copied = std::fs::copy(from, &new).and_then(|_| File::open(&new)?.sync_all());
@@ -191,7 +193,7 @@ pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> 
 /// [`StoreError`] if nothing can be read, or `to` cannot be written; then there is no new file.
 pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
     refuse_existing(to)?;
-    let (connection, _lock) = open_stopped(path)?;
+    let (_lock, connection) = open_stopped(path)?;
     check_owner(&connection, path)?;
     let new = beside(to, ".salvaging");
     refuse_existing(&new)?;
@@ -248,7 +250,7 @@ fn save(connection: &Connection, to: &Path) -> Result<Salvaged, StoreError> {
 ///
 /// [`StoreError`] if it cannot be opened.
 pub fn quarantined(path: &Path) -> Result<Vec<BadRow>, StoreError> {
-    let (mut connection, _lock) = open_shared(path)?;
+    let (_lock, mut connection) = open_shared(path)?;
     let snapshot = connection.transaction()?;
     check_owner(&snapshot, path)?;
     Ok(judge(&read_all(&snapshot)).bad)

@@ -286,6 +286,46 @@ fn a_database_has_one_writer() {
     assert!(Database::open(&place.file(), &DatabaseOptions::default()).is_ok());
 }
 
+/// A file is locked, and not its name; one with two names would have two write-ahead logs.
+#[test]
+fn a_database_has_one_writer_by_whatever_name() {
+    let place = Place::new("names");
+    let (first, link) = (place.file(), place.0.join("link.db"));
+    // The link is there before the database is.
+    std::os::unix::fs::symlink("cse.db", &link).unwrap();
+    let by_link = Database::open(&link, &DatabaseOptions::default()).unwrap();
+    let second = Database::open(&first, &DatabaseOptions::default());
+    assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
+    let second = Database::open(&link, &DatabaseOptions::default());
+    assert!(matches!(second, Err(StoreError::InUse(_))), "{second:?}");
+    assert!(!place.0.join("link.db.lock").exists());
+    let hard = place.0.join("hard.db");
+    std::fs::hard_link(&first, &hard).unwrap();
+    let is_refused = |error: Option<StoreError>| match error {
+        Some(StoreError::Linked { names, .. }) => assert_eq!(names, 2),
+        other => panic!("{other:?}"),
+    };
+    let options = DatabaseOptions::default();
+    is_refused(Database::open(&hard, &options).err());
+    is_refused(Database::read(&hard).err());
+    is_refused(gatewright_store::inspect(&hard).err());
+    is_refused(gatewright_store::backup(&hard, &place.0.join("copy.db")).err());
+    is_refused(gatewright_store::salvage(&hard, &place.0.join("copy.db")).err());
+    is_refused(verify(&hard).err());
+    drop(by_link);
+    is_refused(Database::open(&first, &options).err());
+    std::fs::remove_file(&hard).unwrap();
+    drop(Database::open(&first, &options).unwrap());
+    // The lock is the file's: under another name it is found again.
+    let held = std::fs::File::open(&first).unwrap();
+    held.lock().unwrap();
+    std::fs::rename(&first, &hard).unwrap();
+    let moved = Database::open(&hard, &options);
+    assert!(matches!(moved, Err(StoreError::InUse(_))), "{moved:?}");
+    drop(held);
+    assert!(Database::open(&hard, &options).is_ok());
+}
+
 /// Every file of a folder with what is in it.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(folder).unwrap().map(|file| {

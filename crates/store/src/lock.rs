@@ -1,0 +1,107 @@
+//! Locks that keep a database with one writer, whatever name it is opened by.
+//!
+//! Two locks are held: one of a file beside the database, which is there before the database is and
+//! while a restore replaces it, and one of the database file itself, which has no name and so holds
+//! for a file that was moved or mounted elsewhere. Both are of flock(2), which the locks of SQLite
+//! (POSIX, `fcntl`) do not touch. But those are released when any descriptor of the file is closed
+//! in the process: the database file is opened only while no connection is open, which the first
+//! lock says, and closed after the connection.
+
+use crate::database::{StoreError, beside};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Locks of a database. They are to be dropped after its connections.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    /// The database file; `None` if it does not exist yet.
+    pub(crate) file: Option<Arc<File>>,
+    /// The file beside it; `None` if a reader has found none.
+    _beside: Option<File>,
+}
+
+/// The path that a symbolic link leads to, by which SQLite names the write-ahead log; any other path
+/// as it is.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
+    if !path.is_symlink() {
+        return Ok(path.to_owned());
+    }
+    let file_error = |source| StoreError::File { path: path.to_owned(), source };
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Where it leads to is known once there is a file.
+            File::options().create(true).append(true).open(path).map_err(file_error)?;
+            path.canonicalize().map_err(file_error)
+        }
+        resolved => resolved.map_err(file_error),
+    }
+}
+
+/// What a writer does where there is no database.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Absent {
+    /// It creates the file, so that it is locked before SQLite opens it.
+    Create,
+    /// It leaves it so.
+    Leave,
+}
+
+/// Locks the database at a resolved path for a writer.
+pub(crate) fn lock(path: &Path, absent: Absent) -> Result<Lock, StoreError> {
+    let name = beside(path, ".lock");
+    let beside = File::options().create(true).truncate(false).write(true).open(&name);
+    let beside = beside.map_err(|source| StoreError::Lock { path: name.clone(), source })?;
+    judge(beside.try_lock(), path, &name)?;
+    refuse_links(path)?;
+    let mut options = File::options();
+    options.read(true).write(true).truncate(false).create(absent == Absent::Create);
+    let file = match options.open(path) {
+        Ok(file) => Some(Arc::new(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => return Err(StoreError::File { path: path.to_owned(), source }),
+    };
+    if let Some(file) = &file {
+        judge(file.try_lock(), path, path)?;
+    }
+    Ok(Lock { file, _beside: Some(beside) })
+}
+
+/// Locks the database at a resolved path for a reader, which keeps writers out; a file beside it is
+/// not created if there has never been one.
+pub(crate) fn share_lock(path: &Path) -> Result<Lock, StoreError> {
+    let name = beside(path, ".lock");
+    let beside = match File::open(&name) {
+        Ok(beside) => Some(beside),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => return Err(StoreError::Lock { path: name, source }),
+    };
+    // The links first: beside a running CSE, too, the reader would look for another log.
+    refuse_links(path)?;
+    if let Some(beside) = &beside {
+        judge(beside.try_lock_shared(), path, &name)?;
+    }
+    let file =
+        File::open(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+    judge(file.try_lock_shared(), path, path)?;
+    Ok(Lock { file: Some(Arc::new(file)), _beside: beside })
+}
+
+/// Refuses a file with several names: two processes that open it by different names would have two
+/// write-ahead logs of one file.
+fn refuse_links(path: &Path) -> Result<(), StoreError> {
+    match path.metadata().map(|file| file.nlink()) {
+        Ok(names) if names > 1 => Err(StoreError::Linked { path: path.to_owned(), names }),
+        _ => Ok(()),
+    }
+}
+
+/// The error of a lock of `locked` for the database at `path`.
+fn judge(taken: Result<(), TryLockError>, path: &Path, locked: &Path) -> Result<(), StoreError> {
+    taken.map_err(|error| match error {
+        TryLockError::WouldBlock => StoreError::InUse(path.to_owned()),
+        TryLockError::Error(source) => StoreError::Lock { path: locked.to_owned(), source },
+    })
+}

@@ -163,6 +163,67 @@ async fn operators_of_an_earlier_run_are_none() {
     ward.stop().await;
 }
 
+/// Operators read readings, subscribe to them and send commands. No reading is theirs to make or to
+/// remove.
+#[tokio::test]
+async fn operators_read_and_ask_and_change_no_reading() {
+    let ward = Ward::new().await;
+    let nurse = Client::new(ward.urls()[0].as_str(), "CNurse", "nurse-");
+    let entity = r#"{"m2m:ae":{"rn":"CNurse","api":"N1","rr":false,"srv":["4"]}}"#;
+    let made = nurse.create("cse-gw", Kind::ApplicationEntity, entity).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let spo2 = format!("{PULSE}/spo2");
+    for readable in [PULSE.to_owned(), spo2.clone(), format!("{spo2}/la"), format!("{PULSE}?fu=1")]
+    {
+        let answer = nurse.get(&readable).await.unwrap();
+        assert_eq!(answer.status, Status::Ok, "{readable}: {answer:?}");
+    }
+    let found = nurse.get(&format!("{spo2}?fu=1&ty=4&lim=1")).await.unwrap();
+    assert!(found.content.unwrap().contains("spo2/"));
+    // To her own AE, which fetches notifications by its polling channel: nobody has to answer.
+    let channel = r#"{"m2m:pch":{}}"#;
+    let made = nurse.create("cse-gw/CNurse", Kind::PollingChannel, channel).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let made = nurse.subscribe(&spo2, "hers", "CNurse", &[3]).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let gone = nurse.delete(&format!("{spo2}/hers")).await.unwrap();
+    assert_eq!(gone.status, Status::Deleted, "{gone:?}");
+    let commands = format!("{PULSE}/commands");
+    let command = r#"{"m2m:cin":{"rn":"one","con":{"command":"read"}}}"#;
+    let made = nurse.create(&commands, Kind::ContentInstance, command).await.unwrap();
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    wait_until("the device is asked", || ward.devices.counters().asked_answered > 0).await;
+    let denied = Status::OriginatorHasNoPrivilege;
+    let latest = nurse.get(&format!("{spo2}/la?rcn=1")).await.unwrap().content.unwrap();
+    let latest: serde_json::Value = serde_json::from_str(&latest).unwrap();
+    let latest = format!("{spo2}/{}", latest["m2m:cin"]["rn"].as_str().unwrap());
+    for place in
+        [PULSE.to_owned(), spo2.clone(), latest, format!("{commands}/one"), commands.clone()]
+    {
+        let answer = nurse.delete(&place).await.unwrap();
+        assert_eq!(answer.status, denied, "{place}: {answer:?}");
+    }
+    let false_one = r#"{"m2m:cin":{"con":{"value":"99"}}}"#;
+    for place in [spo2.clone(), format!("{PULSE}/results"), format!("{PULSE}/about")] {
+        let answer = nurse.create(&place, Kind::ContentInstance, false_one).await.unwrap();
+        assert_eq!(answer.status, denied, "{place}: {answer:?}");
+    }
+    for (place, what) in [(PULSE, "ae"), (&spo2, "cnt"), (&commands, "cnt")] {
+        let made = nurse.create(place, Kind::Container, r#"{"m2m:cnt":{}}"#).await.unwrap();
+        assert_eq!(made.status, denied, "{place}: {made:?}");
+        for attributes in [json!({ "lbl": ["x"] }), json!({ "acpi": [] })] {
+            let update = json!({ format!("m2m:{what}"): attributes }).to_string();
+            let answer = nurse.update(place, &update).await.unwrap();
+            assert_eq!(answer.status, denied, "{place} {update}: {answer:?}");
+        }
+    }
+    for policy in ["cse-gw/operators", "cse-gw/operators-commands"] {
+        assert_eq!(nurse.delete(policy).await.unwrap().status, denied, "{policy}");
+    }
+    ward.works_on().await;
+    ward.stop().await;
+}
+
 /// Everything that could lead to a device past its AE, tried by an AE that anybody may register.
 #[tokio::test]
 async fn a_neighbour_gets_nothing_of_a_device() {

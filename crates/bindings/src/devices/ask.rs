@@ -24,8 +24,14 @@ use tokio::sync::{mpsc, watch};
 
 /// Every operation of an access control rule (m2m:accessControlOperations).
 const ALL: u8 = 63;
+/// Of these: create.
+const CREATE: u8 = 1;
+/// Retrieve, notify and discover.
+const READ_AND_ASK: u8 = 2 + 16 + 32;
 /// Name of the policy that authorises operators.
 const OPERATORS: &str = "operators";
+/// Name of the policy that authorises operators to create commands.
+const OPERATORS_COMMANDS: &str = "operators-commands";
 /// Name of the policy that authorises a device, below its AE.
 const DEVICE_ITSELF: &str = "device-itself";
 /// Name of the gateway's subscription to a device's command container.
@@ -89,31 +95,52 @@ pub(super) async fn serve(
     }
 }
 
-/// Creates the policy that authorises operators, if there are any or resources already refer to it;
-/// returns its address.
+/// Creates the policies that authorise operators, if there are any or resources already refer to
+/// them; returns the address of the one for all resources.
+///
+/// Operators read readings, ask devices and subscribe. What they create besides subscriptions is
+/// commands: a reading of theirs would be taken for the device's.
 pub(super) async fn make_policy(
     engine: &Arc<Engine>,
     config: &DevicesConfig,
     is_there: bool,
 ) -> Option<String> {
+    let operators = config.operators.as_slice();
+    let creating = |kind: Kind| json!({ "acor": operators, "acop": CREATE, "acod": [{ "chty": [kind.number()] }] });
+    let read = json!({ "acor": operators, "acop": READ_AND_ASK });
+    let read = vec![read, creating(Kind::Subscription)];
+    let is_there = is_there || !operators.is_empty();
+    let address = put_policy(engine, config, OPERATORS, read, is_there).await?;
+    let command = vec![creating(Kind::ContentInstance)];
+    put_policy(engine, config, OPERATORS_COMMANDS, command, true).await?;
+    Some(address)
+}
+
+/// Creates a policy of operators with these rules if `is_made`, and gives an existing one these
+/// rules; returns its address if it exists.
+async fn put_policy(
+    engine: &Arc<Engine>,
+    config: &DevicesConfig,
+    name: &str,
+    rules: Vec<Value>,
+    is_made: bool,
+) -> Option<String> {
     let own = engine.cse_id();
-    let rules = match config.operators.as_slice() {
-        [] => Vec::new(),
-        operators => vec![json!({ "acor": operators, "acop": ALL })],
-    };
+    let rules = if config.operators.is_empty() { Vec::new() } else { rules };
     let pvs = own_privileges(&own);
-    let address = format!("{}/{OPERATORS}", config.base);
-    let create = json!({ "m2m:acp": { "rn": OPERATORS, "pv": { "acr": rules }, "pvs": pvs } });
+    let address = format!("{}/{name}", config.base);
+    let create = json!({ "m2m:acp": { "rn": name, "pv": { "acr": rules }, "pvs": pvs } });
     let update = json!({ "m2m:acp": { "pv": { "acr": rules } } });
     let micros = wall().as_micros();
-    let request = |verb, to: &str, what| Request::new(verb, to, &*own, format!("{what}-{micros}"));
-    let made = request(Verb::Create, &config.base, "policy")
+    let request =
+        |verb, to: &str, what| Request::new(verb, to, &*own, format!("{name}-{what}-{micros}"));
+    let made = request(Verb::Create, &config.base, "made")
         .creating(Kind::AccessControlPolicy, create.to_string());
-    if is_there || !config.operators.is_empty() {
+    if is_made {
         engine.ask(made).await;
     }
     // It may be there from an earlier run, with others in it.
-    let changed = request(Verb::Update, &address, "operators").with_content(update.to_string());
+    let changed = request(Verb::Update, &address, "changed").with_content(update.to_string());
     let answer = engine.ask(changed).await;
     answer.is_some_and(|answer| answer.status.is_success()).then_some(address)
 }
@@ -142,6 +169,10 @@ impl Shared {
         // Policies are updated alone (TS-0001 §10.2.3.3.3).
         for (number, (policies, place)) in policies.iter().cycle().zip(places).enumerate() {
             let Some((tag, name)) = place.content.as_deref().and_then(made) else { continue };
+            let mut policies = policies.to_vec();
+            if name == COMMANDS {
+                policies.push(format!("{}/{OPERATORS_COMMANDS}", self.base));
+            }
             let to = if tag == "m2m:ae" { entity.clone() } else { format!("{entity}/{name}") };
             let content = json!({ tag: { "acpi": policies } }).to_string();
             let request = Request::new(Verb::Update, to, &*own, id(&number.to_string()));

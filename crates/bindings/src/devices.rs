@@ -19,6 +19,7 @@ mod datagrams;
 mod deliver;
 mod entities;
 mod places;
+mod refusals;
 mod shards;
 mod stages;
 pub(crate) mod transport;
@@ -45,8 +46,10 @@ use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
 use gatewright_health::roster::{Joined, Roster, SessionId};
 use gatewright_interwork::{Device, Mapping};
+use gatewright_part::LogEvent;
 use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
+use refusals::Refusals;
 use shards::Shards;
 pub use stages::Stages;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -257,6 +260,7 @@ struct Shared {
     library: Mutex<Library>,
     /// State that reports use.
     shards: Shards,
+    refusals: Refusals,
     /// State that associations and requests for devices use.
     state: Mutex<State>,
     /// How often state or library were locked.
@@ -421,6 +425,7 @@ pub async fn start(
         system_id: RwLock::new(config.system_id),
         library: Mutex::new(library),
         shards: Shards::new(),
+        refusals: Refusals::default(),
         state: Mutex::new(state),
         #[cfg(test)]
         locked: std::sync::atomic::AtomicU64::new(0),
@@ -585,6 +590,11 @@ impl RunningDevices {
         let connections_refused = counted.connections_refused + self.rooms.gate.refused();
         let connections_evicted = self.rooms.unassociated.evicted();
         Counters { connections_refused, connections_evicted, places_full, ..counted }
+    }
+
+    /// Refusals of devices' requests since the last call.
+    pub fn refusals(&self) -> Vec<LogEvent> {
+        self.rooms.shared.refusals.take()
     }
 
     /// Duration of reports, by stage.

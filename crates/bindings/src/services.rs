@@ -17,7 +17,7 @@ use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
-use gatewright_part::{Change, PartHistogram, PartStatus, Staged, Unable};
+use gatewright_part::{Change, LogEvent, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::Room;
 use std::io;
 use std::path::PathBuf;
@@ -207,6 +207,11 @@ impl Services {
             histograms: devices.stages().each().into_iter().map(histogram).collect(),
             ..PartStatus::default()
         })
+    }
+
+    /// Refusals of devices' requests since the last call.
+    fn devices_refused(&self) -> Vec<LogEvent> {
+        self.running.devices.as_ref().map(devices::RunningDevices::refusals).unwrap_or_default()
     }
 
     /// Whether the files of the CSE's certificates have changed since they were read.

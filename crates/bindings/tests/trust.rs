@@ -15,7 +15,7 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::OXIMETER;
-use gatewright_onem2m::{CseType, Kind, Operation, Status};
+use gatewright_onem2m::{CseType, Kind, Operation, Request, Status};
 use serde_json::json;
 use std::time::Instant;
 use tokio::task::JoinHandle;
@@ -221,6 +221,67 @@ async fn operators_read_and_ask_and_change_no_reading() {
         assert_eq!(nurse.delete(policy).await.unwrap().status, denied, "{policy}");
     }
     ward.works_on().await;
+    ward.stop().await;
+}
+
+/// Whoever replaces a device's policies, of a container or of its AE, is told which device cannot
+/// write what any more, and why: once, however often the device tries.
+#[tokio::test]
+async fn a_device_that_a_policy_cuts_off_is_named() {
+    let mut ward = Ward::new().await;
+    let engine = ward.gateway.engine().clone();
+    let ask = async |request: Request| {
+        let answer = engine.ask(request).await.unwrap();
+        assert!(answer.status.is_success(), "{answer:?}");
+    };
+    let own = json!({ "acr": [{ "acor": ["/gw"], "acop": 63 }] });
+    let policy = json!({ "m2m:acp": { "rn": "other", "pv": own, "pvs": own } }).to_string();
+    let made = Request::new(Operation::Create, "cse-gw", "/gw", "other");
+    ask(made.creating(Kind::AccessControlPolicy, policy)).await;
+    let spo2 = format!("{PULSE}/spo2");
+    for (place, tag) in [(spo2.as_str(), "m2m:cnt"), (PULSE, "m2m:ae")] {
+        let put = |acpi: &[&str], id: &str| {
+            let content = json!({ tag: { "acpi": acpi } }).to_string();
+            Request::new(Operation::Update, place, "/gw", format!("{tag}{id}"))
+                .with_content(content)
+        };
+        assert!(ward.devices.refusals().is_empty());
+        ask(put(&["cse-gw/other"], "put")).await;
+        if place == PULSE {
+            ward.device.abort();
+            ward.device = tokio::spawn(agents::run(run_to(&ward.devices)));
+        }
+        let mut events = Vec::new();
+        wait_until("the refusal is told", || {
+            events.extend(ward.devices.refusals());
+            !events.is_empty()
+        })
+        .await;
+        let event = &events[0];
+        assert_eq!(event.kind, "device-refused");
+        let fields = [
+            ("device", "024241434b000001".to_owned()),
+            ("resource", place.to_owned()),
+            ("status", "4103".to_owned()),
+        ];
+        assert_eq!(event.fields, fields, "{event:?}");
+        assert!(event.text.contains("does not let Cphd-024241434b000001"), "{event:?}");
+        if place == PULSE {
+            wait_until("registrations fail", || ward.devices.counters().registrations_failed > 0)
+                .await;
+        } else {
+            let before = ward.devices.counters().reports_not_stored;
+            wait_until("it is refused again", || {
+                ward.devices.counters().reports_not_stored > before + 1
+            })
+            .await;
+        }
+        let itself = format!("{PULSE}/device-itself");
+        ask(put(&["cse-gw/operators", &itself], "back")).await;
+        ward.works_on().await;
+        events.extend(ward.devices.refusals());
+        assert_eq!(events.iter().filter(|one| one.fields == fields).count(), 1, "{events:?}");
+    }
     ward.stop().await;
 }
 

@@ -48,6 +48,12 @@ pub trait Part: Send + Sync {
         &[]
     }
 
+    /// Its own events since the last call, in order. The gateway asks each second if the part has
+    /// values to watch.
+    fn new_events(&self) -> Vec<LogEvent> {
+        Vec::new()
+    }
+
     /// Events of its start, in order; asked for once, when it runs. The log takes only some twenty
     /// of one kind at once.
     fn start_events(&self) -> Vec<LogEvent> {

@@ -254,9 +254,14 @@ impl Shared {
                     Some(answer) => answer.await.ok(),
                     None => None,
                 };
-                match answer.map_or(Fate::Again(None), |answer| answer.fate()) {
+                let fate = answer.as_ref().map_or(Fate::Again(None), Response::fate);
+                match fate {
                     Fate::Done | Fate::There => created.stored += 1,
-                    Fate::Nowhere | Fate::Barred | Fate::Refused => created.refused += 1,
+                    Fate::Nowhere | Fate::Barred | Fate::Refused => {
+                        created.refused += 1;
+                        let status = answer.map_or(Status::InternalServerError, |it| it.status);
+                        self.refusals.note(&self.mapping.entity_prefix, &item.request, status);
+                    }
                     Fate::Again(_) => {
                         // Another request for the same name: not to be taken for a repetition.
                         item.request.id = format!("{}-{attempt}", item.request.id);

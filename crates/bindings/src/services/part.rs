@@ -89,6 +89,10 @@ impl Part for Devices {
     fn watched(&self) -> &'static [Watched] {
         OF_DEVICES
     }
+
+    fn new_events(&self) -> Vec<LogEvent> {
+        self.0.upgrade().map(|services| services.devices_refused()).unwrap_or_default()
+    }
 }
 
 /// An event for each row that is not served, and for each remembered transaction that cannot be
@@ -202,8 +206,8 @@ const OF_CSE: &[Watched] = &[
 const OF_DEVICES: &[Watched] = &[
     watched(
         ("reports_not_stored", When::Grows),
-        (LogLevel::Error, "reports-lost"),
-        "reports of devices could not be stored",
+        (LogLevel::Error, "reports-not-stored"),
+        "reports of devices could not be stored: devices keep those that they want an answer to",
     ),
     watched(
         ("connections_refused", When::Grows),

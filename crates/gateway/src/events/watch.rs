@@ -43,7 +43,7 @@ impl Watcher {
             while ended.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
                 for (part, seen) in &mut parts {
                     let events = seen.look(part.name(), part.watched(), &part.tell());
-                    for event in events {
+                    for event in events.into_iter().chain(part.new_events()) {
                         log.log(event);
                     }
                 }

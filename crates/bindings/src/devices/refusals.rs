@@ -1,0 +1,73 @@
+//! Refusals of devices' own requests by the CSE, as events: which device, which resource, and why.
+
+use gatewright_onem2m::{Request, Status};
+use gatewright_part::{LogEvent, LogLevel};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time in which the same refusal is one event: a device repeats what it has no answer to.
+const SAME_WITHIN: Duration = Duration::from_mins(1);
+/// Refusals remembered for that; beyond, all are forgotten.
+const KNOWN_MAX: usize = 1_024;
+/// Events that wait for the log; beyond, the counters alone say more.
+const WAITING_MAX: usize = 64;
+
+/// Refusals that are not in the log yet.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// When each originator was last refused at each resource.
+    known: HashMap<(String, String), Instant>,
+    waiting: VecDeque<LogEvent>,
+}
+
+impl Refusals {
+    /// Notes that a device's request was refused, unless that was noted a moment ago.
+    pub(super) fn note(&self, entity_prefix: &str, request: &Request, status: Status) {
+        let name = request.from.strip_prefix('C').and_then(|it| it.strip_prefix(entity_prefix));
+        // The gateway's own requests have no device as originator.
+        let Some(device) = name else { return };
+        let mut noted = self.lock();
+        let (key, now) = ((request.from.clone(), request.to.clone()), Instant::now());
+        let last = noted.known.get(&key);
+        if last.is_some_and(|last| now.saturating_duration_since(*last) < SAME_WITHIN) {
+            return;
+        }
+        if noted.known.len() >= KNOWN_MAX {
+            noted.known.clear();
+        }
+        noted.known.insert(key, now);
+        if noted.waiting.len() < WAITING_MAX {
+            noted.waiting.push_back(event(device, request, status));
+        }
+    }
+
+    /// Removes the events that are not in the log yet.
+    pub(super) fn take(&self) -> Vec<LogEvent> {
+        self.lock().waiting.drain(..).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn event(device: &str, request: &Request, status: Status) -> LogEvent {
+    let (from, to, number) = (&request.from, &request.to, status.number());
+    let why = match status {
+        Status::OriginatorHasNoPrivilege => format!(
+            "its policy does not let {from} do that; acpi there needs device-itself, as \
+             docs/devices.md says"
+        ),
+        Status::NotFound => "it does not exist".to_owned(),
+        _ => format!("{status:?}"),
+    };
+    let text = format!("requests of the device {device} to {to} are refused with {number}: {why}");
+    LogEvent::new(LogLevel::Error, "devices", "device-refused", text)
+        .with("device", device)
+        .with("resource", to)
+        .with("status", number)
+}

@@ -62,7 +62,8 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
     } else {
         (&codes::UNKNOWN_KEY, format!("unknown key `{name}` in {}", shape.name))
     };
-    let names = shape.keys.iter().map(|key| key.name);
+    let known = shape.keys.iter().filter(|key| !matches!(key.shape, Shape::NotYet));
+    let names = known.map(|key| key.name);
     let finding = findings.error(code, at.clone(), what);
     let finding = match nearest(name, names.clone()) {
         Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(

@@ -13,7 +13,7 @@ pub(crate) enum Exit {
     Usage,
     /// No gateway runs there.
     Unavailable,
-    /// A gateway runs, and has too many clients now.
+    /// A gateway has too many clients now, or has the database open.
     Busy,
     /// A right is missing.
     Permission,
@@ -28,7 +28,7 @@ impl Exit {
         (Self::Negative, "the answer is no, or it did not work"),
         (Self::Usage, "the command line is wrong"),
         (Self::Unavailable, "no gateway runs there"),
-        (Self::Busy, "the gateway is busy: try again later"),
+        (Self::Busy, "the gateway is busy, or has the database open: try again later"),
         (Self::Permission, "a right is missing"),
         (Self::Configuration, "a description or another input is wrong or cannot be read"),
     ];

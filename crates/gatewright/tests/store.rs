@@ -28,11 +28,15 @@ fn a_database_is_verified_backed_up_restored_and_salvaged() {
     assert_eq!(twice.code, 78);
     assert!(twice.err.contains(&format!("{copy} exists already")), "{}", twice.err);
     let busy = gatewright(&["store", "restore", &copy, &store]);
-    assert_eq!(busy.code, 69);
+    assert_eq!(busy.code, 75);
     assert!(busy.err.contains("in use by another process"), "{}", busy.err);
     drop(database);
     let restored = gatewright(&["store", "restore", &copy, &store, "--json"]).json();
     assert_eq!(restored["kept"], format!("{store}.before-restore"));
+    let again = gatewright(&["store", "restore", &copy, &store]);
+    let how =
+        format!("{store}.before-restore exists already, and is not overwritten: move it away");
+    assert!(again.code == 78 && again.err.contains(&how), "{} {}", again.code, again.err);
     let salvaged = gatewright(&["store", "salvage", &store, &saved, "--json"]).json();
     assert_eq!((&salvaged["rows"], &salvaged["gaps"]), (&0.into(), &serde_json::json!([])));
     assert_eq!(gatewright(&["store", "quarantine", &store]).out, "every row can be read\n");

@@ -123,7 +123,7 @@ pub enum StoreError {
         known: i64,
     },
     /// A file that would be written is there already.
-    #[error("{} exists already, and is not overwritten", .0.display())]
+    #[error("{} exists already, and is not overwritten: move it away first", .0.display())]
     Exists(PathBuf),
     /// A file that was given as a backup cannot be read as one.
     #[error("{} cannot be read as a backup: {source}", path.display())]

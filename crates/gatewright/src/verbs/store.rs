@@ -143,7 +143,7 @@ impl Store {
 
 fn failure(path: &Path, error: &StoreError) -> Failure {
     let exit = match error {
-        StoreError::InUse(_) => Exit::Unavailable,
+        StoreError::InUse(_) => Exit::Busy,
         _ => Exit::Configuration,
     };
     // Every other error names the file that is at fault, which may be the second of two.

@@ -84,3 +84,28 @@ fn tell(face: Face, error: &anyhow::Error) -> Exit {
     face.failure(exit, &format!("{error:#}"));
     exit
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_a_verb_means_the_same_before_and_behind_its_part() {
+        command().debug_assert();
+        let mut command = command();
+        let mut met = 0;
+        for verb in command.get_subcommands_mut() {
+            for part in verb.get_subcommands() {
+                for (long, argument) in
+                    verb.get_arguments().filter_map(|it| Some((it.get_long()?, it)))
+                {
+                    let twice = part.get_arguments().any(|it| it.get_long() == Some(long));
+                    let place = format!("{} {} --{long}", verb.get_name(), part.get_name());
+                    assert!(argument.is_global_set() && !twice, "{place}");
+                    met += 1;
+                }
+            }
+        }
+        assert!(met > 0, "no verb with parts has an option");
+    }
+}

@@ -32,7 +32,8 @@ pub(crate) fn default_path(name: &str) -> PathBuf {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
     /// Path of the control socket; the only one in the default folder if not given.
-    #[arg(long, value_name = "PATH")]
+    // Global, for it to mean the same before and behind the part of a verb.
+    #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
 }
 

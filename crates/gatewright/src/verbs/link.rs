@@ -16,7 +16,6 @@ pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, state, mtu
 /// Tells the links of a running gateway: device, mode and why, addresses, counters; takes one down or
 /// up.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Link {
     #[command(subcommand)]
     part: Option<LinkAction>,
@@ -32,27 +31,27 @@ enum LinkAction {
     Up {
         /// Its name.
         name: String,
-        #[command(flatten)]
-        which: Which,
     },
     /// Takes a link down: nothing comes and nothing leaves there, and its routes make room for
     /// others, until it is taken up again or the gateway ends. Its device stays open.
     Down {
         /// Its name.
         name: String,
-        #[command(flatten)]
-        which: Which,
     },
 }
 
 impl Link {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (name, up, which) = match self.part {
-            Some(LinkAction::Up { name, which }) => (name, true, which),
-            Some(LinkAction::Down { name, which }) => (name, false, which),
+        let (name, up) = match &self.part {
+            Some(LinkAction::Up { name }) => (name, true),
+            Some(LinkAction::Down { name }) => (name, false),
             None => return self.list(face),
         };
-        let answer = which.ask(&ControlRequest::SetLink { name: name.clone(), up })?;
+        if let Some(other) = &self.name {
+            let message = format!("the name of the link goes behind up or down: {other}");
+            return Err(Failure::new(Exit::Usage, message).into());
+        }
+        let answer = self.which.ask(&ControlRequest::SetLink { name: name.clone(), up })?;
         face.answer(&answer, || format!("{name} is {}", if up { "up" } else { "down" }))?;
         Ok(Exit::Success)
     }

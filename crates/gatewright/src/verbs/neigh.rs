@@ -25,10 +25,7 @@ pub(crate) struct Neigh {
 #[derive(Debug, clap::Subcommand)]
 enum NeighbourAction {
     /// Lists the neighbours that are known.
-    List {
-        #[command(flatten)]
-        which: Which,
-    },
+    List,
     /// Sets a neighbour.
     Add {
         /// Its address.
@@ -40,8 +37,6 @@ enum NeighbourAction {
         /// The link; found by the address if not given.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
-        #[command(flatten)]
-        which: Which,
     },
     /// Forgets a neighbour; it is asked for again when a packet is for it.
     #[command(alias = "remove")]
@@ -51,35 +46,28 @@ enum NeighbourAction {
         /// The link; found by the address if not given.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
-        #[command(flatten)]
-        which: Which,
     },
     /// Forgets all neighbours that were learnt, and tells them.
     Flush {
         /// Only those of this link.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
-        #[command(flatten)]
-        which: Which,
     },
 }
 
 impl Neigh {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (which, request) = match self.part {
-            None => (self.which, ControlRequest::Neighbours),
-            Some(NeighbourAction::List { which }) => (which, ControlRequest::Neighbours),
-            Some(NeighbourAction::Add { address, mac, link, which }) => {
-                (which, ControlRequest::AddNeighbour { address, mac, link })
+        let request = match self.part {
+            None | Some(NeighbourAction::List) => ControlRequest::Neighbours,
+            Some(NeighbourAction::Add { address, mac, link }) => {
+                ControlRequest::AddNeighbour { address, mac, link }
             }
-            Some(NeighbourAction::Del { address, link, which }) => {
-                (which, ControlRequest::RemoveNeighbour { address, link })
+            Some(NeighbourAction::Del { address, link }) => {
+                ControlRequest::RemoveNeighbour { address, link }
             }
-            Some(NeighbourAction::Flush { link, which }) => {
-                (which, ControlRequest::FlushNeighbours { link })
-            }
+            Some(NeighbourAction::Flush { link }) => ControlRequest::FlushNeighbours { link },
         };
-        which.tell_list(face, &request, "neighbours", line)
+        self.which.tell_list(face, &request, "neighbours", line)
     }
 }
 

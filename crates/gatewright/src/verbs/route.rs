@@ -26,10 +26,7 @@ pub(crate) struct Route {
 #[derive(Debug, clap::Subcommand)]
 enum RouteAction {
     /// Lists the routes in force with where they come from.
-    List {
-        #[command(flatten)]
-        which: Which,
-    },
+    List,
     /// Adds a route, in place of one that was added before.
     Add {
         /// The destinations: a network, an address, or default.
@@ -41,8 +38,6 @@ enum RouteAction {
         /// The link; found by --via if not given.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
-        #[command(flatten)]
-        which: Which,
     },
     /// Removes a route that was added here or described, the latter until the next reload.
     #[command(alias = "remove")]
@@ -50,22 +45,17 @@ enum RouteAction {
         /// The destinations, as listed.
         #[arg(value_name = "NETWORK")]
         to: String,
-        #[command(flatten)]
-        which: Which,
     },
 }
 
 impl Route {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (which, request) = match self.part {
-            None => (self.which, ControlRequest::Routes),
-            Some(RouteAction::List { which }) => (which, ControlRequest::Routes),
-            Some(RouteAction::Add { to, via, link, which }) => {
-                (which, ControlRequest::AddRoute { to, via, link })
-            }
-            Some(RouteAction::Del { to, which }) => (which, ControlRequest::RemoveRoute { to }),
+        let request = match self.part {
+            None | Some(RouteAction::List) => ControlRequest::Routes,
+            Some(RouteAction::Add { to, via, link }) => ControlRequest::AddRoute { to, via, link },
+            Some(RouteAction::Del { to }) => ControlRequest::RemoveRoute { to },
         };
-        which.tell_list(face, &request, "routes", line)
+        self.which.tell_list(face, &request, "routes", line)
     }
 }
 

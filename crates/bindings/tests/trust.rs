@@ -144,6 +144,19 @@ async fn who_is_called_like_a_device_is_none() {
     ward.stop().await;
 }
 
+/// A gateway without operators that nobody has asked anything has refused nothing.
+#[tokio::test]
+async fn a_start_without_operators_is_refused_nothing() {
+    let machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/gw", "cse-gw");
+    let gateway = cse::start(cse::CseServerConfig::new(machine)).await.unwrap();
+    let config = devices::DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-gw");
+    let devices = devices::start(config, gateway.engine().clone()).await.unwrap();
+    let refused = gateway.counters().iter().find(|(name, _)| *name == "refused").unwrap().1;
+    assert_eq!(refused, 0);
+    devices.stop().await;
+    gateway.stop().await;
+}
+
 /// Who is no operator any more when the gateway is started again has lost its rights.
 #[tokio::test]
 async fn operators_of_an_earlier_run_are_none() {

@@ -110,10 +110,27 @@ pub(super) async fn make_policy(
     let read = json!({ "acor": operators, "acop": READ_AND_ASK });
     let read = vec![read, creating(Kind::Subscription)];
     let is_there = is_there || !operators.is_empty();
+    if !is_there && !has_policy(engine, config).await {
+        return None;
+    }
     let address = put_policy(engine, config, OPERATORS, read, is_there).await?;
     let command = vec![creating(Kind::ContentInstance)];
     put_policy(engine, config, OPERATORS_COMMANDS, command, true).await?;
     Some(address)
+}
+
+/// Whether there is a policy of operators from an earlier run. A discovery that finds none is no
+/// refused request in the counters.
+async fn has_policy(engine: &Arc<Engine>, config: &DevicesConfig) -> bool {
+    let id = format!("{OPERATORS}-found-{}", wall().as_micros());
+    let mut request = Request::new(Verb::Retrieve, &*config.base, engine.cse_id(), id);
+    let kind = Kind::AccessControlPolicy.number().to_string();
+    for (name, value) in [("fu", "1"), ("lvl", "1"), ("ty", kind.as_str())] {
+        // Known parameters with values that they take.
+        let _ = request.set(name, value);
+    }
+    let content = engine.ask(request).await.and_then(|answer| answer.content);
+    content.is_some_and(|found| found.contains(&format!("\"{}/{OPERATORS}\"", config.base)))
 }
 
 /// Creates a policy of operators with these rules if `is_made`, and gives an existing one these

@@ -7,7 +7,7 @@ use crate::{
 };
 use gatewright_packet::{LinkIndex, Packet};
 use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
-use gatewright_wire::Framing;
+use gatewright_wire::{EtherType, Framing};
 use std::sync::Arc;
 
 /// The index of a layer in a graph.
@@ -213,7 +213,7 @@ impl Plan {
         };
         let stands: Vec<_> = attachments.iter().map(stands).collect::<Result<_, WiringError>>()?;
         for &(_, attachment, _) in &stands {
-            open(attachment, &mut edges)?;
+            open(attachment, &self.framings, &mut edges)?;
         }
         for (id, attachment, of) in stands {
             attach(id, attachment, of, &mut edges);
@@ -242,7 +242,17 @@ impl Plan {
 }
 
 /// Ensures that packets can pass the position of `attachment`.
-fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError> {
+fn open(
+    attachment: Attachment,
+    framings: &[(LinkIndex, Framing)],
+    edges: &mut Vec<Edge>,
+) -> Result<(), WiringError> {
+    let is_possible = |link: Option<LinkIndex>| {
+        link.is_none_or(|link| is_framed(attachment.at, framing_of(framings, link)))
+    };
+    if !is_possible(attachment.link) {
+        return Err(WiringError::NoSuchPosition(attachment));
+    }
     if edges.iter().any(|edge| edge.passes(attachment)) {
         return Ok(());
     }
@@ -255,6 +265,7 @@ fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError
             std::mem::discriminant(&way.at) == kind
                 && (way.side, attachment.side) == (Side::Receive, Side::Receive)
                 && shares_link(way.link, attachment.link)
+                && is_possible(way.link)
         })
         .map(|way| (way.from, way.link))
         .collect();
@@ -274,6 +285,14 @@ fn open(attachment: Attachment, edges: &mut Vec<Edge>) -> Result<(), WiringError
         edges.push(Edge::new(binding, Counter::default()));
     }
     Ok(())
+}
+
+/// Whether frames of this framing can have payloads for `at`: without a link layer there is only IP.
+fn is_framed(at: At, framing: Framing) -> bool {
+    match (framing, at) {
+        (Framing::Ip, At::EtherType(kind)) => [EtherType::IPV4, EtherType::IPV6].contains(&kind),
+        _ => true,
+    }
 }
 
 /// Whether both can apply to the same packets.

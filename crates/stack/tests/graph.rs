@@ -6,7 +6,7 @@ use gatewright_stack::{
     At, Attachment, AttachmentId, Binding, Counter, EdgeTarget, Graph, Handler, Host, Layer, Out,
     Place, Plan, Reason, Side, Swap, UNCLAIMED, View, WiringError, tap,
 };
-use gatewright_wire::EtherType;
+use gatewright_wire::{EtherType, Framing};
 use std::{
     rc::Rc,
     sync::{
@@ -202,6 +202,24 @@ fn a_handler_may_claim_what_no_layer_takes() {
 fn a_position_where_nothing_passes_is_refused() {
     let at = on(At::Label(7), Side::Receive, Place::Tap);
     assert_eq!(plan().wire(&[(AttachmentId(1), at)]).unwrap_err(), WiringError::NoSuchPosition(at));
+}
+
+/// A link without Ethernet has only IP packets, whatever another link has.
+#[test]
+fn no_other_type_passes_a_link_without_ethernet() {
+    let mut plan = plan();
+    plan.set_framing(LAN, Framing::Ip);
+    for kind in [EtherType::ARP, EtherType(0x88b5)] {
+        let at =
+            Attachment { link: Some(LAN), ..on(At::EtherType(kind), Side::Receive, Place::Tap) };
+        let refused = plan.wire(&[(AttachmentId(1), at)]).unwrap_err();
+        assert_eq!(refused, WiringError::NoSuchPosition(at));
+    }
+    for kind in [EtherType::IPV4, EtherType::IPV6] {
+        let at =
+            Attachment { link: Some(LAN), ..on(At::EtherType(kind), Side::Receive, Place::Tap) };
+        assert!(plan.wire(&[(AttachmentId(1), at)]).is_ok(), "{kind:?}");
+    }
 }
 
 #[test]

@@ -4,12 +4,14 @@ use super::{check_link, check_use, twice};
 use crate::codes;
 use crate::filter;
 use crate::messages::{self, MessageHandler};
-use crate::model::{Attach, Config, Handler, Located, Place, Side};
+use crate::model::{Attach, Config, Device, Handler, Link, Located, Place, Side};
 use crate::sections::View;
 use crate::shape::Findings;
 use crate::tables::HANDLERS;
 use crate::values;
 use gatewright_diagnostic::{Diagnostic, Span};
+use gatewright_stack::At;
+use gatewright_wire::EtherType;
 
 pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings: &mut Findings) {
     let tables = root.tables("attach");
@@ -19,6 +21,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     for attach in &config.attachments {
         if let Some(table) = View::of_value(&tables, "at", attach.at.span) {
             check_one(attach, table, names, findings);
+            check_framing(attach, &config.links, findings);
         }
     }
     check_files(config, findings);
@@ -52,6 +55,23 @@ pub(crate) fn check_one(
     filter::check_family(attach.at.value, table, findings);
     filter::check_drop(table, findings);
     check_place(attach, table.key("place").unwrap_or(attach.at.span), findings);
+}
+
+/// Reports a position that only frames of Ethernet have, on links without it.
+fn check_framing(attach: &Attach, links: &[Link], findings: &mut Findings) {
+    let At::EtherType(kind) = attach.at.value else { return };
+    let is_meant =
+        |link: &&Link| attach.link.as_ref().is_none_or(|name| name.value == link.name.value);
+    let mut meant = links.iter().filter(is_meant).peekable();
+    if [EtherType::IPV4, EtherType::IPV6].contains(&kind)
+        || meant.peek().is_none()
+        || !meant.all(|link| matches!(link.device, Device::Tun { .. }))
+    {
+        return;
+    }
+    let message = format!("nothing passes at `{}` of a link without Ethernet", attach.at.value);
+    let finding = Diagnostic::error(&codes::NOTHING_PASSES, attach.at.span, message);
+    findings.add(finding.help("with mode `tun` there are `ether:ipv4` and `ether:ipv6`"));
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {

@@ -601,7 +601,8 @@ fn why_short(room: Room) -> Option<String> {
 }
 
 /// Text for the operator: consequence of a full disk.
-const DISK_FULL: &str = "creations are refused; deletions and the audit log use the reserve";
+const DISK_FULL: &str = "creations are refused until 2.5 times the reserve is free on the disk and \
+     within the database, or the reserve within it; deletions and the audit log use the reserve";
 
 /// Text for the operator: consequence of not comparing certificates with system-ids.
 const UNBOUND: &str = "any device with a certificate of the authorities may associate under any \

@@ -6,7 +6,7 @@ use crate::lock::{Absent, Lock, lock, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::remembered::{self, Remembered};
-use crate::reserve::{Reserve, Room};
+use crate::reserve::{Reserve, Room, allocate_beyond};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
@@ -51,6 +51,8 @@ const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 const RESERVE_OCTETS: u64 = 4 * 1024 * 1024;
 /// Text of the error for rows beyond their limit.
 const ROWS_FULL: &str = "the rows are as many as may be";
+/// Text of the error for a file that cannot grow.
+const NO_ROOM: &str = "the disk has no room for the database";
 /// Text of the error for a change that does not delete, on a full disk.
 const DISK_FULL: &str = "the disk is full: only deletions are stored";
 
@@ -308,7 +310,8 @@ impl Database {
         let path = self.connection.path().filter(|path| !path.is_empty()).map(PathBuf::from);
         if let (Some(path), Some(file)) = (path, self.file()) {
             self.mover = Some(Mover::start(&path, file)?);
-            self.reserve = Some(Reserve::new(&path, self.options.reserve_octets));
+            let unused = unused_octets(&self.connection);
+            self.reserve = Some(Reserve::new(&path, self.options.reserve_octets, unused));
         }
         let batches_max = self.options.batches_max;
         Writer::start(self, batches_max, report)
@@ -321,11 +324,10 @@ impl Database {
     /// Returns when its rows had been written and only the disk synchronisation remained.
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         if self.is_stuck {
-            self.move_log()?;
-            self.is_stuck = false;
+            self.make_room()?;
         }
         let first = self.commit_once(batches);
-        if !is_full(&first) {
+        if !self.lacks_room(&first) {
             return first;
         }
         // On a full disk the log is kept short.
@@ -333,22 +335,55 @@ impl Database {
         // It finishes what it is at.
         self.mover = None;
         self.is_stuck = true;
-        let moved = self.move_log();
-        self.is_stuck = moved.is_err();
-        let second = moved.and_then(|()| self.commit_once(batches));
-        let Some(reserve) = self.reserve.as_mut().filter(|_| is_full(&second)) else {
-            return second;
-        };
-        if !reserve.is_disk_full() {
+        self.make_room()?;
+        if self.admitted(batches) < batches.len() {
+            return first;
+        }
+        let second = self.commit_once(batches);
+        if !self.lacks_room(&second) || !self.let_go() {
             return second;
         }
-        reserve.let_go();
-        self.move_log()?;
-        self.is_stuck = false;
+        // What the second try has left in the log.
+        self.is_stuck = true;
+        self.make_room()?;
         if self.admitted(batches) < batches.len() {
             return second;
         }
         self.commit_once(batches)
+    }
+
+    /// Moves the WAL into the file, which frees the WAL's room; if there is none for that, within the
+    /// reserve.
+    fn make_room(&mut self) -> rusqlite::Result<()> {
+        let moved = self.move_log();
+        if self.lacks_room(&moved) && self.let_go() {
+            self.move_log()?;
+        } else {
+            moved?;
+        }
+        self.is_stuck = false;
+        Ok(())
+    }
+
+    /// Lets the reserve go if the disk is full; returns whether it is.
+    fn let_go(&mut self) -> bool {
+        let Some(reserve) = &mut self.reserve else { return false };
+        let is_full = reserve.is_disk_full();
+        if is_full {
+            reserve.let_go();
+        }
+        is_full
+    }
+
+    /// Whether SQLite has found no room. For its index of the WAL it says only that a write failed.
+    fn lacks_room<T>(&mut self, outcome: &rusqlite::Result<T>) -> bool {
+        match outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) {
+            Some(rusqlite::ErrorCode::DiskFull) => true,
+            Some(rusqlite::ErrorCode::SystemIoFailure) => {
+                self.reserve.as_mut().is_some_and(Reserve::is_disk_full)
+            }
+            _ => false,
+        }
     }
 
     /// Number of the first batches that may be written: on a full disk, those that make no new row,
@@ -461,6 +496,10 @@ impl Database {
         }
         let log_pages = pages_of(self.options.audit_octets_max);
         let chain = audit::append(&transaction, &self.chain, batches, log_pages)?;
+        let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.room().reserve);
+        if let Some(file) = self.lock.as_ref().and_then(|lock| lock.file.as_ref()) {
+            allocate(&transaction, file, lead)?;
+        }
         let written = Instant::now();
         transaction.commit()?;
         (self.chain, self.next_seq, self.marked) = (chain, next_seq, marked);
@@ -480,6 +519,16 @@ impl Drop for Database {
         // The lock outlives the connection, as it is declared after it.
         let _ = self.move_log();
     }
+}
+
+/// Allocates what the file will need when this transaction is moved into it from the WAL: otherwise
+/// a full disk could take commits that cannot be moved, and the WAL would keep its room. While
+/// the reserve is held, `lead` octets more have to be free: the WAL of deletions.
+fn allocate(transaction: &Transaction<'_>, file: &File, lead: u64) -> rusqlite::Result<()> {
+    let count = "PRAGMA page_count";
+    let pages: i64 = transaction.prepare_cached(count)?.query_row([], |row| row.get(0))?;
+    let octets = u64::try_from(pages.saturating_mul(PAGE_OCTETS)).unwrap_or_default();
+    allocate_beyond(file, octets, lead).map_err(|_| full(NO_ROOM))
 }
 
 /// Records the number of the next row, or a later one.
@@ -505,12 +554,6 @@ fn pages_of(octets: u64) -> i64 {
 fn full(why: &str) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
     rusqlite::Error::SqliteFailure(code, Some(why.to_owned()))
-}
-
-/// Whether SQLite has found no room.
-fn is_full<T>(outcome: &rusqlite::Result<T>) -> bool {
-    let code = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
-    code == Some(rusqlite::ErrorCode::DiskFull)
 }
 
 /// Octets of the file that no row uses.

@@ -2,14 +2,17 @@
 //!
 //! A file beside the database holds blocks. When the disk is full, the file is deleted: what only
 //! deletes is stored in its room, and everything else is refused before it is written. The file is
-//! allocated again as soon as the disk has room for twice its size.
+//! allocated again as soon as there is two and a half times its size on the disk and inside the database
+//! together.
 
 use crate::database::beside;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::fsblkcnt_t;
 use nix::sys::statvfs::{Statvfs, statvfs};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,8 @@ const SHORT_PART: u64 = 20;
 const SHORT_OCTETS: u64 = 1024 * 1024 * 1024;
 /// Octets below which a disk is full: what a short write-ahead log needs.
 const FULL_OCTETS: u64 = 1024 * 1024;
+/// Octets of a block in the numbers of stat(2), whatever the file system's blocks.
+const BLOCK_OCTETS: u64 = 512;
 /// Interval of looking at the disk while there is room.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Interval of looking at the disk while there is none.
@@ -49,13 +54,18 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Reserves room beside the database at `path`; without room for it there is none.
-    pub(crate) fn new(path: &Path, octets: u64) -> Self {
+    /// Reserves room beside the database at `path`, which has `unused` octets free inside; without
+    /// room for it there is none.
+    pub(crate) fn new(path: &Path, octets: u64, unused: u64) -> Self {
         let path = beside(path, ".reserve");
         let mut reserve = Self { path, octets, looked: Instant::now(), room: Room::default() };
         // What a killed process has let go is taken again if there is room for it.
         reserve.take();
         reserve.look();
+        let is_full = reserve.room.free.is_some_and(|free| free < FULL_OCTETS);
+        // A write that needs room would use what deletions need.
+        reserve.room.is_short =
+            octets > 0 && reserve.room.reserve == 0 && is_full && !reserve.is_enough(unused);
         reserve
     }
 
@@ -76,20 +86,29 @@ impl Reserve {
         }
         self.look();
         let free = self.room.free.unwrap_or(u64::MAX);
-        if self.room.reserve == 0 && free >= self.octets.saturating_mul(2) {
+        let beside = free >= self.octets.saturating_add(FULL_OCTETS);
+        if self.room.reserve == 0 && beside && self.is_enough(unused) {
             self.take();
             self.look();
         }
         if self.room.is_short && free >= FULL_OCTETS {
             // Deletions leave their room within the database.
-            self.room.is_short = self.room.reserve < self.octets && unused < self.octets;
+            self.room.is_short = self.room.reserve < self.octets && !self.is_enough(unused);
         }
+    }
+
+    /// Whether creations may go on, with `unused` octets free inside the database: two and a
+    /// half times the reserve is free on the disk and inside together, or the reserve inside alone.
+    fn is_enough(&self, unused: u64) -> bool {
+        let free = self.room.free.unwrap_or(u64::MAX);
+        free.saturating_add(unused) >= self.octets.saturating_mul(5) / 2 || unused >= self.octets
     }
 
     /// Whether a write has failed because of the disk and not because of a limit of ours.
     pub(crate) fn is_disk_full(&mut self) -> bool {
         self.look();
-        self.room.free.is_none_or(|free| free < self.octets.max(FULL_OCTETS))
+        let needed = self.octets.saturating_add(self.octets.max(FULL_OCTETS));
+        self.room.free.is_none_or(|free| free < needed.saturating_add(FULL_OCTETS))
     }
 
     /// Lets the room go: from now on only what deletes is to be written.
@@ -128,6 +147,27 @@ impl Reserve {
 #[allow(clippy::useless_conversion, reason = "the numbers are narrower on 32-bit systems")]
 fn octets(seen: &Statvfs, blocks: fsblkcnt_t) -> u64 {
     u64::from(blocks).saturating_mul(u64::from(seen.fragment_size()))
+}
+
+/// Allocates blocks beyond the end of a database file whose commits need `needed` octets of it once
+/// they are moved there from the write-ahead log, and `lead` more.
+///
+/// # Errors
+///
+/// If there is no room. A file system that cannot allocate is let be.
+pub(crate) fn allocate_beyond(file: &File, needed: u64, lead: u64) -> io::Result<()> {
+    let seen = file.metadata()?;
+    let end = seen.len();
+    if seen.blocks().saturating_mul(BLOCK_OCTETS) >= needed || needed <= end {
+        return Ok(());
+    }
+    let to_length = |octets: u64| i64::try_from(octets).unwrap_or(i64::MAX);
+    let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    let octets = (needed - end).saturating_add(lead);
+    match fallocate(file, keep, to_length(end), to_length(octets)) {
+        Err(Errno::ENOSPC | Errno::EDQUOT) => Err(io::Error::from(io::ErrorKind::StorageFull)),
+        _ => Ok(()),
+    }
 }
 
 /// Allocates the blocks of a file.

@@ -297,8 +297,11 @@ impl Drop for Writer {
 fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
     let mut refused_epoch = None;
     let mut last = None;
-    let mut was_short = false;
+    let mut was_short = database.room().is_short;
     shared.lock().room = database.room();
+    if was_short {
+        report(Report::Short(true));
+    }
     while let Some(group) = shared.take(last, database.room_due()) {
         if !group.batches.is_empty() {
             last = Some(Instant::now());

@@ -34,6 +34,10 @@ const KILLS: usize = 10;
 const NAMES_MIN: usize = 500;
 /// Set for a child that is killed.
 const STAY: &str = "GATEWRIGHT_STORE_STAY";
+/// Set for a child that fills its disk with instances of [`LARGE`] octets.
+const FILL: &str = "GATEWRIGHT_STORE_FILL";
+/// Octets of a large instance, whose commits are large: many are in one.
+const LARGE: usize = 100_000;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Requests that the child keeps unanswered at once.
@@ -41,13 +45,18 @@ const AT_ONCE: usize = 32;
 
 fn main() -> ExitCode {
     if let Some(path) = std::env::var_os(CHILD) {
-        child(Path::new(&path));
+        if std::env::var_os(FILL).is_some() {
+            fill(Path::new(&path));
+        } else {
+            child(Path::new(&path));
+        }
         return ExitCode::SUCCESS;
     }
     let arguments = Arguments::from_args();
     let small_disk = SmallDisk::mount("small-disk", 2);
     let reserved_disk = SmallDisk::mount("reserved-disk", 10);
-    let no_disk = small_disk.is_none() || reserved_disk.is_none();
+    let large_disk = SmallDisk::mount("large-disk", 24);
+    let no_disk = [&small_disk, &reserved_disk, &large_disk].iter().any(|disk| disk.is_none());
     let trials = vec![
         Trial::test("acknowledged_equals_stored_over_kill_9", || {
             kill_9();
@@ -60,6 +69,11 @@ fn main() -> ExitCode {
         .with_ignored_flag(no_disk),
         Trial::test("a_full_disk_stores_deletions_and_the_audit_log", move || {
             reserved(reserved_disk.as_ref().expect("mounted"));
+            Ok(())
+        })
+        .with_ignored_flag(no_disk),
+        Trial::test("a_disk_filled_by_large_instances_takes_deletions_after_kill_9", move || {
+            filled_and_killed(large_disk.as_ref().expect("mounted"));
             Ok(())
         })
         .with_ignored_flag(no_disk),
@@ -371,4 +385,73 @@ fn reserved(disk: &SmallDisk) {
     assert_eq!(reopened.cse.resources(), 3, "base, container, instance");
     drop(reopened);
     assert_eq!(gatewright_store::verify(&path).unwrap().broken_at, None);
+}
+
+/// Creates large instances, many at once, until the disk is full, deletes one, and says what it
+/// did; it is killed then.
+fn fill(path: &Path) {
+    let mut running = Running::with_audit(path, &DatabaseOptions::default(), Audit::Strict);
+    let mut out = std::io::stdout().lock();
+    let con = "x".repeat(LARGE);
+    let (mut next, mut refused) = (0, 0);
+    while refused < 3 * AT_ONCE {
+        while running.asked.len() < AT_ONCE {
+            let name = format!("n{next}");
+            let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{con}"}}}}"#);
+            running.ask(&name, "cse-mn/c", Kind::ContentInstance, &content);
+            next += 1;
+        }
+        for (name, status) in running.wait() {
+            match status {
+                2001 => writeln!(out, "{name}").unwrap(),
+                _ => refused += 1,
+            }
+        }
+    }
+    while !running.asked.is_empty() {
+        running.wait();
+    }
+    writeln!(out, "deleted {}", running.status(Operation::Delete, "cse-mn/c/n0")).unwrap();
+    writeln!(out, "room {:?} {:?}", running.writer.room(), running.writer.counters()).unwrap();
+    out.flush().unwrap();
+    std::thread::sleep(PATIENCE);
+}
+
+/// Large commits do not use up the reserve: deletions go on, also after kill -9, and lost is nothing.
+/// When as much is deleted as the reserve is large, creations go on.
+fn filled_and_killed(disk: &SmallDisk) {
+    let path = disk.0.join("cse.db");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .env(CHILD, &path)
+        .env(FILL, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut stored = Vec::new();
+    let (mut deleted, mut told) = (String::new(), String::new());
+    for line in lines.map_while(Result::ok) {
+        if let Some(room) = line.strip_prefix("room ") {
+            room.clone_into(&mut told);
+            child.kill().unwrap();
+        } else if line.starts_with("deleted ") {
+            deleted = line;
+        } else {
+            stored.push(line);
+        }
+    }
+    child.wait().unwrap();
+    assert_eq!(deleted, "deleted 2002", "{} stored; {told}", stored.len());
+    assert!(stored.len() > 100, "{} stored; {told}", stored.len());
+    let options = DatabaseOptions::default();
+    let mut running = Running::with_audit(&path, &options, Audit::Strict);
+    assert_eq!(running.cse.resources(), stored.len() - 1 + 2, "base and container; {told}");
+    for name in &stored[1..60] {
+        let status = running.status(Operation::Delete, &format!("cse-mn/c/{name}"));
+        assert_eq!(status, 2002, "{name}: {:?}", running.writer.room());
+    }
+    running.wait_for_room(false);
+    assert_eq!(running.created("again"), 2001);
+    drop(running);
+    assert!(gatewright_store::inspect(&path).unwrap().is_sound());
 }

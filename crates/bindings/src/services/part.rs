@@ -188,7 +188,8 @@ const OF_CSE: &[Watched] = &[
     watched(
         ("store_failures", When::Grows),
         (LogLevel::Error, "store-failed"),
-        "the database could not be written, and requests are refused; look at the disk's room",
+        "the database could not be written, and requests are refused; if the disk is full, disk-full \
+         says so",
     ),
     watched(
         ("readings_backlogged", When::Grows),

@@ -536,7 +536,7 @@ fn a_text_without_end_is_too_long() {
         fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let importing = file("importing.gate", "use \"/dev/zero\"\ngateway g { }\n");
+    let importing = file("importing.gate", "use \"sparse.gate\"\ngateway g { }\n");
     let naming = file("naming.toml", "[[program]]\nfile = \"sparse.gate\"\n");
     // A character of two octets stands across every even limit.
     let long = file("long.gate", &["#", &"ä".repeat(1 << 20)].concat());

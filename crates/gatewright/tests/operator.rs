@@ -103,9 +103,11 @@ fn help_says_the_shape_of_a_status() {
         Some((above, _)) => found.iter().any(|known| known.starts_with(&format!("{above}."))),
         None => true,
     };
-    // Only handlers at messages have these.
-    let of_messages =
-        |key: &&String| !matches!(key.as_str(), "attached.messages" | "attached.refused");
+    // Only handlers at messages, relays and programs have these.
+    let of_messages = |key: &&String| {
+        let names = ["attached.messages", "attached.refused", "sojourn.relay", "sojourn.handler"];
+        !names.contains(&key.as_str())
+    };
     let missing: Vec<_> = told.difference(&found).filter(is_there).filter(of_messages).collect();
     assert!(missing.is_empty(), "only in the help: {missing:?}");
 }

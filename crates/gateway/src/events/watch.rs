@@ -110,7 +110,9 @@ impl LastValues {
                 Some(event(level, format!("{text}: {now}")))
             }
             (Some(_), None) if when == When::Appears => {
-                Some(event(LogLevel::Info, format!("over: {text}")))
+                // What was to be done about it is behind the semicolon.
+                let state = text.split_once("; ").map_or(text, |(state, _)| state);
+                Some(event(LogLevel::Info, format!("no longer so: {state}")))
             }
             (Some(before), Some(now)) if when == When::Changes && before != now => {
                 Some(event(level, format!("{text}: {now}")))
@@ -137,7 +139,7 @@ mod tests {
             when: When::Appears,
             level: LogLevel::Warning,
             kind: "clock-doubted",
-            text: "the clock",
+            text: "the clock; set it",
         },
         Watched {
             name: "registration",
@@ -169,8 +171,11 @@ mod tests {
             ]
         );
         let leapt = [("registration", "registered"), ("clock", "leapt 7200 s ahead")];
-        assert_eq!(look(told(3, &leapt)), ["warning the clock: leapt 7200 s ahead"]);
+        assert_eq!(look(told(3, &leapt)), ["warning the clock; set it: leapt 7200 s ahead"]);
         assert_eq!(look(told(3, &leapt)), [""; 0]);
-        assert_eq!(look(told(3, &[("registration", "registered")])), ["info over: the clock"]);
+        assert_eq!(
+            look(told(3, &[("registration", "registered")])),
+            ["info no longer so: the clock"]
+        );
     }
 }

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Part of a file system below which its room is short, unless the reserve needs more.
 const SHORT_PART: u64 = 20;
+/// Reserves that a file system holds at least; a smaller one has none.
+const RESERVES_MIN: u64 = 5;
 /// Octets below which the room of a large file system is short.
 const SHORT_OCTETS: u64 = 1024 * 1024 * 1024;
 /// Octets below which a disk is full: what a short write-ahead log needs.
@@ -55,9 +57,12 @@ pub(crate) struct Reserve {
 
 impl Reserve {
     /// Reserves room beside the database at `path`, which has `unused` octets free inside; without
-    /// room for it there is none.
+    /// room for it, and on a file system smaller than five of it, there is none.
     pub(crate) fn new(path: &Path, octets: u64, unused: u64) -> Self {
         let path = beside(path, ".reserve");
+        // On a disk as small as a few reserves, there would never be room for anything else again.
+        let total = seen(&path).map_or(u64::MAX, |seen| self::octets(&seen, seen.blocks()));
+        let octets = if total / RESERVES_MIN < octets { 0 } else { octets };
         let mut reserve = Self { path, octets, looked: Instant::now(), room: Room::default() };
         // What a killed process has let go is taken again if there is room for it.
         reserve.take();
@@ -133,14 +138,19 @@ impl Reserve {
 
     fn look(&mut self) {
         self.looked = Instant::now();
-        let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
-        let seen = statvfs(folder.unwrap_or_else(|| Path::new("."))).ok();
+        let seen = seen(&self.path);
         self.room.free = seen.as_ref().map(|seen| octets(seen, seen.blocks_available()));
         let total = seen.as_ref().map(|seen| octets(seen, seen.blocks()));
         let short = (total.unwrap_or_default() / SHORT_PART).min(SHORT_OCTETS);
         let short = short.max(self.octets.saturating_mul(2));
         self.room.is_low = self.room.free.is_some_and(|free| free < short);
     }
+}
+
+/// The file system that a file is on.
+fn seen(path: &Path) -> Option<Statvfs> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    statvfs(folder.unwrap_or_else(|| Path::new("."))).ok()
 }
 
 /// Octets of so many blocks.

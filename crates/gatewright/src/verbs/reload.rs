@@ -31,7 +31,7 @@ pub(super) const JSON: &str =
 /// Certificates are read again.
 ///
 /// Only a gateway that is started anew takes other values of [gateway] name, workers,
-/// neighbours_max, routes_max; [devices] devices_max, views, map; [cse] base, id, mqtt, store, store_mib, type, audit_mib, provider;
+/// neighbours_max, routes_max; [devices] devices_max, views, map; [cse] base, id, mqtt, store, store_mib, reserve_mib, type, audit_mib, provider;
 /// [cse.registrar] id, base; and tables [devices], [cse], [cse.tls] and [cse.registrar] that come or go.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {

@@ -72,7 +72,7 @@ from aiocoap.optiontypes import OpaqueOption
 
 async def main():
     context = await aiocoap.Context.create_client_context()
-    message = aiocoap.CoapMessage(code=aiocoap.GET, uri=sys.argv[1], observe=0)
+    message = aiocoap.Message(code=aiocoap.GET, uri=sys.argv[1], observe=0)
     for number, value in ((271, b"4"), (279, b"CAdmin"), (283, b"observer")):
         message.opt.add_option(OpaqueOption(OptionNumber(number), value))
     request = context.request(message)

@@ -306,7 +306,8 @@ fn a_bad_backup_is_blamed_and_not_the_database() {
     let error = restore(&bad, &place.file()).unwrap_err().to_string();
     assert!(error.starts_with(&bad.display().to_string()), "{error}");
     let error = backup(&place.file(), &bad).unwrap_err().to_string();
-    assert_eq!(error, format!("{} exists already, and is not overwritten", bad.display()));
+    let expected = "exists already, and is not overwritten: move it away first";
+    assert_eq!(error, format!("{} {expected}", bad.display()));
 }
 
 /// A table of remembered requests of before their checksums gets them.

@@ -28,7 +28,7 @@ const AGAIN_MAX: usize = 3;
 fn tests(summary: &mut Summary) -> bool {
     let mut failed = Vec::new();
     let all = ["test", "--workspace", "--no-fail-fast", "--locked"];
-    if CommandStep::cargo("tests", &all).run_tests(summary, &mut failed) {
+    if CommandStep::cargo_with_signals("tests", &all).run_tests(summary, &mut failed) {
         return true;
     }
     // Without a failed test something else is wrong: what does not compile, a program that crashed.
@@ -37,7 +37,7 @@ fn tests(summary: &mut Summary) -> bool {
     }
     let again = |target: &String| {
         let words = ["test", "--locked"].into_iter().chain(target.split_whitespace());
-        let step = CommandStep::cargo("second attempt", &words.collect::<Vec<_>>());
+        let step = CommandStep::cargo_with_signals("second attempt", &words.collect::<Vec<_>>());
         step.run_tests(&mut Summary::default(), &mut Vec::new())
     };
     let passed = failed.iter().fold(true, |passed, target| passed & again(target));

@@ -35,6 +35,16 @@ impl CommandStep {
         Self::program(name, &cargo, arguments)
     }
 
+    /// The cargo that started this process, whose tests can interrupt what they start. A shell that
+    /// runs a command in the background makes it ignore SIGINT, and so every process below it.
+    pub fn cargo_with_signals(name: &str, arguments: &[&str]) -> Self {
+        let cargo = Self::cargo(name, arguments).command;
+        let mut command = Command::new("env");
+        command.current_dir(root()).arg("--default-signal=INT,QUIT");
+        command.arg(cargo.get_program()).args(cargo.get_args());
+        Self { name: name.to_owned(), command }
+    }
+
     /// Adds what the user wrote behind the verb.
     #[must_use]
     pub fn arguments(mut self, arguments: &[String]) -> Self {

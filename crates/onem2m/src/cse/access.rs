@@ -1,7 +1,7 @@
 //! Access control (TS-0003 §7.1): access control policies, and the default without one.
 
 use super::privileges::{is_detail, is_understood};
-use super::{Cse, Refusal, denied};
+use super::{Cse, Refusal, RequestContext, denied};
 use crate::address::cse_of;
 use crate::filter::matches_wildcard;
 use crate::kind::Kind;
@@ -49,28 +49,42 @@ impl Right {
 pub(super) struct Originator<'name> {
     name: &'name str,
     source: Option<IpAddr>,
+    /// Set where a rule allows something because of the address.
+    by_place: Option<&'name Cell<bool>>,
 }
 
 impl<'name> Originator<'name> {
     /// The originator of a request, by its local `name`.
-    pub(super) fn of(request: &Request, name: &'name str) -> Self {
-        Self { name, source: source_of(request, name) }
+    pub(super) fn of(request: &Request, name: &'name str, asker: &'name RequestContext) -> Self {
+        Self { name, source: source_of(request, name), by_place: Some(&asker.by_place) }
     }
 
-    /// The originator with the address of its request, if that is known.
-    pub(super) const fn at(name: &'name str, source: Option<IpAddr>) -> Self {
-        Self { name, source }
+    /// The originator with the address of its request, if that is known; `by_place` is set where
+    /// that matters.
+    pub(super) const fn at(
+        name: &'name str,
+        source: Option<IpAddr>,
+        by_place: &'name Cell<bool>,
+    ) -> Self {
+        Self { name, source, by_place: Some(by_place) }
     }
 
     /// An entity that asks for nothing itself, such as a subscriber: where another's request comes
     /// from says nothing of where it is.
     pub(super) const fn absent(name: &'name str) -> Self {
-        Self { name, source: None }
+        Self { name, source: None, by_place: None }
     }
 
     /// The address, unless another entity has forwarded the request.
     pub(super) const fn source(&self) -> Option<IpAddr> {
         self.source
+    }
+
+    /// Records that something was allowed because of the address.
+    pub(super) fn set_by_place(&self) {
+        if let Some(by_place) = self.by_place {
+            by_place.set(true);
+        }
     }
 }
 
@@ -323,7 +337,7 @@ impl Cse {
             && is_understood(rule)
             && covers(rule, kind, child)
             && self.names(rule, from)
-            && holds(rule, self.now, from.source, &self.repeats.by_place)
+            && holds(rule, self.now, from)
     }
 
     /// Whether a rule's originators include `from`: `all`, itself, a pattern, or a group.
@@ -383,9 +397,8 @@ pub(super) fn source_of(request: &Request, from: &str) -> Option<IpAddr> {
     if is_sent_on { None } else { request.source }
 }
 
-/// Whether a rule holds now and for the address `source`: always, or in one of its contexts;
-/// `by_place` reports whether that context depends on the address.
-fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>, by_place: &Cell<bool>) -> bool {
+/// Whether a rule holds now and for the originator's address: always, or in one of its contexts.
+fn holds(rule: &Value, now: Timestamp, from: &Originator<'_>) -> bool {
     let Some(contexts) = rule.get("acco") else {
         return true;
     };
@@ -395,12 +408,14 @@ fn holds(rule: &Value, now: Timestamp, source: Option<IpAddr>, by_place: &Cell<b
         });
         let in_place = context.get("acip").is_none_or(|addresses| {
             // Who asks from nobody knows where is at none of them.
-            source.is_some_and(|source| prefixes(addresses).any(|it| it.contains(source)))
+            from.source.is_some_and(|source| prefixes(addresses).any(|it| it.contains(source)))
         });
         // A context without either would hold for everybody: none is taken in, and none holds.
         let says = context.get("actw").is_some() || context.get("acip").is_some();
         let holds = says && in_time && in_place;
-        by_place.set(by_place.get() || (holds && context.get("acip").is_some()));
+        if holds && context.get("acip").is_some() {
+            from.set_by_place();
+        }
         holds
     })
 }

@@ -3,6 +3,7 @@
 use super::{AuditedRequest, Cse, Token, repeats};
 use crate::primitive::{Release, Request, Response};
 use crate::status::{Refusal, Status};
+use core::cell::Cell;
 use std::sync::Arc;
 
 /// Receiver and context of an answer.
@@ -17,6 +18,10 @@ pub(super) struct RequestContext {
     pub(super) is_repeated: bool,
     /// Groups that the request has come through.
     pub(super) depth: usize,
+    /// Number of the fan-out that it is a part of, the outermost of nested ones.
+    pub(super) fan: Option<u64>,
+    /// Whether a rule allowed a part of the request because of its address.
+    pub(super) by_place: Cell<bool>,
     /// The originator.
     pub(super) from: Arc<str>,
     /// The request's data for the audit log entry.
@@ -41,6 +46,8 @@ impl RequestContext {
             is_own: false,
             is_repeated: false,
             depth: 0,
+            fan: None,
+            by_place: Cell::new(false),
             from,
             asked: None,
             since: 0,
@@ -92,6 +99,7 @@ impl Cse {
     }
 
     pub(super) fn deliver(&mut self, asker: &RequestContext, response: Response) {
+        self.note_place(asker);
         let (token, key) = match &asker.whom {
             Recipient::Outside(token, key) => (*token, *key),
             _ => return self.deliver_inside(asker, response),

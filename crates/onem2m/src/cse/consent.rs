@@ -149,7 +149,7 @@ impl Cse {
     fn do_blocked(&mut self, seq: u64, blocked: &Blocked) -> Result<Done, Refusal> {
         self.check(&blocked.request)?;
         let slot = self.tree.by_seq(seq).ok_or_else(|| not_found("the resource is gone"))?;
-        self.apply_update(&blocked.request, slot, blocked.given.clone())
+        self.apply_update(&blocked.asker, &blocked.request, slot, blocked.given.clone())
     }
 }
 

@@ -23,11 +23,13 @@ const MIXED: u64 = 0;
 /// A fan-out without all answers yet.
 #[derive(Debug)]
 pub(super) struct Fan {
-    asker: RequestContext,
+    pub(super) asker: RequestContext,
     members: Vec<(String, Option<Response>)>,
     missing: usize,
     /// Octets left for their answers.
     octets_left: usize,
+    /// Members that the request reaches, those of nested groups included; of the outermost fan-out.
+    reached: usize,
 }
 
 /// Fan-outs in progress.
@@ -132,8 +134,12 @@ impl Cse {
     ) -> Result<Option<Done>, Refusal> {
         self.demand_fan_out(request.operation, from, group, request.kind)?;
         let members: Vec<String> = self.resource(group)?.texts("mid").map(str::to_owned).collect();
-        self.fanned += members.len();
-        if asker.depth >= NESTED_MAX || self.fanned > self.config.limits.group_members {
+        let outermost = asker.fan.and_then(|number| self.fans.get_mut(&number));
+        let reached = outermost.map_or(members.len(), |outermost| {
+            outermost.reached = outermost.reached.saturating_add(members.len());
+            outermost.reached
+        });
+        if asker.depth >= NESTED_MAX || reached > self.config.limits.group_members {
             return Err(Refusal::new(
                 Status::NotAcceptable,
                 "the request would reach more members than are asked at once",
@@ -147,7 +153,8 @@ impl Cse {
             targets.map(|target| (target, None)).collect();
         let each: Vec<String> = members.iter().map(|(target, _)| target.clone()).collect();
         let octets_left = self.config.limits.answer_octets;
-        let fan = Fan { asker: asker.clone(), missing: members.len(), octets_left, members };
+        let missing = members.len();
+        let fan = Fan { asker: asker.clone(), missing, octets_left, reached, members };
         self.fans.insert(number, fan);
         if each.is_empty() {
             return Ok(self.finish_fan(number).map(|(_, done)| done));
@@ -160,7 +167,8 @@ impl Cse {
             let whom = Recipient::Member(number, at);
             let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
             let id = onward.id.as_str().into();
-            let asker = RequestContext { whom, id, asked, depth: asker.depth + 1, ..asker.clone() };
+            let (depth, fan) = (asker.depth + 1, asker.fan.or(Some(number)));
+            let asker = RequestContext { whom, id, depth, fan, asked, ..asker.clone() };
             self.serve(&asker, &onward);
         }
         Ok(None)

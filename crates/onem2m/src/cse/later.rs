@@ -180,8 +180,6 @@ impl Cse {
             let Some(Postponed { asker, request, .. }) = self.end_waiting(seq) else {
                 return;
             };
-            // Each is a step of its own.
-            self.fanned = 0;
             self.serve(&asker, &request);
         }
     }

@@ -102,15 +102,11 @@ pub struct Cse {
     watches: Watches,
     searches: Searches,
     statistics: Statistics,
-    /// Steps that tree walks may still take in this step.
-    slice_left: u64,
     /// Time of the next retry of changes that could not be stored and have no originator; failures
     /// so far.
     unstored: (Moment, u32),
     /// Whether the store has room for deletions only.
     stores_deletions_only: bool,
-    /// Members asked in this step.
-    fanned: usize,
     registration: Registration,
     counters: Counters,
     clock: Clock,
@@ -167,10 +163,8 @@ impl Cse {
             watches: Watches::default(),
             searches: Searches::default(),
             statistics: Statistics::default(),
-            slice_left: 0,
             unstored: (Moment::default(), 0),
             stores_deletions_only: false,
-            fanned: 0,
             registration: Registration::new(moment),
             counters: Counters::default(),
             config,
@@ -219,8 +213,7 @@ impl Cse {
     pub fn handle(&mut self, now: impl Into<Now>, input: Input) {
         self.set_clocks(now.into());
         self.do_postponed();
-        self.fanned = 0;
-        self.slice_left = self.config.limits.slice_steps;
+        self.searches.begin_step(self.config.limits.slice_steps);
         self.take(input);
         self.expire();
         self.pursue_watches();
@@ -373,12 +366,10 @@ impl Cse {
             }
         };
         let asker = RequestContext { whom: Recipient::Outside(token, key), ..whoever };
-        let before = self.repeats.by_place.replace(false);
         match request.response_type {
             ResponseType::Blocking | ResponseType::Flexible => self.serve(&asker, request),
             _ => self.accept(&asker, request),
         }
-        self.repeats.note_place(key, before);
     }
 
     fn take_message(&mut self, token: Token, message: OutboxMessage) {
@@ -392,7 +383,7 @@ impl Cse {
     fn serve(&mut self, asker: &RequestContext, request: &Request) {
         match self.perform(asker, request) {
             Ok(Some(done)) => self.answer(asker, Ok(done)),
-            Ok(None) => {}
+            Ok(None) => self.note_place(asker),
             Err(refusal) => self.answer(asker, Err(refusal)),
         }
     }
@@ -403,7 +394,7 @@ impl Cse {
         request: &Request,
     ) -> Result<Option<Done>, Refusal> {
         self.check(request)?;
-        let from = Originator::of(request, self.own_form(&request.from));
+        let from = Originator::of(request, self.own_form(&request.from), asker);
         self.carry_out(asker, request, &from)
     }
 

@@ -60,7 +60,7 @@ impl Cse {
         } else {
             Status::AcceptedAsynchronously
         };
-        let allowed = self.check_targets(&Originator::of(request, &from), &targets);
+        let allowed = self.check_targets(&Originator::of(request, &from, asker), &targets);
         match allowed.and_then(|()| self.note(request, &from, status)) {
             Err(refusal) => self.answer(asker, Err(refusal)),
             Ok((seq, path)) => {

@@ -532,7 +532,7 @@ impl Cse {
             }
             Then::Update { seq, given } => {
                 let slot = self.tree.by_seq(seq).ok_or_else(gone)?;
-                self.apply_update(&verification.request, slot, given)
+                self.apply_update(&verification.asker, &verification.request, slot, given)
             }
         }
     }

@@ -1,13 +1,12 @@
 //! Recognition of repeated requests: the same originator, identifier and content.
 
 use super::calls::node_of;
-use super::{Cse, Token};
+use super::{Cse, Recipient, RequestContext, Token};
 use crate::clock::Moment;
 use crate::limits::Limits;
 use crate::primitive::{Operation, Release, Request, Response};
 use crate::resource::Resource;
 use crate::status::Status;
-use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use core::net::IpAddr;
 use core::time::Duration;
@@ -68,8 +67,6 @@ pub(super) struct Repeats {
     /// of waiting and outgoing requests.
     asked: Table<RequestKey, UnansweredRequest>,
     answers: Answers,
-    /// Whether a rule allowed the current request because of its address.
-    pub(super) by_place: Cell<bool>,
 }
 
 /// Address of a request.
@@ -117,7 +114,7 @@ pub(super) enum Recognition {
 impl Repeats {
     pub(super) fn new(salt: u64) -> Self {
         let (asked, answers) = (Table::default(), Answers::default());
-        Self { salt, asked, answers, by_place: Cell::new(false) }
+        Self { salt, asked, answers }
     }
 
     /// Looks a request up and remembers it, unless it is a retrieval, whose repetition is harmless.
@@ -165,17 +162,11 @@ impl Repeats {
         Recognition::New(Some(key))
     }
 
-    /// Records whether the request was allowed because of its address; `before` is the value of the
-    /// request that it is part of.
-    pub(super) fn note_place(&mut self, key: Option<RequestKey>, before: bool) {
-        if let Some(key) = key.filter(|_| self.by_place.get()) {
-            if let Some(asked) = self.asked.get_mut(&key) {
-                asked.place.is_bound = true;
-            } else if let Some(known) = self.answers.get_mut(key) {
-                known.place.is_bound = true;
-            }
+    /// Records that the unanswered request was allowed because of its address.
+    fn bind(&mut self, key: RequestKey) {
+        if let Some(asked) = self.asked.get_mut(&key) {
+            asked.place.is_bound = true;
         }
-        self.by_place.set(before || self.by_place.get());
     }
 
     /// Remembers the answer; returns the waiting repetitions.
@@ -237,6 +228,23 @@ impl Repeats {
 }
 
 impl Cse {
+    /// Records at the request that came from outside whether a part of it was allowed because of its
+    /// address: before it is answered, and when it begins to wait.
+    pub(super) fn note_place(&mut self, asker: &RequestContext) {
+        if !asker.by_place.get() {
+            return;
+        }
+        let mut whom = &asker.whom;
+        while let Recipient::Member(fan, _) = whom {
+            let Some(fan) = self.fans.get(fan) else { return };
+            fan.asker.by_place.set(true);
+            whom = &fan.asker.whom;
+        }
+        if let Recipient::Outside(_, Some(key)) = whom {
+            self.repeats.bind(*key);
+        }
+    }
+
     /// A line that identifies this step's requests after a restart.
     pub(super) fn remembered(&mut self) -> Option<Arc<str>> {
         let mut lines = Vec::new();

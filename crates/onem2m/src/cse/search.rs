@@ -19,6 +19,7 @@ use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::tree::Slot;
+use core::cell::Cell;
 use core::net::IpAddr;
 use std::collections::{HashMap, VecDeque};
 
@@ -45,6 +46,8 @@ pub(super) struct Search {
     filter: Filter,
     from: String,
     source: Option<IpAddr>,
+    /// Whether a resource was found because of that address.
+    by_place: Cell<bool>,
     right: Right,
     /// Whether the result is nested: then only children of chosen resources are chosen.
     nested: bool,
@@ -86,9 +89,16 @@ pub(super) struct Searches {
     waiting: Vec<UnfinishedSearch>,
     /// Slices so far.
     turns: u64,
+    /// Steps that all walks together may still take in this step of the machine.
+    slice_left: u64,
 }
 
 impl Searches {
+    /// Begins a step of the machine, in which walks may take so many steps.
+    pub(super) const fn begin_step(&mut self, slice: u64) {
+        self.slice_left = slice;
+    }
+
     /// Takes the walk that continues next: of the originator whose last slice is the longest ago,
     /// the one of its walks for which that is so, too.
     fn next(&mut self) -> Option<UnfinishedSearch> {
@@ -129,6 +139,7 @@ impl Cse {
             filter,
             from: from.to_string(),
             source: from.source(),
+            by_place: Cell::new(false),
             right,
             nested: matches!(rcn, 4 | 8),
             is_whole: matches!(rcn, 4 | 8),
@@ -186,6 +197,9 @@ impl Cse {
         let mut search = self.begin_search(filter.clone(), from, top_seq, right, rcn);
         self.narrow(&mut search, top)?;
         self.walk(&mut search, u64::MAX)?;
+        if search.by_place.get() {
+            from.set_by_place();
+        }
         Ok(self.chosen_by(&search))
     }
 
@@ -208,7 +222,7 @@ impl Cse {
         let mut search = self.begin_search(filter, from, top, right, rcn);
         self.narrow(&mut search, slot)?;
         // Whoever is told again and again is told in the step that changed something.
-        let slice = if asker.is_repeated { u64::MAX } else { self.slice_left };
+        let slice = if asker.is_repeated { u64::MAX } else { self.searches.slice_left };
         if self.walk(&mut search, slice)? {
             return self.answer_of(asker, request, (slot, rcn), &search).map(Some);
         }
@@ -241,7 +255,7 @@ impl Cse {
     /// Continues the next walk by a slice.
     pub(super) fn pursue_searches(&mut self) {
         let Some(mut waiting) = self.searches.next() else { return };
-        let walked = self.walk(&mut waiting.search, self.slice_left);
+        let walked = self.walk(&mut waiting.search, self.searches.slice_left);
         let outcome = match (walked, self.tree.by_seq(waiting.top)) {
             (Ok(false), Some(_)) => {
                 self.searches.push(waiting);
@@ -314,7 +328,7 @@ impl Cse {
             }
         };
         let spent = before.saturating_sub(search.steps.left());
-        self.slice_left = self.slice_left.saturating_sub(spent);
+        self.searches.slice_left = self.searches.slice_left.saturating_sub(spent);
         outcome
     }
 
@@ -340,7 +354,7 @@ impl Cse {
 
     /// Takes a resource if it matches and may be seen; returns whether the result has room.
     fn judge(&self, search: &mut Search, slot: Slot, found: &Resource) -> Result<bool, Refusal> {
-        let from = Originator::at(&search.from, search.source);
+        let from = Originator::at(&search.from, search.source, &search.by_place);
         if !self.matches(&search.filter, &from, slot, &mut search.steps)? {
             return Ok(true);
         }
@@ -398,7 +412,7 @@ impl Cse {
 impl Search {
     /// The originator of its request.
     fn originator(&self) -> Originator<'_> {
-        Originator::at(&self.from, self.source)
+        Originator::at(&self.from, self.source, &self.by_place)
     }
 
     /// Whether the slice is over. Where there are no steps behind it, the next one is refused.

@@ -70,12 +70,13 @@ impl Cse {
         if self.ask_consent(asker, request, slot, &given)? {
             return Ok(None);
         }
-        self.apply_update(request, slot, given).map(Some)
+        self.apply_update(asker, request, slot, given).map(Some)
     }
 
     /// Performs a checked update.
     pub(super) fn apply_update(
         &mut self,
+        asker: &RequestContext,
         request: &Request,
         slot: Slot,
         mut given: Map<String, Value>,
@@ -123,7 +124,8 @@ impl Cse {
         if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
             self.trim(slot);
         }
-        self.update_response(request, slot, &asked, before)
+        let from = Originator::of(request, self.own_form(&request.from), asker);
+        self.update_response(request, &from, slot, (&asked, before))
     }
 
     /// The resource before an update whose response contains only the changes.
@@ -188,14 +190,13 @@ impl Cse {
     fn update_response(
         &self,
         request: &Request,
+        from: &Originator<'_>,
         slot: Slot,
-        asked: &Map<String, Value>,
-        before: Option<Map<String, Value>>,
+        (asked, before): (&Map<String, Value>, Option<Map<String, Value>>),
     ) -> Result<Done, Refusal> {
         let resource = self.resource(slot)?;
-        let from = Originator::of(request, self.own_form(&request.from));
         // Who may update some attributes sees those.
-        let granted = self.attributes_granted(&from, Right::Update, slot, None);
+        let granted = self.attributes_granted(from, Right::Update, slot, None);
         let is_shown = |name: &str| granted.is_empty() || granted.contains(&name);
         match (request.result_content.unwrap_or(1), before) {
             (0, _) => Ok(Done::new(Status::Updated)),

@@ -1,7 +1,8 @@
 //! Access control on every path (TS-0003 §7.1).
 
 use crate::bench::{Bench, found, json};
-use gatewright_onem2m::{Kind, Operation, Request, ResponseType, Status};
+use gatewright_onem2m::primitive::Deadline;
+use gatewright_onem2m::{Input, Kind, Operation, Request, ResponseType, Status};
 use std::time::Duration;
 
 const CREATE: u64 = 1;
@@ -303,6 +304,56 @@ fn a_repetition_comes_from_where_the_first_came() {
     assert_eq!(first.status.number(), 2001);
     assert_eq!(post("Ca", "cse-in/a/free", "10.0.0.2"), first);
     assert_eq!(json(&bench.get("Ca", "cse-in/a/free"))["m2m:cnt"]["cni"], 1);
+}
+
+/// The same where the request is done later, and where only what is shown needs the address.
+#[test]
+fn a_repetition_of_what_was_done_later_comes_from_where_the_first_came() {
+    let mut bench = Bench::with_container();
+    govern(&mut bench, r#"{"acor":["Ca"],"acop":63,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
+    let from = |source: &str| {
+        let mut request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "same")
+            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
+        request.source = Some(source.parse().unwrap());
+        request
+    };
+    let mut later = from("10.0.0.1");
+    later.executes = Some(Deadline::After(Duration::from_secs(30)));
+    let token = bench.ask_later(later);
+    bench.now += Duration::from_secs(30);
+    bench.cse.handle(bench.now, Input::Tick);
+    let answers = bench.run();
+    let [(answered, first)] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!((*answered, first.status.number()), (token, 2001));
+    assert_eq!(bench.ask(from("10.0.0.2")).status.number(), 4103);
+    assert_eq!(bench.ask(from("10.0.0.1")), *first);
+}
+
+#[test]
+fn a_repeated_deletion_shows_what_was_shown_where_the_first_came_from_alone() {
+    let near = r#""acco":[{"acip":{"ipv4":["10.0.0.1"]}}]"#;
+    let rules =
+        format!(r#"{{"acor":["Cb"],"acop":{DELETE}}},{{"acor":["Cb"],"acop":{RETRIEVE},{near}}}"#);
+    for (first, second) in [("10.0.0.1", "10.0.0.2"), ("10.0.0.2", "10.0.0.1")] {
+        let mut bench = Bench::with_container();
+        bench.reading("one", "secret");
+        govern(&mut bench, &rules);
+        let mut delete = |source: &str| {
+            let mut request = Request::new(Operation::Delete, "cse-in/a/c", "Cb", "same");
+            request.set("rcn", "8").unwrap();
+            request.source = Some(source.parse().unwrap());
+            bench.ask(request)
+        };
+        let is_near = first == "10.0.0.1";
+        let deleted = delete(first);
+        assert_eq!(deleted.status.number(), 2002);
+        let content = deleted.content.as_deref().unwrap_or_default();
+        assert_eq!(content.contains("secret"), is_near, "{content}");
+        let again = delete(second);
+        // What needed no address is known again from another one.
+        assert_eq!(again.status.number(), if is_near { 4004 } else { 2002 }, "{again:?}");
+        assert_eq!(delete(first), deleted);
+    }
 }
 
 /// What a CSE sends on comes from where that is, and not from where its originator is.

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Operation, Output, Request, Response,
-    RowChange, Status, Token, Unreachable,
+    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Now, Operation, Output, Request,
+    Response, RowChange, Status, Token, Unreachable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ pub(crate) struct Bench {
     pub(crate) rows: BTreeMap<u64, Arc<str>>,
     pub(crate) next_seq: u64,
     pub(crate) now: Duration,
+    /// Seconds that the wall clock is ahead of `now`, by which the monotonic clock goes.
+    pub(crate) lead: i64,
     pub(crate) asked: u64,
     /// Requests that the CSE wants sent.
     pub(crate) calls: Vec<Call>,
@@ -49,6 +51,7 @@ impl Bench {
             rows: BTreeMap::new(),
             next_seq: 1,
             now: START,
+            lead: 0,
             asked: 0,
             calls: Vec::new(),
             device_calls: Vec::new(),
@@ -86,7 +89,7 @@ impl Bench {
                     self.entries.extend(batch.entries);
                     self.clock = batch.clock.or(self.clock.take());
                     self.remembered.extend(batch.remembered);
-                    self.cse.handle(self.now, Input::Committed(batch.number));
+                    self.cse.handle(self.clocks(), Input::Committed(batch.number));
                 }
                 Output::Respond { token, response } => answers.push((token, response)),
                 Output::Call(call) => self.calls.push(*call),
@@ -110,13 +113,20 @@ impl Bench {
         }
     }
 
+    /// Both clocks.
+    pub(crate) fn clocks(&self) -> Now {
+        let lead = Duration::from_secs(self.lead.unsigned_abs());
+        let wall = if self.lead < 0 { self.now.saturating_sub(lead) } else { self.now + lead };
+        Now { wall, elapsed: self.now }
+    }
+
     /// The machine after a restart that takes no time, with all that was stored.
     pub(crate) fn restart(&mut self) {
         let beside = self.clock.iter().chain(&self.remembered).map(|line| (0, Arc::clone(line)));
         let rows = self.rows.iter().map(|(&seq, body)| (seq, Arc::clone(body)));
         let rows: Vec<_> = beside.chain(rows).collect();
         let config = self.cse.config().clone();
-        let (cse, unreadable) = Cse::open(config, self.now, rows, self.next_seq).unwrap();
+        let (cse, unreadable) = Cse::open(config, self.clocks(), rows, self.next_seq).unwrap();
         assert_eq!(unreadable, []);
         self.cse = cse;
         self.run();
@@ -131,7 +141,7 @@ impl Bench {
     pub(crate) fn ask_all(&mut self, request: Request) -> Vec<(Token, Response)> {
         self.asked += 1;
         let token = Token(self.asked);
-        self.cse.handle(self.now, Input::Request { token, request });
+        self.cse.handle(self.clocks(), Input::Request { token, request });
         self.run()
     }
 
@@ -209,21 +219,21 @@ impl Bench {
     /// Answers a request that the CSE sent; the answers that this sets free.
     pub(crate) fn reply(&mut self, call: &Call, status: Status) -> Vec<(Token, Response)> {
         let answer = Response::new(status, call.request.id.as_str(), call.request.release);
-        self.cse.handle(self.now, Input::Answer { call: call.id, answer: Ok(answer) });
+        self.cse.handle(self.clocks(), Input::Answer { call: call.id, answer: Ok(answer) });
         self.run()
     }
 
     /// Says that a request could not be delivered.
     pub(crate) fn away(&mut self, call: &Call) -> Vec<(Token, Response)> {
         let answer = Err(Unreachable("nobody listens".to_owned()));
-        self.cse.handle(self.now, Input::Answer { call: call.id, answer });
+        self.cse.handle(self.clocks(), Input::Answer { call: call.id, answer });
         self.run()
     }
 
     /// Lets time pass.
     pub(crate) fn pass(&mut self, span: Duration) {
         self.now += span;
-        self.cse.handle(self.now, Input::Tick);
+        self.cse.handle(self.clocks(), Input::Tick);
         self.run();
     }
 
@@ -231,7 +241,7 @@ impl Bench {
     pub(crate) fn ask_later(&mut self, request: Request) -> Token {
         self.asked += 1;
         let token = Token(self.asked);
-        self.cse.handle(self.now, Input::Request { token, request });
+        self.cse.handle(self.clocks(), Input::Request { token, request });
         assert!(self.run().is_empty(), "answered at once");
         token
     }

@@ -1,5 +1,6 @@
 //! Random requests against a second reference model: containers that groups reach and that others
-//! are told of, and a time series. It shares no code with the machine.
+//! are told of, and a time series, with restarts and a wall clock that leaps. It shares no code with
+//! the machine.
 
 use crate::bench::{Bench, json};
 use core::time::Duration;
@@ -11,17 +12,46 @@ const CONTAINERS: [&str; 3] = ["x", "y", "z"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Make { at: usize },
-    Delete { at: usize },
-    Bound { at: usize, most: usize },
-    Reading { at: usize, name: u8 },
-    Members { bits: u8 },
-    FanCreate { name: u8 },
+    Make {
+        at: usize,
+    },
+    Delete {
+        at: usize,
+    },
+    Bound {
+        at: usize,
+        most: usize,
+    },
+    Reading {
+        at: usize,
+        name: u8,
+    },
+    Members {
+        bits: u8,
+    },
+    FanCreate {
+        name: u8,
+    },
     FanLatest,
-    Subscribe { at: usize },
-    Unsubscribe { at: usize },
-    Generated { second: u8 },
-    SeriesBound { most: usize },
+    Subscribe {
+        at: usize,
+    },
+    Unsubscribe {
+        at: usize,
+    },
+    Generated {
+        second: u8,
+    },
+    SeriesBound {
+        most: usize,
+    },
+    /// The wall clock is set wrong by so many days, or right.
+    Leap {
+        days: i64,
+    },
+    Wait {
+        minutes: u64,
+    },
     Restart,
 }
 
@@ -140,10 +170,13 @@ fn play(steps: Vec<Step>) {
             Step::Generated { .. } | Step::SeriesBound { .. } => {
                 play_series(&mut bench, &mut model, &step, &context);
             }
+            // No lifetime here is shorter than the leaps: nothing follows from them.
+            Step::Leap { days } => bench.lead = days * 86_400,
+            Step::Wait { minutes } => bench.pass(Duration::from_mins(minutes)),
             Step::Restart => {
                 // What has arrived is noted as such.
                 bench.pass(Duration::from_millis(100));
-                bench.cse = bench.reopened();
+                bench.restart();
             }
         }
         let mut told = told(&mut bench);
@@ -312,6 +345,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => at().prop_map(|at| Step::Unsubscribe { at }),
         3 => (0_u8..8).prop_map(|second| Step::Generated { second }),
         1 => (0_usize..4).prop_map(|most| Step::SeriesBound { most }),
+        1 => prop_oneof![Just(0), -300_i64..300].prop_map(|days| Step::Leap { days }),
+        1 => (0_u64..120).prop_map(|minutes| Step::Wait { minutes }),
         1 => Just(Step::Restart),
     ]
 }

@@ -63,6 +63,7 @@ fn a_point_without_an_instance_is_missing_when_its_time_is_over() {
         cse: bench.reopened(),
         rows: bench.rows.clone(),
         next_seq: bench.next_seq,
+        lead: 0,
         now: bench.now,
         asked: bench.asked,
         calls: Vec::new(),

@@ -60,4 +60,25 @@ pub enum DataError {
     /// A worker has ended.
     #[error("the worker has ended")]
     Ended,
+    /// The data plane in a process of its own cannot do it.
+    #[error("{reason}")]
+    Refused {
+        /// Why, in words for the operator.
+        reason: String,
+        /// The exit code of a program that ends for this.
+        exit_code: u8,
+    },
+}
+
+impl DataError {
+    /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
+    /// 69 for a missing device or resource.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Link { source, .. } => source.exit_code(),
+            Self::Refused { exit_code, .. } => *exit_code,
+            Self::System { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            _ => 69,
+        }
+    }
 }

@@ -15,10 +15,12 @@ mod attachments;
 mod clock;
 mod closed;
 mod error;
+mod events;
 mod front;
 mod group;
 mod link_counts;
 mod neighbours;
+mod plain;
 mod port;
 mod reopen;
 mod setup;
@@ -33,6 +35,7 @@ mod workers;
 pub use attachments::{HANDLER_TAKEN, HandlerNow};
 pub use clock::{Clock, VirtualClock};
 pub use error::DataError;
+pub use events::EventQueue;
 pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
 pub use port::{
@@ -41,7 +44,6 @@ pub use port::{
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
-pub use shares::Downs;
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};
 pub use waker::Waker;

@@ -8,10 +8,6 @@
 use crate::setup::{DeviceSetup, WorkerLink};
 use gatewright_link::{Backend, OpenError, Share, receive_queues};
 use gatewright_packet::LinkIndex;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-};
 
 /// The number of `workers` that receive from a link.
 ///
@@ -60,34 +56,7 @@ pub(crate) fn holder(link: LinkIndex, worker: usize, workers: usize, shares: usi
     (link.index() + number) % workers.max(1)
 }
 
-/// The shares of links that are down; a link counts as up only when all its shares are.
-#[derive(Clone, Debug, Default)]
-pub struct Downs(Arc<Vec<AtomicU32>>);
-
-impl Downs {
-    /// All shares of so many links are up.
-    pub fn new(links: usize) -> Self {
-        Self(Arc::new((0..links).map(|_| AtomicU32::new(0)).collect()))
-    }
-
-    /// Records that a worker has found its share of a link up or down.
-    pub fn tell(&self, link: LinkIndex, worker: usize, up: bool) {
-        let Some(down) = self.0.get(link.index()) else { return };
-        let own = u32::try_from(worker).ok().and_then(|worker| 1_u32.checked_shl(worker));
-        let own = own.unwrap_or_default();
-        if up {
-            down.fetch_and(!own, Ordering::AcqRel);
-        } else {
-            down.fetch_or(own, Ordering::AcqRel);
-        }
-    }
-
-    /// Whether no worker has found its share of the link down.
-    pub fn is_up(&self, link: LinkIndex) -> bool {
-        self.0.get(link.index()).is_none_or(|down| down.load(Ordering::Acquire) == 0)
-    }
-}
-
+// The region has a bit for each worker.
 const _: () = assert!(crate::setup::WORKERS_MAX <= u32::BITS as usize);
 
 #[cfg(test)]
@@ -111,18 +80,5 @@ mod tests {
                 prop_assert!(of(worker).is_none() || holder == worker);
             }
         }
-    }
-
-    #[test]
-    fn a_link_is_up_when_all_its_shares_are() {
-        let downs = Downs::new(2);
-        let link = LinkIndex(1);
-        assert!(downs.is_up(link));
-        downs.tell(link, 0, false);
-        downs.tell(link, 3, false);
-        downs.tell(link, 0, true);
-        assert!(!downs.is_up(link) && downs.is_up(LinkIndex(0)));
-        downs.tell(link, 3, true);
-        assert!(downs.is_up(link));
     }
 }

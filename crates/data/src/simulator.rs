@@ -4,15 +4,16 @@ use crate::{
     attachments::HandlerNow,
     clock::{Clock, VirtualClock},
     error::DataError,
+    events::EventQueue,
     front::Front,
     port::{Port, PortAnswer, PortRequest, RequestNumber},
     setup::DataSetup,
-    start::{Opened, Orders, build},
+    start::{Opened, Orders, build, event_queue, worker_wakers},
     worker::Worker,
 };
 use gatewright_packet::Batch;
-use gatewright_stack::{Event, Host};
-use std::{cell::RefCell, sync::mpsc::SyncSender, time::Duration};
+use gatewright_stack::Host;
+use std::{cell::RefCell, time::Duration};
 
 /// A data plane in virtual time, on the thread of its caller.
 ///
@@ -24,31 +25,30 @@ pub struct Simulator {
     clock: VirtualClock,
     /// The reports of its workers, in order.
     opened: Vec<Opened>,
+    /// What layers and links tell.
+    events: EventQueue,
 }
 
 /// Turns of all workers at one instant. More mean that something is always due.
 const TURNS_MAX: usize = 100_000;
 
 impl Simulator {
-    /// Opens the links of `setup` and prepares its workers; `events` receives what their layers
-    /// tell.
+    /// Opens the links of `setup` and prepares its workers.
     ///
     /// # Errors
     ///
     /// [`DataError`] names the link or resource that failed.
-    pub fn new(
-        setup: &DataSetup,
-        host: &mut Host,
-        events: &SyncSender<Event>,
-    ) -> Result<Self, DataError> {
+    pub fn new(setup: &DataSetup, host: &mut Host) -> Result<Self, DataError> {
         let clock = VirtualClock::default();
         let counters = host.counter_slots();
         let clocked = Clock::Virtual(clock.clone());
-        let mut orders =
-            Orders::new(setup, (counters.clone(), &host.wakers()), None, events, clocked)?;
+        let events = event_queue(setup, host)?;
+        let tables = host.tables_mut().data();
+        let wakers = (events.waker(), worker_wakers(setup, &tables.wakers)?);
+        let mut orders = Orders::new(setup, tables, wakers, None, clocked)?;
         let (mut workers, mut hands) = (Vec::new(), Vec::new());
         let mut opened: Vec<Opened> = Vec::new();
-        while let Some((order, hand)) = orders.next(host, opened.first()) {
+        while let Some((order, hand)) = orders.next(opened.first()) {
             let (worker, report) = build(order)?;
             hands.push(hand.with(report.preparer()));
             workers.push((worker, Batch::default()));
@@ -56,7 +56,7 @@ impl Simulator {
         }
         let plans = opened.iter().map(|report| report.plan.clone()).collect();
         let front = Front::new(hands, plans, counters);
-        Ok(Self { front, workers: RefCell::new(workers), clock, opened })
+        Ok(Self { front, workers: RefCell::new(workers), clock, opened, events })
     }
 
     /// Its clock. Whoever sets it lets the workers look at it with the next request.
@@ -67,6 +67,11 @@ impl Simulator {
     /// The reports of its workers, in order.
     pub fn opened(&self) -> &[Opened] {
         &self.opened
+    }
+
+    /// What layers and links have told.
+    pub const fn events(&mut self) -> &mut EventQueue {
+        &mut self.events
     }
 
     /// The handlers in order.

@@ -4,30 +4,31 @@ use crate::{
     clock::Clock,
     closed::Closed,
     error::DataError,
+    events::{EventQueue, EventSender},
     front::Front,
     group::{FIRST, WorkerGroup, WorkerSlot},
     link_counts::LinkCounts,
     neighbours::Neighbourhood,
     reopen::Devices,
     setup::{DataSetup, DeviceSetup, WorkerLink},
-    shares::{Downs, share_of, shares},
+    shares::{share_of, shares},
     virtual_link::WithoutDevice,
     waker::Waker,
     worker::{Command, Due, Pace, Worker},
     workers::{Hand, WorkerThread, Workers},
 };
-use gatewright_histogram::SharedHistogram;
 use gatewright_link::{
     Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
     frame_len_max,
 };
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
 use gatewright_stack::{
-    Event, Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite, UsedNeighbours, View,
+    Graph, Host, KeptNeighbours, LinkNeighbours, Plan, Sockets, Suite, UsedNeighbours, View,
     VirtualLink, VirtualLinkCounters, Wake, assemble_transit, assemble_within,
 };
 use gatewright_tables::{
-    CounterSlots, CountersFull, Map, MapWriter, Wakers,
+    CounterSlots, CountersFull, DataTables, DownShares, Map, MapWriter, WakeFlags, Wakers,
+    WorkerHistogram,
     records::{Neighbour, NeighbourKey},
 };
 use std::{
@@ -47,8 +48,8 @@ pub struct Started {
     pub workers: Workers,
     /// Their reports, in order.
     pub opened: Vec<Opened>,
-    /// The shares of links that are down.
-    pub downs: Downs,
+    /// What layers and links tell.
+    pub events: EventQueue,
 }
 
 /// A worker's report when its links are open.
@@ -78,9 +79,10 @@ pub(crate) struct Order {
     kept: Map<NeighbourKey, Neighbour>,
     division: Option<Arc<Division>>,
     commands: Receiver<Command>,
-    events: SyncSender<Event>,
+    events: EventSender,
     waker: Waker,
-    sojourn: Arc<SharedHistogram>,
+    sojourn: WorkerHistogram,
+    downs: DownShares,
     clock: Clock,
 }
 
@@ -91,7 +93,6 @@ struct Split {
     shares: Vec<usize>,
     /// State that the shares have in common.
     opened: Shares,
-    downs: Downs,
 }
 
 impl Split {
@@ -101,8 +102,7 @@ impl Split {
             shares(link, setup.workers).map_err(failed)
         };
         let shares = setup.links.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-        let downs = Downs::new(setup.links.len());
-        Ok(Self { shares, opened: Shares::default(), downs })
+        Ok(Self { shares, opened: Shares::default() })
     }
 }
 
@@ -111,66 +111,54 @@ pub(crate) struct Orders<'a> {
     setup: DataSetup,
     split: Split,
     division: Option<&'a Arc<Division>>,
-    events: &'a SyncSender<Event>,
+    tables: DataTables,
+    /// Wakes whoever reads the workers' events.
+    event_reader: Waker,
     clock: Clock,
-    /// Sojourn times of packets, by worker.
-    sojourns: Vec<Arc<SharedHistogram>>,
-    counters: CounterSlots,
     waiting: std::vec::IntoIter<(WorkerSlot, Waker)>,
 }
 
 impl<'a> Orders<'a> {
     pub(crate) fn new(
         setup: &DataSetup,
-        (counters, wakers): (CounterSlots, &Wakers),
+        tables: DataTables,
+        (event_reader, wakers): (&Waker, Vec<Waker>),
         division: Option<&'a Arc<Division>>,
-        events: &'a SyncSender<Event>,
         clock: Clock,
     ) -> Result<Self, DataError> {
         let split = Split::new(setup)?;
         let setup = DataSetup { chunk_size: chunk_size(setup)?, ..setup.clone() };
-        let waker = |worker| {
-            // Without flags in the region there is no room for the worker's counters either.
-            let made = Waker::new(wakers.of(worker).unwrap_or_default());
-            made.map_err(|errno| system("make an eventfd")(errno.into()))
-        };
-        let wakers: Vec<_> = (0..setup.workers).map(waker).collect::<Result<_, _>>()?;
         let waiting: Vec<_> =
-            WorkerSlot::all(&wakers, &counters)?.into_iter().zip(wakers).collect();
-        let (sojourns, waiting) = (Vec::new(), waiting.into_iter());
-        Ok(Self { setup, split, division, events, clock, sojourns, counters, waiting })
+            WorkerSlot::all(&wakers, &tables.counters)?.into_iter().zip(wakers).collect();
+        let (event_reader, waiting) = (event_reader.clone(), waiting.into_iter());
+        Ok(Self { setup, split, division, tables, event_reader, clock, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
     /// first worker, if there is one.
-    pub(crate) fn next(
-        &mut self,
-        host: &mut Host,
-        first: Option<&Opened>,
-    ) -> Option<(Order, NewHand)> {
+    pub(crate) fn next(&mut self, first: Option<&Opened>) -> Option<(Order, NewHand)> {
         let (slot, waker) = self.waiting.next()?;
         let is_first = slot.own == FIRST;
         let (commands, orders) = channel();
-        let counters = self.counters.clone();
-        let sojourn: Arc<SharedHistogram> = Arc::default();
-        self.sojourns.push(Arc::clone(&sojourn));
-        let hand =
-            NewHand { commands, waker: waker.clone(), counters: counters.clone(), own: slot.own };
+        let (tables, own) = (&mut self.tables, slot.own);
+        let counters = tables.counters.clone();
+        let hand = NewHand { commands, waker: waker.clone(), counters: counters.clone(), own };
         let order = Order {
             setup: self.setup.clone(),
             slot,
             split: self.split.clone(),
             counters,
             plan: first.map(|first| first.plan.clone()),
-            view: host.view(),
-            learnt: if is_first { host.take_neighbours() } else { None },
-            permanent: host.tables().permanent,
-            kept: host.tables().neighbours,
+            view: View::of(tables.readers.clone()),
+            learnt: if is_first { tables.neighbours.take() } else { None },
+            permanent: tables.readers.permanent.clone(),
+            kept: tables.readers.neighbours.clone(),
             division: self.division.map(Arc::clone),
             commands: orders,
-            events: self.events.clone(),
+            events: EventSender::new(tables.events(own), self.event_reader.clone()),
             waker,
-            sojourn,
+            sojourn: tables.sojourn(own),
+            downs: tables.downs.clone(),
             clock: self.clock.clone(),
         };
         Some((order, hand))
@@ -207,16 +195,51 @@ pub fn start(
     setup: &DataSetup,
     host: &mut Host,
     division: Option<&Arc<Division>>,
-    events: &SyncSender<Event>,
     clock: Clock,
 ) -> Result<Started, DataError> {
-    let counters = host.counter_slots();
-    let mut orders =
-        Orders::new(setup, (counters.clone(), &host.wakers()), division, events, clock)?;
+    let events = event_queue(setup, host)?;
+    let tables = host.tables_mut().data();
+    let wakers = worker_wakers(setup, &tables.wakers)?;
+    let (workers, opened) = start_on(setup, tables, (events.waker(), wakers), division, clock)?;
+    Ok(Started { workers, opened, events })
+}
+
+/// The queue of the workers' events.
+pub(crate) fn event_queue(setup: &DataSetup, host: &mut Host) -> Result<EventQueue, DataError> {
+    let tables = host.tables_mut();
+    let waker = waker(tables.event_reader())?;
+    Ok(EventQueue::new(tables.events(setup.workers), waker))
+}
+
+/// A waker for these flags, with an eventfd of its own.
+pub(crate) fn waker(flags: WakeFlags) -> Result<Waker, DataError> {
+    // An earlier data plane of this region may have been told to stop.
+    flags.reset();
+    Waker::new(flags).map_err(|errno| system("make an eventfd")(errno.into()))
+}
+
+/// Wakers for all workers, each with an eventfd of its own.
+pub(crate) fn worker_wakers(setup: &DataSetup, of: &Wakers) -> Result<Vec<Waker>, DataError> {
+    // Without flags in the region there is no room for the worker's counters either.
+    (0..setup.workers).map(|worker| waker(of.of(worker).unwrap_or_default())).collect()
+}
+
+/// Starts the workers on threads over `tables`. `wakers` are that of whoever reads their events, and
+/// their own.
+pub(crate) fn start_on(
+    setup: &DataSetup,
+    tables: DataTables,
+    wakers: (&Waker, Vec<Waker>),
+    division: Option<&Arc<Division>>,
+    clock: Clock,
+) -> Result<(Workers, Vec<Opened>), DataError> {
+    let (counters, sojourns) = (tables.counters.clone(), tables.readers.sojourns.clone());
+    tables.downs.clear();
+    let mut orders = Orders::new(setup, tables, wakers, division, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
     let (mut hands, mut threads, mut told): (_, _, Vec<Opened>) =
         (Vec::new(), Vec::new(), Vec::new());
-    while let Some((order, hand)) = orders.next(host, told.first()) {
+    while let Some((order, hand)) = orders.next(told.first()) {
         let (opened, answer) = sync_channel(1);
         let number = told.len();
         let name = if number == FIRST { "worker".to_owned() } else { format!("worker-{number}") };
@@ -228,9 +251,8 @@ pub fn start(
         told.push(opened);
     }
     let plans = told.iter().map(|opened| opened.plan.clone()).collect();
-    let (sojourns, downs) = (orders.sojourns, orders.split.downs);
     let workers = Workers::new(Front::new(hands, plans, counters), devices, threads, sojourns);
-    Ok(Started { workers, opened: told, downs })
+    Ok((workers, told))
 }
 
 /// Octets of a chunk that holds the frames of every link.
@@ -365,7 +387,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         sojourn: order.sojourn,
         up: vec![true; links.len()],
         devices: links.iter().map(|link| (link.info().link_address, link.info().mtu)).collect(),
-        downs: split.downs,
+        downs: order.downs,
         own,
         tracing: None,
         closed: vec![false; links.len()],

@@ -3,12 +3,17 @@
 use gatewright_stack::Wake;
 use gatewright_tables::WakeFlags;
 use nix::{
-    sys::eventfd::{EfdFlags, EventFd},
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        eventfd::{EfdFlags, EventFd},
+        time::TimeSpec,
+    },
     unistd,
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    time::Duration,
 };
 
 /// Wakes a worker, from any thread, and from any process that has both of its parts.
@@ -48,7 +53,7 @@ impl Waker {
     }
 
     /// Ends the worker's loop.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.signal(self.flags.stop());
     }
 
@@ -77,6 +82,24 @@ impl Waker {
     }
 }
 
+impl Waker {
+    /// Sleeps until somebody wakes it, or for `patience`; not at all if there is work, which
+    /// `has_work` looks for once the flag is set.
+    pub(crate) fn sleep(&self, patience: Duration, has_work: impl FnOnce() -> bool) {
+        self.fall_asleep();
+        // A call that came while it was awake is seen by whoever looks for work.
+        let _called = self.flags.take_call();
+        if has_work() || self.flags.is_stopped() {
+            self.wake_up(false);
+            return;
+        }
+        let mut fds = [PollFd::new(self.descriptor(), PollFlags::POLLIN)];
+        // An error is a signal, and a signal is a reason to look again.
+        let _interrupted = ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None);
+        self.wake_up(fds.iter().any(|fd| fd.any().unwrap_or(false)));
+    }
+}
+
 impl Wake for Waker {
     fn wake(&self) {
         self.signal(self.flags.call());
@@ -86,7 +109,7 @@ impl Wake for Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::poll::{PollTimeout, poll};
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Sleeps until there is work; fails if that takes longer than any scheduler.

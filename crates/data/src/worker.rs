@@ -6,30 +6,28 @@
 use crate::{
     clock::Clock,
     closed::Closed,
+    events::EventSender,
     group::{Course, Work, WorkerGroup},
     link_counts::LinkCounts,
     neighbours::{Forget, NeighbourUpdate, Neighbourhood},
-    shares::Downs,
     waker::Waker,
     workers::ShareNow,
 };
-use gatewright_histogram::{Sample, SharedHistogram};
+use gatewright_histogram::Sample;
 use gatewright_link::{
     ClosingDevice, Link, LinkInfo, LinkState, MemoryConfig, OpenError, RemainingChunks, Segments,
     UnboundLink,
 };
 use gatewright_packet::{Batch, LinkAddress, LinkIndex};
 use gatewright_stack::{Drops, Event, Exit, Graph, Reason, Swap, Trace, VirtualLink};
+use gatewright_tables::{DownShares, WorkerHistogram};
 use nix::{
     poll::{PollFd, PollFlags, ppoll},
     sys::time::TimeSpec,
 };
 use std::{
     mem,
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, SyncSender, TryRecvError},
-    },
+    sync::mpsc::{Receiver, Sender, TryRecvError},
     time::Duration,
 };
 
@@ -106,15 +104,15 @@ pub(crate) struct Worker {
     pub(crate) due: Due,
     pub(crate) pace: Pace,
     pub(crate) commands: Receiver<Command>,
-    pub(crate) events: SyncSender<Event>,
+    pub(crate) events: EventSender,
     pub(crate) waker: Waker,
-    pub(crate) sojourn: Arc<SharedHistogram>,
+    pub(crate) sojourn: WorkerHistogram,
     /// The last reported state of each link.
     pub(crate) up: Vec<bool>,
     /// The last reported link-layer address and MTU of each link's device.
     pub(crate) devices: Vec<(LinkAddress, usize)>,
     /// The down shares of all workers.
-    pub(crate) downs: Downs,
+    pub(crate) downs: DownShares,
     /// Its number.
     pub(crate) own: usize,
     /// Receives the running trace when it ends.
@@ -251,7 +249,7 @@ impl Worker {
             let octets = u32::try_from(mtu).unwrap_or(u32::MAX);
             let changed = Event::Device { link: index, link_address, mtu: octets };
             // As below.
-            if *device != (link_address, mtu) && self.events.try_send(changed).is_ok() {
+            if *device != (link_address, mtu) && self.events.send(&changed) {
                 *device = (link_address, mtu);
             }
             if let Some(group) = &mut self.group {
@@ -259,10 +257,10 @@ impl Worker {
                 group.set_receivers(index, link.info());
             }
             if up != *told {
-                self.downs.tell(index, self.own, up);
+                self.downs.set(index.0, self.own, up);
             }
             // Told again next time if the control side could not take it now.
-            if up != *told && self.events.try_send(Event::Link { link: index, up }).is_ok() {
+            if up != *told && self.events.send(&Event::Link { link: index, up }) {
                 *told = up;
             }
         }
@@ -339,7 +337,7 @@ impl Worker {
         }
         for event in self.graph.take_events() {
             // The control side is slow or gone: what it misses, the network says again.
-            let _missed = self.events.try_send(event);
+            let _missed = self.events.send(&event);
         }
         due
     }
@@ -502,7 +500,7 @@ struct Egress<'a> {
     closed: &'a [bool],
     away: &'a [bool],
     drops: &'a Drops,
-    sojourn: &'a SharedHistogram,
+    sojourn: &'a WorkerHistogram,
     clock: &'a Clock,
 }
 

@@ -9,10 +9,10 @@ use crate::{
     waker::Waker,
     worker::Command,
 };
-use gatewright_histogram::{Histogram, SharedHistogram};
+use gatewright_histogram::Histogram;
 use gatewright_link::{LinkState, Preparer};
 use gatewright_stack::{Handler, Wake};
-use gatewright_tables::CounterSlots;
+use gatewright_tables::{CounterSlots, WorkerHistograms};
 use std::{
     fmt,
     sync::{Arc, mpsc::Sender},
@@ -96,7 +96,7 @@ impl Default for LinkNow {
 pub struct Workers {
     port: Arc<ThreadPort>,
     threads: Vec<WorkerThread>,
-    sojourns: Vec<Arc<SharedHistogram>>,
+    sojourns: WorkerHistograms,
 }
 
 /// The port of workers on threads.
@@ -148,7 +148,7 @@ impl Workers {
         front: Front,
         devices: Devices,
         threads: Vec<WorkerThread>,
-        sojourns: Vec<Arc<SharedHistogram>>,
+        sojourns: WorkerHistograms,
     ) -> Self {
         Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourns }
     }
@@ -174,9 +174,7 @@ impl Workers {
 
     /// Sojourn times of packets in all workers, in nanoseconds.
     pub fn sojourn(&self) -> Histogram {
-        let mut all = Histogram::default();
-        self.sojourns.iter().for_each(|own| all.merge(&own.read()));
-        all
+        self.sojourns.read(self.len())
     }
 
     /// Whether all run.

@@ -16,20 +16,15 @@ use gatewright_data::{
 };
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
-    Address, AddressState, At, Attachment, AttachmentId, Event, Host, Interface, NeighbourLimits,
-    Place, Route, Side, TraceStep, builtin::Match,
+    Address, AddressState, At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place,
+    Route, Side, TraceStep, builtin::Match,
 };
 use gatewright_tables::{
     Counted, CounterName, CounterOwner, Prefix,
     records::{Neighbour, NeighbourKey, NeighbourState},
 };
 use gatewright_wire::{EtherType, IpProtocol, MacAddress};
-use std::{
-    collections::BTreeMap,
-    net::Ipv4Addr,
-    sync::mpsc::{Receiver, sync_channel},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 const LINKS: u16 = 3;
 const OPERATIONS: usize = 400;
@@ -191,7 +186,6 @@ struct Gateway<P> {
     host: Host,
     attached: Vec<AttachmentId>,
     next_id: u32,
-    _events: Receiver<Event>,
 }
 
 impl<P: Port> Gateway<P> {
@@ -294,21 +288,19 @@ impl<P: Port> Gateway<P> {
 }
 
 fn threads(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ThreadPort>>, Workers) {
-    let (mut host, (events, told)) = (host(), sync_channel(1024));
-    let clock = VirtualClock::default();
-    let started =
-        start(&setup(workers), &mut host, None, &events, Clock::Virtual(clock.clone())).unwrap();
+    let (mut host, clock) = (host(), VirtualClock::default());
+    let started = start(&setup(workers), &mut host, None, Clock::Virtual(clock.clone())).unwrap();
     let port = std::sync::Arc::clone(started.workers.port());
     let (attached, next_id) = (Vec::new(), 1);
-    let side = Gateway { port, clock, host, attached, next_id, _events: told };
+    let side = Gateway { port, clock, host, attached, next_id };
     (side, started.workers)
 }
 
 fn simulated(workers: usize) -> Gateway<Simulator> {
-    let (mut host, (events, told)) = (host(), sync_channel(1024));
-    let port = Simulator::new(&setup(workers), &mut host, &events).unwrap();
+    let mut host = host();
+    let port = Simulator::new(&setup(workers), &mut host).unwrap();
     let clock = port.clock().clone();
-    Gateway { port, clock, host, attached: Vec::new(), next_id: 1, _events: told }
+    Gateway { port, clock, host, attached: Vec::new(), next_id: 1 }
 }
 
 #[test]

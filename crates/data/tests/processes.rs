@@ -30,7 +30,7 @@ use std::{
     io::{BufRead, BufReader, Write, stdin, stdout},
     os::fd::{AsFd, AsRawFd},
     process::{Child, Command, Stdio},
-    sync::{Arc, mpsc::sync_channel},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -144,9 +144,8 @@ fn read_elsewhere() -> Result<(), Failed> {
             ..Interface::default()
         })?;
     }
-    let (events, _told) = sync_channel(16);
     let clock = Clock::Virtual(VirtualClock::default());
-    let started = start(&setup(), &mut host, None, &events, clock)?;
+    let started = start(&setup(), &mut host, None, clock)?;
     let port = Arc::clone(started.workers.port());
     let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     let order = HandlerOrder::New(AttachmentId(5), at, HandlerValue::Count);

@@ -13,8 +13,7 @@ use crate::{
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
-    DataError, Downs, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest, StageNumber,
-    ThreadPort,
+    DataError, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest, StageNumber, ThreadPort,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
@@ -49,8 +48,6 @@ pub(crate) struct Control {
     routes: Vec<(StaticRoute, Origin)>,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
-    /// Shares of links that workers have found down.
-    pub(crate) downs: Downs,
 }
 
 /// A handler's id and its position.
@@ -126,8 +123,7 @@ impl Control {
         let (attached, routes) = (Vec::new(), Vec::new());
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, log) = (Learnt::default(), EventSink::default());
-        let (closed, downs) = (Vec::new(), Downs::default());
-        let (next_id, kernel) = (1, None);
+        let (closed, next_id, kernel) = (Vec::new(), 1, None);
         Self {
             host,
             plan,
@@ -141,7 +137,6 @@ impl Control {
             mtu_caps,
             routes,
             closed,
-            downs,
         }
     }
 

@@ -8,25 +8,22 @@ use crate::{
     status::{LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    DataError, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber, ThreadPort,
-    TraceOrder, WORKERS_MAX, Workers,
+    DataError, EventQueue, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber,
+    ThreadPort, TraceOrder, WORKERS_MAX, Waker, Workers,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, Sojourn};
 use gatewright_stack::{
-    Attachment, AttachmentId, Event, Handler, HostError, Sockets, TraceStep, VirtualLink, Wake,
+    Attachment, AttachmentId, Handler, HostError, Sockets, TraceStep, VirtualLink, Wake,
     builtin::Match,
 };
 use gatewright_tables::CounterOwner;
 use gatewright_wire::{Framing, MacAddress};
 use std::{
     fmt, io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -83,7 +80,7 @@ impl PlanesError {
     /// 69 for a missing device or resource.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Data(DataError::Link { source, .. }) => source.exit_code(),
+            Self::Data(error) => error.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::Mixed { .. } | Self::NoTags { .. } => 78,
             _ => 69,
@@ -99,7 +96,8 @@ pub struct Planes {
     workers: Workers,
     sockets: Sockets,
     started: Instant,
-    events: Option<JoinHandle<()>>,
+    /// The thread that acts upon events, and what ends it.
+    events: Option<(JoinHandle<()>, Waker)>,
     /// Follows the kernel, where links are shared with it.
     follower: Option<Follower>,
 }
@@ -132,10 +130,10 @@ impl Planes {
             control.report_opened(&link.name, &link.device);
         }
         let control = Arc::new(Mutex::new(control));
-        let listening = Arc::clone(&control);
+        let (listening, listener_waker) = (Arc::clone(&control), events.waker().clone());
         let listener = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || listen(&listening, &events))
+            .spawn(move || listen(&listening, events))
             .map_err(|source| DataError::System { action: "start a thread", source })?;
         let follow = |news| Follower::start(news, Arc::clone(&control), workers.waker());
         let follower = news.map(follow).transpose()?;
@@ -144,7 +142,7 @@ impl Planes {
             workers,
             sockets,
             started: Instant::now(),
-            events: Some(listener),
+            events: Some((listener, listener_waker)),
             follower,
         })
     }
@@ -412,26 +410,31 @@ impl Drop for Planes {
     fn drop(&mut self) {
         drop(self.follower.take());
         self.workers.stop();
-        if let Some(thread) = self.events.take() {
+        if let Some((thread, waker)) = self.events.take() {
+            waker.stop();
             // It has said so on its own thread.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Acts upon events from the network until the worker has ended.
-fn listen(control: &Mutex<Control>, events: &Receiver<Event>) {
+/// Acts upon events from the network until it is stopped.
+fn listen(control: &Mutex<Control>, mut events: EventQueue) {
     loop {
-        let event = events.recv_timeout(Duration::from_millis(500));
+        let event = events.next(EXPIRY_EVERY);
+        if event.is_none() && events.waker().flags().is_stopped() {
+            return;
+        }
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Ok(event) => control.learn(event, Instant::now()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+        if let Some(event) = event {
+            control.learn(event, Instant::now());
         }
         control.expire(Instant::now());
     }
 }
+
+/// Interval at which learnt state is checked for its end, while no event comes.
+const EXPIRY_EVERY: Duration = Duration::from_millis(500);
 
 /// Maximum time to open a link on another device, and on the old one if that fails. A busy queue is
 /// requested again for a second, several times with different settings.

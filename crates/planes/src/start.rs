@@ -6,27 +6,23 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{self as data, Clock, DataError, DeviceSetup, Opened, WORKERS_MAX, Workers};
+use gatewright_data::{
+    self as data, Clock, DataError, DeviceSetup, EventQueue, Opened, WORKERS_MAX, Workers,
+};
 use gatewright_link::{Framing, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_stack::{Address, AddressState, Event, Host, Interface, Sockets, VirtualLink, Wake};
+use gatewright_stack::{Address, AddressState, Host, Interface, Sockets, VirtualLink, Wake};
 use std::{
     net::{IpAddr, Ipv6Addr},
-    sync::{
-        Arc,
-        mpsc::{Receiver, sync_channel},
-    },
+    sync::Arc,
     time::Instant,
 };
-
-/// Maximum events queued for the control side.
-const EVENTS_MAX: usize = 1024;
 
 /// A gateway with running workers.
 pub(crate) struct Started {
     pub(crate) control: Control,
     pub(crate) workers: Workers,
-    pub(crate) events: Receiver<Event>,
+    pub(crate) events: EventQueue,
     pub(crate) sockets: Sockets,
     /// Receives the kernel's changes, where links are shared with it.
     pub(crate) news: Option<News>,
@@ -40,11 +36,9 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     }
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
-    let (events, learnt) = sync_channel(EVENTS_MAX);
     let clock = Clock::Real(Instant::now());
-    let started = data::start(&setup.data(), &mut host, division.as_ref(), &events, clock)?;
-    let data::Started { workers, opened, downs } = started;
-    drop(events);
+    let started = data::start(&setup.data(), &mut host, division.as_ref(), clock)?;
+    let data::Started { workers, opened, events } = started;
     let mut opened = opened.into_iter();
     let first = opened.next().ok_or(DataError::Ended)?;
     let mut links = first.links;
@@ -59,12 +53,12 @@ pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
     let links = names.zip(links).collect();
     let Opened { plan, sockets, .. } = first;
     let mut control = Control::new(host, plan, links);
-    (control.kernel, control.downs) = (kernel, downs);
+    control.kernel = kernel;
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }
-    Ok(Started { control, workers, events: learnt, sockets, news })
+    Ok(Started { control, workers, events, sockets, news })
 }
 
 /// Two seeds for the tables; neither reveals the layers' randomness, which begins with `seed`

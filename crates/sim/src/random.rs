@@ -21,6 +21,11 @@ impl Chance {
     pub const fn percent(times: u32) -> Self {
         Self::per_million(times.saturating_mul(MILLION / 100))
     }
+
+    /// How many times in a million.
+    pub const fn in_a_million(self) -> u32 {
+        self.0
+    }
 }
 
 impl fmt::Display for Chance {

@@ -11,8 +11,11 @@
 //! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
 //!   one writer increments without a lock.
 //! - [`Wakers`]: the flags by which sleeping workers are woken.
-//! - [`Tables`] and [`TablesWriter`]: the tables that every gateway has, with the kinds of their
-//!   [records].
+//! - [`MessageSender`] and [`MessageReceiver`]: a bounded ring of plain messages.
+//! - [`WorkerHistogram`]: a histogram of each worker. [`DownShares`]: the shares of links that are
+//!   down.
+//! - [`Tables`], [`TablesWriter`] and [`DataTables`]: the tables that every gateway has, with the
+//!   kinds of their [records], to read, and as the control plane and the data plane write them.
 //!
 //! # What a reader can rely on
 //!
@@ -29,12 +32,14 @@
 
 #[cfg(not(loom))]
 mod counters;
+mod down;
 #[cfg(all(test, loom))]
 mod interleavings;
 mod map;
 #[cfg(not(loom))]
 mod mapping;
 mod memory;
+mod messages;
 mod pack;
 mod record;
 pub mod records;
@@ -43,6 +48,8 @@ mod region;
 mod routes;
 #[cfg(not(loom))]
 mod set;
+#[cfg(not(loom))]
+mod sojourn;
 mod sync;
 mod table;
 mod wake;
@@ -52,20 +59,25 @@ pub use counters::{
     Counted, CounterName, CounterOwner, CounterSlot, CounterSlots, CounterSums, CounterTable,
     CountersFull, CountersWriter,
 };
+pub use down::DownShares;
 pub use map::{Map, MapFull, MapWriter};
 #[cfg(not(loom))]
 pub use memory::SharedWords;
+pub use messages::{MessageReceiver, MessageSender, RingFull};
 pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
 pub use region::{
-    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt, WakersAt,
+    CountersAt, DownSharesAt, HistogramsAt, Layout, MapAt, Region, RegionError, RegionOwner,
+    RingsAt, RoutesAt, TableAt, WakersAt,
 };
 pub use routes::{
     Family, HopIndex, Miss, Prefix, PrefixError, PrefixKey, Routes, RoutesFull, RoutesStats,
     RoutesWriter,
 };
 #[cfg(not(loom))]
-pub use set::{Capacities, Tables, TablesWriter};
+pub use set::{Capacities, DataTables, Tables, TablesWriter};
+#[cfg(not(loom))]
+pub use sojourn::{WorkerHistogram, WorkerHistograms};
 pub use table::{Entry, Table, TableFull, TableWriter};
 pub use wake::{WakeFlags, Wakers};

@@ -153,6 +153,23 @@ impl Words {
         two.is_aligned().then(|| unsafe { &*two })
     }
 
+    /// These words as a histogram; `None` if they are too few, or not aligned as numbers of 64 bits.
+    ///
+    /// Words that are used as a histogram are never used as words.
+    #[cfg(not(loom))]
+    #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked before it is used")]
+    pub(crate) fn histogram(&self) -> Option<&gatewright_histogram::SharedHistogram> {
+        let all = self.all();
+        let histogram = all.as_ptr().cast::<gatewright_histogram::SharedHistogram>();
+        let fits = size_of_val(all) >= size_of::<gatewright_histogram::SharedHistogram>();
+        // SAFETY: `histogram` points at as many initialised octets of the mapping that `self` keeps
+        // as the record has, and is aligned if it is used. The record is numbers of 64 bits that are
+        // atomics (`repr(transparent)`), and every value of these is one. The rule above keeps
+        // accesses of another size away.
+        (fits && histogram.is_aligned()).then(|| unsafe { &*histogram })
+    }
+
     /// All of them.
     #[inline]
     pub(crate) fn all(&self) -> &[AtomicU32] {

@@ -10,11 +10,14 @@
 //! ```
 
 use crate::counters::{CounterName, CounterShape, CounterTable, CountersWriter};
+use crate::down::DownShares;
 use crate::map::{Map, MapWriter, map_words};
 use crate::mapping::{Access, Mapping, cannot_shrink, reopen, sealed_memory};
 use crate::memory::{Words, halves};
+use crate::messages::ring_words;
 use crate::record::Record;
 use crate::routes::{Family, Routes, RoutesWriter, Shape, index};
+use crate::sojourn::{WorkerHistograms, histogram_words};
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::{Table, TableWriter, table_words};
 use crate::wake::{Wakers, wake_words};
@@ -105,6 +108,18 @@ pub struct CountersAt(Section, CounterShape);
 /// A place for the sleep flags of workers in every region of one layout.
 #[derive(Debug)]
 pub struct WakersAt(Section);
+
+/// A place for a histogram of each worker in every region of one layout.
+#[derive(Debug)]
+pub struct HistogramsAt(Section);
+
+/// A place for the shares of links that are down in every region of one layout.
+#[derive(Debug)]
+pub struct DownSharesAt(Section);
+
+/// A place for rings of messages in every region of one layout.
+#[derive(Debug)]
+pub struct RingsAt(Section);
 
 /// The tables of a region, in order; the writer and every reader state the same.
 #[derive(Clone, Debug)]
@@ -202,6 +217,48 @@ impl Layout {
         self.section(name, workers, wake_words(workers), &["wakers/1"]).map(WakersAt)
     }
 
+    /// Adds a histogram for each of `workers` workers.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn histograms(
+        &mut self,
+        name: &'static str,
+        workers: u32,
+    ) -> Result<HistogramsAt, RegionError> {
+        let kinds = ["histograms/1", &gatewright_histogram::BUCKETS.to_string()];
+        self.section(name, workers, histogram_words(workers), &kinds).map(HistogramsAt)
+    }
+
+    /// Adds a word for each of `links` links: its shares that are down.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn down_shares(
+        &mut self,
+        name: &'static str,
+        links: u32,
+    ) -> Result<DownSharesAt, RegionError> {
+        self.section(name, links, Some(index(links)), &["down-shares/1"]).map(DownSharesAt)
+    }
+
+    /// Adds `rings` rings of messages with `words` words each.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`].
+    pub fn rings(
+        &mut self,
+        name: &'static str,
+        rings: u32,
+        words: u32,
+    ) -> Result<RingsAt, RegionError> {
+        let len = ring_words(words).and_then(|each| each.checked_mul(index(rings)));
+        self.section(name, rings, len, &["rings/1", &words.to_string()]).map(RingsAt)
+    }
+
     /// Octets of a region, most of which cost nothing until they are used.
     pub fn octets(&self) -> u64 {
         u64::try_from(self.words).unwrap_or(u64::MAX).saturating_mul(4)
@@ -288,9 +345,16 @@ impl Region {
         layout: &Layout,
         at: &WakersAt,
     ) -> Result<Wakers, RegionError> {
+        Ok(Self::attach_writing(descriptor, layout)?.wakers(at))
+    }
+
+    /// Maps the region behind `descriptor` for writing, without being its owner.
+    pub(crate) fn attach_writing(
+        descriptor: impl AsFd,
+        layout: &Layout,
+    ) -> Result<Self, RegionError> {
         let file = reopen(descriptor, Access::Write).map_err(|source| memory(layout, source))?;
-        let region = Self { words: map(&file, layout, Access::Write)? };
-        Ok(Wakers::new(region.part(&at.0)))
+        Ok(Self { words: map(&file, layout, Access::Write)? })
     }
 
     /// A reader of a table.
@@ -311,6 +375,39 @@ impl Region {
     /// A reader of counters.
     pub fn counters(&self, at: &CountersAt) -> CounterTable {
         CounterTable::new(self.part(&at.0), at.1)
+    }
+
+    /// A reader of the histograms of workers.
+    pub fn histograms(&self, at: &HistogramsAt) -> WorkerHistograms {
+        WorkerHistograms::new(self.part(&at.0))
+    }
+
+    /// The shares of links that are down; to be changed only where the region is mapped for writing.
+    pub(crate) fn down_shares(&self, at: &DownSharesAt) -> DownShares {
+        DownShares::new(self.part(&at.0))
+    }
+
+    /// Sleep flags; to be changed only where the region is mapped for writing.
+    pub(crate) fn wakers(&self, at: &WakersAt) -> Wakers {
+        Wakers::new(self.part(&at.0))
+    }
+
+    /// The words of each of several rings.
+    pub(crate) fn rings(&self, RingsAt(section): &RingsAt) -> Vec<Words> {
+        let rings = index(section.capacity);
+        let each = section.len / rings.max(1);
+        let words = self.part(section);
+        (0..rings).filter_map(|ring| words.part(ring * each, each)).collect()
+    }
+
+    /// The words of a map.
+    pub(crate) fn map_part<K, R>(&self, at: &MapAt<K, R>) -> (Words, u32) {
+        (self.part(&at.0), at.0.capacity)
+    }
+
+    /// The writer of counters; there may be no other.
+    pub(crate) fn counters_writer(&self, at: &CountersAt) -> CountersWriter {
+        CountersWriter::new(self.part(&at.0), at.1)
     }
 
     /// The words of a section; empty if it is of another layout, which reads as an empty table.
@@ -465,7 +562,7 @@ impl RegionOwner {
 
     /// The sleep flags of workers. Several write them, so this may be asked for more than once.
     pub fn wakers(&self, at: &WakersAt) -> Wakers {
-        Wakers::new(self.region.part(&at.0))
+        self.region.wakers(at)
     }
 
     fn take(&mut self, section: &Section) -> Result<Words, RegionError> {

@@ -1,14 +1,19 @@
 //! The tables that every gateway has, in one region.
 
-use crate::counters::{CounterTable, CountersWriter};
+use crate::counters::{CounterSlots, CounterTable, CountersWriter};
+use crate::down::DownShares;
 use crate::map::{Map, MapWriter};
+use crate::memory::Words;
+use crate::messages::{MessageReceiver, MessageSender};
 use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
 use crate::region::{
-    CountersAt, Layout, MapAt, Region, RegionError, RegionOwner, RoutesAt, TableAt, WakersAt,
+    CountersAt, DownSharesAt, HistogramsAt, Layout, MapAt, Region, RegionError, RegionOwner,
+    RingsAt, RoutesAt, TableAt, WakersAt,
 };
 use crate::routes::{Routes, RoutesWriter};
+use crate::sojourn::{WorkerHistogram, WorkerHistograms};
 use crate::table::{Table, TableWriter};
-use crate::wake::Wakers;
+use crate::wake::{WakeFlags, Wakers};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -69,7 +74,19 @@ struct Places {
     routes6: RoutesAt<Ipv6Addr>,
     counters: CountersAt,
     wakers: WakersAt,
+    control: WakersAt,
+    sojourns: HistogramsAt,
+    downs: DownSharesAt,
+    events: RingsAt,
+    requests: RingsAt,
+    answers: RingsAt,
 }
+
+/// Words of the ring of a worker's events: some thousand events.
+const EVENT_WORDS: u32 = 16_384;
+
+/// Words of the rings of requests and answers, which hold the largest of these several times.
+const REQUEST_WORDS: u32 = 131_072;
 
 impl Places {
     fn new(capacities: &Capacities) -> Result<Self, RegionError> {
@@ -86,6 +103,12 @@ impl Places {
             routes6: layout.routes("routes6", capacities.routes6)?,
             counters: layout.counters("counters", capacities.workers, capacities.counters)?,
             wakers: layout.wakers("wakers", capacities.workers)?,
+            control: layout.wakers("control", CONTROL_SLEEPERS)?,
+            sojourns: layout.histograms("sojourns", capacities.workers)?,
+            downs: layout.down_shares("downs", capacities.interfaces)?,
+            events: layout.rings("events", capacities.workers, EVENT_WORDS)?,
+            requests: layout.rings("requests", 1, REQUEST_WORDS)?,
+            answers: layout.rings("answers", 1, REQUEST_WORDS)?,
             layout,
         })
     }
@@ -114,6 +137,8 @@ pub struct Tables {
     pub routes6: Routes<Ipv6Addr>,
     /// What the workers count.
     pub counters: CounterTable,
+    /// Sojourn times of packets, in nanoseconds, by worker.
+    pub sojourns: WorkerHistograms,
 }
 
 impl Tables {
@@ -152,6 +177,7 @@ impl Tables {
             routes4: region.routes(&places.routes4),
             routes6: region.routes(&places.routes6),
             counters: region.counters(&places.counters),
+            sojourns: region.histograms(&places.sojourns),
         }
     }
 }
@@ -182,9 +208,126 @@ pub struct TablesWriter {
     pub counters: CountersWriter,
     /// The sleep flags of the workers.
     pub wakers: Wakers,
+    /// The shares of links that workers have found down.
+    pub downs: DownShares,
+    rings: Rings,
+    sleepers: Wakers,
     readers: Tables,
     owner: RegionOwner,
 }
+
+/// The data plane's side of the tables: those that it writes, and its ends of the rings. There is
+/// one such value at a time, in any process.
+#[derive(Debug)]
+pub struct DataTables {
+    /// All tables, to read.
+    pub readers: Tables,
+    /// The neighbours on all links, which the first worker writes; `None` once it has taken this.
+    pub neighbours: Option<MapWriter<NeighbourKey, Neighbour>>,
+    /// Slots for what the workers count.
+    pub counters: CounterSlots,
+    /// The sleep flags of the workers.
+    pub wakers: Wakers,
+    /// The shares of links that workers have found down.
+    pub downs: DownShares,
+    rings: Rings,
+    sleepers: Wakers,
+}
+
+impl DataTables {
+    /// Attaches to the tables behind `descriptor` as their data plane, which no other may be at the
+    /// same time. Counters begin anew; neighbours of an earlier data plane stay unless the tables
+    /// are `fresh`, which spares looking through them.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if they are not such tables with these capacities.
+    pub fn attach(
+        descriptor: impl AsFd,
+        capacities: &Capacities,
+        fresh: bool,
+    ) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        let region = Region::attach_writing(descriptor, &places.layout)?;
+        let (words, capacity) = region.map_part(&places.neighbours);
+        let writer = if fresh { MapWriter::new } else { MapWriter::adopt };
+        Ok(Self {
+            readers: Tables::new(&region, &places),
+            neighbours: Some(writer(words, capacity)),
+            counters: region.counters_writer(&places.counters).slots(),
+            wakers: region.wakers(&places.wakers),
+            downs: region.down_shares(&places.downs),
+            rings: Rings::new(&region, &places),
+            sleepers: region.wakers(&places.control),
+        })
+    }
+
+    /// The histogram of a worker's packets.
+    pub fn sojourn(&self, worker: usize) -> WorkerHistogram {
+        // Without one in the region there is no room for the worker's counters either.
+        self.readers.sojourns.of(worker).unwrap_or_default()
+    }
+
+    /// The sending end of a worker's events.
+    pub fn events(&self, worker: usize) -> MessageSender {
+        MessageSender::new(self.rings.events(worker))
+    }
+
+    /// The receiving end of the requests to the data plane.
+    pub fn requests(&self) -> MessageReceiver {
+        MessageReceiver::new(self.rings.requests.clone())
+    }
+
+    /// The sending end of the data plane's answers.
+    pub fn answers(&self) -> MessageSender {
+        MessageSender::new(self.rings.answers.clone())
+    }
+
+    /// The sleep flags of whoever reads the workers' events.
+    pub fn event_reader(&self) -> WakeFlags {
+        self.sleepers.of(EVENT_READER).unwrap_or_default()
+    }
+
+    /// The sleep flags of whoever serves requests.
+    pub fn server(&self) -> WakeFlags {
+        self.sleepers.of(SERVER).unwrap_or_default()
+    }
+
+    /// The sleep flags of whoever reads answers.
+    pub fn answer_reader(&self) -> WakeFlags {
+        self.sleepers.of(ANSWER_READER).unwrap_or_default()
+    }
+}
+
+/// The rings of messages between the planes.
+#[derive(Clone, Debug)]
+struct Rings {
+    events: Vec<Words>,
+    requests: Words,
+    answers: Words,
+}
+
+impl Rings {
+    fn new(region: &Region, places: &Places) -> Self {
+        let one = |at| region.rings(at).pop().unwrap_or_else(|| Words::zeroed(0));
+        Self {
+            events: region.rings(&places.events),
+            requests: one(&places.requests),
+            answers: one(&places.answers),
+        }
+    }
+
+    /// The ring of a worker; one without room if the region has no such worker.
+    fn events(&self, worker: usize) -> Words {
+        self.events.get(worker).cloned().unwrap_or_else(|| Words::zeroed(0))
+    }
+}
+
+/// Those who sleep beside the workers.
+const CONTROL_SLEEPERS: u32 = 3;
+const EVENT_READER: usize = 0;
+const SERVER: usize = 1;
+const ANSWER_READER: usize = 2;
 
 impl TablesWriter {
     /// Empty tables in this process's own memory. `seed` is drawn at random: it keeps outsiders
@@ -195,7 +338,7 @@ impl TablesWriter {
     /// [`RegionError`] if they are too large, or the system has no address space for them.
     pub fn in_memory(capacities: &Capacities, seed: [u64; 2]) -> Result<Self, RegionError> {
         let places = Places::new(capacities)?;
-        Self::new(RegionOwner::in_memory(&places.layout, seed)?, &places)
+        Self::new(RegionOwner::in_memory(&places.layout, seed)?, &places, true)
     }
 
     /// Empty tables behind a descriptor, for other processes to attach to.
@@ -205,7 +348,7 @@ impl TablesWriter {
     /// [`RegionError`] if the system refuses the memory.
     pub fn create(capacities: &Capacities, seed: [u64; 2]) -> Result<Self, RegionError> {
         let places = Places::new(capacities)?;
-        Self::new(RegionOwner::create(&places.layout, seed)?, &places)
+        Self::new(RegionOwner::create(&places.layout, seed)?, &places, true)
     }
 
     /// Takes over the tables behind `descriptor`, whose writer is gone. Records stay; routes stay
@@ -217,25 +360,100 @@ impl TablesWriter {
     /// [`RegionError`] if they are not such tables, or have a writer.
     pub fn adopt(descriptor: impl AsFd, capacities: &Capacities) -> Result<Self, RegionError> {
         let places = Places::new(capacities)?;
-        Self::new(RegionOwner::adopt(descriptor, &places.layout)?, &places)
+        Self::new(RegionOwner::adopt(descriptor, &places.layout)?, &places, true)
     }
 
-    fn new(mut owner: RegionOwner, places: &Places) -> Result<Self, RegionError> {
+    /// As [`Self::adopt`], beside a data plane that runs: its tables stay its own. Changes to
+    /// routes are held back until [`Self::release_routes`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::adopt`].
+    pub fn adopt_beside(
+        descriptor: impl AsFd,
+        capacities: &Capacities,
+    ) -> Result<Self, RegionError> {
+        let places = Places::new(capacities)?;
+        let mut writer =
+            Self::new(RegionOwner::adopt(descriptor, &places.layout)?, &places, false)?;
+        writer.routes4.hold();
+        writer.routes6.hold();
+        Ok(writer)
+    }
+
+    /// Shows readers the routes that were set since [`Self::adopt_beside`].
+    pub fn release_routes(&mut self) {
+        self.routes4.release();
+        self.routes6.release();
+    }
+
+    fn new(
+        mut owner: RegionOwner,
+        places: &Places,
+        with_neighbours: bool,
+    ) -> Result<Self, RegionError> {
+        let neighbours = with_neighbours.then(|| owner.map(&places.neighbours)).transpose()?;
         Ok(Self {
             readers: Tables::new(&owner.region(), places),
             published: owner.table(&places.published)?,
             interfaces: owner.table(&places.interfaces)?,
             addresses: owner.table(&places.addresses)?,
             hops: owner.table(&places.hops)?,
-            neighbours: Some(owner.map(&places.neighbours)?),
+            neighbours,
             permanent: owner.map(&places.permanent)?,
             attachments: owner.table(&places.attachments)?,
             routes4: owner.routes(&places.routes4)?,
             routes6: owner.routes(&places.routes6)?,
             counters: owner.counters(&places.counters)?,
             wakers: owner.wakers(&places.wakers),
+            downs: owner.region().down_shares(&places.downs),
+            rings: Rings::new(&owner.region(), places),
+            sleepers: owner.wakers(&places.control),
             owner,
         })
+    }
+
+    /// The data plane's side, for a data plane in this process.
+    pub fn data(&mut self) -> DataTables {
+        DataTables {
+            readers: self.readers.clone(),
+            neighbours: self.neighbours.take(),
+            counters: self.counters.slots(),
+            wakers: self.wakers.clone(),
+            downs: self.downs.clone(),
+            rings: self.rings.clone(),
+            sleepers: self.sleepers.clone(),
+        }
+    }
+
+    /// The receiving ends of the events of the first `workers` workers.
+    pub fn events(&self, workers: usize) -> Vec<MessageReceiver> {
+        (0..workers).map(|worker| MessageReceiver::new(self.rings.events(worker))).collect()
+    }
+
+    /// The sending end of the requests to the data plane.
+    pub fn requests(&self) -> MessageSender {
+        MessageSender::new(self.rings.requests.clone())
+    }
+
+    /// The receiving end of the data plane's answers.
+    pub fn answers(&self) -> MessageReceiver {
+        MessageReceiver::new(self.rings.answers.clone())
+    }
+
+    /// The sleep flags of whoever reads the workers' events.
+    pub fn event_reader(&self) -> WakeFlags {
+        self.sleepers.of(EVENT_READER).unwrap_or_default()
+    }
+
+    /// The sleep flags of whoever serves requests.
+    pub fn server(&self) -> WakeFlags {
+        self.sleepers.of(SERVER).unwrap_or_default()
+    }
+
+    /// The sleep flags of whoever reads answers.
+    pub fn answer_reader(&self) -> WakeFlags {
+        self.sleepers.of(ANSWER_READER).unwrap_or_default()
     }
 
     /// The same tables, to read, for any thread.

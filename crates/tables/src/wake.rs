@@ -58,6 +58,13 @@ const CALLED: usize = 1;
 const STOP: usize = 2;
 
 impl WakeFlags {
+    /// Clears all flags: nobody sleeps, calls or stops yet.
+    pub fn reset(&self) {
+        for word in [ASLEEP, CALLED, STOP] {
+            self.take(word);
+        }
+    }
+
     fn word(&self, word: usize) -> Option<&AtomicU32> {
         self.0.all().get(word)
     }

@@ -24,7 +24,7 @@ impl Control {
         let is_news = match event {
             // Another worker may have found its share otherwise since this one told.
             Event::Link { link, .. } => {
-                let up = self.downs.is_up(link) && !self.closed.contains(&link);
+                let up = self.host.tables_mut().downs.is_up(link.0) && !self.closed.contains(&link);
                 // Each worker that has a share reports it.
                 if up != self.is_up(link) {
                     self.report(&Event::Link { link, up });

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use super::{Control, learnt::LEARNT_MAX};
-use gatewright_data::Downs;
 use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogEvent};
@@ -348,16 +347,15 @@ fn a_flood_of_prefixes_is_bounded() {
 fn a_link_that_goes_and_comes_back_is_logged_once_each() {
     let (mut control, now) = (host(), Instant::now());
     let log = kept(&mut control);
-    control.downs = Downs::new(1);
     control.learn(Event::Link { link: LINK, up: true }, now);
     for worker in 0..2 {
-        control.downs.tell(LINK, worker, false);
+        control.host.tables_mut().downs.set(LINK.0, worker, false);
         control.learn(Event::Link { link: LINK, up: false }, now);
     }
     let text = log.lock().unwrap()[0].text.clone();
     assert!(text.starts_with("link lan is down: its device eth0 has gone"), "{text}");
     for worker in 0..2 {
-        control.downs.tell(LINK, worker, true);
+        control.host.tables_mut().downs.set(LINK.0, worker, true);
         control.learn(Event::Link { link: LINK, up: true }, now);
     }
     assert_eq!(kinds(&log), ["link-down", "link-up"]);

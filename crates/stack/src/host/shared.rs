@@ -1,10 +1,10 @@
 //! A host whose tables other processes read.
 
 use super::{
-    ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View,
+    ADDRESSES_MAX, HOPS_MAX, Host, HostError, INTERFACES_MAX, NEIGHBOURS_MAX, View, records,
     sources::Sources,
 };
-use gatewright_tables::{Capacities, RegionError, Tables, TablesWriter};
+use gatewright_tables::{Capacities, HopIndex, RegionError, Tables, TablesWriter};
 use std::{
     collections::HashMap,
     os::fd::{AsFd, BorrowedFd},
@@ -36,6 +36,31 @@ impl Host {
         tables.map(Self::over).map_err(|_: RegionError| HostError::Memory(routes_max))
     }
 
+    /// The host whose tables are behind `descriptor` and whose control side is gone, while a data
+    /// plane goes on reading them. It begins without interfaces and routes; workers keep those of
+    /// before until [`Self::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`] if these are not the tables of such a host, or have a writer.
+    pub fn adopt(descriptor: impl AsFd, routes_max: u32) -> Result<Self, RegionError> {
+        let tables = TablesWriter::adopt_beside(descriptor, &Self::capacities(routes_max))?;
+        let mut host = Self::over(tables);
+        // The meaning of a next hop never changes while a route may name it.
+        records::read_hops(&host.tables(), &mut host.hops);
+        host.hop_of = (0..).map(HopIndex).zip(&host.hops).map(|(at, hop)| (*hop, at)).collect();
+        host.quiet = true;
+        Ok(host)
+    }
+
+    /// Shows workers the interfaces and routes that were set since [`Self::adopt`], in place of those
+    /// of before.
+    pub fn release(&mut self) {
+        self.tables.release_routes();
+        self.quiet = false;
+        self.publish();
+    }
+
     /// The descriptor of its tables, for other processes; none unless it is [`Self::shared`].
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.tables.descriptor()
@@ -60,11 +85,57 @@ impl View {
     }
 
     /// A reader of `tables`.
-    pub(super) fn of(tables: Tables) -> Self {
+    pub fn of(tables: Tables) -> Self {
         let (interfaces, spare, hops) = (Vec::new(), Vec::new(), Vec::new());
         let sources = Sources::default();
         let mut view = Self { tables, seen: 0, generation: 0, interfaces, spare, hops, sources };
         view.refresh();
         view
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Interface, Route};
+    use gatewright_packet::LinkIndex;
+    use gatewright_tables::Prefix;
+    use std::net::Ipv4Addr;
+
+    const ROUTES_MAX: u32 = 100;
+
+    /// A worker keeps the routes and interfaces of a control side that is gone, until the next one
+    /// shows all of its own at once.
+    #[test]
+    fn a_worker_keeps_what_it_has_until_the_next_control_side_is_ready() {
+        let via = |link, last| {
+            let gateway = Ipv4Addr::new(192, 0, 2, last).into();
+            Route::Via { link: LinkIndex(link), gateway }
+        };
+        let to = |last| Prefix::new(Ipv4Addr::new(10, 0, last, 0), 24).unwrap();
+        let own = |link, mtu| Interface { link: LinkIndex(link), mtu, ..Interface::default() };
+        let mut first = Host::shared(ROUTES_MAX, [1, 2]).unwrap();
+        first.add_interface(own(1, 1500)).unwrap();
+        first.add_route(to(1), via(1, 1)).unwrap();
+        first.add_route(to(2), via(1, 2)).unwrap();
+        let descriptor = first.descriptor().unwrap().try_clone_to_owned().unwrap();
+        let mut view = View::attach(&descriptor, ROUTES_MAX).unwrap();
+        assert!(matches!(Host::adopt(&descriptor, ROUTES_MAX), Err(RegionError::HasWriter)));
+        drop(first);
+        let mut next = Host::adopt(&descriptor, ROUTES_MAX).unwrap();
+        next.add_interface(own(2, 1400)).unwrap();
+        // Another next hop first: indices that routes name keep their meaning.
+        next.add_route(to(3), via(2, 9)).unwrap();
+        next.add_route(to(2), via(1, 2)).unwrap();
+        let routes = |view: &View| [1, 2, 3].map(|last| view.route4(Ipv4Addr::new(10, 0, last, 7)));
+        view.refresh();
+        assert_eq!(routes(&view), [via(1, 1), via(1, 2), Route::None]);
+        assert_eq!(view.interfaces(), [own(1, 1500)]);
+        next.release();
+        assert!(view.refresh());
+        assert_eq!(routes(&view), [Route::None, via(1, 2), via(2, 9)]);
+        assert_eq!(view.interfaces(), [own(2, 1400)]);
+        next.remove_route(to(2));
+        assert_eq!(routes(&view), [Route::None, Route::None, via(2, 9)]);
     }
 }

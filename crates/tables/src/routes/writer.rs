@@ -61,6 +61,8 @@ pub struct RoutesWriter<A: Family> {
     shape: Shape,
     routes: BTreeMap<(A::Key, u8), u32>,
     active: Active,
+    /// Whether changes wait for [`Self::release`].
+    held: bool,
     stats: RoutesStats,
 }
 
@@ -103,7 +105,21 @@ impl<A: Family> RoutesWriter<A> {
         // What is linked stays untouched: the first build goes into the other half.
         let half = if root > half_start(shape, Half::Second) { Half::Second } else { Half::First };
         let active = Active { half, arena: Arena::new(0..0), bits: 0, lens: Vec::new() };
-        Self { words, shape, routes: BTreeMap::new(), active, stats: RoutesStats::default() }
+        let (held, stats) = (false, RoutesStats::default());
+        Self { words, shape, routes: BTreeMap::new(), active, held, stats }
+    }
+
+    /// Holds all changes back: readers keep what is linked until [`Self::release`].
+    pub const fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Shows readers all changes since [`Self::hold`] at once.
+    pub fn release(&mut self) {
+        if std::mem::take(&mut self.held) {
+            self.rebuild();
+            self.tell();
+        }
     }
 
     /// A reader of these routes, for any thread.
@@ -159,7 +175,7 @@ impl<A: Family> RoutesWriter<A> {
         }
         let route = PrefixEntry { key: key.0, len: key.1, hop: value(hop) };
         let old = self.routes.insert(key, route.hop);
-        if self.change(|writer| writer.link(route)).is_err() {
+        if !self.held && self.change(|writer| writer.link(route)).is_err() {
             self.rebuild();
         }
         self.tell();
@@ -170,7 +186,7 @@ impl<A: Family> RoutesWriter<A> {
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<HopIndex> {
         let key = key(prefix);
         let old = self.routes.remove(&key)?;
-        if self.change(|writer| writer.unlink(key)).is_err() {
+        if !self.held && self.change(|writer| writer.unlink(key)).is_err() {
             self.rebuild();
         }
         self.tell();
@@ -194,7 +210,9 @@ impl<A: Family> RoutesWriter<A> {
             return Err(RoutesFull { routes_max: self.shape.routes_max });
         }
         self.routes = routes;
-        self.rebuild();
+        if !self.held {
+            self.rebuild();
+        }
         self.tell();
         Ok(())
     }

@@ -8,7 +8,9 @@ use gatewright_stack::{
     Attachment, AttachmentId, Counter, Handler, Plan, Swap, WiringError,
     builtin::{Count, Filter, Mirror, RateLimit},
 };
-use gatewright_tables::{CounterName, CounterOwner, CounterSlots, CountersFull, records::Name};
+use gatewright_tables::{
+    CounterName, CounterOwner, CounterSlots, CounterSums, CountersFull, records::Name,
+};
 use std::collections::BTreeMap;
 
 /// Staged wirings that are kept: with more, the oldest is dropped.
@@ -106,6 +108,21 @@ pub struct HandlerNow {
     pub missed: Option<u64>,
     /// Its number, if it is of the embedder's own code.
     pub kept: Option<KeptHandler>,
+}
+
+impl HandlerNow {
+    /// A handler with the sums of its counters.
+    pub(crate) fn of(
+        id: AttachmentId,
+        attachment: Attachment,
+        kept: Option<KeptHandler>,
+        sums: &CounterSums,
+    ) -> Self {
+        let sum = |item| sums.get(CounterOwner::Handler(id.0), item);
+        let [packets, octets] = COUNTED.map(sum);
+        let (taken, missed) = (sum(HANDLER_TAKEN).unwrap_or(0), sum(MISSED));
+        Self { id, attachment, taken, counted: packets.zip(octets), missed, kept }
+    }
 }
 
 impl Attachments {
@@ -242,18 +259,7 @@ impl Attachments {
     /// The handlers in order.
     pub(crate) fn now(&self) -> Vec<HandlerNow> {
         let sums = self.counters.reader().sums();
-        let now = |one: &Standing| {
-            let sum = |item| sums.get(CounterOwner::Handler(one.id.0), item);
-            let [packets, octets] = COUNTED.map(sum);
-            HandlerNow {
-                id: one.id,
-                attachment: one.attachment,
-                taken: sum(HANDLER_TAKEN).unwrap_or(0),
-                counted: packets.zip(octets),
-                missed: sum(MISSED),
-                kept: one.kept,
-            }
-        };
+        let now = |one: &Standing| HandlerNow::of(one.id, one.attachment, one.kept, &sums);
         self.standing.iter().map(now).collect()
     }
 }

@@ -60,6 +60,11 @@ pub enum DataError {
     /// A worker has ended.
     #[error("the worker has ended")]
     Ended,
+    /// A handler of own code was to be attached to workers in another process.
+    #[error(
+        "a handler of this kind needs the workers in this process: [planes] mode = \"threads\""
+    )]
+    OwnCode,
     /// The data plane in a process of its own cannot do it.
     #[error("{reason}")]
     Refused {

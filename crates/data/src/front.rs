@@ -44,8 +44,8 @@ pub(crate) enum PendingAnswer {
     Links(Vec<Receiver<Vec<ShareNow>>>, Vec<Vec<ShareNow>>),
     Done(Receiver<()>),
     Reopened(Receiver<Result<LinkInfo, DataError>>),
-    /// The traces of all workers, and whether they were ended.
-    Traced(Receiver<Trace>, bool),
+    /// The traces of all workers, and those so far if they were ended.
+    Traced(Receiver<Trace>, Option<Vec<Trace>>),
 }
 
 /// A lock that is poisoned is safe here: each change is whole before the next.
@@ -132,12 +132,12 @@ impl Front {
                 self.each(|| Command::Begin)?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
-            PortRequest::Trace(order) => PendingAnswer::Traced(self.trace(order)?, false),
+            PortRequest::Trace(order) => PendingAnswer::Traced(self.trace(order)?, None),
             PortRequest::EndTrace => {
                 self.each(|| Command::EndTrace)?;
                 for waiting in lock(&self.pending).waiting.values_mut() {
                     if let PendingAnswer::Traced(_, ended) = waiting {
-                        *ended = true;
+                        ended.get_or_insert_default();
                     }
                 }
                 PendingAnswer::Ready(PortAnswer::Done)
@@ -253,15 +253,11 @@ impl Front {
     fn traced(
         &self,
         traced: Receiver<Trace>,
-        ended: bool,
+        ended: Option<Vec<Trace>>,
         deadline: Instant,
     ) -> Result<PortAnswer, Unfinished> {
-        let steps = |trace: &Trace| trace.steps().to_vec();
-        if ended {
-            let longest = std::iter::from_fn(|| until(&traced, deadline).ok());
-            let longest = longest.max_by_key(|trace| trace.steps().len());
-            let longest = longest.ok_or(Unfinished::Failed(DataError::Busy))?;
-            return Ok(PortAnswer::Traced(steps(&longest)));
+        if let Some(all) = ended {
+            return ended_trace(traced, all, deadline);
         }
         match until(&traced, deadline) {
             Ok(trace) => {
@@ -269,11 +265,34 @@ impl Front {
                     // The others wait for theirs still.
                     self.each(|| Command::EndTrace).map_err(Unfinished::Failed)?;
                 }
-                Ok(PortAnswer::Traced(steps(&trace)))
+                Ok(PortAnswer::Traced(trace.steps().to_vec()))
             }
             Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed(DataError::Busy)),
             Err(RecvTimeoutError::Timeout) => {
-                Err(Unfinished::Late(Box::new(PendingAnswer::Traced(traced, false))))
+                Err(Unfinished::Late(Box::new(PendingAnswer::Traced(traced, None))))
+            }
+        }
+    }
+}
+
+/// Awaits the traces of all workers, which were told to end them; the longest is the answer.
+fn ended_trace(
+    traced: Receiver<Trace>,
+    mut all: Vec<Trace>,
+    deadline: Instant,
+) -> Result<PortAnswer, Unfinished> {
+    loop {
+        match until(&traced, deadline) {
+            Ok(trace) => all.push(trace),
+            Err(RecvTimeoutError::Timeout) => {
+                let waiting = PendingAnswer::Traced(traced, Some(all));
+                return Err(Unfinished::Late(Box::new(waiting)));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                // Whoever traces another packet has sent none.
+                let longest = all.iter().max_by_key(|trace| trace.steps().len());
+                let longest = longest.ok_or(Unfinished::Failed(DataError::Busy))?;
+                return Ok(PortAnswer::Traced(longest.steps().to_vec()));
             }
         }
     }

@@ -8,9 +8,8 @@
 //! | port | workers |
 //! |---|---|
 //! | [`Workers`] | on threads, in real time |
+//! | [`DataProcess`] | on threads of a process of its own |
 //! | [`Simulator`] | on the caller's thread, in virtual time |
-#![forbid(unsafe_code)]
-
 mod attachments;
 mod clock;
 mod closed;
@@ -21,7 +20,9 @@ mod group;
 mod link_counts;
 mod neighbours;
 mod plain;
+mod plane;
 mod port;
+mod process;
 mod reopen;
 mod setup;
 mod shares;
@@ -38,9 +39,13 @@ pub use error::DataError;
 pub use events::EventQueue;
 pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
+pub use plane::{DataPlane, PlanePort};
 pub use port::{
     ANSWER_WITHIN, HandlerOrder, HandlerValue, KeptHandler, Port, PortAnswer, PortRequest,
     RequestNumber, StageNumber, TraceOrder,
+};
+pub use process::{
+    DataProcess, FoundPlane, ProcessCommand, ProcessEvent, ProcessPort, ProcessStarted, serve,
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};

@@ -1,17 +1,17 @@
 //! The face of the data plane: requests and answers, as plain values.
 //!
 //! A [`Port`] is a data plane as the control plane sees it. [`Workers`](crate::Workers) runs it on
-//! threads, [`Simulator`](crate::Simulator) in virtual time on the caller's thread. No value here
-//! holds a pointer, a channel or a closure, so another process can run it, too. A handler travels
-//! as its name and parameters ([`HandlerValue`]), and is built by the data plane. Only handlers of
-//! embedders' own code need another way in, which threads alone have
-//! ([`ThreadPort::keep`](crate::ThreadPort::keep)).
+//! threads, [`DataProcess`](crate::DataProcess) in another process,
+//! [`Simulator`](crate::Simulator) in virtual time on the caller's thread. No value here holds a
+//! pointer, a channel or a closure. A handler travels as its name and parameters
+//! ([`HandlerValue`]), and is built by the data plane. Only handlers of embedders' own code need
+//! another way in, which threads alone have ([`Port::keep`]).
 
-use crate::{DataError, Forget, LinkNow, NeighbourUpdate, Pace, Reopen};
+use crate::{DataError, Forget, HandlerNow, LinkNow, NeighbourUpdate, Pace, Reopen};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
-    Attachment, AttachmentId, TraceStep, VirtualLink,
+    Attachment, AttachmentId, Handler, TraceStep, VirtualLink,
     builtin::{Match, Rule, Verdict},
 };
 use std::{sync::Arc, time::Duration};
@@ -54,6 +54,21 @@ pub enum PortRequest {
     Trace(TraceOrder),
     /// End the running traces. [`PortAnswer::Done`], at once.
     EndTrace,
+}
+
+impl PortRequest {
+    /// Whether its answer says nothing ([`PortAnswer::Done`], at once), so that none is sent.
+    pub(crate) const fn is_silent(&self) -> bool {
+        matches!(
+            self,
+            Self::Discard(_)
+                | Self::Neighbours(_)
+                | Self::Pace(_)
+                | Self::SetLink { .. }
+                | Self::BeginReplays
+                | Self::EndTrace
+        )
+    }
 }
 
 /// An answer of the data plane.
@@ -114,7 +129,7 @@ pub enum HandlerValue {
         /// The link.
         to: LinkIndex,
     },
-    /// A handler of the embedder's own code, kept by [`ThreadPort::keep`](crate::ThreadPort::keep).
+    /// A handler of the embedder's own code, kept by [`Port::keep`].
     Kept(KeptHandler),
 }
 
@@ -155,6 +170,24 @@ pub trait Port {
     /// [`DataError::Late`] if it has not come: ask again. Any other error is the answer.
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError>;
 
+    /// The handlers in order.
+    fn handlers(&self) -> Vec<HandlerNow>;
+
+    /// Keeps a handler of the caller's own code, to be attached as the returned value. Only threads
+    /// can do this: the handler is no plain value.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::OwnCode`] if the workers are in another process.
+    fn keep(&self, _: Box<dyn Handler>) -> Result<HandlerValue, DataError> {
+        Err(DataError::OwnCode)
+    }
+
+    /// A kept handler back, if it is not attached or the last commit has detached it.
+    fn take_kept(&self, _: KeptHandler) -> Option<Box<dyn Handler>> {
+        None
+    }
+
     /// Takes a request and awaits its answer.
     ///
     /// # Errors
@@ -173,5 +206,17 @@ impl<P: Port + ?Sized> Port for Arc<P> {
 
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
         (**self).answer(number, patience)
+    }
+
+    fn handlers(&self) -> Vec<HandlerNow> {
+        (**self).handlers()
+    }
+
+    fn keep(&self, handler: Box<dyn Handler>) -> Result<HandlerValue, DataError> {
+        (**self).keep(handler)
+    }
+
+    fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
+        (**self).take_kept(number)
     }
 }

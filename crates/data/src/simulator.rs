@@ -74,11 +74,6 @@ impl Simulator {
         &mut self.events
     }
 
-    /// The handlers in order.
-    pub fn handlers(&self) -> Vec<HandlerNow> {
-        self.front.handlers()
-    }
-
     /// Lets the time pass until `now`, step by step from one timer to the next.
     pub fn run_until(&self, now: Duration) {
         loop {
@@ -122,5 +117,9 @@ impl Port for Simulator {
     fn answer(&self, number: RequestNumber, _: Duration) -> Result<PortAnswer, DataError> {
         self.settle();
         self.front.answer(number, Duration::ZERO)
+    }
+
+    fn handlers(&self) -> Vec<HandlerNow> {
+        self.front.handlers()
     }
 }

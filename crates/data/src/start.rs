@@ -351,7 +351,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let segments = Segments::default();
     let opened = open_all(&opener, &segments, &mine)?;
     let Suite { plan, layers, sockets, neighbours, virtual_links, .. } =
-        suite(&setup, own, &order.waker);
+        suite(&setup, own, Arc::new(order.waker.clone()));
     let mut plan = order.plan.unwrap_or(plan);
     let worker = u16::try_from(own).unwrap_or(u16::MAX);
     // Before it is compiled, so that its wirings count in the table.
@@ -419,11 +419,24 @@ fn link_counts(
     setup.links.iter().map(of).collect()
 }
 
+/// The plan of the first worker's layers, which run elsewhere, and their sockets, which nobody
+/// serves here.
+pub(crate) fn first_plan(setup: &DataSetup) -> (Plan, Sockets) {
+    let Suite { plan, sockets, .. } = suite(setup, FIRST, Arc::new(Nobody));
+    (plan, sockets)
+}
+
+/// Nobody to be woken.
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
 /// The layers of a worker: the first has all of them.
-fn suite(setup: &DataSetup, own: usize, waker: &Waker) -> Suite {
+fn suite(setup: &DataSetup, own: usize, wake: Arc<dyn Wake>) -> Suite {
     let links: Vec<_> = setup.links.iter().map(|link| link.device.in_suite()).collect();
     if own == FIRST {
-        let wake: Arc<dyn Wake> = Arc::new(waker.clone());
         assemble_within(&links, wake, setup.seed, setup.neighbours)
     } else {
         assemble_transit(&links, setup.seed.wrapping_add(own as u64))

@@ -123,23 +123,17 @@ impl Port for ThreadPort {
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
         self.front.answer(number, patience)
     }
-}
 
-impl ThreadPort {
-    /// Keeps a handler of the caller's own code, to be attached as the returned value. Only
-    /// threads can do this: the handler is no plain value.
-    pub fn keep(&self, handler: Box<dyn Handler>) -> HandlerValue {
-        self.front.keep(handler)
-    }
-
-    /// A kept handler back, if it is not attached or the last commit has detached it.
-    pub fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
-        self.front.take_kept(number)
-    }
-
-    /// The handlers in order.
-    pub fn handlers(&self) -> Vec<HandlerNow> {
+    fn handlers(&self) -> Vec<HandlerNow> {
         self.front.handlers()
+    }
+
+    fn keep(&self, handler: Box<dyn Handler>) -> Result<HandlerValue, DataError> {
+        Ok(self.front.keep(handler))
+    }
+
+    fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
+        self.front.take_kept(number)
     }
 }
 
@@ -189,7 +183,7 @@ impl Workers {
 
     /// Wakes all of them, from any thread.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(All(self.hands().iter().map(|hand| hand.waker.clone()).collect()))
+        Arc::new(AllWorkers(self.hands().iter().map(|hand| hand.waker.clone()).collect()))
     }
 
     /// Stops them and waits until they have.
@@ -214,9 +208,10 @@ impl Drop for Workers {
     }
 }
 
-struct All(Vec<Waker>);
+/// Wakes all workers.
+pub(crate) struct AllWorkers(pub(crate) Vec<Waker>);
 
-impl Wake for All {
+impl Wake for AllWorkers {
     fn wake(&self) {
         for waker in &self.0 {
             Wake::wake(waker);

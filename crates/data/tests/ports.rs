@@ -1,6 +1,8 @@
-//! The same random scenario by the port of threads and by that of the simulator: handlers come and
-//! go, links go down and up, routes change, frames arrive, time passes. Both do the same with every
-//! frame, and count the same.
+//! The same random scenario by the ports of threads, of a process and of the simulator: handlers come
+//! and go, links go down and up, routes change, frames arrive, time passes. All do the same with
+//! every frame, and count the same.
+//!
+//! This test is its own data plane: with [`SERVES`] in its environment it serves the other process.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -10,9 +12,9 @@
 )]
 
 use gatewright_data::{
-    Clock, DataSetup, DeviceSetup, HANDLER_TAKEN, HandlerNow, HandlerOrder, HandlerValue, Pace,
-    Port, PortAnswer, PortRequest, Simulator, StageNumber, TraceOrder, VirtualClock, WorkerLink,
-    Workers, start,
+    Clock, DataProcess, DataSetup, DeviceSetup, HANDLER_TAKEN, HandlerNow, HandlerOrder,
+    HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessStarted, Simulator,
+    StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
 };
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
@@ -27,6 +29,8 @@ use gatewright_wire::{EtherType, IpProtocol, MacAddress};
 use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 const LINKS: u16 = 3;
+const ROUTES_MAX: u32 = 1000;
+const SERVES: &str = "GATEWRIGHT_DATA_TEST_SERVES";
 const OPERATIONS: usize = 400;
 const SEEDS: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -133,7 +137,10 @@ fn frame(random: &mut Random) -> Vec<u8> {
 
 /// The host of a gateway of three links, with two neighbours each.
 fn host() -> Host {
-    let mut host = Host::with_random(1000, [3, 5]).unwrap();
+    furnished(Host::with_random(ROUTES_MAX, [3, 5]).unwrap())
+}
+
+fn furnished(mut host: Host) -> Host {
     for link in 0..LINKS {
         let net = link.to_le_bytes()[0];
         let address = |last| Ipv4Addr::new(10, 0, net, last);
@@ -186,6 +193,8 @@ struct Gateway<P> {
     host: Host,
     attached: Vec<AttachmentId>,
     next_id: u32,
+    /// Tells a clock elsewhere what the time is.
+    tell: Box<dyn Fn(Duration)>,
 }
 
 impl<P: Port> Gateway<P> {
@@ -255,15 +264,19 @@ impl<P: Port> Gateway<P> {
                     .map(|step| TraceStep { took: Duration::ZERO, ..step })
                     .collect();
             }
-            Operation::Pass(time) => self.clock.set(self.clock.now() + *time),
+            Operation::Pass(time) => {
+                self.clock.set(self.clock.now() + *time);
+                (self.tell)(self.clock.now());
+            }
         }
         self.settle();
         steps
     }
 
     fn stage(&self, orders: Vec<HandlerOrder>) -> Option<StageNumber> {
+        // Another process refuses by its answer.
         let number = self.port.submit(PortRequest::Stage(orders)).ok()?;
-        match self.port.answer(number, PATIENCE).unwrap() {
+        match self.port.answer(number, PATIENCE).ok()? {
             PortAnswer::Staged(stage) => Some(stage),
             other => panic!("{other:?}"),
         }
@@ -292,7 +305,7 @@ fn threads(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ThreadPor
     let started = start(&setup(workers), &mut host, None, Clock::Virtual(clock.clone())).unwrap();
     let port = std::sync::Arc::clone(started.workers.port());
     let (attached, next_id) = (Vec::new(), 1);
-    let side = Gateway { port, clock, host, attached, next_id };
+    let side = Gateway { port, clock, host, attached, next_id, tell: Box::new(|_| ()) };
     (side, started.workers)
 }
 
@@ -300,31 +313,65 @@ fn simulated(workers: usize) -> Gateway<Simulator> {
     let mut host = host();
     let port = Simulator::new(&setup(workers), &mut host).unwrap();
     let clock = port.clock().clone();
-    Gateway { port, clock, host, attached: Vec::new(), next_id: 1 }
+    Gateway { port, clock, host, attached: Vec::new(), next_id: 1, tell: Box::new(|_| ()) }
+}
+
+fn process(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ProcessPort>>, u32) {
+    let (mut host, clock) =
+        (furnished(Host::shared(ROUTES_MAX, [3, 5]).unwrap()), VirtualClock::default());
+    let own = std::env::current_exe().unwrap().into_os_string();
+    let arguments = ["--exact", "serves_the_other_process", "--nocapture"].map(Into::into);
+    let command = ProcessCommand {
+        program: "env".into(),
+        arguments: [format!("{SERVES}=1").into(), own].into_iter().chain(arguments).collect(),
+        name: String::new(),
+        routes_max: ROUTES_MAX,
+        clock: Some(Duration::ZERO),
+    };
+    let watch = |event| panic!("{event:?}");
+    let ProcessStarted { process, .. } =
+        DataProcess::start(command, &setup(workers), &mut host, watch).unwrap();
+    let (port, id) = (std::sync::Arc::clone(process.port()), process.id());
+    let tell = Box::new(move |now| process.set_clock(now).unwrap());
+    (Gateway { port, clock, host, attached: Vec::new(), next_id: 1, tell }, id)
+}
+
+/// The data plane of the process, if this is it.
+#[test]
+fn serves_the_other_process() {
+    if std::env::var_os(SERVES).is_some() {
+        gatewright_data::serve().unwrap();
+    }
 }
 
 #[test]
-fn threads_and_simulator_do_the_same() {
+fn threads_process_and_simulator_do_the_same() {
     for seed in 0..SEEDS {
         let workers = if seed % 2 == 0 { 1 } else { 2 };
         let mut random = Random(seed);
         let (mut threads, handle) = threads(workers);
+        let (mut process, id) = process(workers);
         let mut simulated = simulated(workers);
         for number in 0..OPERATIONS {
             let operation = operation(&mut random);
-            let (one, other) = (threads.execute(&operation), simulated.execute(&operation));
-            assert_eq!(one, other, "seed {seed}, operation {number}: {operation:?}");
+            let one = simulated.execute(&operation);
+            for other in [threads.execute(&operation), process.execute(&operation)] {
+                assert_eq!(one, other, "seed {seed}, operation {number}: {operation:?}");
+            }
         }
         let handlers = threads.port.handlers();
         assert!(handlers.iter().any(|handler| handler.counted != Some((0, 0))));
         let one = threads.counted(handlers);
         let other = simulated.counted(simulated.port.handlers());
         assert_eq!(one, other, "seed {seed}");
+        let handlers = process.port.handlers();
+        assert_eq!(process.counted(handlers), other, "seed {seed}");
         let passed = threads.sum(|owner| matches!(owner, CounterOwner::Edge(_)));
         assert!(passed > OPERATIONS as u64, "seed {seed}: packets passed");
         let dropped = threads.sum(|owner| matches!(owner, CounterOwner::Layer(_)));
         assert!(dropped > 3, "seed {seed}: some were dropped");
-        drop(handle);
+        drop((handle, process));
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "no process is left");
     }
 }
 

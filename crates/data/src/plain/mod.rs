@@ -30,7 +30,6 @@ pub(crate) trait Plain: Sized {
     }
 
     /// Its octets.
-    #[cfg(test)]
     fn octets(&self) -> Vec<u8> {
         let mut octets = Vec::new();
         self.put(&mut octets);

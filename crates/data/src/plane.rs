@@ -1,0 +1,139 @@
+//! A data plane, wherever its workers run.
+
+use crate::{
+    attachments::HandlerNow,
+    error::DataError,
+    port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
+    process::DataProcess,
+    workers::Workers,
+};
+use gatewright_histogram::Histogram;
+use gatewright_stack::{Handler, Wake};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// A data plane: on threads of this process, or in a process of its own. Dropping it stops it.
+pub enum DataPlane {
+    /// On threads.
+    Threads(Workers),
+    /// In a process.
+    Process(DataProcess),
+}
+
+impl fmt::Debug for DataPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Threads(workers) => write!(f, "Threads({} workers)", workers.len()),
+            Self::Process(process) => process.fmt(f),
+        }
+    }
+}
+
+impl DataPlane {
+    /// Its port. It outlives the data plane, and then says that it has ended.
+    pub fn port(&self) -> PlanePort {
+        match self {
+            Self::Threads(workers) => {
+                let port: &Arc<_> = workers.port();
+                PlanePort(Arc::<crate::ThreadPort>::clone(port))
+            }
+            Self::Process(process) => {
+                let port: &Arc<_> = process.port();
+                PlanePort(Arc::<crate::ProcessPort>::clone(port))
+            }
+        }
+    }
+
+    /// The number of workers.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Threads(workers) => workers.len(),
+            Self::Process(process) => process.len(),
+        }
+    }
+
+    /// Whether there are no workers.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sojourn times of packets in all workers, in nanoseconds.
+    pub fn sojourn(&self) -> Histogram {
+        match self {
+            Self::Threads(workers) => workers.sojourn(),
+            Self::Process(process) => process.sojourn(),
+        }
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        match self {
+            Self::Threads(workers) => workers.are_running(),
+            Self::Process(process) => process.is_running(),
+        }
+    }
+
+    /// The id of its process, if it has one of its own.
+    pub fn process(&self) -> Option<u32> {
+        match self {
+            Self::Threads(_) => None,
+            Self::Process(process) => Some(process.id()),
+        }
+    }
+
+    /// Wakes all workers, from any thread.
+    pub fn waker(&self) -> Arc<dyn Wake> {
+        match self {
+            Self::Threads(workers) => workers.waker(),
+            Self::Process(process) => process.waker(),
+        }
+    }
+
+    /// Stops it and waits until it has ended.
+    pub fn stop(&mut self) {
+        match self {
+            Self::Threads(workers) => workers.stop(),
+            Self::Process(process) => process.stop(),
+        }
+    }
+}
+
+impl Wake for DataPlane {
+    fn wake(&self) {
+        match self {
+            Self::Threads(workers) => workers.wake(),
+            Self::Process(process) => process.wake(),
+        }
+    }
+}
+
+/// The port of a [`DataPlane`]. Clones are the same port.
+#[derive(Clone)]
+pub struct PlanePort(Arc<dyn Port + Send + Sync>);
+
+impl fmt::Debug for PlanePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PlanePort").finish_non_exhaustive()
+    }
+}
+
+impl Port for PlanePort {
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
+        self.0.submit(request)
+    }
+
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
+        self.0.answer(number, patience)
+    }
+
+    fn handlers(&self) -> Vec<HandlerNow> {
+        self.0.handlers()
+    }
+
+    fn keep(&self, handler: Box<dyn Handler>) -> Result<HandlerValue, DataError> {
+        self.0.keep(handler)
+    }
+
+    fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
+        self.0.take_kept(number)
+    }
+}

@@ -1,0 +1,275 @@
+//! The data plane's process beside its control planes: the one that is there, its end, and the next.
+
+use super::{
+    handshake::{self, AdoptOrder, AdoptReport, OpenLinks, Shared, Sleepers},
+    server::{failed, refused},
+};
+use crate::{
+    error::DataError,
+    port::{HandlerOrder, StageNumber},
+    reopen::Reopen,
+    setup::DataSetup,
+    waker::Waker,
+    workers::ThreadPort,
+};
+use gatewright_link::LinkInfo;
+use nix::sys::{
+    signal::{SigSet, Signal},
+    socket::{getsockopt, sockopt::PeerCredentials},
+};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// State that the threads of the process share.
+pub(super) struct ServerShared {
+    state: Mutex<ServerState>,
+    port: Arc<ThreadPort>,
+    descriptors: Shared,
+    sleepers: Sleepers,
+    routes_max: u32,
+    /// Whether a control plane is connected.
+    connected: AtomicBool,
+    /// Whether the process goes on without a control plane.
+    lasting: bool,
+}
+
+impl ServerShared {
+    pub(super) fn new(
+        state: ServerState,
+        port: Arc<ThreadPort>,
+        (descriptors, sleepers): (Shared, Sleepers),
+        routes_max: u32,
+        lasting: bool,
+    ) -> Self {
+        let (state, connected) = (Mutex::new(state), AtomicBool::new(true));
+        Self { state, port, descriptors, sleepers, routes_max, connected, lasting }
+    }
+
+    /// A poisoned lock is safe here: each change is whole before the next.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn port(&self) -> &Arc<ThreadPort> {
+        &self.port
+    }
+
+    /// Wakes the thread that serves requests.
+    pub(super) const fn server(&self) -> &Waker {
+        &self.sleepers.server
+    }
+
+    /// Wakes the control plane's reader of answers.
+    pub(super) const fn answer_reader(&self) -> &Waker {
+        &self.sleepers.answer_reader
+    }
+
+    /// Ends the process's loop.
+    fn stop(&self) {
+        self.sleepers.server.stop();
+    }
+}
+
+/// What a later control plane is told.
+pub(super) struct ServerState {
+    setup: DataSetup,
+    pub(super) links: OpenLinks,
+    /// The handlers in order, all of them as they were new.
+    standing: Vec<HandlerOrder>,
+    staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
+}
+
+/// Staged wirings that are known: the workers know as many.
+const STAGED_MAX: usize = 8;
+
+impl ServerState {
+    pub(super) const fn new(
+        setup: DataSetup,
+        links: OpenLinks,
+        standing: Vec<HandlerOrder>,
+    ) -> Self {
+        Self { setup, links, standing, staged: BTreeMap::new() }
+    }
+
+    /// The orders with each kept handler as it was ordered when it was new.
+    pub(super) fn resolved(&self, orders: &[HandlerOrder]) -> Vec<HandlerOrder> {
+        resolved(orders, &self.standing)
+    }
+
+    /// Keeps the handlers of a staged wiring.
+    pub(super) fn stage(&mut self, stage: StageNumber, orders: Vec<HandlerOrder>) {
+        if self.staged.len() >= STAGED_MAX {
+            self.staged.pop_first();
+        }
+        self.staged.insert(stage, orders);
+    }
+
+    /// The handlers of a staged wiring stand now.
+    pub(super) fn commit(&mut self, stage: StageNumber) {
+        if let Some(standing) = self.staged.remove(&stage) {
+            self.standing = standing;
+        }
+    }
+
+    /// A link was opened on another device.
+    pub(super) fn reopened(&mut self, order: &Reopen, info: &LinkInfo) {
+        let index = order.device.device.index();
+        if let Some(link) = self.setup.links.get_mut(index.index()) {
+            *link = order.device.clone();
+        }
+        self.links.retain(|(link, _)| *link != index);
+        self.links.push((index, info.clone()));
+    }
+}
+
+/// The orders with each kept handler as it was ordered in `standing`.
+pub(super) fn resolved(orders: &[HandlerOrder], standing: &[HandlerOrder]) -> Vec<HandlerOrder> {
+    let resolve = |order: &HandlerOrder| match order {
+        HandlerOrder::Kept(id) => standing
+            .iter()
+            .find(|one| matches!(one, HandlerOrder::New(known, ..) if known == id))
+            .cloned(),
+        new @ HandlerOrder::New(..) => Some(new.clone()),
+    };
+    orders.iter().filter_map(resolve).collect()
+}
+
+/// Starts the threads beside that of the requests.
+pub(super) fn start(
+    shared: &Arc<ServerShared>,
+    stream: UnixStream,
+    listener: Option<UnixListener>,
+) -> Result<(), DataError> {
+    start_thread("connection", shared, move |shared| watch(shared, &stream))?;
+    start_thread("signals", shared, await_signal)?;
+    if let Some(listener) = listener {
+        start_thread("adoption", shared, move |shared| accept(shared, &listener))?;
+    }
+    Ok(())
+}
+
+fn start_thread(
+    name: &str,
+    shared: &Arc<ServerShared>,
+    run: impl FnOnce(&Arc<ServerShared>) + Send + 'static,
+) -> Result<(), DataError> {
+    let shared = Arc::clone(shared);
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
+    started.map(drop).map_err(failed("start a thread"))
+}
+
+/// The abstract address of a data plane: it is in no file system, and ends with its process.
+pub(super) fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("gatewright-data/{name}"))
+}
+
+/// Listens for later control planes.
+pub(super) fn listen(name: &str) -> Result<UnixListener, DataError> {
+    let bound = address(name).and_then(|address| UnixListener::bind_addr(&address));
+    bound.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => refused(format!("another data plane runs for {name} already")),
+        _ => failed("listen for a later control plane")(source),
+    })
+}
+
+/// Holds the signals that end the process back from all threads that start from here.
+pub(super) fn hold_signals() -> Result<(), DataError> {
+    let held = stop_signals().thread_block();
+    held.map_err(|errno| failed("hold signals back")(errno.into()))
+}
+
+fn stop_signals() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals
+}
+
+/// Ends the process as a service manager asks.
+fn await_signal(shared: &Arc<ServerShared>) {
+    // It fails for a signal that does not exist.
+    let _signal = stop_signals().wait();
+    shared.stop();
+}
+
+/// Waits for what the control plane says, and for its end.
+fn watch(shared: &Arc<ServerShared>, mut stream: &UnixStream) {
+    let mut said = [0];
+    loop {
+        match stream.read(&mut said) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(1) => return shared.stop(),
+            _ => break,
+        }
+    }
+    shared.connected.store(false, Ordering::Release);
+    if !shared.lasting {
+        shared.stop();
+    }
+}
+
+/// Lets a later control plane take over.
+fn accept(shared: &Arc<ServerShared>, listener: &UnixListener) {
+    for stream in listener.incoming().map_while(Result::ok) {
+        // A stranger that connects and says nothing must not keep others out.
+        let _set = stream.set_read_timeout(Some(HELLO_WITHIN));
+        if !is_own(&stream) || !matches!(adopt(shared, &stream), Ok(true)) {
+            continue;
+        }
+        let _set = stream.set_read_timeout(None);
+        shared.connected.store(true, Ordering::Release);
+        let watched = start_thread("connection", shared, move |shared| watch(shared, &stream));
+        if watched.is_err() {
+            shared.connected.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Maximum time for the first message of a control plane.
+const HELLO_WITHIN: Duration = Duration::from_secs(2);
+
+/// Whether the other end runs as the same user, or as root.
+fn is_own(stream: &UnixStream) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+/// Answers a control plane that wants to take over; returns whether it has.
+fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
+    let order: AdoptOrder = handshake::hear(stream)?;
+    let process = std::process::id();
+    let own = handshake::version();
+    let refusal = if order.version != own {
+        Some(format!("the data plane (process {process}) is {own}, this is {}", order.version))
+    } else if shared.connected.load(Ordering::Acquire) {
+        Some(format!("the data plane (process {process}) has a control plane already"))
+    } else {
+        None
+    };
+    if let Some(reason) = refusal {
+        let report: Result<AdoptReport, DataError> = Err(refused(reason));
+        handshake::say(stream, &report, None)?;
+        return Ok(false);
+    }
+    let state = shared.lock();
+    let report: Result<AdoptReport, DataError> = Ok(AdoptReport {
+        process,
+        routes_max: shared.routes_max,
+        setup: state.setup.clone(),
+        links: state.links.clone(),
+        standing: state.standing.clone(),
+    });
+    drop(state);
+    handshake::say(stream, &report, Some(&shared.descriptors))?;
+    Ok(true)
+}

@@ -1,0 +1,178 @@
+//! What two processes say when they meet, and the descriptors that they share.
+
+use super::passing;
+use crate::{
+    error::DataError,
+    plain::{Plain, plain_struct},
+    port::HandlerOrder,
+    setup::DataSetup,
+    waker::Waker,
+};
+use gatewright_link::LinkInfo;
+use gatewright_packet::LinkIndex;
+use gatewright_tables::{DataTables, TablesWriter, WakeFlags, Wakers};
+use std::{
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
+
+/// The version of what the processes say to each other. Messages of another version are not read.
+pub(super) fn version() -> String {
+    format!("{} ({PROTOCOL})", env!("CARGO_PKG_VERSION"))
+}
+
+/// Changes with the meaning of any message.
+const PROTOCOL: u32 = 1;
+
+/// The order to start a data plane.
+pub(super) struct StartOrder {
+    /// As [`version`].
+    pub(super) version: String,
+    /// The abstract name where a later control plane finds it; empty if none shall.
+    pub(super) name: String,
+    /// Maximum routes of each family, by which the region's layout is known.
+    pub(super) routes_max: u32,
+    /// Whether the region has had no data plane yet.
+    pub(super) fresh: bool,
+    /// A virtual time to begin with; real time if there is none.
+    pub(super) clock: Option<Duration>,
+    pub(super) setup: DataSetup,
+    pub(super) restored: Restored,
+}
+
+plain_struct!(StartOrder { version, name, routes_max, fresh, clock, setup, restored });
+
+/// State that a data plane gets from the one before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Restored {
+    /// The handlers in order, all of them new.
+    pub(super) standing: Vec<HandlerOrder>,
+    /// Links that a command has taken down.
+    pub(super) down: Vec<LinkIndex>,
+    /// Whether replays have begun.
+    pub(super) begun: bool,
+}
+
+plain_struct!(Restored { standing, down, begun });
+
+/// The properties of links that are open.
+pub(super) type OpenLinks = Vec<(LinkIndex, LinkInfo)>;
+
+/// A data plane's answer to its order.
+pub(super) type StartReport = Result<OpenLinks, DataError>;
+
+/// A control plane's first message to a data plane that runs.
+pub(super) struct AdoptOrder {
+    /// As [`version`].
+    pub(super) version: String,
+}
+
+plain_struct!(AdoptOrder { version });
+
+/// A running data plane's answer to a control plane.
+pub(super) struct AdoptReport {
+    pub(super) process: u32,
+    pub(super) routes_max: u32,
+    pub(super) setup: DataSetup,
+    pub(super) links: OpenLinks,
+    pub(super) standing: Vec<HandlerOrder>,
+}
+
+plain_struct!(AdoptReport { process, routes_max, setup, links, standing });
+
+/// The descriptors that both processes have: the region, and the eventfds of all who sleep.
+pub(super) struct Shared {
+    pub(super) region: OwnedFd,
+    event_reader: OwnedFd,
+    server: OwnedFd,
+    answer_reader: OwnedFd,
+    workers: Vec<OwnedFd>,
+}
+
+/// All who sleep, with their flags and eventfds.
+pub(super) struct Sleepers {
+    pub(super) event_reader: Waker,
+    pub(super) server: Waker,
+    pub(super) answer_reader: Waker,
+    pub(super) workers: Vec<Waker>,
+}
+
+impl Shared {
+    /// The descriptors of `sleepers` and of the region.
+    pub(super) fn of(region: BorrowedFd<'_>, sleepers: &Sleepers) -> io::Result<Self> {
+        let copy = |waker: &Waker| waker.descriptor().try_clone_to_owned();
+        Ok(Self {
+            region: region.try_clone_to_owned()?,
+            event_reader: copy(&sleepers.event_reader)?,
+            server: copy(&sleepers.server)?,
+            answer_reader: copy(&sleepers.answer_reader)?,
+            workers: sleepers.workers.iter().map(copy).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Those that came with a message.
+    fn received(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut all = descriptors.into_iter();
+        let [region, event_reader] = [all.next()?, all.next()?];
+        let [server, answer_reader] = [all.next()?, all.next()?];
+        Some(Self { region, event_reader, server, answer_reader, workers: all.collect() })
+    }
+
+    fn all(&self) -> Vec<BorrowedFd<'_>> {
+        let first = [&self.region, &self.event_reader, &self.server, &self.answer_reader];
+        first.into_iter().chain(&self.workers).map(AsFd::as_fd).collect()
+    }
+
+    /// All who sleep, by the flags of the data plane's tables.
+    pub(super) fn sleepers_of_data(&self, tables: &DataTables) -> io::Result<Sleepers> {
+        let flags = [tables.event_reader(), tables.server(), tables.answer_reader()];
+        self.sleepers(flags, &tables.wakers)
+    }
+
+    /// All who sleep, by the flags of the control plane's tables.
+    pub(super) fn sleepers_of_control(&self, tables: &TablesWriter) -> io::Result<Sleepers> {
+        let flags = [tables.event_reader(), tables.server(), tables.answer_reader()];
+        self.sleepers(flags, &tables.wakers)
+    }
+
+    fn sleepers(&self, flags: [WakeFlags; 3], wakers: &Wakers) -> io::Result<Sleepers> {
+        let [event_reader, server, answer_reader] = flags;
+        let waker = |event: &OwnedFd, flags| Ok(Waker::attach(event.try_clone()?, flags));
+        let worker = |(worker, event)| waker(event, wakers.of(worker).unwrap_or_default());
+        Ok(Sleepers {
+            event_reader: waker(&self.event_reader, event_reader)?,
+            server: waker(&self.server, server)?,
+            answer_reader: waker(&self.answer_reader, answer_reader)?,
+            workers: self.workers.iter().enumerate().map(worker).collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+/// Sends a message, with the shared descriptors if there are any.
+pub(super) fn say(
+    stream: &UnixStream,
+    message: &impl Plain,
+    shared: Option<&Shared>,
+) -> io::Result<()> {
+    passing::send(stream, &message.octets(), &shared.map(Shared::all).unwrap_or_default())
+}
+
+/// Receives a message without descriptors.
+pub(super) fn hear<T: Plain>(stream: &UnixStream) -> io::Result<T> {
+    let (octets, _) = passing::receive(stream)?;
+    T::of(&octets).ok_or_else(other_version)
+}
+
+/// Receives a message with the shared descriptors.
+pub(super) fn hear_shared<T: Plain>(stream: &UnixStream) -> io::Result<(T, Option<Shared>)> {
+    let (octets, descriptors) = passing::receive(stream)?;
+    Ok((T::of(&octets).ok_or_else(other_version)?, Shared::received(descriptors)))
+}
+
+fn other_version() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the other process is of another version")
+}

@@ -1,0 +1,28 @@
+//! The data plane in a process of its own.
+//!
+//! The control plane starts it ([`DataProcess::start`]) and passes the descriptors that both have:
+//! the region of tables, and an eventfd for each who sleeps. From then on they meet in the region
+//! only. The socket between them tells each that the other has ended, by its end.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `server.rs` | the process itself: workers and requests |
+//! | `adoption.rs` | the process beside its control planes: the one that is there, its end, the next |
+//! | `port.rs` | the control plane's end of the rings |
+//! | `supervisor.rs` | starts the process, finds it, and starts it again when it dies |
+//! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
+//! | `message.rs` | messages in the rings |
+//! | `confine.rs` | permissions that the process keeps |
+
+mod adoption;
+mod confine;
+mod handshake;
+mod message;
+mod passing;
+mod port;
+mod server;
+mod supervisor;
+
+pub use port::ProcessPort;
+pub use server::serve;
+pub use supervisor::{DataProcess, FoundPlane, ProcessCommand, ProcessEvent, ProcessStarted};

@@ -1,0 +1,282 @@
+//! The control plane's end of the rings to a data plane in its own process.
+
+use super::{
+    adoption::resolved,
+    handshake::Restored,
+    message::{Incoming, Outgoing},
+    server::refused,
+};
+use crate::{
+    attachments::HandlerNow,
+    error::DataError,
+    plain::Plain,
+    port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber, StageNumber},
+    reopen::Reopen,
+    setup::DataSetup,
+    waker::Waker,
+};
+use gatewright_stack::Wake;
+use gatewright_tables::{CounterTable, MessageReceiver, MessageSender};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The port of a data plane in a process of its own.
+pub struct ProcessPort {
+    requests: Mutex<MessageSender>,
+    server: Waker,
+    pending: Mutex<Pending>,
+    arrived: Condvar,
+    known: Mutex<Known>,
+    counters: CounterTable,
+}
+
+impl fmt::Debug for ProcessPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProcessPort({} workers)", self.known().setup.workers)
+    }
+}
+
+/// Requests whose answers nobody has fetched: with more, the oldest is forgotten.
+const PENDING_MAX: usize = 256;
+
+/// Neighbour updates in one message: more are sent in several.
+const UPDATES_AT_ONCE: usize = 1024;
+
+/// Staged wirings that are known: the workers know as many.
+const STAGED_MAX: usize = 8;
+
+/// Requests and their answers.
+struct Pending {
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Whether the process runs.
+    running: bool,
+}
+
+/// A request without an answer, or with one that nobody has fetched.
+struct Waiting {
+    answer: Option<Result<PortAnswer, DataError>>,
+    staged: Option<Vec<HandlerOrder>>,
+    reopened: Option<Box<Reopen>>,
+}
+
+/// What a process that comes after this one is to have.
+struct Known {
+    setup: DataSetup,
+    restored: Restored,
+    staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
+}
+
+/// A poisoned lock is safe here: each change is whole before the next.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ProcessPort {
+    /// The port to a process that runs `setup`. Numbers of requests begin with `first`: no answer
+    /// to an earlier control plane bears one of them.
+    pub(super) fn new(
+        (requests, server): (MessageSender, Waker),
+        setup: DataSetup,
+        standing: Vec<HandlerOrder>,
+        counters: CounterTable,
+        first: u64,
+    ) -> Self {
+        let restored = Restored { standing, ..Restored::default() };
+        let pending = Pending { next: first, waiting: BTreeMap::new(), running: true };
+        Self {
+            requests: Mutex::new(requests),
+            server,
+            pending: Mutex::new(pending),
+            arrived: Condvar::new(),
+            known: Mutex::new(Known { setup, restored, staged: BTreeMap::new() }),
+            counters,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+
+    /// What a process that comes after this one is to have.
+    pub(super) fn to_restore(&self) -> (DataSetup, Restored) {
+        let known = self.known();
+        (known.setup.clone(), known.restored.clone())
+    }
+
+    /// The process has ended: nobody waits for its answers any more.
+    pub(super) fn end(&self) {
+        let mut pending = lock(&self.pending);
+        pending.running = false;
+        for waiting in pending.waiting.values_mut() {
+            waiting.answer.get_or_insert(Err(DataError::Ended));
+        }
+        drop(pending);
+        self.known().staged.clear();
+        self.arrived.notify_all();
+    }
+
+    /// Another process runs in its place.
+    pub(super) fn begin(&self) {
+        lock(&self.pending).running = true;
+    }
+
+    /// Whether the process runs.
+    pub(super) fn is_running(&self) -> bool {
+        lock(&self.pending).running
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&self, message: &Incoming) -> Result<(), DataError> {
+        let sent = lock(&self.requests).send(&message.octets());
+        sent.map_err(|error| refused(format!("the data plane takes no more requests: {error}")))?;
+        self.server.wake();
+        Ok(())
+    }
+
+    /// Takes the answers that are there.
+    pub(super) fn take_answers(&self, ring: &mut MessageReceiver, octets: &mut Vec<u8>) {
+        while ring.take(octets) {
+            let Some(Outgoing { number, answer }) = Outgoing::of(octets) else { continue };
+            self.note(number, &answer);
+            if let Some(waiting) = lock(&self.pending).waiting.get_mut(&number) {
+                waiting.answer = Some(answer);
+            }
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Keeps what a later process is to have.
+    fn note(&self, number: u64, answer: &Result<PortAnswer, DataError>) {
+        let mut pending = lock(&self.pending);
+        let Some(waiting) = pending.waiting.get_mut(&number) else { return };
+        let (staged, reopened) = (waiting.staged.take(), waiting.reopened.take());
+        drop(pending);
+        let mut known = self.known();
+        match (answer, staged, reopened) {
+            (Ok(PortAnswer::Staged(stage)), Some(orders), _) => {
+                if known.staged.len() >= STAGED_MAX {
+                    known.staged.pop_first();
+                }
+                known.staged.insert(*stage, orders);
+            }
+            (Ok(PortAnswer::Reopened(_)), _, Some(order)) => {
+                if let Some(link) = known.setup.links.get_mut(order.device.device.index().index()) {
+                    *link = order.device;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps what a later process is to have, of a request that is sent; returns what its answer
+    /// decides.
+    fn expect(&self, request: &PortRequest) -> Waiting {
+        let (mut staged, mut reopened) = (None, None);
+        let mut known = self.known();
+        match request {
+            PortRequest::Stage(orders) => {
+                staged = Some(resolved(orders, &known.restored.standing));
+            }
+            PortRequest::Commit(stage) => {
+                if let Some(standing) = known.staged.remove(stage) {
+                    known.restored.standing = standing;
+                }
+            }
+            PortRequest::Pace(pace) => known.setup.spin = pace.spin,
+            PortRequest::Reopen(order) => reopened = Some(order.clone()),
+            PortRequest::SetLink { link, up } => {
+                known.restored.down.retain(|down| down != link);
+                if !up {
+                    known.restored.down.push(*link);
+                }
+            }
+            PortRequest::BeginReplays => known.restored.begun = true,
+            _ => {}
+        }
+        Waiting { answer: None, staged, reopened }
+    }
+
+    /// Sends a request under a number of its own.
+    fn send_request(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
+        let is_silent = request.is_silent();
+        let waiting = self.expect(&request);
+        let number = {
+            let mut pending = lock(&self.pending);
+            if !pending.running {
+                return Err(DataError::Ended);
+            }
+            let number = pending.next;
+            pending.next += 1;
+            if !is_silent {
+                if pending.waiting.len() >= PENDING_MAX {
+                    pending.waiting.pop_first();
+                }
+                pending.waiting.insert(number, waiting);
+            }
+            number
+        };
+        self.send(&Incoming::Request { number, request })?;
+        Ok(RequestNumber(number))
+    }
+}
+
+impl Port for ProcessPort {
+    fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
+        let PortRequest::Neighbours(updates) = request else { return self.send_request(request) };
+        let mut last = None;
+        for some in updates.chunks(UPDATES_AT_ONCE) {
+            last = Some(self.send_request(PortRequest::Neighbours(some.to_vec()))?);
+        }
+        last.map_or_else(|| self.send_request(PortRequest::Neighbours(Vec::new())), Ok)
+    }
+
+    fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
+        let deadline = Instant::now() + patience;
+        let mut pending = lock(&self.pending);
+        loop {
+            let Some(waiting) = pending.waiting.get_mut(&number.0) else {
+                // An answer that says nothing is not sent.
+                let is_known = number.0 < pending.next;
+                return if is_known { Ok(PortAnswer::Done) } else { Err(DataError::Unknown) };
+            };
+            if let Some(answer) = waiting.answer.take() {
+                pending.waiting.remove(&number.0);
+                return answer;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(DataError::Late);
+            }
+            let woken = self.arrived.wait_timeout(pending, left);
+            (pending, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn handlers(&self) -> Vec<HandlerNow> {
+        let sums = self.counters.sums();
+        let now = |order: &HandlerOrder| match order {
+            HandlerOrder::New(id, attachment, _) => {
+                Some(HandlerNow::of(*id, *attachment, None, &sums))
+            }
+            HandlerOrder::Kept(_) => None,
+        };
+        self.known().restored.standing.iter().filter_map(now).collect()
+    }
+}
+
+/// Reads answers until it is told to stop.
+pub(super) fn read_answers(port: &Arc<ProcessPort>, mut ring: MessageReceiver, waker: &Waker) {
+    let mut octets = Vec::new();
+    while !waker.flags().is_stopped() {
+        port.take_answers(&mut ring, &mut octets);
+        waker.sleep(PATIENCE, || !ring.is_empty());
+    }
+}
+
+/// Time between two looks without a call. The waker ends it at once.
+const PATIENCE: Duration = Duration::from_secs(1);

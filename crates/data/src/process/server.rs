@@ -1,0 +1,245 @@
+//! The data plane's process: starts the workers, serves requests, and outlives its control plane.
+
+use super::{
+    adoption::{self, ServerShared, ServerState},
+    confine::confine,
+    handshake::{self, Restored, Shared, StartOrder, StartReport},
+    message::{Incoming, Outgoing},
+};
+use crate::{
+    clock::{Clock, VirtualClock},
+    error::DataError,
+    plain::Plain,
+    port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber},
+    reopen::Reopen,
+    start::{Opened, start_on},
+    workers::{ThreadPort, Workers},
+};
+use gatewright_stack::{Host, Wake};
+use gatewright_tables::{DataTables, MessageReceiver, MessageSender};
+use std::{
+    io,
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Runs the data plane in this process, whose standard input is the socket of its control plane.
+/// Returns when it is told to stop.
+///
+/// # Errors
+///
+/// [`DataError`] if it cannot start; the control plane has been told.
+pub fn serve() -> Result<(), DataError> {
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed("take its socket"))?;
+    let stream = UnixStream::from(input);
+    let (order, shared) = handshake::hear_shared::<StartOrder>(&stream)
+        .and_then(|(order, shared)| Ok((order, shared.ok_or(io::ErrorKind::InvalidData)?)))
+        .map_err(failed("read its order"))?;
+    let started = Server::start(order, shared);
+    let report: StartReport = match &started {
+        Ok(server) => Ok(server.shared.lock().links.clone()),
+        Err(error) => {
+            let (reason, exit_code) = (error.to_string(), error.exit_code());
+            Err(DataError::Refused { reason, exit_code })
+        }
+    };
+    handshake::say(&stream, &report, None).map_err(failed("report to its control plane"))?;
+    started?.run(stream)
+}
+
+pub(super) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DataError {
+    move |source| DataError::System { action, source }
+}
+
+/// The data plane's process.
+struct Server {
+    shared: Arc<ServerShared>,
+    workers: Workers,
+    /// The clock of workers in virtual time.
+    clock: Option<VirtualClock>,
+    requests: MessageReceiver,
+    answers: MessageSender,
+    listener: Option<UnixListener>,
+    /// Requests whose answers the workers have not given yet.
+    outstanding: Vec<Outstanding>,
+}
+
+/// A request that the workers are at.
+struct Outstanding {
+    /// The control plane's number.
+    number: u64,
+    inner: RequestNumber,
+    /// The handlers that it stages.
+    staged: Option<Vec<HandlerOrder>>,
+    /// The device that it opens.
+    reopened: Option<Box<Reopen>>,
+}
+
+/// How long a request is awaited before the next one is taken; most are answered at once.
+const QUICKLY: Duration = Duration::from_millis(1);
+
+/// Time between two looks at requests that take longer.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Time between two looks without any. The waker ends it at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Server {
+    fn start(order: StartOrder, descriptors: Shared) -> Result<Self, DataError> {
+        let StartOrder { version, name, routes_max, fresh, clock, setup, restored } = order;
+        if version != handshake::version() {
+            let (own, pid) = (handshake::version(), std::process::id());
+            return Err(refused(format!(
+                "the process {pid} is {own}, its control plane {version}"
+            )));
+        }
+        adoption::hold_signals()?;
+        let tables = DataTables::attach(&descriptors.region, &Host::capacities(routes_max), fresh)
+            .map_err(|error| refused(error.to_string()))?;
+        let sleepers =
+            descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
+        let (requests, answers) = (tables.requests(), tables.answers());
+        for waker in sleepers.workers.iter().chain([&sleepers.server]) {
+            waker.flags().reset();
+        }
+        let listener = (!name.is_empty()).then(|| adoption::listen(&name)).transpose()?;
+        // Before the first thread starts: threads have capabilities of their own.
+        confine().map_err(failed("give up capabilities"))?;
+        let virtual_clock = clock.map(|now| {
+            let clock = VirtualClock::default();
+            clock.set(now);
+            clock
+        });
+        let clock = virtual_clock.clone().map_or(Clock::Real(Instant::now()), Clock::Virtual);
+        let wakers = (&sleepers.event_reader, sleepers.workers.clone());
+        let (workers, opened) = start_on(&setup, tables, wakers, None, clock)?;
+        let links = opened.into_iter().flat_map(|Opened { links, .. }| links).collect();
+        let port = Arc::clone(workers.port());
+        restore(&port, &restored)?;
+        let state = ServerState::new(setup, links, restored.standing);
+        let lasting = listener.is_some();
+        let shared = ServerShared::new(state, port, (descriptors, sleepers), routes_max, lasting);
+        let (shared, outstanding, clock) = (Arc::new(shared), Vec::new(), virtual_clock);
+        Ok(Self { shared, workers, clock, requests, answers, listener, outstanding })
+    }
+
+    /// Serves until it is told to stop.
+    fn run(mut self, stream: UnixStream) -> Result<(), DataError> {
+        adoption::start(&self.shared, stream, self.listener.take())?;
+        let mut octets = Vec::new();
+        let waker = self.shared.server().clone();
+        while !waker.flags().is_stopped() {
+            let mut any = false;
+            while self.requests.take(&mut octets) {
+                any = true;
+                self.take(&octets);
+            }
+            self.finish(Duration::ZERO);
+            if !any {
+                let patience = if self.outstanding.is_empty() { PATIENCE } else { LOOK_EVERY };
+                waker.sleep(patience, || !self.requests.is_empty());
+            }
+        }
+        self.workers.stop();
+        Ok(())
+    }
+
+    /// Takes a message of the control plane.
+    fn take(&mut self, octets: &[u8]) {
+        match Incoming::of(octets) {
+            Some(Incoming::Request { number, request }) => self.submit(number, request),
+            Some(Incoming::SetClock(now)) => {
+                if let Some(clock) = &self.clock {
+                    clock.set(now);
+                }
+            }
+            Some(Incoming::Adopted) => {
+                // Those of a control plane that is gone, whose trace keeps others out.
+                let _ended = self.shared.port().submit(PortRequest::EndTrace);
+                self.outstanding.clear();
+            }
+            // The versions were compared: somebody else has written to this memory.
+            None => {}
+        }
+    }
+
+    fn submit(&mut self, number: u64, request: PortRequest) {
+        let (mut staged, mut reopened) = (None, None);
+        match &request {
+            PortRequest::Stage(orders) => staged = Some(self.shared.lock().resolved(orders)),
+            PortRequest::Reopen(order) => reopened = Some(order.clone()),
+            PortRequest::Commit(stage) => self.shared.lock().commit(*stage),
+            _ => {}
+        }
+        let is_silent = request.is_silent();
+        match self.shared.port().submit(request) {
+            _ if is_silent => {}
+            Ok(inner) => {
+                self.outstanding.push(Outstanding { number, inner, staged, reopened });
+                self.finish(QUICKLY);
+            }
+            Err(error) => self.answer(number, Err(error)),
+        }
+    }
+
+    /// Sends the answers that there are; awaits the last request's for `patience`.
+    fn finish(&mut self, patience: Duration) {
+        let waiting = std::mem::take(&mut self.outstanding);
+        let last = waiting.len();
+        for (number, one) in (1..).zip(waiting) {
+            let patience = if number == last { patience } else { Duration::ZERO };
+            match self.shared.port().answer(one.inner, patience) {
+                Err(DataError::Late) => self.outstanding.push(one),
+                answer => {
+                    self.note(&one, &answer);
+                    self.answer(one.number, answer);
+                }
+            }
+        }
+    }
+
+    /// Keeps what a later control plane is told.
+    fn note(&self, of: &Outstanding, answer: &Result<PortAnswer, DataError>) {
+        let mut state = self.shared.lock();
+        match (answer, &of.staged, &of.reopened) {
+            (Ok(PortAnswer::Staged(stage)), Some(orders), _) => state.stage(*stage, orders.clone()),
+            (Ok(PortAnswer::Reopened(info)), _, Some(order)) => state.reopened(order, info),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, number: u64, answer: Result<PortAnswer, DataError>) {
+        // Who does not read the answers does not miss one.
+        let _full = self.answers.send(&Outgoing { number, answer }.octets());
+        self.shared.answer_reader().wake();
+    }
+}
+
+/// Gives new workers the state of those before.
+fn restore(port: &Arc<ThreadPort>, restored: &Restored) -> Result<(), DataError> {
+    for link in &restored.down {
+        port.submit(PortRequest::SetLink { link: *link, up: false })?;
+    }
+    if !restored.standing.is_empty()
+        && let PortAnswer::Staged(stage) =
+            port.ask(PortRequest::Stage(restored.standing.clone()))?
+    {
+        port.ask(PortRequest::Commit(stage))?;
+    }
+    if restored.begun {
+        port.submit(PortRequest::BeginReplays)?;
+    }
+    Ok(())
+}
+
+/// A refusal in words.
+pub(super) fn refused(reason: String) -> DataError {
+    DataError::Refused { reason, exit_code: UNAVAILABLE }
+}
+
+/// `EX_UNAVAILABLE` of `sysexits.h`.
+const UNAVAILABLE: u8 = 69;

@@ -1,0 +1,572 @@
+//! The control plane's side of the data plane's process: starts it, finds one that runs, and starts
+//! it again when it dies.
+
+use super::{
+    adoption,
+    handshake::{
+        self, AdoptOrder, AdoptReport, OpenLinks, Restored, Shared, Sleepers, StartOrder,
+        StartReport,
+    },
+    message::Incoming,
+    port::{ProcessPort, read_answers},
+    server::{failed, refused},
+};
+use crate::{
+    error::DataError,
+    events::EventQueue,
+    port::HandlerOrder,
+    setup::DataSetup,
+    start::{first_plan, waker, worker_wakers},
+    waker::Waker,
+    workers::AllWorkers,
+};
+use gatewright_histogram::Histogram;
+use gatewright_stack::{AttachmentId, Host, Plan, Sockets, Wake};
+use gatewright_tables::WorkerHistograms;
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    fmt, io,
+    io::{Read, Write},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// How the data plane's process is started: a program that calls [`serve`](super::serve).
+#[derive(Clone, Debug)]
+pub struct ProcessCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// The name by which a later control plane finds the process; without one the process ends with
+    /// its control plane.
+    pub name: String,
+    /// Maximum routes of each family in the host's tables.
+    pub routes_max: u32,
+    /// A virtual time to begin with; real time if there is none.
+    pub clock: Option<Duration>,
+}
+
+/// What happened to the process.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ProcessEvent {
+    /// It has died, and is started again.
+    Died,
+    /// It runs again, this long after it was found dead.
+    Restarted(Duration),
+    /// It is not started again, for this reason.
+    GivenUp(String),
+}
+
+/// Who is told of [`ProcessEvent`]s.
+type Watch = Box<dyn Fn(ProcessEvent) + Send>;
+
+/// A data plane that runs in a process of its own, as its control plane has it.
+pub struct DataProcess {
+    port: Arc<ProcessPort>,
+    wakers: Vec<Waker>,
+    sojourns: WorkerHistograms,
+    answer_reader: Waker,
+    connection: Arc<Connection>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for DataProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DataProcess({})", self.id())
+    }
+}
+
+/// A data plane that has begun, or was found.
+pub struct ProcessStarted {
+    /// The process.
+    pub process: DataProcess,
+    /// The plan of its layers.
+    pub plan: Plan,
+    /// Sockets that nobody serves: those of its stack are in the process.
+    pub sockets: Sockets,
+    /// The links that it has open.
+    pub links: OpenLinks,
+    /// What layers and links tell.
+    pub events: EventQueue,
+}
+
+/// The process at the other end.
+struct Connection {
+    now: Mutex<Now>,
+    /// Whether it is told to stop.
+    stopping: AtomicBool,
+}
+
+struct Now {
+    stream: UnixStream,
+    process: u32,
+    /// The process, if it was started here and not adopted.
+    child: Option<Child>,
+}
+
+impl Connection {
+    /// A poisoned lock is safe here: each change is whole before the next.
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A data plane that runs without a control plane.
+pub struct FoundPlane {
+    stream: UnixStream,
+    shared: Shared,
+    report: AdoptReport,
+}
+
+impl fmt::Debug for FoundPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FoundPlane({})", self.report.process)
+    }
+}
+
+/// Deaths within [`DEATHS_WITHIN`] after which the process is not started again.
+const DEATHS_MAX: usize = 5;
+const DEATHS_WITHIN: Duration = Duration::from_mins(1);
+
+/// Maximum time in which a process that died is started again: the kernel frees the queues of its
+/// sockets within a second.
+const RESTARTED_WITHIN: Duration = Duration::from_secs(5);
+const RETRY_EVERY: Duration = Duration::from_millis(20);
+
+/// Maximum time for the process to end when it is told to.
+const STOPPED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Maximum time for a data plane to find that its control plane has gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+impl FoundPlane {
+    /// Looks for the data plane of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Refused`] if it runs and has a control plane, or is of another version.
+    pub fn find(name: &str) -> Result<Option<Self>, DataError> {
+        let deadline = Instant::now() + GONE_WITHIN;
+        loop {
+            let address = adoption::address(name).map_err(failed("name the data plane"))?;
+            let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
+            let order = AdoptOrder { version: handshake::version() };
+            let asked = handshake::say(&stream, &order, None)
+                .and_then(|()| handshake::hear_shared::<Result<AdoptReport, DataError>>(&stream));
+            match asked {
+                Ok((Ok(report), Some(shared))) => return Ok(Some(Self { stream, shared, report })),
+                // It may have found out in a moment that its control plane is gone.
+                Ok((Err(_), _)) if Instant::now() < deadline => std::thread::sleep(RETRY_EVERY),
+                Ok((Err(error), _)) => return Err(error),
+                Ok((Ok(_), None)) | Err(_) => {
+                    return Err(refused(format!(
+                        "the data plane of {name} is of another version: end it first"
+                    )));
+                }
+            }
+        }
+    }
+
+    /// Its process.
+    pub const fn process(&self) -> u32 {
+        self.report.process
+    }
+
+    /// Its links and workers.
+    pub const fn setup(&self) -> &DataSetup {
+        &self.report.setup
+    }
+
+    /// Maximum routes of each family in its tables.
+    pub const fn routes_max(&self) -> u32 {
+        self.report.routes_max
+    }
+
+    /// The descriptor of its tables.
+    pub fn tables(&self) -> impl AsFd {
+        &self.shared.region
+    }
+
+    /// The first id that no handler there has.
+    pub fn next_id(&self) -> AttachmentId {
+        let id = |order: &HandlerOrder| match order {
+            HandlerOrder::New(id, ..) | HandlerOrder::Kept(id) => id.0,
+        };
+        let ids = self.report.standing.iter().map(id);
+        AttachmentId(ids.max().map_or(1, |last| last.saturating_add(1)))
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub fn stop(self) {
+        let _gone = (&self.stream).write_all(STOP);
+        await_end(&self.stream);
+    }
+}
+
+/// Tells the process to end.
+const STOP: &[u8] = b"S";
+
+/// Waits until the other end is closed; returns whether it was in time.
+fn await_end(mut stream: &UnixStream) -> bool {
+    let _set = stream.set_read_timeout(Some(STOPPED_WITHIN));
+    loop {
+        match stream.read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+impl DataProcess {
+    /// Starts the process over the tables of `host`, which are shared; `watch` is told what happens
+    /// to it.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] names the link or resource that failed.
+    pub fn start(
+        command: ProcessCommand,
+        setup: &DataSetup,
+        host: &mut Host,
+        watch: impl Fn(ProcessEvent) + Send + 'static,
+    ) -> Result<ProcessStarted, DataError> {
+        let region = host.descriptor().ok_or_else(|| refused(NOT_SHARED.to_owned()))?;
+        let region = region.try_clone_to_owned().map_err(failed("copy a descriptor"))?;
+        let tables = host.tables_mut();
+        let sleepers = Sleepers {
+            event_reader: waker(tables.event_reader())?,
+            server: waker(tables.server())?,
+            answer_reader: waker(tables.answer_reader())?,
+            workers: worker_wakers(setup, &tables.wakers)?,
+        };
+        let shared = Shared::of(region.as_fd(), &sleepers).map_err(failed("copy a descriptor"))?;
+        let order = command.order(setup.clone(), Restored::default(), true);
+        let (now, links) = launch(&command, &order, &shared)?;
+        Self::over(
+            host,
+            setup,
+            (sleepers, shared),
+            (now, links, Vec::new()),
+            (command, Box::new(watch)),
+        )
+    }
+
+    /// Takes over a data plane that was found, whose tables `host` has adopted.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] if a descriptor or thread is missing.
+    pub fn adopt(
+        found: FoundPlane,
+        command: ProcessCommand,
+        host: &mut Host,
+        watch: impl Fn(ProcessEvent) + Send + 'static,
+    ) -> Result<ProcessStarted, DataError> {
+        let FoundPlane { stream, shared, report } = found;
+        let tables = host.tables_mut();
+        let sleepers = shared.sleepers_of_control(tables).map_err(failed("copy a descriptor"))?;
+        for waker in [&sleepers.event_reader, &sleepers.answer_reader] {
+            waker.flags().reset();
+        }
+        tables.answers().clear();
+        let AdoptReport { process, setup, links, standing, .. } = report;
+        let now = Now { stream, process, child: None };
+        // The handlers there are the last control plane's: the first commit replaces them.
+        drop(standing);
+        let state = (now, links, Vec::new());
+        let started =
+            Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
+        started.process.port.send(&Incoming::Adopted)?;
+        Ok(started)
+    }
+
+    fn over(
+        host: &mut Host,
+        setup: &DataSetup,
+        (sleepers, shared): (Sleepers, Shared),
+        (now, links, standing): (Now, OpenLinks, Vec<HandlerOrder>),
+        (command, watch): (ProcessCommand, Watch),
+    ) -> Result<ProcessStarted, DataError> {
+        let readers = host.tables();
+        let tables = host.tables_mut();
+        let Sleepers { event_reader, server, answer_reader, workers: wakers } = sleepers;
+        let events = EventQueue::new(tables.events(setup.workers), event_reader);
+        // Answers to an earlier control plane bear the numbers of its process.
+        let first = u64::from(std::process::id()) << u32::BITS;
+        let (requests, answers) = ((tables.requests(), server), tables.answers());
+        let port =
+            ProcessPort::new(requests, setup.clone(), standing, readers.counters.clone(), first);
+        let port = Arc::new(port);
+        let connection =
+            Arc::new(Connection { now: Mutex::new(now), stopping: AtomicBool::new(false) });
+        let (reading, reader) = (Arc::clone(&port), answer_reader.clone());
+        let reading = start_thread("answers", move || read_answers(&reading, answers, &reader))?;
+        let supervisor = Supervisor {
+            port: Arc::clone(&port),
+            connection: Arc::clone(&connection),
+            shared,
+            command,
+            watch,
+            deaths: VecDeque::new(),
+        };
+        let supervising = start_thread("supervisor", move || supervisor.run())?;
+        let (plan, sockets) = first_plan(setup);
+        let sojourns = readers.sojourns;
+        let threads = vec![reading, supervising];
+        let process = Self { port, wakers, sojourns, answer_reader, connection, threads };
+        Ok(ProcessStarted { process, plan, sockets, links, events })
+    }
+
+    /// Its port.
+    pub const fn port(&self) -> &Arc<ProcessPort> {
+        &self.port
+    }
+
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.connection.now().process
+    }
+
+    /// The number of workers.
+    pub fn len(&self) -> usize {
+        self.wakers.len()
+    }
+
+    /// Whether there are no workers.
+    pub fn is_empty(&self) -> bool {
+        self.wakers.is_empty()
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        self.port.is_running()
+    }
+
+    /// Sojourn times of packets in all workers, in nanoseconds.
+    pub fn sojourn(&self) -> Histogram {
+        self.sojourns.read(self.len())
+    }
+
+    /// The waker of each worker.
+    pub fn wakers(&self) -> &[Waker] {
+        &self.wakers
+    }
+
+    /// Wakes all workers, from any thread.
+    pub fn waker(&self) -> Arc<dyn Wake> {
+        Arc::new(AllWorkers(self.wakers.clone()))
+    }
+
+    /// Sets the clock of workers in virtual time.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Refused`] if the data plane takes no requests.
+    pub fn set_clock(&self, now: Duration) -> Result<(), DataError> {
+        self.port.send(&Incoming::SetClock(now))
+    }
+
+    /// Stops the process and waits until it has ended; one that does not end is killed.
+    pub fn stop(&mut self) {
+        if self.connection.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let stream = self.connection.now().stream.try_clone();
+        if let Ok(mut stream) = stream {
+            // It may have ended already.
+            let _gone = stream.write_all(STOP);
+        }
+        self.answer_reader.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _panicked = thread.join();
+        }
+        self.port.end();
+    }
+}
+
+impl Wake for DataProcess {
+    fn wake(&self) {
+        self.wakers.iter().for_each(Wake::wake);
+    }
+}
+
+impl Drop for DataProcess {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+const NOT_SHARED: &str = "the tables are in memory that no other process can have";
+
+impl ProcessCommand {
+    fn order(&self, setup: DataSetup, restored: Restored, fresh: bool) -> StartOrder {
+        let Self { name, routes_max, clock, .. } = self;
+        let (version, name) = (handshake::version(), name.clone());
+        StartOrder { version, name, routes_max: *routes_max, fresh, clock: *clock, setup, restored }
+    }
+}
+
+/// Starts the process and waits until its links are open.
+fn launch(
+    command: &ProcessCommand,
+    order: &StartOrder,
+    shared: &Shared,
+) -> Result<(Now, OpenLinks), DataError> {
+    let (own, theirs) = UnixStream::pair().map_err(failed("make a socket"))?;
+    let mut child = Command::new(&command.program)
+        .args(&command.arguments)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        // A signal of the terminal is the control plane's, which tells it.
+        .process_group(0)
+        .spawn()
+        .map_err(failed("start the data plane's process"))?;
+    let said = handshake::say(&own, order, Some(shared))
+        .and_then(|()| handshake::hear::<StartReport>(&own));
+    let report = said.unwrap_or_else(|source| {
+        Err(refused(format!("the data plane's process has ended before it began: {source}")))
+    });
+    match report {
+        Ok(links) => {
+            let now = Now { stream: own, process: child.id(), child: Some(child) };
+            Ok((now, links))
+        }
+        Err(error) => {
+            drop(own);
+            let _status = child.wait();
+            Err(error)
+        }
+    }
+}
+
+fn start_thread(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, DataError> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    started.map_err(failed("start a thread"))
+}
+
+/// Waits for the end of the process, and starts it again.
+struct Supervisor {
+    port: Arc<ProcessPort>,
+    connection: Arc<Connection>,
+    shared: Shared,
+    command: ProcessCommand,
+    watch: Watch,
+    /// When it died, within the last minute.
+    deaths: VecDeque<Instant>,
+}
+
+impl Supervisor {
+    fn run(mut self) {
+        loop {
+            self.await_end();
+            if self.is_stopping() {
+                return;
+            }
+            self.port.end();
+            let died = Instant::now();
+            self.deaths.retain(|before| died.duration_since(*before) < DEATHS_WITHIN);
+            self.deaths.push_back(died);
+            (self.watch)(ProcessEvent::Died);
+            let reason = if self.deaths.len() >= DEATHS_MAX {
+                format!("it has died {DEATHS_MAX} times in a minute")
+            } else {
+                match self.restart(died) {
+                    Ok(()) => {
+                        (self.watch)(ProcessEvent::Restarted(died.elapsed()));
+                        continue;
+                    }
+                    Err(_) if self.is_stopping() => return,
+                    Err(error) => error.to_string(),
+                }
+            };
+            return (self.watch)(ProcessEvent::GivenUp(reason));
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.connection.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until the process has ended; kills it if it does not end when it is told to.
+    fn await_end(&self) {
+        let Ok(mut stream) = self.connection.now().stream.try_clone() else { return };
+        let _set = stream.set_read_timeout(Some(LOOK_EVERY));
+        let mut told: Option<Instant> = None;
+        loop {
+            match stream.read(&mut [0]) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if may_go_on(&error) => {}
+                Err(_) => break,
+            }
+            if self.is_stopping() {
+                let since = *told.get_or_insert_with(Instant::now);
+                if since.elapsed() > STOPPED_WITHIN {
+                    self.kill();
+                }
+            }
+        }
+        if let Some(mut child) = self.connection.now().child.take() {
+            let _status = child.wait();
+        }
+    }
+
+    fn kill(&self) {
+        use nix::{sys::signal, unistd::Pid};
+        // Its socket is open, so the number is its own still.
+        let process = i32::try_from(self.connection.now().process).unwrap_or(0);
+        if process > 0 {
+            let _gone = signal::kill(Pid::from_raw(process), signal::Signal::SIGKILL);
+        }
+    }
+
+    /// Starts the process again with what the last one had.
+    fn restart(&self, died: Instant) -> Result<(), DataError> {
+        loop {
+            let (setup, restored) = self.port.to_restore();
+            let order = self.command.order(setup, restored, false);
+            match launch(&self.command, &order, &self.shared) {
+                Ok((now, _)) => {
+                    *self.connection.now() = now;
+                    self.port.begin();
+                    if self.is_stopping() {
+                        // It was told to the one before.
+                        let _gone = self.connection.now().stream.write_all(STOP);
+                    }
+                    return Ok(());
+                }
+                // The kernel may not have freed the queues of the last one's sockets yet.
+                Err(_) if died.elapsed() < RESTARTED_WITHIN && !self.is_stopping() => {
+                    std::thread::sleep(RETRY_EVERY);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Time between two looks at whether the process is told to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+fn may_go_on(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}

@@ -189,7 +189,7 @@ impl Control {
                     continue;
                 }
                 Placement::Described(attachment, value) => (attachment, value),
-                Placement::New(attachment, handler) => (attachment, port.keep(handler)),
+                Placement::New(attachment, handler) => (attachment, port.keep(handler)?),
             };
             let id = AttachmentId(next_id);
             next_id += 1;

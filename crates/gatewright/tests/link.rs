@@ -1,4 +1,4 @@
-//! `gatewright link` against a running gateway on two TAP interfaces in a namespace of their own.
+//! Gateways on TAP interfaces: `gatewright link` about one, and TCP of kernels through one.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -7,13 +7,17 @@
     reason = "a test may fail loudly"
 )]
 
+mod running;
 mod trials;
 
-use gatewright_testbed::{Namespace, Needs, wait_until};
+use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
+use running::{Daemon, WITHIN, ping};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, thread};
 
 const DESCRIPTION: &str = "\
 [link.lan]
@@ -31,8 +35,12 @@ addresses = [\"198.51.100.1/24\"]
 const START_WITHIN: Duration = Duration::from_secs(30);
 
 fn main() {
-    let name = "link_tells_the_links_of_a_running_gateway";
-    trials::run(&Needs::new().namespaces(), [(name, link_tells_the_links_of_a_running_gateway)])
+    let needs = Needs::new().namespaces().program("ping");
+    let tests: [(&str, fn()); 2] = [
+        ("link_tells_the_links_of_a_running_gateway", link_tells_the_links_of_a_running_gateway),
+        ("tcp_between_tap_and_cable_goes_by_super_frames", tcp_goes_by_super_frames),
+    ];
+    trials::run(&needs, tests)
 }
 
 fn link_tells_the_links_of_a_running_gateway() {
@@ -71,4 +79,81 @@ fn link_tells_the_links_of_a_running_gateway() {
     assert_eq!(none.status.code(), Some(1));
     let told = text(&none.stderr);
     assert!(told.contains("there is no link lann: lan, wan"), "{told}");
+}
+
+const TAP_AND_CABLE: &str = "\
+[link.tap]
+mode = \"tap\"
+device = \"tap0\"
+addresses = [\"10.10.1.1/24\", \"fd00:1::1/64\"]
+
+[link.cable]
+device = \"g1\"
+mode = \"packet\"
+addresses = [\"10.10.2.1/24\", \"fd00:2::1/64\"]
+";
+
+/// Octets of a stream: some thousand segments.
+const OCTETS: usize = 4 << 20;
+
+/// The kernel at the TAP device and the one at the cable exchange streams through the gateway, which
+/// routes segments: both sides are given super-frames, and each octet arrives as it was.
+fn tcp_goes_by_super_frames() {
+    let [middle, south] = [(); 2].map(|()| Namespace::new().unwrap());
+    let cable = Veth::pair(&middle, "g1", &south, "s0").unwrap();
+    cable.up().unwrap();
+    for address in ["10.10.2.2/24", "fd00:2::2/64"] {
+        cable.b.add_address(address).unwrap();
+    }
+    let gateway = Daemon::start("link-tcp", &middle, TAP_AND_CABLE);
+    let tap = TestInterface::existing(&middle, "tap0");
+    for (address, to, via) in [
+        ("10.10.1.2/24", "10.10.2.0/24", "10.10.1.1"),
+        ("fd00:1::2/64", "fd00:2::/64", "fd00:1::1"),
+    ] {
+        tap.add_address(address).unwrap();
+        middle.add_route(to, via).unwrap();
+    }
+    south.add_route("default", "10.10.2.1").unwrap();
+    south.add_route("default", "fd00:2::1").unwrap();
+    for server in ["10.10.2.2", "fd00:2::2"] {
+        let passes = || wait_until(WITHIN, || ping(&middle, &["-c1", "-W1", server]));
+        assert!(passes(), "{}", gateway.said());
+    }
+    for server in ["10.10.2.2:4000", "[fd00:2::2]:4000"] {
+        exchange(&middle, &south, server.parse().unwrap());
+    }
+    for host in [&middle, &south] {
+        assert_eq!(host.counter("TcpInCsumErrors").unwrap(), 0);
+    }
+    let status = gateway.ask(&["status", "--json"]).json();
+    for link in status["links"].as_array().unwrap() {
+        let counters = link["counters"].as_array().unwrap();
+        let count = |name: &str| {
+            let found = counters.iter().find(|pair| pair[0] == name);
+            found.and_then(|pair| pair[1].as_u64()).unwrap()
+        };
+        assert!(count("super_frames") > 0 && count("super_frames_sent") > 0, "{link}");
+        assert_eq!(count("receive_malformed") + count("transmit_length"), 0, "{link}");
+    }
+}
+
+/// Sends [`OCTETS`] from `client` to a server at `south`, which sends them back.
+fn exchange(client: &Namespace, south: &Namespace, at: SocketAddr) {
+    let listener = south.run(|| TcpListener::bind(at)).unwrap().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        let mut octets = vec![0; OCTETS];
+        stream.read_exact(&mut octets).unwrap();
+        stream.write_all(&octets).unwrap();
+    });
+    let mut stream = client.run(|| TcpStream::connect_timeout(&at, WITHIN)).unwrap().unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    let octets: Vec<u8> = (0..=250).cycle().take(OCTETS).collect();
+    stream.write_all(&octets).unwrap();
+    let mut back = vec![0; octets.len()];
+    stream.read_exact(&mut back).unwrap();
+    assert!(back == octets, "what came back from {at} is not what went there");
+    server.join().unwrap();
 }

@@ -7,8 +7,9 @@
 //! octets. Only segments whose checksum is partial are merged: their sender left segmentation to us,
 //! and nothing that a wire could have damaged is hidden.
 
+use crate::Framing;
 use crate::super_frame::VIRTIO_LEN;
-use gatewright_packet::{Checksum as State, Packet};
+use gatewright_packet::{BATCH_MAX, Checksum as State, Packet};
 use gatewright_wire::{
     Checksum, IpProtocol, checksum,
     ethernet::Ethernet,
@@ -52,12 +53,12 @@ impl OutgoingFrame {
 
     /// The largest super-frame that the first of `packets` begin; none if the first two do not
     /// belong together.
-    fn merged(packets: &[Packet]) -> Option<Self> {
-        let first = TcpSegment::of(packets.first()?)?;
+    fn merged(packets: &[Packet], framing: Framing) -> Option<Self> {
+        let first = TcpSegment::of(packets.first()?, framing)?;
         let (mut last, mut count, mut payload) = (first, 1, first.payload_len());
         for packet in packets.get(1..)? {
-            let Some(next) = TcpSegment::of(packet) else { break };
-            let len = first.data - Ethernet::LEN + payload + next.payload_len();
+            let Some(next) = TcpSegment::of(packet, framing) else { break };
+            let len = first.data - first.network + payload + next.payload_len();
             if len > PACKET_LEN_MAX || !first.continues(&last, &next, count) {
                 break;
             }
@@ -75,23 +76,68 @@ impl OutgoingFrame {
     }
 }
 
-/// Decides how packets leave: merged where they can be, unless `merges` is false.
-pub(crate) fn plan(packets: &[Packet], merges: bool, frames: &mut Vec<OutgoingFrame>) {
-    frames.clear();
-    let mut rest = packets;
-    while !rest.is_empty() {
-        let merged = if merges { OutgoingFrame::merged(rest) } else { None };
-        let frame = merged.unwrap_or(OutgoingFrame::SINGLE);
-        rest = rest.get(frame.packets..).unwrap_or_default();
-        frames.push(frame);
+/// How the packets of a batch leave by a device.
+pub(crate) struct Outgoing {
+    framing: Framing,
+    frames: Vec<OutgoingFrame>,
+    /// Super-frames that the kernel refused since it took one.
+    refused: u8,
+}
+
+/// So many super-frames refused in a row, and none is tried again: the device takes none, and past
+/// the queueing discipline the kernel does not cut them for it.
+const REFUSED_MAX: u8 = 16;
+
+impl Outgoing {
+    pub(crate) fn new(framing: Framing) -> Self {
+        Self { framing, frames: Vec::with_capacity(BATCH_MAX), refused: 0 }
+    }
+
+    /// Decides how packets leave: merged where they can be, unless the device takes none.
+    pub(crate) fn plan(&mut self, packets: &[Packet]) {
+        self.frames.clear();
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let merges = self.refused < REFUSED_MAX;
+            let merged = if merges { OutgoingFrame::merged(rest, self.framing) } else { None };
+            let frame = merged.unwrap_or(OutgoingFrame::SINGLE);
+            rest = rest.get(frame.packets..).unwrap_or_default();
+            self.frames.push(frame);
+        }
+    }
+
+    /// The frames, in order.
+    pub(crate) fn frames(&self) -> &[OutgoingFrame] {
+        &self.frames
+    }
+
+    /// Notes that the kernel took a frame.
+    pub(crate) fn taken(&mut self, frame: usize) {
+        if self.frames.get(frame).is_some_and(|frame| frame.packets > 1) {
+            self.refused = 0;
+        }
+    }
+
+    /// Replaces a super-frame that the kernel refused by its segments: they may be taken.
+    pub(crate) fn split(&mut self, frame: usize) {
+        let Some(count) = self.frames.get(frame).map(|frame| frame.packets) else { return };
+        self.refused = self.refused.saturating_add(1);
+        let singles = iter::repeat_n(OutgoingFrame::SINGLE, count);
+        drop(self.frames.splice(frame..=frame, singles));
+    }
+
+    /// Gives up the frames from this one on.
+    pub(crate) fn truncate(&mut self, frame: usize) {
+        self.frames.truncate(frame);
     }
 }
 
-/// A TCP segment with payload, in an Ethernet frame without a tag.
+/// A TCP segment with payload, in a frame without a tag.
 #[derive(Clone, Copy)]
 struct TcpSegment<'frame> {
     frame: &'frame [u8],
-    /// Where its TCP header begins, and its payload.
+    /// Where its IP header begins, its TCP header, and its payload.
+    network: usize,
     transport: usize,
     data: usize,
 }
@@ -99,30 +145,37 @@ struct TcpSegment<'frame> {
 impl<'frame> TcpSegment<'frame> {
     /// The segment of a packet, if it may be part of a super-frame: without IP options, extension
     /// headers or padding, not a fragment, its checksum partial.
-    fn of(packet: &'frame Packet) -> Option<Self> {
+    fn of(packet: &'frame Packet, framing: Framing) -> Option<Self> {
         let frame = packet.octets();
         if packet.meta().checksum != State::Partial {
             return None;
         }
-        let network = frame.get(Ethernet::LEN..)?;
-        let (is_plain, len, network_len) = match frame.get(12..Ethernet::LEN)? {
-            [0x08, 0x00] => {
+        let (ethernet, network) = frame.split_at_checked(framing.header_len())?;
+        let version = match (framing, ethernet) {
+            (Framing::Ethernet, [.., 0x08, 0x00]) => 4,
+            (Framing::Ethernet, [.., 0x86, 0xdd]) => 6,
+            (Framing::Ethernet, _) => return None,
+            (Framing::Ip, _) => network.first()? >> 4,
+        };
+        let (is_plain, len, network_len) = match version {
+            4 => {
                 let (ip, _) = Ipv4::split(network).ok()?;
                 let is_plain = ip.header_len() == Ipv4::LEN
                     && !ip.is_fragment()
                     && ip.protocol() == IpProtocol::TCP;
                 (is_plain, usize::from(ip.total_length()), Ipv4::LEN)
             }
-            [0x86, 0xdd] => {
+            6 => {
                 let (ip, _) = Ipv6::split(network).ok()?;
                 let is_plain = ip.next_header() == IpProtocol::TCP;
                 (is_plain, Ipv6::LEN + usize::from(ip.payload_length()), Ipv6::LEN)
             }
             _ => return None,
         };
-        let transport = Ethernet::LEN + network_len;
+        let transport = ethernet.len() + network_len;
         let words = frame.get(transport + 12)? >> 4;
-        let this = Self { frame, transport, data: transport + usize::from(words) * 4 };
+        let data = transport + usize::from(words) * 4;
+        let this = Self { frame, network: ethernet.len(), transport, data };
         let is_data = this.flags() & !(FIN | PSH | ECE | CWR) == ACK;
         let is_whole = network.len() == len && this.data < frame.len();
         let has_header = this.data >= transport + TCP_LEN;
@@ -130,7 +183,7 @@ impl<'frame> TcpSegment<'frame> {
     }
 
     fn is_v4(&self) -> bool {
-        self.transport == Ethernet::LEN + Ipv4::LEN
+        self.transport == self.network + Ipv4::LEN
     }
 
     fn payload_len(&self) -> usize {
@@ -147,7 +200,7 @@ impl<'frame> TcpSegment<'frame> {
     }
 
     fn identification(&self) -> u16 {
-        let octets = self.frame.get(Ethernet::LEN + 4..).and_then(|rest| rest.first_chunk());
+        let octets = self.frame.get(self.network + 4..).and_then(|rest| rest.first_chunk());
         octets.copied().map_or(0, u16::from_be_bytes)
     }
 
@@ -168,10 +221,14 @@ impl<'frame> TcpSegment<'frame> {
 
     /// Whether all that segmentation copies is the same.
     fn is_alike(&self, other: &Self) -> bool {
-        let t = self.transport;
+        let (n, t) = (self.network, self.transport);
         // All but the IP lengths, IPv4's identification and checksum, and TCP's sequence number,
         // flags and checksum.
-        let ip = if self.is_v4() { [0..16, 20..24, 26..t] } else { [0..18, 20..38, 38..t] };
+        let ip = if self.is_v4() {
+            [0..n + 2, n + 6..n + 10, n + 12..t]
+        } else {
+            [0..n + 4, n + 6..t, t..t]
+        };
         let tcp = [t..t + 4, t + 8..t + 13, t + 14..t + 16, t + 18..self.data];
         let same =
             |range: std::ops::Range<usize>| self.frame.get(range.clone()) == other.frame.get(range);
@@ -196,7 +253,7 @@ impl<'frame> TcpSegment<'frame> {
         let head = head.get_mut(..self.data)?;
         head.copy_from_slice(self.frame.get(..self.data)?);
         let length = u16::try_from(self.data - self.transport + payload).ok()?;
-        let sum = adjust_network(head.get_mut(Ethernet::LEN..)?, self.is_v4(), length)?;
+        let sum = adjust_network(head.get_mut(self.network..)?, self.is_v4(), length)?;
         let transport = head.get_mut(self.transport..)?;
         *transport.get_mut(13)? |= last.flags() & (FIN | PSH);
         transport.get_mut(16..18)?.copy_from_slice(&sum.to_be_bytes());
@@ -239,7 +296,7 @@ mod tests {
     use super::*;
     use crate::super_frame::{SuperFrame, Virtio};
     use gatewright_packet::{CHUNK_SIZE, Pool};
-    use gatewright_wire::partial::{self, Framing};
+    use gatewright_wire::partial;
     use proptest::prelude::*;
 
     const IPV4: [u8; 20] =
@@ -274,8 +331,20 @@ mod tests {
         (frame, octets.try_into().unwrap())
     }
 
+    /// The same on a link without a link layer.
+    fn without_ethernet((frame, virtio): (Vec<u8>, [u8; 10])) -> (Vec<u8>, [u8; 10]) {
+        let [flags, kind, h_1, h_2, s_1, s_2, t_1, t_2, o_1, o_2] = virtio;
+        let less = |word| (u16::from_ne_bytes(word) - 14).to_ne_bytes();
+        let ([h_1, h_2], [t_1, t_2]) = (less([h_1, h_2]), less([t_1, t_2]));
+        (frame[14..].to_vec(), [flags, kind, h_1, h_2, s_1, s_2, t_1, t_2, o_1, o_2])
+    }
+
     fn segments(pool: &Pool, frame: &[u8], virtio: [u8; 10]) -> Vec<Packet> {
-        let mut cut = SuperFrame::new();
+        segments_on(Framing::Ethernet, pool, frame, virtio)
+    }
+
+    fn segments_on(framing: Framing, pool: &Pool, frame: &[u8], virtio: [u8; 10]) -> Vec<Packet> {
+        let mut cut = SuperFrame::new(framing);
         assert!(cut.begin(&[frame], Virtio::parse(virtio, 0)));
         let mut packets = Vec::new();
         while cut.is_left() {
@@ -288,9 +357,13 @@ mod tests {
     }
 
     fn sent(packets: &[Packet]) -> Vec<Vec<u8>> {
-        let (mut frames, mut at) = (Vec::new(), 0);
-        plan(packets, true, &mut frames);
-        let octets = frames.iter().map(|frame| {
+        sent_on(Framing::Ethernet, packets)
+    }
+
+    fn sent_on(framing: Framing, packets: &[Packet]) -> Vec<Vec<u8>> {
+        let (mut outgoing, mut at) = (Outgoing::new(framing), 0);
+        outgoing.plan(packets);
+        let octets = outgoing.frames().iter().map(|frame| {
             let octets = frame.parts(&packets[at..]).collect::<Vec<_>>().concat();
             at += frame.packets;
             octets
@@ -303,6 +376,7 @@ mod tests {
         #[test]
         fn what_was_cut_is_merged_to_what_it_was(
             is_v4: bool,
+            is_tun: bool,
             flags in prop::sample::select(vec![ACK, ACK | PSH, ACK | FIN | PSH, ACK | CWR, ACK | ECE]),
             len in 1_usize..30_000,
             size in 500_u16..1449,
@@ -310,9 +384,14 @@ mod tests {
             let payload: Vec<u8> = (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect();
             prop_assume!(len > usize::from(size));
             let pool = Pool::new(64, CHUNK_SIZE).unwrap();
-            let (frame, virtio) = super_frame(is_v4, flags, &payload, size);
-            let packets = segments(&pool, &frame, virtio);
-            prop_assert_eq!(sent(&packets), [[&virtio[..], &frame].concat()]);
+            let made = super_frame(is_v4, flags, &payload, size);
+            let (framing, (frame, virtio)) = if is_tun {
+                (Framing::Ip, without_ethernet(made))
+            } else {
+                (Framing::Ethernet, made)
+            };
+            let packets = segments_on(framing, &pool, &frame, virtio);
+            prop_assert_eq!(sent_on(framing, &packets), [[&virtio[..], &frame].concat()]);
         }
     }
 
@@ -357,6 +436,31 @@ mod tests {
         packets[1].octets_mut()[47] |= PSH;
         let lengths: Vec<_> = sent(&packets).iter().map(Vec::len).collect();
         assert_eq!(lengths, [VIRTIO_LEN + 66 + 2000, VIRTIO_LEN + 66 + 1000]);
+    }
+
+    /// A device that refuses super-frames gets segments, first of those that it refused, then of all;
+    /// one that takes some is tried again.
+    #[test]
+    fn refused_super_frames_leave_as_segments() {
+        let pool = Pool::new(8, CHUNK_SIZE).unwrap();
+        let (frame, virtio) = super_frame(true, ACK, &[7; 3000], 1000);
+        let packets = segments(&pool, &frame, virtio);
+        let mut outgoing = Outgoing::new(Framing::Ethernet);
+        let counts = |outgoing: &Outgoing| {
+            outgoing.frames().iter().map(|frame| frame.packets).collect::<Vec<_>>()
+        };
+        let refuse = |outgoing: &mut Outgoing| {
+            outgoing.plan(&packets);
+            assert_eq!(counts(outgoing), [3]);
+            outgoing.split(0);
+            assert_eq!(counts(outgoing), [1, 1, 1]);
+        };
+        (1..REFUSED_MAX).for_each(|_| refuse(&mut outgoing));
+        outgoing.plan(&packets);
+        outgoing.taken(0);
+        (0..REFUSED_MAX).for_each(|_| refuse(&mut outgoing));
+        outgoing.plan(&packets);
+        assert_eq!(counts(&outgoing), [1, 1, 1]);
     }
 
     /// No super-frame is larger than an IP packet can be.

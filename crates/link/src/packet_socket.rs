@@ -2,18 +2,18 @@
 //!
 //! Frames arrive in a ring that is shared with the kernel and are copied into packets. They leave
 //! by one `sendmmsg` a batch, past the queueing discipline; segments of one stream that follow one
-//! another as one super-frame ([`coalesce`]). For each frame the kernel tells whether
+//! another as one super-frame ([`crate::coalesce`]). For each frame the kernel tells whether
 //! its checksum is partial, and how to segment a super-frame (`PACKET_VNET_HDR`). A VLAN tag, which
 //! the kernel removes from every frame, is put back.
 
 use crate::bpf::{self, ProgramType};
 use crate::closing::Closing;
-use crate::coalesce::{self, OutgoingFrame};
+use crate::coalesce::Outgoing;
 use crate::division::{Division, filter};
 use crate::interface::Interface;
 use crate::ring::{Outside, Ring, RingFrame};
 use crate::socket::{self, Burst};
-use crate::super_frame::{SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
+use crate::super_frame::{Next, SUPER_FRAME_MAX, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, pad};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkIndex, Packet, Pool};
 use gatewright_wire::vlan::Vlan;
@@ -55,16 +55,6 @@ pub(crate) struct PacketSocket {
     /// The buffer for a frame that fits into no slot.
     queued: Vec<u8>,
     counters: LinkCounters,
-}
-
-/// The next content of the ring.
-enum Next {
-    /// A packet.
-    Packet(Packet),
-    /// A frame that was dropped with a count, or is to be segmented first.
-    NoPacket,
-    /// Nothing more.
-    Nothing,
 }
 
 /// Options to open a packet socket, beside the interface's own properties.
@@ -165,31 +155,10 @@ impl PacketSocket {
             ring,
             receiver,
             sender: PacketSender::over(sender),
-            super_frame: SuperFrame::new(),
+            super_frame: SuperFrame::new(Framing::Ethernet),
             queued: vec![0; VIRTIO_LEN + SUPER_FRAME_MAX],
             counters: LinkCounters::default(),
         }
-    }
-
-    /// Takes the next segment of the current super-frame.
-    fn next_segment(&mut self) -> Option<Packet> {
-        if self.super_frame.next_len() > self.pool.packet_len_max() {
-            self.counters.receive_oversized += 1;
-            self.super_frame.discard();
-            return None;
-        }
-        let Some(mut packet) = self.pool.packet() else {
-            self.counters.receive_no_packet += 1;
-            self.super_frame.discard();
-            return None;
-        };
-        if !self.super_frame.next(&mut packet) {
-            self.counters.receive_malformed += 1;
-            self.super_frame.discard();
-            return None;
-        }
-        packet.meta_mut().checksum = Checksum::Partial;
-        Some(packet)
     }
 
     /// Takes the next frame out of the ring.
@@ -227,7 +196,8 @@ impl Link for PacketSocket {
         let before = batch.len();
         while batch.room() > 0 {
             let next = if self.super_frame.is_left() {
-                self.next_segment().map_or(Next::NoPacket, Next::Packet)
+                let segment = self.super_frame.next_packet(&self.pool, &mut self.counters);
+                segment.map_or(Next::NoPacket, Next::Packet)
             } else {
                 self.next_frame()
             };
@@ -366,15 +336,9 @@ impl Taker<'_> {
 pub(crate) struct PacketSender {
     socket: OwnedFd,
     burst: Burst,
-    /// The frames of the batch that is being sent.
-    frames: Vec<OutgoingFrame>,
-    /// Super-frames that the kernel refused since it took one.
-    refused: u8,
+    /// The batch that is being sent.
+    outgoing: Outgoing,
 }
-
-/// So many super-frames refused in a row, and none is tried again: the device takes none, and past
-/// the queueing discipline the kernel does not cut them for it.
-const REFUSED_MAX: u8 = 16;
 
 /// A packet socket that only sends.
 pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
@@ -390,8 +354,8 @@ pub(crate) fn sending_socket(interface_index: u32) -> io::Result<OwnedFd> {
 impl PacketSender {
     /// Sends by `socket`.
     pub(crate) fn over(socket: OwnedFd) -> Self {
-        let frames = Vec::with_capacity(BATCH_MAX);
-        Self { socket, burst: Burst::new(BATCH_MAX), frames, refused: 0 }
+        let outgoing = Outgoing::new(Framing::Ethernet);
+        Self { socket, burst: Burst::new(BATCH_MAX), outgoing }
     }
 
     pub(crate) fn into_socket(self) -> OwnedFd {
@@ -405,16 +369,17 @@ impl PacketSender {
             counters.transmit_length += u64::from(!fits);
             fits
         });
-        coalesce::plan(batch.iter().as_slice(), self.refused < REFUSED_MAX, &mut self.frames);
+        self.outgoing.plan(batch.iter().as_slice());
         let mut at = 0;
-        for frame in &self.frames {
+        for frame in self.outgoing.frames() {
             if frame.packets == 1 {
                 ready(batch, at..at + 1, counters);
             }
             at += frame.packets;
         }
         let (mut frame, mut packet) = (0, 0);
-        while let Some(frames) = self.frames.get(frame..).filter(|frames| !frames.is_empty()) {
+        while let Some(frames) = self.outgoing.frames().get(frame..).filter(|rest| !rest.is_empty())
+        {
             let packets = batch.iter().as_slice();
             let mut at = packet;
             let parts = frames.iter().map(|frame| {
@@ -426,13 +391,13 @@ impl PacketSender {
                 Ok(0) => break,
                 Ok(sent) => {
                     for gone in frames.iter().take(sent) {
-                        self.refused = if gone.packets > 1 { 0 } else { self.refused };
                         let own = packets.iter().skip(packet).take(gone.packets);
                         counters.sent_octets += own.map(Packet::len).sum::<usize>() as u64;
                         counters.sent += gone.packets as u64;
                         counters.super_frames_sent += u64::from(gone.packets > 1);
                         packet += gone.packets;
                     }
+                    (frame..frame + sent).for_each(|gone| self.outgoing.taken(gone));
                     frame += sent;
                 }
                 Err(error) => {
@@ -454,16 +419,13 @@ impl PacketSender {
         batch: &mut Batch,
         counters: &mut LinkCounters,
     ) -> usize {
-        let count = self.frames.get(frame).map_or(1, |frame| frame.packets);
+        let count = self.outgoing.frames().get(frame).map_or(1, |frame| frame.packets);
         let left = (batch.len() - packet) as u64;
         match error.raw_os_error() {
             Some(libc::EINTR) => return 0,
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => counters.transmit_down += left,
-            // Its segments may be taken.
             _ if count > 1 => {
-                self.refused = self.refused.saturating_add(1);
-                let singles = std::iter::repeat_n(OutgoingFrame::SINGLE, count);
-                drop(self.frames.splice(frame..=frame, singles));
+                self.outgoing.split(frame);
                 ready(batch, packet..packet + count, counters);
                 return 0;
             }
@@ -474,7 +436,7 @@ impl PacketSender {
             }
             _ => counters.transmit_full += left,
         }
-        self.frames.truncate(frame);
+        self.outgoing.truncate(frame);
         count
     }
 }

@@ -6,7 +6,7 @@
 //! (virtio 1.2 §5.1.6).
 
 use crate::{Framing, LinkCounters};
-use gatewright_packet::{Checksum, Packet};
+use gatewright_packet::{Checksum, Packet, Pool};
 use gatewright_wire::{checksum, partial};
 
 /// Octets of the header before each frame of a packet socket or TAP device.
@@ -79,11 +79,24 @@ pub(crate) fn note_checksum(
     }
 }
 
+/// What a device had when it was asked for a frame.
+pub(crate) enum Next {
+    /// A packet.
+    Packet(Packet),
+    /// A frame that was dropped with a count, or is to be segmented first.
+    NoPacket,
+    /// Nothing more.
+    Nothing,
+}
+
 /// A super-frame that is being segmented.
 #[derive(Debug)]
 pub(crate) struct SuperFrame {
-    /// The frame; its memory is allocated once.
-    frame: Vec<u8>,
+    /// The frame, and behind it memory for the longest one.
+    memory: Vec<u8>,
+    /// Octets of the frame.
+    len: usize,
+    framing: Framing,
     /// Octets of the headers that every segment repeats.
     headers: usize,
     network: usize,
@@ -98,9 +111,12 @@ pub(crate) struct SuperFrame {
 }
 
 impl SuperFrame {
-    pub(crate) fn new() -> Self {
+    /// None yet, on a link of this framing.
+    pub(crate) fn new(framing: Framing) -> Self {
         Self {
-            frame: Vec::with_capacity(SUPER_FRAME_MAX),
+            memory: vec![0; SUPER_FRAME_MAX],
+            len: 0,
+            framing,
             headers: 0,
             network: 0,
             transport: 0,
@@ -113,66 +129,123 @@ impl SuperFrame {
 
     /// Begins with a frame given in pieces; returns whether it can be segmented as `virtio` says.
     pub(crate) fn begin(&mut self, pieces: &[&[u8]], virtio: Virtio) -> bool {
-        self.frame.clear();
-        self.at = 0;
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if len > SUPER_FRAME_MAX {
-            return false;
-        }
+        let mut len = 0;
         for piece in pieces {
-            self.frame.extend_from_slice(piece);
+            let place = self.memory.get_mut(len..).and_then(|rest| rest.get_mut(..piece.len()));
+            let Some(place) = place else {
+                self.set(0);
+                return false;
+            };
+            place.copy_from_slice(piece);
+            len += piece.len();
         }
-        self.at = len;
+        self.set(len);
+        self.locate(virtio)
+    }
+
+    /// Memory for all octets of a frame but the first `front`, to be read from a device. Nothing may
+    /// be left of an earlier frame.
+    pub(crate) fn tail(&mut self, front: usize) -> &mut [u8] {
+        debug_assert!(!self.is_left(), "the memory holds an earlier frame");
+        self.memory.get_mut(front..).unwrap_or_default()
+    }
+
+    /// As [`Self::begin`], with a frame of `len` octets, of which those behind `front` were read
+    /// into [`Self::tail`].
+    pub(crate) fn begin_with_tail(&mut self, front: &[u8], len: usize, virtio: Virtio) -> bool {
+        let place = self.memory.get_mut(..front.len()).filter(|_| len <= SUPER_FRAME_MAX);
+        let Some(place) = place else {
+            self.set(0);
+            return false;
+        };
+        place.copy_from_slice(front);
+        self.set(len);
+        self.locate(virtio)
+    }
+
+    /// Takes `len` octets of the memory as a frame of which no segment is left.
+    fn set(&mut self, len: usize) {
+        (self.len, self.at) = (len, len);
+    }
+
+    fn frame(&self) -> &[u8] {
+        self.memory.get(..self.len).unwrap_or_default()
+    }
+
+    /// Finds the headers that each segment repeats.
+    fn locate(&mut self, virtio: Virtio) -> bool {
+        let frame = self.frame();
         let (Some(cut), Some((transport, _))) = (virtio.cut, virtio.checksum) else { return false };
-        let Some(network) = partial::network_start(&self.frame) else { return false };
+        let Some(packet) = self.framing.ip_packet(frame) else { return false };
+        let network = frame.len() - packet.len();
         let header_len = match cut.protocol {
-            Protocol::Tcp => self.frame.get(transport + 12).map(|word| usize::from(word >> 4) * 4),
+            Protocol::Tcp => frame.get(transport + 12).map(|word| usize::from(word >> 4) * 4),
             Protocol::Udp => Some(8),
             Protocol::Other => None,
         };
         let headers = header_len.map(|len| transport + len);
         // A UDP header is behind at least 20 octets of IP: what follows never underflows.
-        let Some(headers) = headers.filter(|&headers| headers < len && network < transport) else {
+        let Some(headers) = headers.filter(|&headers| headers < self.len && network < transport)
+        else {
             return false;
         };
         if cut.payload == 0 {
             return false;
         }
-        *self = Self {
-            frame: std::mem::take(&mut self.frame),
-            headers,
-            network,
-            transport,
-            protocol: cut.protocol,
-            payload: cut.payload,
-            at: headers,
-            cut: 0,
-        };
+        (self.headers, self.network, self.transport) = (headers, network, transport);
+        (self.protocol, self.payload) = (cut.protocol, cut.payload);
+        (self.at, self.cut) = (headers, 0);
         true
     }
 
     /// Whether a segment is left.
     pub(crate) fn is_left(&self) -> bool {
-        self.at < self.frame.len()
+        self.at < self.len
     }
 
     /// Octets of the next segment.
     pub(crate) fn next_len(&self) -> usize {
-        self.headers + self.payload.min(self.frame.len() - self.at)
+        self.headers + self.payload.min(self.len - self.at)
     }
 
     /// Discards the remaining segments.
     pub(crate) fn discard(&mut self) {
-        self.at = self.frame.len();
+        self.at = self.len;
+    }
+
+    /// The next segment as a packet of `pool`; `None` if it was dropped with a count, and all
+    /// further ones with it.
+    pub(crate) fn next_packet(
+        &mut self,
+        pool: &Pool,
+        counters: &mut LinkCounters,
+    ) -> Option<Packet> {
+        if self.next_len() > pool.packet_len_max() {
+            counters.receive_oversized += 1;
+            self.discard();
+            return None;
+        }
+        let Some(mut packet) = pool.packet() else {
+            counters.receive_no_packet += 1;
+            self.discard();
+            return None;
+        };
+        if !self.next(&mut packet) {
+            counters.receive_malformed += 1;
+            self.discard();
+            return None;
+        }
+        packet.meta_mut().checksum = Checksum::Partial;
+        Some(packet)
     }
 
     /// Writes the next segment into the empty `packet`, with a partial checksum; returns whether
     /// that worked.
     pub(crate) fn next(&mut self, packet: &mut Packet) -> bool {
-        let end = self.frame.len().min(self.at + self.payload);
-        let is_last = end == self.frame.len();
+        let end = self.len.min(self.at + self.payload);
+        let is_last = end == self.len;
         let (Some(headers), Some(payload)) =
-            (self.frame.get(..self.headers), self.frame.get(self.at..end))
+            (self.frame().get(..self.headers), self.frame().get(self.at..end))
         else {
             return false;
         };
@@ -183,7 +256,7 @@ impl SuperFrame {
         let octets = packet.octets_mut();
         let written = self.adjust_network(octets)
             && self.adjust_transport(octets, sequence, is_last)
-            && write_partial(octets);
+            && write_partial(octets, self.framing);
         self.at = end;
         self.cut = self.cut.wrapping_add(1);
         written
@@ -241,8 +314,8 @@ impl SuperFrame {
 }
 
 /// Writes the partial checksum of a segment.
-fn write_partial(octets: &mut [u8]) -> bool {
-    let located = partial::pseudo_header(octets, Framing::Ethernet);
+fn write_partial(octets: &mut [u8], framing: Framing) -> bool {
+    let located = partial::pseudo_header(octets, framing);
     located.is_some_and(|(field, sum)| put(octets, field, sum.to_be_bytes()))
 }
 
@@ -288,7 +361,7 @@ mod tests {
 
     fn segments(frame: &[u8], virtio: Virtio) -> Vec<Vec<u8>> {
         let pool = Pool::new(2, CHUNK_SIZE).unwrap();
-        let mut super_frame = SuperFrame::new();
+        let mut super_frame = SuperFrame::new(Framing::Ethernet);
         assert!(super_frame.begin(&[frame], virtio));
         let mut segments = Vec::new();
         while super_frame.is_left() {
@@ -339,10 +412,35 @@ mod tests {
         assert_eq!(tagged, expected);
     }
 
+    /// What was read to the packet's chunk and behind it is the frame.
+    #[test]
+    fn a_frame_read_in_two_parts_is_cut_like_one() {
+        let payload: Vec<u8> = (0..3000_u16).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (frame, transport) = tcp_frame(&IPV4, &payload);
+        let virtio = Virtio::parse(virtio(1, 600, transport), 0);
+        let expected = segments(&frame, virtio);
+        let pool = Pool::new(2, CHUNK_SIZE).unwrap();
+        for front in [0, 60, 1500, frame.len()] {
+            let mut super_frame = SuperFrame::new(Framing::Ethernet);
+            super_frame.tail(front)[..frame.len() - front].copy_from_slice(&frame[front..]);
+            assert!(super_frame.begin_with_tail(&frame[..front], frame.len(), virtio));
+            let mut cut = Vec::new();
+            while super_frame.is_left() {
+                let mut packet = pool.packet().unwrap();
+                assert!(super_frame.next(&mut packet));
+                cut.push(packet.octets().to_vec());
+            }
+            assert_eq!(cut, expected, "{front}");
+        }
+        let mut super_frame = SuperFrame::new(Framing::Ethernet);
+        assert!(!super_frame.begin_with_tail(&frame, SUPER_FRAME_MAX + 1, virtio));
+        assert!(!super_frame.is_left());
+    }
+
     #[test]
     fn what_cannot_be_cut_is_refused() {
         let (frame, transport) = tcp_frame(&IPV4, &[0; 1000]);
-        let mut super_frame = SuperFrame::new();
+        let mut super_frame = SuperFrame::new(Framing::Ethernet);
         let mut begin = |virtio| {
             let begun = super_frame.begin(&[&frame], Virtio::parse(virtio, 0));
             assert_eq!(begun, super_frame.is_left());
@@ -370,7 +468,7 @@ mod tests {
                 frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
             }
             let pool = Pool::new(1, CHUNK_SIZE).unwrap();
-            let mut super_frame = SuperFrame::new();
+            let mut super_frame = SuperFrame::new(Framing::Ethernet);
             super_frame.begin(&[&frame], Virtio::parse(header, 0));
             while super_frame.is_left() {
                 super_frame.next(&mut pool.packet().unwrap());

@@ -9,9 +9,11 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_link::{Framing, Link, LinkCounters, LinkState, Mode, OpenError, Opener, TapConfig};
+use gatewright_link::{
+    Backend, Framing, Link, LinkConfig, LinkCounters, LinkState, Mode, OpenError, Opener, TapConfig,
+};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkAddress, LinkIndex, Pool};
-use gatewright_testbed::{Namespace, Needs, TestInterface, Transport};
+use gatewright_testbed::{Namespace, Needs, TestInterface, Transport, Veth};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::{ExitCode, Stdio};
 use std::rc::Rc;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("kernels_talk_over_tap", || talk(Framing::Ethernet)),
         trial("kernels_talk_over_tun", || talk(Framing::Ip)),
+        trial("streams_between_tap_and_cable_are_super_frames", || streams(true)),
+        trial("a_cable_without_segmentation_gets_segments", || streams(false)),
         trial("the_interface_goes_with_the_link", goes),
         trial("a_changed_interface_is_followed", changed),
     ];
@@ -35,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn trial(name: &str, test: fn() -> Result<(), Failed>) -> Trial {
-    match Needs::new().namespaces().program("ping").program("iperf3").missing() {
+    match Needs::new().namespaces().program("ping").program("iperf3").program("ethtool").missing() {
         None => Trial::test(name, test),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), test).with_ignored_flag(true)
@@ -93,6 +97,88 @@ fn talk(framing: Framing) -> Result<(), Failed> {
     stop.store(true, Ordering::Relaxed);
     let counters = thread.join().map_err(|_| "the forwarder failed")?;
     assert!(counters.iter().all(|link| link.partial > 0 && link.received > 100), "{counters:?}");
+    let are_super = |link: &LinkCounters| link.super_frames > 0 && link.super_frames_sent > 0;
+    assert!(counters.iter().all(are_super), "{counters:?}");
+    assert!(counters.iter().all(|link| link.transmit_length + link.receive_malformed == 0));
+    Ok(())
+}
+
+/// `left` l0 – m0 forwarder t1 `right` r0 – f0 `far`: a cable on one side of the forwarder, a TAP
+/// device on the other. The kernel of `right` forwards to a cable that neither segments nor
+/// completes checksums. So what arrives at `far` was segmented as our virtio header says, with our
+/// partial checksum completed, and `far` checks it.
+///
+/// Where m0 takes no super-frames, it gets their segments, with complete checksums.
+fn streams(takes_super_frames: bool) -> Result<(), Failed> {
+    let [left, middle, right, far] = [(); 4].map(|()| Namespace::new());
+    let [left, middle, right, far] = [left?, middle?, right?, far?];
+    let near = Veth::pair(&left, "l0", &middle, "m0")?;
+    let behind = Veth::pair(&right, "r0", &far, "f0")?;
+    let off = ["tso", "off", "gso", "off", "tx-checksum-ip-generic", "off"];
+    right.command("ethtool").args(["-K", "r0"]).args(off).run()?;
+    if !takes_super_frames {
+        let off = ["tso", "off", "tx-checksum-ip-generic", "off"];
+        middle.command("ethtool").args(["-K", "m0"]).args(off).run()?;
+    }
+    near.b.disable_ipv6()?;
+    for cable in [&near, &behind] {
+        cable.up()?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ready, opened) = channel();
+    let stopped = Arc::clone(&stop);
+    let open = |opener: &Opener| {
+        let tap = opener.open_tap(&config(1, Framing::Ethernet))?;
+        let cable = LinkConfig {
+            backend: Backend::PacketSocket,
+            promiscuous: true,
+            ..LinkConfig::new(LinkIndex(0), "m0")
+        };
+        Ok([opener.open(&cable)?, tap])
+    };
+    let thread = middle.run(move || std::thread::spawn(move || pass_on(open, &stopped, &ready)))?;
+    opened.recv()??;
+    middle.ip(&["link", "set", "t1", "netns", &right.path()])?;
+    right.sysctl("net.ipv4.ip_forward", "1")?;
+    right.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+    let tap = TestInterface::existing(&right, "t1");
+    tap.up()?;
+    for (interface, address) in [
+        (&near.a, "192.0.2.1/24"),
+        (&near.a, "2001:db8:1::1/64"),
+        (&tap, "192.0.2.2/24"),
+        (&tap, "2001:db8:1::2/64"),
+        (&behind.a, "198.51.100.1/24"),
+        (&behind.a, "2001:db8:2::1/64"),
+        (&behind.b, "198.51.100.2/24"),
+        (&behind.b, "2001:db8:2::2/64"),
+    ] {
+        interface.add_address(address)?;
+    }
+    left.add_route("198.51.100.0/24", "192.0.2.2")?;
+    left.add_route("2001:db8:2::/64", "2001:db8:1::2")?;
+    far.add_route("192.0.2.0/24", "198.51.100.1")?;
+    far.add_route("2001:db8:1::/64", "2001:db8:2::1")?;
+    for address in ["198.51.100.2", "2001:db8:2::2"] {
+        for direction in [&[][..], &["-R"]] {
+            let server = far.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
+            assert!(far.wait_listening(Transport::Tcp, 5201, LIMIT)?);
+            left.command("iperf3").args(["-c", address, "-n", "8M"]).args(direction).run()?;
+            server.wait()?;
+        }
+    }
+    for host in [&left, &right, &far] {
+        assert_eq!(host.counter("TcpInCsumErrors")?, 0);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let [cable, tap] = thread.join().map_err(|_| "the forwarder failed")?;
+    let told = format!("{cable:?} {tap:?}");
+    assert!(cable.super_frames > 0 && tap.super_frames > 0, "{told}");
+    assert!(tap.super_frames_sent > 0, "{told}");
+    assert_eq!(cable.super_frames_sent > 0, takes_super_frames, "{told}");
+    for link in [cable, tap] {
+        assert_eq!((link.transmit_length, link.receive_malformed), (0, 0), "{told}");
+    }
     Ok(())
 }
 
@@ -101,11 +187,23 @@ fn forward(
     stop: &AtomicBool,
     ready: &Sender<Result<(), OpenError>>,
 ) -> [LinkCounters; 2] {
-    let opener = Opener::new(Rc::new(Pool::new(512, CHUNK_SIZE).unwrap()));
-    let open = |number| opener.open_tap(&config(number, framing));
-    let (mut left, mut right) = match (open(0), open(1)) {
-        (Ok(left), Ok(right)) => (left, right),
-        (Err(error), _) | (_, Err(error)) => {
+    let open = |opener: &Opener| {
+        let open = |number| opener.open_tap(&config(number, framing));
+        Ok([open(0)?, open(1)?])
+    };
+    pass_on(open, stop, ready)
+}
+
+/// Hands each frame of two links on to the other one.
+fn pass_on(
+    open: impl FnOnce(&Opener) -> Result<[Box<dyn Link>; 2], OpenError>,
+    stop: &AtomicBool,
+    ready: &Sender<Result<(), OpenError>>,
+) -> [LinkCounters; 2] {
+    let opener = Opener::new(Rc::new(Pool::new(1024, CHUNK_SIZE).unwrap()));
+    let [mut left, mut right] = match open(&opener) {
+        Ok(links) => links,
+        Err(error) => {
             ready.send(Err(error)).unwrap();
             return [LinkCounters::default(); 2];
         }

@@ -14,7 +14,7 @@ pub use serve::MetricsServer;
 
 use crate::{api::StatusAnswer, events::EventCount};
 use gatewright_part::Sojourn;
-use gatewright_planes::{HandlerNow, KernelStatus, WorkerStatus};
+use gatewright_planes::{HandlerNow, IcmpStatus, KernelStatus, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
     collections::BTreeMap,
@@ -31,6 +31,22 @@ const LAYER: Family =
     ("gatewright_layer_dropped_packets", "packets", "Packets that a layer dropped, by reason.");
 const UNCLAIMED: Family =
     ("gatewright_unclaimed_packets", "packets", "Drops that are no layer's, by reason.");
+/// Sums over the messages of a type are the objects of `icmpMsgStatsTable` (RFC 4293 §5).
+const ICMP_RECEIVED: Family = (
+    "gatewright_icmp_received_messages",
+    "messages",
+    "ICMP messages for this host, by IP version and type (icmpMsgStatsInPkts).",
+);
+const ICMP_SENT: Family = (
+    "gatewright_icmp_sent_messages",
+    "messages",
+    "ICMP messages that this host sent, by IP version and type (icmpMsgStatsOutPkts).",
+);
+const ICMP_LIMITED: Family = (
+    "gatewright_icmp_rate_limited_messages",
+    "messages",
+    "ICMP messages that the rate limit held back, by IP version and type.",
+);
 const WAY: Family = ("gatewright_way_packets", "packets", "Packets that went a way of the graph.");
 const TAKEN: Family =
     ("gatewright_handler_taken_packets", "packets", "Packets that an attached handler took.");
@@ -159,6 +175,7 @@ pub fn text(status: &StatusAnswer) -> String {
     for (reason, count) in &gateway.unclaimed {
         page.count(UNCLAIMED, &[("reason", reason)], *count);
     }
+    icmp_text(&mut page, &gateway.icmp);
     workers_text(&mut page, &gateway.workers);
     if let Some(kernel) = &gateway.kernel {
         kernel_text(&mut page, kernel);
@@ -199,6 +216,17 @@ fn events_text(page: &mut Page, counts: &[EventCount]) {
         let labels = [("part", of.part), ("kind", of.kind), ("level", of.level.name())];
         page.count(EVENTS, &labels, of.events);
         page.count(EVENTS_SUPPRESSED, &labels, of.suppressed);
+    }
+}
+
+fn icmp_text(page: &mut Page, rows: &[IcmpStatus]) {
+    for row in rows {
+        let version = row.ip_version.to_string();
+        let kind = row.kind.map_or_else(|| "other".to_owned(), |kind| kind.to_string());
+        let labels = [("ip_version", version.as_str()), ("type", &kind), ("message", row.message)];
+        page.count(ICMP_RECEIVED, &labels, row.received);
+        page.count(ICMP_SENT, &labels, row.sent);
+        page.count(ICMP_LIMITED, &labels, row.rate_limited);
     }
 }
 

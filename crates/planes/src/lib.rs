@@ -40,7 +40,8 @@ pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
 pub use start_pages::release_start_pages;
 pub use status::{
-    LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus, named_counters,
+    IcmpStatus, LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus,
+    named_counters,
 };
 pub use udp_gateway::{
     MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,

@@ -5,7 +5,7 @@ use crate::{
     kernel::{Follower, Kernel},
     setup::Setup,
     start::{self, Started},
-    status::{LinkStatus, Status, WorkerStatus, link_counters},
+    status::{IcmpStatus, LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
     DataError, EventQueue, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber,
@@ -381,6 +381,7 @@ impl Planes {
             layers,
             ways,
             unclaimed: reasons(&sums, CounterOwner::Graph),
+            icmp: IcmpStatus::all(&sums),
             handlers: self.handlers(),
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],

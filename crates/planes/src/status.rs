@@ -5,7 +5,7 @@ use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
 use gatewright_link::{LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_part::Sojourn;
-use gatewright_stack::{AddressState, Binding, EdgeTarget, Interface};
+use gatewright_stack::{AddressState, Binding, EdgeTarget, IcmpCounts, Interface};
 use gatewright_tables::{Counted, CounterOwner, CounterSums, CounterTable};
 use serde::Serialize;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub struct Status {
     pub ways: Vec<WayStatus>,
     /// Drops that belong to no layer, by reason.
     pub unclaimed: Vec<(String, u64)>,
+    /// The host's own ICMP messages, by IP version and type.
+    pub icmp: Vec<IcmpStatus>,
     /// Its attached handlers: id, position, and packets taken.
     #[serde(serialize_with = "handlers")]
     pub handlers: Vec<HandlerNow>,
@@ -206,6 +208,39 @@ impl LayerStatus {
         drops: Vec<(String, u64)>,
     ) -> Self {
         Self { layer, link: link.map(|link| link.0), drops }
+    }
+}
+
+/// The host's ICMP messages of one type at one moment: a row of `icmpMsgStatsTable` (RFC 4293 §5).
+/// *Fragmentation needed* has a row apart from the other codes of *destination unreachable*.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct IcmpStatus {
+    /// The IP version, 4 or 6.
+    pub ip_version: u8,
+    /// The number of the type; none for all types without a row of their own.
+    #[serde(rename = "type")]
+    pub kind: Option<u8>,
+    /// The name, in words joined by hyphens.
+    pub message: &'static str,
+    /// Messages received (`icmpMsgStatsInPkts`), without those of a wrong checksum.
+    pub received: u64,
+    /// Messages sent (`icmpMsgStatsOutPkts`).
+    pub sent: u64,
+    /// Messages that the rate limit held back.
+    pub rate_limited: u64,
+}
+
+impl IcmpStatus {
+    pub(crate) fn all(sums: &CounterSums) -> Vec<Self> {
+        let row = |counts: IcmpCounts| Self {
+            ip_version: counts.ip_version,
+            kind: counts.kind,
+            message: counts.message,
+            received: counts.received,
+            sent: counts.sent,
+            rate_limited: counts.rate_limited,
+        };
+        IcmpCounts::of(sums).into_iter().map(row).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     At, AttachmentId, Binding, Context, Counter, Drops, EdgeTarget, Event, Groups, HandedOver,
     Handler, Layer, NodeIndex, Out, Paths, Place, Plan, Reason, Side, View, VirtualLink, Wiring,
+    icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
     trace::{Fate, Trace, TraceStep},
@@ -84,6 +85,7 @@ struct Floor {
     datagrams: Rc<Pool>,
     /// Drops that belong to no layer: on edges that lead nowhere, and in loops.
     drops: Drops,
+    icmp: IcmpCounters,
     /// Buffer to split a batch by link.
     seen: Batch,
     others: Batch,
@@ -141,6 +143,7 @@ impl Graph {
             frames,
             datagrams,
             drops: Drops::default(),
+            icmp: IcmpCounters::default(),
             seen: Batch::default(),
             others: Batch::default(),
             sent: Vec::new(),
@@ -149,8 +152,8 @@ impl Graph {
         Self { ready: ready(), wiring, floor, batch: Batch::default() }
     }
 
-    /// Counts drops in a table from now on: those of each layer, and those of no layer. `plan` is
-    /// that of the layers; the graph has taken no packet yet.
+    /// Counts in a table from now on: the drops of each layer, those of no layer, and the ICMP
+    /// messages of this host. `plan` is that of the layers; the graph has taken no packet yet.
     ///
     /// # Errors
     ///
@@ -174,6 +177,7 @@ impl Graph {
             }
         }
         self.floor.drops = Drops::named(slots, name(CounterOwner::Graph, "graph", None))?;
+        self.floor.icmp = IcmpCounters::named(slots, worker)?;
         Ok(())
     }
 
@@ -610,6 +614,7 @@ impl Floor {
             queues: &mut self.queues,
             ready: &mut self.ready,
             drops,
+            icmp: &self.icmp,
             host: &self.host,
             told: &mut self.told,
             groups: &mut self.groups,

@@ -5,6 +5,7 @@ mod discovery;
 use crate::{
     At, Event, IcmpError, Interface, Layer, Out, Reason, Route, RouterPreference, View,
     bucket::{Rates, SenderLimit},
+    icmp_counters::{IcmpFate, IcmpType},
     ipv4::{PATH_MTU_MIN, options},
     link_layer::NO_HEADROOM,
 };
@@ -94,7 +95,7 @@ impl Layer for Icmpv4Layer {
                 _ => self.hear(&mut packet, out),
             };
             match handled {
-                Ok(Heard::Answer) => out.push_or_drop(At::Local(EtherType::IPV4), packet),
+                Ok(Heard::Answer) => send(packet, out),
                 Ok(Heard::ForOthers) => {
                     let at = At::Icmpv4Type(Icmpv4Type::DESTINATION_UNREACHABLE.0);
                     if let Err(packet) = out.push(at, packet) {
@@ -126,9 +127,19 @@ impl Layer for Icmpv4Layer {
     fn transmit(&mut self, batch: &mut Batch, out: &mut Out<'_>) {
         // Messages of applications, an IPv4 header in front.
         for packet in batch.drain() {
-            out.push_or_drop(At::Local(EtherType::IPV4), packet);
+            send(packet, out);
         }
     }
+}
+
+/// Hands a message, an IPv4 header in front, to IPv4.
+fn send(packet: Packet, out: &mut Out<'_>) {
+    let ihl = packet.octets().first().map_or(0, |first| usize::from(first & 0x0f) * 4);
+    let message = packet.octets().get(ihl..).unwrap_or_default();
+    if let Ok((fixed, _)) = Icmpv4::split(message) {
+        out.count_icmp(IcmpFate::Sent, IcmpType::V4(fixed.kind(), fixed.code()));
+    }
+    out.push_or_drop(At::Local(EtherType::IPV4), packet);
 }
 
 impl Icmpv4Layer {
@@ -158,15 +169,17 @@ impl Icmpv4Layer {
         // A host that ignores redirects takes no errors from the others of its subnet.
         let is_redirect = error == IcmpError::Redirect;
         let limit = if is_redirect { &mut self.redirects } else { &mut self.errors };
-        if !limit.take(packet.meta().ingress, source.into(), out.now()) {
-            return Err(RATE_LIMITED);
-        }
-        let to_us = out.host().route4(destination) == Route::Local;
         let parameter = match (error, packet.meta().next_hop) {
             (IcmpError::Redirect, NextHop::Neighbour(IpAddr::V4(gateway))) => gateway.to_bits(),
             _ => packet.meta().parameter,
         };
         let message = error_fields(error, parameter);
+        if !limit.take(packet.meta().ingress, source.into(), out.now()) {
+            let kind = IcmpType::V4(message.kind, message.code);
+            out.count_icmp(IcmpFate::RateLimited, kind);
+            return Err(RATE_LIMITED);
+        }
+        let to_us = out.host().route4(destination) == Route::Local;
         packet.truncate(ORIGINAL_LEN_MAX);
         packet.prepend(&message.emit()).map_err(|_| NO_HEADROOM)?;
         sign(packet.octets_mut());
@@ -268,6 +281,7 @@ fn hear(packet: &mut Packet, out: &mut Out<'_>) -> Result<Heard, Reason> {
     if checksum::of(message) != 0 {
         return Err(BAD_CHECKSUM);
     }
+    out.count_icmp(IcmpFate::Received, IcmpType::V4(fixed.kind(), fixed.code()));
     let ingress = packet.meta().ingress;
     match fixed.kind() {
         Icmpv4Type::ECHO_REQUEST => {

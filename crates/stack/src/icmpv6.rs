@@ -3,6 +3,7 @@
 use crate::{
     At, IcmpError, Layer, Out, Reason,
     bucket::{Rates, SenderLimit},
+    icmp_counters::{IcmpFate, IcmpType},
     udp::Ends,
 };
 use gatewright_packet::{Arrival, Batch, Checksum, LinkIndex, Packet};
@@ -10,7 +11,7 @@ use gatewright_wire::{
     EtherType, IpProtocol,
     icmpv6::{
         ERROR_LEN_MAX, Echo, Icmpv6, Icmpv6Mut, Icmpv6Type, PacketTooBig, ParameterProblemFields,
-        Unused, exceeded, parameter, unreachable,
+        exceeded, parameter, unreachable,
     },
     ipv6::{Ipv6, Ipv6Fields, MTU_MIN, UpperLayer},
 };
@@ -67,6 +68,7 @@ impl Icmpv6Layer {
         if packet.meta().checksum == Checksum::Complete && !checksum_holds(ends, packet.octets()) {
             return out.drop(CHECKSUM, packet);
         }
+        out.count_icmp(IcmpFate::Received, IcmpType::V6(icmp.kind()));
         match icmp.kind() {
             Icmpv6Type::ECHO_REQUEST => self.echo(packet, ends, out),
             Icmpv6Type::PACKET_TOO_BIG => {
@@ -93,6 +95,7 @@ impl Icmpv6Layer {
             return out.drop(NO_NETWORK, packet);
         };
         if !self.echoes.take(packet.meta().ingress, from.into(), out.now()) {
+            out.count_icmp(IcmpFate::RateLimited, IcmpType::V6(Icmpv6Type::ECHO_REPLY));
             return out.drop(LIMITED, packet);
         }
         if from.is_unspecified() || Echo::split(packet.octets()).is_err() {
@@ -115,7 +118,9 @@ impl Icmpv6Layer {
             return out.drop(NOT_ANSWERED, packet);
         };
         let link = packet.meta().ingress;
+        let head = message(cause, packet.meta().parameter);
         if !self.errors.take(link, to.into(), out.now()) {
+            out.count_icmp(IcmpFate::RateLimited, IcmpType::V6(head.kind));
             return out.drop(LIMITED, packet);
         }
         let asked = ip.destination_address();
@@ -123,7 +128,7 @@ impl Icmpv6Layer {
         let near = Some(link).filter(|_| to.is_unicast_link_local());
         let source = if ours { Some(asked) } else { out.host().source6(near.or(Some(link)), to) };
         let Some(source) = source else { return out.drop(NO_SOURCE, packet) };
-        let head = message(cause, packet.meta().parameter);
+        let head = head.emit();
         // RFC 4443 §2.4 (c): "as much of the invoking packet as possible without making the error
         // message packet exceed the minimum IPv6 MTU".
         let room = ERROR_LEN_MAX - Ipv6::LEN - head.len();
@@ -140,7 +145,7 @@ impl Icmpv6Layer {
 }
 
 /// The header of an error message, checksum zero.
-fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
+fn message(cause: IcmpError, value: u32) -> ParameterProblemFields {
     let (kind, code, pointer) = match cause {
         IcmpError::NetworkUnreachable => {
             (Icmpv6Type::DESTINATION_UNREACHABLE, unreachable::NO_ROUTE, 0)
@@ -167,7 +172,7 @@ fn message(cause: IcmpError, value: u32) -> [u8; Unused::LEN] {
             (Icmpv6Type::PARAMETER_PROBLEM, parameter::INCOMPLETE_CHAIN, 0)
         }
     };
-    ParameterProblemFields { kind, code, checksum: 0, pointer }.emit()
+    ParameterProblemFields { kind, code, checksum: 0, pointer }
 }
 
 /// The header and source of a packet that an error may answer (RFC 4443 §2.4 (e)).
@@ -262,6 +267,9 @@ pub(crate) fn send_behind(
 ) {
     let (source, destination) = (fields.source_address, fields.destination_address);
     let Ok(len) = u16::try_from(packet.len()) else { return out.drop(TRUNCATED, packet) };
+    if let Ok((icmp, _)) = Icmpv6::split(packet.octets()) {
+        out.count_icmp(IcmpFate::Sent, IcmpType::V6(icmp.kind()));
+    }
     if let Some(header) = packet.octets_mut().first_chunk_mut() {
         Icmpv6Mut::of(header).set_checksum(0);
     }

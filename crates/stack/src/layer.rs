@@ -2,6 +2,7 @@
 
 use crate::{
     At, Drops, Event, Groups, HandedOver, Learnt, NodeIndex, Paths, Reason, Side, Trace, View,
+    icmp_counters::{IcmpCounters, IcmpFate, IcmpType},
     wiring::{EdgeIndex, Wiring},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
@@ -48,6 +49,7 @@ pub struct Out<'a> {
     pub(crate) queues: &'a mut [Vec<Packet>],
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
+    pub(crate) icmp: &'a IcmpCounters,
     pub(crate) host: &'a View,
     pub(crate) told: &'a mut LayerEvents,
     pub(crate) groups: &'a mut Groups,
@@ -286,6 +288,11 @@ impl Out<'_> {
     /// Counts an occurrence other than a dropped packet, such as a full table.
     pub fn count(&mut self, reason: Reason) {
         self.drops.add(reason, 1);
+    }
+
+    /// Counts an ICMP message of this host.
+    pub(crate) fn count_icmp(&self, fate: IcmpFate, of: IcmpType) {
+        self.icmp.add(fate, of);
     }
 
     #[inline(always)]

@@ -29,6 +29,7 @@ mod groups;
 mod handler;
 mod handoff;
 mod host;
+mod icmp_counters;
 mod icmpv4;
 mod icmpv6;
 mod igmp;
@@ -75,6 +76,7 @@ pub use host::{
     Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route,
     RouterPreference, View,
 };
+pub use icmp_counters::IcmpCounts;
 pub use icmpv4::Icmpv4Layer;
 pub use icmpv6::Icmpv6Layer;
 pub use igmp::IgmpLayer;

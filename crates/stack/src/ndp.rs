@@ -9,7 +9,11 @@ use crate::bucket::{Rates, SenderLimit};
 use crate::{
     AddressState, Advertise, At, Event, IcmpError, Interface, Layer, LinkNeighbours,
     NeighbourOutput, Out, Reason, RouterPreference, SharedNeighbours, UNCLAIMED,
-    ipv6::solicited_node, link_layer::OTHER_STATION, neighbour::Advertised, random::Random,
+    icmp_counters::{IcmpFate, IcmpType},
+    ipv6::solicited_node,
+    link_layer::OTHER_STATION,
+    neighbour::Advertised,
+    random::Random,
 };
 use dad::{Dad, DadVerdict, Probe};
 use gatewright_packet::{Arrival, Batch, LinkAddress, LinkIndex, NextHop, Packet};
@@ -315,6 +319,7 @@ impl NdpLink {
             return Err(NOT_TOLD);
         }
         if !limit.take(self.link, to.into(), out.now()) {
+            out.count_icmp(IcmpFate::RateLimited, IcmpType::V6(Icmpv6Type::REDIRECT));
             return Err(RATE_LIMITED);
         }
         let station = self.neighbours.borrow_mut().resolve(target.into(), out.now());

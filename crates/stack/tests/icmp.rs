@@ -211,3 +211,115 @@ fn a_broadcast_datagram_without_a_listener_is_counted() {
     assert_eq!(gateway.drops(), [("udp-sockets", "no-socket", 3)]);
     assert!(gateway.is_clean());
 }
+
+/// RFC 4293 §5, `icmpMsgStatsTable`: each message that the gateway sends as a router or answers is
+/// counted by its type.
+#[test]
+fn messages_of_ipv4_are_counted_by_type() {
+    let mut gateway = Gateway::new();
+    gateway.count();
+    let echo = hex("0800 f7fd 0001 0001");
+    let spent = |ip: &mut Ipv4Fields| ip.time_to_live = 1;
+    let nowhere = Ipv4Addr::new(203, 0, 113, 1);
+    let unroutable = ipv4(A.1, nowhere, IpProtocol::UDP, b"12345678", |_| {});
+    let closed = ipv4(A.1, LAN_IP, IpProtocol::UDP, &hex("0400 0400 0008 0000"), |_| {});
+    let wrong = ipv4(A.1, LAN_IP, IpProtocol::ICMPV4, &hex("0800 0000 0001 0001"), |_| {});
+    let unknown = ipv4(A.1, LAN_IP, IpProtocol::ICMPV4, &hex("c800 37ff 0000 0000"), |_| {});
+    let sent = gateway.receive(
+        LAN,
+        &[
+            from_a(&ipv4(A.1, LAN_IP, IpProtocol::ICMPV4, &echo, |_| {})),
+            from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"12345678", spent)),
+            from_a(&unroutable),
+            from_a(&closed),
+            from_a(&wrong),
+            from_a(&unknown),
+        ],
+    );
+    assert_eq!(sent.len(), 4, "{sent:?}");
+    let expected = [
+        ("echo-reply", [0, 1, 0]),
+        ("destination-unreachable", [0, 2, 0]),
+        ("echo-request", [1, 0, 0]),
+        ("time-exceeded", [0, 1, 0]),
+        ("other", [1, 0, 0]),
+    ];
+    assert_eq!(gateway.icmp(), expected);
+}
+
+/// *Fragmentation needed* has a row apart from the other codes of its type: it makes path MTU
+/// discovery work (RFC 1191).
+#[test]
+fn a_packet_too_big_is_counted_apart_over_both_families() {
+    let mut gateway = Gateway::cold();
+    gateway.host.change_interface(WAN, |wan| wan.mtu = 1300);
+    gateway.introduce(LAN, LAN_MAC, LAN_IP, A);
+    gateway.count();
+    let whole = |ip: &mut Ipv4Fields| ip.flags = Ipv4::DONT_FRAGMENT;
+    let large = ipv4(A.1, B.1, IpProtocol::UDP, &[0; 1400], whole);
+    assert_eq!(gateway.receive(LAN, &[from_a(&large)]).len(), 1);
+    assert_eq!(gateway.icmp(), [("fragmentation-needed", [0, 1, 0])]);
+
+    let mut gateway = ipv6::gateway();
+    gateway.count();
+    let large = frame(LAN_MAC, A_MAC, IpProtocol::UDP, (A6, B6), 64, &[0; 1400]);
+    assert_eq!(gateway.receive(LAN, &[large]).len(), 1);
+    assert_eq!(gateway.icmp(), [("packet-too-big", [0, 1, 0])]);
+}
+
+/// The same over IPv6, where discovery is of ICMP, too.
+#[test]
+fn messages_of_ipv6_are_counted_by_type() {
+    let mut gateway = ipv6::gateway();
+    gateway.count();
+    let nowhere = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let to = |to, hops, protocol, payload: &[u8]| {
+        frame(LAN_MAC, A_MAC, protocol, (A6, to), hops, payload)
+    };
+    let echo = ipv6::echo_request((A6, ipv6::LAN6), b"?");
+    gateway.receive(
+        LAN,
+        &[
+            to(ipv6::LAN6, 64, IpProtocol::ICMPV6, &echo),
+            to(B6, 1, IpProtocol::UDP, b"12345678"),
+            to(nowhere, 64, IpProtocol::UDP, b"12345678"),
+            ipv6::solicitation(A_MAC, A6, ipv6::LAN6),
+        ],
+    );
+    let expected = [
+        ("destination-unreachable", [0, 1, 0]),
+        ("time-exceeded", [0, 1, 0]),
+        ("echo-request", [1, 0, 0]),
+        ("echo-reply", [0, 1, 0]),
+        ("neighbor-solicitation", [1, 0, 0]),
+        ("neighbor-advertisement", [0, 1, 0]),
+    ];
+    assert_eq!(gateway.icmp(), expected);
+}
+
+/// What the rate limit holds back (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)) is counted by type, too: 50
+/// errors go to a subnet at once.
+#[test]
+fn messages_that_the_rate_limit_holds_back_are_counted_by_type() {
+    let mut gateway = Gateway::new();
+    gateway.count();
+    let spent = ipv4(A.1, B.1, IpProtocol::UDP, b"12345678", |ip| ip.time_to_live = 1);
+    gateway.receive(LAN, &vec![from_a(&spent); 200]);
+    assert_eq!(gateway.icmp(), [("time-exceeded", [0, 50, 150])]);
+
+    let mut gateway = ipv6::gateway();
+    gateway.count();
+    let spent = frame(LAN_MAC, A_MAC, IpProtocol::UDP, (A6, B6), 1, b"12345678");
+    gateway.receive(LAN, &vec![spent; 200]);
+    let echo = ipv6::echo_request((A6, ipv6::LAN6), b"?");
+    let echo = frame(LAN_MAC, A_MAC, IpProtocol::ICMPV6, (A6, ipv6::LAN6), 64, &echo);
+    for _ in 0..60 {
+        gateway.receive(LAN, &vec![echo.clone(); 100]);
+    }
+    let expected = [
+        ("time-exceeded", [0, 50, 150]),
+        ("echo-request", [6000, 0, 0]),
+        ("echo-reply", [0, 5000, 1000]),
+    ];
+    assert_eq!(gateway.icmp(), expected);
+}

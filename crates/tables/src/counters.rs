@@ -52,6 +52,8 @@ pub enum CounterOwner {
     Edge(u16),
     /// An attached handler, by its id.
     Handler(u32),
+    /// The ICMP messages of the host, by IP version.
+    Icmp(u16),
 }
 
 /// The name of a counter.
@@ -84,6 +86,7 @@ impl Record for CounterName {
             CounterOwner::Graph => (3, 0),
             CounterOwner::Edge(edge) => (4, edge.into()),
             CounterOwner::Handler(id) => (5, id),
+            CounterOwner::Icmp(version) => (6, version.into()),
         };
         let link = self.link.map_or(ALL_LINKS, u32::from);
         let packer = Packer::default().word(self.worker.into()).word(kind).word(number).word(link);
@@ -100,6 +103,7 @@ impl Record for CounterName {
             3 => (words.word()? == 0).then_some(CounterOwner::Graph)?,
             4 => CounterOwner::Edge(words.small()?),
             5 => CounterOwner::Handler(words.word()?),
+            6 => CounterOwner::Icmp(words.small()?),
             _ => return None,
         };
         let link = match words.word()? {

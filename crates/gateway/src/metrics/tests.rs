@@ -10,7 +10,8 @@ use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
 use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus, Sojourn};
 use gatewright_planes::{
-    HandlerNow, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus, named_counters,
+    HandlerNow, IcmpStatus, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus,
+    named_counters,
 };
 use gatewright_stack::{At, AttachmentId, Place};
 use gatewright_wire::EtherType;
@@ -93,6 +94,14 @@ fn attached() -> Vec<AttachedAnswer> {
     vec![at_packets, at_messages]
 }
 
+fn icmp(
+    kind: Option<u8>,
+    message: &'static str,
+    [received, sent, rate_limited]: [u64; 3],
+) -> IcmpStatus {
+    IcmpStatus { ip_version: 4, kind, message, received, sent, rate_limited }
+}
+
 fn status() -> StatusAnswer {
     let at = At::EtherType(EtherType(0x0800));
     let attachment = Attachment { link: Some(LinkIndex(1)), ..Attachment::new(at, Place::Tap) };
@@ -113,6 +122,11 @@ fn status() -> StatusAnswer {
         ],
         ways: vec![way(None), way(Some(0)), way(Some(0))],
         unclaimed: vec![("no_handler".to_owned(), 4)],
+        icmp: vec![
+            icmp(Some(3), "fragmentation-needed", [0, 7, 2]),
+            icmp(Some(3), "destination-unreachable", [1, 5, 0]),
+            icmp(None, "other", [6, 0, 0]),
+        ],
         handlers: vec![HandlerNow {
             id: AttachmentId(1),
             attachment,
@@ -214,6 +228,22 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
             1.0,
         ),
         ("gatewright_unclaimed_packets_total{reason=\"no_handler\"}", 4.0),
+        (
+            "gatewright_icmp_sent_messages_total{ip_version=\"4\",type=\"3\",message=\"fragmentation-needed\"}",
+            7.0,
+        ),
+        (
+            "gatewright_icmp_sent_messages_total{ip_version=\"4\",type=\"3\",message=\"destination-unreachable\"}",
+            5.0,
+        ),
+        (
+            "gatewright_icmp_rate_limited_messages_total{ip_version=\"4\",type=\"3\",message=\"fragmentation-needed\"}",
+            2.0,
+        ),
+        (
+            "gatewright_icmp_received_messages_total{ip_version=\"4\",type=\"other\",message=\"other\"}",
+            6.0,
+        ),
         ("gatewright_worker_received_packets_total{worker=\"1\"}", 12.0),
         ("gatewright_worker_taken_packets_total{worker=\"0\"}", 5.0),
         ("gatewright_worker_given_packets_total{worker=\"0\"}", 6.0),

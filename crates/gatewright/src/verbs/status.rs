@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
-     layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, \
+     layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
@@ -145,6 +145,31 @@ fn handlers(status: &Value, out: &mut String) {
     }
 }
 
+/// The gateway's own ICMP messages by type, a line for each IP version.
+fn icmp(status: &Value, out: &mut String) {
+    let rows = list(status, "icmp");
+    for version in [4, 6] {
+        let of_version = rows.iter().filter(|row| number(row, "ip_version") == version);
+        let mut said = Vec::new();
+        for (name, what) in [
+            ("received", "received"),
+            ("sent", "sent"),
+            ("rate_limited", "held back by the rate limit"),
+        ] {
+            let counted = of_version.clone().filter(|row| number(row, name) > 0);
+            let counted: Vec<_> = counted
+                .map(|row| format!("{} {}", word(row, "message"), number(row, name)))
+                .collect();
+            if !counted.is_empty() {
+                said.push(format!("{what} {}", counted.join(", ")));
+            }
+        }
+        if !said.is_empty() {
+            let _ = writeln!(out, "icmp of ipv{version}: {}", said.join("; "));
+        }
+    }
+}
+
 /// What is followed of the kernel, where links are shared with it.
 fn kernel(status: &Value, out: &mut String) {
     let Some(kernel) = status.get("kernel").filter(|kernel| kernel.is_object()) else { return };
@@ -212,10 +237,39 @@ fn text(status: &Value) -> String {
             let _ = writeln!(out, "dropped by {}: {}", word(layer, "layer"), drops.join(", "));
         }
     }
+    icmp(status, &mut out);
     let unclaimed = counts(status, "unclaimed");
     if !unclaimed.is_empty() {
         let _ = writeln!(out, "dropped as no layer takes them: {}", unclaimed.join(", "));
     }
     sojourns(status, &mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn icmp_messages_are_told_by_version_and_fate() {
+        let row = |version, message, [received, sent, rate_limited]: [u64; 3]| {
+            json!({
+                "ip_version": version, "message": message,
+                "received": received, "sent": sent, "rate_limited": rate_limited,
+            })
+        };
+        let status = json!({ "icmp": [
+            row(4, "echo-reply", [0, 3, 0]),
+            row(4, "echo-request", [3, 0, 0]),
+            row(4, "time-exceeded", [0, 52, 148]),
+            row(6, "packet-too-big", [0, 1, 0]),
+        ]});
+        let mut out = String::new();
+        icmp(&status, &mut out);
+        let expected = "icmp of ipv4: received echo-request 3; sent echo-reply 3, \
+             time-exceeded 52; held back by the rate limit time-exceeded 148\n\
+             icmp of ipv6: sent packet-too-big 1\n";
+        assert_eq!(out, expected);
+    }
 }

@@ -4,14 +4,14 @@
 
 use super::{NO_HEADROOM, forget_the_way, sign};
 use crate::{
-    Advertise, At, Interface, Out, Reason,
+    Advertise, Interface, Out, Reason,
     ipv4::{ALL_ROUTERS, ALL_SYSTEMS},
     ndp::router::{Advertiser, Solicitor},
     random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{
-    EtherType, IpProtocol,
+    IpProtocol,
     icmpv4::{
         Icmpv4Type, RouterAddressFields, RouterAdvertisementFields, RouterSolicitationFields,
     },
@@ -188,5 +188,5 @@ fn send(link: LinkIndex, source: Ipv4Addr, group: Ipv4Addr, message: &[u8], out:
     }
     forget_the_way(&mut packet);
     packet.meta_mut().egress = link;
-    out.push_or_drop(At::Local(EtherType::IPV4), packet);
+    super::send(packet, out);
 }

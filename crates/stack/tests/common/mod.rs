@@ -14,8 +14,8 @@ use gatewright_packet::{
     BATCH_MAX, Batch, CHUNK_SIZE, CHUNK_SIZE_DATAGRAM, LinkAddress, LinkIndex, Pool,
 };
 use gatewright_stack::{
-    Address, AddressState, At, Event, Graph, Host, Interface, NodeIndex, Plan, Sockets, Suite,
-    SuiteLink, Wake, assemble,
+    Address, AddressState, At, Event, Graph, Host, IcmpCounts, Interface, NodeIndex, Plan, Sockets,
+    Suite, SuiteLink, Wake, assemble,
 };
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, arp::ArpFields, ethernet::EthernetFields, ipv4::Ipv4Fields,
@@ -218,6 +218,19 @@ impl Gateway {
             drops.iter().map(|(reason, count)| (name, reason, count)).collect::<Vec<_>>()
         };
         layers.flat_map(of).collect()
+    }
+
+    /// Counts in the host's table from now on, from zero.
+    pub fn count(&mut self) {
+        let slots = self.host.counter_slots();
+        self.graph.count_in(&slots, 0, &self.plan).unwrap();
+    }
+
+    /// ICMP messages since [`Self::count`], by name: received, sent, not sent because of the rate
+    /// limit.
+    pub fn icmp(&self) -> Vec<(&'static str, [u64; 3])> {
+        let rows = IcmpCounts::of(&self.host.tables().counters.sums()).into_iter();
+        rows.map(|row| (row.message, [row.received, row.sent, row.rate_limited])).collect()
     }
 
     /// Every chunk has come home.

@@ -1,11 +1,13 @@
 //! A traced packet in words: its places, the time at each, and its changes.
 
 mod changes;
+mod describe;
 
 use crate::{Gateway, capture::Which};
 use changes::changes;
+use describe::{Description, description, reassembly};
 use gatewright_planes::Tracing;
-use gatewright_stack::{Fate, TraceStep};
+use gatewright_stack::{At, Fate, ReassemblyState, TraceStep};
 use gatewright_wire::Framing;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, time::Duration};
@@ -61,6 +63,9 @@ pub struct StepAnswer {
     pub len: usize,
     /// The same in hexadecimal digits.
     pub octets: String,
+    /// What it is, if it is a fragment or an ICMP error, where it becomes that; and the state of a
+    /// fragment's reassembly.
+    pub notes: Vec<String>,
     /// The changes made at this place.
     pub changed: Vec<String>,
     /// Its fate: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or `taken by handler
@@ -124,10 +129,31 @@ fn octets(digits: &str) -> Result<Vec<u8>, String> {
 }
 
 fn told(steps: &[TraceStep], names: &[String]) -> TraceAnswer {
-    let after = steps.iter().skip(1).map(Some).chain([None]);
-    let steps: Vec<_> =
-        steps.iter().zip(after).map(|(step, next)| answer(step, next, names)).collect();
-    TraceAnswer { took_ns: steps.iter().map(|step| step.took_ns).sum(), steps }
+    let mut answers: Vec<StepAnswer> = Vec::with_capacity(steps.len());
+    let mut before = None;
+    for (index, step) in steps.iter().enumerate() {
+        let now = description(step);
+        let mut of = answer(step, steps.get(index + 1), names);
+        if let Some(description) = now.as_ref().filter(|_| now != before) {
+            of.notes.insert(0, description.text.clone());
+        }
+        // A layer between two names it as little as it changes it.
+        before = now.or(before);
+        answers.push(of);
+    }
+    TraceAnswer { took_ns: answers.iter().map(|step| step.took_ns).sum(), steps: answers }
+}
+
+/// The changes at one place, from its step and the next.
+fn changed(step: &TraceStep, next: &TraceStep) -> Vec<String> {
+    let is_error = |step| description(step).is_some_and(|Description { is_error, .. }| is_error);
+    if step.reassembly.is_some_and(|of| of.state == ReassemblyState::Complete) {
+        return vec!["the whole datagram goes on".to_owned()];
+    }
+    if is_error(next) && !is_error(step) && matches!(step.at, At::Error(..)) {
+        return vec!["an ICMP error is sent about it".to_owned()];
+    }
+    changes(step, next)
 }
 
 fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepAnswer {
@@ -140,7 +166,7 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         (None, Fate::Sent) => device(),
         (None, _) => "nobody".to_owned(),
     };
-    let changed = next.filter(|_| matches!(step.fate, Fate::Passed | Fate::Kept));
+    let after = next.filter(|_| matches!(step.fate, Fate::Passed | Fate::Kept));
     let mut octets = String::with_capacity(step.octets.len() * 2);
     for octet in &step.octets {
         // Writing to a string cannot fail.
@@ -154,7 +180,8 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         took_ns: u64::try_from(step.took.as_nanos()).unwrap_or(u64::MAX),
         len: step.octets.len(),
         octets,
-        changed: changed.map_or_else(Vec::new, |next| changes(step, next)),
+        notes: step.reassembly.iter().map(reassembly).collect(),
+        changed: after.map_or_else(Vec::new, |next| changed(step, next)),
         fate: match step.fate {
             Fate::Passed => "passed".to_owned(),
             Fate::Sent => "sent".to_owned(),

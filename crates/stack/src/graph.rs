@@ -456,6 +456,7 @@ impl Floor {
             handlers: edge.posts.iter().map(|post| post.id).collect(),
             took: Duration::ZERO,
             fate: Fate::Kept,
+            reassembly: None,
         }
     }
 
@@ -615,6 +616,7 @@ impl Floor {
             ready: &mut self.ready,
             drops,
             icmp: &self.icmp,
+            trace: self.trace.as_mut(),
             host: &self.host,
             told: &mut self.told,
             groups: &mut self.groups,

@@ -135,6 +135,8 @@ impl Icmpv6Layer {
         let invoking = packet.octets().get(..room).unwrap_or(packet.octets());
         let made = out.frames().packet_of(invoking).and_then(|mut made| {
             made.prepend(&head).ok()?;
+            // A trace follows the error about its packet.
+            made.meta_mut().mark = packet.meta().mark;
             Some(made)
         });
         match made {
@@ -290,6 +292,7 @@ pub(crate) fn send_behind(
     *packet.meta_mut() = gatewright_packet::Meta {
         ingress: LinkIndex::NONE,
         egress: link.unwrap_or(LinkIndex::NONE),
+        mark: packet.meta().mark,
         ..gatewright_packet::Meta::default()
     };
     packet.set_received_ns(received_ns);

@@ -50,6 +50,8 @@ pub struct Out<'a> {
     pub(crate) ready: &'a mut Vec<EdgeIndex>,
     pub(crate) drops: &'a Drops,
     pub(crate) icmp: &'a IcmpCounters,
+    /// The trace that runs, if any.
+    pub(crate) trace: Option<&'a mut Trace>,
     pub(crate) host: &'a View,
     pub(crate) told: &'a mut LayerEvents,
     pub(crate) groups: &'a mut Groups,

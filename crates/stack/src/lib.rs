@@ -96,7 +96,7 @@ pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use raw_ip::RawIpLayer;
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_transit, assemble_within};
-pub use trace::{Fate, Trace, TraceStep};
+pub use trace::{Fate, Reassembling, ReassemblyState, Trace, TraceStep};
 pub use udp::{UdpLayer, UdpSockets};
 pub use virtual_link::{LinkTag, VirtualLink, VirtualLinkCounters};
 pub use vlan::{VlanLayer, VlanMember, VlanTag};

@@ -324,7 +324,7 @@ impl NdpLink {
         }
         let station = self.neighbours.borrow_mut().resolve(target.into(), out.now());
         let interface = out.host().interface(self.link).ok_or(UNCLAIMED)?.clone();
-        message::redirect(&interface, (target, station), (to, destination), packet.octets(), out);
+        message::redirect(&interface, (target, station), (to, destination), packet, out);
         Ok(())
     }
 

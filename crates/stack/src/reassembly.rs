@@ -5,7 +5,7 @@
 //! that holds a quarter gives up its oldest packet, so that a flood harms its own sender first. If
 //! there is no such source, the oldest packet of all goes.
 
-use crate::{Out, Reason};
+use crate::{Out, Reason, Reassembling, ReassemblyState, Trace};
 use gatewright_packet::{LinkIndex, Packet};
 use gatewright_wire::{
     IpProtocol,
@@ -179,7 +179,7 @@ impl Reassembly {
             }
         };
         let headers = slot.pieces.first().map_or(headers, |first| first.headers);
-        let whole = slot.join(headers, headers, out);
+        let whole = slot.finish(headers, headers, out);
         self.recycle(slot.pieces);
         let Some((mut whole, length, ecn)) = whole else { return Whole::NotYet };
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
@@ -246,7 +246,7 @@ impl Reassembly {
         let offset = first.map_or(offset, |first| first.headers - Fragment::LEN);
         let next_header_at = first.map_or(next_header_at, |first| first.next_header_at);
         let next_header = first.and_then(|first| first.packet.octets().get(offset)).copied();
-        let whole = slot.join(offset, offset.saturating_sub(Ipv6::LEN), out);
+        let whole = slot.finish(offset, offset.saturating_sub(Ipv6::LEN), out);
         self.recycle(slot.pieces);
         let Some((mut whole, length, ecn)) = whole else { return Whole::NotYet };
         if let Some(header) = whole.octets_mut().first_chunk_mut() {
@@ -274,6 +274,7 @@ impl Reassembly {
         while self.slots.first().is_some_and(|slot| slot.until <= out.now()) {
             let mut slot = self.take(0)?;
             out.count(TIMEOUT);
+            slot.trace(ReassemblyState::GivenUp(TIMEOUT), out);
             let first = slot.pieces.drain(..).next().filter(|first| first.start == 0);
             self.recycle(slot.pieces);
             if let Some(first) = first {
@@ -317,16 +318,20 @@ impl Reassembly {
                     // The sender has done nothing wrong: another packet may have this identification.
                     TOO_MANY => {
                         if let Some(slot) = self.take(index) {
+                            slot.trace(ReassemblyState::GivenUp(TOO_MANY), out);
                             self.recycle(slot.pieces);
                         }
                     }
-                    _ => self.refuse(index, reason),
+                    _ => self.refuse(index, reason, out),
                 }
                 return Outcome::NotYet;
             }
         }
         if self.slots.get(index).is_some_and(PartialDatagram::is_complete) {
             return self.take(index).map_or(Outcome::NotYet, Outcome::Complete);
+        }
+        if let Some(slot) = self.slots.get(index) {
+            slot.trace(ReassemblyState::Waiting, out);
         }
         // However large the slab is, most of it stays for frames that come and go.
         let held_max = FRAGMENTS_HELD_MAX.min(out.frames().capacity() / SLAB_SHARE);
@@ -380,13 +385,15 @@ impl Reassembly {
     fn evict(&mut self, index: usize, out: &mut Out<'_>) {
         if let Some(slot) = self.take(index) {
             out.count(EVICTED);
+            slot.trace(ReassemblyState::GivenUp(EVICTED), out);
             self.recycle(slot.pieces);
         }
     }
 
     /// Drops all fragments of a packet, and refuses later ones.
-    fn refuse(&mut self, index: usize, reason: Reason) {
+    fn refuse(&mut self, index: usize, reason: Reason, out: &mut Out<'_>) {
         let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.trace(ReassemblyState::GivenUp(reason), out);
         let (source, fragments) = (slot.key.source, slot.pieces.len());
         slot.pieces.clear();
         slot.refused = Some(reason);
@@ -477,35 +484,67 @@ impl PartialDatagram {
         self.total == Some(self.filled)
     }
 
+    /// As [`Self::join`]; a packet that cannot be joined is counted by its reason.
+    fn finish(
+        &self,
+        headers: usize,
+        counted: usize,
+        out: &mut Out<'_>,
+    ) -> Option<(Packet, u16, u8)> {
+        match self.join(headers, counted, out) {
+            Ok((mut whole, length, ecn)) => {
+                self.trace(ReassemblyState::Complete, out);
+                if out.trace.is_some() && self.is_traced() {
+                    Trace::continue_with(&mut whole);
+                }
+                Some((whole, length, ecn))
+            }
+            Err(reason) => {
+                out.count(reason);
+                self.trace(ReassemblyState::GivenUp(reason), out);
+                None
+            }
+        }
+    }
+
     /// Joins the packet from the first `headers` octets of the first piece and every piece's
     /// payload. Also returns its length field, which counts `counted` octets of headers, and its
     /// explicit congestion notification bits.
-    fn join(&self, headers: usize, counted: usize, out: &mut Out<'_>) -> Option<(Packet, u16, u8)> {
-        let first = self.pieces.first()?;
-        let Some(ecn) = self.ecn() else {
-            out.count(CONGESTION);
-            return None;
-        };
+    fn join(
+        &self,
+        headers: usize,
+        counted: usize,
+        out: &Out<'_>,
+    ) -> Result<(Packet, u16, u8), Reason> {
+        let first = self.pieces.first().ok_or(BAD_FRAGMENT)?;
+        let ecn = self.ecn().ok_or(CONGESTION)?;
         // The first fragment may have more headers than the others, by which they were taken.
-        let Ok(length) = u16::try_from(self.filled + counted) else {
-            out.count(BEYOND_END);
-            return None;
+        let length = u16::try_from(self.filled + counted).map_err(|_| BEYOND_END)?;
+        let mut whole = out.datagrams().packet().ok_or(NO_DATAGRAM)?;
+        let mut append = |octets: Option<&[u8]>| {
+            whole.append(octets.ok_or(BAD_FRAGMENT)?).map_err(|_| BEYOND_END)
         };
-        let Some(mut whole) = out.datagrams().packet() else {
-            out.count(NO_DATAGRAM);
-            return None;
-        };
-        let mut fits = whole.append(first.packet.octets().get(..headers)?).is_ok();
+        append(first.packet.octets().get(..headers))?;
         for piece in &self.pieces {
-            fits &= whole.append(piece.packet.octets().get(piece.headers..)?).is_ok();
-        }
-        if !fits {
-            out.count(BEYOND_END);
-            return None;
+            append(piece.packet.octets().get(piece.headers..))?;
         }
         *whole.meta_mut() = *first.packet.meta();
         whole.set_received_ns(first.packet.received_ns());
-        Some((whole, length, ecn))
+        Ok((whole, length, ecn))
+    }
+
+    /// Whether a trace follows one of its fragments.
+    fn is_traced(&self) -> bool {
+        self.pieces.iter().any(|piece| Trace::is_traced(&piece.packet))
+    }
+
+    /// Tells its state to the trace that follows one of its fragments.
+    fn trace(&self, state: ReassemblyState, out: &mut Out<'_>) {
+        let Some(trace) = &mut out.trace else { return };
+        if self.is_traced() {
+            let (fragments, octets) = (self.pieces.len(), self.filled);
+            trace.reassembling(Reassembling { state, fragments, octets, total: self.total });
+        }
     }
 
     /// RFC 3168 §5.3: "if any fragment of an IP packet to be reassembled has the CE codepoint set",

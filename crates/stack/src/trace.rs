@@ -4,7 +4,9 @@
 //! that times and drops are its own. Other packets pay for the check for the mark. A trace
 //! allocates, as nothing else does on a worker.
 
-use crate::{At, AttachmentId, Side, VirtualLink, builtin::Match};
+use crate::{
+    At, AttachmentId, Reason, Side, VirtualLink, builtin::Match, reassembly::REASSEMBLY_FOR,
+};
 use gatewright_packet::{Batch, LinkIndex, Packet};
 use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
@@ -15,7 +17,7 @@ const MARK: u32 = 0x7472_6163;
 /// Maximum steps of a trace: further ones are not recorded.
 const STEPS_MAX: usize = 64;
 
-/// How long to wait for a packet that a layer keeps: three solicitations to a silent neighbour, one
+/// How long to wait for a packet that a layer keeps, if it is no fragment: three solicitations to a silent neighbour, one
 /// a second (RFC 4861 §10).
 const KEPT_FOR: Duration = Duration::from_millis(3500);
 
@@ -58,6 +60,33 @@ pub struct TraceStep {
     pub took: Duration,
     /// Its fate.
     pub fate: Fate,
+    /// The reassembly of its datagram, if the layer took it as a fragment: at the end of the trace,
+    /// or when the datagram went on.
+    pub reassembly: Option<Reassembling>,
+}
+
+/// The reassembly of a datagram of which a traced packet is a fragment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reassembling {
+    /// What has become of it.
+    pub state: ReassemblyState,
+    /// Fragments that have come.
+    pub fragments: usize,
+    /// Octets of payload that they carry.
+    pub octets: usize,
+    /// Octets of the whole payload, once the last fragment has come.
+    pub total: Option<usize>,
+}
+
+/// The state of a reassembly.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReassemblyState {
+    /// It waits for further fragments.
+    Waiting,
+    /// All fragments have come; the datagram goes on as one packet.
+    Complete,
+    /// It was given up, and its fragments were dropped, for this reason.
+    GivenUp(Reason),
 }
 
 /// The fate of a packet at one place.
@@ -121,11 +150,28 @@ impl Trace {
 
     /// Whether the trace is complete.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
-        match (self.since, self.steps.last()) {
-            (Some(since), Some(TraceStep { fate: Fate::Kept, .. })) => now >= since + KEPT_FOR,
-            (Some(_), Some(_)) => true,
-            _ => false,
+        let (Some(since), Some(step)) = (self.since, self.steps.last()) else { return false };
+        if step.fate != Fate::Kept {
+            return true;
         }
+        match step.reassembly.map(|reassembly| reassembly.state) {
+            // A fragment that came before it has begun the time; one second later it is over.
+            Some(ReassemblyState::Waiting) => now > since + REASSEMBLY_FOR + Duration::from_secs(1),
+            Some(_) => true,
+            None => now >= since + KEPT_FOR,
+        }
+    }
+
+    /// Notes the state of the reassembly for which the traced packet is kept.
+    pub(crate) fn reassembling(&mut self, now: Reassembling) {
+        if let Some(step) = self.steps.last_mut() {
+            step.reassembly = Some(now);
+        }
+    }
+
+    /// Marks a packet that continues the traced one.
+    pub(crate) fn continue_with(packet: &mut Packet) {
+        packet.meta_mut().mark = MARK;
     }
 
     pub(crate) fn is_traced(packet: &Packet) -> bool {

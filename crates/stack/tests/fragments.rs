@@ -16,15 +16,18 @@ use common::{
         packets,
     },
 };
+use gatewright_stack::{
+    At, Fate, IcmpError, Reason, Reassembling, ReassemblyState, Trace, TraceStep, builtin::Match,
+};
 use gatewright_wire::{
-    IpProtocol, checksum,
+    EtherType, IpProtocol, checksum,
     icmpv4::{EchoFields, Icmpv4Type},
     icmpv6::Icmpv6Type,
     ipv4::Ipv4,
     ipv6::FragmentFields,
     ndp::NeighborSolicitationFields,
 };
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, time::Duration};
 
 /// A fragment of a packet from A to the gateway: where it stands, whether more follow, and what
 /// kind of header its packet begins with.
@@ -320,4 +323,90 @@ fn fragments_of_link_local_hosts_on_two_links_are_apart() {
     assert_eq!(count_of(&gateway, "icmpv6", "bad-checksum"), 0);
     let sent = packets(&gateway.receive(LAN, &[piece(48, 108, LAN_MAC, A_MAC)]));
     assert!(!sent.is_empty(), "each with its own: {:?}", gateway.drops());
+}
+
+/// Traces the next packet by the LAN, and the steps so far.
+fn trace_next(gateway: &mut Gateway) {
+    let trace = Trace::new(Some(LAN), Match::default(), || Duration::ZERO);
+    assert!(gateway.graph.trace(trace));
+}
+
+/// The steps of a trace that is over by itself.
+fn traced(gateway: &mut Gateway) -> Vec<TraceStep> {
+    let trace = gateway.graph.take_trace(gateway.now, false);
+    trace.unwrap().steps().to_vec()
+}
+
+/// The one reassembly that the steps tell of.
+fn reassembly(steps: &[TraceStep]) -> Reassembling {
+    let all: Vec<_> = steps.iter().filter_map(|step| step.reassembly).collect();
+    assert_eq!(all.len(), 1, "{steps:?}");
+    all[0]
+}
+
+/// Whichever fragment is traced, the trace waits for the datagram and follows it.
+#[test]
+fn a_trace_of_a_fragment_follows_the_datagram() {
+    for chosen in 0..3 {
+        let mut gateway = Gateway::new();
+        let pieces = cut4(&echo4(&[7; 2000]), 9, 1000);
+        assert_eq!(pieces.len(), 3);
+        gateway.receive(LAN, &pieces[..chosen]);
+        trace_next(&mut gateway);
+        gateway.receive(LAN, &pieces[chosen..=chosen]);
+        if chosen < 2 {
+            assert!(gateway.graph.take_trace(gateway.now, false).is_none(), "it waits");
+            gateway.receive(LAN, &pieces[chosen + 1..]);
+        }
+        let steps = traced(&mut gateway);
+        let (state, octets) = (ReassemblyState::Complete, 2008);
+        let complete = Reassembling { state, fragments: 3, octets, total: Some(octets) };
+        assert_eq!(reassembly(&steps), complete);
+        assert!(steps.iter().any(|step| step.layer == Some("icmpv4")), "{steps:?}");
+        assert_eq!(steps.last().unwrap().fate, Fate::Sent);
+    }
+    // Over IPv6, too.
+    let mut gateway = gateway();
+    trace_next(&mut gateway);
+    gateway.receive(LAN, &fragments(&echo_request((A6, LAN6), &[7; 2000]), 1000));
+    let steps = traced(&mut gateway);
+    assert_eq!(reassembly(&steps).state, ReassemblyState::Complete);
+    assert!(steps.iter().any(|step| step.layer == Some("icmpv6")), "{steps:?}");
+}
+
+/// A datagram that does not become whole is told as waiting, then as given up, with the reason; the
+/// error about its first fragment is followed.
+#[test]
+fn a_trace_of_a_fragment_ends_with_its_reassembly() {
+    let mut gateway = Gateway::new();
+    let pieces = cut4(&echo4(&[7; 2000]), 9, 1000);
+    trace_next(&mut gateway);
+    gateway.receive(LAN, &pieces[..2]);
+    assert!(gateway.tick(59).is_empty());
+    assert!(gateway.graph.take_trace(gateway.now, false).is_none(), "it waits still");
+    assert_eq!(gateway.tick(2).len(), 1, "time exceeded");
+    let steps = traced(&mut gateway);
+    let state = ReassemblyState::GivenUp(Reason("reassembly-timeout"));
+    let expected = Reassembling { state, fragments: 2, octets: 2000, total: None };
+    assert_eq!(reassembly(&steps), expected);
+    let at = At::Error(EtherType::IPV4, IcmpError::Reassembly);
+    assert!(steps.iter().any(|step| step.at == at), "{steps:?}");
+    assert_eq!(steps.last().unwrap().fate, Fate::Sent);
+
+    // Of a later fragment nothing is sent; what waits is told if the trace is ended before.
+    let mut gateway = Gateway::new();
+    trace_next(&mut gateway);
+    gateway.receive(LAN, &pieces[1..2]);
+    let waiting = gateway.graph.take_trace(gateway.now, true).unwrap();
+    let state = ReassemblyState::Waiting;
+    let expected = Reassembling { state, fragments: 1, octets: 1000, total: None };
+    assert_eq!(reassembly(waiting.steps()), expected);
+
+    // Another fragment contradicts it.
+    let mut gateway = Gateway::new();
+    trace_next(&mut gateway);
+    gateway.receive(LAN, &pieces[..1]);
+    gateway.receive(LAN, &[fragment4(A.1, 9, (8, true), 0, &[0; 8])]);
+    let state = ReassemblyState::GivenUp(Reason("fragment-overlap"));
+    assert_eq!(reassembly(&traced(&mut gateway)).state, state);
 }

@@ -8,13 +8,16 @@ use common::{
     A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, hex, ipv4,
     ipv6::{self, A_MAC, A6, B6, frame, icmp, packets},
 };
-use gatewright_stack::Route;
+use gatewright_stack::{Fate, Route, Trace, builtin::Match};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, checksum,
     ipv4::{Ipv4, Ipv4Fields},
     ipv6::Ipv6Fields,
 };
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 /// RFC 4443 §2.4 (e): "An ICMPv6 error message MUST NOT be originated as a result of receiving … an
 /// ICMPv6 error message [or] an ICMPv6 redirect message", behind whatever headers it is.
@@ -322,4 +325,22 @@ fn messages_that_the_rate_limit_holds_back_are_counted_by_type() {
         ("echo-reply", [0, 5000, 1000]),
     ];
     assert_eq!(gateway.icmp(), expected);
+}
+
+/// A trace follows a packet to the error about it, over both families, up to the device.
+#[test]
+fn a_trace_follows_the_error_about_its_packet() {
+    let spent4 = from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"12345678", |ip| ip.time_to_live = 1));
+    let spent6 = frame(LAN_MAC, A_MAC, IpProtocol::UDP, (A6, B6), 1, b"12345678");
+    for (mut gateway, spent, layer) in
+        [(Gateway::new(), spent4, "icmpv4"), (ipv6::gateway(), spent6, "icmpv6")]
+    {
+        assert!(gateway.graph.trace(Trace::new(None, Match::default(), || Duration::ZERO)));
+        let sent = gateway.receive(LAN, &[spent]);
+        let trace = gateway.graph.take_trace(gateway.now, false).unwrap();
+        let steps = trace.steps();
+        assert!(steps.iter().any(|step| step.layer == Some(layer)), "{steps:?}");
+        let last = steps.last().unwrap();
+        assert_eq!((last.fate, &last.octets), (Fate::Sent, &sent[0].1));
+    }
 }

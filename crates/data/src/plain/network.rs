@@ -3,13 +3,13 @@
 use super::{Plain, plain_enum, plain_newtype, plain_struct, static_text, taken};
 use gatewright_stack::{
     At, Attachment, AttachmentId, Event, Fate, IcmpError, Lease, LinkTag, NeighbourLimits, Place,
-    RouterPreference, Side, TraceStep, VirtualLink, VlanTag,
+    Reason, Reassembling, ReassemblyState, RouterPreference, Side, TraceStep, VirtualLink, VlanTag,
     builtin::{Among, Match, PortRange, Rule, Selector, Subnet, Verdict},
 };
 use gatewright_tables::{Family, Prefix};
 use gatewright_wire::{EtherType, Framing, IpProtocol};
 
-plain_newtype!(EtherType, IpProtocol, AttachmentId);
+plain_newtype!(EtherType, IpProtocol, AttachmentId, Reason);
 plain_enum!(Framing { 0 => Ethernet, 1 => Ip });
 plain_enum!(Side { 0 => Receive, 1 => Transmit });
 plain_enum!(Place { 0 => Before, 1 => Instead, 2 => After, 3 => Tap });
@@ -118,7 +118,10 @@ plain_struct!(TraceStep {
     handlers,
     took,
     fate,
+    reassembly,
 });
+plain_struct!(Reassembling { state, fragments, octets, total });
+plain_enum!(ReassemblyState { 0 => Waiting, 1 => Complete, 2 => GivenUp(reason) });
 
 plain_enum!(Fate {
     0 => Passed,
@@ -203,7 +206,17 @@ mod tests {
             Fate::HandedOver,
             Fate::Kept,
         ] {
-            for cause in IcmpError::ALL {
+            let of = |state| Reassembling { state, fragments: 2, octets: 1528, total: Some(3008) };
+            for (cause, reassembly) in IcmpError::ALL.into_iter().zip(
+                [
+                    None,
+                    Some(of(ReassemblyState::Waiting)),
+                    Some(of(ReassemblyState::Complete)),
+                    Some(of(ReassemblyState::GivenUp(Reason("reassembly-timeout")))),
+                ]
+                .into_iter()
+                .cycle(),
+            ) {
                 let step = TraceStep {
                     at: At::Error(EtherType::IPV4, cause),
                     side: Side::Transmit,
@@ -215,6 +228,7 @@ mod tests {
                     handlers: vec![AttachmentId(1)],
                     took: Duration::from_nanos(70),
                     fate,
+                    reassembly,
                 };
                 assert_eq!(TraceStep::of(&step.octets()), Some(step));
             }

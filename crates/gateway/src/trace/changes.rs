@@ -44,7 +44,7 @@ pub(super) fn changes(before: &TraceStep, after: &TraceStep) -> Vec<String> {
 }
 
 /// Octets before the IP header, if the packet has one there.
-fn ip_at(step: &TraceStep) -> Option<usize> {
+pub(super) fn ip_at(step: &TraceStep) -> Option<usize> {
     match step.at {
         At::Frame => {
             let packet = step.framing?.ip_packet(&step.octets)?;
@@ -150,6 +150,7 @@ mod tests {
             handlers: Vec::new(),
             took: Duration::ZERO,
             fate: Fate::Passed,
+            reassembly: None,
         }
     }
 

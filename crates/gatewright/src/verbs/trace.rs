@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
 
-pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, changed, fate}], took_ns}, octets in \
+pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, notes, changed, fate}], took_ns}, octets in \
      hexadecimal digits; no steps if no packet came";
 
 /// Follows one packet through a running gateway: where it came, how long each place took, what was
@@ -84,7 +84,7 @@ fn frame(file: &str, number: u64) -> Result<(String, Framing), Failure> {
     framing.map(|framing| (digits, framing)).ok_or_else(|| wrong(&told))
 }
 
-/// A line for each place, and below it what was changed there.
+/// A line for each place, and below it what the packet is and what was changed there.
 // Writing to a string cannot fail.
 fn text(told: &Value) -> String {
     let mut out = String::new();
@@ -100,8 +100,8 @@ fn text(told: &Value) -> String {
         if !handlers.is_empty() {
             let _ = writeln!(out, "    past handlers {}", handlers.join(", "));
         }
-        for change in list(step, "changed").iter().filter_map(Value::as_str) {
-            let _ = writeln!(out, "    {change}");
+        for line in list(step, "notes").iter().chain(list(step, "changed")) {
+            let _ = writeln!(out, "    {}", line.as_str().unwrap_or_default());
         }
     }
     let _ = writeln!(out, "{len} octets, {} ns", number(told, "took_ns"));

@@ -222,7 +222,7 @@ pub(super) fn redirect(
     interface: &Interface,
     (target, station): (Ipv6Addr, Option<LinkAddress>),
     (to, destination): (Ipv6Addr, Ipv6Addr),
-    about: &[u8],
+    about: &Packet,
     out: &mut Out<'_>,
 ) {
     let Some(source) = interface.link_local() else { return out.count(NO_SOURCE) };
@@ -234,10 +234,11 @@ pub(super) fn redirect(
         destination_address: destination,
     };
     // Options have multiples of eight octets, and there is no padding in a packet.
-    let whole = about.get(..about.len() & !7).unwrap_or_default();
+    let whole = about.octets().get(..about.len() & !7).unwrap_or_default();
     let station = station.as_ref().and_then(target_option);
     let options = station.into_iter().chain([NdpOption::RedirectedHeader(whole)]);
-    let Some(packet) = compose(&head.emit(), options, out) else { return };
+    let Some(mut packet) = compose(&head.emit(), options, out) else { return };
+    packet.meta_mut().mark = about.meta().mark;
     send_with_hops(packet, source, to, Some(interface.link), HOPS, out);
 }
 

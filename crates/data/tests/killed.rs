@@ -1,0 +1,304 @@
+//! Kills of a data plane in a process of its own, and of its control plane.
+//!
+//! This test is its own child: with [`SERVES`] in its environment it is the data plane, with
+//! [`CONTROLS`] a control plane that is killed.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_data::{
+    DataError, DataProcess, DataSetup, DeviceSetup, FoundPlane, HandlerNow, HandlerOrder,
+    HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessEvent,
+    ProcessStarted, TraceOrder, WorkerLink,
+};
+use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
+use gatewright_stack::{
+    At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, builtin::Match,
+};
+use gatewright_tables::CounterOwner;
+use gatewright_wire::EtherType;
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+const SERVES: &str = "GATEWRIGHT_DATA_TEST_SERVES";
+const CONTROLS: &str = "GATEWRIGHT_DATA_TEST_CONTROLS";
+const ROUTES_MAX: u32 = 100;
+const PATIENCE: Duration = Duration::from_secs(30);
+const HANDLER: AttachmentId = AttachmentId(7);
+
+fn main() {
+    if std::env::var_os(SERVES).is_some() {
+        return gatewright_data::serve().unwrap();
+    }
+    if let Ok(name) = std::env::var(CONTROLS) {
+        return control(&name);
+    }
+    let arguments = Arguments::from_args();
+    let trials = vec![
+        Trial::test("a_killed_data_plane_is_started_again_with_its_handlers", started_again),
+        Trial::test("a_data_plane_that_dies_five_times_is_given_up", given_up),
+        Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
+        Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
+        Trial::test("a_data_plane_keeps_the_capabilities_of_links_alone", confined),
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn command(name: &str) -> ProcessCommand {
+    let own = std::env::current_exe().unwrap().into_os_string();
+    ProcessCommand {
+        program: "env".into(),
+        arguments: vec!["-u".into(), CONTROLS.into(), format!("{SERVES}=1").into(), own],
+        name: name.to_owned(),
+        routes_max: ROUTES_MAX,
+        clock: None,
+    }
+}
+
+fn setup() -> DataSetup {
+    let link = |link| WorkerLink {
+        name: format!("link{link}"),
+        device: DeviceSetup::Spare(LinkIndex(link)),
+        queues: None,
+    };
+    DataSetup {
+        links: (0..2).map(link).collect(),
+        workers: 2,
+        spin: Duration::ZERO,
+        frames: 256,
+        chunk_size: CHUNK_SIZE,
+        neighbours: NeighbourLimits::DEFAULT,
+        seed: 7,
+    }
+}
+
+fn furnish(host: &mut Host) {
+    for link in [LinkIndex(0), LinkIndex(1)] {
+        host.add_interface(Interface {
+            link,
+            link_address: LinkAddress::ethernet([2, 0, 0, 0, 0, 1]),
+            up: true,
+            mtu: 1500,
+            ..Interface::default()
+        })
+        .unwrap();
+    }
+}
+
+/// A data plane with a handler that counts, and what happens to it.
+fn start(name: &str) -> (ProcessStarted, Host, Receiver<ProcessEvent>) {
+    let mut host = Host::shared(ROUTES_MAX, [3, 4]).unwrap();
+    furnish(&mut host);
+    let (tell, told) = channel();
+    let watch = move |event| tell.send(event).unwrap_or_default();
+    let started = DataProcess::start(command(name), &setup(), &mut host, watch).unwrap();
+    attach(&started, HANDLER);
+    (started, host, told)
+}
+
+fn attach(started: &ProcessStarted, id: AttachmentId) {
+    let port = started.process.port();
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
+    let order = HandlerOrder::New(id, at, HandlerValue::Count);
+    let PortAnswer::Staged(stage) = port.ask(PortRequest::Stage(vec![order])).unwrap() else {
+        panic!("it was to be staged");
+    };
+    port.ask(PortRequest::Commit(stage)).unwrap();
+}
+
+/// A worker gets a frame that is for nobody, which the handler counts.
+fn send(port: &impl Port) -> Result<(), DataError> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0];
+    // RFC 791 §3.1: a header of version 5, which IPv4 drops.
+    frame.extend([0x55; 40]);
+    let which = Match::default();
+    let order = TraceOrder { link: Some(LinkIndex(0)), which, frame: Some(frame), own: None };
+    let number = port.submit(PortRequest::Trace(order))?;
+    port.submit(PortRequest::EndTrace)?;
+    port.answer(number, PATIENCE)?;
+    port.ask(PortRequest::Links)?;
+    Ok(())
+}
+
+fn packets(handlers: &[HandlerNow]) -> u64 {
+    handlers.first().and_then(|now| now.counted).unwrap().0
+}
+
+fn die(process: u32) {
+    kill(Pid::from_raw(process.try_into().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+fn is_there(process: u32) -> bool {
+    // One that its parent has not asked for yet is there by name only.
+    let state = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+fn gone(process: u32) {
+    let end = Instant::now() + PATIENCE;
+    while is_there(process) {
+        assert!(Instant::now() < end, "process {process} is left");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn started_again() -> Result<(), Failed> {
+    let (started, host, told) = start("");
+    let port = started.process.port();
+    port.submit(PortRequest::SetLink { link: LinkIndex(1), up: false })?;
+    port.submit(PortRequest::Pace(Pace { spin: Duration::ZERO }))?;
+    for kills in 1..=3 {
+        send(port)?;
+        assert_eq!(packets(&port.handlers()), 1, "its counters begin anew with it");
+        let process = started.process.id();
+        die(process);
+        assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+        let ProcessEvent::Restarted(after) = told.recv_timeout(PATIENCE)? else {
+            return Err("it was to be started again".into());
+        };
+        println!("kill {kills}: runs again after {after:?}");
+        assert!(started.process.is_running() && started.process.id() != process);
+        assert_eq!(port.handlers().iter().map(|one| one.id).collect::<Vec<_>>(), [HANDLER]);
+        assert_eq!(
+            host.tables().counters.sum(CounterOwner::Handler(HANDLER.0), "packets"),
+            Some(0)
+        );
+    }
+    let process = started.process.id();
+    drop(started);
+    gone(process);
+    Ok(())
+}
+
+fn given_up() -> Result<(), Failed> {
+    let (started, _host, told) = start("");
+    for death in 1..=5 {
+        die(started.process.id());
+        assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+        match told.recv_timeout(PATIENCE)? {
+            ProcessEvent::Restarted(_) if death < 5 => {}
+            ProcessEvent::GivenUp(why) if death == 5 => {
+                assert_eq!(why, "it has died 5 times in a minute");
+            }
+            other => return Err(format!("death {death}: {other:?}").into()),
+        }
+    }
+    assert!(!started.process.is_running());
+    let refused = started.process.port().ask(PortRequest::Links);
+    assert!(matches!(refused, Err(DataError::Ended)), "{refused:?}");
+    Ok(())
+}
+
+/// The control plane that is killed: says which process its data plane is.
+fn control(name: &str) {
+    let (started, _host, _told) = start(name);
+    for _ in 0..5 {
+        send(started.process.port()).unwrap();
+    }
+    println!("{}", started.process.id());
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Starts a control plane in a process of its own; returns it with its data plane's process.
+fn other(name: &str) -> Result<(Child, u32), Failed> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .env(CONTROLS, name)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    Ok((child, line.trim().parse()?))
+}
+
+fn adopted() -> Result<(), Failed> {
+    let name = format!("killed-test-{}", std::process::id());
+    assert!(FoundPlane::find(&name)?.is_none());
+    let (mut control, process) = other(&name)?;
+    let refused = FoundPlane::find(&name).map(drop);
+    let expected = format!("the data plane (process {process}) has a control plane already");
+    assert!(matches!(&refused, Err(error) if error.to_string() == expected), "{refused:?}");
+    control.kill()?;
+    control.wait()?;
+    let found = FoundPlane::find(&name)?.ok_or("it is gone")?;
+    assert_eq!((found.process(), found.routes_max()), (process, ROUTES_MAX));
+    assert_eq!(found.setup().links, setup().links);
+    let next = found.next_id();
+    assert!(next > HANDLER);
+    let mut host = Host::adopt(found.tables(), ROUTES_MAX)?;
+    let sum = |host: &Host| host.tables().counters.sum(CounterOwner::Handler(HANDLER.0), "packets");
+    assert_eq!(sum(&host), Some(5), "nothing was lost of what the handler counted");
+    let (tell, told) = channel();
+    let watch = move |event| tell.send(event).unwrap_or_default();
+    let started = DataProcess::adopt(found, command(&name), &mut host, watch)?;
+    furnish(&mut host);
+    host.release();
+    let port = started.process.port();
+    send(port)?;
+    assert_eq!(sum(&host), Some(6), "the handler stands still");
+    attach(&started, next);
+    assert_eq!(sum(&host), None, "the next control plane's handlers stand in their place");
+    send(port)?;
+    assert_eq!(packets(&port.handlers()), 1);
+    // Adopted or started here, it is started again.
+    die(process);
+    assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+    assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+    send(port)?;
+    assert_eq!(packets(&port.handlers()), 1);
+    let process = started.process.id();
+    drop(started);
+    gone(process);
+    assert!(FoundPlane::find(&name)?.is_none());
+    Ok(())
+}
+
+fn ends_with_it() -> Result<(), Failed> {
+    let (mut control, process) = other("")?;
+    assert!(is_there(process));
+    control.kill()?;
+    control.wait()?;
+    gone(process);
+    Ok(())
+}
+
+/// `/proc/PID/status` (proc(5)): the sets of capabilities as hexadecimal masks.
+fn confined() -> Result<(), Failed> {
+    let (started, _host, _told) = start("");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", started.process.id()))?;
+    let of = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.trim_start_matches(':').trim().to_owned()
+    };
+    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_SYS_RESOURCE 24, CAP_PERFMON 38, CAP_BPF 39.
+    let links = 1_u64 << 12 | 1 << 13 | 1 << 24 | 1 << 38 | 1 << 39;
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd"] {
+        let mask = u64::from_str_radix(&of(set), 16)?;
+        // A machine may not let a process give up what it could get.
+        assert!(mask & !links == 0 || set == "CapBnd", "{set} {mask:x}");
+    }
+    assert_eq!(of("NoNewPrivs"), "1");
+    // Each thread has its own: the workers', too.
+    for thread in std::fs::read_dir(format!("/proc/{}/task", started.process.id()))? {
+        let status = std::fs::read_to_string(thread?.path().join("status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or("0");
+        assert_eq!(u64::from_str_radix(line.trim(), 16)? & !links, 0);
+    }
+    Ok(())
+}

@@ -105,6 +105,8 @@ pub struct Cse {
     /// Time of the next retry of changes that could not be stored and have no originator; failures
     /// so far.
     unstored: (Moment, u32),
+    /// The last batch that rights depend on: of policies, groups and registrations.
+    rights_stored_by: u64,
     /// Whether the store has room for deletions only.
     stores_deletions_only: bool,
     registration: Registration,
@@ -164,6 +166,7 @@ impl Cse {
             searches: Searches::default(),
             statistics: Statistics::default(),
             unstored: (Moment::default(), 0),
+            rights_stored_by: 0,
             stores_deletions_only: false,
             registration: Registration::new(moment),
             counters: Counters::default(),

@@ -48,12 +48,19 @@ impl Cse {
             if !self.allows(from, Right::Retrieve, container, None) && !is_granted() {
                 return Err(denied());
             }
+            // Which instance that is depends on those that are gone.
+            let stored_by = self.resource(container)?.stored_by;
+            self.ledger.see(stored_by);
         }
         let slot = self.settle_target(target)?;
         self.demand_shown(request, from, slot)?;
         self.check_shown(slot)?;
         let stored_by = self.resource(slot)?.stored_by;
-        self.ledger.see(stored_by);
+        self.ledger.see(stored_by.max(self.rights_stored_by));
+        if request.filter.is_some() {
+            // Its conditions may be about other resources.
+            self.ledger.see_all();
+        }
         match request.result_content.unwrap_or(1) {
             1 if request.attributes.is_empty() => self.one(request, from, slot).map(Some),
             1 => self.some_attributes(request, from, slot).map(Some),

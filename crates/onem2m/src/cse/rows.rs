@@ -36,6 +36,7 @@ impl Cse {
         resource.stored_by = self.ledger.number();
         let (seq, body) = (resource.seq, resource.to_record());
         self.ledger.write(RowChange::Put { seq, body }, RowChange::Delete { seq });
+        self.note_rights(resource.kind);
         self.tree.insert(resource)
     }
 
@@ -67,8 +68,22 @@ impl Cse {
         let Some(resource) = self.tree.get(slot) else {
             return;
         };
-        let (seq, body) = (resource.seq, resource.to_record());
+        let (seq, body, kind) = (resource.seq, resource.to_record(), resource.kind);
         self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
+        if matches!(kind, Kind::AccessControlPolicy | Kind::Group) {
+            self.note_rights(kind);
+        }
+    }
+
+    /// Records that rights depend on the batch being written, if they depend on resources of this
+    /// type: a retrieval that they allow is answered when they are stored.
+    pub(super) const fn note_rights(&mut self, kind: Kind) {
+        if matches!(
+            kind,
+            Kind::AccessControlPolicy | Kind::Group | Kind::ApplicationEntity | Kind::RemoteCse
+        ) {
+            self.rights_stored_by = self.ledger.number();
+        }
     }
 
     /// Removes and stores the removal of a resource with everything below it.
@@ -99,6 +114,7 @@ impl Cse {
             };
             let (seq, body) = (resource.seq, resource.to_record());
             self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
+            self.note_rights(resource.kind);
             let pending = resource.uint("rs") == Some(PENDING.into());
             if resource.kind == Kind::Request && pending {
                 self.call_off(seq);
@@ -106,6 +122,11 @@ impl Cse {
         }
         if let Some(parent) = parent {
             self.keep_state(parent);
+            // What is left there shows that this is gone.
+            let number = self.ledger.number();
+            if let Some(parent) = self.tree.get_mut(parent) {
+                parent.stored_by = number;
+            }
         }
     }
 

@@ -110,6 +110,9 @@ impl Cse {
         if hid && !self.hides_instances(slot) {
             self.take_out_instances(slot);
         }
+        if asked.contains_key("acpi") {
+            self.note_rights(Kind::AccessControlPolicy);
+        }
         let changed: Vec<String> = asked.keys().cloned().collect();
         if let Some(node) = node {
             self.move_entity(slot, node.as_deref());

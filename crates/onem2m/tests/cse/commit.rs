@@ -51,6 +51,49 @@ fn an_answer_waits_for_its_commit_and_so_does_who_saw_the_effect() {
     assert_eq!(bench.cse.counters().repeated, 1);
 }
 
+/// What is gone is gone for who reads what is left, and who may read it now may, when it is stored.
+#[test]
+fn who_sees_that_something_is_gone_or_allowed_waits_for_its_commit() {
+    let retrieve = |from: &str, to: &str| Request::new(Operation::Retrieve, to, from, to);
+    let grant = |bits: u64| {
+        format!(r#"{{"m2m:acp":{{"pv":{{"acr":[{{"acor":["Cb"],"acop":{bits}}}]}}}}}}"#)
+    };
+    let begin = || {
+        let mut bench = Bench::with_container();
+        for name in ["one", "two"] {
+            assert_eq!(bench.ask(reading(name)).status, Status::Created);
+        }
+        let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[]},
+            "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
+        let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+        assert_eq!(made.status, Status::Created);
+        let guarded = r#"{"m2m:cnt":{"rn":"d","acpi":["cse-in/a/p"]}}"#;
+        let made = bench.create("Ca", "cse-in/a", Kind::Container, guarded);
+        assert_eq!(made.status, Status::Created);
+        bench
+    };
+    let delete = |to: &str| Request::new(Operation::Delete, to, "Ca", "change");
+    let update = |to: &str, content: String| {
+        Request::new(Operation::Update, to, "Ca", "change").with_content(content)
+    };
+    for (change, read) in [
+        (delete("cse-in/a/c/ol"), retrieve("Ca", "cse-in/a/c")),
+        (delete("cse-in/a/c/ol"), retrieve("Ca", "cse-in/a/c/ol")),
+        (delete("cse-in/a/c/la"), retrieve("Ca", "cse-in/a/c/la")),
+        (delete("cse-in/a/c"), retrieve("Ca", "cse-in/a/c")),
+        (update("cse-in/a/p", grant(2)), retrieve("Cb", "cse-in/a/d")),
+    ] {
+        let mut bench = begin();
+        send(&mut bench, 900, change);
+        let context = format!("{read:?}");
+        send(&mut bench, 901, read);
+        let (batches, answers) = drain(&mut bench.cse);
+        assert_eq!((batches.len(), answers.len()), (1, 0), "{context}");
+        bench.cse.handle(bench.now, Input::Committed(batches[0].number));
+        assert_eq!(drain(&mut bench.cse).1.len(), 2, "{context}");
+    }
+}
+
 #[test]
 fn a_request_is_the_same_only_if_all_of_it_is() {
     let mut bench = Bench::with_container();

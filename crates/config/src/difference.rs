@@ -28,6 +28,8 @@ pub struct KeyDifference {
     pub how: String,
     /// Whether it takes effect only after a restart.
     pub restart: bool,
+    /// Whether the key says which device is behind a link.
+    pub of_device: bool,
 }
 
 /// Tables that come and go only with a restart: what runs for them exists from the start.
@@ -123,7 +125,7 @@ fn compare(
     if before.is_some() != now.is_some() && FIXED_TABLES.contains(&table.name) {
         let how = if now.is_some() { "is new" } else { "is gone" };
         let (key, how) = (table.name.to_owned(), how.to_owned());
-        all.push(KeyDifference { key, name: "", how, restart: true });
+        all.push(KeyDifference { key, name: "", how, restart: true, of_device: false });
         return;
     }
     for key in table.keys {
@@ -144,7 +146,7 @@ fn compare(
             _ => "changed".to_owned(),
         };
         let full = format!("{header} {}", key.name);
-        all.push(KeyDifference { key: full, name: key.name, how, restart: key.fixed });
+        all.push(key.difference(full, how));
     }
 }
 
@@ -164,8 +166,15 @@ fn compare_inner(
         }
     };
     let full = format!("{header} {}", key.name);
-    let how = how.to_owned();
-    all.push(KeyDifference { key: full, name: key.name, how, restart: key.fixed });
+    all.push(key.difference(full, how.to_owned()));
+}
+
+impl Key {
+    /// A difference in this key, whose name with its table is `key`.
+    const fn difference(&self, key: String, how: String) -> KeyDifference {
+        let (restart, of_device) = (self.fixed, self.of_device);
+        KeyDifference { key, name: self.name, how, restart, of_device }
+    }
 }
 
 /// The value of a key in a table's values, or its default.

@@ -156,10 +156,11 @@ pub(crate) fn check(table: View<'_>, findings: &mut Findings) {
         findings.add(finding.help("`drop` refuses messages by their fields"));
         return;
     }
-    rules::check_use(table, "a position of messages", (&[], &OF_PACKETS), None, findings);
-    if let Some(matched) = table.table("match") {
-        let others = (&[] as &[_], &OF_PACKETS_MATCHED as &[_]);
-        rules::check_use(matched, "a position of messages", others, None, findings);
+    let unused = OF_PACKETS.map(|key| (table, key));
+    let matched = table.table("match");
+    let in_match = matched.into_iter().flat_map(|table| OF_PACKETS_MATCHED.map(|key| (table, key)));
+    for (table, key) in unused.into_iter().chain(in_match) {
+        rules::check_unused(table, key, "a position of messages", findings);
     }
     let refuses = ["drop", "rate-limit"].contains(&handler.value);
     let side = table.text("side").filter(|side| side.value == "transmit" && refuses);

@@ -12,6 +12,7 @@ use crate::codes;
 use crate::model::{Config, Located};
 use crate::sections::View;
 use crate::shape::Findings;
+use crate::tables::Key;
 use crate::values::mapped;
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 use std::net::IpAddr;
@@ -62,22 +63,30 @@ fn twice(
     findings.add(finding.also(first, "the first"));
 }
 
-/// Reports the keys of `table` that `others` use and `own` does not, and those of `own` that are
-/// `needed` and missing.
-pub(crate) fn check_use(
+/// Reports the keys of `table` that another kind than `kind` has, by the key table `keys`.
+fn check_kind(table: View<'_>, keys: &[Key], (kind, whose): (&str, &str), findings: &mut Findings) {
+    let others = keys.iter().filter(|key| !key.kinds.is_empty() && !key.kinds.contains(&kind));
+    for key in others {
+        check_unused(table, key.name, whose, findings);
+    }
+}
+
+/// Reports a key that `whose` has no use for.
+pub(crate) fn check_unused(table: View<'_>, key: &str, whose: &str, findings: &mut Findings) {
+    if let Some(span) = table.key(key) {
+        let message = format!("`{key}` has no use for {whose}");
+        findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
+    }
+}
+
+/// Reports a missing key that `whose` needs.
+fn check_needed(
     table: View<'_>,
+    (key, example): (&str, &str),
     whose: &str,
-    (own, others): (&[&str], &[&str]),
-    needed: Option<(&str, &str)>,
     findings: &mut Findings,
 ) {
-    for key in others.iter().filter(|key| !own.contains(key)) {
-        if let Some(span) = table.key(key) {
-            let message = format!("`{key}` has no use for {whose}");
-            findings.add(Diagnostic::error(&codes::KEY_WITHOUT_USE, span, message));
-        }
-    }
-    if let Some((key, example)) = needed.filter(|(key, _)| table.key(key).is_none()) {
+    if table.key(key).is_none() {
         let message = format!("{whose} needs `{key}`");
         let finding = Diagnostic::error(&codes::MISSING_KEY, table.header, message);
         findings.add(finding.help(format!("{key} = {example}")));

@@ -3,7 +3,7 @@
 mod links;
 mod services;
 
-pub(crate) use links::MODES;
+pub(crate) use links::{LINK, kind_of_link};
 
 use crate::log::{FORMATS, LEVELS};
 use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
@@ -29,6 +29,11 @@ pub(crate) struct Key {
     pub(crate) fixed: bool,
     /// The value if the key is not given, for differences.
     pub(crate) default: Option<&'static str>,
+    /// Kinds of the table that have the key: kinds of a link ([`kind_of_link`]), or handlers; all if
+    /// empty.
+    pub(crate) kinds: &'static [&'static str],
+    /// Whether it says which device is behind a link, so that a change opens the device anew.
+    pub(crate) of_device: bool,
 }
 
 /// Type of a key's value.
@@ -115,21 +120,34 @@ pub(crate) enum Form {
 }
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: false, fixed: false, default: None }
+    let (kinds, default): (&[_], _) = (&[], None);
+    Key { name, doc, shape, required: false, fixed: false, default, kinds, of_device: false }
 }
 
 const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, doc, shape, required: true, fixed: false, default: None }
+    Key { required: true, ..key(name, shape, doc) }
 }
 
-/// The value of a key that is not given.
-const fn or(default: &'static str, key: Key) -> Key {
-    Key { default: Some(default), ..key }
-}
+impl Key {
+    /// The value if the key is not given.
+    const fn or(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
 
-/// Marks a key whose changed value takes effect only after a restart.
-const fn fixed(key: Key) -> Key {
-    Key { fixed: true, ..key }
+    /// A key whose changed value takes effect only after a restart.
+    const fn fixed(self) -> Self {
+        Self { fixed: true, ..self }
+    }
+
+    /// A key that only some kinds of its table have.
+    const fn only(self, kinds: &'static [&'static str]) -> Self {
+        Self { kinds, ..self }
+    }
+
+    /// As [`Key::only`], a key that says which device is behind a link.
+    const fn of_device(self, kinds: &'static [&'static str]) -> Self {
+        Self { kinds, of_device: true, ..self }
+    }
 }
 
 /// Maximum number of links of a gateway: a worker polls each of them between two batches, and each
@@ -184,7 +202,7 @@ pub(crate) static ROOT: Table = Table {
     doc: "A gateway.",
     keys: &[
         key("gateway", Shape::Table(&GATEWAY), "The gateway itself."),
-        key("link", Shape::Named(&links::LINK, LINKS_MAX), "Links, by name."),
+        key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
         key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
@@ -202,32 +220,31 @@ static GATEWAY: Table = Table {
     name: "[gateway]",
     doc: "The gateway itself.",
     keys: &[
-        or(
-            "gatewright",
-            fixed(key(
-                "name",
-                Shape::Text(Form::Name),
-                "Its name in status, metrics and captures.",
-            )),
-        ),
-        or(
-            "1",
-            fixed(key(
-                "workers",
-                Shape::Number(1, WORKERS_MAX as i64),
-                "Threads that move packets; 1 if not given. A flow stays on one of them.",
-            )),
-        ),
-        fixed(key(
+        key("name", Shape::Text(Form::Name), "Its name in status, metrics and captures.")
+            .fixed()
+            .or("gatewright"),
+        key(
+            "workers",
+            Shape::Number(1, WORKERS_MAX as i64),
+            "Threads that forward packets; 1 if not given. All packets of a flow use the \
+             same one.",
+        )
+        .fixed()
+        .or("1"),
+        key(
             "neighbours_max",
             Shape::Number(16, NEIGHBOURS_MAX),
-            "Neighbours of each link and family; 131072 if not given, 150 octets each that is known.",
-        )),
-        fixed(key(
+            "Maximum number of neighbours of each link and family; 131072 if not given. \
+             Each takes 150 octets.",
+        )
+        .fixed(),
+        key(
             "routes_max",
             Shape::Number(16, ROUTES_MAX),
-            "Routes of each family; 1048576 if not given, some 30 octets each that is there.",
-        )),
+            "Maximum number of routes of each family; 1048576 if not given. Each takes \
+             some 30 octets.",
+        )
+        .fixed(),
     ],
 };
 
@@ -236,15 +253,22 @@ static ROUTE: Table = Table {
     doc: "A static route.",
     keys: &[
         required("to", Shape::Text(Form::Destination), "The destination network, or default."),
-        key("via", Shape::Text(Form::Address), "The neighbour that packets are given to."),
+        key("via", Shape::Text(Form::Address), "The next hop."),
         key("link", Shape::Text(Form::Name), "The link; found by `via` if not given."),
         key(
             "metric",
             Shape::Number(0, u32::MAX as i64),
-            "Of several routes the one with the lowest metric is used.",
+            "The lowest metric wins among routes to the same destination.",
         ),
     ],
 };
+
+/// Handlers that have keys of their own.
+const CAPTURE: &[&str] = &["capture"];
+const DROP: &[&str] = &["drop"];
+const FILTER: &[&str] = &["filter"];
+const MIRROR: &[&str] = &["mirror"];
+const RATE_LIMIT: &[&str] = &["rate-limit"];
 
 pub(crate) static ATTACH: Table = Table {
     name: "[[attach]]",
@@ -254,44 +278,53 @@ pub(crate) static ATTACH: Table = Table {
         required(
             "at",
             Shape::Text(Form::Position),
-            "The position: which packets it sees, or which messages: gateway:NAME/HANDLER.",
+            "The position in the graph, or at a program's messages: gateway:NAME/HANDLER.",
         ),
         key(
             "place",
             Shape::Choice(PLACES),
-            "Before, instead of or after the layer, or as a tap that only looks.",
+            "Before, instead of or after the layer, or as a tap, which only reads.",
         ),
-        key("side", Shape::Choice(SIDES), "Which way the packets travel."),
+        key("side", Shape::Choice(SIDES), "The direction: received or transmitted packets."),
         key("link", Shape::Text(Form::Name), "Only packets of this link; all if not given."),
         key(
             "file",
             Shape::Text(Form::Any("lan.pcapng")),
             "capture: the pcapng file that it writes.",
-        ),
-        key("match", Shape::Table(&MATCH), "drop: which packets; all if not given."),
-        key("rules", Shape::Many(&RULE, RULES_MAX), "filter: the first rule that fits decides."),
+        )
+        .only(CAPTURE),
+        key("match", Shape::Table(&MATCH), "drop: the packets to drop; all if not given.")
+            .only(DROP),
+        key(
+            "rules",
+            Shape::Many(&RULE, RULES_MAX),
+            "filter: the rules; the first that matches decides.",
+        )
+        .only(FILTER),
         key(
             "default",
             Shape::Choice(VERDICTS),
-            "filter: what becomes of a packet that no rule fits; accept if not given.",
-        ),
-        key("to", Shape::Text(Form::Name), "mirror: the link that copies leave by."),
-        key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets each second."),
-        key("burst", Shape::Number(1, BURST_MAX), "rate-limit: packets at once after a pause."),
+            "filter: the verdict on packets that no rule matches; accept if not given.",
+        )
+        .only(FILTER),
+        key("to", Shape::Text(Form::Name), "mirror: the link that sends the copies.").only(MIRROR),
+        key("rate", Shape::Number(1, RATE_MAX), "rate-limit: packets per second.").only(RATE_LIMIT),
+        key("burst", Shape::Number(1, BURST_MAX), "rate-limit: packets that may arrive at once.")
+            .only(RATE_LIMIT),
     ],
 };
 
 static RULE: Table = Table {
     name: "rules",
-    doc: "A rule of a filter: what becomes of packets for which all that is given holds.",
+    doc: "A rule of a filter: the verdict on packets that match all conditions.",
     keys: &[
-        required("verdict", Shape::Choice(VERDICTS), "What becomes of them."),
-        key("source", NETWORKS, "Networks of the sender."),
-        key("not_source", NETWORKS, "The sender is in none of these networks."),
-        key("destination", NETWORKS, "Networks of the receiver."),
-        key("not_destination", NETWORKS, "The receiver is in none of these networks."),
+        required("verdict", Shape::Choice(VERDICTS), "The verdict on matching packets."),
+        key("source", NETWORKS, "Source networks."),
+        key("not_source", NETWORKS, "The source is in none of these networks."),
+        key("destination", NETWORKS, "Destination networks."),
+        key("not_destination", NETWORKS, "The destination is in none of these networks."),
         key("protocol", PROTOCOLS, "Upper-layer protocols, by name or number."),
-        key("not_protocol", PROTOCOLS, "The upper layer is none of these protocols."),
+        key("not_protocol", PROTOCOLS, "The upper-layer protocol is none of these."),
         key("source_port", PORT_RANGES, "Source ports of TCP, UDP or SCTP, or ranges of them."),
         key("not_source_port", PORT_RANGES, "The source port is none of these."),
         key("destination_port", PORT_RANGES, "Destination ports, or ranges of them."),
@@ -301,40 +334,42 @@ static RULE: Table = Table {
 
 static MATCH: Table = Table {
     name: "match",
-    doc: "Which packets: those that agree with everything given.",
+    doc: "Conditions on packets; all must hold.",
     keys: &[
-        key("source", Shape::Text(Form::Network), "Network of the sender."),
-        key("destination", Shape::Text(Form::Network), "Network of the receiver."),
+        key("source", Shape::Text(Form::Network), "Source network."),
+        key("destination", Shape::Text(Form::Network), "Destination network."),
         key("protocol", Shape::Text(Form::Protocol), "IP protocol, by name or number."),
         key("port", PORT, "Destination port of UDP or TCP."),
         key(
             "fields",
             Shape::List(Form::Field, FIELDS_MAX),
-            "Of messages: fields with the value that they have, as NAME=VALUE.",
+            "Of messages: fields and their values, as NAME=VALUE.",
         ),
     ],
 };
 
 static UDP_GATEWAY: Table = Table {
     name: "[udp_gateway.NAME]",
-    doc: "A relay of UDP datagrams between two links, which can merge small ones.",
+    doc: "A relay of UDP datagrams between two links; it can merge small ones.",
     keys: &[
         required("listen", Shape::Table(&LISTEN), "Where it listens."),
         required("forward", Shape::Table(&FORWARD), "Where it sends to."),
         key(
             "merge",
             Shape::ChoiceOrNumber(MERGES, MERGE.0, MERGE.1),
-            "How much it puts into one datagram: off, octets, or mtu for what the path takes.",
+            "Maximum size of a merged datagram: off, octets, or mtu for the path MTU.",
         ),
         key(
             "series",
             Shape::Choice(SERIES),
-            "How pieces are found again: plain not at all, merge adds lengths, split takes apart.",
+            "How merged datagrams are separated: plain not at all, merge adds lengths, \
+             split separates.",
         ),
         key(
             "clients_max",
             Shape::Number(1, UDP_CLIENTS_MAX as i64),
-            "Clients at once, 1024 if not given; those of further ones are dropped and counted.",
+            "Maximum number of clients; 1024 if not given. Datagrams of others are \
+             dropped and counted.",
         ),
     ],
 };
@@ -346,23 +381,23 @@ static TCP_PROXY: Table = Table {
         required(
             "listen",
             Shape::Text(Form::Socket),
-            "Where it listens, at an address of the kernel; [::] takes both families.",
+            "Where it listens, an address of the kernel; [::] accepts both families.",
         ),
         required("forward", Shape::Table(&FORWARD), "The server."),
         key(
             "connections_max",
             Shape::Number(1, CONNECTIONS_MAX),
-            "Connections at once, 512 if not given; further ones are closed.",
+            "Maximum number of connections; 512 if not given. Others are closed.",
         ),
         key(
             "idle_s",
             Shape::Number(1, SECONDS_MAX),
-            "Seconds that a connection may carry nothing, 300 if not given.",
+            "Seconds after which an idle connection is closed; 300 if not given.",
         ),
         key(
             "connect_s",
             Shape::Number(1, SECONDS_MAX),
-            "Seconds that the server may take to accept, 10 if not given.",
+            "Seconds to wait for the server to accept; 10 if not given.",
         ),
     ],
 };
@@ -393,13 +428,13 @@ static LOG: Table = Table {
         key(
             "format",
             Shape::Choice(FORMATS),
-            "text or json, on standard error; journal; none. If not given, journal where standard \
-             error leads there, else text.",
+            "text or json, on standard error; journal; none. If not given, journal where \
+             standard error is connected to it, else text.",
         ),
         key(
             "level",
             Shape::Choice(LEVELS),
-            "The least severe that are written; info if not given.",
+            "The lowest severity that is written; info if not given.",
         ),
     ],
 };
@@ -433,27 +468,29 @@ static PROGRAM: Table = Table {
         key(
             "at",
             Shape::List(Form::RoleAddress, ROLES_MAX),
-            "Where roles listen or connect instead, each as ROLE=HOST:PORT.",
+            "Addresses of roles in place of the program's own, each as ROLE=HOST:PORT.",
         ),
         key(
             "stack",
             Shape::List(Form::Role, ROLES_MAX),
-            "UDP roles that use the gateway's own stack, on its exclusive links, not the kernel's.",
+            "UDP roles that use the gateway's own stack on its exclusive links, not the \
+             kernel's.",
         ),
         key(
             "set",
             Shape::List(Form::Setting("host=192.0.2.1"), SETTINGS_MAX),
-            "What parameters of the program are, each as NAME=VALUE.",
+            "Parameters of the program, each as NAME=VALUE.",
         ),
         key(
             "set_env",
             Shape::List(Form::Setting("password=SMTP_PASSWORD"), SETTINGS_MAX),
-            "Parameters whose value a variable of the environment holds, each as NAME=VARIABLE.",
+            "Parameters read from environment variables, each as NAME=VARIABLE.",
         ),
         key(
             "set_file",
             Shape::List(Form::Setting("password=/etc/gatewright/password"), SETTINGS_MAX),
-            "Parameters whose value a file holds, each as NAME=FILE; a line's end behind it goes.",
+            "Parameters read from files, each as NAME=FILE; a final line break is \
+             removed.",
         ),
     ],
 };

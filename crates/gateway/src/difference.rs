@@ -102,23 +102,6 @@ const fn is_tun(link: &Link) -> bool {
     matches!(link.device, Device::Tun { .. })
 }
 
-/// Keys that say what is behind a link: a change opens its device anew.
-const OF_DEVICE: [&str; 13] = [
-    "device",
-    "mode",
-    "read",
-    "write",
-    "pace",
-    "segment",
-    "delay_us",
-    "jitter_us",
-    "loss_per_million",
-    "seed",
-    "vlan",
-    "on",
-    "priority",
-];
-
 /// Differences in the keys of a link, as the key tables have them.
 fn keys((old_config, old): (&Config, &Link), (config, new): (&Config, &Link)) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -129,7 +112,7 @@ fn keys((old_config, old): (&Config, &Link), (config, new): (&Config, &Link)) ->
     for found in config::differences_of(old_config, config, "link", &new.name.value) {
         let restart = match found.name {
             "exclusive" => true,
-            name => is_fixed && OF_DEVICE.contains(&name),
+            _ => is_fixed && found.of_device,
         };
         // Addresses are told one by one.
         if found.name != "addresses" {

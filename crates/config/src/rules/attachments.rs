@@ -1,13 +1,13 @@
 //! Rules for attached handlers.
 
-use super::{check_link, check_use, twice};
+use super::{check_kind, check_link, check_needed, twice};
 use crate::codes;
 use crate::filter;
 use crate::messages::{self, MessageHandler};
 use crate::model::{Attach, Config, Device, Handler, Link, Located, Place, Side};
 use crate::sections::View;
 use crate::shape::Findings;
-use crate::tables::HANDLERS;
+use crate::tables::{ATTACH, HANDLERS};
 use crate::values;
 use gatewright_diagnostic::{Diagnostic, Span};
 use gatewright_stack::At;
@@ -75,18 +75,21 @@ fn check_framing(attach: &Attach, links: &[Link], findings: &mut Findings) {
 }
 
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 7] = ["file", "match", "to", "rate", "burst", "rules", "default"];
     let Some(handler) = table.text("handler").map(|handler| handler.value) else { return };
-    let (own, needed): (&[&str], _) = match handler {
-        "capture" => (&["file"], Some(("file", "\"frames.pcapng\""))),
-        "drop" => (&["match"], None),
-        "filter" => (&["rules", "default"], None),
-        "mirror" => (&["to"], Some(("to", "\"lan\""))),
-        "rate-limit" => (&["rate", "burst"], Some(("rate", "1000"))),
-        handler if HANDLERS.contains(&handler) => (&[], None),
-        _ => return,
+    if !HANDLERS.contains(&handler) {
+        return;
+    }
+    let whose = format!("handler {handler}");
+    check_kind(table, ATTACH.keys, (handler, &whose), findings);
+    let needed = match handler {
+        "capture" => Some(("file", "\"frames.pcapng\"")),
+        "mirror" => Some(("to", "\"lan\"")),
+        "rate-limit" => Some(("rate", "1000")),
+        _ => None,
     };
-    check_use(table, &format!("handler {handler}"), (own, &OTHERS), needed, findings);
+    if let Some(needed) = needed {
+        check_needed(table, needed, &whose, findings);
+    }
     check_port(table, findings);
     filter::check(table, findings);
 }

@@ -1,11 +1,11 @@
 //! Rules for links: their keys, devices and addresses.
 
-use super::{check_use, twice, unusable, virtual_links};
+use super::{check_kind, check_needed, check_unused, twice, unusable, virtual_links};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
 use crate::sections::{View, is_virtual};
 use crate::shape::Findings;
-use crate::tables::{MODES, RUNNING};
+use crate::tables::{LINK, RUNNING, kind_of_link};
 use crate::values::{Prefix, is_host_address, is_link_local};
 use gatewright_diagnostic::{Diagnostic, nearest};
 
@@ -47,76 +47,28 @@ fn check_present(root: View<'_>, findings: &mut Findings) {
     findings.add(finding.help("describe one: [link.lan]"));
 }
 
+/// Reports keys that another kind of link has, and required keys that are missing.
 fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const OTHERS: [&str; 18] = [
-        "device",
-        "priority",
-        "read",
-        "write",
-        "pace",
-        "segment",
-        "delay_us",
-        "jitter_us",
-        "loss_per_million",
-        "seed",
-        "mac",
-        "promiscuous",
-        "exclusive",
-        "dhcp",
-        "autoconfigure",
-        "advertise",
-        "queues",
-        "host",
-    ];
-    if is_virtual(table) {
-        virtual_links::check_keys(table, findings);
-        return;
-    }
     let mode = table.text("mode").map_or("auto", |mode| mode.value);
-    if !MODES.contains(&mode) {
-        return;
-    }
-    let (own, needed): (&[&str], _) = match mode {
-        "tap" => (&["device", "mac", "dhcp", "autoconfigure", "advertise"], None),
-        "tun" => (&["device"], None),
-        "pcapng" if table.key("write").is_some() && table.key("read").is_none() => {
-            (&["write", "mac"], None)
-        }
-        "pcapng" => (
-            &["read", "write", "pace", "mac"],
-            Some(("read", "\"in.pcapng\", or write = \"out.pcapng\"")),
-        ),
-        "segment" => (
-            &[
-                "segment",
-                "delay_us",
-                "jitter_us",
-                "loss_per_million",
-                "seed",
-                "mac",
-                "dhcp",
-                "autoconfigure",
-                "advertise",
-            ],
-            Some(("segment", "\"radio\"")),
-        ),
-        _ => (
-            &[
-                "device",
-                "mac",
-                "promiscuous",
-                "exclusive",
-                "dhcp",
-                "autoconfigure",
-                "advertise",
-                "queues",
-                "host",
-            ],
-            None,
-        ),
+    let Some(kind) = kind_of_link(is_virtual(table), mode) else { return };
+    let (whose, needed) = match kind {
+        "vlan" if table.key("on").is_none() => ("a VLAN".to_owned(), Some(("on", "\"lan\""))),
+        "vlan" => ("a VLAN".to_owned(), Some(("vlan", "10"))),
+        "segment" => (format!("mode {mode}"), Some(("segment", "\"radio\""))),
+        _ => (format!("mode {mode}"), None),
     };
-    let only = if mode == "pcapng" && !own.contains(&"read") { " without `read`" } else { "" };
-    check_use(table, &format!("mode {mode}{only}"), (own, &OTHERS), needed, findings);
+    check_kind(table, LINK.keys, (kind, &whose), findings);
+    if let Some(needed) = needed {
+        check_needed(table, needed, &whose, findings);
+    }
+    if kind == "pcapng" && table.key("read").is_none() {
+        if table.key("write").is_some() {
+            check_unused(table, "pace", "mode pcapng without `read`", findings);
+        } else {
+            let needed = ("read", "\"in.pcapng\", or write = \"out.pcapng\"");
+            check_needed(table, needed, &whose, findings);
+        }
+    }
 }
 
 fn check_shared(link: &Link, table: View<'_>, findings: &mut Findings) {

@@ -1,6 +1,6 @@
 //! Rules for virtual links: the link below, tags, MTU.
 
-use super::{check_link, check_use, twice};
+use super::{check_link, twice};
 use crate::codes;
 use crate::model::{Config, Device, Link, Located, VirtualTag};
 use crate::sections::View;
@@ -30,30 +30,6 @@ pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {
         }
         seen.push((&on.value, id));
     }
-}
-
-/// Checks the keys of a VLAN; all others belong to the link below.
-pub(super) fn check_keys(table: View<'_>, findings: &mut Findings) {
-    const BELOW: [&str; 16] = [
-        "device",
-        "mode",
-        "exclusive",
-        "mac",
-        "promiscuous",
-        "spin_us",
-        "queues",
-        "read",
-        "write",
-        "pace",
-        "segment",
-        "delay_us",
-        "jitter_us",
-        "loss_per_million",
-        "seed",
-        "host",
-    ];
-    let needed = if table.key("on").is_none() { ("on", "\"lan\"") } else { ("vlan", "10") };
-    check_use(table, "a VLAN", (&[], &BELOW), Some(needed), findings);
 }
 
 /// Whether the kernel is the host on a link.

@@ -1,6 +1,6 @@
 //! The table of a link.
 
-use super::{Form, RATE_MAX, Shape, Table, key, or};
+use super::{Form, RATE_MAX, Shape, Table, key};
 use crate::WORKERS_MAX;
 
 /// Minimum MTU of IPv4 (RFC 791 §3.2).
@@ -23,161 +23,206 @@ const DELAY_US_MAX: i64 = 60_000_000;
 const MILLION: i64 = 1_000_000;
 
 /// How a link exchanges frames.
-pub(crate) const MODES: &[&str] =
-    &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
+const MODES: &[&str] = &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
 /// Paces of a replay, beside a number of frames each second.
 const PACES: &[&str] = &["captured", "fastest"];
 
-pub(super) static LINK: Table = Table {
+/// Kinds of links, for the keys that only some have.
+const INTERFACE: &[&str] = &["interface"];
+const VLAN: &[&str] = &["vlan"];
+const PCAPNG: &[&str] = &["pcapng"];
+const SEGMENT: &[&str] = &["segment"];
+/// Links that are an interface of the kernel.
+const WITH_INTERFACE: &[&str] = &["interface", "tap", "tun"];
+/// Links that are not tagged frames of another.
+const PHYSICAL: &[&str] = &["interface", "tap", "tun", "pcapng", "segment"];
+/// Links with a link-layer address of their own.
+const WITH_ADDRESS: &[&str] = &["interface", "tap", "pcapng", "segment"];
+/// Links whose stations assign addresses to each other.
+const CONFIGURED: &[&str] = &["interface", "tap", "segment", "vlan"];
+
+/// The kind of a link: `vlan`, or else what its mode opens; none if there is no such mode.
+pub(crate) fn kind_of_link(is_virtual: bool, mode: &str) -> Option<&'static str> {
+    const MADE: [&str; 4] = ["tap", "tun", "pcapng", "segment"];
+    if is_virtual {
+        return Some("vlan");
+    }
+    let made = MADE.into_iter().find(|made| *made == mode);
+    made.or_else(|| MODES.contains(&mode).then_some("interface"))
+}
+
+pub(crate) static LINK: Table = Table {
     name: "[link.NAME]",
-    doc: "A link: where frames come from and go to.",
+    doc: "A link: a device that receives and sends frames.",
     keys: &[
         key(
             "device",
             Shape::Text(Form::Interface),
-            "The interface of the kernel, or the one to make (tap, tun); NAME if not given.",
-        ),
-        or(
-            "auto",
-            key(
-                "mode",
-                Shape::Choice(MODES),
-                "How frames are exchanged: auto takes the fastest that works, xdp, xdp-generic and \
-             packet open an interface; tap and tun make one, of Ethernet frames or of IP packets; \
-             pcapng reads and writes capture files; segment is a medium in memory.",
-            ),
-        ),
-        or(
-            "true",
-            key(
-                "exclusive",
-                Shape::Flag,
-                "Whether our stack alone is the host there (true, the default), or the kernel is.",
-            ),
-        ),
-        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The largest packet in octets."),
+            "The kernel's interface, or the one to create (tap, tun); NAME if not given.",
+        )
+        .of_device(WITH_INTERFACE),
+        key(
+            "mode",
+            Shape::Choice(MODES),
+            "The device: auto is the fastest of xdp, xdp-generic and packet that works; \
+             these open an interface of the kernel. tap and tun create one, for Ethernet \
+             frames or IP packets. pcapng reads and writes capture files. segment is a \
+             medium in memory.",
+        )
+        .of_device(PHYSICAL)
+        .or("auto"),
+        key(
+            "exclusive",
+            Shape::Flag,
+            "Whether the host on the link is the gateway's stack (true, the default) or \
+             the kernel.",
+        )
+        .only(INTERFACE)
+        .or("true"),
+        key("mtu", Shape::Number(MTU_MIN, MTU_MAX), "The MTU: the largest packet in octets."),
         key(
             "addresses",
             Shape::List(Form::AddressOfNetwork, ADDRESSES_MAX),
-            "Our addresses with their prefix lengths, IPv4 and IPv6.",
+            "The link's IPv4 and IPv6 addresses with prefix lengths.",
         ),
-        or("false", key("dhcp", Shape::Flag, "Whether an IPv4 address is asked for by DHCP.")),
-        or(
-            "false",
-            key(
-                "autoconfigure",
-                Shape::Flag,
-                "Whether IPv6 addresses are made of what routers announce.",
-            ),
-        ),
-        or(
-            "true",
-            key(
-                "forwarding",
-                Shape::Flag,
-                "Whether packets that arrive there for others are sent on (true, the default).",
-            ),
-        ),
+        key("dhcp", Shape::Flag, "Whether DHCP assigns an IPv4 address.")
+            .only(CONFIGURED)
+            .or("false"),
+        key(
+            "autoconfigure",
+            Shape::Flag,
+            "Whether IPv6 addresses are formed from router advertisements (SLAAC).",
+        )
+        .only(CONFIGURED)
+        .or("false"),
+        key(
+            "forwarding",
+            Shape::Flag,
+            "Whether packets received there for other hosts are forwarded (true, the \
+             default).",
+        )
+        .or("true"),
         key(
             "advertise",
             Shape::Table(&ADVERTISE),
-            "What hosts there are told as a router (IPv6); nothing if not given, {} for the usual.",
-        ),
-        key("mac", Shape::Text(Form::Mac), "Our hardware address; the device's if not given."),
-        or("false", key("promiscuous", Shape::Flag, "Whether frames for others are taken, too.")),
+            "IPv6 router advertisements; none if not given, {} for the defaults.",
+        )
+        .only(CONFIGURED),
+        key("mac", Shape::Text(Form::Mac), "The link's MAC address; the device's if not given.")
+            .only(WITH_ADDRESS),
+        key("promiscuous", Shape::Flag, "Whether frames for other stations are received, too.")
+            .only(INTERFACE)
+            .or("false"),
         key(
             "spin_us",
             Shape::Number(0, SPIN_US_MAX),
-            "Microseconds that a worker looks for the next frame before it sleeps.",
-        ),
+            "Microseconds that a worker polls for the next frame before it sleeps.",
+        )
+        .only(PHYSICAL),
         key(
             "queues",
             Shape::Number(1, WORKERS_MAX as i64),
-            "How many workers receive by the link, each by queues of its own: as many as there are, \
-             and as its device has, if not given; by mode packet also more than that.",
-        ),
+            "Number of workers that receive from the link, each by its own queues. If not \
+             given, all workers, but no more than the device has queues; mode packet may \
+             have more.",
+        )
+        .only(INTERFACE),
         key(
             "host",
             Shape::Text(Form::Interface),
-            "The TAP interface to make for this machine's own programs: at the link's addresses they \
-             get what our stack has no use for.",
-        ),
+            "The TAP interface to create for this machine's own programs: they receive \
+             what arrives for the link's addresses and the gateway's stack does not use.",
+        )
+        .only(INTERFACE),
         key(
             "vlan",
             Shape::Number(1, VLAN_ID_MAX),
-            "The identifier of a VLAN (IEEE 802.1Q): this link is what carries its tag on another.",
-        ),
-        key("on", Shape::Text(Form::Name), "The link that carries the tags of `vlan`."),
+            "The VLAN identifier (IEEE 802.1Q): the frames of another link with this tag.",
+        )
+        .of_device(VLAN),
+        key("on", Shape::Text(Form::Name), "The link below, which carries the tagged frames.")
+            .of_device(VLAN),
         key(
             "priority",
             Shape::Number(0, 7),
-            "The priority in the tags of the frames that are sent by a VLAN (0 if not given).",
-        ),
+            "The priority in the tags of transmitted frames; 0 if not given.",
+        )
+        .of_device(VLAN),
         key(
             "read",
             Shape::Text(Form::Any("in.pcapng")),
-            "pcapng: the capture file whose frames arrive, pcapng or pcap, of Ethernet or raw IP; \
-             relative to the folder of the description, as `write`.",
-        ),
+            "pcapng: the capture file to replay, pcapng or pcap, of Ethernet or raw IP. \
+             Its path, as that of `write`, is relative to the folder of the description.",
+        )
+        .of_device(PCAPNG),
         key(
             "write",
             Shape::Text(Form::Any("out.pcapng")),
-            "pcapng: the capture file for frames that leave.",
-        ),
+            "pcapng: the capture file for transmitted frames.",
+        )
+        .of_device(PCAPNG),
         key(
             "pace",
             Shape::ChoiceOrNumber(PACES, 1, RATE_MAX),
-            "pcapng: how fast `read` is replayed: captured (as recorded, the default), fastest, or \
-             a number of frames each second.",
-        ),
+            "pcapng: the speed of the replay: captured (as recorded, the default), \
+             fastest, or frames per second.",
+        )
+        .of_device(PCAPNG),
         key(
             "segment",
             Shape::Text(Form::Name),
-            "segment: the medium by name; links of this gateway that name it hear each other.",
-        ),
+            "segment: the name of the medium; links of this gateway with the same name \
+             are connected.",
+        )
+        .of_device(SEGMENT),
         key(
             "delay_us",
             Shape::Number(0, DELAY_US_MAX),
-            "segment: microseconds that the frames take that this link sends (0 if not given).",
-        ),
+            "segment: delay of frames that this link sends, in microseconds; 0 if not \
+             given.",
+        )
+        .of_device(SEGMENT),
         key(
             "jitter_us",
             Shape::Number(0, DELAY_US_MAX),
-            "segment: a random time below this is added to the delay of each frame.",
-        ),
+            "segment: maximum random addition to each frame's delay, in microseconds.",
+        )
+        .of_device(SEGMENT),
         key(
             "loss_per_million",
             Shape::Number(0, MILLION),
-            "segment: how many of a million frames that this link sends are lost, at random.",
-        ),
+            "segment: random loss of frames that this link sends, in parts per million.",
+        )
+        .of_device(SEGMENT),
         key(
             "seed",
             Shape::Number(0, i64::MAX),
-            "segment: the start of jitter and loss; the same seed loses the same frames.",
-        ),
+            "segment: the seed of jitter and loss; the same seed loses the same frames.",
+        )
+        .of_device(SEGMENT),
     ],
 };
 
 static ADVERTISE: Table = Table {
     name: "advertise",
-    doc: "What hosts on a link are told as by a router: its IPv6 networks, and these.",
+    doc: "Router advertisements for a link's IPv6 networks.",
     keys: &[
         key(
             "interval_s",
             Shape::Number(ADVERTISE_S.0, ADVERTISE_S.1),
-            "The longest time between two advertisements in seconds (600 if not given).",
+            "Maximum time between two advertisements, in seconds; 600 if not given.",
         ),
         key(
             "lifetime_s",
             Shape::Number(0, ROUTER_S_MAX),
-            "How long hosts may use this router, in seconds: three intervals if not given, 0 for \
-             not at all.",
+            "Time that hosts may use this router, in seconds: three intervals if not \
+             given, 0 for not at all.",
         ),
         key(
             "hop_limit",
             Shape::Number(0, 255),
-            "The hop limit that hosts start with (64 if not given), 0 to leave it to them.",
+            "The initial hop limit of hosts; 64 if not given, 0 for the host's own.",
         ),
-        key("mtu", Shape::Flag, "Whether the link's MTU is told (true, the default)."),
+        key("mtu", Shape::Flag, "Whether the link's MTU is advertised (true, the default)."),
     ],
 };

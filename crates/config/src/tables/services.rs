@@ -1,6 +1,6 @@
 //! The tables of devices and of the service entity.
 
-use super::{Form, Key, Shape, TABLES_MAX, Table, fixed, key, or, required};
+use super::{Form, Key, Shape, TABLES_MAX, Table, key, required};
 use crate::values::DEVICE_KINDS;
 
 /// Maximum number of associations of devices.
@@ -39,7 +39,7 @@ const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 const CERTIFICATE: Key = required(
     "certificate",
     Shape::Text(Form::Any("/etc/gatewright/certificate.pem")),
-    "The certificate that is shown, PEM; a relative path is one in the description's folder.",
+    "The certificate, PEM; a relative path starts in the description's folder.",
 );
 /// The key of that certificate.
 const PRIVATE_KEY: Key = required(
@@ -51,13 +51,14 @@ const PRIVATE_KEY: Key = required(
 const AUTHORITIES: Key = required(
     "authorities",
     Shape::Text(Form::Any("/etc/gatewright/authorities.pem")),
-    "Whose certificates are taken, PEM.",
+    "The trusted certificate authorities, PEM.",
 );
 /// The authorities' lists of revoked certificates.
 const CRL: Key = key(
     "crl",
     Shape::Text(Form::Any("/etc/gatewright/revoked.pem")),
-    "Lists of revoked certificates (CRL), PEM: one of each authority; none if not given.",
+    "Certificate revocation lists (CRL), PEM: one for each authority; none if not \
+             given.",
 );
 
 pub(super) static DEVICES: Table = Table {
@@ -65,35 +66,46 @@ pub(super) static DEVICES: Table = Table {
     doc: "IEEE 11073 devices that associate with this gateway.",
     keys: &[
         required("listen", Shape::Text(Form::Socket), "Where the manager listens (TCP)."),
-        key("udp", Shape::Text(Form::Socket), "Where it takes datagrams; nowhere if not given."),
-        key("tls", Shape::Table(&DEVICES_TLS), "Where it takes devices that show a certificate."),
+        key(
+            "udp",
+            Shape::Text(Form::Socket),
+            "Where it accepts datagrams (UDP); nowhere if not given.",
+        ),
+        key(
+            "tls",
+            Shape::Table(&DEVICES_TLS),
+            "Where it accepts devices that authenticate with a certificate.",
+        ),
         key(
             "delivery",
             Shape::Choice(DELIVERIES),
-            "durable stores a reading before it is acknowledged; direct sends it on at once.",
+            "durable stores a reading before it is acknowledged; direct forwards it at \
+             once.",
         ),
         key(
             "direct",
             Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
-            "Kinds of devices whose readings are sent on at once, whatever delivery says.",
+            "Kinds of devices whose readings are forwarded at once, whatever delivery \
+             says.",
         ),
         key(
             "durable",
             Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
-            "Kinds of devices whose readings are stored first, whatever else is said.",
+            "Kinds of devices whose readings are stored first, whatever delivery says.",
         ),
-        or(
-            "1000",
-            fixed(key(
-                "devices_max",
-                Shape::Number(1, DEVICES_MAX),
-                "Associations at once; of as many connections again without one, the oldest gives way.",
-            )),
-        ),
+        key(
+            "devices_max",
+            Shape::Number(1, DEVICES_MAX),
+            "Maximum number of associations. As many connections may have none; of more, \
+             the oldest is closed.",
+        )
+        .fixed()
+        .or("1000"),
         key(
             "peer_connections",
             Shape::Number(1, DEVICES_MAX),
-            "Connections of one address at once, associated or not; no limit of their own if not given, as a hub has one address.",
+            "Maximum number of connections from one address, associated or not; no \
+             separate limit if not given, as a hub has one address.",
         ),
         key(
             "admit",
@@ -103,42 +115,48 @@ pub(super) static DEVICES: Table = Table {
         key(
             "operators",
             Shape::List(Form::Any("CNurse"), ADMITTED_MAX),
-            "Who may read what devices report and ask them something: CNurse, /id-in/CNurse.",
+            "Originators that may read devices' readings and send them requests: CNurse, \
+             /id-in/CNurse.",
         ),
         key(
             "keep_hours",
             Shape::Number(1, KEEP_HOURS_MAX),
-            "How long a reading waits for the registrar before it is given up; 168 if not given.",
+            "Hours after which a reading that the registrar did not accept is discarded; \
+             168 if not given.",
         ),
         key(
             "waiting_max",
             Shape::Number(1, WAITING_MAX),
-            "Readings of one device that wait for the registrar; then the device keeps its own.",
+            "Maximum number of one device's readings that wait for the registrar; beyond, \
+             the device keeps its own.",
         ),
         key(
             "waiting_total",
             Shape::Number(1, WAITING_MAX),
-            "Readings of all devices that wait for the registrar.",
+            "Maximum number of all devices' readings that wait for the registrar.",
         ),
-        or(
-            "false",
-            fixed(key(
-                "views",
-                Shape::Flag,
-                "Show the latest values also as the flexContainers of TS-0023; false if not given.",
-            )),
-        ),
-        fixed(key(
+        key(
+            "views",
+            Shape::Flag,
+            "Whether the latest values are also flexContainers (TS-0023); false if not \
+             given.",
+        )
+        .fixed()
+        .or("false"),
+        key(
             "map",
             Shape::Many(&DEVICES_MAP, TABLES_MAX),
-            "What objects of devices become, before what is known by itself.",
-        )),
+            "Resources for objects of devices, in addition to the built-in mapping and \
+             before it.",
+        )
+        .fixed(),
     ],
 };
 
 static DEVICES_MAP: Table = Table {
     name: "[[devices.map]]",
-    doc: "What an object of a device becomes: the first that fits.",
+    doc: "The resource for an object of a device; the first entry that matches is \
+             used.",
     keys: &[
         required("container", Shape::Text(Form::Name), "The container of its readings."),
         key("partition", CODE, "Partition of what is measured: 2 for vital signs; with code."),
@@ -147,9 +165,13 @@ static DEVICES_MAP: Table = Table {
         key(
             "labels",
             Shape::List(Form::Any("ward-3"), LABELS_MAX),
-            "Labels of the container, too.",
+            "Additional labels of the container.",
         ),
-        key("instances", Shape::Number(1, INSTANCES_MAX), "Readings kept; 10000 if not given."),
+        key(
+            "instances",
+            Shape::Number(1, INSTANCES_MAX),
+            "Maximum number of readings in the container; 10000 if not given.",
+        ),
         key("loinc", Shape::Text(Form::Any("8867-4")), "Its LOINC code, for FHIR."),
         key("view", Shape::Table(&DEVICES_VIEW), "A flexContainer that shows the latest value."),
     ],
@@ -175,7 +197,7 @@ static DEVICES_VIEW: Table = Table {
 
 static DEVICES_TLS: Table = Table {
     name: "[devices.tls]",
-    doc: "Devices that show a certificate (TLS 1.3).",
+    doc: "Devices that authenticate with a certificate (TLS 1.3).",
     keys: &[
         required("listen", Shape::Text(Form::Socket), "Where they connect."),
         CERTIFICATE,
@@ -185,7 +207,8 @@ static DEVICES_TLS: Table = Table {
         key(
             "system_id",
             Shape::Choice(SYSTEM_ID_FIELDS),
-            "Name in a device's certificate that must be its system-id; none if not given.",
+            "The name in a device's certificate that must be its system-id; not checked \
+             if not given.",
         ),
     ],
 };
@@ -194,57 +217,64 @@ pub(super) static CSE: Table = Table {
     name: "[cse]",
     doc: "The gateway's own oneM2M service entity.",
     keys: &[
-        fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),
-        fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
+        required("base", Shape::Text(Form::Name), "Name of its base resource.").fixed(),
+        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.").fixed(),
         key("http", Shape::Text(Form::Socket), "Where it answers HTTP; nowhere if not given."),
         key("coap", Shape::Text(Form::Socket), "Where it answers CoAP; nowhere if not given."),
         key("ws", Shape::Text(Form::Socket), "Where it answers WebSocket; nowhere if not given."),
-        fixed(key(
+        key(
             "mqtt",
             Shape::Text(Form::Broker),
-            "The broker that it takes MQTT requests from, mqtts:// by TLS; none if not given.",
-        )),
-        fixed(key(
+            "The MQTT broker for requests, mqtts:// for TLS; none if not given.",
+        )
+        .fixed(),
+        key(
             "store",
             Shape::Text(Form::Any("/var/lib/gatewright/cse.db")),
             "Path of its database, relative to the description's folder; in memory if not given.",
-        )),
-        fixed(key(
+        )
+        .fixed(),
+        key(
             "store_mib",
             Shape::Number(1, STORE_MIB_MAX),
-            "What the database may grow to, its audit log apart; beyond, it refuses as on a full disk.",
-        )),
-        fixed(key(
+            "Maximum size of the database without the audit log, in MiB; beyond, requests \
+             are refused as on a full disk.",
+        )
+        .fixed(),
+        key(
             "reserve_mib",
             Shape::Number(0, RESERVE_MIB_MAX),
-            "Room kept on the disk, in a file beside the database: on a full disk deletions and the \
-             audit log use it. 4 if not given; 0 keeps none.",
-        )),
+            "Space reserved on the disk in a file beside the database, in MiB, for \
+             deletions and the audit log when the disk is full. 4 if not given; 0 for \
+             none.",
+        )
+        .fixed(),
         key(
             "resources_max",
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
-            "Resources; an instance of 300 octets takes 1.2 KiB of memory. Beyond, an instance \
-             replaces its container's oldest, and all else is refused. 1000000 if not given.",
+            "Maximum number of resources; 1000000 if not given. Beyond, a new instance \
+             replaces its container's oldest, and all else is refused. An instance of 300 \
+             octets takes 1.2 KiB of memory.",
         ),
         key(
             "branch_max",
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
-            "Those of one AE or CSE, with everything below it; a quarter of resources_max if not \
-             given.",
+            "Maximum number of resources of one AE or CSE, with everything below it; a \
+             quarter of resources_max if not given.",
         ),
         key(
             "instances_max",
             Shape::Number(1, RESOURCES_MAX),
-            "Instances of a container that sets no maximum (mni) itself; 100000 if not given.",
+            "Maximum number of instances of a container that has no maximum (mni) of its \
+             own; 100000 if not given.",
         ),
-        or(
-            "middle",
-            fixed(key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")),
-        ),
+        key("type", Shape::Choice(CSE_TYPES), "middle (a gateway's) or infrastructure.")
+            .fixed()
+            .or("middle"),
         key(
             "admin",
             Shape::Text(Form::Name),
-            "The originator that may do everything; nobody if not given.",
+            "The originator with all access rights; none if not given.",
         ),
         key(
             "admit",
@@ -254,87 +284,95 @@ pub(super) static CSE: Table = Table {
         key(
             "admit_devices",
             Shape::List(Form::AeIds, ADMITTED_MAX),
-            "AE-IDs that those may register here by their certificates, * for any characters; \
-             Cphd-* if not given.",
+            "AE-IDs that those CSEs may register here on the authority of their \
+             certificates, * for any characters; Cphd-* if not given.",
         ),
         key(
             "adopt_devices",
             Shape::List(Form::AeIdsOfCse, ADMITTED_MAX),
-            "AEs that were registered without a certificate, each with the CSE that takes it over: \
-             /gw/Cphd-*; none if not given.",
+            "AEs registered without a certificate, each with the CSE that may take it \
+             over: /gw/Cphd-*; none if not given.",
         ),
         key(
             "admit_beyond",
             Shape::List(Form::CseBeyond, ADMITTED_MAX),
-            "CSEs beyond those that register here, each behind the one whose certificate speaks for \
-             it: /gw/ward; none if not given.",
+            "CSEs that are registered at a CSE which registers here, behind the \
+             identifier of that one, whose certificate authorises them: /gw/ward; none if \
+             not given.",
         ),
         key(
             "audit",
             Shape::Flag,
-            "Whether each request and how it ended is noted in the audit log.",
+            "Whether each request and its result are recorded in the audit log.",
         ),
-        fixed(key(
+        key(
             "audit_mib",
             Shape::Number(1, STORE_MIB_MAX),
-            "What the audit log may grow to, beside store_mib; then its oldest entries are dropped, \
-             and that is noted. 256 if not given.",
-        )),
+            "Maximum size of the audit log in MiB, in addition to store_mib; 256 if not \
+             given. Beyond, its oldest entries are deleted, and that is recorded.",
+        )
+        .fixed(),
         key(
             "audit_strict",
             Shape::Flag,
-            "Whether a request that cannot be noted, as on a full disk, is refused; true if not \
-             given. If false, what is only read is answered all the same, and counted as lost.",
+            "Whether a request that cannot be recorded, as on a full disk, is refused; \
+             true if not given. If false, requests that only read are answered, and their \
+             entries are counted as lost.",
         ),
         key(
             "reach_own",
             Shape::Flag,
-            "Whether peers may have this machine's own addresses asked, loopback and link-local \
-             ones too, by subscriptions and points of access; false if not given, unless the CSE \
-             listens on loopback only.",
+            "Whether the CSE sends requests to this machine's own addresses, loopback and \
+             link-local ones included, on behalf of peers (subscriptions, points of \
+             access); false if not given, unless the CSE listens on loopback only.",
         ),
         key(
             "peer_rate",
             Shape::Number(1, PEER_RATE_MAX),
-            "Requests of one peer (an address; behind a broker, an originator) in a second.",
+            "Maximum number of requests per second of one peer: an address, or behind a \
+             broker an originator.",
         ),
         key(
             "peer_requests",
             Shape::Number(1, PEER_REQUESTS_MAX),
-            "Requests of one peer that are not answered, at the same time; 4096 if not given.",
+            "Maximum number of one peer's unanswered requests; 4096 if not given.",
         ),
         key(
             "peer_mib",
             Shape::Number(1, PEER_MIB_MAX),
-            "Content in those and in what is still arriving, in MiB; 64 if not given.",
+            "Maximum content of one peer's unanswered and incomplete requests, in MiB; 64 \
+             if not given.",
         ),
         key(
             "content_mib",
             Shape::Number(1, PEER_MIB_MAX),
-            "The same of all peers together; 256 if not given.",
+            "The same for all peers together; 256 if not given.",
         ),
         key(
             "peer_connections",
             Shape::Number(1, PEER_REQUESTS_MAX),
-            "Connections of one address at the same time; 1024 if not given.",
+            "Maximum number of connections from one address; 1024 if not given.",
         ),
-        fixed(key(
+        key(
             "provider",
             Shape::Text(Form::Any("provider.example")),
-            "Domain of its service provider, as it stands in certificates: m2m://DOMAIN/CSE/AE.",
-        )),
+            "Domain of its service provider, as in certificates: m2m://DOMAIN/CSE/AE.",
+        )
+        .fixed(),
         key(
             "tls",
             Shape::Table(&CSE_TLS),
-            "TLS 1.3 with certificates on both sides: who asks is who its certificate says.",
+            "TLS 1.3 with certificates on both sides: the certificate identifies the \
+             originator.",
         ),
-        key("registrar", Shape::Table(&REGISTRAR), "The CSE above, which gets the readings."),
+        key("registrar", Shape::Table(&REGISTRAR), "The CSE above, which receives the readings."),
     ],
 };
 
 static CSE_TLS: Table = Table {
     name: "[cse.tls]",
-    doc: "The entity's certificate, which it shows as a client too, and whom it trusts.",
+    doc: "The entity's certificate, as server and client, and the authorities that it \
+             trusts.",
     keys: &[
         key("https", Shape::Text(Form::Socket), "Where it answers HTTP over TLS."),
         key("wss", Shape::Text(Form::Socket), "Where it answers WebSocket over TLS."),
@@ -347,19 +385,21 @@ static CSE_TLS: Table = Table {
 
 static REGISTRAR: Table = Table {
     name: "[cse.registrar]",
-    doc: "The CSE above: this one registers there, and devices' readings are sent on to it.",
+    doc: "The CSE above: this one registers there and forwards devices' readings to \
+             it.",
     keys: &[
         required(
             "url",
             Shape::Text(Form::Url),
-            "Where it answers: http, https, coap, ws, wss, or an mqtt or mqtts broker.",
+            "Its address: http, https, coap, ws, wss, or an mqtt or mqtts broker.",
         ),
-        fixed(required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.")),
-        fixed(required("base", Shape::Text(Form::Name), "Name of its base resource.")),
+        required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.").fixed(),
+        required("base", Shape::Text(Form::Name), "Name of its base resource.").fixed(),
         key(
             "readings",
             Shape::Text(Form::Place),
-            "The place at a CSE beyond it that readings go to by way of it; its own base if not given.",
+            "The resource at another CSE to which readings are forwarded through it; its \
+             own base if not given.",
         ),
     ],
 };

@@ -271,10 +271,8 @@ impl<'a> Lowering<'_, 'a> {
     ) -> Follow {
         let (name, span) = (&field.name, field.name.span);
         let absent = may_be_unwritten(field);
-        let mut value = Octets::all();
-        if let Some(class) = skipped {
-            value.keep(|octet| !class.contains(octet));
-        }
+        let is_read = |octet| skipped.is_none_or(|class| !class.contains(octet));
+        let value = Octets::where_(is_read);
         let begins = |octets: Octets| match &around.key {
             Some((key, keys)) if *key == name.text => *keys,
             _ => octets,

@@ -91,13 +91,7 @@ impl Writer<'_> {
             }
             Emit::Word { octets, order, fields } => self.word(*octets, *order, fields, out)?,
             Emit::Varint { from, .. } => varint(self.int(from)?, out),
-            Emit::Extension { of, cases } => {
-                let value = self.int(of)?;
-                if let Some(case) = escape(value, cases) {
-                    let more = (value - case.add).to_be_bytes();
-                    out.extend_from_slice(&more[8 - usize::from(case.octets)..]);
-                }
-            }
+            Emit::Extension { of, cases } => extension(self.int(of)?, cases, out),
             Emit::Counted { octets, order, more, max, body } => {
                 let mut inner = Vec::new();
                 self.all(body, &mut inner)?;
@@ -256,6 +250,14 @@ fn escape(value: i64, cases: &[ExtendCase]) -> Option<&ExtendCase> {
     };
     let first = cases.first()?;
     (value >= first.value).then(|| cases.iter().find(fits)).flatten()
+}
+
+/// Writes the octets of the escape that a value needs, if any.
+fn extension(value: i64, cases: &[ExtendCase], out: &mut Vec<u8>) {
+    if let Some(case) = escape(value, cases) {
+        let more = (value - case.add).to_be_bytes();
+        out.extend_from_slice(&more[8 - usize::from(case.octets)..]);
+    }
 }
 
 fn varint(mut value: i64, out: &mut Vec<u8>) {

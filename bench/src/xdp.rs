@@ -13,10 +13,10 @@ use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, ethernet::EthernetFields, ipv4::Ipv4Fields,
     ipv6::Ipv6Fields, udp::UdpFields,
 };
-use gatewright_xdp::program::{Attached, Hook, Instruction, Program, ProgramType};
+use gatewright_xdp::program::{AttachedProgram, BpfProgram, Hook, Instruction, ProgramType};
 use gatewright_xdp::{
     Forwarding, ForwardingError, GROUPS_MAX, Generator, Hop, HopNeighbour, LinkPort, Receiver,
-    Shape,
+    TableSizes,
 };
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -107,7 +107,7 @@ impl Hosts {
     }
 
     /// Attaches a program to the sender's cable at the gateway.
-    fn attach(&self, program: &Program) -> Result<Attached, String> {
+    fn attach(&self, program: &BpfProgram) -> Result<AttachedProgram, String> {
         let [near, _] = self.own()?;
         let attached = self.gateway.run(|| program.attach(near, Hook::XdpNative)).map_err(text)?;
         attached.map_err(|error| format!("cannot attach to the gateway: {error}"))
@@ -136,9 +136,9 @@ impl Hosts {
 
 /// A program that hands every frame to the kernel's stack: what makes a virtual cable take frames
 /// from the generator at this end.
-fn pass() -> Result<Program, String> {
+fn pass() -> Result<BpfProgram, String> {
     const PASS: [Instruction; 2] = [Instruction(0xb7, 0, 0, 2), Instruction(0x95, 0, 0, 0)];
-    Program::load(ProgramType::Xdp, "pass", &PASS, 0).map_err(|error| error.to_string())
+    BpfProgram::load(ProgramType::Xdp, "pass", &PASS, 0).map_err(|error| error.to_string())
 }
 
 /// Routes, and destinations in them.
@@ -251,8 +251,8 @@ fn tempfile() -> std::io::Result<(String, std::fs::File)> {
 }
 
 /// The driver's tables with a next hop behind the second cable.
-fn forwarding(hosts: &Hosts, shape: Shape) -> Result<Forwarding, String> {
-    let mut forwarding = Forwarding::new(shape).map_err(refused)?;
+fn forwarding(hosts: &Hosts, sizes: TableSizes) -> Result<Forwarding, String> {
+    let mut forwarding = Forwarding::new(sizes).map_err(refused)?;
     let neighbour = HopNeighbour::Router(FAR_MAC[1].0);
     let hop = Hop { port: 1, mtu: MTU, source: OWN_MAC[1].0, neighbour };
     forwarding.set_hop(HopIndex(0), Some(&hop)).map_err(refused)?;
@@ -323,7 +323,7 @@ fn measure<A: Forwarded>(
             f64::NAN
         })
     };
-    let behind = |program: &Program| {
+    let behind = |program: &BpfProgram| {
         let _attached = hosts.attach(program)?;
         hosts.rate(&generator, &hosts.receiver, frames)
     };
@@ -346,9 +346,10 @@ fn measure<A: Forwarded>(
 }
 
 fn v4(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(), String> {
-    let shape = Shape { hops: 16, neighbours: 16, routes4: 0, groups: GROUPS_MAX, routes6: 16 };
+    let sizes =
+        TableSizes { hops: 16, neighbours: 16, routes4: 0, groups: GROUPS_MAX, routes6: 16 };
     let load = Load::<Ipv4Addr>::new(count)?;
-    let mut ours = forwarding(hosts, shape)?;
+    let mut ours = forwarding(hosts, sizes)?;
     let room = u32::try_from(count + 16).unwrap_or(u32::MAX);
     let mut routes = RoutesWriter::in_memory(room).map_err(|full| full.to_string())?;
     let started = Instant::now();
@@ -362,9 +363,9 @@ fn v4(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(),
 
 fn v6(bench: &mut Bench, hosts: &Hosts, count: usize, keys: &Keys) -> Result<(), String> {
     let room = u32::try_from(count + 16).unwrap_or(u32::MAX);
-    let shape = Shape { hops: 16, neighbours: 16, routes4: 16, groups: 0, routes6: room };
+    let sizes = TableSizes { hops: 16, neighbours: 16, routes4: 16, groups: 0, routes6: room };
     let load = Load::<Ipv6Addr>::new(count)?;
-    let mut ours = forwarding(hosts, shape)?;
+    let mut ours = forwarding(hosts, sizes)?;
     let started = Instant::now();
     for &prefix in &load.prefixes {
         let inserted = ours.routes6().insert(prefix, HopIndex(0));

@@ -1,9 +1,9 @@
 //! XDP programs as instructions, and numbers that they share with this process.
 #![expect(unsafe_code, reason = "mmap has no wrapper; the product itself never comes here")]
 
-use gatewright_xdp::map::{Map, MapType};
+use gatewright_xdp::map::{BpfMap, MapType};
 pub(super) use gatewright_xdp::program::Instruction;
-pub(crate) use gatewright_xdp::program::{Attached, Program};
+pub(crate) use gatewright_xdp::program::{AttachedProgram, BpfProgram};
 use gatewright_xdp::program::{Hook, ProgramType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -39,7 +39,7 @@ pub(super) mod code {
 /// Numbers that a program and this process both read and write.
 #[derive(Debug)]
 pub(super) struct BpfValues<const N: usize> {
-    map: Map,
+    map: BpfMap,
     numbers: NonNull<[AtomicU64; N]>,
 }
 
@@ -51,7 +51,7 @@ unsafe impl<const N: usize> Sync for BpfValues<N> {}
 impl<const N: usize> BpfValues<N> {
     pub(super) fn new() -> io::Result<Self> {
         let octets = u32::try_from(size_of::<[AtomicU64; N]>()).map_err(io::Error::other)?;
-        let map = Map::new(MapType::SharedArray, "values", 4, octets, 1)?;
+        let map = BpfMap::new(MapType::SharedArray, "values", 4, octets, 1)?;
         // SAFETY: a new mapping of the map touches no memory that exists.
         let base = unsafe {
             libc::mmap(
@@ -93,10 +93,10 @@ impl<const N: usize> Drop for BpfValues<N> {
 }
 
 /// Attaches a program to the interface with this index, in its driver.
-pub(super) fn attach(interface: u32, program: &[Instruction]) -> io::Result<Attached> {
+pub(super) fn attach(interface: u32, program: &[Instruction]) -> io::Result<AttachedProgram> {
     load(program)?.attach(interface, Hook::XdpNative)
 }
 
-pub(super) fn load(code: &[Instruction]) -> io::Result<Program> {
-    Program::load(ProgramType::Xdp, "bench", code, 0).map_err(io::Error::from)
+pub(super) fn load(code: &[Instruction]) -> io::Result<BpfProgram> {
+    BpfProgram::load(ProgramType::Xdp, "bench", code, 0).map_err(io::Error::from)
 }

@@ -10,7 +10,7 @@ use super::bpf::code::{
     JUMP_IF_ABOVE_IMMEDIATE, JUMP_IF_EQUAL, LOAD_DOUBLE, LOAD_HALF, LOAD_IMMEDIATE_64, LOAD_WORD,
     MOVE, MOVE_IMMEDIATE, STORE_DOUBLE, STORE_HALF, SUBTRACT, SUBTRACT_IMMEDIATE, TO_BIG_ENDIAN,
 };
-use super::bpf::{Attached, BpfValues, Instruction, Program, attach, load};
+use super::bpf::{AttachedProgram, BpfProgram, BpfValues, Instruction, attach, load};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +40,7 @@ const EXIT_NOW: Instruction = Instruction(EXIT, 0, 0, 0);
 /// Attaches a program that hands every frame to the kernel's stack.
 ///
 /// It is what makes a virtual cable take frames from [`Generator`] at this end.
-pub(super) fn pass(interface: u32) -> io::Result<Attached> {
+pub(super) fn pass(interface: u32) -> io::Result<AttachedProgram> {
     attach(interface, &[Instruction(MOVE_IMMEDIATE, 0, 0, XDP_PASS), EXIT_NOW])
 }
 
@@ -49,7 +49,7 @@ pub(super) fn pass(interface: u32) -> io::Result<Attached> {
 #[derive(Debug)]
 pub(crate) struct Sink {
     counts: BpfValues<3>,
-    _attached: Attached,
+    _attached: AttachedProgram,
 }
 
 /// What a sink does with a payload.
@@ -203,7 +203,7 @@ impl Pace {
 /// Sends copies of one frame out of an interface.
 #[derive(Debug)]
 pub(crate) struct Generator {
-    program: Program,
+    program: BpfProgram,
     frame: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
 //! Sender, gateway and receiver: three network namespaces and two virtual cables between them, and
 //! one past the gateway.
 
-use super::bpf::Attached;
+use super::bpf::AttachedProgram;
 use super::live::{Generator, Pace, Payload, Sink, pass};
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth};
 use gatewright_wire::{
@@ -150,7 +150,7 @@ impl TestHosts {
     }
 
     /// Lets the gateway's kernel have what the generator sends, while the result lives.
-    pub(crate) fn open_to_kernel(&self) -> Result<Attached, String> {
+    pub(crate) fn open_to_kernel(&self) -> Result<AttachedProgram, String> {
         let index = self.near().index().map_err(text)?;
         let attached = self.gateway.run(|| pass(index)).map_err(text)?;
         attached.map_err(|error| format!("cannot attach to the gateway: {error}"))

@@ -15,7 +15,7 @@ use common::{A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_IP, WAN_MAC, address,
 use gatewright_stack::{Interface, Route, SuiteLink};
 use gatewright_tables::{HopIndex, RoutesWriter};
 use gatewright_wire::{Checksum, MacAddress};
-use gatewright_xdp::program::Program;
+use gatewright_xdp::program::BpfProgram;
 use gatewright_xdp::{Forwarding, Hop, HopNeighbour, LinkPort, Reason, Shape};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -61,7 +61,7 @@ fn graph() -> Result<Gateway, Failed> {
 }
 
 /// The same for the driver of the LAN's link.
-fn driver() -> Result<(Forwarding, Program), Failed> {
+fn driver() -> Result<(Forwarding, BpfProgram), Failed> {
     let mut forwarding = Forwarding::new(SHAPE)?;
     let mut routes = RoutesWriter::in_memory(100)?;
     let hop =

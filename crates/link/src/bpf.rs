@@ -3,8 +3,10 @@
 //! A program is attached by a *link*, which is a descriptor. When we close it or die, the kernel
 //! detaches the program.
 
-pub(crate) use gatewright_xdp::map::{Map, MapType};
-pub(crate) use gatewright_xdp::program::{Attached, Hook, Instruction, Program, ProgramType};
+pub(crate) use gatewright_xdp::map::{BpfMap, MapType};
+pub(crate) use gatewright_xdp::program::{
+    AttachedProgram, BpfProgram, Hook, Instruction, ProgramType,
+};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -129,7 +131,7 @@ pub(crate) fn load(
     name: &str,
     program: &[Instruction],
     bound_to: u32,
-) -> io::Result<Program> {
+) -> io::Result<BpfProgram> {
     // The error stays the system's own, which callers compare.
-    Program::load(kind, name, program, bound_to).map_err(|error| error.source)
+    BpfProgram::load(kind, name, program, bound_to).map_err(|error| error.source)
 }

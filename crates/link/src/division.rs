@@ -10,7 +10,7 @@
 //! of its destination is marked as ours. All others are the kernel's: frames for its own addresses,
 //! groups, ARP, neighbour discovery and unknown destinations.
 
-use crate::bpf::{Instruction, Map, MapType, Tags};
+use crate::bpf::{BpfMap, Instruction, MapType, Tags};
 use gatewright_wire::MacAddress;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 /// is the kernel's again.
 #[derive(Debug)]
 pub struct Division {
-    map: Map,
+    map: BpfMap,
 }
 
 /// Octets of a family and an address, IPv4 at the front of its 16.
@@ -60,7 +60,7 @@ impl Division {
         let reserved = u32::try_from(NEVER_OURS.len()).unwrap_or_default();
         let key_len = u32::try_from(KEY_LEN).unwrap_or_default();
         let entries = prefixes_max.saturating_add(reserved);
-        let map = Map::new(MapType::Prefixes, "division", key_len, 4, entries)?;
+        let map = BpfMap::new(MapType::Prefixes, "division", key_len, 4, entries)?;
         let division = Self { map };
         for (address, len) in NEVER_OURS {
             division.set(address, len, false)?;

@@ -13,7 +13,7 @@
 use gatewright_link::{Backend, LinkConfig, Opener};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
-use gatewright_xdp::program::{Attached, Hook, Instruction, Program, ProgramType};
+use gatewright_xdp::program::{AttachedProgram, BpfProgram, Hook, Instruction, ProgramType};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 /// Has the kernel tag what leaves by the interface with `index`: `bpf_skb_vlan_push`, which does
 /// what a VLAN interface does.
-fn tag_all(index: u32, vlan: i32) -> std::io::Result<Attached> {
+fn tag_all(index: u32, vlan: i32) -> std::io::Result<AttachedProgram> {
     const VLAN_PUSH: i32 = 18;
     let program = [
         Instruction(0xb7, 2, 0, i32::from(0x8100_u16.to_be())),
@@ -44,7 +44,7 @@ fn tag_all(index: u32, vlan: i32) -> std::io::Result<Attached> {
         Instruction(0xb7, 0, 0, 0),
         Instruction(0x95, 0, 0, 0),
     ];
-    let program = Program::load(ProgramType::Egress, "tag_all", &program, 0)?;
+    let program = BpfProgram::load(ProgramType::Egress, "tag_all", &program, 0)?;
     program.attach(index, Hook::Egress)
 }
 

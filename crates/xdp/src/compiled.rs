@@ -24,7 +24,7 @@ const NAMED: u8 = 15;
 
 /// A compiled program whose names have no meaning yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Compiled<'octets> {
+pub struct CompiledProgram<'octets> {
     names: &'octets [[u8; NAME_LEN]],
     instructions: &'octets [[u8; 8]],
 }
@@ -50,7 +50,7 @@ pub enum CompiledError {
     Name(String),
 }
 
-impl<'octets> Compiled<'octets> {
+impl<'octets> CompiledProgram<'octets> {
     /// Reads a compiled program in place.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ mod tests {
         let load = [0x18, 0xf3, 0, 0, 1, 0, 0, 0];
         let second = [0, 0, 0, 0, 24, 0, 0, 0];
         let octets = program(&["a", "memory"], &[load, second, [0x95, 0, 0, 0, 0, 0, 0, 0]]);
-        let compiled = Compiled::read(&octets)?;
+        let compiled = CompiledProgram::read(&octets)?;
         let linked = compiled.link(|name| match name {
             "a" => Some(Symbol::Map(file.as_fd())),
             _ => Some(Symbol::Memory(file.as_fd())),
@@ -155,11 +155,11 @@ mod tests {
     fn every_cut_of_a_program_is_refused() -> Result<(), Box<dyn std::error::Error>> {
         let octets = program(&["a"], &[[0x18, 0xf3, 0, 0, 7, 0, 0, 0]]);
         for len in 0..octets.len() {
-            assert!(Compiled::read(octets.get(..len).unwrap_or(&[])).is_err(), "{len}");
+            assert!(CompiledProgram::read(octets.get(..len).unwrap_or(&[])).is_err(), "{len}");
         }
         let file = std::fs::File::open("/dev/null")?;
         // A number of a name that is not there.
-        let linked = Compiled::read(&octets)?.link(|_| Some(Symbol::Map(file.as_fd())));
+        let linked = CompiledProgram::read(&octets)?.link(|_| Some(Symbol::Map(file.as_fd())));
         assert_eq!(linked, Err(CompiledError::Form));
         Ok(())
     }

@@ -44,7 +44,7 @@ pub struct Direct {
 /// The table does not know the route: the graph does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the table does not have the route")]
-pub struct Asks;
+pub struct Undecided;
 
 /// What an entry says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -124,16 +124,16 @@ impl Direct {
     ///
     /// # Errors
     ///
-    /// [`Asks`] where the graph is asked.
-    pub fn look_up(&self, address: Ipv4Addr) -> Result<Option<HopIndex>, Asks> {
+    /// [`Undecided`] where the graph is asked.
+    pub fn look_up(&self, address: Ipv4Addr) -> Result<Option<HopIndex>, Undecided> {
         let bits = address.to_bits();
         let value = match self.entry(bits >> 8) {
             Entry::Value(value) => value,
-            Entry::Deep => return Err(Asks),
+            Entry::Deep => return Err(Undecided),
             Entry::Group(group) => half(&self.groups, place(group, bits)),
         };
         if value == DIRECT_ASK {
-            return Err(Asks);
+            return Err(Undecided);
         }
         Ok(u32::from(value).checked_sub(1).map(HopIndex))
     }
@@ -330,14 +330,14 @@ mod tests {
         {
             let address = Ipv4Addr::from_bits(10 << 24 | bits);
             let expected = match reader.lookup(address) {
-                Ok(HopIndex(hop)) if hop > 0x7ffc => Err(Asks),
+                Ok(HopIndex(hop)) if hop > 0x7ffc => Err(Undecided),
                 Ok(hop) => Ok(Some(hop)),
                 Err(Miss::NoRoute) => Ok(None),
                 Err(miss) => panic!("{miss}"),
             };
             let found = direct.look_up(address);
             let full =
-                found == Err(Asks) && groups < 9 && has_longer(routes, address.to_bits() >> 8);
+                found == Err(Undecided) && groups < 9 && has_longer(routes, address.to_bits() >> 8);
             assert!(found == expected || full, "{address}: {found:?}, {expected:?}");
         }
     }

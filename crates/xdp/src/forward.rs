@@ -1,13 +1,13 @@
 //! Forwarding in the driver: tables that all links share, and a program for each link.
 
-use crate::compiled::{Compiled, CompiledError, Symbol};
+use crate::compiled::{CompiledError, CompiledProgram, Symbol};
 use crate::direct::Direct;
 use crate::layout::{
-    CONSTANTS_LEN, COUNT_LEN, DIRECT_ENTRIES, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN, LINKS_MAX,
-    NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, OWN_BITS, REASON_ROOM, Reason, own_bit,
+    CONSTANTS_LEN, COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
+    LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, OWN_BITS, REASON_ROOM, own_bit,
 };
-use crate::map::{Map, MapType};
-use crate::program::{LoadError, Program, ProgramType};
+use crate::map::{BpfMap, MapType};
+use crate::program::{BpfProgram, LoadError, ProgramType};
 use gatewright_tables::{HopIndex, Prefix, RoutesFull, RoutesWriter, SharedWords};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ static PROGRAM: &[u8] = include_bytes!("../programs/forward.bpf");
 
 /// The size of the tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Shape {
+pub struct TableSizes {
     /// Next hops.
     pub hops: u32,
     /// Neighbours of all links.
@@ -51,10 +51,10 @@ pub enum ForwardingError {
     /// The program cannot be linked.
     #[error(transparent)]
     Compiled(#[from] CompiledError),
-    /// More routes than the shape has room for.
+    /// More routes than the tables have room for.
     #[error(transparent)]
     Full(#[from] RoutesFull),
-    /// A next hop or link that the shape has no room for.
+    /// A next hop or link beyond the size of its table.
     #[error("there is no room for {what} {index}")]
     Index {
         /// What it would be.
@@ -102,7 +102,7 @@ pub struct LinkPort {
 
 /// Packets and their octets, from the IP header on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Count {
+pub struct PacketCount {
     /// Packets.
     pub packets: u64,
     /// Octets.
@@ -118,27 +118,27 @@ enum Routes4 {
 
 /// A map and its memory.
 #[derive(Debug)]
-struct Shared {
-    map: Map,
+struct SharedMap {
+    map: BpfMap,
     words: SharedWords,
 }
 
 /// Tables and counters of forwarding, shared by the programs of all links.
 #[derive(Debug)]
 pub struct Forwarding {
-    shape: Shape,
-    links: Shared,
-    own: Shared,
-    hops: Shared,
+    sizes: TableSizes,
+    links: SharedMap,
+    own: SharedMap,
+    hops: SharedMap,
     routes4: Routes4,
     /// `direct`, `groups`, `routes4`, `routes6`.
-    areas: [Map; 4],
+    areas: [BpfMap; 4],
     routes6: RoutesWriter<Ipv6Addr>,
-    neighbours: Map,
-    ports: Map,
-    counts: Map,
-    hop_counts: Map,
-    up: Map,
+    neighbours: BpfMap,
+    ports: BpfMap,
+    counts: BpfMap,
+    hop_counts: BpfMap,
+    up: BpfMap,
 }
 
 impl Forwarding {
@@ -147,45 +147,45 @@ impl Forwarding {
     /// # Errors
     ///
     /// [`ForwardingError::Map`] if the system refuses one: without `CAP_BPF`, or for want of memory.
-    pub fn new(shape: Shape) -> Result<Self, ForwardingError> {
+    pub fn new(sizes: TableSizes) -> Result<Self, ForwardingError> {
         if cfg!(target_endian = "big") {
             return Err(ForwardingError::Endian);
         }
-        let words6 = RoutesWriter::<Ipv6Addr>::words(shape.routes6);
-        let words6 = words6.ok_or(RoutesFull { routes_max: shape.routes6 })?;
-        let area6 = Shared::new("routes6", words6 * 4, 1)?;
-        let direct = if shape.routes4 == 0 { DIRECT_ENTRIES * 2 } else { 8 };
-        let direct = Shared::new("direct", direct, 1)?;
-        let groups = Shared::new("groups", Direct::group_words(shape.groups.max(1)) * 4, 1)?;
-        let words4 = match shape.routes4 {
+        let words6 = RoutesWriter::<Ipv6Addr>::words(sizes.routes6);
+        let words6 = words6.ok_or(RoutesFull { routes_max: sizes.routes6 })?;
+        let area6 = SharedMap::new("routes6", words6 * 4, 1)?;
+        let direct = if sizes.routes4 == 0 { DIRECT_ENTRIES * 2 } else { 8 };
+        let direct = SharedMap::new("direct", direct, 1)?;
+        let groups = SharedMap::new("groups", Direct::group_words(sizes.groups.max(1)) * 4, 1)?;
+        let words4 = match sizes.routes4 {
             0 => 8,
             routes => {
                 RoutesWriter::<Ipv4Addr>::words(routes).ok_or(RoutesFull { routes_max: routes })?
             }
         };
-        let area4 = Shared::new("routes4", words4 * 4, 1)?;
-        let routes4 = match shape.routes4 {
+        let area4 = SharedMap::new("routes4", words4 * 4, 1)?;
+        let routes4 = match sizes.routes4 {
             0 => Routes4::Direct(Box::new(Direct::new(direct.words, groups.words))),
             routes => Routes4::Trie(Box::new(RoutesWriter::in_words(&area4.words, routes)?)),
         };
         let map = |kind, name, key, value: usize, entries| {
             let value = u32::try_from(value).unwrap_or(u32::MAX);
-            Map::new(kind, name, key, value, entries).map_err(failed("make a map"))
+            BpfMap::new(kind, name, key, value, entries).map_err(failed("make a map"))
         };
         let key = u32::try_from(NEIGHBOUR_KEY_LEN).unwrap_or(u32::MAX);
         let each = MapType::PerProcessorArray;
         Ok(Self {
-            links: Shared::new("links", LINKS_MAX * LINK_LEN, 1)?,
-            own: Shared::new("own", OWN_BITS / 8, 1)?,
-            hops: Shared::new("hops", HOP_LEN, shape.hops)?,
-            routes6: RoutesWriter::in_words(&area6.words, shape.routes6)?,
-            neighbours: map(MapType::Hash, "neighbours", key, NEIGHBOUR_LEN, shape.neighbours)?,
+            links: SharedMap::new("links", LINKS_MAX * LINK_LEN, 1)?,
+            own: SharedMap::new("own", OWN_BITS / 8, 1)?,
+            hops: SharedMap::new("hops", HOP_LEN, sizes.hops)?,
+            routes6: RoutesWriter::in_words(&area6.words, sizes.routes6)?,
+            neighbours: map(MapType::Hash, "neighbours", key, NEIGHBOUR_LEN, sizes.neighbours)?,
             ports: map(MapType::Interfaces, "ports", 4, 4, LINKS_MAX)?,
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
-            hop_counts: map(each, "hop_counts", 4, COUNT_LEN, shape.hops)?,
+            hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
             up: map(MapType::Programs, "up", 4, 4, LINKS_MAX)?,
             areas: [direct.map, groups.map, area4.map, area6.map],
-            shape,
+            sizes,
             routes4,
         })
     }
@@ -195,11 +195,11 @@ impl Forwarding {
     /// # Errors
     ///
     /// [`ForwardingError::Load`] if the kernel refuses it.
-    pub fn program(&self, link: &LinkPort) -> Result<Program, ForwardingError> {
+    pub fn program(&self, link: &LinkPort) -> Result<BpfProgram, ForwardingError> {
         check("link", link.index, LINKS_MAX)?;
         let constants = self.constants(link).map_err(failed("make a map of constants"))?;
         let [direct, groups, routes4, routes6] = &self.areas;
-        let linked = Compiled::read(PROGRAM)?.link(|name| {
+        let linked = CompiledProgram::read(PROGRAM)?.link(|name| {
             Some(match name {
                 "constants" => Symbol::Memory(constants.as_fd()),
                 "links" => Symbol::Memory(self.links.map.as_fd()),
@@ -217,25 +217,25 @@ impl Forwarding {
                 _ => return None,
             })
         })?;
-        Ok(Program::load(ProgramType::Xdp, "gw_forward", &linked, 0)?)
+        Ok(BpfProgram::load(ProgramType::Xdp, "gw_forward", &linked, 0)?)
     }
 
     /// The constants of a link's program, which the kernel checks it with.
-    fn constants(&self, link: &LinkPort) -> io::Result<Map> {
+    fn constants(&self, link: &LinkPort) -> io::Result<BpfMap> {
         let words4 = match &self.routes4 {
             Routes4::Direct(_) => 0,
-            Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.shape.routes4).unwrap_or(0),
+            Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.sizes.routes4).unwrap_or(0),
         };
-        let words6 = RoutesWriter::<Ipv6Addr>::words(self.shape.routes6).unwrap_or(0);
+        let words6 = RoutesWriter::<Ipv6Addr>::words(self.sizes.routes6).unwrap_or(0);
         // Loads are not reordered with loads on x86-64.
         let needs_fence = u32::from(cfg!(not(target_arch = "x86_64")));
-        let groups = u32::from(self.shape.groups.max(1));
-        let numbers = [link.index, words4, words6, groups, self.shape.hops, needs_fence];
+        let groups = u32::from(self.sizes.groups.max(1));
+        let numbers = [link.index, words4, words6, groups, self.sizes.hops, needs_fence];
         let mut value: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         value.extend(link.mac);
         value.resize(CONSTANTS_LEN, 0);
         let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
-        let map = Map::new(MapType::Constants, "constants", 4, len, 1)?;
+        let map = BpfMap::new(MapType::Constants, "constants", 4, len, 1)?;
         map.set(&0_u32.to_ne_bytes(), &value)?;
         map.freeze()?;
         Ok(map)
@@ -273,7 +273,7 @@ impl Forwarding {
         &mut self.routes6
     }
 
-    /// The DIR-24-8 table, if the shape has one.
+    /// The DIR-24-8 table, if there is one.
     pub fn direct(&mut self) -> Option<&mut Direct> {
         match &mut self.routes4 {
             Routes4::Direct(direct) => Some(direct),
@@ -285,9 +285,9 @@ impl Forwarding {
     ///
     /// # Errors
     ///
-    /// [`ForwardingError::Index`] beyond the shape.
+    /// [`ForwardingError::Index`] beyond the size of the table.
     pub fn set_hop(&mut self, index: HopIndex, hop: Option<&Hop>) -> Result<(), ForwardingError> {
-        check("next hop", index.0, self.shape.hops)?;
+        check("next hop", index.0, self.sizes.hops)?;
         let mut macs = [0; 12];
         let (destination, source) = macs.split_at_mut(6);
         let mut flags = 0;
@@ -359,7 +359,7 @@ impl Forwarding {
     /// # Errors
     ///
     /// [`ForwardingError::Map`] if the system refuses it.
-    pub fn set_up(&self, link: u32, program: &Program) -> Result<(), ForwardingError> {
+    pub fn set_up(&self, link: u32, program: &BpfProgram) -> Result<(), ForwardingError> {
         let descriptor = program.as_fd().as_raw_fd().to_ne_bytes();
         let set = self.up.set(&link.to_ne_bytes(), &descriptor);
         set.map_err(failed("set the program behind a link's program"))
@@ -407,12 +407,15 @@ impl Forwarding {
     /// # Errors
     ///
     /// [`ForwardingError::Map`] if the system does not tell.
-    pub fn counts(&self, link: u32) -> Result<Vec<(Reason, Count)>, ForwardingError> {
+    pub fn counts(
+        &self,
+        link: u32,
+    ) -> Result<Vec<(ForwardingReason, PacketCount)>, ForwardingError> {
         let count = |(index, reason)| {
             let index = link * REASON_ROOM + index;
             total(&self.counts, index).map(|count| (reason, count))
         };
-        (0..).zip(Reason::ALL).map(count).collect()
+        (0..).zip(ForwardingReason::ALL).map(count).collect()
     }
 
     /// Number of packets forwarded by a next hop, over all processors.
@@ -420,14 +423,14 @@ impl Forwarding {
     /// # Errors
     ///
     /// [`ForwardingError::Map`] if the system does not tell.
-    pub fn hop_count(&self, hop: HopIndex) -> Result<Count, ForwardingError> {
+    pub fn hop_count(&self, hop: HopIndex) -> Result<PacketCount, ForwardingError> {
         total(&self.hop_counts, hop.0)
     }
 }
 
-impl Shared {
+impl SharedMap {
     fn new(name: &str, value_len: u32, entries: u32) -> Result<Self, ForwardingError> {
-        let map = Map::new(MapType::SharedArray, name, 4, value_len, entries);
+        let map = BpfMap::new(MapType::SharedArray, name, 4, value_len, entries);
         let map = map.map_err(failed("make a table"))?;
         let words = map.words().map_err(failed("map a table's memory"))?;
         Ok(Self { map, words })
@@ -435,13 +438,13 @@ impl Shared {
 }
 
 /// The sum of a counter over all processors.
-fn total(map: &Map, index: u32) -> Result<Count, ForwardingError> {
+fn total(map: &BpfMap, index: u32) -> Result<PacketCount, ForwardingError> {
     let values = map.get(&index.to_ne_bytes()).map_err(failed("read a counter"))?;
     let (counts, _) = values.as_chunks::<COUNT_LEN>();
-    Ok(counts.iter().fold(Count::default(), |sum, count| {
+    Ok(counts.iter().fold(PacketCount::default(), |sum, count| {
         let (packets, octets) = count.split_at(8);
         let number = |octets: &[u8]| octets.try_into().map_or(0, u64::from_ne_bytes);
-        Count {
+        PacketCount {
             packets: sum.packets.wrapping_add(number(packets)),
             octets: sum.octets.wrapping_add(number(octets)),
         }

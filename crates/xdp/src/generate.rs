@@ -1,9 +1,9 @@
 //! Frames at the rate of the kernel's own redirection, and what counts them: for measurements.
 
-use crate::compiled::{Compiled, Symbol};
+use crate::compiled::{CompiledProgram, Symbol};
 use crate::forward::{ForwardingError, failed};
-use crate::map::{Map, MapType};
-use crate::program::{Attached, Hook, Program, ProgramType};
+use crate::map::{BpfMap, MapType};
+use crate::program::{AttachedProgram, BpfProgram, Hook, ProgramType};
 use gatewright_tables::SharedWords;
 use std::io;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ const CHECKSUM_AT: usize = 24;
 /// Sends copies of a frame by an interface, to many destinations by turns.
 #[derive(Debug)]
 pub struct Generator {
-    program: Program,
+    program: BpfProgram,
     frame: Vec<u8>,
 }
 
@@ -64,18 +64,18 @@ impl Generator {
         let count = u32::try_from(count).unwrap_or(1);
         value.extend([interface, count, is_6, 0].iter().flat_map(|number| number.to_ne_bytes()));
         let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
-        let constants = Map::new(MapType::Constants, "constants", 4, len, 1);
+        let constants = BpfMap::new(MapType::Constants, "constants", 4, len, 1);
         let constants = constants.map_err(failed("make a map of constants"))?;
         let kept = constants.set(&0_u32.to_ne_bytes(), &value).and_then(|()| constants.freeze());
         kept.map_err(failed("set constants"))?;
         let sequence = memory("sequence", 8)?;
-        let linked = Compiled::read(GENERATE)?.link(|name| match name {
+        let linked = CompiledProgram::read(GENERATE)?.link(|name| match name {
             "constants" => Some(Symbol::Memory(constants.as_fd())),
             "places" => Some(Symbol::Memory(places.as_fd())),
             "sequence" => Some(Symbol::Memory(sequence.as_fd())),
             _ => None,
         })?;
-        let program = Program::load(ProgramType::Xdp, "gw_generate", &linked, 0)?;
+        let program = BpfProgram::load(ProgramType::Xdp, "gw_generate", &linked, 0)?;
         Ok(Self { program, frame: frame.to_vec() })
     }
 
@@ -91,7 +91,7 @@ impl Generator {
 
 /// What reached an interface while a [`Receiver`] was attached.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Received {
+pub struct ReceivedFrames {
     /// Frames.
     pub frames: u64,
     /// From the first to the last.
@@ -102,7 +102,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Receiver {
     words: SharedWords,
-    _attached: Attached,
+    _attached: AttachedProgram,
 }
 
 impl Receiver {
@@ -114,15 +114,15 @@ impl Receiver {
     pub fn attach(interface: u32) -> Result<Self, ForwardingError> {
         let received = memory("received", 24)?;
         let words = received.words().map_err(failed("map a table's memory"))?;
-        let linked = Compiled::read(RECEIVE)?
+        let linked = CompiledProgram::read(RECEIVE)?
             .link(|name| (name == "received").then(|| Symbol::Memory(received.as_fd())))?;
-        let program = Program::load(ProgramType::Xdp, "gw_receive", &linked, 0)?;
+        let program = BpfProgram::load(ProgramType::Xdp, "gw_receive", &linked, 0)?;
         let attached = program.attach(interface, Hook::XdpNative);
         Ok(Self { words, _attached: attached.map_err(failed("attach the receiver"))? })
     }
 
     /// What has been received since the last call.
-    pub fn take(&self) -> Received {
+    pub fn take(&self) -> ReceivedFrames {
         let (pairs, _) = self.words.all().as_chunks::<2>();
         let number = |[low, high]: &[_; 2]| {
             let [low, high] = [low, high].map(|word: &std::sync::atomic::AtomicU32| {
@@ -130,16 +130,16 @@ impl Receiver {
             });
             high << 32 | low
         };
-        let [frames, first, last] = pairs else { return Received::default() };
+        let [frames, first, last] = pairs else { return ReceivedFrames::default() };
         let (frames, first, last) = (number(frames), number(first), number(last));
-        Received { frames, time: Duration::from_nanos(last.saturating_sub(first)) }
+        ReceivedFrames { frames, time: Duration::from_nanos(last.saturating_sub(first)) }
     }
 }
 
 /// A map with one value, whose memory is shared.
-fn memory(name: &str, octets: usize) -> Result<Map, ForwardingError> {
+fn memory(name: &str, octets: usize) -> Result<BpfMap, ForwardingError> {
     let octets = u32::try_from(octets).unwrap_or(u32::MAX);
-    Map::new(MapType::SharedArray, name, 4, octets, 1).map_err(failed("make a table"))
+    BpfMap::new(MapType::SharedArray, name, 4, octets, 1).map_err(failed("make a table"))
 }
 
 /// A destination as the program writes it into a frame.

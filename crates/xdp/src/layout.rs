@@ -36,7 +36,7 @@ pub(crate) const HOP_NEIGHBOUR: u32 = 1;
 /// Why a frame was forwarded, passed up or dropped by the forwarding program (`enum reason`).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum ForwardingReason {
     /// It was forwarded.
     Forwarded,
     /// Another EtherType, or shorter than its header.
@@ -67,7 +67,7 @@ pub enum Reason {
     NoPort,
 }
 
-impl Reason {
+impl ForwardingReason {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 14] = [
         Self::Forwarded,

@@ -17,11 +17,13 @@ mod layout;
 pub mod map;
 pub mod program;
 
-pub use compiled::{Compiled, CompiledError, Symbol};
-pub use direct::{Asks, Direct, GROUPS_MAX};
-pub use forward::{Count, Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, Shape};
-pub use generate::{Generator, Received, Receiver};
-pub use layout::{LINKS_MAX, Reason};
+pub use compiled::{CompiledError, CompiledProgram, Symbol};
+pub use direct::{Direct, GROUPS_MAX, Undecided};
+pub use forward::{
+    Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, PacketCount, TableSizes,
+};
+pub use generate::{Generator, ReceivedFrames, Receiver};
+pub use layout::{ForwardingReason, LINKS_MAX};
 
 /// A name as the kernel keeps it: at most fifteen octets and a zero.
 fn kernel_name(name: &str) -> [u8; 16] {

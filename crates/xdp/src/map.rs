@@ -12,9 +12,9 @@ pub enum MapType {
     Hash,
     /// Values by index.
     Array,
-    /// Values by index, whose memory user space may map ([`Map::words`]).
+    /// Values by index, whose memory user space may map ([`BpfMap::words`]).
     SharedArray,
-    /// Values by index that programs read only: constants, once [`Map::freeze`] was called.
+    /// Values by index that programs read only: constants, once [`BpfMap::freeze`] was called.
     Constants,
     /// Values by index, one for each processor.
     PerProcessorArray,
@@ -50,7 +50,7 @@ impl MapType {
 
 /// A map. The kernel keeps it as long as a descriptor or a loaded program refers to it.
 #[derive(Debug)]
-pub struct Map {
+pub struct BpfMap {
     descriptor: OwnedFd,
     /// Whether its memory may be mapped.
     is_shared: bool,
@@ -60,7 +60,7 @@ pub struct Map {
     entries: u32,
 }
 
-impl Map {
+impl BpfMap {
     /// Creates a map for `entries` keys of `key_len` octets with values of `value_len` octets.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Map {
     }
 }
 
-impl AsFd for Map {
+impl AsFd for BpfMap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }

@@ -106,15 +106,15 @@ impl From<LoadError> for io::Error {
 
 /// A loaded program. The kernel keeps it as long as a descriptor, a link or a map refers to it.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct BpfProgram(OwnedFd);
 
 /// A program at a hook. When all descriptors of it are closed, the kernel takes the program away.
 #[derive(Debug)]
-pub struct Attached(OwnedFd);
+pub struct AttachedProgram(OwnedFd);
 
 /// The result of a program that ran on octets instead of a received frame.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Run {
+pub struct TestRun {
     /// What the program returned: `XDP_DROP` is 1, `XDP_PASS` 2, `XDP_TX` 3, `XDP_REDIRECT` 4.
     pub verdict: u32,
     /// The frame afterwards.
@@ -123,7 +123,7 @@ pub struct Run {
     pub nanoseconds: u32,
 }
 
-impl Program {
+impl BpfProgram {
     /// Loads a program. One that calls kernel functions is bound to the interface with index
     /// `bound_to`, 0 for none.
     ///
@@ -153,7 +153,7 @@ impl Program {
     ///
     /// The system's error: `EBUSY` if another program is there, `EOPNOTSUPP` if the driver has no
     /// such hook.
-    pub fn attach(&self, index: u32, hook: Hook) -> io::Result<Attached> {
+    pub fn attach(&self, index: u32, hook: Hook) -> io::Result<AttachedProgram> {
         calls::attach(LinkCreate {
             prog_fd: std::os::fd::AsRawFd::as_raw_fd(&self.0).cast_unsigned(),
             target_ifindex: index,
@@ -161,7 +161,7 @@ impl Program {
             flags: hook.flags(),
             ..LinkCreate::default()
         })
-        .map(Attached)
+        .map(AttachedProgram)
     }
 
     /// Runs the program `repeat` times on `frame` without an interface (`BPF_PROG_TEST_RUN`);
@@ -170,12 +170,12 @@ impl Program {
     /// # Errors
     ///
     /// The system's error: `EINVAL` for a frame of less than 14 octets.
-    pub fn run(&self, frame: &[u8], repeat: u32) -> io::Result<Run> {
+    pub fn run(&self, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
         // A program may make a frame longer by less than this.
         let mut out = vec![0; frame.len() + 512];
         let ran = calls::run(self.as_fd(), frame, &mut out, repeat)?;
         out.truncate(ran.len);
-        Ok(Run { verdict: ran.verdict, frame: out, nanoseconds: ran.nanoseconds })
+        Ok(TestRun { verdict: ran.verdict, frame: out, nanoseconds: ran.nanoseconds })
     }
 
     /// Runs the program on `frames` copies of `frame`, which leave as it says (`XDP_TX`, a
@@ -189,31 +189,31 @@ impl Program {
     }
 }
 
-impl Attached {
+impl AttachedProgram {
     /// Replaces the program; each frame meets the old one or the new one.
     ///
     /// # Errors
     ///
     /// The system's error.
-    pub fn exchange(&self, program: &Program) -> io::Result<()> {
+    pub fn exchange(&self, program: &BpfProgram) -> io::Result<()> {
         calls::exchange(self.0.as_fd(), program.as_fd())
     }
 }
 
-impl AsFd for Program {
+impl AsFd for BpfProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsFd for Attached {
+impl AsFd for AttachedProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<Attached> for OwnedFd {
-    fn from(attached: Attached) -> Self {
+impl From<AttachedProgram> for OwnedFd {
+    fn from(attached: AttachedProgram) -> Self {
         attached.0
     }
 }

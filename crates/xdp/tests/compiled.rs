@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_testbed::Needs;
-use gatewright_xdp::Compiled;
+use gatewright_xdp::CompiledProgram;
 use libtest_mimic::{Arguments, Failed, Trial};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 use std::fs;
@@ -44,7 +44,7 @@ fn programs() -> PathBuf {
 
 fn is_compiled(name: &str) -> Result<(), Failed> {
     let made = flat(&compile(name)?)?;
-    assert!(Compiled::read(&made)?.names().count() > 0);
+    assert!(CompiledProgram::read(&made)?.names().count() > 0);
     let path = programs().join(name).with_extension("bpf");
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         fs::write(&path, &made)?;

@@ -3,9 +3,10 @@
 
 use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
 use gatewright_testbed::{Namespace, Needs, Veth};
-use gatewright_xdp::program::{Hook, Program, Run};
+use gatewright_xdp::program::{BpfProgram, Hook, TestRun};
 use gatewright_xdp::{
-    Count, Forwarding, Generator, Hop, HopNeighbour, LinkPort, Reason, Receiver, Shape,
+    Forwarding, ForwardingReason, Generator, Hop, HopNeighbour, LinkPort, PacketCount, Receiver,
+    TableSizes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,14 +19,14 @@ const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
 /// The forms of IPv4 routes.
-const SHAPES: [Shape; 2] = [
-    Shape { hops: 64, neighbours: 64, routes4: 0, groups: 16, routes6: 1_000 },
-    Shape { hops: 64, neighbours: 64, routes4: 1_000, groups: 0, routes6: 1_000 },
+const SIZES: [TableSizes; 2] = [
+    TableSizes { hops: 64, neighbours: 64, routes4: 0, groups: 16, routes6: 1_000 },
+    TableSizes { hops: 64, neighbours: 64, routes4: 1_000, groups: 0, routes6: 1_000 },
 ];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let missing = Forwarding::new(SHAPES[1]).err();
+    let missing = Forwarding::new(SIZES[1]).err();
     let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
         None => Trial::test(name, test),
         Some(missing) => {
@@ -52,12 +53,12 @@ fn main() -> ExitCode {
 struct Bench {
     forwarding: Forwarding,
     routes: RoutesWriter<Ipv4Addr>,
-    program: Program,
+    program: BpfProgram,
 }
 
 impl Bench {
-    fn new(shape: Shape) -> Result<Self, Failed> {
-        let mut forwarding = Forwarding::new(shape)?;
+    fn new(sizes: TableSizes) -> Result<Self, Failed> {
+        let mut forwarding = Forwarding::new(sizes)?;
         let hop = |neighbour| Hop { port: 1, mtu: 1500, source: EGRESS_MAC, neighbour };
         forwarding.set_hop(HopIndex(0), Some(&hop(HopNeighbour::Router(NEIGHBOUR_MAC))))?;
         forwarding.set_hop(HopIndex(1), Some(&hop(HopNeighbour::Destination)))?;
@@ -81,11 +82,11 @@ impl Bench {
         Ok(())
     }
 
-    fn run(&self, frame: &[u8]) -> Result<Run, Failed> {
+    fn run(&self, frame: &[u8]) -> Result<TestRun, Failed> {
         Ok(self.program.run(frame, 1)?)
     }
 
-    fn count(&self, reason: Reason) -> Result<Count, Failed> {
+    fn count(&self, reason: ForwardingReason) -> Result<PacketCount, Failed> {
         let counts = self.forwarding.counts(0)?;
         Ok(counts.into_iter().find(|(of, _)| *of == reason).unwrap().1)
     }
@@ -120,8 +121,8 @@ fn ipv6(destination: Ipv6Addr, change: impl Fn(&mut [u8])) -> Vec<u8> {
 }
 
 fn packets_are_forwarded() -> Result<(), Failed> {
-    for shape in SHAPES {
-        let mut bench = Bench::new(shape)?;
+    for sizes in SIZES {
+        let mut bench = Bench::new(sizes)?;
         bench.route("198.51.100.0/24", 0)?;
         bench.route("203.0.113.0/24", 1)?;
         bench.route("2001:db8:1::/48", 0)?;
@@ -154,47 +155,58 @@ fn packets_are_forwarded() -> Result<(), Failed> {
                 assert_eq!((run.verdict, run.frame), (XDP_REDIRECT, expected.clone()));
             }
         }
-        assert_eq!(bench.count(Reason::Forwarded)?, Count { packets: 8, octets: 4 * 40 + 4 * 60 });
+        assert_eq!(
+            bench.count(ForwardingReason::Forwarded)?,
+            PacketCount { packets: 8, octets: 4 * 40 + 4 * 60 }
+        );
         assert_eq!(bench.forwarding.hop_count(HopIndex(1))?.packets, 4);
     }
     Ok(())
 }
 
-fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
-    let to = [198, 51, 100, 1];
-    let to6: Ipv6Addr = "2001:db8:1::9".parse()?;
+/// Frames that the program does not forward, each with its reason.
+fn passed_frames(to: [u8; 4], to6: Ipv6Addr) -> Result<Vec<(ForwardingReason, Vec<u8>)>, Failed> {
     let mut not_ours = ipv4(to, |_| {});
     not_ours[5] ^= 1;
     let mut wrong_sum = ipv4(to, |_| {});
     wrong_sum[30] ^= 1;
-    let cases: Vec<(Reason, Vec<u8>)> = vec![
-        (Reason::NotIp, ethernet(0x0806, &[0; 46])),
-        (Reason::NotOurs, not_ours),
-        (Reason::Malformed, wrong_sum),
-        (Reason::Malformed, ipv4(to, |header| header[3] = 41)),
-        (Reason::Malformed, ipv4(to, |header| header[0] = 0x44)),
-        (Reason::Options, ipv4(to, |header| header[0] = 0x46)),
-        (Reason::Expired, ipv4(to, |header| header[8] = 1)),
-        (Reason::Expired, ipv4(to, |header| header[8] = 0)),
-        (Reason::Scope, ipv4(to, |header| header[12] = 127)),
-        (Reason::Scope, ipv4([224, 0, 0, 1], |_| {})),
-        (Reason::Scope, ipv4(to, |header| header[12..16].copy_from_slice(&[10, 0, 0, 1]))),
-        (Reason::NoRoute, ipv4([8, 8, 8, 8], |_| {})),
-        (Reason::NoNeighbour, ipv4([203, 0, 113, 8], |_| {})),
-        (Reason::NoNeighbour, ipv4([192, 0, 3, 1], |_| {})),
-        (Reason::SameLink, ipv4([192, 0, 4, 1], |_| {})),
-        (Reason::Malformed, ipv6(to6, |header| header[0] = 0x50)),
-        (Reason::Malformed, ipv6(to6, |header| header[5] = 21)),
-        (Reason::Options, ipv6(to6, |header| header[6] = 0)),
-        (Reason::Expired, ipv6(to6, |header| header[7] = 1)),
-        (Reason::Scope, ipv6("fe80::1".parse()?, |_| {})),
-        (Reason::Scope, ipv6(to6, |header| header[8..24].fill(0))),
-        (Reason::Scope, ipv6(to6, |header| header[23] = 0xee)),
-        (Reason::NoRoute, ipv6("2001:db9::1".parse()?, |_| {})),
-        (Reason::NoNeighbour, ipv6("2001:db8:2::9".parse()?, |_| {})),
-    ];
-    for shape in SHAPES {
-        let mut bench = Bench::new(shape)?;
+    Ok(vec![
+        (ForwardingReason::NotIp, ethernet(0x0806, &[0; 46])),
+        (ForwardingReason::NotOurs, not_ours),
+        (ForwardingReason::Malformed, wrong_sum),
+        (ForwardingReason::Malformed, ipv4(to, |header| header[3] = 41)),
+        (ForwardingReason::Malformed, ipv4(to, |header| header[0] = 0x44)),
+        (ForwardingReason::Options, ipv4(to, |header| header[0] = 0x46)),
+        (ForwardingReason::Expired, ipv4(to, |header| header[8] = 1)),
+        (ForwardingReason::Expired, ipv4(to, |header| header[8] = 0)),
+        (ForwardingReason::Scope, ipv4(to, |header| header[12] = 127)),
+        (ForwardingReason::Scope, ipv4([224, 0, 0, 1], |_| {})),
+        (
+            ForwardingReason::Scope,
+            ipv4(to, |header| header[12..16].copy_from_slice(&[10, 0, 0, 1])),
+        ),
+        (ForwardingReason::NoRoute, ipv4([8, 8, 8, 8], |_| {})),
+        (ForwardingReason::NoNeighbour, ipv4([203, 0, 113, 8], |_| {})),
+        (ForwardingReason::NoNeighbour, ipv4([192, 0, 3, 1], |_| {})),
+        (ForwardingReason::SameLink, ipv4([192, 0, 4, 1], |_| {})),
+        (ForwardingReason::Malformed, ipv6(to6, |header| header[0] = 0x50)),
+        (ForwardingReason::Malformed, ipv6(to6, |header| header[5] = 21)),
+        (ForwardingReason::Options, ipv6(to6, |header| header[6] = 0)),
+        (ForwardingReason::Expired, ipv6(to6, |header| header[7] = 1)),
+        (ForwardingReason::Scope, ipv6("fe80::1".parse()?, |_| {})),
+        (ForwardingReason::Scope, ipv6(to6, |header| header[8..24].fill(0))),
+        (ForwardingReason::Scope, ipv6(to6, |header| header[23] = 0xee)),
+        (ForwardingReason::NoRoute, ipv6("2001:db9::1".parse()?, |_| {})),
+        (ForwardingReason::NoNeighbour, ipv6("2001:db8:2::9".parse()?, |_| {})),
+    ])
+}
+
+fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
+    let to = [198, 51, 100, 1];
+    let to6: Ipv6Addr = "2001:db8:1::9".parse()?;
+    let cases = passed_frames(to, to6)?;
+    for sizes in SIZES {
+        let mut bench = Bench::new(sizes)?;
         let own: [IpAddr; 2] = ["10.0.0.1".parse()?, "2001:db8::ee".parse()?];
         bench.forwarding.set_own(own);
         for (prefix, hop) in [
@@ -217,7 +229,7 @@ fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
         bench.forwarding.look_at(0, true, false)?;
         assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
         assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_REDIRECT);
-        assert_eq!(bench.count(Reason::LookedAt)?.packets, 1);
+        assert_eq!(bench.count(ForwardingReason::LookedAt)?.packets, 1);
         bench.forwarding.look_at(0, false, false)?;
         assert_eq!(bench.run(&plain)?.verdict, XDP_REDIRECT);
         let small = Hop {
@@ -228,7 +240,7 @@ fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
         };
         bench.forwarding.set_hop(HopIndex(0), Some(&small))?;
         assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
-        assert_eq!(bench.count(Reason::TooBig)?.packets, 1);
+        assert_eq!(bench.count(ForwardingReason::TooBig)?.packets, 1);
     }
     Ok(())
 }
@@ -247,8 +259,8 @@ impl Random {
 
 /// Random prefixes of both families in a small space, each address by the program and by the trie.
 fn routes_are_those_of_the_trie() -> Result<(), Failed> {
-    for shape in SHAPES {
-        let mut bench = Bench::new(shape)?;
+    for sizes in SIZES {
+        let mut bench = Bench::new(sizes)?;
         for hop in 0..64 {
             let source = [2, 0, 0, 0, 1, u8::try_from(hop)?];
             let neighbour = HopNeighbour::Router(NEIGHBOUR_MAC);
@@ -284,7 +296,7 @@ fn routes_are_those_of_the_trie() -> Result<(), Failed> {
                 let run = bench.run(frame)?;
                 let found = (run.verdict == XDP_REDIRECT).then(|| u32::from(run.frame[11]));
                 // Sixteen groups are fewer than the /24s with longer prefixes.
-                if found.is_none() && shape.groups > 0 && frame[12] == 8 {
+                if found.is_none() && sizes.groups > 0 && frame[12] == 8 {
                     asked += 1;
                     continue;
                 }
@@ -318,12 +330,13 @@ fn frames_are_made_and_counted() -> Result<(), Failed> {
         assert!(!received.time.is_zero());
         assert_eq!(receiver.take().frames, 0);
     }
-    let mut bench = Bench::new(SHAPES[0])?;
+    let mut bench = Bench::new(SIZES[0])?;
     bench.route("198.51.100.0/29", 3)?;
     let _attached = there.run(|| bench.program.attach(far, Hook::XdpNative))??;
     here.run(|| generator.send(FRAMES))??;
     // Half of the destinations have a route, back by the same link; no checksum is wrong.
-    let counts = [Reason::SameLink, Reason::NoRoute].map(|reason| bench.count(reason));
+    let counts =
+        [ForwardingReason::SameLink, ForwardingReason::NoRoute].map(|reason| bench.count(reason));
     for count in counts {
         assert_eq!(count?.packets, u64::from(FRAMES / 2));
     }

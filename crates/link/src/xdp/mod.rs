@@ -14,7 +14,7 @@ mod socket;
 
 pub(crate) use socket::Registered;
 
-use crate::bpf::{self, Attached, Hook, Map, MapType, ProgramType, Tags};
+use crate::bpf::{self, AttachedProgram, BpfMap, Hook, MapType, ProgramType, Tags};
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
@@ -63,9 +63,9 @@ impl LentChunks {
 /// The common state of all sockets of an interface.
 pub(crate) struct Trunk {
     /// Detaches the program.
-    _attached: Attached,
+    _attached: AttachedProgram,
     /// From receive queues to sockets.
-    map: Map,
+    map: BpfMap,
     /// Keeps the interface promiscuous.
     _promiscuous: Option<OwnedFd>,
     tags: Tags,
@@ -124,7 +124,7 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
 impl Trunk {
     fn new(interface: &Interface, options: &XdpOptions) -> Result<Self, Failed> {
         let queues = interface.receive_queues();
-        let map = Map::new(MapType::Sockets, "sockets", 4, 4, queues)
+        let map = BpfMap::new(MapType::Sockets, "sockets", 4, 4, queues)
             .map_err(failed("make a map of sockets"))?;
         // Before the sockets: a driver may rebuild its queues when a program comes.
         let (attached, tags) = attach(interface, options, map.as_fd())?;
@@ -304,7 +304,7 @@ fn attach(
     interface: &Interface,
     options: &XdpOptions,
     map: BorrowedFd<'_>,
-) -> Result<(Attached, Tags), Failed> {
+) -> Result<(AttachedProgram, Tags), Failed> {
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     let mac = interface.mac().map_err(failed("ask for its address"))?.unwrap_or(MacAddress::ZERO);
     let try_with = |tags: Tags| {

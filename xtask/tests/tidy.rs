@@ -64,6 +64,21 @@ fn a_crate_uses_lower_floors_only() {
 }
 
 #[test]
+fn the_lock_file_of_the_fuzz_targets_is_up_to_date() {
+    let crates = manifests::crates(repository());
+    assert_tidy(&manifests::stale_lock(file("fuzz/Cargo.lock"), &crates));
+
+    let uses = "[dependencies]\ngatewright-bee.workspace = true\n[dev-dependencies]\ngatewright-fly = {}\n";
+    let ant = manifests::Manifest::read(&manifest("ant", 1, uses));
+    let lock = |uses: &str| {
+        let text = format!("[[package]]\nname = \"gatewright-ant\"\ndependencies = [\n{uses}]\n");
+        manifests::stale_lock(&File::new("fuzz/Cargo.lock", text), std::slice::from_ref(&ant))
+    };
+    assert_tidy(&lock(" \"gatewright-bee\",\n"));
+    assert_finds(&lock(" \"gatewright-beetle\",\n"), &["ant without bee"]);
+}
+
+#[test]
 fn the_map_tells_the_floors() {
     let crates = manifests::crates(repository());
     assert_tidy(&manifests::floor_table(file("ARCHITECTURE.md"), &crates));

@@ -19,6 +19,8 @@ pub struct Manifest {
     pub floor: Option<u8>,
     /// Our own crates among all dependencies, without the prefix; tests' and builds' too.
     pub uses: Vec<String>,
+    /// Those of them that it is built with: without tests' own.
+    pub built_with: Vec<String>,
     /// Whether `[lints] workspace = true` is there.
     pub lints: bool,
     /// Whether the package says what it is.
@@ -34,8 +36,9 @@ impl Manifest {
             let line = line.trim();
             if let Some(header) = header(line) {
                 section = header;
-                let name = section.rsplit_once("dependencies.").map(|(_, name)| name);
-                manifest.uses.extend(name.and_then(own));
+                if let Some((kind, name)) = section.rsplit_once("dependencies.") {
+                    manifest.uses(kind, name);
+                }
             } else if let Some((key, value)) = line.split_once('=') {
                 manifest.take(section, key.trim(), value.trim());
             }
@@ -52,12 +55,21 @@ impl Manifest {
             ("package", "description") => self.description = value.len() > "\"\"".len(),
             ("package.metadata.gatewright", "floor") => self.floor = value.parse().ok(),
             ("lints", "workspace") | ("", "lints.workspace") => self.lints = value == "true",
-            _ if section.ends_with("dependencies") => {
-                let name = key.split('.').next().unwrap_or(key).trim_matches('"');
-                self.uses.extend(own(name));
+            _ => {
+                if let Some(kind) = section.strip_suffix("dependencies") {
+                    self.uses(kind, key.split('.').next().unwrap_or(key).trim_matches('"'));
+                }
             }
-            _ => {}
         }
+    }
+
+    /// Adds a package of a table of dependencies, whose header begins with `kind`.
+    fn uses(&mut self, kind: &str, package: &str) {
+        let Some(name) = own(package) else { return };
+        if !kind.ends_with("dev-") {
+            self.built_with.push(name.clone());
+        }
+        self.uses.push(name);
     }
 }
 
@@ -91,6 +103,23 @@ pub fn floors(manifests: &[Manifest]) -> Vec<String> {
                     "{path}: {name} on floor {own} uses {used}, which is on floor {other}"
                 )),
                 None => findings.push(format!("{path}: {name} uses {used}, which has no floor")),
+            }
+        }
+    }
+    findings
+}
+
+/// The lock file of a separate workspace has every crate that one of its crates is built with.
+pub fn stale_lock(lock: &File, manifests: &[Manifest]) -> Vec<String> {
+    let packages: BTreeMap<&str, &str> = (lock.text.split("[[package]]").skip(1))
+        .filter_map(|package| Some((package.split('"').nth(1)?, package)))
+        .collect();
+    let mut findings = Vec::new();
+    for Manifest { name, built_with, .. } in manifests {
+        let Some(package) = packages.get(format!("{PREFIX}{name}").as_str()) else { continue };
+        for used in built_with {
+            if !package.contains(&format!("\n \"{PREFIX}{used}\",")) {
+                findings.push(format!("{}: {name} without {used}", lock.path));
             }
         }
     }

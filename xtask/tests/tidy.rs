@@ -9,7 +9,7 @@
 
 use std::process::Command;
 use std::sync::OnceLock;
-use xtask::tidy::{File, code, files, manifests, pages, text};
+use xtask::tidy::{File, code, files, manifests, pages, rooms, text};
 use xtask::{packages, root};
 
 fn repository() -> &'static [File] {
@@ -91,6 +91,22 @@ fn the_map_tells_the_floors() {
     assert_tidy(&table("| 1 | `ant`, `bee` | small |\n"));
     assert_finds(&table("| 2 | `ant` | small |\n"), &["floor 1, in MAP.md: 2"]);
     assert_finds(&table(""), &["floor 1, in MAP.md: none"]);
+}
+
+#[test]
+fn the_map_names_every_file_of_its_tables_and_none_that_is_gone() {
+    assert_tidy(&rooms::rooms(file("ARCHITECTURE.md"), repository()));
+
+    let paths = ["ant/src/lib.rs", "ant/src/leg.rs", "ant/src/leg/foot.rs", "ant/src/eye/mod.rs"];
+    let files = paths.map(|path| File::new(format!("crates/{path}"), ""));
+    let map = |row: &str| {
+        let table = format!("### Rooms in `ant`\n\n| file | what |\n|---|---|\n{row}\n## Fleas\n");
+        rooms::rooms(&File::new("MAP.md", format!("{table}| `flea.rs` | gone |\n")), &files)
+    };
+    assert_tidy(&map("| `leg.rs`, `eye/mod.rs` | limbs |"));
+    assert_tidy(&map("| `leg.rs` | six; `eye/` has two |"));
+    let findings = map("| `leg.rs`, `wing.rs` | limbs |");
+    assert_finds(&findings, &["MAP.md:5: there is no `wing.rs`", "MAP.md:1: crates/ant/src/eye"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 pub mod code;
 pub mod manifests;
 pub mod pages;
+pub mod rooms;
 pub mod text;
 
 use std::path::{Path, PathBuf};

@@ -23,13 +23,13 @@ pub(crate) const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetr
 
 /// Admits connections up to a listener's limits.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Admission {
     connections: Arc<Semaphore>,
     peers: Arc<Peers>,
     refused: Arc<AtomicU64>,
 }
 
-impl Gate {
+impl Admission {
     /// Admits up to `connections_max` connections at a time; `peers` limits those of one address.
     pub(crate) fn new(connections_max: usize, peers: &Arc<Peers>) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Gate {
         }
     }
 
-    /// A gate for another listener; the connections of one address count for both.
+    /// The admission of another listener; the connections of one address count for both.
     pub(crate) fn beside(&self, connections_max: usize) -> Self {
         Self::new(connections_max, &self.peers)
     }
@@ -73,9 +73,9 @@ impl Gate {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let Some(seat) = self.seat(peer.ip()) else {
+            let Some(permit) = self.permit(peer.ip()) else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                turn_away(stream, refusal);
+                refuse(stream, refusal);
                 continue;
             };
             // Answers are small and go out whole: waiting to fill a segment only delays them.
@@ -83,12 +83,12 @@ impl Gate {
             let serving = serve(stream, peer);
             tokio::spawn(async move {
                 serving.await;
-                drop(seat);
+                drop(permit);
             });
         }
     }
 
-    fn seat(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, ConnectionGuard)> {
+    fn permit(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, ConnectionGuard)> {
         let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         Some((permit, Peers::admit(&self.peers, address)?))
     }
@@ -96,7 +96,7 @@ impl Gate {
 
 /// Sends the refusal without waiting. What the peer has sent already is read: closing a connection
 /// with unread octets resets it, and the peer might lose the refusal (RFC 9112 §9.6).
-fn turn_away(stream: TcpStream, refusal: &[u8]) {
+fn refuse(stream: TcpStream, refusal: &[u8]) {
     if let (false, Ok(mut stream)) = (refusal.is_empty(), stream.into_std()) {
         let _ = stream.read(&mut [0; READ_MAX]);
         let _ = stream.write_all(refusal);
@@ -163,16 +163,16 @@ mod tests {
     #[test]
     fn an_address_has_its_connections_and_no_more() {
         let peers = Arc::new(Peers::new(2));
-        let (gate, other_gate) = (Gate::new(9, &peers), Gate::new(9, &peers));
+        let (admission, other_admission) = (Admission::new(9, &peers), Admission::new(9, &peers));
         let [one, same, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:1::1"].map(|it| it.parse().unwrap());
-        let seats = (gate.seat(one).unwrap(), other_gate.seat(same).unwrap());
-        assert!(gate.seat(one).is_none() && other_gate.seat(same).is_none());
-        assert!(gate.seat(other).is_some());
-        drop(seats);
-        assert!(gate.seat(one).is_some());
+        let permits = (admission.permit(one).unwrap(), other_admission.permit(same).unwrap());
+        assert!(admission.permit(one).is_none() && other_admission.permit(same).is_none());
+        assert!(admission.permit(other).is_some());
+        drop(permits);
+        assert!(admission.permit(one).is_some());
         peers.set(0);
-        assert!(gate.seat(other).is_none());
+        assert!(admission.permit(other).is_none());
         assert!(peers.lock().is_empty(), "who was turned away is not remembered");
     }
 }

@@ -24,7 +24,7 @@ pub enum AskError {
 
 /// MQTT identity of a client: it takes no requests. Its originator may have another connection to
 /// the broker, so each client has its own client name.
-fn speaker(originator: &str, prefix: &str) -> MqttIdentity {
+fn identity(originator: &str, prefix: &str) -> MqttIdentity {
     let nonce = RandomState::new().build_hasher().finish();
     let client = format!("A::{originator}-{prefix}{nonce:x}");
     MqttIdentity { id: originator.to_owned(), provider: String::new(), client, serves: false }
@@ -50,10 +50,10 @@ impl Client {
         prefix: impl Into<String>,
     ) -> Self {
         let (originator, prefix) = (originator.into(), prefix.into());
-        let speaker = speaker(&originator, &prefix);
+        let identity = identity(&originator, &prefix);
         Self {
             url: url.into(),
-            sender: Sender::new(None).speaking(speaker),
+            sender: Sender::new(None).with_identity(identity),
             originator,
             prefix,
             asked: AtomicU64::new(0),
@@ -66,8 +66,8 @@ impl Client {
     ///
     /// [`TlsError`] if the files cannot be used.
     pub fn with_tls(mut self, tls: &Tls) -> Result<Self, TlsError> {
-        let speaker = speaker(&self.originator, &self.prefix);
-        self.sender = Sender::new(Some(tls.client()?)).speaking(speaker);
+        let identity = identity(&self.originator, &self.prefix);
+        self.sender = Sender::new(Some(tls.client()?)).with_identity(identity);
         Ok(self)
     }
 

@@ -1,6 +1,6 @@
 //! A CSE on the network: its configuration, start and stop.
 
-use crate::accept::{Gate, Peers};
+use crate::accept::{Admission, Peers};
 use crate::calls::{SENT_AT_ONCE, send_calls};
 use crate::coap::CoapSocket;
 use crate::engine::{CALLS_MAX, Engine, now};
@@ -149,7 +149,7 @@ pub enum StartError {
 /// A running CSE.
 #[derive(Debug)]
 pub struct RunningCse {
-    rooms: Rooms,
+    context: ListenerContext,
     listeners: Mutex<Listeners>,
     mqtt: Option<Arc<Broker>>,
     /// Its configured points of access, if any.
@@ -164,7 +164,7 @@ pub struct RunningCse {
 
 /// State shared by the listeners.
 #[derive(Clone, Debug)]
-struct Rooms {
+struct ListenerContext {
     http: HttpServer,
     ws: Arc<ws::WsServer<Engine>>,
     coap: Arc<CoapSockets>,
@@ -189,9 +189,9 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     let keys = config.tls.as_ref().map(Keys::read).transpose()?;
     let keyring = keys.map(Keyring::new);
     let client_tls = keyring.as_ref().map(Keyring::client).transpose()?;
-    let speaker = speaker(&config.cse);
+    let identity = identity(&config.cse);
     let bound = places(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
-    let mqtt = broker(&config, &speaker, client_tls.as_ref())?;
+    let mqtt = broker(&config, &identity, client_tls.as_ref())?;
     let own = Arc::new((config.cse.cse_id.clone(), config.cse.provider.clone()));
     let points_of_access = config.cse.points_of_access.clone();
     let mut cse_config = config.cse;
@@ -211,11 +211,11 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     let http = HttpServer {
         engine: Arc::clone(&engine),
         body_octets_max,
-        gate: Gate::new(config.connections_max, &peers),
+        admission: Admission::new(config.connections_max, &peers),
         counters: Arc::new(ServerCounters::default()),
         own: Arc::clone(&own),
     };
-    engine.send_by(sender(client_tls, speaker, &engine, mqtt.as_ref()));
+    engine.send_by(sender(client_tls, identity, &engine, mqtt.as_ref()));
     let mut tasks = vec![
         tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
         tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
@@ -230,10 +230,10 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
         tasks.push(tokio::spawn(serving));
     }
-    let rooms = Rooms::new(http, (keyring, config.connections_max), stopped);
-    let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
+    let context = ListenerContext::new(http, (keyring, config.connections_max), stopped);
+    let listeners = Listeners::new(bound.into_iter().map(|bound| context.serve(bound)).collect());
     Ok(RunningCse {
-        rooms,
+        context,
         listeners,
         mqtt,
         points_of_access,
@@ -290,17 +290,17 @@ fn places(config: &CseServerConfig) -> Vec<ListenerAddress> {
 /// The MQTT broker that requests come from, if configured.
 fn broker(
     config: &CseServerConfig,
-    speaker: &MqttIdentity,
+    identity: &MqttIdentity,
     tls: Option<&ClientConfig>,
 ) -> Result<Option<Arc<Broker>>, UrlError> {
     let url = config.mqtt.as_deref().map(Url::parse).transpose()?;
     Ok(url.map(|url| {
         let tls = tls.cloned().map(Arc::new);
-        Arc::new(Broker::new(url, speaker, tls, body_octets_max(config)))
+        Arc::new(Broker::new(url, identity, tls, body_octets_max(config)))
     }))
 }
 
-impl Rooms {
+impl ListenerContext {
     fn new(
         http: HttpServer,
         (keyring, connections_max): (Option<Arc<Keyring>>, usize),
@@ -309,7 +309,7 @@ impl Rooms {
         let ws = Arc::new(ws::WsServer {
             answers: Arc::clone(&http.engine),
             content_octets_max: http.body_octets_max,
-            gate: http.gate.beside(connections_max),
+            admission: http.admission.beside(connections_max),
             quotas: Arc::clone(http.engine.quotas()),
             counters: Arc::default(),
             own: Arc::clone(&http.own),
@@ -417,7 +417,7 @@ fn descriptors(config: &CseServerConfig) -> u64 {
 }
 
 /// MQTT identity of a CSE (TS-0010 §6.3).
-fn speaker(cse: &gatewright_onem2m::CseConfig) -> MqttIdentity {
+fn identity(cse: &gatewright_onem2m::CseConfig) -> MqttIdentity {
     let client = format!("C::{}", cse.cse_id.trim_start_matches('/'));
     MqttIdentity { id: cse.cse_id.clone(), provider: cse.provider.clone(), client, serves: true }
 }
@@ -425,12 +425,12 @@ fn speaker(cse: &gatewright_onem2m::CseConfig) -> MqttIdentity {
 /// The sender of a CSE's outgoing requests.
 fn sender(
     tls: Option<ClientConfig>,
-    speaker: MqttIdentity,
+    identity: MqttIdentity,
     engine: &Arc<Engine>,
     broker: Option<&Arc<Broker>>,
 ) -> Sender {
-    let id = speaker.id.clone();
-    let sender = Sender::new(tls).speaking(speaker).serving(&id, engine);
+    let id = identity.id.clone();
+    let sender = Sender::new(tls).with_identity(identity).serving(&id, engine);
     if let Some(broker) = broker {
         sender.share(broker);
     }
@@ -487,7 +487,7 @@ impl RunningCse {
 
     /// The engine, for requests without a socket.
     pub const fn engine(&self) -> &Arc<Engine> {
-        &self.rooms.http.engine
+        &self.context.http.engine
     }
 
     /// Takes from `config` the originators, the administrator, the limits, the registrar's URL, the
@@ -496,7 +496,7 @@ impl RunningCse {
     pub fn reconfigure(&self, config: CseServerConfig) {
         self.engine().quotas().set(config.quota);
         self.reach.set(config.reaches_own());
-        self.rooms.http.gate.set_most_of_one(config.connections_per_peer_max);
+        self.context.http.admission.set_most_of_one(config.connections_per_peer_max);
         let mut machine = config.cse;
         if self.points_of_access.is_empty() {
             machine.points_of_access = self.urls();
@@ -510,7 +510,7 @@ impl RunningCse {
         &self,
         config: &CseServerConfig,
     ) -> Result<ExchangedListeners, CannotListen> {
-        let serve = |bound| self.rooms.serve(bound);
+        let serve = |bound| self.context.serve(bound);
         Listeners::exchange(&self.listeners, &places(config), &serve).await
     }
 
@@ -521,12 +521,12 @@ impl RunningCse {
 
     /// Restores the previous listeners.
     pub(crate) async fn undo_listeners(&self, exchanged: ExchangedListeners) {
-        Listeners::undo(&self.listeners, exchanged, &|bound| self.rooms.serve(bound)).await;
+        Listeners::undo(&self.listeners, exchanged, &|bound| self.context.serve(bound)).await;
     }
 
     /// Its certificates, if it has any.
     pub(crate) const fn keyring(&self) -> Option<&Arc<Keyring>> {
-        self.rooms.keyring.as_ref()
+        self.context.keyring.as_ref()
     }
 
     /// Shortfall of file descriptors for all connections that may be accepted.
@@ -546,7 +546,7 @@ impl RunningCse {
 
     /// Every counter of the CSE, store and sockets, with its name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let (engine, Rooms { http, ws, coap, .. }) = (self.engine(), &self.rooms);
+        let (engine, ListenerContext { http, ws, coap, .. }) = (self.engine(), &self.context);
         let mut all: Vec<_> = engine.counters().each().collect();
         if let Some(store) = engine.store_counters() {
             all.extend([
@@ -564,8 +564,8 @@ impl RunningCse {
         all.push(("certificates_revoked", revoked.unwrap_or(0)));
         all.push(("calls_full", engine.calls_full()));
         all.push(("calls_to_own_addresses", self.reach.refused()));
-        all.push(("http_connections_refused", http.gate.refused()));
-        all.push(("ws_connections_refused", ws.gate.refused()));
+        all.push(("http_connections_refused", http.admission.refused()));
+        all.push(("ws_connections_refused", ws.admission.refused()));
         for (name, counter) in [
             ("http_connections", &http.counters.connections),
             ("tls_handshakes_failed", &http.counters.handshakes_failed),

@@ -25,7 +25,7 @@ mod stages;
 pub(crate) mod transport;
 mod unassociated;
 
-use crate::accept::{Gate, Peers};
+use crate::accept::{Admission, Peers};
 use crate::engine::{CALLS_MAX, Engine, wall};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
@@ -303,12 +303,12 @@ struct State {
 /// A running device listener.
 #[derive(Debug)]
 pub struct RunningDevices {
-    rooms: Rooms,
+    context: ListenerContext,
     listeners: Mutex<Listeners>,
     /// Devices whose resources are to be created again.
     lost: Arc<QueueSet>,
     /// Closes when the last connection has ended.
-    guests: mpsc::Receiver<()>,
+    connections: mpsc::Receiver<()>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     descriptors: Claim,
@@ -316,21 +316,21 @@ pub struct RunningDevices {
 
 /// State shared by the listeners.
 #[derive(Clone, Debug)]
-struct Rooms {
+struct ListenerContext {
     shared: Arc<Shared>,
-    gate: Gate,
+    admission: Admission,
     unassociated: Arc<Unassociated>,
     /// Limit on devices that send datagrams.
     connections_max: usize,
     keyring: Arc<OnceLock<Arc<Keyring>>>,
     stopped: watch::Receiver<bool>,
     /// Held by each connection.
-    guest: mpsc::Sender<()>,
+    connection_guard: mpsc::Sender<()>,
 }
 
-/// A connection's place among those without an association, and its way to be ended.
+/// Ends a connection from outside; counts it as long as it has no association.
 #[derive(Debug)]
-struct Entrance {
+struct ConnectionHandle {
     peer: SocketAddr,
     hang_up: Arc<Notify>,
     /// `None` for datagrams: their connection begins with the association.
@@ -338,13 +338,13 @@ struct Entrance {
     guard: Option<UnassociatedGuard>,
 }
 
-impl Entrance {
+impl ConnectionHandle {
     fn new(unassociated: Arc<Unassociated>, peer: SocketAddr) -> Self {
         let hang_up = Arc::new(Notify::new());
         let unassociated = Some(unassociated);
-        let mut entrance = Self { peer, hang_up, unassociated, guard: None };
-        entrance.set_associated(false);
-        entrance
+        let mut handle = Self { peer, hang_up, unassociated, guard: None };
+        handle.set_associated(false);
+        handle
     }
 
     fn of_datagrams(peer: SocketAddr) -> Self {
@@ -435,38 +435,42 @@ pub async fn start(
         tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
         tokio::spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
     ];
-    let (guest, guests) = mpsc::channel(1);
-    let rooms = Rooms {
+    let (connection_guard, connections) = mpsc::channel(1);
+    let context = ListenerContext {
         shared,
-        gate: Gate::new(connections_max, &Arc::new(Peers::new(config.connections_per_peer_max))),
+        admission: Admission::new(
+            connections_max,
+            &Arc::new(Peers::new(config.connections_per_peer_max)),
+        ),
         unassociated: Unassociated::new(config.connections_max),
         connections_max: config.connections_max,
         keyring: Arc::new(keyring),
         stopped,
-        guest,
+        connection_guard,
     };
-    let listeners = Listeners::new(bound.into_iter().map(|bound| rooms.serve(bound)).collect());
-    Ok(RunningDevices { rooms, listeners, lost, guests, stop, tasks, descriptors })
+    let listeners = Listeners::new(bound.into_iter().map(|bound| context.serve(bound)).collect());
+    Ok(RunningDevices { context, listeners, lost, connections, stop, tasks, descriptors })
 }
 
-impl Rooms {
+impl ListenerContext {
     /// Serves a bound listener.
     fn serve(&self, bound: Bound) -> ServedListener {
-        let rooms = self.clone();
+        let context = self.clone();
         let Bound { place, at, socket } = bound;
         let keyring =
             self.keyring.get().filter(|_| place.kind == ListenerKind::DevicesTls).cloned();
         match socket {
             BoundSocket::Stream(listener) => {
                 ServedListener::open((place, at), |leaves, _| async move {
-                    let gate = rooms.gate.clone();
-                    let serve = |stream, peer| rooms.clone().welcome(stream, peer, keyring.clone());
+                    let admission = context.admission.clone();
+                    let serve =
+                        |stream, peer| context.clone().welcome(stream, peer, keyring.clone());
                     // The standard has no word for it: who is turned away comes again.
-                    gate.run((listener, b""), leaves, serve).await;
+                    admission.run((listener, b""), leaves, serve).await;
                 })
             }
             BoundSocket::Datagrams(socket) => ServedListener::open((place, at), |leaves, latch| {
-                let Self { shared, connections_max, stopped, .. } = rooms;
+                let Self { shared, connections_max, stopped, .. } = context;
                 datagrams::serve(socket, (shared, connections_max), (leaves, latch), stopped)
             }),
         }
@@ -474,8 +478,8 @@ impl Rooms {
 
     /// Serves one connection, with or without TLS, to its end.
     async fn welcome(self, stream: TcpStream, peer: SocketAddr, keyring: Option<Arc<Keyring>>) {
-        let Self { shared, unassociated, stopped, guest, .. } = self;
-        let entrance = Entrance::new(unassociated, peer);
+        let Self { shared, unassociated, stopped, connection_guard, .. } = self;
+        let handle = ConnectionHandle::new(unassociated, peer);
         let mut named = None;
         let transport = match keyring {
             None => Some(Transport::Stream(Box::new(stream))),
@@ -483,7 +487,7 @@ impl Rooms {
                 let accepted = keyring.acceptor().accept(stream);
                 let shaken = tokio::select! {
                     shaken = tokio::time::timeout(SHAKE_WITHIN, accepted) => shaken.ok(),
-                    () = entrance.hang_up.notified() => None,
+                    () = handle.hang_up.notified() => None,
                 };
                 let shaken = shaken.and_then(Result::ok);
                 shaken.map(|stream| {
@@ -498,10 +502,10 @@ impl Rooms {
             }
         };
         match transport {
-            Some(transport) => shared.welcome(transport, entrance, named, stopped).await,
+            Some(transport) => shared.welcome(transport, handle, named, stopped).await,
             None => shared.count(|counters| counters.handshakes_failed += 1),
         }
-        drop(guest);
+        drop(connection_guard);
     }
 }
 
@@ -542,7 +546,7 @@ impl RunningDevices {
         &self,
         config: &DevicesConfig,
     ) -> Result<ExchangedListeners, CannotListen> {
-        let serve = |bound| self.rooms.serve(bound);
+        let serve = |bound| self.context.serve(bound);
         Listeners::exchange(&self.listeners, &listener_addresses(config), &serve).await
     }
 
@@ -553,7 +557,7 @@ impl RunningDevices {
 
     /// Restores the previous listeners.
     pub(crate) async fn undo_listeners(&self, exchanged: ExchangedListeners) {
-        Listeners::undo(&self.listeners, exchanged, &|bound| self.rooms.serve(bound)).await;
+        Listeners::undo(&self.listeners, exchanged, &|bound| self.context.serve(bound)).await;
     }
 
     /// Shortfall of file descriptors for all devices that may connect.
@@ -563,57 +567,57 @@ impl RunningDevices {
 
     /// Whether devices show certificates that are not compared with their system-ids.
     pub fn is_unbound(&self) -> bool {
-        let field = *self.rooms.shared.system_id.read().unwrap_or_else(PoisonError::into_inner);
+        let field = *self.context.shared.system_id.read().unwrap_or_else(PoisonError::into_inner);
         field.is_none() && self.tls().is_some()
     }
 
     /// Its certificates, if it has a TLS listener.
     pub(crate) fn keyring(&self) -> Option<&Arc<Keyring>> {
-        self.rooms.keyring.get()
+        self.context.keyring.get()
     }
 
     /// Its certificates, created from `keys` if there are none.
     pub(crate) fn keyring_or(&self, keys: &Arc<Keys>) -> &Arc<Keyring> {
-        self.rooms.keyring.get_or_init(|| Keyring::new(Arc::clone(keys)))
+        self.context.keyring.get_or_init(|| Keyring::new(Arc::clone(keys)))
     }
 
     /// Associated devices by sender; readers take no lock.
     pub fn entities(&self) -> Map<Sender, Entity> {
-        self.rooms.shared.lock().entities.reader()
+        self.context.shared.lock().entities.reader()
     }
 
     /// Counters so far.
     pub fn counters(&self) -> Counters {
         let places_full = self.lost.turned_away();
-        let mut counted = self.rooms.shared.shards.counters();
-        counted.add(&self.rooms.shared.lock().counters);
-        let connections_refused = counted.connections_refused + self.rooms.gate.refused();
-        let connections_evicted = self.rooms.unassociated.evicted();
+        let mut counted = self.context.shared.shards.counters();
+        counted.add(&self.context.shared.lock().counters);
+        let connections_refused = counted.connections_refused + self.context.admission.refused();
+        let connections_evicted = self.context.unassociated.evicted();
         Counters { connections_refused, connections_evicted, places_full, ..counted }
     }
 
     /// Refusals of devices' requests since the last call.
     pub fn refusals(&self) -> Vec<LogEvent> {
-        self.rooms.shared.refusals.take()
+        self.context.shared.refusals.take()
     }
 
     /// Duration of reports, by stage.
     pub fn stages(&self) -> Stages {
-        self.rooms.shared.shards.stages()
+        self.context.shared.shards.stages()
     }
 
     /// Number of associated devices.
     pub fn devices(&self) -> usize {
-        self.rooms.shared.lock().roster.len()
+        self.context.shared.lock().roster.len()
     }
 
     /// Takes from `config` the admitted devices, the operators and the delivery of readings;
     /// everything else needs a restart.
     pub async fn reconfigure(&self, config: DevicesConfig) {
-        self.rooms.gate.set_most_of_one(config.connections_per_peer_max);
-        let had = self.rooms.shared.lock().policy.is_some();
-        let policy = ask::make_policy(&self.rooms.shared.engine, &config, had).await;
-        let shared = &self.rooms.shared;
+        self.context.admission.set_most_of_one(config.connections_per_peer_max);
+        let had = self.context.shared.lock().policy.is_some();
+        let policy = ask::make_policy(&self.context.shared.engine, &config, had).await;
+        let shared = &self.context.shared;
         *shared.system_id.write().unwrap_or_else(PoisonError::into_inner) = config.system_id;
         shared.library.lock().unwrap_or_else(PoisonError::into_inner).admit(config.admitted);
         let mut state = shared.lock();
@@ -629,14 +633,14 @@ impl RunningDevices {
     /// Aborts every association and returns when all connections are closed. Devices keep their
     /// unanswered reports.
     pub async fn stop(self) {
-        let Self { rooms, listeners, mut guests, stop, tasks, .. } = self;
+        let Self { context, listeners, mut connections, stop, tasks, .. } = self;
         let _ = stop.send(true);
-        drop(rooms);
+        drop(context);
         Listeners::close(&listeners).await;
         for task in tasks {
             let _ = task.await;
         }
-        let _nobody = guests.recv().await;
+        let _nobody = connections.recv().await;
     }
 }
 
@@ -645,12 +649,12 @@ impl Shared {
     async fn welcome(
         self: Arc<Self>,
         transport: Transport,
-        entrance: Entrance,
+        handle: ConnectionHandle,
         named: Option<Vec<SystemId>>,
         stop: watch::Receiver<bool>,
     ) {
         let datagrams = matches!(transport, Transport::Datagrams(_));
-        let (peer, hang_up) = (entrance.peer, Arc::clone(&entrance.hang_up));
+        let (peer, hang_up) = (handle.peer, Arc::clone(&handle.hang_up));
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let is_displaced = Arc::new(AtomicBool::new(false));
         let line = ConnectionChannels { hang_up: Arc::clone(&hang_up), is_displaced, asks };
@@ -662,7 +666,7 @@ impl Shared {
             manager: Manager::new(manager::ManagerSettings { datagrams, ..self.manager }),
             framer: Framer::default(),
             transport,
-            entrance,
+            handle,
             sender: Sender { address: peer.ip(), port: peer.port() },
             named,
             device: None,

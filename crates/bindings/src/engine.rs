@@ -378,9 +378,9 @@ impl Engine {
         self.lock().writer.as_ref().map(Writer::counters)
     }
 
-    /// State of the disk's room; `None` once the engine has ended.
-    pub fn room(&self) -> Option<gatewright_store::Room> {
-        self.lock().writer.as_ref().map(Writer::room)
+    /// The disk's free space and the reserve; `None` once the engine has ended.
+    pub fn disk_space(&self) -> Option<gatewright_store::DiskSpace> {
+        self.lock().writer.as_ref().map(Writer::disk_space)
     }
 
     /// Durations of the writer; `None` once the engine has ended.

@@ -1,6 +1,6 @@
 //! Notification server for an application that subscribes.
 
-use crate::accept::{Gate, Peers, UNAVAILABLE};
+use crate::accept::{Admission, Peers, UNAVAILABLE};
 use crate::http::connection::{self, Endings, Patience};
 use crate::http::message::{accepted, read_request, request_id, write_response};
 use core::convert::Infallible;
@@ -32,7 +32,7 @@ const SHARE: usize = 4;
 pub struct Notifications {
     address: SocketAddr,
     arrived: mpsc::Receiver<Value>,
-    gate: Gate,
+    admission: Admission,
     task: JoinHandle<()>,
 }
 
@@ -57,14 +57,14 @@ impl Notifications {
         let address = listener.local_addr()?;
         let (sender, arrived) = mpsc::channel(WAITING_MAX);
         let peers = Arc::new(Peers::new(connections_max.div_ceil(SHARE)));
-        let gate = Gate::new(connections_max, &peers);
-        let task = tokio::spawn(accept(listener, gate.clone(), sender));
-        Ok(Self { address, arrived, gate, task })
+        let admission = Admission::new(connections_max, &peers);
+        let task = tokio::spawn(accept(listener, admission.clone(), sender));
+        Ok(Self { address, arrived, admission, task })
     }
 
     /// Refused connections.
     pub fn refused(&self) -> u64 {
-        self.gate.refused()
+        self.admission.refused()
     }
 
     /// Its URL, for use as notification target (nu).
@@ -85,7 +85,7 @@ impl Drop for Notifications {
     }
 }
 
-async fn accept(listener: TcpListener, gate: Gate, sender: mpsc::Sender<Value>) {
+async fn accept(listener: TcpListener, admission: Admission, sender: mpsc::Sender<Value>) {
     // Its connections end with it.
     let (_stay, stop) = watch::channel(false);
     let endings = Arc::<Endings>::default();
@@ -95,7 +95,7 @@ async fn accept(listener: TcpListener, gate: Gate, sender: mpsc::Sender<Value>) 
         let patience = (Patience::default(), Arc::clone(&endings));
         connection::serve(stream, patience, answer, stop.clone())
     };
-    gate.run((listener, UNAVAILABLE), stop.clone(), serve).await;
+    admission.run((listener, UNAVAILABLE), stop.clone(), serve).await;
 }
 
 async fn answer(

@@ -41,9 +41,9 @@ impl Sender {
     }
 
     /// Sets the identity for MQTT and WebSocket; without it, neither is available.
-    pub(crate) fn speaking(mut self, speaker: mqtt::MqttIdentity) -> Self {
-        self.ws = ws::WsSender::new(&speaker.id, Party::Nobody, self.tls.clone());
-        self.mqtt = mqtt::MqttSender::new(speaker, self.tls.clone());
+    pub(crate) fn with_identity(mut self, identity: mqtt::MqttIdentity) -> Self {
+        self.ws = ws::WsSender::new(&identity.id, Party::Nobody, self.tls.clone());
+        self.mqtt = mqtt::MqttSender::new(identity, self.tls.clone());
         self
     }
 
@@ -59,8 +59,8 @@ impl Sender {
     }
 
     /// Why connected brokers are unreachable.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        self.mqtt.troubles()
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.mqtt.failures()
     }
 
     /// The serialisation of a request: the receiver's, or else this sender's.

@@ -18,7 +18,7 @@ use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
 use gatewright_part::{Change, LogEvent, PartHistogram, PartStatus, Staged, Unable};
-use gatewright_store::Room;
+use gatewright_store::DiskSpace;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -148,24 +148,24 @@ impl Services {
             let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
             words.push(("registration", format!("{stands} {registrar}")));
         }
-        let troubles = engine.sender().map(|sender| sender.troubles()).unwrap_or_default();
-        words.extend(troubles.into_iter().map(|trouble| ("broker", trouble)));
+        let failures = engine.sender().map(|sender| sender.failures()).unwrap_or_default();
+        words.extend(failures.into_iter().map(|failure| ("broker", failure)));
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("messages_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
         words.extend(engine.doubted_clock().map(why_doubted));
         words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
         words.extend(why_forgotten(cse.remembered_damaged()).map(|why| ("remembered_lost", why)));
-        let room = engine.room().unwrap_or_default();
-        words.extend(why_short(room).map(|why| ("disk_short", why)));
-        words.extend(room.is_short.then(|| ("disk_full", DISK_FULL.to_owned())));
+        let disk_space = engine.disk_space().unwrap_or_default();
+        words.extend(why_short(disk_space).map(|why| ("disk_short", why)));
+        words.extend(disk_space.is_short.then(|| ("disk_full", DISK_FULL.to_owned())));
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let revoked = cse.keyring().map(|keyring| keyring.revoked()).unwrap_or_default();
         words.extend(revoked.1.map(|names| ("certificate_revoked", names)));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
-            ("disk_reserve_octets", room.reserve),
-            ("disk_free_octets", room.free.unwrap_or_default()),
+            ("disk_reserve_octets", disk_space.reserve),
+            ("disk_free_octets", disk_space.free.unwrap_or_default()),
             ("resources", count(engine.resources())),
             ("messages_waiting", count(engine.messages_waiting())),
             ("containers_backlogged", count(engine.backlogs())),
@@ -594,9 +594,9 @@ fn why_forgotten(lines: &[u64]) -> Option<String> {
 }
 
 /// Text for the operator: the disk will soon be full.
-fn why_short(room: Room) -> Option<String> {
-    let free = room.free.filter(|_| room.is_low)? / MIB;
-    let reserve = room.reserve / MIB;
+fn why_short(disk_space: DiskSpace) -> Option<String> {
+    let free = disk_space.free.filter(|_| disk_space.is_low)? / MIB;
+    let reserve = disk_space.reserve / MIB;
     Some(format!("{free} MiB are free, and {reserve} MiB in reserve for deletions"))
 }
 

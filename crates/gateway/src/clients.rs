@@ -167,7 +167,7 @@ impl Clients {
     ) -> io::Result<Option<ProcessId>> {
         stream.set_nonblocking(true)?;
         let (clients, lines) = (self.clone(), RequestLines::default());
-        self.enqueue(Client { clients, stream, process, lines, seat: Seat::Waiting })
+        self.enqueue(Client { clients, stream, process, lines, phase: Phase::Waiting })
     }
 
     /// Ends the service: no client waits any more, and each that is served gets its answer.
@@ -219,8 +219,8 @@ impl Clients {
         loop {
             // A client that goes away in the middle has its own reasons.
             let may_ask_more = (self.0.serve)(&mut client).unwrap_or(false);
-            let next = match (may_ask_more, client.seat) {
-                (true, Seat::Served) => Some(self.rotate(client)),
+            let next = match (may_ask_more, client.phase) {
+                (true, Phase::Served) => Some(self.rotate(client)),
                 // Its place among the served is another's by now, who has a thread.
                 (true, _) => {
                     client.leave();
@@ -245,7 +245,7 @@ impl Clients {
             state.served.push(client.process);
             return client;
         };
-        client.seat = Seat::Waiting;
+        client.phase = Phase::Waiting;
         state.waiting.push_back(client);
         next
     }
@@ -295,7 +295,7 @@ impl State {
         let order = self.waiting.iter().zip(self.silent()).enumerate();
         let (at, _) = order.min_by_key(|(at, (client, silent))| (served(client), *silent, *at))?;
         let mut client = self.waiting.remove(at)?;
-        client.seat = Seat::Served;
+        client.phase = Phase::Served;
         self.served.push(client.process);
         Some(client)
     }
@@ -338,7 +338,7 @@ impl State {
 
 /// Where a client is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Seat {
+enum Phase {
     Waiting,
     Served,
     Stream,
@@ -350,7 +350,7 @@ pub(crate) struct Client {
     stream: UnixStream,
     process: ProcessId,
     lines: RequestLines,
-    seat: Seat,
+    phase: Phase,
 }
 
 impl Client {
@@ -425,7 +425,7 @@ impl Client {
         }
         state.streams += 1;
         state.leave(self.process);
-        self.seat = Seat::Stream;
+        self.phase = Phase::Stream;
         let next = state.next();
         self.clients.tell_wanted(state.has_ended || !state.waiting.is_empty());
         drop(state);
@@ -486,10 +486,10 @@ impl Client {
     /// Counts it no more.
     fn leave(&mut self) {
         let mut state = self.clients.lock();
-        match std::mem::replace(&mut self.seat, Seat::Waiting) {
-            Seat::Waiting => {}
-            Seat::Served => state.leave(self.process),
-            Seat::Stream => state.streams = state.streams.saturating_sub(1),
+        match std::mem::replace(&mut self.phase, Phase::Waiting) {
+            Phase::Waiting => {}
+            Phase::Served => state.leave(self.process),
+            Phase::Stream => state.streams = state.streams.saturating_sub(1),
         }
     }
 }
@@ -499,7 +499,7 @@ const POLL_UNIT: Duration = Duration::from_millis(1);
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if self.seat != Seat::Waiting {
+        if self.phase != Phase::Waiting {
             self.leave();
         }
     }

@@ -6,7 +6,7 @@ use crate::lock::{Absent, Lock, lock, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::remembered::{self, Remembered};
-use crate::reserve::{Reserve, Room, allocate_beyond};
+use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
@@ -389,7 +389,7 @@ impl Database {
     /// Number of the first batches that may be written: on a full disk, those that make no new row,
     /// and those that delete.
     pub(crate) fn admitted(&self, batches: &[Batch]) -> usize {
-        if !self.room().is_short {
+        if !self.disk_space().is_short {
             return batches.len();
         }
         let mut next_seq = self.next_seq;
@@ -408,9 +408,9 @@ impl Database {
         full(DISK_FULL)
     }
 
-    /// State of the disk's room.
-    pub(crate) fn room(&self) -> Room {
-        self.reserve.as_ref().map(Reserve::room).unwrap_or_default()
+    /// The disk's free space and the reserve.
+    pub(crate) fn disk_space(&self) -> DiskSpace {
+        self.reserve.as_ref().map(Reserve::disk_space).unwrap_or_default()
     }
 
     /// Time until [`Self::pursue_room`] is to be called; `None` without a disk.
@@ -421,10 +421,10 @@ impl Database {
     /// Looks at the disk if that is due. Where a full one has room again, everything is as before.
     pub(crate) fn pursue_room(&mut self) {
         let Some(reserve) = &mut self.reserve else { return };
-        let was_short = reserve.room().is_short;
+        let was_short = reserve.disk_space().is_short;
         let unused = if was_short { unused_octets(&self.connection) } else { 0 };
         reserve.pursue(unused);
-        if was_short && !reserve.room().is_short && self.move_log().is_ok() {
+        if was_short && !reserve.disk_space().is_short && self.move_log().is_ok() {
             self.is_stuck = false;
             self.resume_mover();
         }
@@ -496,7 +496,7 @@ impl Database {
         }
         let log_pages = pages_of(self.options.audit_octets_max);
         let chain = audit::append(&transaction, &self.chain, batches, log_pages)?;
-        let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.room().reserve);
+        let lead = self.reserve.as_ref().map_or(0, |reserve| reserve.disk_space().reserve);
         if let Some(file) = self.lock.as_ref().and_then(|lock| lock.file.as_ref()) {
             allocate(&transaction, file, lead)?;
         }

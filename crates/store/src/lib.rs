@@ -7,7 +7,7 @@
 //!
 //! A failed commit (a full disk, a damaged file) changes nothing. It is reported as
 //! [`Report::Failed`], every batch made before the failure was known is refused, and stored data
-//! stay. On a full disk a reserve is let go ([`Room`]), in which deletions and audit entries are
+//! stay. On a full disk a reserve is let go ([`DiskSpace`]), in which deletions and audit entries are
 //! stored; everything else is refused until there is room again.
 #![forbid(unsafe_code)]
 
@@ -26,5 +26,5 @@ pub use database::{Database, DatabaseOptions, Restored, StoreError};
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };
-pub use reserve::Room;
+pub use reserve::DiskSpace;
 pub use writer::{Counters, Histograms, PACE, Report, Writer};

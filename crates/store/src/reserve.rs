@@ -31,10 +31,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Interval of looking at the disk while there is none.
 const LOOK_SOON: Duration = Duration::from_secs(1);
 
-/// State of the disk's room.
+/// Free space of the disk, and the reserve.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Room {
+pub struct DiskSpace {
     /// Octets of the file system that may be written, if known.
     pub free: Option<u64>,
     /// Octets of the reserve, while it is held.
@@ -52,7 +52,7 @@ pub(crate) struct Reserve {
     path: PathBuf,
     octets: u64,
     looked: Instant,
-    room: Room,
+    disk_space: DiskSpace,
 }
 
 impl Reserve {
@@ -63,24 +63,25 @@ impl Reserve {
         // On a disk as small as a few reserves, there would never be room for anything else again.
         let total = seen(&path).map_or(u64::MAX, |seen| self::octets(&seen, seen.blocks()));
         let octets = if total / RESERVES_MIN < octets { 0 } else { octets };
-        let mut reserve = Self { path, octets, looked: Instant::now(), room: Room::default() };
+        let mut reserve =
+            Self { path, octets, looked: Instant::now(), disk_space: DiskSpace::default() };
         // What a killed process has let go is taken again if there is room for it.
         reserve.take();
         reserve.look();
-        let is_full = reserve.room.free.is_some_and(|free| free < FULL_OCTETS);
+        let is_full = reserve.disk_space.free.is_some_and(|free| free < FULL_OCTETS);
         // A write that needs room would use what deletions need.
-        reserve.room.is_short =
-            octets > 0 && reserve.room.reserve == 0 && is_full && !reserve.is_enough(unused);
+        reserve.disk_space.is_short =
+            octets > 0 && reserve.disk_space.reserve == 0 && is_full && !reserve.is_enough(unused);
         reserve
     }
 
-    pub(crate) const fn room(&self) -> Room {
-        self.room
+    pub(crate) const fn disk_space(&self) -> DiskSpace {
+        self.disk_space
     }
 
     /// Time until the next look at the disk.
     pub(crate) fn due(&self) -> Duration {
-        let every = if self.room.is_short { LOOK_SOON } else { LOOK_EVERY };
+        let every = if self.disk_space.is_short { LOOK_SOON } else { LOOK_EVERY };
         every.saturating_sub(self.looked.elapsed())
     }
 
@@ -90,22 +91,23 @@ impl Reserve {
             return;
         }
         self.look();
-        let free = self.room.free.unwrap_or(u64::MAX);
+        let free = self.disk_space.free.unwrap_or(u64::MAX);
         let beside = free >= self.octets.saturating_add(FULL_OCTETS);
-        if self.room.reserve == 0 && beside && self.is_enough(unused) {
+        if self.disk_space.reserve == 0 && beside && self.is_enough(unused) {
             self.take();
             self.look();
         }
-        if self.room.is_short && free >= FULL_OCTETS {
+        if self.disk_space.is_short && free >= FULL_OCTETS {
             // Deletions leave their room within the database.
-            self.room.is_short = self.room.reserve < self.octets && !self.is_enough(unused);
+            self.disk_space.is_short =
+                self.disk_space.reserve < self.octets && !self.is_enough(unused);
         }
     }
 
     /// Whether creations may go on, with `unused` octets free inside the database: two and a
     /// half times the reserve is free on the disk and inside together, or the reserve inside alone.
     fn is_enough(&self, unused: u64) -> bool {
-        let free = self.room.free.unwrap_or(u64::MAX);
+        let free = self.disk_space.free.unwrap_or(u64::MAX);
         free.saturating_add(unused) >= self.octets.saturating_mul(5) / 2 || unused >= self.octets
     }
 
@@ -113,15 +115,15 @@ impl Reserve {
     pub(crate) fn is_disk_full(&mut self) -> bool {
         self.look();
         let needed = self.octets.saturating_add(self.octets.max(FULL_OCTETS));
-        self.room.free.is_none_or(|free| free < needed.saturating_add(FULL_OCTETS))
+        self.disk_space.free.is_none_or(|free| free < needed.saturating_add(FULL_OCTETS))
     }
 
     /// Lets the room go: from now on only what deletes is to be written.
     pub(crate) fn let_go(&mut self) {
         // Whether it is gone tells the next write.
         let _ = std::fs::remove_file(&self.path);
-        self.room.reserve = 0;
-        self.room.is_short = true;
+        self.disk_space.reserve = 0;
+        self.disk_space.is_short = true;
     }
 
     fn take(&mut self) {
@@ -133,17 +135,17 @@ impl Reserve {
             // Half a reserve takes room from all others.
             let _ = std::fs::remove_file(&self.path);
         }
-        self.room.reserve = if is_held { self.octets } else { 0 };
+        self.disk_space.reserve = if is_held { self.octets } else { 0 };
     }
 
     fn look(&mut self) {
         self.looked = Instant::now();
         let seen = seen(&self.path);
-        self.room.free = seen.as_ref().map(|seen| octets(seen, seen.blocks_available()));
+        self.disk_space.free = seen.as_ref().map(|seen| octets(seen, seen.blocks_available()));
         let total = seen.as_ref().map(|seen| octets(seen, seen.blocks()));
         let short = (total.unwrap_or_default() / SHORT_PART).min(SHORT_OCTETS);
         let short = short.max(self.octets.saturating_mul(2));
-        self.room.is_low = self.room.free.is_some_and(|free| free < short);
+        self.disk_space.is_low = self.disk_space.free.is_some_and(|free| free < short);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writer thread: commits all queued batches as one transaction.
 
 use crate::database::Database;
-use crate::reserve::Room;
+use crate::reserve::DiskSpace;
 use gatewright_histogram::Histogram;
 use gatewright_onem2m::Batch;
 use std::io;
@@ -92,7 +92,7 @@ struct Queue {
     awaited: Awaited,
     counters: Counters,
     histograms: Histograms,
-    room: Room,
+    disk_space: DiskSpace,
 }
 
 /// Condition that the thread waits for.
@@ -269,9 +269,9 @@ impl Writer {
         self.shared.lock().counters
     }
 
-    /// State of the disk's room, as seen at most ten seconds ago.
-    pub fn room(&self) -> Room {
-        self.shared.lock().room
+    /// The disk's free space and the reserve, as seen at most ten seconds ago.
+    pub fn disk_space(&self) -> DiskSpace {
+        self.shared.lock().disk_space
     }
 
     /// Durations so far.
@@ -297,8 +297,8 @@ impl Drop for Writer {
 fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
     let mut refused_epoch = None;
     let mut last = None;
-    let mut was_short = database.room().is_short;
-    shared.lock().room = database.room();
+    let mut was_short = database.disk_space().is_short;
+    shared.lock().disk_space = database.disk_space();
     if was_short {
         report(Report::Short(true));
     }
@@ -308,10 +308,10 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
             store(&mut database, shared, (group, &mut refused_epoch), &mut report);
         }
         database.pursue_room();
-        let room = database.room();
-        shared.lock().room = room;
-        if room.is_short != was_short {
-            was_short = room.is_short;
+        let disk_space = database.disk_space();
+        shared.lock().disk_space = disk_space;
+        if disk_space.is_short != was_short {
+            was_short = disk_space.is_short;
             report(Report::Short(was_short));
         }
         // Their answers have been let out.

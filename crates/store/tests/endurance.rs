@@ -344,7 +344,7 @@ fn reserved(disk: &SmallDisk) {
     options.reserve_octets = 2 * 1024 * 1024;
     std::fs::write(&filler, vec![7; 5 * 1024 * 1024]).unwrap();
     let mut running = Running::with_audit(&path, &options, Audit::Strict);
-    assert_eq!(running.writer.room().reserve, options.reserve_octets);
+    assert_eq!(running.writer.disk_space().reserve, options.reserve_octets);
     assert_eq!(reserve.metadata().unwrap().len(), options.reserve_octets);
     let mut stored = 0;
     while running.created(&format!("n{stored}")) == 2001 {
@@ -352,8 +352,11 @@ fn reserved(disk: &SmallDisk) {
         assert!(stored < 100_000, "the disk fills");
     }
     running.wait_for_room(true);
-    let room = running.writer.room();
-    assert!(room.is_short && room.is_low && room.reserve == 0 && !reserve.exists(), "{room:?}");
+    let disk_space = running.writer.disk_space();
+    assert!(
+        disk_space.is_short && disk_space.is_low && disk_space.reserve == 0 && !reserve.exists(),
+        "{disk_space:?}"
+    );
     for number in 0..200 {
         assert_eq!(running.status(Operation::Delete, &format!("cse-mn/c/n{number}")), 2002);
         assert_eq!(running.status(Operation::Retrieve, "cse-mn/c/la"), 2000);
@@ -412,7 +415,8 @@ fn fill(path: &Path) {
         running.wait();
     }
     writeln!(out, "deleted {}", running.status(Operation::Delete, "cse-mn/c/n0")).unwrap();
-    writeln!(out, "room {:?} {:?}", running.writer.room(), running.writer.counters()).unwrap();
+    writeln!(out, "room {:?} {:?}", running.writer.disk_space(), running.writer.counters())
+        .unwrap();
     out.flush().unwrap();
     std::thread::sleep(PATIENCE);
 }
@@ -431,8 +435,8 @@ fn filled_and_killed(disk: &SmallDisk) {
     let mut stored = Vec::new();
     let (mut deleted, mut told) = (String::new(), String::new());
     for line in lines.map_while(Result::ok) {
-        if let Some(room) = line.strip_prefix("room ") {
-            room.clone_into(&mut told);
+        if let Some(disk_space) = line.strip_prefix("room ") {
+            disk_space.clone_into(&mut told);
             child.kill().unwrap();
         } else if line.starts_with("deleted ") {
             deleted = line;
@@ -448,7 +452,7 @@ fn filled_and_killed(disk: &SmallDisk) {
     assert_eq!(running.cse.resources(), stored.len() - 1 + 2, "base and container; {told}");
     for name in &stored[1..60] {
         let status = running.status(Operation::Delete, &format!("cse-mn/c/{name}"));
-        assert_eq!(status, 2002, "{name}: {:?}", running.writer.room());
+        assert_eq!(status, 2002, "{name}: {:?}", running.writer.disk_space());
     }
     running.wait_for_room(false);
     assert_eq!(running.created("again"), 2001);

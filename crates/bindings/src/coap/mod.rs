@@ -41,7 +41,7 @@ pub(crate) struct CoapSocket {
     inner: Mutex<Inner>,
     started: Instant,
     /// Wakes the loop: there is something to send, or an earlier deadline.
-    stirred: Notify,
+    wake: Notify,
     /// Requests in progress, without observations.
     serving: AtomicUsize,
 }
@@ -80,7 +80,7 @@ impl CoapSocket {
         let inner = Inner { endpoint, waiting, requested: 0, telling };
         let (inner, started) = (Mutex::new(inner), Instant::now());
         let serving = AtomicUsize::new(0);
-        Self { udp, inner, started, stirred: Notify::new(), serving }
+        Self { udp, inner, started, wake: Notify::new(), serving }
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -126,7 +126,7 @@ impl CoapSocket {
                     Err(_) => tokio::time::sleep(RECEIVE_PAUSE).await,
                 },
                 () = tokio::time::sleep(sleep) => self.handle(Input::Tick),
-                () = self.stirred.notified() => {}
+                () = self.wake.notified() => {}
                 _ = stop.changed(), if leaves_at.is_none() => {
                     self.lock().telling.drain().for_each(|(_, telling)| telling.abort());
                     leaves_at = Instant::now().checked_add(LEAVE_WITHIN);
@@ -173,7 +173,7 @@ impl CoapSocket {
             } else {
                 Input::Notify { id, message }
             });
-            self.stirred.notify_one();
+            self.wake.notify_one();
         }
         self.lock().telling.remove(&id);
     }
@@ -194,7 +194,7 @@ impl CoapSocket {
             id
         };
         let _waiting = ResponseWaiter { socket: self, id };
-        self.stirred.notify_one();
+        self.wake.notify_one();
         answer.await.unwrap_or(Err(Failure::Unanswered))
     }
 
@@ -254,7 +254,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.0.serving.fetch_sub(1, Ordering::SeqCst);
-        self.0.stirred.notify_one();
+        self.0.wake.notify_one();
     }
 }
 
@@ -270,7 +270,7 @@ impl Drop for ResponseWaiter<'_> {
         if inner.waiting.remove(&self.id).is_some() {
             let now = self.socket.started.elapsed();
             inner.endpoint.handle(now, Input::Cancel(self.id));
-            self.socket.stirred.notify_one();
+            self.socket.wake.notify_one();
         }
     }
 }

@@ -7,7 +7,7 @@ use super::deliver::Delivered;
 use super::shards::SharedLibrary;
 use super::stages::Passage;
 use super::transport::{Arrived, PIECE, Transport};
-use super::{Counters, Entrance, Shared};
+use super::{ConnectionHandle, Counters, Shared};
 use crate::quota::Arriving;
 use core::time::Duration;
 use gatewright_health::apdu::AbortReason;
@@ -46,7 +46,7 @@ pub(super) struct DeviceConnection {
     pub(super) manager: Manager,
     pub(super) framer: Framer,
     pub(super) transport: Transport,
-    pub(super) entrance: Entrance,
+    pub(super) handle: ConnectionHandle,
     /// Its address, the key of the AE table.
     pub(super) sender: Sender,
     /// System-ids in the device's certificate, if they are compared.
@@ -194,7 +194,7 @@ impl DeviceConnection {
                         && state.join(system_id, self.id);
                     drop(state);
                     if has_room {
-                        self.entrance.set_associated(true);
+                        self.handle.set_associated(true);
                     } else {
                         self.shared.count(|counters| counters.connections_refused += 1);
                         self.step(Input::Abort);
@@ -220,7 +220,7 @@ impl DeviceConnection {
                     state.roster.leave(system_id, self.id);
                     state.entities.leave(&self.sender);
                     drop(state);
-                    self.entrance.set_associated(false);
+                    self.handle.set_associated(false);
                 }
                 Output::Close => {
                     let is_idle =

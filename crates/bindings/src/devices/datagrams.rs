@@ -2,7 +2,7 @@
 //! on. Other datagrams are dropped and counted.
 
 use super::transport::{Datagrams, Transport};
-use super::{Entrance, Shared};
+use super::{ConnectionHandle, Shared};
 use crate::listeners::Latch;
 use core::time::Duration;
 use gatewright_tables::records::Sender;
@@ -112,8 +112,8 @@ async fn converse(
     stop: watch::Receiver<bool>,
 ) -> SocketAddr {
     let peer = datagrams.peer;
-    let entrance = Entrance::of_datagrams(peer);
-    shared.welcome(Transport::Datagrams(datagrams), entrance, None, stop).await;
+    let handle = ConnectionHandle::of_datagrams(peer);
+    shared.welcome(Transport::Datagrams(datagrams), handle, None, stop).await;
     peer
 }
 

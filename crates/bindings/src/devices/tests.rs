@@ -14,7 +14,7 @@ async fn a_report_takes_no_lock_that_all_devices_share() {
     let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
     let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
     let running = start(config, cse.engine().clone()).await.unwrap();
-    let shared = Arc::clone(&running.rooms.shared);
+    let shared = Arc::clone(&running.context.shared);
     let (period, measuring) = (Duration::from_millis(5), Duration::from_mins(1));
     let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, SystemId([1; 8]), 1) };
     let run = Run { plan, to: running.address(), measuring, patience: measuring };

@@ -2,7 +2,7 @@
 
 use super::connection::{self, Endings, Patience};
 use super::message::{accepted, read_request, request_id, write_response};
-use crate::accept::{Gate, UNAVAILABLE};
+use crate::accept::{Admission, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::quota::QuotaRefusal;
@@ -41,7 +41,7 @@ pub(crate) struct ServerCounters {
 pub(crate) struct HttpServer {
     pub(crate) engine: Arc<Engine>,
     pub(crate) body_octets_max: usize,
-    pub(crate) gate: Gate,
+    pub(crate) admission: Admission,
     pub(crate) counters: Arc<ServerCounters>,
     /// CSE-ID and service provider, to check originators.
     pub(crate) own: Arc<(String, String)>,
@@ -82,7 +82,7 @@ impl HttpServer {
         entry: ListenerSecurity,
         stop: watch::Receiver<bool>,
     ) {
-        let gate = self.gate.clone();
+        let admission = self.admission.clone();
         let stopped = stop.clone();
         let serve = |stream, _| {
             self.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl HttpServer {
         };
         // Before the handshake nothing can be said over TLS.
         let refusal = if matches!(entry, ListenerSecurity::Plain) { UNAVAILABLE } else { b"" };
-        gate.run((listener, refusal), stopped, serve).await;
+        admission.run((listener, refusal), stopped, serve).await;
     }
 
     async fn welcome(

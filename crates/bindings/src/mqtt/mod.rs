@@ -50,12 +50,12 @@ pub(crate) struct Broker {
     /// This entity's identifier in topics.
     own: String,
     /// Its oneM2M identifier and its service provider.
-    speaker: (String, String),
+    identity: (String, String),
     tls: Option<Arc<ClientConfig>>,
     inner: Mutex<Inner>,
     started: Instant,
     /// Wakes the loop: there is something to send.
-    stirred: Notify,
+    wake: Notify,
     ready: watch::Sender<bool>,
     answering: Arc<Semaphore>,
 }
@@ -67,7 +67,7 @@ struct Inner {
     waiting: HashMap<(String, String), oneshot::Sender<Response>>,
     counters: Counters,
     /// Why there is no connection.
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 /// Counters of a broker's connection.
@@ -106,18 +106,18 @@ impl Broker {
     /// Creates a session for a speaker, with a limit on content octets.
     pub(crate) fn new(
         url: Url,
-        speaker: &MqttIdentity,
+        identity: &MqttIdentity,
         tls: Option<Arc<ClientConfig>>,
         content_octets_max: usize,
     ) -> Self {
-        let own = level(&speaker.id);
-        let mut wanted = filters(&speaker.id);
-        if !speaker.serves {
+        let own = level(&identity.id);
+        let mut wanted = filters(&identity.id);
+        if !identity.serves {
             wanted.retain(|filter| filter.starts_with("/oneM2M/resp/"));
         }
         let settings = MqttSettings {
-            client: speaker.client.clone(),
-            clean: !speaker.serves,
+            client: identity.client.clone(),
+            clean: !identity.serves,
             keep_alive: KEEP_ALIVE,
             credentials: url.credentials.clone(),
             filters: wanted,
@@ -127,11 +127,11 @@ impl Broker {
             url,
             settings,
             own,
-            speaker: (speaker.id.clone(), speaker.provider.clone()),
+            identity: (identity.id.clone(), identity.provider.clone()),
             tls,
             inner: Mutex::default(),
             started: Instant::now(),
-            stirred: Notify::new(),
+            wake: Notify::new(),
             ready: watch::Sender::new(false),
             answering: Arc::new(Semaphore::new(ANSWERED_AT_ONCE)),
         }
@@ -152,13 +152,13 @@ impl Broker {
     }
 
     /// Why there is no connection, as a text for the operator, if known.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = self.lock().trouble.clone()?;
-        Some(format!("{} is not connected: {trouble}", self.url.shown()))
+    pub(crate) fn failure(&self) -> Option<String> {
+        let failure = self.lock().failure.clone()?;
+        Some(format!("{} is not connected: {failure}", self.url.shown()))
     }
 
     fn note(&self, error: &io::Error) {
-        self.lock().trouble = Some(reason(error, &self.url.host));
+        self.lock().failure = Some(reason(error, &self.url.host));
     }
 
     pub(crate) const fn url(&self) -> &Url {
@@ -245,7 +245,7 @@ impl Broker {
                     }
                 },
                 () = tokio::time::sleep(due) => self.handle(Input::Tick),
-                () = self.stirred.notified() => {}
+                () = self.wake.notified() => {}
                 _ = stop.changed() => {
                     leaving = true;
                     self.handle(Input::Leave);
@@ -271,12 +271,12 @@ impl Broker {
                     }
                 }
                 Some(Output::Ready) => {
-                    self.lock().trouble = None;
+                    self.lock().failure = None;
                     self.ready.send_replace(true);
                 }
                 Some(Output::Arrived { topic, payload }) => self.arrived(&topic, payload, answers),
                 Some(Output::End(end)) => {
-                    self.lock().trouble = Some(end.to_string());
+                    self.lock().failure = Some(end.to_string());
                     let _ = writer.flush().await;
                     return false;
                 }
@@ -324,7 +324,7 @@ impl Broker {
         if reply_to.purpose == Purpose::RegistrationResponse && registers {
             return request;
         }
-        let own = (self.speaker.0.as_str(), self.speaker.1.as_str());
+        let own = (self.identity.0.as_str(), self.identity.1.as_str());
         let identity = Identity::of_topic(&reply_to.originator, &request.from, own);
         identity.authenticate(&mut request, own);
         request
@@ -357,7 +357,7 @@ impl Broker {
         inner.counters.published += u64::from(taken);
         inner.counters.unpublished += u64::from(!taken);
         drop(inner);
-        self.stirred.notify_one();
+        self.wake.notify_one();
         taken
     }
 
@@ -372,8 +372,8 @@ impl Broker {
         let mut ready = self.ready.subscribe();
         let connected = async { ready.wait_for(|ready| *ready).await.is_ok() };
         if !tokio::time::timeout(CONNECT_WITHIN, connected).await.unwrap_or(false) {
-            let trouble = self.trouble().unwrap_or_else(|| "no connection".to_owned());
-            return Err(away(&trouble));
+            let failure = self.failure().unwrap_or_else(|| "no connection".to_owned());
+            return Err(away(&failure));
         }
         let payload = serialisation
             .write(&request.to_json())

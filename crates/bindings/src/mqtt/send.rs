@@ -37,7 +37,7 @@ pub(crate) struct MqttSender(Option<Arc<Brokers>>);
 
 #[derive(Debug)]
 struct Brokers {
-    speaker: MqttIdentity,
+    identity: MqttIdentity,
     tls: Option<Arc<ClientConfig>>,
     known: Mutex<HashMap<String, Known>>,
     /// Whether a task closes unused connections.
@@ -67,11 +67,11 @@ impl Known {
 }
 
 impl MqttSender {
-    /// A sender that speaks as `speaker`.
-    pub(crate) fn new(speaker: MqttIdentity, tls: Option<ClientConfig>) -> Self {
+    /// A sender that speaks as `identity`.
+    pub(crate) fn new(identity: MqttIdentity, tls: Option<ClientConfig>) -> Self {
         let tls = tls.map(Arc::new);
         let (known, watched) = (Mutex::default(), AtomicBool::default());
-        Self(Some(Arc::new(Brokers { speaker, tls, known, watched })))
+        Self(Some(Arc::new(Brokers { identity, tls, known, watched })))
     }
 
     pub(crate) fn can_use(&self, url: &str) -> bool {
@@ -89,10 +89,10 @@ impl MqttSender {
     }
 
     /// Why connected brokers are unreachable.
-    pub(crate) fn troubles(&self) -> Vec<String> {
+    pub(crate) fn failures(&self) -> Vec<String> {
         let Some(brokers) = &self.0 else { return Vec::new() };
         let known: Vec<_> = brokers.lock().values().map(|it| Arc::clone(&it.broker)).collect();
-        known.iter().filter_map(|broker| broker.trouble()).collect()
+        known.iter().filter_map(|broker| broker.failure()).collect()
     }
 
     /// Sends a request to `url` and waits for the response.
@@ -153,8 +153,8 @@ impl Brokers {
             return Err(Unreachable("too many brokers are spoken with".to_owned()));
         }
         // At a broker that is not our own we only ask.
-        let speaker = MqttIdentity { serves: false, ..self.speaker.clone() };
-        let broker = Arc::new(Broker::new(url, &speaker, self.tls.clone(), ANSWER_OCTETS_MAX));
+        let identity = MqttIdentity { serves: false, ..self.identity.clone() };
+        let broker = Arc::new(Broker::new(url, &identity, self.tls.clone(), ANSWER_OCTETS_MAX));
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
         known.insert(authority, Known::new(&broker, Some(stop)));
@@ -206,14 +206,14 @@ mod tests {
     /// from a living one, and what nobody uses ends.
     #[tokio::test]
     async fn brokers_that_are_none_keep_nobody_from_his_own() {
-        let speaker = MqttIdentity {
+        let identity = MqttIdentity {
             id: "/id-mn".to_owned(),
             provider: String::new(),
             client: "x".to_owned(),
             serves: false,
         };
-        let own = Arc::new(Broker::new(url(9), &speaker, None, 1_000));
-        let sender = MqttSender::new(speaker, None);
+        let own = Arc::new(Broker::new(url(9), &identity, None, 1_000));
+        let sender = MqttSender::new(identity, None);
         sender.share(&own);
         let brokers = sender.0.unwrap();
         // Nothing listens at these.

@@ -7,7 +7,7 @@ mod send;
 use metered::{Meter, Metered};
 pub(crate) use send::WsSender;
 
-use crate::accept::{Gate, UNAVAILABLE};
+use crate::accept::{Admission, UNAVAILABLE};
 use crate::answers::{Answers, At, Authenticated, refuse};
 use crate::quota::Quotas;
 use crate::tls::{ListenerSecurity, meet};
@@ -82,7 +82,7 @@ impl Counters {
 pub(crate) struct WsServer<A> {
     pub(crate) answers: Arc<A>,
     pub(crate) content_octets_max: usize,
-    pub(crate) gate: Gate,
+    pub(crate) admission: Admission,
     pub(crate) counters: Arc<Counters>,
     /// Request limits of its peers.
     pub(crate) quotas: Arc<Quotas>,
@@ -105,7 +105,7 @@ impl<A: Answers> WsServer<A> {
         };
         // It begins as HTTP.
         let refusal = if matches!(entry, ListenerSecurity::Plain) { UNAVAILABLE } else { b"" };
-        self.gate.clone().run((listener, refusal), leaves, serve).await;
+        self.admission.clone().run((listener, refusal), leaves, serve).await;
     }
 
     async fn welcome(

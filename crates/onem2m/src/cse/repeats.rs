@@ -296,7 +296,7 @@ impl Cse {
     fn known_of(&self, request: &StoredRequest<'_>) -> Option<Known> {
         let &StoredRequest { key: [first, second], since, peer, source, bound, .. } = request;
         let key = RequestKey(first, second);
-        if self.repeats.answers.seat_of.contains_key(&key) {
+        if self.repeats.answers.slot_of.contains_key(&key) {
             return None;
         }
         let status = Status::from_number(request.rsc)?;
@@ -326,11 +326,11 @@ impl Cse {
 /// slots of one age lie together.
 #[derive(Debug)]
 struct Answers {
-    seats: Vec<Option<Known>>,
+    slots: Vec<Option<Known>>,
     free: Vec<usize>,
     oldest: usize,
     latest: usize,
-    seat_of: Table<RequestKey, usize>,
+    slot_of: Table<RequestKey, usize>,
     peers: Table<u64, PeerAnswers>,
     /// Each peer, after the number of its answers.
     by_count: BTreeSet<(usize, u64)>,
@@ -362,11 +362,11 @@ const NOWHERE: usize = usize::MAX;
 impl Default for Answers {
     fn default() -> Self {
         Self {
-            seats: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             oldest: NOWHERE,
             latest: NOWHERE,
-            seat_of: Table::default(),
+            slot_of: Table::default(),
             peers: Table::default(),
             by_count: BTreeSet::new(),
         }
@@ -375,12 +375,12 @@ impl Default for Answers {
 
 impl Answers {
     fn get_mut(&mut self, key: RequestKey) -> Option<&mut Known> {
-        let seat = *self.seat_of.get(&key)?;
-        self.known(seat)
+        let slot = *self.slot_of.get(&key)?;
+        self.known(slot)
     }
 
-    fn known(&mut self, seat: usize) -> Option<&mut Known> {
-        self.seats.get_mut(seat)?.as_mut()
+    fn known(&mut self, slot: usize) -> Option<&mut Known> {
+        self.slots.get_mut(slot)?.as_mut()
     }
 
     /// Remembers an answer. Beyond `limit`, its peer loses its oldest if it has more than an equal
@@ -389,13 +389,13 @@ impl Answers {
         let peer = known.peer;
         let count = self.append(known);
         let share = limit.checked_div(self.peers.len()).unwrap_or(limit);
-        if self.seat_of.len() > limit && count > share {
+        if self.slot_of.len() > limit && count > share {
             // As many as before.
             self.forget_of(peer);
             return;
         }
         self.recount(peer, count.saturating_sub(1), count);
-        if self.seat_of.len() > limit
+        if self.slot_of.len() > limit
             && let Some(&(count, most)) = self.by_count.last()
         {
             self.forget_of(most);
@@ -417,25 +417,25 @@ impl Answers {
 
     /// Appends an answer to both lists; returns its peer's number of answers.
     fn append(&mut self, known: Known) -> usize {
-        let seat = self.free.pop().unwrap_or(self.seats.len());
+        let slot = self.free.pop().unwrap_or(self.slots.len());
         let (key, peer, before) = (known.key, known.peer, self.latest);
         let known = Known { before, ..known };
-        match self.seats.get_mut(seat) {
+        match self.slots.get_mut(slot) {
             Some(free) => *free = Some(known),
-            None => self.seats.push(Some(known)),
+            None => self.slots.push(Some(known)),
         }
         match self.known(before) {
-            Some(before) => before.after = seat,
-            None => self.oldest = seat,
+            Some(before) => before.after = slot,
+            None => self.oldest = slot,
         }
-        self.latest = seat;
-        self.seat_of.insert(key, seat);
-        let first = PeerAnswers { oldest: seat, latest: NOWHERE, count: 0 };
+        self.latest = slot;
+        self.slot_of.insert(key, slot);
+        let first = PeerAnswers { oldest: slot, latest: NOWHERE, count: 0 };
         let its = self.peers.entry(peer).or_insert(first);
         its.count += 1;
-        let (count, before) = (its.count, core::mem::replace(&mut its.latest, seat));
+        let (count, before) = (its.count, core::mem::replace(&mut its.latest, slot));
         if let Some(before) = self.known(before) {
-            before.after_of_peer = seat;
+            before.after_of_peer = slot;
         }
         count
     }
@@ -443,15 +443,15 @@ impl Answers {
     /// Removes a peer's oldest answer from both lists.
     fn forget_of(&mut self, peer: u64) {
         let Some(its) = self.peers.get_mut(&peer) else { return };
-        let seat = its.oldest;
-        let Some(known) = self.seats.get_mut(seat).and_then(Option::take) else { return };
+        let slot = its.oldest;
+        let Some(known) = self.slots.get_mut(slot).and_then(Option::take) else { return };
         its.oldest = known.after_of_peer;
         its.count = its.count.saturating_sub(1);
         if its.count == 0 {
             self.peers.remove(&peer);
         }
-        self.free.push(seat);
-        self.seat_of.remove(&known.key);
+        self.free.push(slot);
+        self.slot_of.remove(&known.key);
         match self.known(known.before) {
             Some(before) => before.after = known.after,
             None => self.oldest = known.after,

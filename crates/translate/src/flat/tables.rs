@@ -23,57 +23,57 @@ pub(super) struct NameTable {
     /// Names in lower case.
     names: Vec<(Vec<u8>, ValueTarget)>,
     /// Index into `names` plus one; 0 is an empty slot. The length is a power of two.
-    seats: Vec<u32>,
+    slots: Vec<u32>,
     numbers: Vec<(i64, ValueTarget)>,
 }
 
 impl NameTable {
     pub(super) fn of(program: &Program, message: &Message, entries: &[TableRow]) -> Self {
         let size = entries.len().saturating_mul(4).max(4).next_power_of_two();
-        let mut table = Self { names: Vec::new(), seats: vec![0; size], numbers: Vec::new() };
+        let mut table = Self { names: Vec::new(), slots: vec![0; size], numbers: Vec::new() };
         for entry in entries {
             let target = target(message, entry);
             match entry.key {
                 TableKey::Int(number) => table.numbers.push((number, target)),
-                TableKey::Octets(name) => table.seat(program.literal(name), target),
+                TableKey::Octets(name) => table.insert(program.literal(name), target),
             }
         }
         table
     }
 
     /// Adds a name; the first of two entries with one name counts.
-    fn seat(&mut self, name: &[u8], target: ValueTarget) {
+    fn insert(&mut self, name: &[u8], target: ValueTarget) {
         let wanted = narrow(self.names.len()).saturating_add(1);
         let mut at = self.hash(name);
-        while let Some(seat) = self.seats.get_mut(at) {
-            if *seat == 0 {
-                *seat = wanted;
+        while let Some(slot) = self.slots.get_mut(at) {
+            if *slot == 0 {
+                *slot = wanted;
                 self.names.push((name.to_ascii_lowercase(), target));
                 return;
             }
-            let known = self.names.get(index(*seat).wrapping_sub(1));
+            let known = self.names.get(index(*slot).wrapping_sub(1));
             if known.is_some_and(|(known, _)| is_name(name, known)) {
                 return;
             }
-            at = at.wrapping_add(1) & self.seats.len().wrapping_sub(1);
+            at = at.wrapping_add(1) & self.slots.len().wrapping_sub(1);
         }
     }
 
     fn hash(&self, name: &[u8]) -> usize {
         let letter = |octet: Option<&u8>| octet.map_or(0, |octet| usize::from(octet | 0x20));
         let hash = name.len() ^ letter(name.first()) << 3 ^ letter(name.last());
-        hash & self.seats.len().wrapping_sub(1)
+        hash & self.slots.len().wrapping_sub(1)
     }
 
     fn named(&self, name: &[u8]) -> Option<&ValueTarget> {
         let mut at = self.hash(name);
         loop {
-            let seat = self.seats.get(at).copied().filter(|seat| *seat > 0)?;
-            let (known, target) = self.names.get(index(seat).wrapping_sub(1))?;
+            let slot = self.slots.get(at).copied().filter(|slot| *slot > 0)?;
+            let (known, target) = self.names.get(index(slot).wrapping_sub(1))?;
             if is_name(name, known) {
                 return Some(target);
             }
-            at = at.wrapping_add(1) & self.seats.len().wrapping_sub(1);
+            at = at.wrapping_add(1) & self.slots.len().wrapping_sub(1);
         }
     }
 

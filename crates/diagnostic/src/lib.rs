@@ -237,7 +237,8 @@ pub fn has_errors(diagnostics: &[Diagnostic]) -> bool {
     diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
 }
 
-/// The one of `candidates` that was probably meant by `word`: at most a third of it differs.
+/// The candidate closest to `word`, if at most a third of it differs: a suggestion for a typing
+/// error.
 ///
 /// ```
 /// use gatewright_diagnostic::nearest;

@@ -528,7 +528,7 @@ fn identifier(name: &str) -> String {
     if KEYWORDS.contains(&name) { format!("{name}_") } else { name.to_owned() }
 }
 
-/// What [`rust`] needs where there is no `gatewright-wire`: a module with the types it names.
+/// A module with the types that code of [`rust`] uses, for projects without `gatewright-wire`.
 pub const RUST_SUPPORT: &str = r"
 /// Octets end before what they should hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -21,7 +21,7 @@ const PEER_DATAGRAM_MAX: usize = 2_048;
 /// Octets written to a stream until it must be full.
 const STREAM_OCTETS_MAX: usize = 64 << 20;
 
-/// What an implementation does otherwise than the contract says.
+/// A violation of the contract by an implementation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(String);
@@ -303,7 +303,7 @@ fn fill_and_empty<P: Poller>(
     check(reported, "room in a full stream is not reported")
 }
 
-/// Checks that a connection to `address`, where nobody listens, fails.
+/// Checks that a connection to `address`, which has no listener, fails.
 ///
 /// # Errors
 ///

@@ -59,7 +59,7 @@ pub const READY_MAX: usize = 512;
 /// Networks that a datagram to a group may cross (UPnP Device Architecture 2.0 §1.3.2).
 pub const GROUP_HOPS: u8 = 2;
 
-/// The name that a loop gives a watched socket; the poller repeats it in each report.
+/// A number that identifies a watched socket in reports of the poller.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Token(pub usize);
 

@@ -36,7 +36,7 @@ impl ReadySet {
         Arc::new(Self { ready: words(), taken: words(), pending: AtomicBool::new(false), wake })
     }
 
-    /// Takes a place until the notifier is dropped; `None` if there is none left.
+    /// Creates a notifier, which occupies a place until it is dropped; `None` if no place is free.
     pub fn notifier(self: &Arc<Self>) -> Option<Notifier> {
         for (index, word) in self.taken.iter().enumerate() {
             let free = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
@@ -78,7 +78,7 @@ impl Notifier {
         self.place
     }
 
-    /// Adds its place to the set, and wakes the loop if nobody has since it last looked.
+    /// Adds its place to the set, and wakes the loop unless that was done since it last looked.
     pub fn notify(&self) {
         if let Some(word) = self.set.ready.get(self.place / WORD) {
             word.fetch_or(1 << (self.place % WORD), Ordering::AcqRel);

@@ -626,8 +626,8 @@ pub fn ask(path: &Path, request: &ControlRequest) -> io::Result<serde_json::Valu
     begin(path, request).map(|(_, answer)| answer)
 }
 
-/// Asks for events that follow ([`ControlRequest::Events`]); returns the connection, on which one JSON
-/// object a line comes for each event.
+/// Requests the stream of events ([`ControlRequest::Events`]); returns the connection, which
+/// carries one JSON object a line for each event.
 ///
 /// # Errors
 ///

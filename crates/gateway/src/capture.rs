@@ -259,8 +259,8 @@ impl CaptureStream {
         Ok(Self::over(stream))
     }
 
-    /// Returns a function that ends the capture in order, from another thread: all packets captured
-    /// until then still come.
+    /// Returns a function that ends the capture from another thread; packets captured before are
+    /// still delivered.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl<R: Read> CaptureStream<R> {
         Ok(Some(octets))
     }
 
-    /// The gateway's report at the end: packets captured, and missed.
+    /// The gateway's final report: packets captured, and missed.
     pub fn told(&self) -> Option<&serde_json::Value> {
         self.told.as_ref()
     }

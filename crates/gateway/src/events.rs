@@ -52,7 +52,7 @@ impl EventLog {
         self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs an event now, unless too many of its kind have come.
+    /// Logs an event, unless its kind has reached its rate limit.
     pub fn log(&self, event: LogEvent) {
         let now = (self.0.began.elapsed(), SystemTime::now());
         self.lock().log(event, now);

@@ -68,7 +68,7 @@ pub struct StartOptions {
     pub default_socket: PathBuf,
     /// Receives a line for each listener, and for the mode of each opened link.
     pub say: Say,
-    /// Where events are written, whatever the description says.
+    /// Destination of events, in place of the description's.
     pub log: LogOptions,
 }
 

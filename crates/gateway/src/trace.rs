@@ -18,7 +18,7 @@ use std::{fmt::Write, time::Duration};
 pub struct TraceRequest {
     /// The packet: the next that matches.
     pub which: Which,
-    /// A frame in hexadecimal digits that the link is to receive, instead of the next that comes.
+    /// A frame in hexadecimal digits for the link to receive, instead of the next that arrives.
     pub frame: Option<String>,
     /// Whether that frame is an IP packet, as those of links without a link layer are.
     pub is_ip: bool,

@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// Takes `N` octets.
+    /// Reads `N` octets.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// Takes an INT-U8.
+    /// Reads an INT-U8.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         self.array().map(u8::from_be_bytes)
     }
 
-    /// Takes an INT-U16.
+    /// Reads an INT-U16.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Takes an INT-U32.
+    /// Reads an INT-U32.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Takes an OCTET STRING or ANY: a 16-bit length and so many octets.
+    /// Reads an OCTET STRING or ANY: a 16-bit length and that many octets.
     ///
     /// # Errors
     ///
@@ -124,8 +124,7 @@ impl<'a> Reader<'a> {
         self.octets(usize::from(length))
     }
 
-    /// Takes a list: count, length, elements, each of which must be an `E` and end where the
-    /// list ends.
+    /// Reads a list: count, length, and elements of type `E` that fill the length exactly.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ impl Faults {
     pub const TRAILING: Self = Self(1 << 1);
     /// It reports a handle that it never configured.
     pub const UNKNOWN_HANDLE: Self = Self(1 << 2);
-    /// Its report number stands still.
+    /// Its report number never changes.
     pub const STANDING_NUMBER: Self = Self(1 << 3);
     /// It reports its configuration although the manager knows it.
     pub const LATE_CONFIGURATION: Self = Self(1 << 4);

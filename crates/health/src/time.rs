@@ -28,8 +28,8 @@ impl AbsoluteTime {
         time.parts().filter(|found| *found == parts).map(|_| time)
     }
 
-    /// The calendar time in UTC, `hundredths` of a second after 1970-01-01; after the year 9999 it
-    /// stands still.
+    /// The calendar time in UTC, `hundredths` of a second after 1970-01-01; times after the year
+    /// 9999 become its last instant.
     pub fn from_unix(hundredths: u64) -> Self {
         const LAST: AbsoluteTime = AbsoluteTime([0x99, 0x99, 0x12, 0x31, 0x23, 0x59, 0x59, 0x99]);
         let (seconds, hundredth) = (hundredths / 100, hundredths % 100);

@@ -145,8 +145,8 @@ impl Device {
         self.kind.unwrap_or(kind::UNKNOWN)
     }
 
-    /// Whether its kind is known: the number of a standard configuration tells it at once. A device
-    /// with an extended configuration has to be asked, see [`hear`](Self::hear).
+    /// Whether its kind is known, as it is at once from the number of a standard configuration. A
+    /// device with an extended configuration has to be asked, see [`hear`](Self::hear).
     pub const fn is_kind_known(&self) -> bool {
         self.kind.is_some()
     }
@@ -156,7 +156,8 @@ impl Device {
         self.kind = self.kind.or(Some(kind));
     }
 
-    /// Sets the kind from the attributes of the device's MDS, unless its configuration has told it.
+    /// Sets the kind from the attributes of the device's MDS, unless it is known from its
+    /// configuration.
     pub fn hear(&mut self, attributes: &[(AttributeId, Vec<u8>)]) {
         let list = attributes.iter().find(|(id, _)| *id == attribute::SPECIALISATIONS);
         let told = list.and_then(|(_, octets)| kind::of_specialisations(octets));

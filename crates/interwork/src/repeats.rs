@@ -79,7 +79,8 @@ impl Repeats {
         Self { devices: HashMap::new(), devices_max, forgotten: 0 }
     }
 
-    /// Takes a report of `device`; returns the identity of the first one if this is a repetition.
+    /// Registers a report of `device`; returns the identity of the first one if this is a
+    /// repetition.
     pub fn meet(
         &mut self,
         now: Duration,

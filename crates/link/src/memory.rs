@@ -30,7 +30,7 @@ pub struct MemoryConfig {
     pub segment: String,
     /// The impairment of the frames that the link sends.
     pub impairment: Impairment,
-    /// What decides the impairment.
+    /// Seed of the impairment.
     pub seed: u64,
     /// Maximum octets of a packet without its link-layer header.
     pub mtu: usize,
@@ -139,7 +139,7 @@ impl MemoryLink {
         self
     }
 
-    /// Takes the link up or down.
+    /// Sets the link up or down.
     pub fn set_up(&mut self, up: bool) {
         self.up = up;
         self.segment.borrow_mut().set_up(self.port, up);

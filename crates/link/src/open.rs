@@ -58,9 +58,9 @@ pub struct LinkConfig {
     pub promiscuous: bool,
     /// Whether frames with VLAN tags are wanted: then no mode that loses them is used.
     pub tagged: bool,
-    /// Frames that the kernel keeps for us until we take them. Each costs a little more than the
-    /// frame's octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for
-    /// each receive queue (AF_XDP).
+    /// Frames that the kernel's receive ring holds. Each costs a little more than the frame's
+    /// octets (a packet socket: 1.6 KiB at an MTU of 1500), or a packet of the slab for each
+    /// receive queue (AF_XDP).
     pub ring_slots: usize,
     /// The wanted share of its queues: openers of the same [`Shares`] open the others.
     pub share: Share,

@@ -54,16 +54,16 @@ pub struct Limits {
     pub repeats: usize,
     /// How long a request is remembered.
     pub repeats_age: Duration,
-    /// Requests sent to others and not yet answered; a quarter of it those of one originator, and
-    /// a quarter is kept for what this CSE asks on its own account.
+    /// Unanswered requests to others; at most a quarter are those of one originator, and a quarter
+    /// is kept for requests of the CSE itself.
     pub outstanding: usize,
-    /// How long another entity may take to answer when the request does not say.
+    /// Time in which another entity must answer, unless the request sets one.
     pub answer_within: Duration,
-    /// How long it may take whatever the request says.
+    /// Maximum of that time, whatever the request sets.
     pub answer_within_max: Duration,
-    /// How long it may take if nobody waits for the answer.
+    /// That time if no requester waits for the answer.
     pub unattended_within: Duration,
-    /// Lifetime of a resource whose creator asks for none, and the longest it may ask for.
+    /// Default and maximum lifetime of a resource.
     pub lifetime: Duration,
     /// Instances of a container that sets no mni.
     pub instances: u64,

@@ -217,7 +217,7 @@ impl Request {
         self
     }
 
-    /// Takes one parameter by its short name; what is no parameter is a filter criterion.
+    /// Sets one parameter by its short name; any other name is a filter criterion.
     ///
     /// # Errors
     ///
@@ -263,7 +263,7 @@ impl Request {
         Ok(())
     }
 
-    /// Takes the resource type parameter, which only a creation has.
+    /// Sets the resource type parameter, which only a creation has.
     ///
     /// # Errors
     ///

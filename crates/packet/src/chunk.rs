@@ -271,8 +271,8 @@ impl Packet {
         Parcel(self)
     }
 
-    /// Gives the chunk away without returning it to the pool, as to a kernel ring; returns the
-    /// position and number of its octets in the region.
+    /// Releases ownership of the chunk without returning it to the pool, as for a kernel ring;
+    /// returns the position and number of its octets in the region.
     pub fn into_raw(self) -> (u64, u32) {
         let slab = self.home().region.base().as_ptr() as usize;
         let raw = ((self.head().first.as_ptr() as usize - slab) as u64, self.head().len);

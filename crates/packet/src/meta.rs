@@ -71,7 +71,7 @@ pub struct Meta {
     pub ingress: LinkIndex,
     /// The outgoing link, once routed.
     pub egress: LinkIndex,
-    /// How the link layer addressed it.
+    /// How the link layer addressed the packet.
     pub arrival: Arrival,
     /// The state of its transport checksum.
     pub checksum: Checksum,

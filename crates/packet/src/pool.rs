@@ -165,7 +165,7 @@ impl Slab {
     }
 }
 
-/// The place of a slab in memory and its division, as the kernel is told of them.
+/// Address, length and chunk size of a slab, for registration with the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SlabShape {
     /// The address of its first octet.

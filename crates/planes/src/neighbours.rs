@@ -37,7 +37,7 @@ impl Planes {
         Ok(list)
     }
 
-    /// Sets a permanent neighbour: it is neither asked for nor forgotten.
+    /// Sets a permanent neighbour, which is neither resolved nor evicted.
     ///
     /// # Errors
     ///

@@ -261,7 +261,7 @@ impl Planes {
         found.and_then(gatewright_stack::Interface::ethernet_address)
     }
 
-    /// Takes a link down, or up again. A link that is down receives and sends nothing, and its
+    /// Sets a link down, or up again. A link that is down receives and sends nothing, and its
     /// routes give way to others. Its device stays open and unchanged.
     ///
     /// # Errors

@@ -87,8 +87,8 @@ pub struct UdpGatewayCounters {
     pub too_many_clients: AtomicU64,
     /// Clients that gave their place to a new client.
     pub clients_replaced: AtomicU64,
-    /// Datagrams for clients that did not come from the server, and datagrams from the server that
-    /// were to go to it.
+    /// Datagrams for clients from another sender than the server, and datagrams of the server to
+    /// the relay.
     pub strangers: AtomicU64,
 }
 

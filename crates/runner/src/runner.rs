@@ -323,7 +323,7 @@ impl<N: Network> Runner<N> {
         report
     }
 
-    /// Takes no more requests, lets sessions end within `within`, cuts off the rest, and returns
+    /// Accepts no more requests, waits `within` for sessions to end, closes the others, and returns
     /// the last report.
     pub fn stop(mut self, within: Duration) -> Report {
         let loops = std::mem::take(&mut self.loops);

@@ -12,12 +12,12 @@ impl Chance {
     /// Every time.
     pub const ALWAYS: Self = Self(MILLION);
 
-    /// So many times in a million; more than a million is every time.
+    /// A probability in parts per million; more than a million is certainty.
     pub const fn per_million(times: u32) -> Self {
         Self(if times > MILLION { MILLION } else { times })
     }
 
-    /// So many times in a hundred; more than a hundred is every time.
+    /// A probability in percent; more than a hundred is certainty.
     pub const fn percent(times: u32) -> Self {
         Self::per_million(times.saturating_mul(MILLION / 100))
     }

@@ -55,7 +55,7 @@ pub struct Impairment {
 /// Properties of a segment; the default is a perfect hub.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SegmentConfig {
-    /// How frames are passed on.
+    /// How frames are forwarded to the other ports.
     pub medium: Medium,
     /// Seed of every impairment.
     pub seed: u64,
@@ -264,7 +264,7 @@ impl Segment {
         }
     }
 
-    /// Takes a port up or down. A port that is down neither sends nor receives, and frames on their
+    /// Sets a port up or down. A port that is down neither sends nor receives, and frames on their
     /// way to it are lost.
     pub fn set_up(&mut self, port: PortIndex, up: bool) {
         let Some(port) = self.ports.get_mut(usize::from(port.0)) else { return };

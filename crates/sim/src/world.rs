@@ -55,7 +55,7 @@ pub struct WorldCounters {
     pub segments: u64,
     /// Segments that were lost at least once.
     pub retransmitted: u64,
-    /// Connections refused, for want of a listener or of room at it.
+    /// Connections refused: no listener, or its backlog is full.
     pub refused: u64,
 }
 

@@ -32,7 +32,7 @@ pub(crate) const NO_FRAME: Reason = Reason("no-frame");
 /// Another station uses the address too.
 pub(crate) const CONFLICT: Reason = Reason("conflict");
 
-/// ARP on all links of a host with Ethernet addresses; on others it neither asks nor answers.
+/// ARP on all links of a host with Ethernet addresses; on other links it is silent.
 ///
 /// Receives `ether:arp` and answers the station that asked; keeps the neighbours of each link.
 /// Transmits only its own messages: packets that come by `unresolved:ipv4` wait here until their

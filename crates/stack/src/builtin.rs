@@ -103,14 +103,14 @@ fn ip_octets(packet: &Packet, framing: Option<Framing>) -> &[u8] {
     framing.map_or(octets, |framing| framing.ip_packet(octets).unwrap_or_default())
 }
 
-/// Lets a number of packets pass a second, and takes the others.
+/// A rate limiter: passes a number of packets per second, and drops the others.
 ///
 /// The limiters of several workers share one bucket, used once for a batch.
 #[derive(Clone, Debug)]
 pub struct RateLimit(Arc<SharedBucket>);
 
 impl RateLimit {
-    /// Lets `per_second` packets pass, `burst` of them at once.
+    /// A limiter to `per_second` packets per second with bursts of `burst`.
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self(Arc::new(SharedBucket::new(per_second, burst)))
     }

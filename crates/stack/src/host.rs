@@ -230,7 +230,8 @@ impl Host {
         tables.map(Self::over).map_err(|_: RegionError| HostError::Memory(routes_max))
     }
 
-    /// As [`Self::with_random`], for a world without outsiders: a test, a simulation.
+    /// As [`Self::with_random`], with a fixed secret: for tests and simulations, which have no
+    /// attackers.
     ///
     /// # Errors
     ///
@@ -571,7 +572,7 @@ pub struct View {
 }
 
 impl View {
-    /// Takes over changes; returns whether there were any. Called between two batches.
+    /// Reads changes of the tables; returns whether there were any. Called between two batches.
     pub fn refresh(&mut self) -> bool {
         let changes = self.tables.published.changes();
         if changes == self.seen {

@@ -81,7 +81,7 @@ pub(crate) struct LayerEvents {
 /// A packet was refused because the queue of its edge was full.
 pub const QUEUE_FULL: Reason = Reason("queue-full");
 
-/// A packet was refused because nothing stands behind the position.
+/// Drop reason: the position has no layer and no handler.
 pub const UNCLAIMED: Reason = Reason("unclaimed");
 
 impl Out<'_> {
@@ -161,7 +161,7 @@ impl Out<'_> {
         self.edge(down_key(link))
     }
 
-    /// Whether a layer or a handler stands at `at`, or at any value of its kind.
+    /// Whether there is a layer or a handler at `at`, or at any value of its kind.
     pub fn leads_somewhere(&mut self, at: At) -> bool {
         self.edge_at(at).is_some()
     }

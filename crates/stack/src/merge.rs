@@ -42,7 +42,7 @@ impl Merger {
         self.limit = limit;
     }
 
-    /// Adds `datagram`; gives the earlier ones to `send` if both do not fit together.
+    /// Adds `datagram`; sends the earlier ones by `send` if it does not fit beside them.
     ///
     /// A datagram that alone is larger than the limit is sent alone.
     pub fn push(&mut self, datagram: &[u8], send: impl FnMut(&[u8])) {
@@ -61,7 +61,7 @@ impl Merger {
         self.joined.extend_from_slice(datagram);
     }
 
-    /// Gives the merged datagram to `send`, if there is one.
+    /// Sends the merged datagram by `send`, if there is one.
     pub fn flush(&mut self, mut send: impl FnMut(&[u8])) {
         if !self.joined.is_empty() {
             send(&self.joined);

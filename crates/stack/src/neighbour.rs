@@ -189,7 +189,7 @@ impl Neighbours {
         }
     }
 
-    /// Takes the times that a router advertised (RFC 4861 §6.3.4); `None` leaves one as it is.
+    /// Sets the times that a router advertised (RFC 4861 §6.3.4); `None` leaves one unchanged.
     pub fn set_times(&mut self, reachable: Option<Duration>, retransmit: Option<Duration>) {
         let reachable = reachable.map(|time| time.clamp(TIME_MIN, REACHABLE_MAX));
         let retransmit = retransmit.map(|time| time.clamp(TIME_MIN, RETRANSMIT_MAX));
@@ -311,7 +311,7 @@ impl Neighbours {
         self.settled(index, was_incomplete);
     }
 
-    /// Takes the address of a neighbour from another message: a request for our address, or for a
+    /// Learns the address of a neighbour from another message: a request for our address, or for a
     /// router (RFC 4861 §7.2.3). An unknown one is added if `add` is set.
     pub fn heard(&mut self, address: IpAddr, link_address: LinkAddress, add: bool, now: Duration) {
         let found = self.entries.find(address);
@@ -363,8 +363,8 @@ impl Neighbours {
         true
     }
 
-    /// Takes the kernel's state of a neighbour, where the kernel resolves for us: `fresh`, or known
-    /// but not confirmed for a while. Returns `false` if there is no room.
+    /// Sets the kernel's state of a neighbour, on links where the kernel resolves: `fresh`, or
+    /// known but not confirmed for a while. Returns `false` if there is no room.
     ///
     /// A neighbour used while not fresh is solicited from time to time, and stays valid until the
     /// kernel reports otherwise: the kernel takes its own time to find out.
@@ -487,7 +487,7 @@ impl Neighbours {
         self.alarms.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the steps that are due (RFC 4861 §7.3.3).
+    /// Performs the steps that are due (RFC 4861 §7.3.3).
     pub fn handle_timeout(&mut self, now: Duration) {
         self.urgent = false;
         while let Some(&Reverse((at, index))) = self.alarms.peek()

@@ -17,7 +17,7 @@ pub struct VirtualLink {
     pub link: LinkIndex,
     /// The link whose frames carry the tag.
     pub below: LinkIndex,
-    /// What marks its frames.
+    /// The tag of its frames.
     pub tag: LinkTag,
 }
 

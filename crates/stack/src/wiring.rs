@@ -177,12 +177,12 @@ impl Plan {
         framing_of(&self.framings, link)
     }
 
-    /// The layers with the link each stands on.
+    /// The layers, each with its link.
     pub fn layers(&self) -> impl Iterator<Item = (NodeIndex, &'static str, Option<LinkIndex>)> {
         (0..).map(NodeIndex).zip(&self.nodes).map(|(index, &(name, link))| (index, name, link))
     }
 
-    /// The one link that the layer stands on, if it is one link's.
+    /// The link of the layer, if it belongs to a single one.
     pub fn link_of(&self, node: NodeIndex) -> Option<LinkIndex> {
         self.nodes.get(node.index()).and_then(|&(_, link)| link)
     }

@@ -67,7 +67,7 @@ pub struct Counters {
 pub struct Histograms {
     /// Batches per transaction.
     pub batches: Histogram,
-    /// How long a batch waited for the transactions before its own.
+    /// Time that batches waited for earlier transactions.
     pub waited: Histogram,
     /// From the begin of a transaction until its rows were written into the WAL's pages.
     pub written: Histogram,

@@ -191,7 +191,7 @@ impl CounterTable {
         Self { words, shape }
     }
 
-    /// A number that changes when a name comes or goes.
+    /// A number that changes when a name is added or removed.
     pub fn changes(&self) -> u32 {
         self.words.all().first().map_or(0, |word| word.load(Ordering::Acquire))
     }

@@ -260,8 +260,8 @@ pub(crate) fn halves(value: u64) -> [u32; 2] {
     [value >> u32::BITS, value & LOW].map(|half| u32::try_from(half).unwrap_or(0))
 }
 
-/// Words that this process shares with whoever else holds a descriptor: another process, or a
-/// program in the kernel that reads the same memory (a BPF array that may be mapped).
+/// Words in memory shared by a descriptor: with another process, or with a program in the kernel (a
+/// BPF array that may be mapped).
 #[cfg(not(loom))]
 #[derive(Clone, Debug)]
 pub struct SharedWords(pub(crate) Words);
@@ -281,7 +281,7 @@ impl SharedWords {
         Ok(Self(Words::mapped(mapping)))
     }
 
-    /// `len` words of this process alone, all zero: for tests, and where nobody shares them.
+    /// `len` private words, all zero: for tests, and where no other process shares them.
     pub fn private(len: usize) -> Self {
         Self(Words::zeroed(len))
     }

@@ -353,9 +353,9 @@ impl TablesWriter {
         Self::new(RegionOwner::create(&places.layout, seed)?, &places, true)
     }
 
-    /// Takes over the tables behind `descriptor`, whose writer is gone. Records stay; routes stay
-    /// in force for readers until the first change, and begin empty here, so follow with
-    /// [`RoutesWriter::replace`].
+    /// Becomes the writer of the tables behind `descriptor`, whose writer has ended. Records stay;
+    /// routes stay in force for readers until the first change, and begin empty here, so follow
+    /// with [`RoutesWriter::replace`].
     ///
     /// # Errors
     ///

@@ -172,7 +172,7 @@ impl<R: Record> TableWriter<R> {
         self.reader.get(place).ok().flatten()
     }
 
-    /// Puts `record` at `place`; returns whether one was there, whose generation it keeps.
+    /// Writes `record` at `place`; returns whether there was one, whose generation it keeps.
     ///
     /// # Errors
     ///

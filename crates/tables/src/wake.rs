@@ -84,22 +84,21 @@ impl WakeFlags {
         self.word(word).is_some_and(|word| word.swap(0, Ordering::AcqRel) != 0)
     }
 
-    /// Tells the worker that there is work; returns whether the caller has to make its descriptor
-    /// readable.
+    /// Signals work to the worker; returns whether the caller has to make its descriptor readable.
     #[must_use]
     pub fn call(&self) -> bool {
         self.set(CALLED);
         self.rouse()
     }
 
-    /// Tells the worker to end; returns as [`Self::call`].
+    /// Signals the worker to end; returns as [`Self::call`].
     #[must_use]
     pub fn stop(&self) -> bool {
         self.set(STOP);
         self.call()
     }
 
-    /// Wakes the worker to look at what was left for it, such as a message in a ring; returns as
+    /// Wakes the worker to process work that waits, such as a message in a ring; returns as
     /// [`Self::call`].
     #[must_use]
     pub fn rouse(&self) -> bool {
@@ -116,7 +115,7 @@ impl WakeFlags {
         fence(Ordering::SeqCst);
     }
 
-    /// Clears the flag; returns whether nobody has woken the worker since it was set.
+    /// Clears the flag; returns whether the worker was not woken since it was set.
     pub fn wake_up(&self) -> bool {
         self.take(ASLEEP)
     }

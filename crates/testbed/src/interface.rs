@@ -182,7 +182,7 @@ impl Veth {
         Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
     }
 
-    /// Takes both ends up.
+    /// Sets both ends up.
     ///
     /// # Errors
     ///

@@ -124,7 +124,7 @@ pub struct MacFields {
     pub destination_pan: Option<u16>,
     /// The receiver.
     pub destination: StationAddress,
-    /// The sender's network, if it is told apart from the receiver's.
+    /// The source PAN identifier, if it is present.
     pub source_pan: Option<u16>,
     /// The sender.
     pub source: StationAddress,

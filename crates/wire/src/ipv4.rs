@@ -43,10 +43,10 @@ pub const MTU_MIN: usize = 68;
 pub const FRAGMENT_UNIT: usize = 8;
 
 impl Ipv4<'_> {
-    /// The flag that forbids fragmentation, as it stands in [`flags`](Self::flags).
+    /// The flag that forbids fragmentation (DF), in [`flags`](Self::flags).
     pub const DONT_FRAGMENT: u8 = 0b010;
 
-    /// The flag of all fragments but the last, as it stands in [`flags`](Self::flags).
+    /// The flag of all fragments but the last (MF), in [`flags`](Self::flags).
     pub const MORE_FRAGMENTS: u8 = 0b001;
 
     /// Octets of header and options.
@@ -145,7 +145,7 @@ impl Ipv4Fields {
 }
 
 impl Ipv4Mut<'_> {
-    /// Spends one hop and corrects the checksum (RFC 1624); `false` if none was left.
+    /// Decrements the time to live and updates the checksum (RFC 1624); `false` if it was zero.
     #[inline]
     pub fn spend_hop(&mut self) -> bool {
         let (before, checksum) = (self.view().time_to_live(), self.view().header_checksum());

@@ -230,7 +230,7 @@ impl<'p> Ipv6Options<'p> {
         Self { rest: options }
     }
 
-    /// Octets not yet read: tells where in the packet an option stands.
+    /// Octets not yet read, from which the position of an option follows.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }

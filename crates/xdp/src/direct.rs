@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 /// Entries of a group.
 const GROUP_ENTRIES: usize = 256;
-/// The greatest number of groups, as fifteen bits can tell.
+/// Maximum number of groups: an index has fifteen bits.
 pub const GROUPS_MAX: u16 = 1 << 15;
 
 /// The writer of a DIR-24-8 table, which follows the changes of a [`RoutesWriter`].
@@ -41,7 +41,7 @@ pub struct Direct {
     asking: u32,
 }
 
-/// The table does not know the route: the graph does.
+/// The table does not hold the route: the packet goes to the graph.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the table does not have the route")]
 pub struct Undecided;
@@ -80,7 +80,7 @@ impl Direct {
         }
     }
 
-    /// Takes a route that `routes` has got.
+    /// Adds a route, which `routes` has already.
     pub fn insert(
         &mut self,
         prefix: Prefix<Ipv4Addr>,
@@ -94,7 +94,7 @@ impl Direct {
         self.cover(first, len, len + 1, value(hop), |has| has <= len + 1);
     }
 
-    /// Takes away a route that `routes` no longer has.
+    /// Removes a route, which `routes` no longer has.
     pub fn remove(&mut self, prefix: Prefix<Ipv4Addr>, routes: &RoutesWriter<Ipv4Addr>) {
         let (first, len) = (prefix.address().to_bits(), prefix.len());
         let (shorter, hop) = covering(routes, prefix.address(), len);
@@ -104,8 +104,8 @@ impl Direct {
         }
     }
 
-    /// Lets groups be used again that were given up before the last call: no program that was
-    /// running then may still be.
+    /// Frees groups that were released before the last call: no program that ran then may still
+    /// run.
     pub fn settle(&mut self) {
         self.free.append(&mut self.released);
     }
@@ -115,16 +115,16 @@ impl Direct {
         self.free.len()
     }
 
-    /// The number of entries that ask for want of groups.
+    /// The number of entries that are undecided because all groups are in use.
     pub fn asking(&self) -> u32 {
         self.asking
     }
 
-    /// What a program reads for an address: the next hop, `None` without a route, or that it asks.
+    /// Looks up an address as a program does: the next hop, `None` without a route, or undecided.
     ///
     /// # Errors
     ///
-    /// [`Undecided`] where the graph is asked.
+    /// [`Undecided`] where only the graph knows the route.
     pub fn look_up(&self, address: Ipv4Addr) -> Result<Option<HopIndex>, Undecided> {
         let bits = address.to_bits();
         let value = match self.entry(bits >> 8) {

@@ -260,7 +260,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Takes away an IPv4 prefix, which `routes` no longer has.
+    /// Removes an IPv4 prefix, which `routes` no longer has.
     pub fn remove4(&mut self, prefix: Prefix<Ipv4Addr>, routes: &RoutesWriter<Ipv4Addr>) {
         match &mut self.routes4 {
             Routes4::Direct(direct) => direct.remove(prefix, routes),
@@ -281,7 +281,7 @@ impl Forwarding {
         }
     }
 
-    /// Sets a next hop; `None` takes it away, and its packets go up.
+    /// Sets a next hop; `None` removes it, and its packets are passed to the graph.
     ///
     /// # Errors
     ///
@@ -365,7 +365,7 @@ impl Forwarding {
         set.map_err(failed("set the program behind a link's program"))
     }
 
-    /// Sends all packets of a family that come by a link up, or forwards them again.
+    /// Passes all packets of a family that arrive on a link to the graph, or forwards them again.
     ///
     /// # Errors
     ///
@@ -379,7 +379,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Sets the addresses whose packets, if they are the source, go up: this host's, and its
+    /// Sets the source addresses whose packets are passed to the graph: this host's, and its
     /// subnets' broadcast addresses.
     pub fn set_own(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         const LOW: u128 = u32::MAX as u128;

@@ -89,7 +89,7 @@ impl Generator {
     }
 }
 
-/// What reached an interface while a [`Receiver`] was attached.
+/// Frames received by an interface while a [`Receiver`] was attached.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReceivedFrames {
     /// Frames.
@@ -121,7 +121,7 @@ impl Receiver {
         Ok(Self { words, _attached: attached.map_err(failed("attach the receiver"))? })
     }
 
-    /// What has been received since the last call.
+    /// Frames received since the last call.
     pub fn take(&self) -> ReceivedFrames {
         let (pairs, _) = self.words.all().as_chunks::<2>();
         let number = |[low, high]: &[_; 2]| {

@@ -27,7 +27,7 @@ const TEXT_MAX: usize = 1024;
 /// An event in the log.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct LogEntry {
-    /// Its number: the first event of a gateway is 1, and no number is left out.
+    /// Its sequence number: from 1, without gaps.
     pub sequence: u64,
     /// When it was logged; in RFC 3339's form in UTC where it is written.
     #[serde(serialize_with = "rfc3339")]

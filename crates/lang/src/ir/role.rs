@@ -43,7 +43,7 @@ pub struct Role {
     pub failed: Answer,
     /// The answer to a connection (UDP: a request) above `connections_max`.
     pub full: Answer,
-    /// How long a connection may be silent in both directions; UDP has none.
+    /// Maximum time without traffic in both directions; none for UDP.
     pub idle: Option<Duration>,
     /// Maximum number of concurrent connections; for UDP, of exchanges in flight.
     pub connections_max: u32,

@@ -37,7 +37,7 @@ impl Role {
 }
 
 impl Message {
-    /// What is too long if a step finds more than it may, for each step.
+    /// For each step, the part of the message that is too long if the step exceeds its limit.
     pub fn too_long(&self) -> Vec<Option<TooLong>> {
         let tables = self.tables();
         let of = |(at, step): (usize, &ParseStep)| {

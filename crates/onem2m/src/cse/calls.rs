@@ -21,7 +21,7 @@ pub struct Call {
     pub serialisation: Option<Serialisation>,
     /// The request.
     pub request: Request,
-    /// Time at which the CSE gives it up.
+    /// Time at which the CSE abandons it.
     ///
     /// By the monotonic clock ([`Now::elapsed`](crate::Now)).
     pub deadline: Duration,
@@ -49,7 +49,7 @@ pub struct DeviceCall {
 /// Prefix of device addresses.
 const DEVICE: &str = "device://";
 
-/// The address of a device, for the AE that stands for it: its point of access.
+/// The point of access of a device's AE: the address of the device.
 pub fn device_address(device: impl core::fmt::Display) -> String {
     format!("{DEVICE}{device}")
 }

@@ -70,7 +70,7 @@ pub struct Filter {
     pub content_syntax: bool,
     /// `cfq`: one of these queries selects something of the content.
     pub content_queries: Vec<ContentQuery>,
-    /// `gmty`, `geom`, `gsf`: the location lies so to a geometry.
+    /// `gmty`, `geom`, `gsf`: the spatial relation of the location to a geometry.
     pub place: PlaceQuery,
     /// `lim`: at most so many results.
     pub limit: Option<usize>,
@@ -123,8 +123,8 @@ impl Combine {
 }
 
 impl Filter {
-    /// Takes one criterion by its short name; a name that is none is a condition on the
-    /// attribute of that name (TS-0009 §6.2.2.2). A value may list several, joined by `+`.
+    /// Adds one criterion by its short name; any other name is a condition on the attribute of that
+    /// name (TS-0009 §6.2.2.2). A value may list several, joined by `+`.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl PlaceQuery {
         Ok(())
     }
 
-    /// Whether anything is asked.
+    /// Whether any criterion is given.
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }
@@ -68,8 +68,8 @@ impl PlaceQuery {
         .filter_map(|(name, value)| Some((name, value?)))
     }
 
-    /// Whether the geometry asked about lies to `location` as asked: `gsf` is said of the
-    /// former, so 1 finds what it is within, and 2 what is within it.
+    /// Whether the geometry of the query has the required relation to `location`: `gsf` is said of
+    /// the former, so 1 finds what it is within, and 2 what is within it.
     ///
     /// # Errors
     ///

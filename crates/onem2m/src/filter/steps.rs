@@ -2,22 +2,22 @@
 
 use crate::status::{Refusal, Status};
 
-/// Steps left to a request, each some ten nanoseconds.
+/// The remaining computation budget of a request, in steps of some ten nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Steps(u64);
 
 impl Steps {
-    /// So many.
+    /// A budget of so many steps.
     pub const fn new(steps: u64) -> Self {
         Self(steps)
     }
 
-    /// How many there are.
+    /// The number of remaining steps.
     pub const fn left(&self) -> u64 {
         self.0
     }
 
-    /// Takes what one condition on one resource costs.
+    /// Spends the cost of one condition on one resource.
     ///
     /// # Errors
     ///

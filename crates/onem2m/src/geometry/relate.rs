@@ -12,8 +12,8 @@ use crate::status::Refusal;
 use core::cmp::Ordering;
 
 impl Geometry {
-    /// Whether this geometry lies to the other as the function says. Rings that cut themselves
-    /// and areas that overlap each other are taken as they come.
+    /// Whether this geometry has the spatial relation `function` to the other. Rings that cut
+    /// themselves and areas that overlap each other are taken as they come.
     ///
     /// # Errors
     ///

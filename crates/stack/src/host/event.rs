@@ -164,6 +164,6 @@ pub struct Lease {
     pub name_servers: Vec<Ipv4Addr>,
     /// Routes beside the default one (RFC 3442); by an unspecified router they are on the link.
     pub routes: Vec<(Prefix<Ipv4Addr>, Ipv4Addr)>,
-    /// How long it holds.
+    /// Its lifetime.
     pub duration: Duration,
 }

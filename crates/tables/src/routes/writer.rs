@@ -85,7 +85,7 @@ impl<A: Family> RoutesWriter<A> {
         Shape::of::<A>(routes_max).words()
     }
 
-    /// A table for `routes_max` routes in memory that others read, too, as [`Self::words`] asks for.
+    /// A table for `routes_max` routes in shared memory of [`Self::words`] words.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl<A: Family> RoutesWriter<A> {
         Ok(old.map(|hop| HopIndex(hop.saturating_sub(1))))
     }
 
-    /// Takes `prefix` away and returns the next hop it had.
+    /// Removes `prefix` and returns its next hop.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<HopIndex> {
         let key = key(prefix);
         let old = self.routes.remove(&key)?;

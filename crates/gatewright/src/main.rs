@@ -24,7 +24,7 @@ use verbs::Verb;
 #[derive(Debug, Parser)]
 #[command(name = "gatewright", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// Answer in JSON on standard output; the shapes are stable (`gatewright man`).
+    /// Answer in JSON on standard output, in a stable format (`gatewright man`).
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

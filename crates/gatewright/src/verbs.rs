@@ -38,16 +38,16 @@ pub(crate) struct Packets {
     /// Only packets of this link.
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
-    /// Only from this address or network.
+    /// Only packets from this address or network.
     #[arg(long, value_name = "NETWORK")]
     source: Option<String>,
-    /// Only to this address or network.
+    /// Only packets to this address or network.
     #[arg(long, value_name = "NETWORK")]
     destination: Option<String>,
-    /// Only of this IP protocol: icmp, udp, tcp, ..., or a number.
+    /// Only packets of this IP protocol: icmp, udp, tcp, ..., or a number.
     #[arg(long, value_name = "PROTOCOL")]
     protocol: Option<String>,
-    /// Only to this port of TCP or UDP.
+    /// Only packets to this port of TCP or UDP.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
 }

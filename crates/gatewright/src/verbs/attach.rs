@@ -10,15 +10,16 @@ pub(super) const JSON: &str = "{id}";
 
 /// Attaches a handler to a running gateway, without losing a packet.
 ///
-/// `count` counts, `capture` writes a pcapng file, `drop` takes what matches, `filter` decides by
-/// rules in order, `mirror` copies to another link, `rate-limit` lets so many pass a second. At gateway:NAME/HANDLER they see the
-/// messages of a program's handler: `drop` and `rate-limit` refuse requests as the protocol does.
-/// Prints the id for `gatewright detach`.
+/// `count` counts packets, `capture` writes them to a pcapng file, `drop` drops those that match,
+/// `filter` decides by rules in order, `mirror` copies them to another link, `rate-limit` limits
+/// the packets per second. At gateway:NAME/HANDLER handlers see the messages of a program's
+/// handler: `drop` and `rate-limit` refuse requests with the protocol's own answer. Prints the id
+/// for `gatewright detach`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
     #[command(flatten)]
     which: Which,
-    /// count, capture, drop, filter, mirror or rate-limit.
+    /// The handler: count, capture, drop, filter, mirror or rate-limit.
     #[arg(value_name = "HANDLER")]
     handler: String,
     /// The position: frame, ether:ipv4, ip:udp, udp:5683, gateway:NAME/HANDLER, ...
@@ -27,16 +28,16 @@ pub(crate) struct Attach {
     /// Only packets of this link.
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
-    /// receive or transmit; of messages: requests or answers.
+    /// Direction: receive or transmit; at messages, requests or answers.
     #[arg(long, value_name = "SIDE")]
     side: Option<String>,
-    /// before, instead, after or tap.
+    /// Relative to the layer: before, instead, after or tap.
     #[arg(long, value_name = "PLACE")]
     place: Option<String>,
-    /// drop: network of the sender, ADDRESS/LENGTH.
+    /// drop: source network, ADDRESS/LENGTH.
     #[arg(long, value_name = "NETWORK")]
     source: Option<String>,
-    /// drop: network of the receiver, or its one address.
+    /// drop: destination network, or a single address.
     #[arg(long, value_name = "NETWORK")]
     destination: Option<String>,
     /// drop: IP protocol: icmp, udp, tcp, ..., or a number.
@@ -45,23 +46,23 @@ pub(crate) struct Attach {
     /// drop: destination port of TCP or UDP.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// drop: a field of the message with the value that it has; may be given several times.
+    /// drop: a field of the message and its value; may be repeated.
     #[arg(long = "field", value_name = "NAME=VALUE")]
     fields: Vec<String>,
-    /// filter: a rule, such as 'drop protocol=tcp destination_port=23,2323'; the first that fits
-    /// decides. Keys are those of `rules` in a description.
+    /// filter: a rule, such as 'drop protocol=tcp destination_port=23,2323'; the first that matches
+    /// decides. May be repeated. Keys are those of `rules` in a description.
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<RuleSpec>,
-    /// filter: accept or drop, for packets that no rule fits.
+    /// filter: accept or drop, for packets that no rule matches.
     #[arg(long, value_name = "VERDICT")]
     default: Option<String>,
-    /// rate-limit: packets a second.
+    /// rate-limit: packets per second.
     #[arg(long, value_name = "NUMBER")]
     rate: Option<u32>,
-    /// rate-limit: packets at once after a pause.
+    /// rate-limit: packets that may arrive at once.
     #[arg(long, value_name = "NUMBER")]
     burst: Option<u32>,
-    /// mirror: the link that gets the copies.
+    /// mirror: the link that sends the copies.
     #[arg(long, value_name = "NAME")]
     to: Option<String>,
     /// capture: the pcapng file, written by the gateway.

@@ -14,12 +14,13 @@ use std::io::{self, IsTerminal, Write};
 
 pub(super) const JSON: &str = "with --output {file, packets, missed}, else on standard error";
 
-/// Captures what passes somewhere in a running gateway, as pcapng: into Wireshark by
-/// `gatewright capture --link lan | wireshark -k -i -`.
+/// Captures packets at a position of a running gateway, as pcapng.
 ///
-/// It ends after --count packets, after --seconds, or when it is interrupted. The gateway waits for
-/// nobody: packets that are not taken in time are missed here, and counted. Above the link layer
-/// what is written begins with the IP header.
+/// Live in Wireshark: `gatewright capture --link lan | wireshark -k -i -`.
+///
+/// The capture ends after --count packets, after --seconds, or when it is interrupted. It never
+/// delays the gateway: packets that are not read in time are missing, and counted. At positions
+/// above the link layer, captured packets begin with the IP header.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Capture {
     #[command(flatten)]
@@ -27,18 +28,18 @@ pub(crate) struct Capture {
     /// The position: frame, ether:ipv4, ip:udp, udp:5683, ...
     #[arg(long, value_name = "POSITION", default_value = "frame")]
     at: String,
-    /// receive or transmit; both if not given.
+    /// Direction: receive or transmit; both if not given.
     #[arg(long, value_name = "SIDE")]
     side: Option<String>,
     #[command(flatten)]
     packets: super::Packets,
-    /// End after so many packets.
+    /// End after this number of packets.
     #[arg(long, value_name = "NUMBER")]
     count: Option<u64>,
-    /// End after so many seconds.
+    /// End after this time.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Write to FILE, which is replaced, instead of standard output.
+    /// Write to FILE instead of standard output; an existing file is replaced.
     #[arg(long, short, value_name = "FILE")]
     output: Option<String>,
 }

@@ -12,11 +12,11 @@ pub(super) const JSON: &str = "{ok, files: [{file, ok, gateway: {name, links, ro
      help, fix}]}]}; a place is {file, line, column, \
      end_line, end_column}; gateway is null if the file is refused";
 
-/// Tells all that is wrong with descriptions and the programs they name.
+/// Checks gateway descriptions and the programs that they name, and reports all errors.
 ///
 /// Every finding has file, line, column, an excerpt, a code for `gatewright explain`, and help.
-/// Ends with 0 if every file can be run (warnings do not count), else with 78. Of a file with
-/// `[devices]` or `[cse]` it tells the keys of which a running gateway takes no other value.
+/// Ends with 0 if every file can be run (warnings do not count), else with 78. For a file with
+/// `[devices]` or `[cse]` it lists the keys that `gatewright reload` cannot change.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
     /// Gateway descriptions in TOML; `-` is standard input.

@@ -23,7 +23,7 @@ pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {
      a line; audit: {last: [{number, at, entry}]}, and with --verify {entries, head, broken_at, \
      intact, allowed, denied, failed, waiting, counted, dropped}, too";
 
-/// Asks a oneM2M CSE.
+/// Sends requests to a oneM2M CSE, and reads its audit log.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cse {
     #[command(subcommand)]
@@ -54,11 +54,11 @@ impl Cse {
 /// Whom to ask, and as whom.
 #[derive(Debug, clap::Args)]
 pub(super) struct Whom {
-    /// Where the CSE answers: http://, https://, coap://, ws:// or wss://HOST:PORT,
+    /// Address of the CSE: http://, https://, coap://, ws:// or wss://HOST:PORT,
     /// mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
     pub(super) url: String,
-    /// Who asks: an AE-ID or another originator that the CSE knows.
+    /// The originator: an AE-ID, or another one that the CSE knows.
     #[arg(long = "as", value_name = "ORIGINATOR")]
     pub(super) originator: String,
     #[command(flatten)]
@@ -68,19 +68,19 @@ pub(super) struct Whom {
 /// How to ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct How {
-    /// Speak CBOR instead of JSON.
+    /// Use CBOR instead of JSON.
     #[arg(long)]
     cbor: bool,
-    /// How long an answer may take.
+    /// Maximum time for an answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     patience: u32,
-    /// Our certificate, for https, wss and mqtts, in PEM.
+    /// The client certificate for https, wss and mqtts, in PEM.
     #[arg(long, value_name = "FILE", requires_all = ["key", "authorities"])]
     certificate: Option<PathBuf>,
-    /// The key of our certificate.
+    /// The key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
-    /// The authorities whose certificates the CSE may have.
+    /// The certificate authorities that are trusted for the CSE.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     authorities: Option<PathBuf>,
 }
@@ -182,9 +182,9 @@ impl CseResponse {
 
 /// Retrieves a resource, or discovers below it, and prints its content.
 ///
-/// Behind `?` stand the parameters of TS-0009, escaped as in a URL: `cse-in/c?rcn=4`,
-/// `cse-in?fu=1&ty=4&lbl=ward`. Discovery (`fu=1`) by labels: `lbq=color IN (red, green)`; by
-/// content that is JSON: `cfs=1&cfq=$[?@.spo2 < 90]`; by place, here what an area contains:
+/// Parameters of TS-0009 follow `?`, escaped as in a URL: `cse-in/c?rcn=4`,
+/// `cse-in?fu=1&ty=4&lbl=ward`. Discovery (`fu=1`) by labels: `lbq=color IN (red, green)`; by JSON
+/// content: `cfs=1&cfq=$[?@.spo2 < 90]`; by location, here within an area:
 /// `gmty=3&geom=[[0,0],[1,0],[1,1],[0,0]]&gsf=2`.
 #[derive(Debug, clap::Args)]
 struct Get {
@@ -202,10 +202,10 @@ impl Get {
     }
 }
 
-/// Creates a resource and prints it as it became.
+/// Creates a resource and prints its representation.
 ///
-/// `gatewright cse create - ae api=Napp rn=app rr:=false srv:='["3"]' --as CAdmin`;
-/// `gatewright cse create cse-in/app/c cin con=96.50 --as CAdmin`.
+/// `gatewright cse create - ae api=Napp rn=app rr:=false srv:='["3"]' --as CAdmin`; `gatewright cse
+/// create cse-in/app/c cin con=96.50 --as CAdmin`.
 #[derive(Debug, clap::Args)]
 struct Create {
     /// The address of its parent.
@@ -213,8 +213,8 @@ struct Create {
     /// Its type: `ae`, `cnt`, `cin`, `acp`, `grp`, `sub`, … or the number.
     #[arg(value_name = "TYPE", value_parser = kind)]
     kind: Kind,
-    /// Its attributes: NAME=TEXT or NAME:=JSON. Of a type that brings its own tag the whole
-    /// content as JSON, and `-` reads that from standard input.
+    /// Its attributes: NAME=TEXT or NAME:=JSON. For a type with its own tags, the whole content as
+    /// JSON; `-` reads it from standard input.
     #[arg(value_name = "ATTRIBUTE")]
     attributes: Vec<String>,
     #[command(flatten)]

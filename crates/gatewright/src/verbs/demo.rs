@@ -19,34 +19,36 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
      ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
      sent, stored, received, twice, notified_again, passed}";
 
-/// Shows a gateway at work: between two kernel hosts, or in a ward.
+/// Demonstrates a gateway: between two kernel hosts, or in a hospital ward.
 ///
-/// gateway: in namespaces that it makes, two hosts on two subnets, IPv4 and IPv6, the second link with a smaller MTU. Between them a
-/// gateway of ours, with AF_XDP where it can be had. Each check is done by software that is not
-/// ours: the kernels' own hosts, ping, traceroute. Nothing is left behind, even if it is killed.
+/// gateway: creates, in network namespaces, two hosts on two subnets, IPv4 and IPv6, the second
+/// link with a smaller MTU, and a gateway between them, with AF_XDP if possible. Each check uses
+/// software that is not ours: the kernels' own hosts, ping, traceroute. Nothing is left behind,
+/// even if it is killed.
 ///
-/// ward: three simulated devices (IEEE 11073) report to a gateway, which sends their readings on to
-/// a central CSE, a process of its own that is killed and started again in the middle. A monitor,
-/// subscribed there, shows the readings as they arrive. All on loopback, as any user.
+/// ward: three simulated devices (IEEE 11073) report to a gateway, which forwards their readings to
+/// a central CSE, a separate process that is killed and restarted meanwhile. A monitor that
+/// subscribed there shows the readings as they arrive. All of it runs on loopback, without
+/// privileges.
 ///
-/// Ends with 0 only if every check passed; of the ward, if what was sent was stored and received,
-/// nothing twice.
+/// Ends with 0 only if every check passed; for the ward, only if every reading sent was stored and
+/// received, none twice.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
-    /// Which demo.
+    /// The demo.
     #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "ward"])]
     name: String,
-    /// gateway: go on forwarding for this long after the checks, to be looked at; ward: how long
-    /// the devices measure (12).
+    /// gateway: time to continue forwarding after the checks, for inspection; ward: duration of
+    /// measuring (12).
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// ward: another CSE as the central one, which is then not killed: http://HOST:PORT.
+    /// ward: another CSE as the central one, which is not killed: http://HOST:PORT.
     #[arg(long, value_name = "URL")]
     in_cse: Option<String>,
     /// ward: address of that CSE's base resource.
     #[arg(long, value_name = "ADDRESS", default_value = "/id-in/cse-in")]
     in_base: String,
-    /// ward: who may read and subscribe there.
+    /// ward: originator that may read and subscribe there.
     #[arg(long, value_name = "AE-ID", default_value = "CAdmin")]
     originator: String,
 }

@@ -11,7 +11,7 @@ pub(super) const JSON: &str = "{id}";
 pub(crate) struct Detach {
     #[command(flatten)]
     which: Which,
-    /// The handler's id, as `attach` printed and `status` lists it.
+    /// The handler's id, as printed by `attach` and listed by `status`.
     #[arg(value_name = "ID")]
     id: u32,
 }

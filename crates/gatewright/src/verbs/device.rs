@@ -34,8 +34,8 @@ const SWITCHED_ON_PER_SECOND: u32 = 1_000;
 /// Devices in one process; each has a socket.
 const DEVICES_MAX: u32 = 10_000;
 
-/// Personal health devices (IEEE 11073-20601): simulates them, asks them something, exports what they
-/// have reported.
+/// Simulates personal health devices (IEEE 11073-20601), sends them requests, and exports their
+/// readings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Device {
     #[command(subcommand)]
@@ -49,59 +49,59 @@ enum What {
     Export(export::Export),
 }
 
-/// Runs simulated devices against a manager, and checks that every report is answered.
+/// Simulates devices that report to a manager, and checks that every report is answered.
 ///
-/// Each device has a TCP connection of its own, measures at its rate, keeps what is not answered,
-/// and releases its association when everything is. Ends with 0 only if every report of every
-/// device was answered, and every control message that --control-rate adds; reports that ask for no
-/// answer count when they are sent.
+/// Each device has its own TCP connection, measures at its rate, keeps unanswered reports, and
+/// releases its association when all are answered. Ends with 0 only if every report of every device
+/// was answered, and every control message (--control-rate); a report that requests no answer
+/// counts when it is sent.
 #[derive(Debug, clap::Args)]
 struct Simulate {
-    /// Which kind of device.
+    /// Kind of device.
     #[arg(long, value_parser = kinds())]
     kind: String,
-    /// How many; 1,000 of them are switched on in a second.
+    /// Number of devices; 1,000 of them start per second.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(DEVICES_MAX)))]
     count: u32,
-    /// Reports of each device in a second.
+    /// Reports per second of each device.
     #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = rate)]
     rate: f64,
-    /// Control messages of each device in a second, among its reports: configurations, releases
-    /// and associations, and what it answers when it is asked what it is.
+    /// Control messages per second of each device, among its reports: configurations, releases,
+    /// associations, and answers to requests for its attributes.
     #[arg(long, value_name = "C", value_parser = rate)]
     control_rate: Option<f64>,
-    /// How long they measure.
+    /// Duration of measuring.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u32,
-    /// How long, from the start, it is not noted how long answers take.
+    /// Time after the start during which delays of answers are not recorded.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     settle: u32,
-    /// How long, after that, they try to have everything answered.
+    /// Additional time to get outstanding reports answered.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     patience: u32,
-    /// Where readings and system-ids come from: the same seed, the same devices.
+    /// Seed of readings and system-ids: the same seed gives the same devices.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u16,
-    /// What they do wrong, separated by commas.
+    /// Faults of the devices, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = faults())]
     faults: Vec<String>,
-    /// Datagrams instead of TCP.
+    /// Use datagrams (UDP) instead of TCP.
     #[arg(long)]
     udp: bool,
-    /// TLS on top of TCP; the manager's certificate must be for its IP address.
+    /// Use TLS; the manager's certificate must be for its IP address.
     #[arg(long, conflicts_with = "udp", requires_all = ["certificate", "key", "authorities"])]
     tls: bool,
-    /// The certificate that all of them show, in PEM.
+    /// The certificate of all devices, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls")]
     certificate: Option<PathBuf>,
     /// Its key.
     #[arg(long, value_name = "FILE", requires = "tls")]
     key: Option<PathBuf>,
-    /// The authorities whose certificates the manager may have.
+    /// The certificate authorities that are trusted for the manager.
     #[arg(long, value_name = "FILE", requires = "tls")]
     authorities: Option<PathBuf>,
-    /// Their manager.
+    /// Address of the manager.
     #[arg(long, value_name = "HOST:PORT", default_value_t = format!("127.0.0.1:{}", devices::PORT))]
     to: String,
 }

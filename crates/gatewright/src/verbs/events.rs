@@ -14,23 +14,23 @@ use std::io::BufRead;
 pub(super) const JSON: &str = "{events: [{sequence, time, level, part, kind, fields, text}], missed}; with --follow one of these events a line, \
      {missed} where some came faster than they were read";
 
-/// Shows what has happened to a running gateway: links down and up, addresses and routers learnt or
-/// lost, reloads, what is full.
+/// Shows the events of a running gateway: links down and up, addresses and routers learnt or lost,
+/// reloads, full tables.
 ///
-/// The gateway keeps the last 4096 events, whatever it writes elsewhere. Each has a number, which
-/// goes on over reloads. Where one kind of event comes too often, the log says how many of it were
+/// The gateway keeps the last 4096 events, wherever else it writes them. Each has a number, which
+/// continues over reloads. If one kind of event is too frequent, the log says how many of it were
 /// left out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Events {
     #[command(flatten)]
     which: Which,
-    /// Go on with each event that happens, until interrupted.
+    /// Continue with new events, until interrupted.
     #[arg(long, short)]
     follow: bool,
     /// Only events after this number.
     #[arg(long, value_name = "NUMBER")]
     since: Option<u64>,
-    /// The least severe events: error, warning, info, debug; all if not given.
+    /// The lowest severity: error, warning, info, debug; all if not given.
     #[arg(long, value_name = "LEVEL")]
     level: Option<LogLevel>,
 }

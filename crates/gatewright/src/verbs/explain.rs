@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 pub(super) const JSON: &str = "{code, title, explanation}; without CODE {codes: [the same]}";
 
-/// Explains the code of a finding, with an example of wrong and right.
+/// Explains the code of a finding, with a wrong and a right example.
 ///
 /// Without CODE it lists all codes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
-    /// The code, such as GW0101; `101` does, too.
+    /// The code, such as GW0101, or only its number, 101.
     code: Option<String>,
 }
 

@@ -31,9 +31,9 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      ends: [{file, program, loops, connections, counters: {name: number}, handlers: {name: \
      {started, finished, failed, p50_us, p99_us}}}], connections are those that were cut off";
 
-/// Checks, tests, lays out, shows, runs and builds programs in the gateway language.
+/// Checks, tests, formats, shows, runs and builds programs in the gateway language.
 ///
-/// The language is told in docs/language.md.
+/// docs/language.md defines the language.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Gw {
     #[command(subcommand)]
@@ -51,15 +51,15 @@ enum GwVerb {
     Trace(trace::Trace),
     /// Prints a program's handlers as a graph in the dot language.
     ///
-    /// A box for each stretch that runs in one go, drawn double where the handler waits:
-    /// `gatewright gw graph FILE | dot -Tsvg > handlers.svg`.
+    /// Each box is a sequence that runs without suspension; a double border marks where the handler
+    /// waits: `gatewright gw graph FILE | dot -Tsvg > handlers.svg`.
     Graph {
         /// The program; `-` is standard input.
         file: String,
     },
-    /// Prints a compiled program, an instruction a line.
+    /// Prints a compiled program, one instruction a line.
     ///
-    /// For reading; nothing reads it back, and it may change.
+    /// The format is for reading only and may change.
     Listing {
         /// The program; `-` is standard input.
         file: String,

@@ -15,11 +15,12 @@ use std::{fs, path::Path};
 pub(super) const JSON: &str = "{file, lang, headers: [name], text, findings}, findings as in `check`; text is null if no \
      header could be read";
 
-/// Reads packet diagrams as RFCs print them and writes accessors in Rust, C or Java.
+/// Generates accessors in Rust, C or Java from packet diagrams as RFCs print them.
 ///
-/// FILE is an RFC as text or in xml2rfc's XML, a field list in XML, or one diagram. What art cannot
-/// say stands behind it, after the word `where`, or in `--where`. The accessors read and write fields in place,
-/// without copies. Diagrams that cannot be read are findings (exit code 78), the others are written.
+/// FILE is an RFC as text or in xml2rfc's XML, a field list in XML, or one diagram. What a diagram
+/// cannot express follows it after the word `where`, or is given by `--where`. The accessors read
+/// and write fields in place, without copies. Diagrams that cannot be read are findings (exit code
+/// 78); accessors of the others are written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Header {
     /// The diagrams; `-` is standard input.
@@ -30,10 +31,11 @@ pub(crate) struct Header {
     /// The language.
     #[arg(long, value_enum)]
     lang: Lang,
-    /// What the art cannot say, if it does not stand behind it: `version = 4, options: [ihl * 4 - 20]`.
+    /// What the diagram cannot express, unless it follows the diagram: `version = 4, options: [ihl
+    /// * 4 - 20]`.
     #[arg(long = "where", value_name = "LIST")]
     annotations: Option<String>,
-    /// The name of a diagram that stands alone; made of the file's name if not given.
+    /// Name of a single diagram; derived from the name of the file if not given.
     #[arg(long)]
     name: Option<String>,
     /// Write headers.rs, headers.h, or a file for each class of Java into this folder instead of

@@ -14,15 +14,15 @@ use std::io::{ErrorKind, Write};
 pub(super) const JSON: &str = "{template, purpose, file, text}, file being null if none was written; without TEMPLATE \
      {templates: [{name, purpose}]}";
 
-/// Writes a commented description to begin with.
+/// Writes a commented description as a starting point.
 ///
 /// Without TEMPLATE it lists the templates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Init {
-    /// What the gateway is to do.
+    /// The purpose of the gateway.
     #[arg(value_name = "TEMPLATE", value_parser = names())]
     template: Option<String>,
-    /// Write to FILE, which must not be there yet, instead of standard output.
+    /// Write to FILE, which must not exist, instead of standard output.
     #[arg(long, short, value_name = "FILE", requires = "template")]
     output: Option<String>,
 }

@@ -13,8 +13,8 @@ use std::fmt::Write;
 
 pub(super) const JSON: &str = "{links: [{name, device, mode, why, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}]}, counters as pairs; up and down: {name, up}";
 
-/// Tells the links of a running gateway: device, mode and why, addresses, counters; takes one down or
-/// up.
+/// Shows the links of a running gateway: device, mode and reason, addresses, counters; sets one
+/// down or up.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Link {
     #[command(subcommand)]
@@ -27,13 +27,13 @@ pub(crate) struct Link {
 
 #[derive(Debug, clap::Subcommand)]
 enum LinkAction {
-    /// Takes a link up again.
+    /// Sets a link up again.
     Up {
         /// Its name.
         name: String,
     },
-    /// Takes a link down: nothing comes and nothing leaves there, and its routes make room for
-    /// others, until it is taken up again or the gateway ends. Its device stays open.
+    /// Sets a link down: it receives and sends nothing, and its routes are not used, until it is
+    /// set up again or the gateway ends. Its device stays open.
     Down {
         /// Its name.
         name: String,

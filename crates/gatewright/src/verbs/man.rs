@@ -19,7 +19,7 @@ pub(super) const JSON: &str = "{pages: [{name, text}]}";
 pub(crate) struct Man {
     /// The verb, such as `check` or `gw-check`; the whole program if none is given.
     verb: Option<String>,
-    /// Write every page into this folder instead.
+    /// Write all pages into this folder instead.
     #[arg(long, value_name = "FOLDER", conflicts_with = "verb")]
     output: Option<String>,
 }

@@ -10,10 +10,10 @@ use std::net::IpAddr;
 pub(super) const JSON: &str = "{neighbours: [{link, address, mac, state}]}: those listed, added, removed or flushed; state \
      is incomplete, reachable, stale, delay, probe or permanent";
 
-/// Lists, sets and forgets the neighbours of a running gateway.
+/// Lists, sets and removes neighbours of a running gateway.
 ///
-/// Without a part it lists what ARP and neighbour discovery know. A neighbour that is set is neither
-/// asked for nor forgotten; it ends with the gateway.
+/// Without a subcommand it lists what ARP and neighbour discovery have learnt. A neighbour that was
+/// set is permanent: it is neither resolved nor evicted, until the gateway ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Neigh {
     #[command(subcommand)]
@@ -24,21 +24,21 @@ pub(crate) struct Neigh {
 
 #[derive(Debug, clap::Subcommand)]
 enum NeighbourAction {
-    /// Lists the neighbours that are known.
+    /// Lists the known neighbours.
     List,
-    /// Sets a neighbour.
+    /// Sets a permanent neighbour.
     Add {
         /// Its address.
         address: IpAddr,
-        /// Its link-layer address: six pairs of hexadecimal digits with colons between them, or as
-        /// many as addresses on the link have.
+        /// Its link-layer address: pairs of hexadecimal digits separated by colons, six on
+        /// Ethernet.
         #[arg(value_name = "MAC")]
         mac: String,
         /// The link; found by the address if not given.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
     },
-    /// Forgets a neighbour; it is asked for again when a packet is for it.
+    /// Removes a neighbour; it is resolved again for the next packet.
     #[command(alias = "remove")]
     Del {
         /// Its address.
@@ -47,7 +47,7 @@ enum NeighbourAction {
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
     },
-    /// Forgets all neighbours that were learnt, and tells them.
+    /// Removes all learnt neighbours, and lists them.
     Flush {
         /// Only those of this link.
         #[arg(long, value_name = "NAME")]

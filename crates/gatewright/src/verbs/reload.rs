@@ -15,29 +15,30 @@ use serde_json::{Value, json};
 pub(super) const JSON: &str =
     "{file, ok, changes: [{what, how}], findings}, findings as of `gatewright check`";
 
-/// Makes a running gateway what its description says now.
+/// Applies a changed description to a running gateway, completely or not at all.
 ///
-/// The description is checked first: one with an error changes nothing, and neither does one of
-/// which something cannot be done. Links stay open, and no packet is lost, but on a link whose device
-/// or mode is another now: that link is closed and opened anew. Links come and go, four more than
-/// there were at the start at the most. Handlers and routes that came by command stay, but for handlers
-/// on a link that goes. Gateway programs are read again: one that has changed takes over at its
-/// addresses, and sessions end in the program in which they began. A relay of TCP that changes or goes
-/// closes its connections. SIGHUP to the gateway does the same.
+/// The description is checked first; if it has an error, or if a part of it cannot be applied,
+/// nothing changes. Links stay open, and no packet is lost, except on a link whose device or mode
+/// changes: its device is opened anew. At most four links more than at the start can be added.
+/// Handlers and routes that were added by command stay, unless their link is removed. Programs are
+/// read again: a changed one takes over at its addresses, and sessions end in the program in which
+/// they began. A TCP proxy that is changed or removed closes its connections. SIGHUP to the gateway
+/// does the same.
 ///
-/// `[devices]` and `[cse]` listen at other addresses from then on: those that come are opened before
-/// those that go are given up. Devices that are associated stay, over UDP too; a connection of HTTP ends
-/// when what was asked over it is answered, and one of WebSocket with its peer. The CSE above is told.
-/// Certificates are read again.
+/// Listeners of `[devices]` and `[cse]` move to changed addresses: new ones open before old ones
+/// close. Associated devices stay, over UDP too; an HTTP connection ends after its pending answers,
+/// a WebSocket connection when its peer closes it. The CSE above is informed. Certificates are read
+/// again.
 ///
-/// Only a gateway that is started anew takes other values of [gateway] name, workers,
-/// neighbours_max, routes_max; [devices] devices_max, views, map; [cse] base, id, mqtt, store, store_mib, reserve_mib, type, audit_mib, provider;
-/// [cse.registrar] id, base; and tables [devices], [cse], [cse.tls] and [cse.registrar] that come or go.
+/// Only a restart applies other values of [gateway] name, workers, neighbours_max, routes_max;
+/// [devices] devices_max, views, map; [cse] base, id, mqtt, store, store_mib, reserve_mib, type,
+/// audit_mib, provider; [cse.registrar] id, base; and added or removed tables [devices], [cse],
+/// [cse.tls] and [cse.registrar].
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {
     #[command(flatten)]
     which: Which,
-    /// The description; the one that the gateway was started with if not given; `-` is standard
+    /// The description; if not given, the file that the gateway was started with; `-` is standard
     /// input.
     #[arg(value_name = "FILE")]
     file: Option<String>,

@@ -11,10 +11,10 @@ pub(super) const JSON: &str = "{routes: [{to, kind, via, link, origin}]}: those 
      removed; kind is connected, via, local, broadcast, blackhole or prohibited, origin address, \
      command, description, network or kernel";
 
-/// Lists, adds and removes the routes of a running gateway.
+/// Lists, adds and removes routes of a running gateway.
 ///
-/// Without a part it lists. What is added here goes before what the description says for the same
-/// destinations, stays when it is loaded anew, and ends with the gateway.
+/// Without a subcommand it lists. A route that is added here takes precedence over the
+/// description's for the same destinations, also after a reload, and ends with the gateway.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Route {
     #[command(subcommand)]
@@ -25,21 +25,21 @@ pub(crate) struct Route {
 
 #[derive(Debug, clap::Subcommand)]
 enum RouteAction {
-    /// Lists the routes in force with where they come from.
+    /// Lists the active routes with their origins.
     List,
-    /// Adds a route, in place of one that was added before.
+    /// Adds a route; it replaces one that was added before.
     Add {
         /// The destinations: a network, an address, or default.
         #[arg(value_name = "NETWORK")]
         to: String,
-        /// The neighbour that packets are given to.
+        /// The next hop.
         #[arg(long, value_name = "ADDRESS")]
         via: Option<IpAddr>,
         /// The link; found by --via if not given.
         #[arg(long, value_name = "NAME")]
         link: Option<String>,
     },
-    /// Removes a route that was added here or described, the latter until the next reload.
+    /// Removes a route that was added here, or one of the description until the next reload.
     #[command(alias = "remove")]
     Del {
         /// The destinations, as listed.

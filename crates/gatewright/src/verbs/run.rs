@@ -28,29 +28,27 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 
 /// Runs the gateway that FILE describes, until it is interrupted.
 ///
-/// Every link is opened before the first packet is forwarded: a gateway runs whole or not at all.
-/// Says loudly which mode each link got and why. `[devices]`, `[cse]` and `[[program]]` run beside the links, or
-/// without any: then no privilege is needed. While it runs, `gatewright status`, `attach`,
-/// `reload` and others reach it by its control socket. What happens to it is written as events, and
-/// `gatewright events` shows them. SIGHUP takes the description anew, as `reload`
-/// does.
+/// All links are opened before the first packet is forwarded: a gateway runs completely or not at
+/// all. Prints the mode of each link and the reason for it. `[devices]`, `[cse]` and `[[program]]`
+/// run with or without links; without links no privilege is needed. The commands `gatewright
+/// status`, `attach`, `reload` and others use the gateway's control socket. Events are logged;
+/// `gatewright events` shows them. SIGHUP reads the description again, as `reload` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Gateway description in TOML.
     #[arg(value_name = "FILE")]
     file: String,
-    /// Stop by itself after this long.
+    /// Stop after this time.
     #[arg(long, value_name = "SECONDS")]
     stop_after: Option<u64>,
     /// Path of the control socket, instead of the description's or the default.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// How events are written, instead of the description's `[log] format`: text, json, journal,
-    /// none.
+    /// Format of events, instead of `[log] format` in the description: text, json, journal, none.
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
-    /// The least severe events that are written, instead of the description's `[log] level`: error,
-    /// warning, info, debug.
+    /// The lowest severity of events, instead of `[log] level` in the description: error, warning,
+    /// info, debug.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
 }

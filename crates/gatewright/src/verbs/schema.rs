@@ -7,8 +7,8 @@ pub(super) const JSON: &str = "the schema itself, with or without";
 
 /// Prints the JSON Schema of a description, for editors.
 ///
-/// It lists every table and key with its meaning. What must hold between values is known to
-/// `gatewright check` only.
+/// It contains every table and key with its meaning. Rules between values are checked only by
+/// `gatewright check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Schema {}
 

@@ -20,12 +20,13 @@ pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, 
      handlers: [{program, handler, started, finished, failed}]}], \
      events: [{part, kind, level, events, suppressed}]}; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
 
-/// Tells what a running gateway is and has counted: links, handlers, drops by layer and cause.
+/// Shows the state and the counters of a running gateway: links, handlers, drops by layer and
+/// reason.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
     #[command(flatten)]
     which: Which,
-    /// The counters as OpenMetrics text, as a scraper reads them.
+    /// Print the counters as OpenMetrics text.
     #[arg(long)]
     metrics: bool,
 }

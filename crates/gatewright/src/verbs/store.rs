@@ -26,17 +26,17 @@ pub(crate) struct Store {
 
 #[derive(Debug, clap::Subcommand)]
 enum StoreVerb {
-    /// Reads everything as a start would, and says what is wrong; ends with 1 if something is.
+    /// Checks a database, and reports what is wrong; ends with 1 if something is.
     ///
-    /// The structure of the file, the checksum of each row, each row by the reader of a start, and the
-    /// chain of the audit log. A gateway may be running with it.
+    /// Checked are the structure of the file, the checksum of each row, each row as a start reads
+    /// it, and the chain of the audit log. A gateway may be running with it.
     Verify(One),
     /// Copies the database of a running or stopped gateway to a new file, and verifies the copy.
     Backup(Two),
-    /// Puts a sound backup in the place of a stopped gateway's database. The file that was there is
+    /// Replaces a stopped gateway's database by a backup, which is verified first. The old file is
     /// kept as `STORE.before-restore`.
     Restore(Restore),
-    /// Writes all that can be read of a damaged database to a new file, and lists what cannot.
+    /// Writes all readable content of a damaged database to a new file, and lists the rest.
     Salvage(Two),
     /// Lists the rows that a start leaves out, with their text; ends with 1 if there are any.
     Quarantine(One),

@@ -16,22 +16,22 @@ pub(super) const JSON: &str = "an object for each round: {uptime_seconds, second
      drops: [{by, reason, rate, total}], handlers: [{id, handler, at, packets, messages}], \
      sojourn: {packets, p50_ns, p90_ns, p99_ns, p999_ns}}; rates are packets or bits a second";
 
-/// Shows what a running gateway does, live: rates by link and layer, drops by reason, how long
-/// packets stay.
+/// Shows the activity of a running gateway, live: rates by link and layer, drops by reason, packet
+/// delay.
 ///
-/// On a terminal it looks again each second until it is interrupted; elsewhere, with --once and
-/// with --json it looks once, for as long as --interval says.
+/// On a terminal it refreshes each second until it is interrupted. Elsewhere, with --once and with
+/// --json it shows one interval.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Top {
     #[command(flatten)]
     which: Which,
-    /// Show one round and end.
+    /// Show one interval and end.
     #[arg(long, conflicts_with = "rounds")]
     once: bool,
-    /// Show so many rounds, one below the other, and end.
+    /// Show this number of intervals, one below the other, and end.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
-    /// Seconds of a round.
+    /// Length of an interval.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
 }

@@ -17,25 +17,26 @@ use std::io::BufReader;
 pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, notes, changed, fate}], took_ns}, octets in \
      hexadecimal digits; no steps if no packet came";
 
-/// Follows one packet through a running gateway: where it came, how long each place took, what was
-/// changed, what became of it.
+/// Traces one packet through a running gateway: the layers and handlers on its path, the time in
+/// each, its changes, and its end.
 ///
-/// The packet is the next that --link receives and that matches, or one of a capture file that the
-/// link is made to receive. Others pass as always. Ends with 1 if no packet came in time.
+/// The packet is the next that --link receives and that matches, or one of a capture file, which
+/// the link receives as if from its device. Other packets are not affected. Ends with 1 if no
+/// packet came in time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
     #[command(flatten)]
     which: socket::Which,
     #[command(flatten)]
     packets: super::Packets,
-    /// How long to wait for the packet.
+    /// Time to wait for the packet.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
     /// Take the packet from this capture file, as if --link received it: Ethernet, or raw IP for a
     /// link without a link layer.
     #[arg(long, value_name = "FILE", requires = "link")]
     from: Option<String>,
-    /// Which packet of the file, counted from 1.
+    /// The packet's number in the file, from 1.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "from")]
     number: u64,
 }

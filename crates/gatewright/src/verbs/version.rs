@@ -6,7 +6,7 @@ use serde_json::json;
 
 pub(super) const JSON: &str = "{name, version, target}";
 
-/// Tells name, version and the machine that the program is built for.
+/// Prints name, version and target machine of the program.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Version {}
 

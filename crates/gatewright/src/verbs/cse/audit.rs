@@ -18,23 +18,23 @@ const LAST_MAX: u32 = 100_000;
 /// Entries that are shown of a log that is not verified.
 const LAST: u32 = 50;
 
-/// Shows the last entries of the audit log in a CSE's database, newest last; with --verify, whether
-/// the log holds together.
+/// Shows the last entries of the audit log in a CSE's database, newest last; with --verify, checks
+/// its chain of hashes.
 ///
-/// An entry says who asked for what, and how it ended: a response status code, `waits` for others,
-/// or `given up`. With --verify the chain of hashes is followed from the first entry; it ends with 1
-/// if one was changed, left out or put in between. The head that it prints, kept elsewhere, shows
-/// later whether the end was cut off. Where the oldest entries were dropped to make room (`audit_mib`),
-/// the chain begins with what the log says of them.
+/// An entry has the originator, the request, and its result: a response status code, `waits` for
+/// others, or `given up`. --verify follows the chain from the first entry and ends with 1 if an
+/// entry was changed, removed or inserted. It prints the head of the chain: if that is kept
+/// elsewhere, it shows later whether the end was cut off. Where the oldest entries were deleted for
+/// lack of room (`audit_mib`), the chain begins with the log's record of them.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
     /// Verify the chain.
     #[arg(long)]
     verify: bool,
-    /// How many entries to show; 50 if not given, none with --verify.
+    /// Number of entries to show; 50 if not given, none with --verify.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(LAST_MAX)))]
     last: Option<u32>,
-    /// The head that the log had earlier, in hexadecimal: it must still be in the chain.
+    /// An earlier head of the log, in hexadecimal: it must still be in the chain.
     #[arg(long, value_name = "HASH", value_parser = head, requires = "verify")]
     head: Option<String>,
     /// The database (`[cse] store`).

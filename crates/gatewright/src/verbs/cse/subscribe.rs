@@ -14,33 +14,33 @@ use tokio::time::Instant;
 
 /// Subscribes to a resource and prints its notifications until interrupted.
 ///
-/// With --json each is an object on a line of its own. The subscription is deleted at the end. With
-/// --target it is left standing, and notifications go there.
+/// With --json each is an object on a line. The subscription is deleted at the end. With --target
+/// the subscription stays, and its notifications go there.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subscribe {
     /// The address of the resource.
     address: String,
-    /// What to hear of: 1 update, 2 deletion, 3 creation and 4 deletion of a child.
+    /// Events: 1 update, 2 deletion, 3 creation of a child, 4 deletion of a child.
     #[arg(long, value_name = "EVENTS", value_delimiter = ',', default_value = "1,2,3,4",
           value_parser = clap::value_parser!(u8).range(1..=4))]
     events: Vec<u8>,
-    /// Where to listen for notifications; the CSE must be able to reach it.
+    /// Address to listen at for notifications; the CSE must be able to reach it.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Have them sent to this URL instead, and end.
+    /// Send notifications to this URL instead, and end.
     #[arg(long, value_name = "URL", conflicts_with_all = ["count", "seconds", "listen"])]
     target: Option<String>,
-    /// Name of the subscription; one that is not taken if none is given.
+    /// Name of the subscription; a new one if not given.
     #[arg(long)]
     name: Option<String>,
-    /// End after so many notifications.
+    /// End after this number of notifications.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// End after so long.
+    /// End after this time.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u32>,
-    /// Connections that are taken at the same time, a quarter of them of one address; each may have 4 MiB
-    /// on the way.
+    /// Maximum number of connections, a quarter of it from one address; each may have 4 MiB in
+    /// transit.
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections: usize,
     #[command(flatten)]

@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Draws the resources below one, with how many instances each container has.
+/// Prints the tree of resources below an address, with the number of instances in each container.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
-    /// The address to begin at; `-` is the CSEBase.
+    /// The root of the tree; `-` is the CSEBase.
     #[arg(default_value = "-")]
     address: String,
-    /// Levels below it.
+    /// Maximum number of levels below the root.
     #[arg(long, value_name = "LEVELS")]
     depth: Option<u32>,
-    /// Name each instance instead of counting them.
+    /// List each instance instead of counting them.
     #[arg(long)]
     instances: bool,
     #[command(flatten)]

@@ -10,30 +10,30 @@ use gatewright_onem2m::Operation;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime};
 
-/// Asks a device something through a CSE, and shows its result.
+/// Sends a request to a device through a CSE, and shows its result.
 ///
 /// The device may be at that CSE or at one that is registered there: `cse-gw/phd-…`, or
-/// `/gw/cse-gw/phd-…` seen from above. Commands are `read`, `battery`, `set-clock`,
-/// `request-data`, `describe-store`, `transfer-segment`, `clear-store` and `enable-scanner`.
-/// Ends with 0 if the device did what it was asked.
+/// `/gw/cse-gw/phd-…` from the CSE above. Commands are `read`, `battery`, `set-clock`,
+/// `request-data`, `describe-store`, `transfer-segment`, `clear-store` and `enable-scanner`. Ends
+/// with 0 if the device executed the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ask {
     /// Address of the device's application entity.
     #[arg(value_name = "ENTITY")]
     entity: String,
-    /// What is asked.
+    /// The command.
     #[arg(value_name = "COMMAND")]
     command: String,
     /// Its arguments, such as handle=256 or enabled=true.
     #[arg(value_name = "NAME=VALUE", value_parser = argument)]
     arguments: Vec<(String, Value)>,
-    /// The CSE that is asked.
+    /// Address of the CSE.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     cse: String,
-    /// Who asks.
+    /// The originator.
     #[arg(long, value_name = "AE-ID", default_value = "CAdmin")]
     originator: String,
-    /// How long the request may wait if the device is away.
+    /// Time that the request may wait for a device that is away.
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u32>,
 }

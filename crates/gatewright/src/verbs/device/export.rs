@@ -19,55 +19,53 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Resources of one Bundle at the most: it is made in memory, and servers bound what they take at
-/// once.
+/// Maximum number of resources of one Bundle.
 const BUNDLE_MAX: u32 = 50_000;
 const CONTAINER: (&str, u8) = ("m2m:cnt", 3);
 const INSTANCE: (&str, u8) = ("m2m:cin", 4);
 
-/// Exports what devices have reported as FHIR R4 resources, after the HL7 guide for personal health
-/// devices.
+/// Exports devices' readings as FHIR R4 resources, after the HL7 guide for personal health devices.
 ///
-/// From a running CSE by --url and --as, or from the database of a gateway that is stopped by
-/// --store. Each line is a Bundle, a transaction that stands for itself and creates each resource
-/// once, however often it is sent (ifNoneExist); with --ndjson each resource stands in a line of its
-/// own, under an id that is the reading's name.
+/// Reads from a running CSE (--url and --as), or from the database of a stopped gateway (--store).
+/// Each line is a Bundle: a self-contained transaction that creates each resource once, however
+/// often it is sent (ifNoneExist). With --ndjson each resource is a line of its own, with an id
+/// derived from the reading's name.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
-    /// As FHIR R4; there is no other format yet.
+    /// Export as FHIR R4, the only format yet.
     #[arg(long, required = true)]
     fhir: bool,
-    /// The database of a gateway that is stopped (`[cse] store`).
+    /// The database of a stopped gateway (`[cse] store`).
     #[arg(long, value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
     store: Option<PathBuf>,
-    /// Where a CSE answers: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
+    /// Address of a CSE: http://, https://, coap:// or ws://HOST:PORT, mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", value_parser = url, requires = "originator")]
     url: Option<String>,
-    /// Who asks that CSE.
+    /// The originator of requests to that CSE.
     #[arg(long = "as", value_name = "ORIGINATOR")]
     originator: Option<String>,
-    /// Whom the devices measure: a reference like Patient/7, for all devices or for one
-    /// (0247000100000001=Patient/7); may be given again.
+    /// The patient: a reference like Patient/7, for all devices or for one
+    /// (0247000100000001=Patient/7); may be repeated.
     #[arg(long, value_name = "[SYSTEM-ID=]REFERENCE", required = true, value_parser = subject)]
     subject: Vec<Subject>,
-    /// Only this device; may be given again.
+    /// Only readings of this device; may be repeated.
     #[arg(long, value_name = "SYSTEM-ID", value_parser = system_id)]
     device: Vec<SystemId>,
-    /// Only what was stored at this time or later: 20261121T130000.
+    /// Only readings stored at this time or later: 20261121T130000.
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<String>,
-    /// Minutes that the devices' calendars are ahead of UTC.
+    /// Offset of the devices' clocks from UTC, in minutes.
     #[arg(long, value_name = "MINUTES", default_value_t = 0, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i16).range(-840..=840))]
     utc_offset: i16,
-    /// Resources of one Bundle at the most; what is more goes into the next line's.
+    /// Maximum number of resources of one Bundle.
     #[arg(long, value_name = "N", default_value_t = 1_000, conflicts_with = "ndjson",
           value_parser = clap::value_parser!(u32).range(2..=i64::from(BUNDLE_MAX)))]
     bundle: u32,
-    /// Each resource in a line, instead of Bundles.
+    /// Write each resource on a line, instead of Bundles.
     #[arg(long)]
     ndjson: bool,
-    /// Where to; standard output, if not given.
+    /// Write to this file; standard output if not given.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     #[command(flatten)]

@@ -13,17 +13,18 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes a program as C11 or Java 17, with the runtime it needs and a Makefile.
+/// Writes a program as C11 or Java 17, with its runtime and a Makefile.
 ///
-/// `make -C DIR` then builds a gateway that needs nothing of gatewright; `DIR/NAME -h`, or `java
-/// -jar DIR/NAME.jar -h`, tells how it is started. The folder is made if it is not there; files that an earlier build wrote are
-/// written anew, and no others: where other files are in the way, nothing is written.
+/// `make -C DIR` then builds a gateway that is independent of gatewright; `DIR/NAME -h`, or `java
+/// -jar DIR/NAME.jar -h`, explains its options. The folder is created if it does not exist. Files
+/// of an earlier build are replaced; if the folder has other files of these names, nothing is
+/// written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Build {
     /// The language.
     #[arg(long, value_enum, default_value_t = TargetLanguage::C)]
     target: TargetLanguage,
-    /// The folder; the gateway's name if it is not given.
+    /// The folder; the name of the gateway if not given.
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The program; `-` is standard input.

@@ -8,11 +8,11 @@ use gatewright_lang::ir;
 use serde::Serialize;
 use std::fmt;
 
-/// Tells all that is wrong with programs, and the octets that a session takes at most.
+/// Checks programs, reports all errors, and shows the maximum memory of a session.
 ///
-/// What a program imports is checked with it. Every finding has file, line, column, an excerpt, a
-/// code for `gatewright explain`, and help. Ends with 0 if every file compiles (warnings do not
-/// count), else with 78.
+/// Imported files are checked, too. Every finding has file, line, column, an excerpt, a code for
+/// `gatewright explain`, and help. Ends with 0 if every file compiles (warnings do not count), else
+/// with 78.
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
     /// Programs; `-` is standard input.

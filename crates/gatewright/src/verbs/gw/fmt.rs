@@ -10,11 +10,11 @@ use gatewright_diagnostic::{Finding, SourceId, Sources};
 use serde::Serialize;
 use std::fs;
 
-/// Writes programs in the language's one layout.
+/// Formats programs in the language's one layout.
 ///
-/// Only the named files are rewritten, what they import is not, and their names are printed if
-/// anything changed. Standard input is written to standard output. A file that does not follow the
-/// grammar stays as it is, with findings and exit code 78.
+/// Rewrites the named files, not those that they import, and prints the names of those that
+/// changed. Standard input is written to standard output. A file with syntax errors stays
+/// unchanged, with findings and exit code 78.
 #[derive(Debug, clap::Args)]
 pub(super) struct Fmt {
     /// Rewrite nothing: print the names of files that would change, and end with 1 if there are

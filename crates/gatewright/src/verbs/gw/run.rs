@@ -20,36 +20,37 @@ use std::time::{Duration, Instant, SystemTime};
 /// How often changed files are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Runs programs over this machine's sockets, until interrupted.
+/// Runs programs on this machine's sockets, until interrupted.
 ///
-/// Says where each listens. Interrupted, it takes no more requests and lets the running ones end.
+/// Prints the addresses of their listeners. When interrupted, it accepts no more requests and
+/// completes the running ones.
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
     /// Programs; `-` is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Where a role listens or connects, instead of what the program says.
+    /// Address of a role, instead of the program's own.
     #[arg(long, value_name = "ROLE=HOST:PORT", value_parser = address)]
     at: Vec<(String, String)>,
-    /// Set a parameter of the programs; repeated for several.
+    /// Set a parameter of the programs; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Set a parameter to what a variable of the environment holds.
+    /// Set a parameter from an environment variable.
     #[arg(long, value_name = "NAME=VARIABLE", value_parser = pair)]
     set_env: Vec<(String, String)>,
-    /// Set a parameter to what a file holds, without a line's end behind it.
+    /// Set a parameter from a file; a final line break is removed.
     #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
     set_file: Vec<(String, String)>,
-    /// Loops a program, each with the program's limits; 0 is one for each core.
+    /// Event loops for each program, each with the program's limits; 0 is one for each core.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     loops: usize,
-    /// Let a changed program take over; its running sessions end in the old one.
+    /// Replace a program when its file changes; running sessions end in the old one.
     #[arg(long)]
     watch: bool,
-    /// Stop by itself after this long.
+    /// Stop after this time.
     #[arg(long, value_name = "SECONDS")]
     stop_after: Option<u64>,
-    /// How long sessions may go on when the program ends or is replaced.
+    /// Time for sessions to complete when the program ends or is replaced.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain: u64,
 }

@@ -16,21 +16,21 @@ use std::sync::Arc;
 
 /// Runs the `test` blocks of programs, against mocked peers in virtual time.
 ///
-/// Tries every view, too: messages that are made up, the same ones each time, are written and read
-/// back, and each field must come back as it was.
+/// Also checks every view: generated messages, the same ones each time, are written and read back,
+/// and each field must be unchanged.
 ///
-/// A step that is not fulfilled is shown with what was expected and what was there. What no test
-/// tried is told, too: handlers, and cases of dispatches. Ends with 0 if every test passes, with 1
-/// if one fails, with 78 if a file does not compile.
+/// A failed step is shown with the expected and the actual value. Handlers and cases of dispatches
+/// that no test covers are listed. Ends with 0 if every test passes, with 1 if one fails, with 78
+/// if a file does not compile.
 #[derive(Debug, clap::Args)]
 pub(super) struct Test {
     /// Programs; `-` is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Repeat each test with what its peers send cut at every octet.
+    /// Repeat each test with its peers' messages split at every octet.
     #[arg(long)]
     every_split: bool,
-    /// Run one more test: what a capture file recorded of the roles of the one program FILE.
+    /// Also run a conversation from a capture file as a test of the one program FILE.
     #[arg(long, value_name = "CAPTURE")]
     pcapng: Option<String>,
 }

@@ -13,11 +13,12 @@ use gatewright_translate::transcript::{self, octets_shown};
 use serde::Serialize;
 use std::{fs::File, io::Write, sync::Arc};
 
-/// Shows a test of a program step by step: octets, fields, statements with their values, octets.
+/// Shows a test of a program step by step: received octets, fields, statements with their values,
+/// sent octets.
 ///
-/// Without NAME it shows the first test. Ends with 1 if the test fails. `--pcapng` makes a test of a
-/// capture: messages at the ports of the program's roles, as `gatewright capture` or tcpdump write
-/// them. A server's first peer counts, connections of a client all.
+/// Without NAME it shows the first test. Ends with 1 if the test fails. `--pcapng` makes a test
+/// from a capture of the program's ports, as `gatewright capture` or tcpdump write it. For a
+/// server, only its first peer is used; for a client, all connections.
 #[derive(Debug, clap::Args)]
 pub(super) struct Trace {
     /// The program; `-` is standard input.
@@ -25,10 +26,10 @@ pub(super) struct Trace {
     /// The test's name, or a part of it.
     #[arg(long, value_name = "NAME")]
     test: Option<String>,
-    /// Show what a capture file recorded of the program's roles, as a test.
+    /// Show a conversation from a capture file, as a test.
     #[arg(long, value_name = "CAPTURE", conflicts_with = "test")]
     pcapng: Option<String>,
-    /// Write that test to NEW, which must not be there yet, to be added to the program.
+    /// Write that test to NEW, which must not exist; it can be added to the program.
     #[arg(long, value_name = "NEW", requires = "pcapng")]
     save: Option<String>,
 }

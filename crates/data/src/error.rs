@@ -46,7 +46,7 @@ pub enum DataError {
         reason: String,
     },
     /// A handler that cannot duplicate itself was to be attached on several workers.
-    #[error("the handler {0} can only stand on one worker, and there are several")]
+    #[error("the handler {0} supports a single worker, and the gateway has several")]
     OneOnly(Attachment),
     /// Another packet is being traced.
     #[error("another packet is being traced")]
@@ -55,7 +55,7 @@ pub enum DataError {
     #[error("the worker has not answered yet")]
     Late,
     /// The request, staged wiring or kept handler of this number is not known, or no longer.
-    #[error("nothing is known under this number")]
+    #[error("there is nothing with this number")]
     Unknown,
     /// A worker has ended.
     #[error("the worker has ended")]

@@ -32,13 +32,13 @@ pub enum ConfigurationError {
     #[error("configuration: {0}")]
     Malformed(#[from] Malformed),
     /// More objects than this manager accepts.
-    #[error("{count} objects, {OBJECTS_MAX} are taken")]
+    #[error("{count} objects, more than {OBJECTS_MAX}")]
     TooManyObjects {
         /// Objects reported.
         count: usize,
     },
     /// More octets than this manager remembers.
-    #[error("{count} octets of configuration, {OCTETS_MAX} are taken")]
+    #[error("{count} octets of configuration, more than {OCTETS_MAX}")]
     TooManyOctets {
         /// Octets reported.
         count: usize,

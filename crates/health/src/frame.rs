@@ -17,7 +17,7 @@ pub enum FrameError {
         choice: u16,
     },
     /// The header announces more than this connection accepts.
-    #[error("an APDU of {length} octets, {limit} are taken")]
+    #[error("an APDU of {length} octets, more than {limit}")]
     TooLong {
         /// Octets announced, header included.
         length: usize,

@@ -216,7 +216,7 @@ pub enum OperationFailure {
     #[error("the device did not answer in time")]
     TimedOut,
     /// The association ended before the response.
-    #[error("the device went away before it answered")]
+    #[error("the device disconnected before it answered")]
     WentAway,
     /// The operation failed.
     #[error("the device answered error {}", .0.0)]

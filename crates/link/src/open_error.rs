@@ -56,7 +56,7 @@ pub enum OpenError {
     },
     /// The link was to be exclusive, but the kernel's stack would answer or forward received
     /// frames.
-    #[error("{name} cannot be exclusive: the kernel would speak, for {reason}; {how}")]
+    #[error("{name} cannot be exclusive: the kernel would answer there, as {reason}; {how}")]
     Audible {
         /// The interface.
         name: String,
@@ -130,7 +130,7 @@ impl OpenError {
     pub(crate) fn audible(name: &str, NotSilenced { source, reason }: &NotSilenced) -> Self {
         let is_permission = source.kind() == io::ErrorKind::PermissionDenied;
         let how = if is_permission {
-            "CAP_NET_ADMIN is needed to cut it off (and CAP_BPF without nftables)".to_owned()
+            "CAP_NET_ADMIN is needed to prevent that (and CAP_BPF without nftables)".to_owned()
         } else {
             format!("it cannot be cut off (Linux 5.12 with nftables or 6.6 can): {source}")
         };

@@ -215,8 +215,8 @@ fn refused() -> Result<(), Failed> {
     // With an address it answers: the link would not be exclusive.
     gateway.ip(&["address", "add", "192.0.2.9/24", "dev", "h0"])?;
     let (said, code) = play_without(&gateway, "packet", "-all,+net_raw")?;
-    let expected = "g0 cannot be exclusive: the kernel would speak, for it has the address \
-                    192.0.2.9 on h0; CAP_NET_ADMIN is needed to cut it off (and CAP_BPF without \
+    let expected = "g0 cannot be exclusive: the kernel would answer there, as it has the address \
+                    192.0.2.9 on h0; CAP_NET_ADMIN is needed to prevent that (and CAP_BPF without \
                     nftables)";
     assert_eq!((said.as_str(), code), (expected, Some(77)));
     let (said, _) = play_without(&gateway, "packet", "-all,+net_raw,+net_admin")?;

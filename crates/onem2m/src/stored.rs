@@ -30,16 +30,16 @@ pub struct Unreadable {
 #[non_exhaustive]
 pub enum Damage {
     /// The text is no JSON that can be held.
-    #[error("no readable JSON: {0}")]
+    #[error("invalid JSON: {0}")]
     Json(String),
     /// A member that each resource has is missing, or has the wrong form.
-    #[error("no resource: {0} is missing or has the wrong form")]
+    #[error("not a resource: {0} is missing or has the wrong form")]
     Member(&'static str),
     /// The row is not as it was written.
     #[error("its checksum is wrong")]
     Checksum,
     /// The resource that it lies below is not there, or is not readable itself.
-    #[error("its parent {0} is not there")]
+    #[error("its parent {0} is missing")]
     Parent(Arc<str>),
 }
 

@@ -53,7 +53,7 @@ pub enum RunnerError {
     #[error("{0}")]
     Config(#[from] ConfigError),
     /// A server's address is invalid, or its name cannot be resolved here.
-    #[error("role {role}: `{address}` is no address, and no name that is known here")]
+    #[error("role {role}: `{address}` is neither an address nor a name that can be resolved")]
     NoAddress {
         /// The role.
         role: String,
@@ -74,7 +74,7 @@ pub enum RunnerError {
     #[error("a loop cannot be started: {0}")]
     System(#[from] io::Error),
     /// A program that one loop must run cannot take over from one that several run.
-    #[error("{program} is run by one loop, and {loops} run now: start it anew")]
+    #[error("{program} needs a single loop, and {loops} are running: restart it")]
     OneLoop {
         /// The program that was to take over.
         program: String,
@@ -83,7 +83,9 @@ pub enum RunnerError {
     },
     /// A loop could not listen for the new program. The old program's sessions continue to their
     /// end, and no new connection is accepted.
-    #[error("a loop cannot listen for the new program, and lets nobody in: start it anew: {0}")]
+    #[error(
+        "a loop cannot listen for the new program, and accepts no connections: restart it: {0}"
+    )]
     Deaf(io::Error),
     /// A loop has ended.
     #[error("a loop has ended by itself")]

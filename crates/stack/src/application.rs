@@ -108,13 +108,13 @@ pub enum SendError {
     #[error("socket {0} is not one of the application's for this family")]
     NoSocket(u16),
     /// The host has no address to send from.
-    #[error("there is no address to send from")]
+    #[error("there is no source address")]
     NoSource,
     /// More octets than a datagram holds, or no free chunk.
     #[error("no packet is free for {0} octets")]
     NoPacket(usize),
     /// A datagram to be forwarded has no hops left: it goes in a loop.
-    #[error("the datagram has spent its hops")]
+    #[error("the hop limit of the datagram is exceeded")]
     HopsSpent,
 }
 

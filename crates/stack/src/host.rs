@@ -201,7 +201,7 @@ pub struct Host {
 #[non_exhaustive]
 pub enum HostError {
     /// The table of routes is full.
-    #[error("the table has room for no more routes: {0}")]
+    #[error(transparent)]
     Routes(#[from] RoutesFull),
     /// The table of next hops is full.
     #[error("a host has at most {HOPS_MAX} next hops")]

@@ -218,7 +218,7 @@ pub enum AtError {
     )]
     Kind,
     /// The word after the colon is neither a known name nor a number in range.
-    #[error("behind the colon stands neither a known name nor a number that fits")]
+    #[error("what follows the colon is neither a known name nor a number in range")]
     Value,
 }
 

@@ -115,7 +115,7 @@ pub enum StoreError {
     #[error("{} is no database of a CSE", .0.display())]
     Foreign(PathBuf),
     /// The file was written by a later version.
-    #[error("{} has the tables of version {found}, and version {known} is known here", path.display())]
+    #[error("{} has version {found} of the tables, and this program supports version {known}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -136,7 +136,7 @@ pub enum StoreError {
         source: rusqlite::Error,
     },
     /// A backup is damaged.
-    #[error("{} is not sound: `gatewright store verify` shows what is wrong with it", .0.display())]
+    #[error("{} is damaged: `gatewright store verify` shows what is wrong with it", .0.display())]
     Unsound(PathBuf),
     /// The lock file cannot be created.
     #[error("the lock {} cannot be taken", path.display())]
@@ -155,7 +155,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The database fails: damaged, unreadable, or the disk is full.
-    #[error("the database refuses: {0}")]
+    #[error("error of the database: {0}")]
     Database(#[from] rusqlite::Error),
 }
 

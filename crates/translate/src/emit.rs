@@ -22,7 +22,7 @@ pub enum Unbuildable {
     #[error("the program has no such message")]
     NoMessage,
     /// A slot's value does not fit its type or bounds.
-    #[error("slot {slot} holds what its type does not allow")]
+    #[error("the value of slot {slot} does not have its type")]
     Slot {
         /// Its index in the message.
         slot: usize,
@@ -38,7 +38,7 @@ pub enum Unbuildable {
         max: u32,
     },
     /// The octets contain a delimiter, a line's end or another octet that the field cannot have.
-    #[error("octets that cannot stand in their field")]
+    #[error("octets that the field cannot contain")]
     Octets,
     /// A number has more digits or bits than its field.
     #[error("{value} does not fit its field")]
@@ -47,7 +47,7 @@ pub enum Unbuildable {
         value: i64,
     },
     /// No framing of the stream fits these values.
-    #[error("no framing of the stream is for these values")]
+    #[error("no framing of the stream applies to these values")]
     NoFraming,
     /// The octets that fill the stream do not fit its framing.
     #[error("{0}")]

@@ -320,7 +320,7 @@ pub enum Failure {
     #[error("reset by the peer")]
     Reset,
     /// The response exceeds the limit.
-    #[error("answer larger than the {0} octets that are taken")]
+    #[error("answer larger than {0} octets")]
     TooLarge(usize),
     /// The blocks of the response do not match, or it changed during the transfer.
     #[error("the blocks of the answer do not fit each other")]

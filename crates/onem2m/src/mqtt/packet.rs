@@ -13,7 +13,7 @@ pub enum PacketError {
     #[error("remaining length longer than four octets")]
     Length,
     /// A packet longer than what is taken.
-    #[error("packet of {length} octets, {most} are taken")]
+    #[error("packet of {length} octets, more than {most}")]
     TooLarge {
         /// What it says.
         length: usize,

@@ -519,7 +519,7 @@ impl Inner {
     /// Forwards a request to a device, if there is a device listener.
     fn ask_device(&mut self, call: DeviceCall) {
         let id = call.id;
-        let words = ("requests for devices", "nobody listens for devices here");
+        let words = ("requests for devices", "there is no listener for devices here");
         let sent = match &self.devices {
             Some(devices) => devices.try_send(call),
             None => Err(TrySendError::Closed(call)),

@@ -567,7 +567,9 @@ fn why_doubted(doubt: ClockDoubt) -> (&'static str, String) {
             let (by, whither) = (ahead.unsigned_abs(), if ahead < 0 { "back" } else { "ahead" });
             (
                 "clock",
-                format!("leapt {by} s {whither}: nothing expires until it has stood for an hour"),
+                format!(
+                    "leapt {by} s {whither}: nothing expires until it has run evenly for an hour"
+                ),
             )
         }
         ClockDoubt::Stopped(seconds) => {

@@ -166,7 +166,7 @@ codes! {
     "A tag makes the frame longer, not the packet, so a VLAN carries what the link below carries and \
     no more. Raise the MTU there, or leave it out here."
 
-    WRONG_PLACE 140 "the handler cannot stand at this place"
+    WRONG_PLACE 140 "the handler is not possible at this place"
     "`count`, `capture` and `mirror` only look: as `instead` they would swallow every packet. `drop` \
     and `rate-limit` take packets away, which a `tap` cannot."
 

@@ -201,7 +201,7 @@ const fn code(form: Form) -> &'static Code {
 /// The form in words, to follow "is".
 pub(crate) const fn wanted(form: Form) -> &'static str {
     match form {
-        Form::Any(_) => "a text that can stand here",
+        Form::Any(_) => "a text that is possible here",
         Form::Name => "a name: 1 to 32 letters, digits, `-` and `_`",
         Form::Interface => "a name of an interface: 1 to 15 octets without `/`, `:` and blanks",
         Form::Address => "an IP address",

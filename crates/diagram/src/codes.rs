@@ -22,7 +22,7 @@ codes! {
     "The last row needs a ruled line below it, as the first has one above it. A page break inside a \
     diagram also ends it early."
 
-    OFF_THE_GRID 3 "a bar stands between two bits"
+    OFF_THE_GRID 3 "a bar is between two bits"
     "Each `|` must stand below a `+` of the ruled line: columns 0, 2, 4, … of the drawing for two \
     columns a bit. Usually one blank too many or too few was typed on this line:\n\n\
     \x20   +-+-+-+-+-+-+-+-+\n\

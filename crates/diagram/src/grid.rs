@@ -44,7 +44,7 @@ impl Grid {
             Diagnostic::error(
                 &codes::OFF_THE_GRID,
                 line.span(column, column + 1),
-                "this bar stands between two bits",
+                "this bar is between two bits",
             )
             .label(format!("column {} of the diagram", column.saturating_sub(self.left)))
             .help("move it below a `+` of the ruled line")

@@ -60,7 +60,7 @@ impl ControlListeners {
     /// Opens the listeners of `new` beside those of `old`.
     fn open(&self, old: &Control, new: &Control) -> Result<StagedListeners, String> {
         let now = self.lock();
-        let now = now.as_ref().ok_or("nobody serves it here")?;
+        let now = now.as_ref().ok_or("there is no listener for it here")?;
         let gateway = now.gateway.upgrade().ok_or("the gateway ends")?;
         let path = now.place.path(new);
         let moves = path != now.path;

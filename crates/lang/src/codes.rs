@@ -42,7 +42,7 @@ codes! {
     TEXT_TOO_LONG = 209, "text too long",
         "A program has at most one mebioctet of text a file.";
     SAID_TWICE = 210, "said twice",
-        "A setting stands once. With two, nobody knows which one counts.";
+        "A setting is given once. With two, it is unclear which one counts.";
     NO_TRUTH = 211, "no truth in a value",
         "A value alone is no condition: nothing is true because it is there, is not empty or is \
          not 0. Say what is asked: `x is present`, `x is not empty`, `x is 0`.";
@@ -74,8 +74,8 @@ codes! {
         "What is held at once is at most 1,048,576 octets or elements. Longer bodies are a \
          `stream`, which is passed on and never held.";
     BITS_UNALIGNED = 232, "bits do not fill octets",
-        "Bit fields that stand together fill whole octets, at most eight.";
-    BAD_FIELD = 233, "field cannot stand here",
+        "Adjacent bit fields fill whole octets, at most eight.";
+    BAD_FIELD = 233, "field is not allowed here",
         "The layout cannot be read or written as it is: the label says why.";
     NOT_MEASURED = 234, "not a length",
         "`NAME octets` needs a field before it that is a number.";
@@ -146,7 +146,7 @@ codes! {
     NEED_ROLE = 270, "to whom?",
         "The gateway has several clients (or none) that speak this protocol: say `to ROLE`.";
     RECURSION = 271, "definition uses itself",
-        "A definition stands for its statements; it cannot stand within itself.";
+        "A definition is replaced by its statements; it cannot contain itself.";
     BAD_ADDRESS = 272, "not an address",
         "An address is `HOST:PORT`: an IPv4 address, an IPv6 address in brackets, or a name; and a \
          port from 1 to 65535.";

@@ -61,7 +61,7 @@ fn owner(address: &UnixAddr) -> Option<String> {
         // Empty for a process of another process namespace, whose number is 0 here.
         let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         match command.trim() {
-            "" => "a process elsewhere".to_owned(),
+            "" => "a process of another container".to_owned(),
             command => format!("{command} (process {pid})"),
         }
     })

@@ -102,10 +102,8 @@ impl MqttSender {
         request: &Request,
         serialisation: Serialisation,
     ) -> Result<Response, Unreachable> {
-        let brokers = self
-            .0
-            .as_ref()
-            .ok_or_else(|| Unreachable("nobody speaks over MQTT here".to_owned()))?;
+        let brokers =
+            self.0.as_ref().ok_or_else(|| Unreachable("MQTT is not available here".to_owned()))?;
         let direct = request.to.contains("://");
         let url = Url::parse(if direct { &request.to } else { url })
             .map_err(|error| Unreachable(error.to_string()))?;

@@ -74,7 +74,8 @@ impl WsSender {
         serialisation: Serialisation,
     ) -> Result<Response, Unreachable> {
         let peers = self.0.as_ref();
-        let peers = peers.ok_or_else(|| Unreachable("nobody speaks WebSocket here".to_owned()))?;
+        let peers =
+            peers.ok_or_else(|| Unreachable("WebSocket is not available here".to_owned()))?;
         let url = if request.to.contains("://") { &request.to } else { url };
         let peer = peers.peer(url, serialisation).await?;
         let broken = || Unreachable(format!("{url}: the connection broke before the answer"));
@@ -132,7 +133,7 @@ impl Peers {
         if !secure {
             return upgrade(stream, request, serialisation, Arc::clone(&self.party)).await;
         }
-        let tls = self.tls.as_ref().ok_or("nobody speaks TLS here")?;
+        let tls = self.tls.as_ref().ok_or("TLS is not available here")?;
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let stream = tls.connect(name, stream).await.map_err(|error| error.to_string())?;
         let Some(engine) = self.party.engine() else {

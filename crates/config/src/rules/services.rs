@@ -167,7 +167,7 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
             findings.add(finding.help("describe one: [cse]"));
         }
         Some(cse) if is_direct && cse.registrar.is_none() => {
-            let message = "readings are sent on at once, but to nobody";
+            let message = "readings are forwarded at once, but there is no receiver";
             let finding = Diagnostic::error(&codes::NO_CSE, devices.listen.span, message);
             findings.add(finding.help("say where: [cse.registrar]"));
         }

@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
                 Some(Emit::Octets { from, check })
             }
             _ => {
-                let message = "only numbers and octets stand in a text";
+                let message = "a text contains only numbers and octets";
                 self.error(&codes::WRONG_TYPE, hole.span, message);
                 None
             }

@@ -224,7 +224,7 @@ impl<'a> Lowering<'_, 'a> {
             let message = format!("{what} has no end here");
             self.context.report(
                 Diagnostic::error(&codes::BAD_FIELD, span, message)
-                    .help("it stands in a `line`, a `counted` block or a `datagram`"),
+                    .help("it belongs in a `line`, a `counted` block or a `datagram`"),
             );
         }
     }
@@ -398,7 +398,8 @@ impl<'a> Lowering<'_, 'a> {
         measured: &[&str],
     ) {
         if place.bounded || place.scratch {
-            let message = "a stream cannot stand in a line, a counted block, a datagram or a part";
+            let message =
+                "a stream is not possible in a line, a counted block, a datagram or a part";
             self.context.error(&codes::BAD_FIELD, field.ty_span, message);
         }
         let select = self.framings(cases, &place.prefix);
@@ -643,7 +644,7 @@ impl<'a> Lowering<'_, 'a> {
                 _ => entries.iter().any(|other| other.key == entry_key),
             };
             if descends {
-                let message = "the keys do not ascend, or one stands twice";
+                let message = "the keys do not ascend, or one is given twice";
                 self.context.error(&codes::TABLE_KEY, entry.key.span(), message);
             }
             let into = self.entry_slot(entry, place, room, (!numeric, measured));
@@ -672,14 +673,14 @@ impl<'a> Lowering<'_, 'a> {
             let key = match self.context.constant(self.module, other) {
                 Some(Constant::Octets(literal)) if !numeric => TableKey::Octets(literal),
                 Some(_) => {
-                    let message = "only a text can stand for another key";
+                    let message = "only a text can be an alias of another key";
                     self.context.error(&codes::TABLE_KEY, other.span(), message);
                     continue;
                 }
                 None => continue,
             };
             if entries.iter().any(|entry| entry.key == key) {
-                self.context.error(&codes::TABLE_KEY, other.span(), "a key stands twice");
+                self.context.error(&codes::TABLE_KEY, other.span(), "a key is given twice");
             }
             if let Some(first) = entries.last().cloned() {
                 entries.push(TableRow { key, ..first });

@@ -205,7 +205,7 @@ impl<'a> Lowering<'_, 'a> {
 
     fn line_before(&mut self, frame: &LineFrame, items: &'a [Item], around: &Around) -> Follow {
         if around.line {
-            self.not_in_a_line(frame.span, "a line stands in a line");
+            self.not_in_a_line(frame.span, "a line is inside a line");
         }
         let prefix = match frame.repeat {
             Some(_) => format!("{}{REPEATED}", around.prefix),
@@ -529,7 +529,7 @@ impl<'a> Lowering<'_, 'a> {
     fn not_in_a_line(&mut self, span: Span, message: &str) {
         self.context.report(
             Diagnostic::error(&codes::BAD_FIELD, span, message)
-                .help("a line ends with the first LF: let this stand before or behind the line"),
+                .help("a line ends with the first LF: move this before or after the line"),
         );
     }
 }

@@ -331,7 +331,7 @@ impl<'a> Lowering<'_, 'a> {
             Item::Line { frame, items } => self.line(frame, items, place),
             Item::Repeated { guard, times, items, span } => {
                 if !place.prefix.is_empty() {
-                    let message = "a repetition stands in a view, not in a part";
+                    let message = "a repetition belongs in a view, not in a part";
                     self.context.error(&codes::BAD_FIELD, *span, message);
                 }
                 let what = "a repetition needs a limit";

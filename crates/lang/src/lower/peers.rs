@@ -57,7 +57,7 @@ impl Body<'_, '_> {
         let name = |role: RoleId| self.env.roles.get(role.index()).map(|role| role.name.as_str());
         if self.purpose.server != Some(of.role) {
             let own = self.purpose.server.and_then(name);
-            let here = own.map_or("here nobody asks".to_owned(), |own| {
+            let here = own.map_or("there is no requester here".to_owned(), |own| {
                 format!("here the requester is one of `{own}`")
             });
             let message =

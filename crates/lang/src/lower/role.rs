@@ -293,7 +293,7 @@ impl<'a> Context<'a> {
         let place = if protocol.udp {
             Some("datagrams have no connection to share")
         } else if protocol.reuse.is_some() {
-            Some("a connection that is shared is nobody's to be kept for others")
+            Some("a shared connection cannot be kept for others")
         } else {
             None
         };

@@ -460,7 +460,7 @@ impl<'a> Body<'_, 'a> {
             return;
         };
         if self.purpose.answers == Answers::Never {
-            let message = "nobody waits for an answer here";
+            let message = "there is no request to answer here";
             self.context.error(&codes::WRONG_RETURN, span, message);
             self.leave(Terminator::Return { message: None, close: self.closing }, span);
             return;
@@ -559,7 +559,7 @@ impl<'a> Body<'_, 'a> {
 
     fn provisional(&mut self, value: &Expression, span: Span) -> Option<()> {
         if self.purpose.answers == Answers::Never {
-            let message = "nobody waits for an answer here";
+            let message = "there is no request to answer here";
             self.context.error(&codes::WRONG_PLACE, span, message);
             return None;
         }

@@ -144,7 +144,7 @@ impl Body<'_, '_> {
                             (Piece::Decimal(value.operand), digits(low).max(digits(high)))
                         }
                         other => {
-                            let message = format!("{} cannot stand in a text", other.name());
+                            let message = format!("{} is not possible in a text", other.name());
                             self.wrong_type(&other, hole.span, message);
                             return None;
                         }

@@ -212,7 +212,7 @@ impl Lexer<'_> {
         let inner = line.get(first.len_utf8()..at).unwrap_or_default().to_owned();
         self.at += at + last.len_utf8();
         let span = Span::new(self.source, start, self.at);
-        let message = "a text stands between `\"`, and no other quotes";
+        let message = "a text is quoted by `\"`, not by other quotes";
         let diagnostic = Diagnostic::error(&codes::STRANGE_CHARACTER, span, message);
         let text = format!("\"{inner}\"");
         self.found.push(if inner.contains('"') {

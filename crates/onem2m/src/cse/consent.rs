@@ -164,7 +164,7 @@ fn verdict(answer: Result<Response, Unreachable>) -> Result<(), Refusal> {
         // Other refusals have no code there: they are refusals all the same.
         _ => Err(Refusal::new(
             Status::OperationDeniedByRemoteEntity,
-            format!("whoever keeps the resource did not agree ({number})"),
+            format!("the consenting target did not agree ({number})"),
         )),
     }
 }
@@ -177,6 +177,6 @@ fn blocking_event(representation: &str) -> String {
 fn keeper_away(why: &str) -> Refusal {
     Refusal::new(
         Status::RemoteEntityNotReachable,
-        format!("whoever keeps the resource cannot be asked: {why}"),
+        format!("the consenting target cannot be reached: {why}"),
     )
 }

@@ -360,7 +360,7 @@ impl Cse {
             return Ok(latest);
         };
         if wanted <= self.now {
-            return Err(Refusal::bad("et lies in the past"));
+            return Err(Refusal::bad("et is in the past"));
         }
         Ok(wanted.min(latest))
     }

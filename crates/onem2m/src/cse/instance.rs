@@ -257,7 +257,7 @@ impl Cse {
             latest = latest.min(self.now.plus(Duration::from_secs(age)));
         }
         match wanted.transpose()? {
-            Some(wanted) if wanted <= self.now => Err(Refusal::bad("et lies in the past")),
+            Some(wanted) if wanted <= self.now => Err(Refusal::bad("et is in the past")),
             Some(wanted) => Ok(wanted.min(latest)),
             None => Ok(latest),
         }

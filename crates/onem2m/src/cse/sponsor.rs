@@ -33,7 +33,7 @@ impl Cse {
         self.check_sponsor(request).inspect_err(|_| self.counters.unauthenticated += 1)?;
         if self.is_own_name(&request.from) {
             self.counters.posed_as_us += 1;
-            let why = "nobody but this CSE itself asks as this CSE";
+            let why = "only this CSE itself is the originator of its requests";
             return Err(Refusal::new(Status::OriginatorHasNoPrivilege, why));
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Cse {
             return Ok(());
         }
         let why =
-            "who sends this, by its certificate or its topic, does not speak for the originator";
+            "the sender, by its certificate or its topic, is not authorised for the originator";
         Err(Refusal::new(Status::OriginatorHasNotRegistered, why))
     }
 

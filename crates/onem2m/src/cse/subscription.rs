@@ -219,7 +219,7 @@ pub(super) fn settle_content(
     }
     match whole.get("nct").and_then(Value::as_u64) {
         Some(told) if events.is_empty() && !is_told_by(OPERATION, told) => {
-            Err(Refusal::bad("operations are told by nct 1 or 3"))
+            Err(Refusal::bad("notifications of operations need nct 1 or 3"))
         }
         Some(told) if !events.iter().all(|&event| is_told_by(event, told)) => {
             Err(Refusal::bad("this nct does not go with each net"))

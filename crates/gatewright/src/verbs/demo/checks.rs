@@ -22,8 +22,8 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("ping through, IPv6", |world| ping(world, SOUTH6.into(), 56)),
     ("ping the gateway, IPv4", |world| ping(world, LAN.into(), 56)),
     ("ping the gateway, IPv6", |world| ping(world, LAN6.into(), 56)),
-    ("path MTU is told, IPv4", |world| path_mtu(world, SOUTH.into(), 1472)),
-    ("path MTU is told, IPv6", |world| path_mtu(world, SOUTH6.into(), 1452)),
+    ("path MTU is reported, IPv4", |world| path_mtu(world, SOUTH.into(), 1472)),
+    ("path MTU is reported, IPv6", |world| path_mtu(world, SOUTH6.into(), 1452)),
     // After the path MTU is known: IPv6 hosts cut packets themselves.
     ("large ping in fragments, IPv4", |world| ping(world, SOUTH.into(), 20_000)),
     ("large ping in fragments, IPv6", |world| ping(world, SOUTH6.into(), 20_000)),

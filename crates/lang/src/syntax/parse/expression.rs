@@ -105,10 +105,10 @@ impl Parser<'_> {
                 let prefix = self.plain_text("the text it follows")?;
                 ExpressionKind::After { of, prefix }
             } else if self.eat_word("before") {
-                let delimiter = self.plain_text("the text it stands before")?;
+                let delimiter = self.plain_text("the text before which it ends")?;
                 ExpressionKind::Before { of, delimiter }
             } else if self.eat_word("past") {
-                let delimiter = self.plain_text("the text it stands behind")?;
+                let delimiter = self.plain_text("the text after which it begins")?;
                 ExpressionKind::Past { of, delimiter }
             } else {
                 return Some(*of);
@@ -181,7 +181,7 @@ impl Parser<'_> {
                 self.bump();
                 let of = Box::new(self.postfix()?);
                 self.expect_word("by")?;
-                let separator = self.plain_text("a text that stands between")?;
+                let separator = self.plain_text("a separating text")?;
                 let max = self.at_most(&["octets", "octet"])?;
                 Some(ExpressionKind::Join { of, separator, max })
             }

@@ -40,7 +40,7 @@ const STATEMENTS: [(&str, &str); 14] = [
         "var",
         "write `variable NAME: LOW..HIGH = VALUE` or `variable NAME: fragment, at most N octets = VALUE`",
     ),
-    ("const", "write `let NAME = VALUE`; constants stand in a `message` module"),
+    ("const", "write `let NAME = VALUE`; constants belong in a `message` module"),
     ("switch", "write `return when VALUE { PATTERN -> … otherwise -> … }`"),
     ("match", "write `return when VALUE { PATTERN -> … otherwise -> … }`"),
     (
@@ -58,9 +58,9 @@ const PARTS: [(&str, &str); 7] = [
     ("include", "write `use \"FILE\"`"),
     ("require", "write `use \"FILE\"`"),
     ("struct", "a layout is a `view` in a `message` module"),
-    ("view", "a `view` stands in a `message NAME { … }`"),
-    ("role", "a `role` stands in a `gateway NAME { … }`"),
-    ("on", "a handler stands in the `gateway NAME { … }`"),
+    ("view", "a `view` belongs in a `message NAME { … }`"),
+    ("role", "a `role` belongs in a `gateway NAME { … }`"),
+    ("on", "a handler belongs in the `gateway NAME { … }`"),
 ];
 
 fn said(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
@@ -163,7 +163,7 @@ impl Parser<'_> {
             let before = self.found.len();
             self.unexpected("`{`");
             if self.found.len() > before {
-                self.help("statements stand in braces, even a single one: `if … { … } else { … }`");
+                self.help("statements are in braces, even a single one: `if … { … } else { … }`");
             }
         }
     }

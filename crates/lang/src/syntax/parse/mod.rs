@@ -416,7 +416,7 @@ impl Parser<'_> {
                     match piece {
                         Piece::Octets(octets) => value.extend(octets),
                         Piece::Hole(hole) => {
-                            self.error(&codes::HOLE_HERE, hole.span, "no hole can stand here");
+                            self.error(&codes::HOLE_HERE, hole.span, "a hole is not possible here");
                             self.help("write `\\{` for the brace itself");
                             return None;
                         }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "sockets.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,9 @@
 #include <unistd.h>
 
 enum { LOOPS_MAX = 64 };
+
+/* Octets read of a file: more than any parameter holds. */
+enum { FILE_OCTETS_MAX = (1 << 20) + 3 };
 
 /* The processes of the other loops, which the first one leads. */
 static pid_t others[LOOPS_MAX];
@@ -75,21 +79,28 @@ static void show_parameter(const struct gw_slot *parameter)
                 (unsigned long)bounds->max, unset);
 }
 
-/* Sets a parameter; false if the value is not within its bounds. */
+/* Sets a parameter; says why not if the value is not within its bounds, without the value, which may be a
+   secret. */
 static bool set_value(struct gw_slot *parameter, const char *value, size_t length)
 {
     const struct gw_bounds *bounds = &parameter->field->bounds;
+    const char *name = parameter->field->name;
     if (bounds->kind == GW_INT) {
         char *end;
         errno = 0;
         long long number = strtoll(value, &end, 10);
-        if (errno || end == value || end != value + length || number < bounds->low ||
-            number > bounds->high)
+        if (errno || isspace((unsigned char)value[0]) || end == value || end != value + length ||
+            number < bounds->low || number > bounds->high) {
+            gw_log("`%s` is a number in %lld..%lld, and this is none", name, (long long)bounds->low,
+                   (long long)bounds->high);
             return false;
+        }
         parameter->number = number;
     } else {
-        if (length > bounds->max)
+        if (length > bounds->max) {
+            gw_log("`%s` has at most %lu octets, and this has %zu", name, (unsigned long)bounds->max, length);
             return false;
+        }
         memcpy(parameter->octets, value, length);
         parameter->length = (uint32_t)length;
     }
@@ -100,14 +111,17 @@ static bool set_value(struct gw_slot *parameter, const char *value, size_t lengt
 /* Sets a parameter to what a file holds, without a line's end behind it. */
 static bool set_file(struct gw_slot *parameter, const char *path)
 {
+    const char *name = parameter->field->name;
     FILE *file = fopen(path, "rb");
-    if (!file)
+    if (!file) {
+        gw_log("`%s`: %s: %s", name, path, strerror(errno));
         return false;
-    /* Of a longer file one octet more than fits is enough to be told. */
-    size_t room = parameter->field->bounds.kind == GW_INT ? 32 : (size_t)parameter->field->bounds.max + 3;
-    char *text = calloc(room + 1, 1);
-    size_t length = text ? fread(text, 1, room, file) : 0;
+    }
+    char *text = calloc(FILE_OCTETS_MAX + 1, 1);
+    size_t length = text ? fread(text, 1, FILE_OCTETS_MAX, file) : 0;
     bool good = text && !ferror(file);
+    if (!good)
+        gw_log("`%s`: %s: %s", name, path, strerror(errno));
     fclose(file);
     if (length && text[length - 1] == '\n')
         length--;
@@ -121,12 +135,26 @@ static bool set_file(struct gw_slot *parameter, const char *path)
     return good;
 }
 
-/* Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says. */
+/* Says which parameters there are. */
+static void show_known(const char *name, size_t length)
+{
+    fprintf(stderr, "%s: the program has no parameter `%.*s`; it has", gw_program.name, (int)length, name);
+    for (unsigned at = 0; at < gw_program.parameters_count; at++)
+        fprintf(stderr, "%s `%s`", at ? "," : "", gw_program.parameters[at].field->name);
+    fprintf(stderr, "%s\n", gw_program.parameters_count ? "" : " none");
+}
+
+/* Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says; says what is wrong otherwise. */
 static bool set_parameter(int option, const char *argument)
 {
     const char *equals = strchr(argument, '=');
-    size_t length = equals ? (size_t)(equals - argument) : 0;
-    for (unsigned at = 0; equals && at < gw_program.parameters_count; at++) {
+    if (!equals) {
+        const char *value = option == 'f' ? "FILE" : option == 'e' ? "VARIABLE" : "VALUE";
+        gw_log("-%c %s: it takes NAME=%s", option, argument, value);
+        return false;
+    }
+    size_t length = (size_t)(equals - argument);
+    for (unsigned at = 0; at < gw_program.parameters_count; at++) {
         struct gw_slot *parameter = &gw_program.parameters[at];
         const char *name = parameter->field->name;
         if (strlen(name) != length || strncmp(name, argument, length))
@@ -134,8 +162,11 @@ static bool set_parameter(int option, const char *argument)
         if (option == 'f')
             return set_file(parameter, equals + 1);
         const char *value = option == 'e' ? getenv(equals + 1) : equals + 1;
+        if (!value)
+            gw_log("`%s`: the environment has no `%s`", name, equals + 1);
         return value && set_value(parameter, value, strlen(value));
     }
+    show_known(argument, length);
     return false;
 }
 
@@ -143,7 +174,7 @@ static bool all_are_set(void)
 {
     for (unsigned at = 0; at < gw_program.parameters_count; at++)
         if (!gw_program.parameters[at].set) {
-            gw_log("parameter %s has no default and is not set", gw_program.parameters[at].field->name);
+            gw_log("parameter `%s` has no default and is not set", gw_program.parameters[at].field->name);
             return false;
         }
     return true;
@@ -247,9 +278,7 @@ int main(int count, char **arguments)
         if (option == 's' || option == 'e' || option == 'f') {
             if (set_parameter(option, optarg))
                 continue;
-            gw_log("-%c %.*s: no parameter, or no value for it", option,
-                   (int)strcspn(optarg, "="), optarg);
-            return usage(arguments[0]);
+            return 2;
         }
         loops = option == 'n' ? strtol(optarg, NULL, 10) : 0;
         if (loops < 1 || loops > LOOPS_MAX)

@@ -94,14 +94,27 @@ fn run(words: &[String]) -> Result<(), Failed> {
         &["-e", "name=GREETED", "-e", "secret=GREETED"],
         &[("hi", "Bob 2"), ("Bob", "Bob")],
     )?;
+    // As `ParameterError` and `ProgramSettings` say it for a program that runs natively.
     for (options, said) in [
-        (&[][..], "parameter secret has no default and is not set"),
-        (&["-s", "secret=x", "-s", "times=10"], "-s times: no parameter, or no value for it"),
-        (&["-s", "secret=x", "-s", "times=2x"], "-s times: no parameter, or no value for it"),
-        (&["-s", "secret=x", "-s", "name=123456789"], "-s name: no parameter, or no value for it"),
-        (&["-s", "nobody=1"], "-s nobody: no parameter, or no value for it"),
-        (&["-e", "secret=NOT_THERE_AT_ALL"], "-e secret: no parameter, or no value for it"),
-        (&["-f", "secret=/nowhere"], "-f secret: no parameter, or no value for it"),
+        (&[][..], "parameter `secret` has no default and is not set"),
+        (&["-s", "times=10"], "`times` is a number in 1..9, and this is none"),
+        (&["-s", "times=2x"], "`times` is a number in 1..9, and this is none"),
+        (&["-s", "times= 2"], "`times` is a number in 1..9, and this is none"),
+        (&["-s", "times="], "`times` is a number in 1..9, and this is none"),
+        (&["-s", "times=\u{664}"], "`times` is a number in 1..9, and this is none"),
+        (
+            &["-f", &file.replace("secret=", "times=")],
+            "`times` is a number in 1..9, and this is none",
+        ),
+        (&["-s", "name=123456789"], "`name` has at most 8 octets, and this has 9"),
+        (
+            &["-f", &file.replace("secret=", "name=")],
+            "`name` has at most 8 octets, and this has 11",
+        ),
+        (&["-s", "nobody=1"], "no parameter `nobody`; it has `name`, `times`, `secret`"),
+        (&["-s", "nobody"], "-s nobody: it takes NAME=VALUE"),
+        (&["-e", "secret=NOT_THERE_AT_ALL"], "`secret`: the environment has no `NOT_THERE_AT_ALL`"),
+        (&["-f", "secret=/nowhere"], "`secret`: /nowhere: No such file or directory"),
     ] {
         let output = command(words).args(options).output()?;
         let told = String::from_utf8_lossy(&output.stderr);

@@ -5,6 +5,7 @@ import java.io.InputStream;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -32,11 +33,10 @@ public final class Main {
                 replaces = true;
             else if (List.of("-s", "-e", "-f").contains(arguments[at]) && at + 1 < arguments.length) {
                 String option = arguments[at++];
-                if (!setParameter(program, option, arguments[at])) {
-                    String name = arguments[at].split("=", 2)[0];
-                    log(program, option + " " + name + ": no parameter, or no value for it");
-                    usage(program);
-                    return;
+                String wrong = setParameter(program, option, arguments[at]);
+                if (wrong != null) {
+                    log(program, wrong);
+                    System.exit(2);
                 }
             }
             else
@@ -48,7 +48,7 @@ public final class Main {
         }
         for (Slot parameter : program.parameters()) {
             if (!parameter.set) {
-                log(program, "parameter " + parameter.field.name() + " has no default and is not set");
+                log(program, "parameter `" + parameter.field.name() + "` has no default and is not set");
                 System.exit(2);
             }
         }
@@ -164,31 +164,33 @@ public final class Main {
         return false;
     }
 
-    /** Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says; false if it is none. */
-    private static boolean setParameter(Program program, String option, String argument) {
+    /** Takes NAME=VALUE, NAME=VARIABLE or NAME=FILE, as the option says; what is wrong, or null. */
+    private static String setParameter(Program program, String option, String argument) {
         int equals = argument.indexOf('=');
-        if (equals < 0)
-            return false;
+        if (equals < 0) {
+            String value = option.equals("-f") ? "FILE" : option.equals("-e") ? "VARIABLE" : "VALUE";
+            return option + " " + argument + ": it takes NAME=" + value;
+        }
         String name = argument.substring(0, equals);
         String said = argument.substring(equals + 1);
+        List<String> known = new ArrayList<>();
         for (Slot parameter : program.parameters()) {
+            known.add("`" + parameter.field.name() + "`");
             if (!parameter.field.name().equals(name))
                 continue;
-            byte[] value = null;
-            if (option.equals("-f")) {
-                value = line(Path.of(said));
-            } else {
-                String text = option.equals("-e") ? System.getenv(said) : said;
-                if (text != null)
-                    value = text.getBytes(StandardCharsets.UTF_8);
-            }
-            return value != null && parameter.sets(value);
+            if (option.equals("-f"))
+                return setFile(parameter, Path.of(said));
+            String text = option.equals("-e") ? System.getenv(said) : said;
+            if (text == null)
+                return "`" + name + "`: the environment has no `" + said + "`";
+            return parameter.sets(text.getBytes(StandardCharsets.UTF_8));
         }
-        return false;
+        String those = known.isEmpty() ? "none" : String.join(", ", known);
+        return "the program has no parameter `" + name + "`; it has " + those;
     }
 
-    /** What a file holds, without a line's end behind it; null if it cannot be read. */
-    private static byte[] line(Path file) {
+    /** Sets a parameter to what a file holds, without a line's end behind it; what is wrong, or null. */
+    private static String setFile(Slot parameter, Path file) {
         try (InputStream in = Files.newInputStream(file)) {
             byte[] all = in.readNBytes(FILE_MAX);
             int length = all.length;
@@ -196,9 +198,11 @@ public final class Main {
                 length--;
             if (length > 0 && all[length - 1] == '\r')
                 length--;
-            return Arrays.copyOf(all, length);
+            return parameter.sets(Arrays.copyOf(all, length));
+        } catch (NoSuchFileException missing) {
+            return "`" + parameter.field.name() + "`: " + file + ": No such file or directory";
         } catch (IOException unread) {
-            return null;
+            return "`" + parameter.field.name() + "`: " + file + ": " + unread.getMessage();
         }
     }
 

@@ -48,23 +48,31 @@ public final class Slot {
         return this;
     }
 
-    /** Sets a parameter; false if the value is not within its bounds. */
-    boolean sets(byte[] value) {
+    /**
+     * Sets a parameter; what is wrong if the value is not within its bounds, without the value, which
+     * may be a secret, or null.
+     */
+    String sets(byte[] value) {
+        Bounds bounds = field.bounds();
         if (kind() != Kind.INT) {
-            if (value.length > field.bounds().max())
-                return false;
+            if (value.length > bounds.max())
+                return "`" + field.name() + "` has at most " + bounds.max() + " octets, and this has "
+                    + value.length;
             setOctets(new Text(value, 0, value.length));
-            return true;
+            return null;
         }
         try {
-            long number = Long.parseLong(new String(value, StandardCharsets.UTF_8));
-            if (number < field.bounds().low() || number > field.bounds().high())
-                return false;
-            setNumber(number);
-            return true;
+            // Other scripts' digits are taken by the parser, and by no other back end.
+            long number = Long.parseLong(new String(value, StandardCharsets.US_ASCII));
+            if (number >= bounds.low() && number <= bounds.high()) {
+                setNumber(number);
+                return null;
+            }
         } catch (NumberFormatException none) {
-            return false;
+            // It is told below.
         }
+        return "`" + field.name() + "` is a number in " + bounds.low() + ".." + bounds.high()
+            + ", and this is none";
     }
 
     Kind kind() {

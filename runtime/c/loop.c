@@ -50,6 +50,9 @@ struct loop {
     struct peer *peers; /* by the index of their id */
     uint32_t room;
     uint64_t wakeup;
+    uint64_t octets;            /* read from connections so far */
+    uint64_t octets_before;     /* and when the loop was woken up */
+    uint64_t octets_at_once;    /* the most between two questions to the system */
     uint32_t first, last, left; /* the line of peers that had their turn, and its length */
     struct gw_resolver *resolver;
     bool over;
@@ -131,6 +134,7 @@ static void read_from(struct loop *loop, gw_id id)
         ssize_t got = read(peer->fd, loop->scratch, asked);
         if (got > 0) {
             peer->given += (size_t)got;
+            loop->octets += (uint64_t)got;
             /* Fewer than there was room for were all there were. */
             peer->readable = peer->ending || (size_t)got == asked;
             struct gw_text text = {loop->scratch, (size_t)got};
@@ -392,6 +396,8 @@ void loop_is_told(struct loop *loop, int signal)
         return;
     gw_pass_on(again ? SIGINT : signal);
     gw_report(loop->machine);
+    gw_log("octets_in %llu, at most %llu at one wake-up", (unsigned long long)loop->octets,
+           (unsigned long long)loop->octets_at_once);
     if (signal == SIGTERM && !again)
         drain(loop);
     else
@@ -505,6 +511,9 @@ int gw_serve(struct gw_machine *machine, bool share)
     gw_log("ready");
     while (!loop.over) {
         loop.wakeup++;
+        if (loop.octets - loop.octets_before > loop.octets_at_once)
+            loop.octets_at_once = loop.octets - loop.octets_before;
+        loop.octets_before = loop.octets;
         poller_wait(loop.poller, wait_time(&loop));
         perform_all(&loop);
         serve_left(&loop);

@@ -79,6 +79,9 @@ fn main() {
         let name = format!("{}_as_a_group_goes_on_to_the_end_of_what_runs", language.name);
         let ends = move || group_ended_in_order(language);
         trials.push(Trial::test(name, ends).with_ignored_flag(missing));
+        let name = format!("{}_reads_a_long_body_by_turns", language.name);
+        let turns = move || reads_by_turns(language);
+        trials.push(Trial::test(name, turns).with_ignored_flag(missing));
         let name = format!("{}_rests_without_descriptors", language.name);
         let rests = move || rests_without_descriptors(language);
         trials.push(Trial::test(name, rests).with_ignored_flag(missing));
@@ -281,6 +284,63 @@ fn rests_half_closed(language: Language) -> Result<(), Failed> {
     let _silent = next.accept()?;
     session.0.get_mut().shutdown(Shutdown::Write)?;
     rests(&relay.process.0)
+}
+
+/// What a loop reads between two questions to the system: a turn of 16 KiB of each of the two
+/// connections, as much as four turns of those that had theirs, and each turn ends with the read
+/// that reaches it, which is of 8 KiB at the most.
+const READ: u64 = 8 << 10;
+const TURN: u64 = 16 << 10;
+const AT_ONCE: u64 = 2 * (TURN + READ) + (64 << 10) + TURN + READ;
+
+/// Octets of a mail whose sender never waits.
+const BODY: usize = 12 << 20;
+
+/// A body that comes as fast as it is taken is read in turns: between two questions to the system no
+/// more than so much, so that others are heard.
+fn reads_by_turns(language: Language) -> Result<(), Failed> {
+    let words = (language.build)(&directory(language))?;
+    let port = free_port();
+    let next = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = next.local_addr()?;
+    std::thread::spawn(move || next.incoming().flatten().for_each(|stream| take_mail(&stream)));
+    let mut relay = Command::new(&words[0]);
+    relay.args(&words[1..]).arg(format!("next={address}"));
+    let relay = serve(relay.arg(format!("inside=127.0.0.1:{port}")))?;
+    relay.await_told("ready")?;
+    let mut session = Session::begin(port)?;
+    session.say("HELO client\r\n", "250")?;
+    session.say("MAIL FROM:<a@example.com>\r\n", "250")?;
+    session.say("RCPT TO:<b@example.com>\r\n", "250")?;
+    session.say("DATA\r\n", "354")?;
+    let line = "one line of sixty-four octets, for a long body it is enough..\r\n";
+    let body = line.repeat(BODY / line.len());
+    session.say(&format!("{body}.\r\n"), "250")?;
+    let id = relay.process.0.id();
+    succeed(Command::new("sh").args(["-c", &format!("kill -USR1 {id}")]))?;
+    let told = relay.await_told("octets_in ")?;
+    let words = told.split(|other: char| !other.is_ascii_digit()).filter_map(|of| of.parse().ok());
+    let [octets, at_once] = words.collect::<Vec<u64>>()[..] else { return Err(told.into()) };
+    if octets < u64::try_from(body.len())? || !(TURN..=AT_ONCE).contains(&at_once) {
+        return Err(told.into());
+    }
+    Ok(())
+}
+
+/// A mail server that takes everything.
+fn take_mail(mut stream: &TcpStream) {
+    let mut is_content = false;
+    let _gone = stream.write_all(b"220 ready\r\n");
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        let answer: &[u8] = match (line.as_str(), is_content) {
+            ("DATA", false) => b"354 go\r\n",
+            (".", true) => b"250 taken\r\n",
+            (_, true) => continue,
+            _ => b"250 ok\r\n",
+        };
+        is_content = answer.starts_with(b"354");
+        let _gone = stream.write_all(answer);
+    }
 }
 
 /// A window of time, and the most of it that a process that rests may use.

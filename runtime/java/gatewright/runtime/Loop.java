@@ -71,6 +71,11 @@ final class Loop implements Runnable {
     /** Peers that had their turn, each once. */
     private final ArrayDeque<Peer> left = new ArrayDeque<>();
     private long wakeup;
+    /** Octets read from connections so far, and when the loop was woken up. */
+    private long octets;
+    private long octetsBefore;
+    /** The most octets between two questions to the system. */
+    private long octetsAtOnce;
     /** Until when nobody is taken in, if the system had no descriptor. */
     private long shut = Long.MAX_VALUE;
     private volatile boolean over;
@@ -147,6 +152,8 @@ final class Loop implements Runnable {
         try {
             while (!over) {
                 wakeup++;
+                octetsAtOnce = Math.max(octetsAtOnce, octets - octetsBefore);
+                octetsBefore = octets;
                 waitForEvents();
                 orders();
                 names();
@@ -231,6 +238,8 @@ final class Loop implements Runnable {
         for (Handled handled : machine.handled())
             if (handled.count() > 0)
                 Main.log(machine.program, handled.toString());
+        Main.log(machine.program,
+            "octets_in " + octets + ", at most " + octetsAtOnce + " at one wake-up");
     }
 
     private void finish() throws IOException {
@@ -395,6 +404,7 @@ final class Loop implements Runnable {
                 int got = peer.channel.read(scratch.clear().limit(room));
                 if (got > 0) {
                     peer.given += got;
+                    octets += got;
                     machine.received(Time.now(), peer.id, scratch.flip());
                 } else if (got < 0) {
                     peer.watch(SelectionKey.OP_READ, false);

@@ -109,8 +109,10 @@ struct gw_slot {
 /* What every view begins with; its slots follow, in the order of the message's fields. */
 struct gw_view {
     _Alignas(_Alignof(struct gw_slot)) const struct gw_message *message;
-    void *blocks; /* memory of the slots */
-    size_t used, room;
+    void *blocks;     /* memory of the slots, besides what is left of the view's own block */
+    uint8_t *free;    /* memory that no slot has yet */
+    size_t left;      /* octets of it */
+    size_t room;      /* of the view's own block */
     uint32_t holders; /* how many hold it; the last one frees it */
 };
 
@@ -123,17 +125,24 @@ enum gw_turn { GW_NEXT, GW_GO, GW_WAIT, GW_FAIL, GW_DONE, GW_REACHED };
 /* What of a message is too long, so that a protocol may have an answer of its own to it. */
 enum gw_too_long { GW_NOTHING_LONG, GW_LONG_LINE, GW_LONG_TABLE, GW_LONG_CONTENT, GW_LONG_COUNT };
 
+/* No length. */
+#define GW_NOT_WHOLE SIZE_MAX
+
 /* A message of a program: what it holds, how it is read, how it is written. */
 struct gw_message {
     const char *name;
     size_t size; /* of its view */
     uint16_t count;
     const struct gw_field *fields;
+    const struct gw_view *blank; /* its view with no slot set; NULL: made from the fields */
     bool datagram;
     bool lines;          /* it is lines: behind a malformed one the next begins at a line's end */
     uint32_t window_max; /* the longest stretch that the reader must see at once */
     const uint8_t *too_long; /* enum gw_too_long of each step of `read`; NULL: nobody asks */
     enum gw_turn (*read)(struct gw_reader *, struct gw_view *); /* NULL: it is only written */
+    /* Reads it in one pass if the input has it whole: its length, with every slot settled. Otherwise
+       GW_NOT_WHOLE, with slots in any state. NULL: it is not read so. */
+    size_t (*whole)(struct gw_view *, struct gw_text input);
     void (*write)(struct gw_writer *, const struct gw_view *);
 };
 
@@ -147,9 +156,12 @@ void gw_view_free(struct gw_view *view);
 bool gw_set_octets(struct gw_view *view, struct gw_slot *slot, struct gw_text text);
 void gw_set_passing(struct gw_slot *slot);
 bool gw_set_copy(struct gw_view *view, struct gw_slot *slot, const struct gw_slot *from);
+/* Memory that lives as long as the view, beyond what it has left; NULL if there is none. */
+void *gw_view_more(struct gw_view *view, size_t size);
+/* Makes room for so many cells of a list; false if there is no memory. */
+bool gw_list_grow(struct gw_view *view, struct gw_slot *list, uint32_t cells);
 /* Appends a row, of as many cells as the list has columns. */
 bool gw_add_row(struct gw_view *view, struct gw_slot *list, const struct gw_cell *row);
-void gw_clear(struct gw_slot *slot);
 
 /* What a slot holds; 0 or no octets if it is absent. */
 static inline int64_t gw_number(const struct gw_slot *slot)
@@ -283,6 +295,7 @@ struct gw_reader {
     bool streaming;
     bool hold;     /* the stream is left where it begins */
     bool entering; /* the octets that failed were to be a line */
+    bool begun;    /* octets of it were here before */
     bool checking;
     enum gw_goal goal;
     uint16_t goal_count;
@@ -362,6 +375,9 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
                      bool trim, struct gw_slot *into);
 enum gw_turn gw_append(struct gw_reader *r, struct gw_slot *list, unsigned count,
                        const struct gw_slot *const *columns);
+/* The same in a pass over a whole message; false if it cannot be. */
+bool gw_whole_append(struct gw_view *view, struct gw_slot *list, unsigned count,
+                     const struct gw_slot *const *columns);
 /* A stream begins under a framing; gw_stream passes its octets on. */
 enum gw_turn gw_stream_lines(struct gw_reader *r, struct gw_text terminator,
                              struct gw_text stuffing, struct gw_slot *into);
@@ -452,5 +468,6 @@ uint32_t gw_check_add(enum gw_check check, uint32_t sum, struct gw_text text);
 unsigned gw_check_octets(enum gw_check check, uint32_t sum, uint8_t octets[4]);
 
 #include "gw_read.h"
+#include "gw_whole.h"
 
 #endif

@@ -15,6 +15,24 @@ static inline const struct gw_slot *gw_view_look(const struct gw_view *view, uns
     return (const struct gw_slot *)(const void *)((const char *)view + sizeof *view) + index;
 }
 
+static inline void gw_clear(struct gw_slot *slot)
+{
+    slot->set = slot->settled = slot->passing = false;
+    slot->length = 0;
+}
+
+/* Memory that lives as long as the view; NULL if there is none. */
+static inline void *gw_view_take(struct gw_view *view, size_t size)
+{
+    size = (size + 7) & ~(size_t)7;
+    if (view->left < size)
+        return gw_view_more(view, size);
+    void *at = view->free;
+    view->free += size;
+    view->left -= size;
+    return at;
+}
+
 static inline void gw_set_number(struct gw_slot *slot, int64_t value)
 {
     slot->number = value;

@@ -25,8 +25,14 @@ enum { KEEP = 1 };
 static unsigned class_of(size_t size)
 {
     unsigned class = CLASS_MIN;
+#ifdef __GNUC__
+    if (size > (size_t)1 << CLASS_MIN)
+        class = (unsigned)(sizeof(unsigned long long) * 8) -
+                (unsigned)__builtin_clzll((unsigned long long)size - 1);
+#else
     while (((size_t)1 << class) < size)
         class++;
+#endif
     return class;
 }
 

@@ -21,6 +21,20 @@ enum gw_turn gw_fail(struct gw_reader *r, enum gw_reason reason)
     return GW_FAIL;
 }
 
+/* Reads the message in one pass, if it is here whole. Otherwise no slot is set. */
+static bool read_whole(struct gw_reader *r, struct gw_view *view)
+{
+    r->begun = true;
+    size_t length = view->message->whole(view, r->input);
+    if (length == GW_NOT_WHOLE) {
+        for (unsigned index = 0; index < view->message->count; index++)
+            gw_clear(gw_view_slot(view, index));
+        return false;
+    }
+    r->at += length;
+    return true;
+}
+
 enum gw_turn gw_read(struct gw_reader *r, struct gw_view *view, struct gw_text input, bool last,
                      struct gw_octets *stream, size_t *used)
 {
@@ -36,6 +50,10 @@ enum gw_turn gw_read(struct gw_reader *r, struct gw_view *view, struct gw_text i
     r->input = input;
     r->last = last;
     r->stream_into = stream;
+    if (input.length && !r->begun && view->message->whole && read_whole(r, view)) {
+        *used = (size_t)(r->at - from);
+        return GW_DONE;
+    }
     enum gw_turn turn = view->message->read(r, view);
     if (turn == GW_WAIT && last)
         turn = gw_fail(r, GW_CUT);
@@ -537,7 +555,8 @@ static bool only_digits(struct gw_text text)
     return text.length > 0;
 }
 
-static enum gw_turn append(struct gw_reader *r, struct gw_slot *list, const struct gw_cell *row)
+/* Whether a row's cells are within the bounds of its list's columns. */
+static bool row_fits(const struct gw_slot *list, const struct gw_cell *row)
 {
     for (unsigned of = 0; of < list->field->columns; of++) {
         const struct gw_bounds *bounds = &list->field->column[of];
@@ -545,8 +564,15 @@ static enum gw_turn append(struct gw_reader *r, struct gw_slot *list, const stru
                         ? bounds->low <= row[of].number && row[of].number <= bounds->high
                         : row[of].length <= bounds->max;
         if (!fits)
-            return gw_fail(r, GW_OUT_OF_BOUNDS);
+            return false;
     }
+    return true;
+}
+
+static enum gw_turn append(struct gw_reader *r, struct gw_slot *list, const struct gw_cell *row)
+{
+    if (!row_fits(list, row))
+        return gw_fail(r, GW_OUT_OF_BOUNDS);
     if (list->length >= list->field->bounds.max)
         return gw_fail(r, GW_TOO_LONG);
     return gw_add_row(r->view, list, row) ? GW_NEXT : gw_fail(r, GW_NO_MEMORY);
@@ -597,22 +623,35 @@ enum gw_turn gw_file(struct gw_reader *r, const struct gw_slot *value, enum gw_c
     return GW_NEXT;
 }
 
+/* The slots of a row as its cells; false if one is not set. */
+static bool row_of(unsigned count, const struct gw_slot *const *columns, struct gw_cell *row)
+{
+    for (unsigned of = 0; of < count; of++) {
+        const struct gw_slot *slot = columns[of];
+        if (!slot->set)
+            return false;
+        row[of] = gw_cell_of(gw_text_of(slot));
+        if (slot->field->bounds.kind == GW_INT)
+            row[of] = (struct gw_cell){.number = slot->number};
+    }
+    return true;
+}
+
 enum gw_turn gw_append(struct gw_reader *r, struct gw_slot *list, unsigned count,
                        const struct gw_slot *const *columns)
 {
     struct gw_cell row[GW_COLUMNS_MAX] = {0};
     if (count > GW_COLUMNS_MAX)
         return gw_fail(r, GW_NO_CASE);
-    for (unsigned of = 0; of < count; of++) {
-        const struct gw_slot *slot = columns[of];
-        if (!slot->set)
-            return gw_fail(r, GW_MISSING);
-        if (slot->field->bounds.kind == GW_INT)
-            row[of].number = slot->number;
-        else
-            row[of] = gw_cell_of(gw_text_of(slot));
-    }
-    return append(r, list, row);
+    return row_of(count, columns, row) ? append(r, list, row) : gw_fail(r, GW_MISSING);
+}
+
+bool gw_whole_append(struct gw_view *view, struct gw_slot *list, unsigned count,
+                     const struct gw_slot *const *columns)
+{
+    struct gw_cell row[GW_COLUMNS_MAX] = {0};
+    return count <= GW_COLUMNS_MAX && row_of(count, columns, row) && row_fits(list, row) &&
+           list->length < list->field->bounds.max && gw_add_row(view, list, row);
 }
 
 enum gw_turn gw_accept(struct gw_reader *r)

@@ -6,11 +6,17 @@
 /* Memory of slots comes in blocks of this size, or larger ones for larger values. */
 enum { BLOCK = 256 };
 
+/* Rows of a list that has one. */
+enum { LEAST = 4 };
+
 /* A block of a view's memory; the octets follow. */
 struct gw_block {
     struct gw_block *next;
     size_t room;
 };
+
+/* Octets before those of a block. */
+enum { HEAD = (sizeof(struct gw_block) + 7) & ~(size_t)7 };
 
 struct gw_view *gw_view_new(const struct gw_message *message)
 {
@@ -18,12 +24,20 @@ struct gw_view *gw_view_new(const struct gw_message *message)
     struct gw_view *view = gw_pool_take(message->size, &room);
     if (!view)
         return NULL;
-    memset(view, 0, message->size);
+    if (message->blank) {
+        memcpy(view, message->blank, message->size);
+    } else {
+        memset(view, 0, message->size);
+        for (unsigned index = 0; index < message->count; index++)
+            gw_view_slot(view, index)->field = &message->fields[index];
+    }
     view->message = message;
+    /* The pool's blocks are powers of two: what is left of this one has the slots of most messages. */
+    size_t size = (message->size + 7) & ~(size_t)7;
     view->room = room;
+    view->free = (uint8_t *)view + size;
+    view->left = room > size ? room - size : 0;
     view->holders = 1;
-    for (unsigned index = 0; index < message->count; index++)
-        gw_view_slot(view, index)->field = &message->fields[index];
     return view;
 }
 
@@ -39,24 +53,18 @@ void gw_view_free(struct gw_view *view)
     gw_pool_give(view, view->room);
 }
 
-/* Memory that lives as long as the view. */
-static void *view_take(struct gw_view *view, size_t size)
+void *gw_view_more(struct gw_view *view, size_t size)
 {
-    struct gw_block *block = view->blocks;
-    size = (size + 7) & ~(size_t)7;
-    if (!block || block->room - view->used < size) {
-        size_t least = sizeof *block + size, room;
-        block = gw_pool_take(least < BLOCK ? BLOCK : least, &room);
-        if (!block)
-            return NULL;
-        block->next = view->blocks;
-        block->room = room;
-        view->blocks = block;
-        view->used = (sizeof *block + 7) & ~(size_t)7;
-    }
-    void *at = (char *)block + view->used;
-    view->used += size;
-    return at;
+    size_t least = HEAD + size, room;
+    struct gw_block *block = gw_pool_take(least < BLOCK ? BLOCK : least, &room);
+    if (!block)
+        return NULL;
+    block->next = view->blocks;
+    block->room = room;
+    view->blocks = block;
+    view->free = (uint8_t *)block + HEAD;
+    view->left = room - HEAD;
+    return gw_view_take(view, size);
 }
 
 /* What a slot had before is used again if it is large enough, else left to the view's end. */
@@ -65,7 +73,7 @@ static bool slot_room(struct gw_view *view, struct gw_slot *slot, uint32_t count
     if (slot->room >= count)
         return true;
     uint32_t room = slot->room * 2 > count ? slot->room * 2 : count;
-    void *at = view_take(view, room * each);
+    void *at = gw_view_take(view, room * each);
     if (!at)
         return false;
     if (slot->room && slot->length)
@@ -105,7 +113,7 @@ static bool set_cell(struct gw_view *view, struct gw_cell *cell, enum gw_kind ki
         return true;
     if (value->length > cell->room) {
         uint32_t room = cell->room * 2 > value->length ? cell->room * 2 : value->length;
-        cell->at = view_take(view, room);
+        cell->at = gw_view_take(view, room);
         cell->room = cell->at ? room : 0;
         if (!cell->at)
             return false;
@@ -116,17 +124,25 @@ static bool set_cell(struct gw_view *view, struct gw_cell *cell, enum gw_kind ki
     return true;
 }
 
+bool gw_list_grow(struct gw_view *view, struct gw_slot *list, uint32_t cells)
+{
+    uint32_t columns = list->field->columns, rows = list->length, before = list->room;
+    if (before >= cells)
+        return true;
+    list->length = rows * columns;
+    bool room = slot_room(view, list, before ? cells : LEAST * columns, sizeof *list->cells);
+    list->length = rows;
+    if (room)
+        memset(&list->cells[rows * columns], 0,
+               (list->room - rows * columns) * sizeof *list->cells);
+    return room;
+}
+
 bool gw_add_row(struct gw_view *view, struct gw_slot *list, const struct gw_cell *row)
 {
     uint32_t columns = list->field->columns, cells = list->length * columns;
-    uint32_t rows = list->length, before = list->room;
-    list->length = cells;
-    bool room = slot_room(view, list, cells + columns, sizeof *row);
-    list->length = rows;
-    if (!room)
+    if (!gw_list_grow(view, list, cells + columns))
         return false;
-    if (list->room != before)
-        memset(&list->cells[cells], 0, (list->room - cells) * sizeof *row);
     for (uint32_t of = 0; of < columns; of++)
         if (!set_cell(view, &list->cells[cells + of], list->field->column[of].kind, &row[of]))
             return false;
@@ -160,12 +176,6 @@ bool gw_set_copy(struct gw_view *view, struct gw_slot *slot, const struct gw_slo
             return false;
     slot->set = slot->settled = true;
     return true;
-}
-
-void gw_clear(struct gw_slot *slot)
-{
-    slot->set = slot->settled = slot->passing = false;
-    slot->length = 0;
 }
 
 bool gw_same(struct gw_text one, struct gw_text other)

@@ -115,6 +115,8 @@ pub(crate) struct RecordType {
     pub(crate) slots: Vec<String>,
     /// Its reader; empty for a message that is only written.
     pub(crate) read: Vec<ReadStep>,
+    /// The same as one pass over a message that has arrived whole, if it can be read so.
+    pub(crate) whole: Option<Vec<ReadStep>>,
     pub(crate) write: Vec<Stmt>,
 }
 

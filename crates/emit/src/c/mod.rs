@@ -13,9 +13,10 @@ use std::fmt::Write;
 use text::number;
 
 /// The runtime to compile the generated text with, file by file.
-pub const RUNTIME: [(&str, &str); 23] = [
+pub const RUNTIME: [(&str, &str); 24] = [
     ("gw_message.h", include_str!("../../../../runtime/c/gw_message.h")),
     ("gw_read.h", include_str!("../../../../runtime/c/gw_read.h")),
+    ("gw_whole.h", include_str!("../../../../runtime/c/gw_whole.h")),
     ("memory.c", include_str!("../../../../runtime/c/memory.c")),
     ("view.c", include_str!("../../../../runtime/c/view.c")),
     ("check.c", include_str!("../../../../runtime/c/check.c")),
@@ -174,7 +175,11 @@ fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places
             out.line("");
         }
         out.reader(record);
+        out.whole(record);
         out.writer(record, message.span);
+    }
+    for (message, record) in records {
+        blank(&mut out, message, record);
     }
     out.open(&format!("const struct gw_message gw_messages[{}] = {{", records.len().max(1)));
     for (message, record) in records {
@@ -186,9 +191,11 @@ fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places
             None => "NULL".to_owned(),
         };
         let read = if record.read.is_empty() { "NULL".into() } else { format!("{name}_read") };
+        let whole = if record.whole.is_none() { "NULL".into() } else { format!("{name}_whole") };
         out.line(&format!(
             "{{.name = {:?}, .size = sizeof(struct {name}), .count = {}, .fields = {fields}, \
-             .datagram = {}, .lines = {}, .window_max = {}, .too_long = {too_long}, .read = {read}, .write = {name}_write}},",
+             .blank = &{name}_blank.view, \
+             .datagram = {}, .lines = {}, .window_max = {}, .too_long = {too_long}, .read = {read}, .whole = {whole}, .write = {name}_write}},",
             message.name,
             message.slots.len(),
             message.datagram,
@@ -206,6 +213,18 @@ fn source(program: &Program, records: &[(&Message, &RecordType)], places: Places
 
 fn fields(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
     slot_fields(out, &record.name, &message.slots, &record.slots);
+}
+
+/// A view with no slot set, of which each new one is a copy.
+fn blank(out: &mut Printer<'_>, message: &Message, record: &RecordType) {
+    let name = &record.name;
+    out.open(&format!("static const struct {name} {name}_blank = {{"));
+    out.line(".view = {.holders = 1},");
+    for (index, slot) in record.slots.iter().enumerate().take(message.slots.len()) {
+        out.line(&format!(".{slot} = {{.field = &{name}_fields[{index}]}},"));
+    }
+    out.close("};");
+    out.line("");
 }
 
 /// The descriptions of slots.

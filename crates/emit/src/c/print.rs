@@ -6,6 +6,7 @@ use crate::wrap::wrapped;
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{ExtendCase, Program};
+use std::collections::BTreeSet;
 
 /// Output in progress, with the source position of its lines.
 pub(crate) struct Printer<'p> {
@@ -18,6 +19,8 @@ pub(crate) struct Printer<'p> {
     place: Option<SourceLine>,
     /// Named lists of escapes.
     escapes: Vec<Vec<ExtendCase>>,
+    /// Whether a reader goes to another step by a jump, within one pass.
+    jumps: bool,
 }
 
 impl<'p> Printer<'p> {
@@ -31,6 +34,7 @@ impl<'p> Printer<'p> {
             lines: 0,
             place: None,
             escapes: Vec::new(),
+            jumps: false,
         }
     }
 
@@ -127,6 +131,39 @@ impl<'p> Printer<'p> {
         self.line("    return turn;");
         self.line("r->step++;");
         self.close("}");
+        self.close("}");
+        self.line("");
+    }
+
+    /// The pass over a whole message: its steps in a row, with jumps between them.
+    pub(crate) fn whole(&mut self, record: &RecordType) {
+        let Some(steps) = &record.whole else { return };
+        let name = &record.name;
+        self.line(&format!(
+            "static size_t {name}_whole(struct gw_view *base, struct gw_text input)"
+        ));
+        self.open("{");
+        if steps.iter().any(|step| mentions(&step.body, &is_slot)) {
+            self.line(&format!("struct {name} *view = (struct {name} *)base;"));
+        } else {
+            self.line("(void)base;");
+        }
+        self.line("struct gw_pass p = {.at = input.at, .end = input.at + input.length};");
+        let mut targets = BTreeSet::new();
+        for step in steps {
+            gone_to(&step.body, &mut targets);
+        }
+        self.jumps = true;
+        for (index, step) in steps.iter().enumerate() {
+            self.at(step.span);
+            if targets.contains(&index) {
+                self.line(&format!("step_{index}:;"));
+            }
+            self.statements(&step.body, false);
+        }
+        self.jumps = false;
+        self.home();
+        self.line("return GW_NOT_WHOLE;");
         self.close("}");
         self.line("");
     }
@@ -237,6 +274,10 @@ impl<'p> Printer<'p> {
     }
 
     fn go(&mut self, to: usize) {
+        if self.jumps {
+            self.line(&format!("goto step_{to};"));
+            return;
+        }
         self.line(&format!("r->step = {to};"));
         self.line("continue;");
     }
@@ -318,6 +359,22 @@ impl<'p> Printer<'p> {
 
 pub(crate) fn milliseconds(time: Duration) -> String {
     format!("GW_MILLISECONDS({})", number(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)))
+}
+
+/// The steps that statements continue at.
+fn gone_to(body: &[Stmt], targets: &mut BTreeSet<usize>) {
+    for statement in body {
+        match statement {
+            Stmt::Go(to) | Stmt::TurnOrGo(_, to) => {
+                targets.insert(*to);
+            }
+            Stmt::If(_, then, otherwise) => {
+                gone_to(then, targets);
+                gone_to(otherwise, targets);
+            }
+            _ => {}
+        }
+    }
 }
 
 const fn is_slot(expr: &Expr) -> bool {

@@ -4,6 +4,7 @@ mod build;
 mod handler;
 mod read;
 mod role;
+mod whole;
 mod write;
 
 use crate::Unwritable;
@@ -31,9 +32,10 @@ fn record(message: &Message, name: String) -> Result<RecordType, Unwritable> {
     let slots: Vec<String> = message.slots.iter().map(|slot| given.give(&slot.name)).collect();
     let mut names = SlotNames { message, slots };
     let read = read::steps(&names, &message.parser);
+    let whole = whole::steps(&names, &message.parser);
     let write = write::write(&mut given, &names, &message.emit);
     let slots = std::mem::take(&mut names.slots);
-    Ok(RecordType { name, slots, read, write })
+    Ok(RecordType { name, slots, read, whole, write })
 }
 
 fn bounded(message: &Message) -> Result<(), Unwritable> {

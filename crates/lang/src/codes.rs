@@ -28,7 +28,7 @@ codes! {
         "Every `{` needs its `}`.";
     BAD_NUMBER = 204, "bad number",
         "Numbers are decimal or `0x…`, may have underscores between digits, and are below 2^63. \
-         A time is at most 365 days.";
+         A time is at most 365 days. A `fresh` number of a test is below 2^32.";
     BAD_ESCAPE = 205, "unknown escape",
         "In a text, `\\r \\n \\t \\0 \\\\ \\\" \\{ \\}` and `\\xHH` mean an octet; nothing else \
          follows a backslash.";

@@ -115,7 +115,7 @@ pub struct TestResult {
 
 /// Runs one test.
 pub fn run(program: &Arc<Program>, test: &TestCase, cut: Cut) -> TestResult {
-    let mut stage = match Stage::new(program, cut) {
+    let mut stage = match Stage::new(program, test, cut) {
         Ok(stage) => stage,
         Err(reason) => {
             let failed = Box::new(Failed {
@@ -149,7 +149,7 @@ pub fn reset(
     steps: usize,
     role: RoleId,
 ) -> Vec<(&'static str, usize)> {
-    let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return Vec::new() };
+    let Ok(mut stage) = Stage::new(program, test, Cut::Whole) else { return Vec::new() };
     for role in 0..stage.peers.len() {
         stage.connect(RoleId::new(role));
     }
@@ -183,7 +183,7 @@ const LAST_CONNECTIONS_MAX: usize = 4;
 
 /// Runs one test and returns every step.
 pub fn trace(program: &Arc<Program>, test: &TestCase) -> (Option<Box<Failed>>, Vec<MachineStep>) {
-    let Ok(mut stage) = Stage::new(program, Cut::Whole) else { return (None, Vec::new()) };
+    let Ok(mut stage) = Stage::new(program, test, Cut::Whole) else { return (None, Vec::new()) };
     stage.machine.trace();
     let failed = stage.play(test).err();
     (failed, stage.machine.take_trace())
@@ -221,9 +221,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(program: &Arc<Program>, cut: Cut) -> Result<Self, String> {
+    fn new(program: &Arc<Program>, test: &TestCase, cut: Cut) -> Result<Self, String> {
         let now = Duration::ZERO;
-        let program = &with_parameters(program);
+        let program = &with_parameters(program, test);
         let layouts = Arc::new(Layouts::of(program));
         let machine = Machine::laid_out(now, &layouts, &MachineConfig::default())
             .map_err(|error| error.to_string())?;
@@ -243,6 +243,9 @@ impl Stage {
     }
 
     fn play(&mut self, test: &TestCase) -> Result<(), Box<Failed>> {
+        for (role, number) in &test.fresh {
+            self.machine.give_fresh(*role, *number);
+        }
         for role in 0..self.peers.len() {
             self.connect(RoleId::new(role));
         }
@@ -542,10 +545,16 @@ fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), crate::machine::shown)
 }
 
-/// The program with a value for every parameter.
-fn with_parameters(program: &Arc<Program>) -> Arc<Program> {
-    if program.parameters_are_set().is_ok() {
+/// The program with a value for every parameter: the test's, or else its own.
+fn with_parameters(program: &Arc<Program>, test: &TestCase) -> Arc<Program> {
+    if program.parameters_are_set().is_ok() && test.parameters.is_empty() {
         return Arc::clone(program);
     }
-    Arc::new(program.with_parameters_for_tests())
+    let mut program = program.with_parameters_for_tests();
+    for (id, value) in &test.parameters {
+        if let Some(parameter) = program.parameters.get_mut(id.index()) {
+            parameter.value = Some(value.clone());
+        }
+    }
+    Arc::new(program)
 }

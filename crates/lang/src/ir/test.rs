@@ -1,6 +1,6 @@
 //! The `test` blocks of a gateway: transcripts in virtual time.
 
-use super::{MessageId, Operand, RoleId, SlotId};
+use super::{MessageId, Operand, ParameterId, ParameterValue, RoleId, SlotId};
 use core::time::Duration;
 use gatewright_diagnostic::Span;
 
@@ -17,6 +17,10 @@ pub struct TestCase {
     pub span: Span,
     /// The transcript.
     pub steps: Vec<Step>,
+    /// The next fresh numbers of roles, in order; afterwards a role counts on from its last one.
+    pub fresh: Vec<(RoleId, u32)>,
+    /// Values of parameters, in place of their defaults.
+    pub parameters: Vec<(ParameterId, ParameterValue)>,
 }
 
 /// One line of a transcript.

@@ -188,14 +188,18 @@ pub(super) struct Handlers {
 }
 
 impl<'a> Context<'a> {
-    /// The program of the first file's gateway.
+    /// The program of the first file's gateway. A file of tests alone has the gateway of a file that
+    /// it imports.
     pub(super) fn gateway(&mut self) -> Option<Program> {
         for protocol in self.world.protocols.values().copied() {
             self.protocol_module(protocol);
         }
         let file = self.world.files.first()?;
-        let gateway = file.gateways.first()?;
-        for other in file.gateways.iter().skip(1) {
+        let imported = || self.world.files.iter().skip(1).find(|of| !of.gateways.is_empty());
+        let only_tests = file.gateways.is_empty() && !file.tests.is_empty();
+        let home = if only_tests { imported()? } else { file };
+        let gateway = home.gateways.first()?;
+        for other in home.gateways.iter().skip(1) {
             let message = "one file holds one gateway";
             let diagnostic = Diagnostic::error(&codes::SAID_TWICE, other.name.span, message)
                 .also(gateway.name.span, "the first one");

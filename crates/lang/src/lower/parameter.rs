@@ -37,13 +37,19 @@ impl<'a> Context<'a> {
                 self.error(&codes::LIMIT_TOO_BIG, span, message);
                 return parameters;
             }
-            let value = default.as_ref().and_then(|default| self.default_of(bounds, default));
+            let value =
+                default.as_ref().and_then(|default| self.parameter_constant(bounds, default));
             parameters.push(Parameter { name: name.text.clone(), span, bounds, value });
         }
         parameters
     }
 
-    fn default_of(&mut self, bounds: ParameterBounds, default: &Literal) -> Option<ParameterValue> {
+    /// A constant as a parameter's value.
+    pub(super) fn parameter_constant(
+        &mut self,
+        bounds: ParameterBounds,
+        default: &Literal,
+    ) -> Option<ParameterValue> {
         let span = default.span();
         match (bounds, default) {
             (ParameterBounds::Int { low, high }, Literal::Number(number)) => {
@@ -62,12 +68,12 @@ impl<'a> Context<'a> {
                 Some(ParameterValue::Octets(octets.value.clone()))
             }
             (_, Literal::Name(_)) => {
-                let message = "a default is a number or a text";
+                let message = "a parameter's value is a number or a text";
                 self.error(&codes::NOT_CONSTANT, span, message);
                 None
             }
             _ => {
-                let message = "the default is not of the parameter's type";
+                let message = "the value is not of the parameter's type";
                 self.error(&codes::WRONG_TYPE, span, message);
                 None
             }

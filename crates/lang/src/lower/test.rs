@@ -4,13 +4,46 @@ use super::gateway::Env;
 use super::scope::Ty;
 use super::{Constant, Context};
 use crate::codes;
-use crate::ir::{Expect, MessageId, Operand, RoleId, SlotId, Step, StepAction, TestCase};
+use crate::ir::{
+    Expect, MessageId, Operand, ParameterId, ParameterValue, RoleId, SlotId, Step, StepAction,
+    TestCase,
+};
 use crate::syntax::ast::{self, Call, ExpressionKind, Literal, Name, StepKind};
 
 impl<'a> Context<'a> {
     pub(super) fn test(&mut self, test: &ast::Test, env: &Env<'a>) -> TestCase {
         let steps = test.steps.iter().filter_map(|step| self.step(step, env)).collect();
-        TestCase { name: test.name.clone(), span: test.span, steps }
+        let fresh = test.steps.iter().filter_map(|step| self.fresh_number(step, env)).collect();
+        let parameters = test.steps.iter().filter_map(|step| self.test_parameter(step, env));
+        let parameters = parameters.collect();
+        TestCase { name: test.name.clone(), span: test.span, steps, fresh, parameters }
+    }
+
+    /// `parameter NAME = VALUE`
+    fn test_parameter(
+        &mut self,
+        step: &ast::Step,
+        env: &Env<'a>,
+    ) -> Option<(ParameterId, ParameterValue)> {
+        let StepKind::Parameter(name, value) = &step.kind else { return None };
+        let found = env.parameters.iter().enumerate().find(|(_, of)| of.name == name.text);
+        let Some((at, parameter)) = found else {
+            self.unknown("parameter", name, env.parameters.iter().map(|of| of.name.as_str()));
+            return None;
+        };
+        Some((ParameterId::new(at), self.parameter_constant(parameter.bounds, value)?))
+    }
+
+    /// `ROLE fresh NUMBER`
+    fn fresh_number(&mut self, step: &ast::Step, env: &Env<'a>) -> Option<(RoleId, u32)> {
+        let StepKind::Fresh(name, number) = &step.kind else { return None };
+        let role = self.test_role(name, env)?;
+        let Ok(value) = u32::try_from(number.value) else {
+            let message = format!("{} is no number of 32 bits, as fresh ones are", number.value);
+            self.error(&codes::BAD_NUMBER, number.span, message);
+            return None;
+        };
+        Some((role, value))
     }
 
     fn step(&mut self, step: &ast::Step, env: &Env<'a>) -> Option<Step> {
@@ -31,6 +64,7 @@ impl<'a> Context<'a> {
             }
             StepKind::Closes(name) => StepAction::Closes { role: self.test_role(name, env)? },
             StepKind::Pass(time) => StepAction::Pass(time.value),
+            StepKind::Fresh(..) | StepKind::Parameter(..) => return None,
         };
         Some(Step { action, span: step.span })
     }

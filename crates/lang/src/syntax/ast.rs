@@ -781,4 +781,8 @@ pub(crate) enum StepKind {
     SeesClose(Name),
     Closes(Name),
     Pass(Time),
+    /// The next fresh number of a role.
+    Fresh(Name, Number),
+    /// The value of a parameter.
+    Parameter(Name, Literal),
 }

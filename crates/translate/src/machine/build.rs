@@ -176,8 +176,15 @@ impl Machine {
     /// and each takes the next one.
     fn fresh(&mut self, role: RoleId) -> u32 {
         let Some(role) = self.roles.get_mut(role.index()) else { return 0 };
-        role.fresh = role.fresh.wrapping_add(1);
+        role.fresh = role.given.pop_front().unwrap_or_else(|| role.fresh.wrapping_add(1));
         role.fresh
+    }
+
+    /// Sets the next fresh number of a role, after those set before; then it counts on from there.
+    pub fn give_fresh(&mut self, role: RoleId, number: u32) {
+        if let Some(role) = self.roles.get_mut(role.index()) {
+            role.given.push_back(number);
+        }
     }
 
     /// Whether a message's stream is still available.

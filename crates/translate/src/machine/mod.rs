@@ -247,6 +247,8 @@ struct RoleState {
     shared: Vec<ConnId>,
     /// The last `fresh` number.
     fresh: u32,
+    /// The next ones, where a test gives them.
+    given: VecDeque<u32>,
     /// Datagram exchanges in flight, by flow.
     air: HashMap<Vec<u8>, ExchangeId>,
     /// States of requests that may be repeated, and when each is forgotten.
@@ -329,6 +331,7 @@ impl Machine {
             kept: Vec::new(),
             shared: Vec::new(),
             fresh: fresh.unwrap_or_default(),
+            given: VecDeque::new(),
             air: HashMap::new(),
             repeats: HashMap::new(),
             forget: VecDeque::new(),

@@ -5,7 +5,7 @@ use super::super::token::TokenKind;
 use super::Parser;
 use gatewright_diagnostic::nearest;
 
-const VERBS: [&str; 3] = ["sends", "sees", "closes"];
+const VERBS: [&str; 4] = ["sends", "sees", "closes", "fresh"];
 
 impl Parser<'_> {
     pub(super) fn test(&mut self) -> Option<Test> {
@@ -22,11 +22,16 @@ impl Parser<'_> {
         let kind = if self.word() == "pass" && self.peek_at(1).kind == TokenKind::Number {
             self.bump();
             StepKind::Pass(self.time()?)
+        } else if self.word() == "parameter" && self.peek_at(2).kind == TokenKind::Mark('=') {
+            self.bump();
+            let name = self.name("a parameter")?;
+            self.expect_mark('=')?;
+            StepKind::Parameter(name, self.literal("a number or a text")?)
         } else {
             let role = self.name("a role, or `pass`")?;
             let verb = self.word().to_owned();
             if !VERBS.contains(&verb.as_str()) {
-                self.unexpected("`sends`, `sees` or `closes`");
+                self.unexpected("`sends`, `sees`, `closes` or `fresh`");
                 self.suggest(nearest(&verb, VERBS).map(str::to_owned));
                 return None;
             }
@@ -34,6 +39,7 @@ impl Parser<'_> {
             match (verb.as_str(), self.peek().kind) {
                 ("sends", _) => StepKind::Sends(role, self.plain_text("what it sends")?),
                 ("closes", _) => StepKind::Closes(role),
+                ("fresh", _) => StepKind::Fresh(role, self.number("its next fresh number")?),
                 (_, TokenKind::Text | TokenKind::Hex) => {
                     StepKind::SeesOctets(role, self.plain_text("what it sees")?)
                 }

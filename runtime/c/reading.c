@@ -185,9 +185,9 @@ static bool complete(struct gw_machine *m, gw_id conn_id, gw_id id)
         reached(m, conn_id, id);
     settle_request(m, id);
     finish_response(m, conn_id, id);
-    if (told)
-        forget_if_unused(m, id);
-    else
+    /* Whoever was told may not want it: an answer that comes late, read at once. */
+    forget_if_unused(m, id);
+    if (!told)
         work_add(m, WORK_READ, conn_id);
     return told;
 }

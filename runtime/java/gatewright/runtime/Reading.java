@@ -163,9 +163,9 @@ final class Reading {
             reached(connId, id);
         m.answers.settleRequest(id);
         m.connections.finishResponse(connId, id);
-        if (told)
-            forgetIfUnused(id);
-        else
+        // Whoever was told may not want it: an answer that comes late, read at once.
+        forgetIfUnused(id);
+        if (!told)
             m.toRead(connId);
         return told;
     }

@@ -13,7 +13,7 @@ use crate::{
     status::{LayerStatus, WayStatus},
 };
 use gatewright_data::{
-    DataError, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest, StageNumber, ThreadPort,
+    DataError, HandlerOrder, HandlerValue, PlanePort, Port, PortAnswer, PortRequest, StageNumber,
 };
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
@@ -27,7 +27,7 @@ use gatewright_tables::{
     records::{self, Name},
 };
 use learnt::Learnt;
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 /// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
@@ -78,7 +78,7 @@ pub struct Prepared {
     next_id: u32,
     /// Its number at the workers.
     stage: StageNumber,
-    port: Arc<ThreadPort>,
+    port: PlanePort,
 }
 
 impl fmt::Debug for Placement {
@@ -140,6 +140,11 @@ impl Control {
         }
     }
 
+    /// Begins with this id: those before belong to handlers of an earlier control plane.
+    pub(crate) const fn begin_ids(&mut self, first: AttachmentId) {
+        self.next_id = first.0;
+    }
+
     /// Allocates an id for an attachment outside the wiring.
     pub(crate) const fn take_id(&mut self) -> AttachmentId {
         let id = AttachmentId(self.next_id);
@@ -151,7 +156,7 @@ impl Control {
     pub(crate) fn prepare_attached(
         &self,
         placement: Placement,
-        port: &Arc<ThreadPort>,
+        port: &PlanePort,
     ) -> Result<(AttachmentId, Prepared), PlanesError> {
         let kept = self.attached.iter().map(|(id, _)| Placement::Kept(*id));
         let all = kept.chain([placement]).collect();
@@ -162,7 +167,7 @@ impl Control {
     pub(crate) fn prepare_detached(
         &self,
         id: AttachmentId,
-        port: &Arc<ThreadPort>,
+        port: &PlanePort,
     ) -> Result<Option<Prepared>, PlanesError> {
         let others = self.attached.iter().filter(|(other, _)| *other != id);
         let kept: Vec<_> = others.map(|(id, _)| Placement::Kept(*id)).collect();
@@ -177,7 +182,7 @@ impl Control {
     pub(crate) fn prepare(
         &self,
         placements: Vec<Placement>,
-        port: &Arc<ThreadPort>,
+        port: &PlanePort,
     ) -> Result<Prepared, PlanesError> {
         let (mut attached, mut next_id) = (Vec::new(), self.next_id);
         let mut orders = Vec::new();
@@ -199,7 +204,7 @@ impl Control {
         let PortAnswer::Staged(stage) = port.ask(PortRequest::Stage(orders))? else {
             return Err(DataError::Ended.into());
         };
-        Ok(Prepared { attached, next_id, stage, port: Arc::clone(port) })
+        Ok(Prepared { attached, next_id, stage, port: port.clone() })
     }
 
     /// Records a prepared wiring as the current one.

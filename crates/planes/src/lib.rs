@@ -1,7 +1,8 @@
 //! The planes of a gateway: [`Planes`] opens its links and moves their packets.
 //!
 //! The *data plane* is a worker: a thread that owns the links, the slab and one graph, and moves
-//! batches between them without a lock. The *control plane* is every other thread. It owns the host
+//! batches between them without a lock. It is in this process, or in one of its own
+//! ([`ProcessSetup`]) that outlives this one. The *control plane* is every other thread. It owns the host
 //! (addresses, routes), the plan and the attachments, acts upon what layers learn, and answers
 //! questions. They meet only in tables with one writing side, and in commands that the worker takes
 //! between two batches. The worker never waits for the control plane.
@@ -23,6 +24,7 @@ mod exchange;
 mod kernel;
 mod neighbours;
 mod planes;
+mod process;
 mod routes;
 mod setup;
 mod start;
@@ -32,12 +34,14 @@ mod udp_gateway;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
-pub use gatewright_data::{DataError, DeviceSetup, HandlerNow, HandlerValue, Pace, WORKERS_MAX};
+pub use gatewright_data::{
+    DataError, DeviceSetup, HandlerNow, HandlerValue, Pace, WORKERS_MAX, serve as serve_data_plane,
+};
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, PlanesError, Tracing};
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
-pub use setup::{LinkSetup, RouteTo, Setup, StaticRoute};
+pub use setup::{LinkSetup, ProcessSetup, RouteTo, Setup, StaticRoute};
 pub use start_pages::release_start_pages;
 pub use status::{
     IcmpStatus, LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus,

@@ -8,8 +8,8 @@ use crate::{
     status::{IcmpStatus, LinkStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    DataError, EventQueue, HandlerNow, Pace, Port, PortAnswer, PortRequest, Reopen, RequestNumber,
-    ThreadPort, TraceOrder, WORKERS_MAX, Waker, Workers,
+    DataError, DataPlane, EventQueue, HandlerNow, Pace, PlanePort, Port, PortAnswer, PortRequest,
+    Reopen, RequestNumber, TraceOrder, WORKERS_MAX, Waker,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
@@ -62,6 +62,23 @@ pub enum PlanesError {
         /// The virtual link's name.
         name: String,
     },
+    /// A data plane in a process of its own has no links that are shared with the kernel yet.
+    #[error("link {name}: a link that is shared with the kernel needs [planes] mode = \"threads\"")]
+    SharedLink {
+        /// The link.
+        name: String,
+    },
+    /// A data plane that runs is not that of this setup.
+    #[error(
+        "the data plane of before (process {process}) runs with {what}: end it first, by \
+         `kill {process}`"
+    )]
+    OtherDataPlane {
+        /// Its process.
+        process: u32,
+        /// The difference.
+        what: &'static str,
+    },
     /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
     Workers(usize),
@@ -82,7 +99,7 @@ impl PlanesError {
         match self {
             Self::Data(error) => error.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mixed { .. } | Self::NoTags { .. } => 78,
+            Self::Mixed { .. } | Self::NoTags { .. } | Self::SharedLink { .. } => 78,
             _ => 69,
         }
     }
@@ -93,7 +110,10 @@ impl PlanesError {
 /// Dropping it stops the workers and closes the links.
 pub struct Planes {
     control: Arc<Mutex<Control>>,
-    workers: Workers,
+    plane: DataPlane,
+    port: PlanePort,
+    /// Whether the data plane ran before.
+    adopted: bool,
     sockets: Sockets,
     started: Instant,
     /// The thread that acts upon events, and what ends it.
@@ -124,7 +144,8 @@ impl Planes {
     ///
     /// As [`Self::open`].
     pub fn open_logging(setup: &Setup, log: EventSink) -> Result<Self, PlanesError> {
-        let Started { mut control, workers, events, sockets, news } = start::start(setup)?;
+        let Started { mut control, plane, events, sockets, news, adopted } =
+            start::start(setup, &log)?;
         control.log = log;
         for link in &setup.links {
             control.report_opened(&link.name, &link.device);
@@ -135,11 +156,13 @@ impl Planes {
             .name("control".to_owned())
             .spawn(move || listen(&listening, events))
             .map_err(|source| DataError::System { action: "start a thread", source })?;
-        let follow = |news| Follower::start(news, Arc::clone(&control), workers.waker());
+        let follow = |news| Follower::start(news, Arc::clone(&control), plane.waker());
         let follower = news.map(follow).transpose()?;
         Ok(Self {
             control,
-            workers,
+            port: plane.port(),
+            plane,
+            adopted,
             sockets,
             started: Instant::now(),
             events: Some((listener, listener_waker)),
@@ -152,8 +175,19 @@ impl Planes {
     }
 
     /// The workers' port.
-    pub(crate) const fn port(&self) -> &Arc<ThreadPort> {
-        self.workers.port()
+    pub(crate) const fn port(&self) -> &PlanePort {
+        &self.port
+    }
+
+    /// Whether the data plane ran before, under another control plane. It has that one's handlers
+    /// until the first wiring is committed.
+    pub const fn is_adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// The data plane's process, if it has one of its own.
+    pub fn data_process(&self) -> Option<u32> {
+        self.plane.process()
     }
 
     /// The sockets of this gateway's own stack.
@@ -275,13 +309,13 @@ impl Planes {
 
     /// The number of workers.
     pub fn worker_count(&self) -> usize {
-        self.workers.len()
+        self.plane.len()
     }
 
     /// Changes the control side's state, and wakes the worker to look at it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Control) -> R) -> R {
         let changed = change(&mut self.control());
-        self.workers.wake();
+        self.plane.wake();
         changed
     }
 
@@ -341,7 +375,7 @@ impl Planes {
         let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
         let order = TraceOrder { link, which, frame, own };
         let number = self.port().submit(PortRequest::Trace(order))?;
-        Ok(Tracing { port: Arc::clone(self.port()), number })
+        Ok(Tracing { port: self.port().clone(), number })
     }
 
     /// The gateway's status and counters.
@@ -363,14 +397,14 @@ impl Planes {
                 let interface =
                     (control.host.interfaces().iter()).find(|found| found.name == *name);
                 let counters = link_counters(&sums, link);
-                LinkStatus::new((link, name), info, (now, counters), self.workers.len(), interface)
+                LinkStatus::new((link, name), info, (now, counters), self.plane.len(), interface)
             })
             .collect();
         // What stands at places without a link moves nothing.
         let is_there = |link: Option<u16>| {
             link.is_none_or(|link| links.iter().any(|known| known.link == link))
         };
-        let several = (0..self.workers.len()).filter(|_| self.workers.len() > 1);
+        let several = (0..self.plane.len()).filter(|_| self.plane.len() > 1);
         let workers = several.map(|worker| WorkerStatus::new(worker, &table)).collect();
         let (mut layers, mut ways) = (control.layers(&sums), control.ways(&sums));
         layers.retain(|layer| is_there(layer.link));
@@ -391,26 +425,26 @@ impl Planes {
 
     /// Sojourn times of packets in this gateway, in nanoseconds.
     pub fn sojourn(&self) -> Histogram {
-        self.workers.sojourn()
+        self.plane.sojourn()
     }
 
     /// Changes the host: its addresses and routes.
     pub fn change_host<R>(&self, change: impl FnOnce(&mut gatewright_stack::Host) -> R) -> R {
         let changed = change(&mut self.control().host);
-        self.workers.wake();
+        self.plane.wake();
         changed
     }
 
     /// Whether the workers run.
     pub fn is_running(&self) -> bool {
-        self.workers.are_running()
+        self.plane.is_running()
     }
 }
 
 impl Drop for Planes {
     fn drop(&mut self) {
         drop(self.follower.take());
-        self.workers.stop();
+        self.plane.stop();
         if let Some((thread, waker)) = self.events.take() {
             waker.stop();
             // It has said so on its own thread.
@@ -459,7 +493,7 @@ impl Detached {
 
 /// A running trace of one packet. Dropping it leaves it running.
 pub struct Tracing {
-    port: Arc<ThreadPort>,
+    port: PlanePort,
     number: RequestNumber,
 }
 

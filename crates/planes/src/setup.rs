@@ -6,8 +6,10 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_stack::{Advertise, NeighbourLimits, Route, VirtualLink};
 use gatewright_tables::Prefix;
 use std::{
+    ffi::OsString,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -34,6 +36,20 @@ pub struct Setup {
     pub kernel_news_octets: usize,
     /// The seed of random numbers: identifications, jitter, secrets.
     pub seed: u64,
+    /// The process in which the workers run; this one if there is none.
+    pub process: Option<ProcessSetup>,
+}
+
+/// A process of its own for the workers.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessSetup {
+    /// A program that calls [`serve_data_plane`](crate::serve_data_plane).
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// The name by which a later control plane finds the process when this one has died. Without
+    /// one the process ends with this one.
+    pub name: String,
 }
 
 /// Default number of frames in the slab: two links' rings and the packets on the way.
@@ -63,6 +79,7 @@ impl Setup {
             routes_max: ROUTES_MAX,
             kernel_news_octets: KERNEL_NEWS_OCTETS,
             seed,
+            process: None,
         }
     }
 

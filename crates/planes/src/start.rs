@@ -4,14 +4,18 @@ use crate::{
     control::{Control, Origin},
     kernel::{self, News, follow},
     planes::PlanesError,
+    process,
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{
-    self as data, Clock, DataError, DeviceSetup, EventQueue, Opened, WORKERS_MAX, Workers,
+    self as data, Clock, DataError, DataPlane, DeviceSetup, EventQueue, Opened, WORKERS_MAX,
 };
-use gatewright_link::{Framing, LinkInfo, Mode};
+use gatewright_link::{Division, Framing, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_stack::{Address, AddressState, Host, Interface, Sockets, VirtualLink, Wake};
+use gatewright_part::EventSink;
+use gatewright_stack::{
+    Address, AddressState, AttachmentId, Host, Interface, Plan, Sockets, VirtualLink, Wake,
+};
 use std::{
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
@@ -21,49 +25,76 @@ use std::{
 /// A gateway with running workers.
 pub(crate) struct Started {
     pub(crate) control: Control,
-    pub(crate) workers: Workers,
+    pub(crate) plane: DataPlane,
     pub(crate) events: EventQueue,
     pub(crate) sockets: Sockets,
     /// Receives the kernel's changes, where links are shared with it.
     pub(crate) news: Option<News>,
+    /// Whether its data plane ran before.
+    pub(crate) adopted: bool,
+}
+
+/// A data plane that runs, with its host, before that is furnished.
+pub(crate) struct Begun {
+    pub(crate) plane: DataPlane,
+    pub(crate) host: Host,
+    pub(crate) plan: Plan,
+    pub(crate) sockets: Sockets,
+    pub(crate) links: Vec<(LinkIndex, LinkInfo)>,
+    pub(crate) events: EventQueue,
+    /// The first id that no handler has, if the data plane was adopted.
+    pub(crate) adopted: Option<AttachmentId>,
+}
+
+/// Starts the workers on threads of this process.
+fn begin(setup: &Setup, division: Option<&Arc<Division>>) -> Result<Begun, PlanesError> {
+    let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
+    let clock = Clock::Real(Instant::now());
+    let started = data::start(&setup.data(), &mut host, division, clock)?;
+    let data::Started { workers, opened, events } = started;
+    let mut opened = opened.into_iter();
+    let Opened { plan, sockets, mut links, .. } = opened.next().ok_or(DataError::Ended)?;
+    links.extend(opened.flat_map(|other| other.links));
+    let plane = DataPlane::Threads(workers);
+    Ok(Begun { plane, host, plan, sockets, links, events, adopted: None })
 }
 
 /// Opens a gateway.
-pub(crate) fn start(setup: &Setup) -> Result<Started, PlanesError> {
+pub(crate) fn start(setup: &Setup, log: &EventSink) -> Result<Started, PlanesError> {
     refuse_mixed(setup)?;
     if !(1..=WORKERS_MAX).contains(&setup.workers) {
         return Err(PlanesError::Workers(setup.workers));
     }
-    let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let division = kernel::division(setup)?;
-    let clock = Clock::Real(Instant::now());
-    let started = data::start(&setup.data(), &mut host, division.as_ref(), clock)?;
-    let data::Started { workers, opened, events } = started;
-    let mut opened = opened.into_iter();
-    let first = opened.next().ok_or(DataError::Ended)?;
-    let mut links = first.links;
-    links.extend(opened.flat_map(|other| other.links));
+    let Begun { plane, mut host, plan, sockets, links, events, adopted } = match &setup.process {
+        Some(own) => process::begin(setup, own, log)?,
+        None => begin(setup, division.as_ref())?,
+    };
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
-    let followed =
-        division.map(|division| follow(setup, division, &mut host, Arc::clone(workers.port())));
+    let followed = division.map(|division| follow(setup, division, &mut host, plane.port()));
     let (kernel, news) = followed.transpose()?.unzip();
-    workers.wake();
+    plane.wake();
     let names = setup.links.iter().map(|link| link.name.clone());
     let links = names.zip(links).collect();
-    let Opened { plan, sockets, .. } = first;
     let mut control = Control::new(host, plan, links);
     control.kernel = kernel;
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }
-    Ok(Started { control, workers, events, sockets, news })
+    if let Some(next) = adopted {
+        control.begin_ids(next);
+        // Until here the workers had what the control plane before this one had set.
+        control.host.release();
+        plane.wake();
+    }
+    Ok(Started { control, plane, events, sockets, news, adopted: adopted.is_some() })
 }
 
 /// Two seeds for the tables; neither reveals the layers' randomness, which begins with `seed`
 /// itself.
-const fn seeds(seed: u64) -> [u64; 2] {
+pub(crate) const fn seeds(seed: u64) -> [u64; 2] {
     // Odd constants of SplitMix64 (Steele, Lea, Flood 2014): each number of 64 bits becomes another.
     [seed.wrapping_mul(0xbf58_476d_1ce4_e5b9), seed.wrapping_mul(0x94d0_49bb_1331_11eb)]
 }

@@ -15,7 +15,7 @@ use crate::{
     planes::PlanesError,
     setup::{LinkSetup, Setup},
 };
-use gatewright_data::{DataError, NeighbourUpdate, Port, PortRequest, ThreadPort};
+use gatewright_data::{DataError, NeighbourUpdate, PlanePort, Port, PortRequest};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
@@ -70,7 +70,7 @@ pub(crate) struct Kernel {
     mirror: Mirror,
     division: Arc<Division>,
     asker: NeighbourResolver,
-    port: Arc<ThreadPort>,
+    port: PlanePort,
     /// The largest MTU that each link is known to carry, which it will not exceed.
     mtus_max: Vec<(LinkIndex, u32)>,
     /// The ways that were published for the kernel's routes.
@@ -97,7 +97,7 @@ pub(crate) fn follow(
     setup: &Setup,
     division: Arc<Division>,
     host: &mut Host,
-    port: Arc<ThreadPort>,
+    port: PlanePort,
 ) -> Result<(Kernel, News), PlanesError> {
     let asked = || failed("ask the kernel for its addresses and routes");
     let devices = setup.links.iter().filter_map(|link| {

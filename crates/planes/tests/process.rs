@@ -1,0 +1,233 @@
+//! A data plane in a process of its own between two kernels: it goes on without its control plane,
+//! which adopts it; it runs again when it is killed; nothing is left in the end.
+//!
+//! This test is its own child: with [`SERVES`] in its environment it is the data plane, with
+//! [`CONTROLS`] the control plane.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_link::Backend;
+use gatewright_part::EventSink;
+use gatewright_planes::{Planes, ProcessSetup, Setup};
+use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    io::{BufRead, BufReader, ErrorKind, stdin},
+    net::{Ipv4Addr, UdpSocket},
+    process::{ChildStdin, ChildStdout, Stdio},
+    time::{Duration, Instant},
+};
+
+const SERVES: &str = "GATEWRIGHT_PLANES_TEST_SERVES";
+const CONTROLS: &str = "GATEWRIGHT_PLANES_TEST_CONTROLS";
+const WITHIN: Duration = Duration::from_mins(1);
+/// Datagrams after a kill, of which none may be lost.
+const DATAGRAMS: u32 = 2000;
+/// Datagrams that are sent before the first of them is read.
+const AT_ONCE: u32 = 32;
+const SOUTH: &str = "10.10.2.2:7100";
+
+fn main() {
+    if std::env::var_os(SERVES).is_some() {
+        return gatewright_planes::serve_data_plane().unwrap();
+    }
+    if let Ok(name) = std::env::var(CONTROLS) {
+        return control(&name);
+    }
+    let name = "a_data_plane_goes_on_without_its_control_plane_and_is_adopted";
+    let trial = match Needs::new().namespaces().missing() {
+        None => Trial::test(name, goes_on),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+}
+
+/// The control plane: says what happens, and ends with its standard input.
+fn control(name: &str) {
+    let own = std::env::current_exe().unwrap().into_os_string();
+    let mut setup = Setup::new(7);
+    setup.process = Some(ProcessSetup {
+        program: "env".into(),
+        arguments: vec!["-u".into(), CONTROLS.into(), format!("{SERVES}=1").into(), own],
+        name: name.to_owned(),
+    });
+    let backend = Backend::PacketSocket;
+    setup.link("lan", "g0").backend(backend).address(Ipv4Addr::new(10, 10, 1, 1), 24);
+    setup.link("wan", "g1").backend(backend).address(Ipv4Addr::new(10, 10, 2, 1), 24);
+    let log = EventSink::new(|event| println!("event {}: {}", event.kind, event.text));
+    match Planes::open_logging(&setup, log) {
+        Ok(planes) => {
+            println!("runs {} {}", planes.data_process().unwrap(), planes.is_adopted());
+            let _end = stdin().read_line(&mut String::new());
+            drop(planes);
+            println!("ended");
+        }
+        Err(error) => println!("refused {error}"),
+    }
+}
+
+/// A control plane in a process of its own.
+struct Control {
+    process: Process,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Control {
+    fn start(middle: &Namespace, name: &str) -> Result<Self, Failed> {
+        let own = std::env::current_exe()?;
+        let command = middle.command(own.to_str().ok_or("no name")?).env(CONTROLS, name);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = process.stdin().ok_or("no input")?;
+        let output = BufReader::new(process.stdout().ok_or("no output")?);
+        Ok(Self { process, input, output })
+    }
+
+    /// What it says next that begins so, without that.
+    fn says(&mut self, beginning: &str) -> Result<String, Failed> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line)? == 0 {
+                return Err(format!("it has ended without `{beginning}`").into());
+            }
+            if let Some(rest) = line.trim().strip_prefix(beginning) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+
+    /// The data plane's process, and whether it was adopted.
+    fn runs(&mut self) -> Result<(u32, bool), Failed> {
+        let said = self.says("runs ")?;
+        let (process, adopted) = said.split_once(' ').ok_or("two words")?;
+        Ok((process.parse()?, adopted == "true"))
+    }
+}
+
+/// A sender in one kernel, and a receiver in another.
+struct Flow {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    next: u32,
+}
+
+impl Flow {
+    /// Whether a datagram comes through now.
+    fn passes(&mut self) -> bool {
+        self.send() && self.take(Duration::from_millis(50)).is_some()
+    }
+
+    fn send(&mut self) -> bool {
+        self.next += 1;
+        self.sender.send_to(&self.next.to_be_bytes(), SOUTH).is_ok()
+    }
+
+    fn take(&self, patience: Duration) -> Option<u32> {
+        self.receiver.set_read_timeout(Some(patience)).unwrap();
+        let mut octets = [0; 4];
+        match self.receiver.recv(&mut octets) {
+            Ok(_) => Some(u32::from_be_bytes(octets)),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Sends so many, one after the other; returns how many came.
+    fn pass(&mut self, datagrams: u32) -> u32 {
+        while self.take(Duration::from_millis(20)).is_some() {}
+        let (mut came, mut sent, first) = (0, 0, self.next);
+        while sent < datagrams {
+            // So few on their way fit into every queue between.
+            for _ in 0..AT_ONCE.min(datagrams - sent) {
+                self.send();
+                sent += 1;
+            }
+            while came < sent {
+                match self.take(Duration::from_secs(2)) {
+                    Some(number) if number > first => came += 1,
+                    // One from before.
+                    Some(_) => {}
+                    None => return came,
+                }
+            }
+        }
+        came
+    }
+}
+
+/// Sends a signal to a process, whose number is one of the namespace's own.
+fn signal(middle: &Namespace, signal: &str, process: u32) -> Result<bool, Failed> {
+    let number = process.to_string();
+    Ok(middle
+        .command("kill")
+        .args([signal, &number])
+        .stderr(Stdio::null())
+        .output()?
+        .status
+        .success())
+}
+
+fn goes_on() -> Result<(), Failed> {
+    let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
+    let lan = Veth::pair(&north, "n0", &middle, "g0")?;
+    let wan = Veth::pair(&middle, "g1", &south, "s0")?;
+    lan.a.add_address("10.10.1.2/24")?;
+    wan.b.add_address("10.10.2.2/24")?;
+    lan.up()?;
+    wan.up()?;
+    north.add_route("default", "10.10.1.1")?;
+    south.add_route("default", "10.10.2.1")?;
+    let sender = north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
+    let receiver = south.run(|| UdpSocket::bind(SOUTH))??;
+    let mut flow = Flow { sender, receiver, next: 0 };
+
+    let mut first = Control::start(&middle, "test")?;
+    let (data, adopted) = first.runs()?;
+    assert!(!adopted && wait_until(WITHIN, || flow.passes()), "it forwards");
+    let mut second = Control::start(&middle, "test")?;
+    let refused = second.says("refused ")?;
+    assert_eq!(refused, format!("the data plane (process {data}) has a control plane already"));
+
+    // Control dies: nothing is lost.
+    first.process.kill();
+    assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS, "while nobody controls it");
+    let mut next = Control::start(&middle, "test")?;
+    assert_eq!(next.runs()?, (data, true), "the same process, adopted");
+    assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS, "after the adoption");
+
+    // The data plane dies: it is started again.
+    let died = Instant::now();
+    assert!(signal(&middle, "-KILL", data)?);
+    next.says("event data-plane-died")?;
+    let again = next.says("event data-plane-restarted: ")?;
+    assert!(wait_until(WITHIN, || flow.passes()), "it forwards again");
+    println!("{again}; a datagram passed after {:?}", died.elapsed());
+    assert_eq!(flow.pass(DATAGRAMS), DATAGRAMS);
+
+    // Both end together.
+    drop(next.input);
+    let mut output = next.output;
+    let mut rest = String::new();
+    while !rest.contains("ended") {
+        assert!(output.read_line(&mut rest)? > 0, "it ends");
+    }
+    let mut last = Control::start(&middle, "test")?;
+    let (fresh, adopted) = last.runs()?;
+    assert!(!adopted, "nothing was left to be adopted");
+    drop(last.input);
+    let is_gone = || signal(&middle, "-0", fresh).is_ok_and(|there| !there);
+    assert!(wait_until(WITHIN, is_gone), "no process is left");
+    Ok(())
+}

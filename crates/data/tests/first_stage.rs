@@ -16,7 +16,7 @@ use gatewright_stack::{Interface, Route, SuiteLink};
 use gatewright_tables::{HopIndex, RoutesWriter};
 use gatewright_wire::{Checksum, MacAddress};
 use gatewright_xdp::program::BpfProgram;
-use gatewright_xdp::{Forwarding, Hop, HopNeighbour, LinkPort, Reason, Shape};
+use gatewright_xdp::{Forwarding, ForwardingReason, Hop, HopNeighbour, LinkPort, TableSizes};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
@@ -27,7 +27,8 @@ const ROUTED6: &str = "2001:db8:1::/48";
 const FRAMES: usize = 30_000;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
-const SHAPE: Shape = Shape { hops: 8, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
+const SHAPE: TableSizes =
+    TableSizes { hops: 8, neighbours: 8, routes4: 0, groups: 1, routes6: 100 };
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -238,7 +239,7 @@ fn the_driver_forwards_as_the_graph_does() -> Result<(), Failed> {
     assert_eq!(packets, FRAMES as u64);
     let silent: Vec<_> = counts.iter().filter(|(_, count)| count.packets == 0).collect();
     // Each reason was met but those that need a change while a frame is on its way.
-    let rare = [Reason::LookedAt, Reason::Unsettled, Reason::NoPort];
+    let rare = [ForwardingReason::LookedAt, ForwardingReason::Unsettled, ForwardingReason::NoPort];
     assert!(silent.iter().all(|(reason, _)| rare.contains(reason)), "{silent:?}");
     Ok(())
 }

@@ -16,6 +16,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const ID: &str = "0000000000000000";
 /// The originator that may do everything, at every CSE here.
 const ORIGINATOR: &str = "CAdmin";
+/// A container below the CSEBase in which the AE `Cbed` may create by a policy.
+pub(super) const GUARDED: &str = "guarded";
 /// Octets that one read takes at most.
 const READ_OCTETS: usize = 16 << 10;
 
@@ -26,6 +28,8 @@ pub(super) enum What {
     Create,
     /// The same in the container that is subscribed to.
     CreateWatched,
+    /// The same in [`GUARDED`], as an AE.
+    CreateGuarded,
     /// The latest is retrieved.
     Retrieve,
 }
@@ -116,6 +120,11 @@ pub(super) fn make(
     if made.starts_with("HTTP/1.1 201") { Ok(()) } else { Err(format!("refused: {made}")) }
 }
 
+/// The content of a creation.
+pub(super) fn instance() -> String {
+    format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(CONTENT_OCTETS))
+}
+
 /// One request on a connection of its own; the whole answer.
 fn once(address: SocketAddr, head: &str, content: &str) -> Result<String, String> {
     let mut connection = LoadConnection::of(address, whole(head, content))?;
@@ -132,8 +141,12 @@ fn once(address: SocketAddr, head: &str, content: &str) -> Result<String, String
 }
 
 fn head(method: &str, path: &str, more: &str) -> String {
+    head_from(ORIGINATOR, method, path, more)
+}
+
+fn head_from(originator: &str, method: &str, path: &str, more: &str) -> String {
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-M2M-Origin: {ORIGINATOR}\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-M2M-Origin: {originator}\r\n\
          X-M2M-RVI: 4\r\nX-M2M-RI: {ID}\r\n{more}"
     )
 }
@@ -175,19 +188,20 @@ struct LoadConnection {
 impl LoadConnection {
     fn open(address: SocketAddr, what: What) -> Result<Self, String> {
         let request = match what {
-            What::Create => Self::creation("load"),
-            What::CreateWatched => Self::creation("watched"),
+            What::Create => Self::creation(ORIGINATOR, "load"),
+            What::CreateWatched => Self::creation(ORIGINATOR, "watched"),
+            What::CreateGuarded => Self::creation("Cbed", GUARDED),
             What::Retrieve => whole(&head("GET", "/cse-in/load/la", ""), ""),
         };
         Self::of(address, request)
     }
 
     /// The creation of an instance in this container.
-    fn creation(container: &str) -> String {
+    fn creation(originator: &str, container: &str) -> String {
         let path = format!("/cse-in/{container}?rcn=0");
         whole(
-            &head("POST", &path, "Content-Type: application/json;ty=4\r\n"),
-            &format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(CONTENT_OCTETS)),
+            &head_from(originator, "POST", &path, "Content-Type: application/json;ty=4\r\n"),
+            &instance(),
         )
     }
 

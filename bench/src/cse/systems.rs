@@ -59,14 +59,20 @@ impl System {
         Err(format!("{name} does not listen: {said}"))
     }
 
-    /// Ours, with a database in `folder` that is synchronised fully at each commit.
-    pub(super) fn ours(binary: &Path, folder: &Path) -> Result<Self, String> {
+    /// The database of ours.
+    pub(super) fn store(folder: &Path) -> PathBuf {
+        folder.join("ours.db")
+    }
+
+    /// Ours, with a database in `folder` that is synchronised fully at each commit, and `more` keys
+    /// of `[cse]`.
+    pub(super) fn ours(binary: &Path, folder: &Path, more: &str) -> Result<Self, String> {
         let address = free_address()?;
-        let store = folder.join("ours.db");
+        let store = Self::store(folder);
         let description = folder.join("ours.toml");
         let words = format!(
             "[gateway]\nname = \"bench-cse\"\n[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\n\
-             type = \"infrastructure\"\nadmin = \"CAdmin\"\nhttp = \"{address}\"\nstore = {:?}\n",
+             type = \"infrastructure\"\nadmin = \"CAdmin\"\nhttp = \"{address}\"\nstore = {:?}\n{more}",
             store.display().to_string()
         );
         fs::write(&description, words).map_err(text)?;
@@ -77,10 +83,15 @@ impl System {
 
     /// Ours on a new database.
     pub(super) fn fresh(binary: &Path, folder: &Path) -> Result<Self, String> {
+        Self::remove(folder);
+        Self::ours(binary, folder, "")
+    }
+
+    /// Removes the database of ours.
+    pub(super) fn remove(folder: &Path) {
         for file in ["ours.db", "ours.db-wal", "ours.db-shm"] {
             let _none_yet = fs::remove_file(folder.join(file));
         }
-        Self::ours(binary, folder)
     }
 
     /// The peer in one of its set-ups.

@@ -1,0 +1,213 @@
+//! Creations as an AE under an access control policy, with a subscription that they do not trigger,
+//! in a tree of a million; and what follows from the time under each lock for more cores.
+
+use super::load::{self, GUARDED, What};
+use super::systems::System;
+use super::{CONNECTIONS, DURATION};
+use crate::process::{processor, text};
+use bench::{Bench, Yardstick};
+use gatewright_onem2m::{
+    Cse, CseConfig, CseType, Input, Kind, Now, Operation, Output, Request, Token,
+};
+use gatewright_store::{Database, DatabaseOptions, Report, Writer};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Instances in the tree; in a hurry fewer.
+const INSTANCES: (u32, u32) = (1_000_000, 100_000);
+/// Instances of each container.
+const FAMILY: u32 = 1_000;
+/// Resources that are allowed, in all and in a branch.
+const RESOURCES_MAX: usize = 2_000_000;
+/// Creations whose time under the locks is measured.
+const MEASURED: u32 = 50_000;
+/// A request that is not answered by then is not answered.
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+/// Requests under way at a time, as over that many connections.
+const WINDOW: u64 = CONNECTIONS as u64;
+/// Processors that the model is computed for.
+const CORES: [(u32, &str); 2] =
+    [(4, "creates_4_cores_model_per_s"), (16, "creates_16_cores_model_per_s")];
+
+/// The machine and its store, without a network.
+struct Machine {
+    cse: Cse,
+    writer: Writer,
+    reports: Receiver<Report>,
+    began: Instant,
+    asked: u64,
+    answered: u64,
+    refused: Option<String>,
+}
+
+impl Machine {
+    fn open(path: &Path) -> Result<Self, String> {
+        let (database, restored) =
+            Database::open(path, &DatabaseOptions::default()).map_err(text)?;
+        let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
+        config.admin = Some("CAdmin".to_owned());
+        config.limits.resources = RESOURCES_MAX;
+        config.limits.branch_resources = RESOURCES_MAX;
+        let began = Instant::now();
+        let (cse, _) =
+            Cse::open(config, now(began), restored.rows, restored.next_seq).map_err(text)?;
+        let (sender, reports): (Sender<Report>, _) = channel();
+        let report = move |report| {
+            // Whoever has stopped listening has ended with an error.
+            let _ = sender.send(report);
+        };
+        let writer = database.start(report).map_err(text)?;
+        Ok(Self { cse, writer, reports, began, asked: 0, answered: 0, refused: None })
+    }
+
+    /// Carries out what the machine wants done.
+    fn drain(&mut self) -> Result<(), String> {
+        while let Some(output) = self.cse.poll_output() {
+            match output {
+                Output::Store(batch) => {
+                    self.writer.push(batch).map_err(|_| "the store is full".to_owned())?;
+                }
+                Output::Respond { response, .. } => {
+                    self.answered += 1;
+                    if !response.status.is_success() {
+                        self.refused = Some(format!("refused: {:?}", response.content));
+                    }
+                }
+                Output::Call(_) | Output::AskDevice(_) | Output::Lost { .. } => {}
+            }
+        }
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    /// One step as the engine takes it under its lock; the time that it took.
+    fn step(&mut self, input: Input) -> Result<Duration, String> {
+        let began = Instant::now();
+        self.cse.handle(now(self.began), input);
+        self.drain()?;
+        let _due = self.cse.poll_timeout();
+        Ok(began.elapsed())
+    }
+
+    /// Asks; beyond the window it waits for answers. The time under the lock.
+    fn ask(
+        &mut self,
+        (from, to): (&str, &str),
+        kind: Kind,
+        content: &str,
+    ) -> Result<Duration, String> {
+        self.asked += 1;
+        let id = format!("fill{}", self.asked);
+        let mut request = Request::new(Operation::Create, to, from, id).creating(kind, content);
+        request.result_content = Some(0);
+        let mut held = self.step(Input::Request { token: Token(self.asked), request })?;
+        // In step, as connections that ask again when they are answered.
+        if self.asked.is_multiple_of(WINDOW) {
+            held += self.settle()?;
+        }
+        Ok(held)
+    }
+
+    /// Waits until everything is answered. The time under the lock.
+    fn settle(&mut self) -> Result<Duration, String> {
+        let mut held = Duration::ZERO;
+        while self.answered < self.asked {
+            match self.reports.recv_timeout(ANSWER_WITHIN).map_err(text)? {
+                Report::Committed(number) => held += self.step(Input::Committed(number))?,
+                Report::Failed { cause, .. } => return Err(cause),
+                Report::Short(_) => {}
+            }
+        }
+        Ok(held)
+    }
+}
+
+/// Both clocks.
+fn now(began: Instant) -> Now {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Now { wall, elapsed: began.elapsed() }
+}
+
+/// The AE, its policy, its subscription, and the instances of others.
+fn fill(machine: &mut Machine, instances: u32) -> Result<(), String> {
+    let policy = r#"{"m2m:acp":{"rn":"beds","pv":{"acr":[{"acor":["Cbed"],"acop":63}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    let guarded =
+        format!(r#"{{"m2m:cnt":{{"rn":"{GUARDED}","mni":1000,"acpi":["cse-in/beds"]}}}}"#);
+    let entity = r#"{"m2m:ae":{"rn":"bed","api":"Nbench","rr":true,"srv":["4"],
+        "poa":["http://127.0.0.1:1"]}}"#;
+    // Of the deletion of the container; an AE that is its own target is not asked first.
+    let subscription = r#"{"m2m:sub":{"nu":["cse-in/bed"],"enc":{"net":[2]}}}"#;
+    machine.ask(("CAdmin", "cse-in"), Kind::AccessControlPolicy, policy)?;
+    machine.ask(("Cbed", "cse-in"), Kind::ApplicationEntity, entity)?;
+    machine.ask(("CAdmin", "cse-in"), Kind::Container, &guarded)?;
+    machine.ask(("Cbed", &format!("cse-in/{GUARDED}")), Kind::Subscription, subscription)?;
+    for family in 0..instances / FAMILY {
+        let container = format!(r#"{{"m2m:cnt":{{"rn":"s{family}"}}}}"#);
+        machine.ask(("CAdmin", "cse-in"), Kind::Container, &container)?;
+        let path = format!("cse-in/s{family}");
+        for number in 0..FAMILY {
+            let content = format!(r#"{{"m2m:cin":{{"con":"{number} 97.5 72"}}}}"#);
+            machine.ask(("CAdmin", &path), Kind::ContentInstance, &content)?;
+        }
+    }
+    machine.settle().map(drop)
+}
+
+/// Microseconds of one creation under the lock of the machine, and on the thread of the store.
+fn serial(bench: &mut Bench, machine: &mut Machine) -> Result<(), String> {
+    let (path, content) = (format!("cse-in/{GUARDED}"), load::instance());
+    let before = machine.writer.histograms();
+    let mut held = Duration::ZERO;
+    for _ in 0..MEASURED {
+        held += machine.ask(("Cbed", &path), Kind::ContentInstance, &content)?;
+    }
+    held += machine.settle()?;
+    let after = machine.writer.histograms();
+    let busy = after.written.since(&before.written).sum()
+        + after.synchronised.since(&before.synchronised).sum();
+    let each = |span: Duration| span.as_secs_f64() * 1e6 / f64::from(MEASURED);
+    bench.sample("create_machine_us", "us", each(held));
+    bench.sample("create_store_us", "us", each(Duration::from_nanos(busy)));
+    Ok(())
+}
+
+/// Measures creations, and what more cores would make of them.
+pub(super) fn run(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String> {
+    let duration = bench.options().pick(DURATION, DURATION / 2);
+    System::remove(folder);
+    let mut machine = Machine::open(&System::store(folder))?;
+    fill(&mut machine, bench.options().pick(INSTANCES.0, INSTANCES.1))?;
+    for _round in 0..bench.options().rounds() {
+        serial(bench, &mut machine)?;
+    }
+    drop(machine);
+    let more = format!("resources_max = {RESOURCES_MAX}\nbranch_max = {RESOURCES_MAX}\n");
+    let ours = System::ours(binary, folder, &more)?;
+    for _round in 0..bench.options().rounds() {
+        let before = processor(ours.id())?;
+        let made = load::run(ours.address, What::CreateGuarded, CONNECTIONS, duration)?;
+        if made.refused > 0.0 {
+            return Err(format!("{} creations of the AE were refused", made.refused));
+        }
+        let spent = processor(ours.id())?.saturating_sub(before);
+        bench.sample("creates_guarded_per_s", "/s", made.per_second());
+        bench.sample("create_guarded_cpu_us", "us", spent.as_secs_f64() * 1e6 / made.answered);
+    }
+    model(bench);
+    bench.normalise("creates_guarded_per_s", Yardstick::Core);
+    Ok(())
+}
+
+/// Creations in a second on more cores: as many as all cores together have time for, and as the
+/// machine's lock and the store's thread let through one after the other.
+fn model(bench: &mut Bench) {
+    let keys = ["create_guarded_cpu_us", "create_machine_us", "create_store_us"];
+    let [Some(spent), Some(machine), Some(store)] = keys.map(|key| bench.median(key)) else {
+        return;
+    };
+    for (cores, key) in CORES {
+        let by_cores = f64::from(cores) * 1e6 / spent;
+        bench.sample(key, "/s", by_cores.min(1e6 / machine.max(store)));
+    }
+}

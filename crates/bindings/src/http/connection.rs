@@ -7,12 +7,14 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::rt::{self, Timer};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Sleep;
@@ -72,7 +74,7 @@ pub(crate) async fn serve<S, F, R>(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(ConnectionTimer::default())
         .header_read_timeout(patience.head)
         .keep_alive(true)
         .max_buf_size(READ_MAX);
@@ -99,6 +101,71 @@ pub(crate) async fn serve<S, F, R>(
         _ = stop.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Timer of one HTTP/1 connection, on which each request begins and ends a time limit.
+///
+/// A timer of the runtime is kept from one limit to the next: it wakes the connection at the end of
+/// the earlier one and is set anew only then, once in the time of a limit instead of twice a request.
+#[derive(Clone, Debug, Default)]
+struct ConnectionTimer(Arc<Mutex<Option<Pin<Box<Sleep>>>>>);
+
+impl ConnectionTimer {
+    /// Exchanges the timer that is kept. A poisoned lock is safe here: there is one or none.
+    fn exchange(&self, timer: Option<Pin<Box<Sleep>>>) -> Option<Pin<Box<Sleep>>> {
+        core::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), timer)
+    }
+}
+
+impl Timer for ConnectionTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        let deadline = tokio::time::Instant::from_std(deadline);
+        let timer = self.exchange(None).filter(|timer| timer.deadline() <= deadline);
+        let timer = timer.unwrap_or_else(|| Box::pin(tokio::time::sleep_until(deadline)));
+        Box::pin(TimeLimit { timer: Some(timer), deadline, kept: self.clone() })
+    }
+
+    fn now(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+}
+
+/// A time limit of a connection, by a timer that may end before.
+#[derive(Debug)]
+struct TimeLimit {
+    /// There until it is dropped.
+    timer: Option<Pin<Box<Sleep>>>,
+    deadline: tokio::time::Instant,
+    kept: ConnectionTimer,
+}
+
+impl Future for TimeLimit {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        let Some(timer) = &mut self.timer else { return Poll::Ready(()) };
+        loop {
+            ready!(timer.as_mut().poll(context));
+            if timer.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+}
+
+impl rt::Sleep for TimeLimit {}
+
+impl Drop for TimeLimit {
+    fn drop(&mut self) {
+        let timer = self.timer.take();
+        self.kept.exchange(timer);
+    }
 }
 
 /// A stream with time limits for the HTTP version and for accepting what is sent: hyper has no
@@ -237,9 +304,11 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_says_nothing_or_no_whole_head_is_let_go() {
         let patience = Patience { head: SHORT, quiet: LONG, echo: LONG, take: LONG };
-        for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n", "G", "GET / HTTP/1.1\r\nHost: x\r\n"]
-        {
-            told(said.as_bytes(), patience).await;
+        let request = "GET / HTTP/1.1\r\nHost: x\r\n";
+        let again = format!("{request}\r\n{request}");
+        for said in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n", "G", request, &again] {
+            let told = told(said.as_bytes(), patience).await;
+            assert_eq!(!told.is_empty(), said == again, "{said}");
         }
     }
 
@@ -275,6 +344,18 @@ mod tests {
             tokio::time::timeout(DEADLINE, serving).await.expect("let go in time").unwrap();
             assert_eq!(endings.stuck.load(Ordering::Relaxed), 1);
             assert_eq!(endings.silent.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    /// A limit that begins when another one has ended is a whole one, and wakes who waits for it.
+    #[tokio::test]
+    async fn a_timer_that_is_kept_ends_no_limit_early() {
+        let timer = ConnectionTimer::default();
+        drop(timer.sleep(SHORT));
+        for _ in 0..3 {
+            let began = Instant::now();
+            tokio::time::timeout(DEADLINE, timer.sleep(5 * SHORT)).await.expect("it ends");
+            assert!(began.elapsed() >= 5 * SHORT, "{:?}", began.elapsed());
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Generation<P: Poller> {
     wakeup: u64,
     /// Connections that have octets to write, each once.
     to_write: Vec<ConnId>,
+    /// Memory for the next list of connections to read or to write: a loop allocates none.
+    spare: Vec<ConnId>,
     /// Connections whose last octets the network may hold back because more was announced.
     held_back: Vec<ConnId>,
 }
@@ -144,6 +146,7 @@ impl<P: Poller> Generation<P> {
             left_over: VecDeque::new(),
             wakeup: 0,
             to_write: Vec::new(),
+            spare: Vec::new(),
             held_back: Vec::new(),
         };
         // What is new comes first: if the system refuses it, the one before has given up nothing.
@@ -401,15 +404,21 @@ impl<P: Poller> Generation<P> {
         self.apply_outputs(resources);
         while !self.to_read.is_empty() || !self.to_write.is_empty() {
             for _read in 0..READS_AT_ONCE {
-                for id in std::mem::take(&mut self.to_read) {
+                let spare = std::mem::take(&mut self.spare);
+                let mut reading = std::mem::replace(&mut self.to_read, spare);
+                for id in reading.drain(..) {
                     self.read(resources, id);
                 }
+                self.spare = reading;
             }
             self.apply_outputs(resources);
             // Everything that was read has been given to the machine: one write for all.
-            for id in std::mem::take(&mut self.to_write) {
+            let spare = std::mem::take(&mut self.spare);
+            let mut writing = std::mem::replace(&mut self.to_write, spare);
+            for id in writing.drain(..) {
                 self.write(resources, id);
             }
+            self.spare = writing;
             self.apply_outputs(resources);
         }
     }

@@ -37,8 +37,8 @@ pub(crate) struct QueuedRequest {
 impl Machine {
     pub(crate) fn begin_send(&mut self, id: TaskId, pending: Box<QueuedRequest>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let role = pending.role;
-        let before = task.alarm.replace(self.timers.set(pending.deadline, Timer::Task(id)));
+        let (role, deadline) = (pending.role, pending.deadline);
+        let before = task.alarm.take();
         task.wait = Wait::Connection(pending);
         let origin = task.origin;
         self.timers.cancel(before);
@@ -47,6 +47,13 @@ impl Machine {
             _ if udp => self.begin_datagram(id),
             Origin::Opening { role: own, conn } if own == role => self.conn_is_ready(id, conn),
             _ => self.acquire(id),
+        }
+        // Most requests leave at once: only one that waits for its connection needs a time for that.
+        if let Some(task) = self.tasks.get_mut(id)
+            && matches!(task.wait, Wait::Connection(_))
+            && task.alarm.is_none()
+        {
+            task.alarm = Some(self.timers.set(deadline, Timer::Task(id)));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Accepts TCP connections, with a limit per listener and a limit per peer address.
 
 use crate::quota::network;
+use crate::tasks::spawn;
 use core::future::Future;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
@@ -81,7 +82,7 @@ impl Admission {
             // Answers are small and go out whole: waiting to fill a segment only delays them.
             let _ = stream.set_nodelay(true);
             let serving = serve(stream, peer);
-            tokio::spawn(async move {
+            spawn(async move {
                 serving.await;
                 drop(permit);
             });

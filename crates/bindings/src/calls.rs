@@ -12,6 +12,7 @@ use crate::engine::{Engine, now};
 use crate::http::pipeline::{OutgoingRequest, Pipelines, authority_of};
 use crate::outgoing::Sender;
 use crate::reach::Reach;
+use crate::tasks::spawn;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Response, Unreachable};
 use std::collections::{HashMap, VecDeque};
@@ -58,12 +59,12 @@ pub(crate) async fn send_calls(
             sender,
         };
         let Some(queue) = call.queue.clone() else {
-            tokio::spawn(async move { one.send(call).await });
+            spawn(async move { one.send(call).await });
             continue;
         };
         if let Some(call) = queues.join(&queue, call) {
             let queues = Arc::clone(&queues);
-            tokio::spawn(async move {
+            spawn(async move {
                 let mut next = Some(call);
                 while let Some(call) = next {
                     one.send(call).await;

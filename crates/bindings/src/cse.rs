@@ -16,6 +16,7 @@ use crate::outgoing::Sender;
 pub use crate::quota::Quota;
 use crate::quota::Quotas;
 use crate::reach::{Reach, is_loopback};
+use crate::tasks::spawn;
 use crate::tls::{ListenerSecurity, Tls, TlsError};
 use crate::ws;
 use core::sync::atomic::Ordering;
@@ -217,18 +218,13 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     };
     engine.send_by(sender(client_tls, identity, &engine, mqtt.as_ref()));
     let mut tasks = vec![
-        tokio::spawn(take_reports(Arc::downgrade(&engine), reports)),
-        tokio::spawn(keep_time(Arc::clone(&engine), stopped.clone())),
-        tokio::spawn(send_calls(
-            Arc::downgrade(&engine),
-            calls,
-            Arc::clone(&reach),
-            stopped.clone(),
-        )),
+        spawn(take_reports(Arc::downgrade(&engine), reports)),
+        spawn(keep_time(Arc::clone(&engine), stopped.clone())),
+        spawn(send_calls(Arc::downgrade(&engine), calls, Arc::clone(&reach), stopped.clone())),
     ];
     if let Some(broker) = &mqtt {
         let serving = Arc::clone(broker).run(Arc::clone(&engine), stopped.clone());
-        tasks.push(tokio::spawn(serving));
+        tasks.push(spawn(serving));
     }
     let context = ListenerContext::new(http, (keyring, config.connections_max), stopped);
     let listeners = Listeners::new(bound.into_iter().map(|bound| context.serve(bound)).collect());

@@ -32,6 +32,7 @@ use crate::listeners::{
     Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener,
 };
 use crate::queue_set::QueueSet;
+use crate::tasks::spawn;
 use crate::tls::{Tls, TlsError};
 use ask::PendingCommands;
 pub use certificate::SystemIdField;
@@ -432,8 +433,8 @@ pub async fn start(
     });
     let (stop, stopped) = watch::channel(false);
     let tasks = vec![
-        tokio::spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
-        tokio::spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
+        spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
+        spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
     ];
     let (connection_guard, connections) = mpsc::channel(1);
     let context = ListenerContext {

@@ -26,6 +26,7 @@ mod queue_set;
 mod quota;
 mod reach;
 pub mod services;
+pub mod tasks;
 pub mod tls;
 mod ws;
 

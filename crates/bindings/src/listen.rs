@@ -3,6 +3,7 @@
 use crate::accept::{Admission, Peers, UNAVAILABLE};
 use crate::http::connection::{self, Endings, Patience};
 use crate::http::message::{accepted, read_request, request_id, write_response};
+use crate::tasks::spawn;
 use core::convert::Infallible;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
 use http_body_util::{BodyExt, Full, Limited};
@@ -58,7 +59,7 @@ impl Notifications {
         let (sender, arrived) = mpsc::channel(WAITING_MAX);
         let peers = Arc::new(Peers::new(connections_max.div_ceil(SHARE)));
         let admission = Admission::new(connections_max, &peers);
-        let task = tokio::spawn(accept(listener, admission.clone(), sender));
+        let task = spawn(accept(listener, admission.clone(), sender));
         Ok(Self { address, arrived, admission, task })
     }
 

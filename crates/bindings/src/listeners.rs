@@ -4,6 +4,7 @@
 //! changes nothing. A new listener may need the address of an old one (`0.0.0.0:80` after
 //! `127.0.0.1:80`); then the old one is closed first, and opened again if the new one fails.
 
+use crate::tasks::spawn;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::io;
@@ -205,7 +206,7 @@ impl ServedListener {
     {
         let latch = Arc::<Latch>::default();
         let (leaves, left) = watch::channel(false);
-        let task = tokio::spawn(serve(left, Arc::clone(&latch)));
+        let task = spawn(serve(left, Arc::clone(&latch)));
         Self { place, at, is_going: false, latch, leaves, task }
     }
 

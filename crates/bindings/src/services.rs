@@ -7,6 +7,7 @@ pub use part::parts;
 
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{CannotListen, ExchangedListeners, ListenerAddress};
+use crate::tasks::block_on;
 use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
 use gatewright_config::{Config, Delivery, PeerBounds};
@@ -120,7 +121,7 @@ impl Services {
             .enable_all()
             .build()
             .map_err(ServiceError::Threads)?;
-        let running = runtime.block_on(run(config, described))?;
+        let running = block_on(&runtime, run(config, described))?;
         let config = Mutex::new(config.clone());
         Ok(Some(Arc::new(Self { running, config, runtime })))
     }
@@ -235,7 +236,7 @@ impl Services {
     /// The certificates' fault, or the address that cannot be bound; nothing has changed then.
     fn take(self: &Arc<Self>, config: &Config) -> Result<Taken, ServiceError> {
         let keys = self.read_keys(config)?;
-        let listeners = self.runtime.block_on(self.exchange_listeners(config))?;
+        let listeners = block_on(&self.runtime, self.exchange_listeners(config))?;
         let before = self.exchange(config, keys);
         let services = Arc::downgrade(self);
         Ok(Taken { services, was: Some((listeners, before)) })
@@ -310,7 +311,7 @@ impl Services {
             self.running.cse.reconfigure(cse_config(config, described));
             if let (Some(wanted), Some(devices)) = (&config.devices, &self.running.devices) {
                 let taken = devices_config(wanted, described);
-                self.runtime.block_on(devices.reconfigure(taken));
+                block_on(&self.runtime, devices.reconfigure(taken));
             }
         }
         (before, keys)
@@ -320,7 +321,7 @@ impl Services {
     /// find no service.
     pub fn stop(self: Arc<Self>) {
         let Some(Self { running, runtime, .. }) = Arc::into_inner(self) else { return };
-        runtime.block_on(async {
+        block_on(&runtime, async {
             if let Some(devices) = running.devices {
                 devices.stop().await;
             }
@@ -346,7 +347,7 @@ impl Staged for Taken {
         else {
             return;
         };
-        services.runtime.block_on(services.undo_listeners(listeners));
+        block_on(&services.runtime, services.undo_listeners(listeners));
         services.exchange(&config, keys);
     }
 }

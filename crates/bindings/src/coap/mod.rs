@@ -6,6 +6,7 @@ mod send;
 pub(crate) use send::CoapSender;
 
 use crate::answers::{Answers, At, refuse};
+use crate::tasks::spawn;
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
@@ -109,11 +110,11 @@ impl CoapSocket {
                 let socket = Arc::clone(&self);
                 let answers = At { answers: Arc::clone(&answers), address: from.ip() };
                 if observes {
-                    let telling = tokio::spawn(socket.tell(answers, id, message));
+                    let telling = spawn(socket.tell(answers, id, message));
                     self.lock().telling.insert(id, telling.abort_handle());
                 } else {
                     let serving = Serving::new(&socket);
-                    tokio::spawn(socket.serve(answers, (id, message), serving));
+                    spawn(socket.serve(answers, (id, message), serving));
                 }
             }
             let sleep = if leaves_at.is_some() { self.due().min(LEAVE_WITHIN) } else { self.due() };

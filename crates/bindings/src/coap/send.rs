@@ -3,6 +3,7 @@
 
 use super::CoapSocket;
 use crate::answers::Nobody;
+use crate::tasks::spawn;
 use gatewright_onem2m::coap::primitive::{read_response, write_request};
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -61,7 +62,7 @@ impl CoapSender {
         let made = cell.get_or_try_init(|| async {
             let socket = Arc::new(CoapSocket::bind(any, ANSWER_OCTETS_MAX).await?);
             let (stop, stopped) = watch::channel(false);
-            tokio::spawn(Arc::clone(&socket).run(Arc::new(Nobody), stopped));
+            spawn(Arc::clone(&socket).run(Arc::new(Nobody), stopped));
             Ok::<_, std::io::Error>(SocketLoop { socket, _stop: stop })
         });
         let made = made.await.map_err(|error| Unreachable(format!("no socket: {error}")))?;

@@ -7,6 +7,7 @@
 
 use super::{ConnectionChannels, DevicesConfig, Shared};
 use crate::engine::{Engine, wall};
+use crate::tasks::spawn;
 use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::manager::RequestId;
@@ -312,7 +313,7 @@ impl Shared {
         let made = result_request_of(&self.mapping, &self.base, device, &name, &text);
         let (engine, stored) = (Arc::clone(&self.engine), self.engine.ask(made));
         let response = Response::new(Status::Ok, call.request.id.as_str(), call.request.release);
-        tokio::spawn(async move {
+        spawn(async move {
             // Stored, or there from an earlier try: the command is done.
             let answer = match stored.await.map(|answer| answer.status) {
                 Some(status) if status.is_success() || status == Status::Conflict => Ok(response),

@@ -4,6 +4,7 @@
 use super::transport::{Datagrams, Transport};
 use super::{ConnectionHandle, Shared};
 use crate::listeners::Latch;
+use crate::tasks::boxed;
 use core::time::Duration;
 use gatewright_tables::records::Sender;
 use std::collections::HashMap;
@@ -93,7 +94,7 @@ pub(super) async fn serve(
             }
             let (sender, arrived) = mpsc::channel(WAITING_MAX);
             let datagrams = Datagrams { socket: Arc::clone(&socket), peer, arrived };
-            running.spawn(converse(Arc::clone(&shared), datagrams, stop.clone()));
+            running.spawn(boxed(converse(Arc::clone(&shared), datagrams, stop.clone())));
             connections.insert(peer, sender.clone());
             sender
         };

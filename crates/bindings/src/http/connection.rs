@@ -1,5 +1,6 @@
 //! Server side of an HTTP connection, with time limits for a peer that sends or accepts nothing.
 
+use crate::tasks::TaskExecutor;
 use core::convert::Infallible;
 use core::pin::Pin;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::rt::{self, Timer};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +72,7 @@ pub(crate) async fn serve<S, F, R>(
     F: Fn(Request<Incoming>) -> R + Send + 'static,
     R: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TaskExecutor);
     builder
         .http1()
         .timer(ConnectionTimer::default())

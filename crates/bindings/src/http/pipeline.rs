@@ -12,6 +12,7 @@ use super::message::{read_response, write_message};
 use super::reply::{Reply, Taken};
 use crate::engine::{Engine, now};
 use crate::reach::Reach;
+use crate::tasks::spawn;
 use core::time::Duration;
 use gatewright_onem2m::{Call, Serialisation, Unreachable};
 use std::collections::{HashMap, VecDeque};
@@ -153,7 +154,7 @@ impl Pipelines {
             output: Vec::new(),
             is_proven: false,
         };
-        tokio::spawn(line.run());
+        spawn(line.run());
     }
 
     /// Notes that a request of a queue has its answer.

@@ -6,6 +6,7 @@ use crate::accept::{Admission, UNAVAILABLE};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::quota::QuotaRefusal;
+use crate::tasks::spawn;
 use crate::tls::{Identity, ListenerSecurity, meet};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -201,7 +202,7 @@ impl HttpServer {
     async fn gather(&self, mut body: Incoming, address: Option<IpAddr>) -> Result<Bytes, Unread> {
         let gathered = self.pieces(&mut body, address).await;
         if gathered.is_err() {
-            tokio::spawn(drain(body));
+            spawn(drain(body));
         }
         gathered
     }

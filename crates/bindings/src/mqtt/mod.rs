@@ -9,6 +9,7 @@ pub(crate) use url::Url;
 pub use url::UrlError;
 
 use crate::answers::{Answers, refuse};
+use crate::tasks::spawn;
 use crate::tls::Identity;
 use core::time::Duration;
 use gatewright_onem2m::mqtt::{
@@ -301,7 +302,7 @@ impl Broker {
             return;
         };
         let (broker, answers) = (Arc::clone(self), Arc::clone(answers));
-        tokio::spawn(async move {
+        spawn(async move {
             let response = match read_request(serialisation, &payload) {
                 Ok(request) => {
                     let request = broker.authenticated(&reply_to, request);

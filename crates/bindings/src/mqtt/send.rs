@@ -2,6 +2,7 @@
 
 use super::{Broker, Url};
 use crate::answers::Nobody;
+use crate::tasks::spawn;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
@@ -154,10 +155,10 @@ impl Brokers {
         let identity = MqttIdentity { serves: false, ..self.identity.clone() };
         let broker = Arc::new(Broker::new(url, &identity, self.tls.clone(), ANSWER_OCTETS_MAX));
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
+        spawn(Arc::clone(&broker).run(Arc::new(Nobody), stopped));
         known.insert(authority, Known::new(&broker, Some(stop)));
         if !self.watched.swap(true, Ordering::Relaxed) {
-            tokio::spawn(forget_unused(Arc::downgrade(self)));
+            spawn(forget_unused(Arc::downgrade(self)));
         }
         Ok(broker)
     }

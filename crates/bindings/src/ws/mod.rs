@@ -4,6 +4,7 @@
 mod metered;
 mod send;
 
+use crate::tasks::spawn;
 use metered::{Meter, Metered};
 pub(crate) use send::WsSender;
 
@@ -281,7 +282,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 let text = serialisation.read(octets);
                 let Some(text) = unanswering(text, &mut waiting) else { continue };
                 let answers = Arc::clone(answers);
-                answering.push(tokio::spawn(async move { reply(text, &*answers).await }));
+                answering.push(spawn(async move { reply(text, &*answers).await }));
                 continue;
             }
             Some(answer) = answering.next() => {

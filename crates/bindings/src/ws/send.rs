@@ -4,6 +4,7 @@ use super::metered::Meter;
 use super::{OutgoingCall, PATIENCE, WITHIN, converse, limits, protocol};
 use crate::answers::{Answers, Authenticated, Party};
 use crate::engine::Engine;
+use crate::tasks::spawn;
 use crate::tls::Identity;
 use core::fmt;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
@@ -173,7 +174,7 @@ async fn upgrade<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (socket, _) = upgraded.map_err(|error| error.to_string())?;
     let (asks, asked) = mpsc::channel(WAITING_MAX);
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
+    spawn(async move {
         let meter = Meter::default();
         converse((socket, &meter), serialisation, &party, (asked, PATIENCE), stopped).await;
     });

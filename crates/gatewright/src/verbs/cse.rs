@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_bindings::client::{AskError, Client};
+use gatewright_bindings::tasks::block_on;
 use gatewright_bindings::tls::Tls;
 use gatewright_onem2m::{Kind, Response, Serialisation};
 use serde::Serialize;
@@ -197,7 +198,7 @@ struct Get {
 impl Get {
     fn run(self, face: Face) -> Result<Exit> {
         let client = self.whom.client()?;
-        let answer = runtime()?.block_on(self.whom.ask(client.get(&self.address)))?;
+        let answer = block_on(&runtime()?, self.whom.ask(client.get(&self.address)))?;
         CseResponse::of(&answer).show(face)
     }
 }
@@ -227,7 +228,7 @@ impl Create {
             .map_err(|why| Failure::new(Exit::Usage, why))?;
         let client = self.whom.client()?;
         let asked = client.create(&self.address, self.kind, &content);
-        let answer = runtime()?.block_on(self.whom.ask(asked))?;
+        let answer = block_on(&runtime()?, self.whom.ask(asked))?;
         CseResponse::of(&answer).show(face)
     }
 }

@@ -10,6 +10,7 @@ use crate::{
 };
 use anyhow::Result;
 use core::fmt::Write;
+use gatewright_bindings::tasks::{block_on, spawn};
 use gatewright_bindings::tls::{Tls, TlsError};
 use gatewright_bindings::{agents, devices};
 use gatewright_descriptors::Claim;
@@ -191,7 +192,7 @@ impl Simulate {
             let wrong = |error: TlsError| Failure::new(Exit::Configuration, error.to_string());
             agents::check(tls).map_err(wrong)?;
         }
-        let answer = runtime.block_on(self.measure(kind, to, tls));
+        let answer = block_on(&runtime, self.measure(kind, to, tls));
         face.answer(&answer, || answer.text())?;
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }
@@ -236,7 +237,7 @@ impl Simulate {
             plan.clock += u64::try_from(wait.as_millis() / 10).unwrap_or_default();
             let run = agents::Run { plan, to, measuring, patience };
             let (tls, udp) = (tls.clone(), self.udp);
-            tokio::spawn(async move {
+            spawn(async move {
                 tokio::time::sleep(wait).await;
                 match tls {
                     Some(tls) => agents::run_tls(run, &tls).await.unwrap_or_default(),

@@ -5,6 +5,7 @@ use crate::{exit::Exit, face::Face};
 use anyhow::{Context, Result};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::listen::{CONNECTIONS_MAX, Notifications};
+use gatewright_bindings::tasks::block_on;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Subscribe {
         let interrupted = Arc::clone(&stop);
         crate::signals::on_stop(move || interrupted.notify_one())
             .context("cannot listen for an interrupt")?;
-        runtime()?.block_on(self.hear(face, &stop))?;
+        block_on(&runtime()?, self.hear(face, &stop))?;
         Ok(Exit::Success)
     }
 

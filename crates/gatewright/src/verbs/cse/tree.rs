@@ -3,6 +3,7 @@
 use super::{Whom, content, parsed, runtime};
 use crate::{exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_bindings::tasks::block_on;
 use gatewright_onem2m::{Kind, Response};
 use serde::Serialize;
 use serde_json::Value;
@@ -52,7 +53,7 @@ impl Tree {
             below.push_str("&lvl=");
             below.push_str(&depth.to_string());
         }
-        let (top, references) = runtime()?.block_on(async {
+        let (top, references) = block_on(&runtime()?, async {
             let top = self.whom.ask(client.get(&self.address)).await?;
             let references = self.whom.ask(client.get(&below)).await?;
             Ok::<_, anyhow::Error>((top, references))

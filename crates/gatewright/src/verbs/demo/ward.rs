@@ -12,6 +12,7 @@ use central::{Central, CentralAddress, free_port};
 use gatewright_bindings::agents;
 use gatewright_bindings::listen::Notifications;
 use gatewright_bindings::services::Services;
+use gatewright_bindings::tasks::{block_on, spawn};
 use gatewright_config::parse;
 use gatewright_diagnostic::SourceId;
 use gatewright_health::code::SystemId;
@@ -141,10 +142,10 @@ pub(super) fn run(wish: &Wish, face: Face) -> Result<Exit> {
         central.start()?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(place.answers())?;
+    block_on(&runtime, place.answers())?;
     let services = gateway(&folder.0, &place)?;
-    let scene = runtime.block_on(Scene::set(face, central, place, services, seconds))?;
-    let answer = runtime.block_on(scene.play())?;
+    let scene = block_on(&runtime, Scene::set(face, central, place, services, seconds))?;
+    let answer = block_on(&runtime, scene.play())?;
     face.answer(&answer, || answer.text())?;
     Ok(if answer.passed { Exit::Success } else { Exit::Negative })
 }
@@ -231,7 +232,7 @@ impl Scene {
             });
             let plan = SimulationPlan::new(kind, system_id, u64::try_from(number)?);
             let run = agents::Run { plan, to, measuring, patience: PATIENCE };
-            runs.push(tokio::spawn(agents::run(run)));
+            runs.push(spawn(agents::run(run)));
         }
         let screen = Screen::new(face, &beds);
         let systems = beds.into_iter().map(|bed| bed.system_id).collect();

@@ -3,9 +3,11 @@
 use crate::{
     exit::{Exit, Failure},
     face::Face,
+    verbs::cse::runtime,
 };
 use anyhow::Result;
 use gatewright_bindings::client::Client;
+use gatewright_bindings::tasks::block_on;
 use gatewright_onem2m::Operation;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime};
@@ -58,9 +60,7 @@ impl Ask {
             let milliseconds = Duration::from_secs(wait.into()).as_millis();
             request.set("rqet", &milliseconds.to_string())?;
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let answer = runtime
-            .block_on(client.ask(&request))
+        let answer = block_on(&runtime()?, client.ask(&request))
             .map_err(|error| Failure::new(Exit::Unavailable, format!("{}: {error}", self.cse)))?;
         let content = answer.content.as_deref().unwrap_or("null");
         let result: Value = serde_json::from_str(content).unwrap_or_default();

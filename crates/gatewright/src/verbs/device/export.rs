@@ -7,6 +7,7 @@ use crate::{
     face::Face,
 };
 use anyhow::Result;
+use gatewright_bindings::tasks::block_on;
 use gatewright_health::code::SystemId;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::device::{ABOUT, ObjectContainer};
@@ -145,7 +146,7 @@ impl Export {
                 bundles: 0,
             },
         };
-        runtime()?.block_on(exporter.run())?;
+        block_on(&runtime()?, exporter.run())?;
         let Exporter { mut answer, mut sheet, .. } = exporter;
         sheet.finish()?;
         answer.bundles = sheet.bundles;

@@ -55,6 +55,11 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// Room for a second of datagrams: what the receiver has no time for is not lost by the gateway.
 const RECEIVE_BUFFER: usize = 64 * 1024 * 1024;
 
+/// Whether the page of metrics has the link that reloads open and close.
+const THIRD: &str = "link=\"third\"";
+/// Datagrams of a phase at least: a sender that is kept from its pace has nothing to lose.
+const SENT_MIN: u64 = 1000;
+
 /// The phases of a round; a datagram says in which it was sent.
 const QUIET: usize = 1;
 const RELOADS: usize = 2;
@@ -170,15 +175,15 @@ fn start(network: &TestNetwork, binary: &Path, folder: &Path) -> Result<RunningG
 }
 
 impl RunningGateway {
-    /// How long the page of metrics takes.
-    fn page(&self) -> Result<Duration, String> {
+    /// The page of metrics, and how long it takes.
+    fn page(&self) -> Result<(String, Duration), String> {
         let asked = Instant::now();
         let mut stream = UnixStream::connect(&self.page).map_err(text)?;
         stream.set_read_timeout(Some(WITHIN)).map_err(text)?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n").map_err(text)?;
         let mut page = String::new();
         stream.read_to_string(&mut page).map_err(text)?;
-        if page.ends_with("# EOF\n") { Ok(asked.elapsed()) } else { Err(page) }
+        if page.ends_with("# EOF\n") { Ok((page, asked.elapsed())) } else { Err(page) }
     }
 
     fn reload(&self, description: &str) -> Result<(), String> {
@@ -196,10 +201,14 @@ impl RunningGateway {
         let mut reloads = 0;
         // An even number: the third link is closed at the end.
         while Instant::now() < end {
-            for description in &self.descriptions {
+            for (description, is_open) in self.descriptions.iter().zip([true, false]) {
                 self.reload(description)?;
                 reloads += 1;
                 sleep(PAUSE);
+                if self.page()?.0.contains(THIRD) != is_open {
+                    let not = if is_open { " not" } else { "" };
+                    return Err(format!("the third link is{not} there after a reload"));
+                }
             }
         }
         Ok(reloads)
@@ -209,7 +218,7 @@ impl RunningGateway {
     fn pages_until(&self, end: Instant) -> Result<Duration, String> {
         let mut longest = Duration::ZERO;
         while Instant::now() < end {
-            longest = longest.max(self.page()?);
+            longest = longest.max(self.page()?.1);
             sleep(PAUSE);
         }
         Ok(longest)
@@ -243,6 +252,11 @@ fn run(network: &TestNetwork, gateway: &RunningGateway, window: Duration) -> Res
         Ok::<_, String>((delays, reloads?, longest??))
     })?;
     let sent = sent.map(AtomicU64::into_inner);
+    if let Some(few) =
+        [QUIET, RELOADS].iter().filter_map(|at| sent.get(*at)).find(|it| **it < SENT_MIN)
+    {
+        return Err(format!("only {few} datagrams were sent in a phase"));
+    }
     Ok(Round { delays, sent, reloads, longest_page })
 }
 

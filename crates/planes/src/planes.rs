@@ -1,7 +1,7 @@
 //! The running planes of a gateway.
 
 use crate::{
-    control::{Control, Placement, Prepared, reasons},
+    control::{Control, Placement, Prepared, events::events_lost, reasons},
     kernel::{Follower, Kernel},
     setup::Setup,
     start::{self, Started},
@@ -455,6 +455,7 @@ impl Drop for Planes {
 
 /// Acts upon events from the network until it is stopped.
 fn listen(control: &Mutex<Control>, mut events: EventQueue) {
+    let mut lost = events.lost();
     loop {
         let event = events.next(EXPIRY_EVERY);
         if event.is_none() && events.waker().flags().is_stopped() {
@@ -463,6 +464,11 @@ fn listen(control: &Mutex<Control>, mut events: EventQueue) {
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(event) = event {
             control.learn(event, Instant::now());
+        }
+        let more = events.lost().saturating_sub(lost);
+        if more > 0 {
+            lost += more;
+            control.log.log(events_lost(more));
         }
         control.expire(Instant::now());
     }

@@ -245,6 +245,13 @@ pub(crate) fn withdrawal(withdrawn: bool) -> LogEvent {
     LogEvent::new(LogLevel::Info, PART, "forwarding-resumed", text)
 }
 
+/// Logs that workers reported more than was read in time.
+pub(crate) fn events_lost(number: u64) -> LogEvent {
+    let text = "workers reported more than was read in time: links report their state again, and \
+                the network says the rest again";
+    LogEvent::new(LogLevel::Warning, PART, "events-lost", text).with("number", number)
+}
+
 /// Logs that changes in the kernel were missed.
 pub(crate) fn overrun(times: u64) -> LogEvent {
     let text = "more changed in the kernel than was read in time: all of it is read again";

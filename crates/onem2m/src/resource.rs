@@ -375,23 +375,34 @@ pub(crate) fn push_json_text(text: &mut String, value: &str) {
     }
 }
 
-/// Appends `number` to `text` in digits of a radix of 16 at the most: the formatting machinery
+/// Appends `number` to `text` in decimal digits, or in hexadecimal ones: the formatting machinery
 /// costs more than all else of a short name.
 pub(crate) fn push_number<const RADIX: u64>(text: &mut String, number: u64) {
     let mut rest = number;
     // As many as 2⁶⁴ has in decimal.
-    let mut digits = [0; 20];
+    let mut digits = [[0; 2]; 10];
     let mut length = 0;
-    for place in digits.iter_mut().rev() {
-        let digit = u8::try_from(rest % RADIX).unwrap_or(0);
-        *place = if digit < 10 { b'0' + digit } else { b'a' - 10 + digit };
-        length += 1;
-        rest /= RADIX;
+    let digit = |digit: u8| match digit {
+        10.. if RADIX > 10 => b'a' - 10 + digit,
+        _ => b'0' + digit,
+    };
+    for pair in digits.iter_mut().rev() {
+        // Two at a time: half the divisions.
+        let two = u8::try_from(rest % (RADIX * RADIX)).unwrap_or(0);
+        let radix = if RADIX == 16 { 16 } else { 10 };
+        *pair = [digit(two / radix), digit(two % radix)];
+        length += 2;
+        rest /= RADIX * RADIX;
         if rest == 0 {
             break;
         }
     }
+    let digits = digits.as_flattened();
     let written = digits.get(digits.len() - length..).unwrap_or_default();
+    let written = match written {
+        [b'0', rest @ ..] => rest,
+        all => all,
+    };
     text.push_str(core::str::from_utf8(written).unwrap_or_default());
 }
 
@@ -401,7 +412,7 @@ mod tests {
 
     #[test]
     fn numbers_as_the_standard_library_writes_them() {
-        for number in [0, 1, 9, 10, 15, 16, 255, 256, 12_345, u64::MAX] {
+        for number in [0, 1, 9, 10, 15, 16, 99, 100, 255, 256, 4_096, 12_345, u64::MAX] {
             let (mut decimal, mut hexadecimal) = (String::new(), String::new());
             push_number::<10>(&mut decimal, number);
             push_number::<16>(&mut hexadecimal, number);

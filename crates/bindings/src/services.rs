@@ -547,7 +547,9 @@ fn quota(peer: PeerBounds) -> cse::Quota {
 /// Text for the operator: why deliverable outbox messages are held.
 fn why_held(queues: usize, Verdict { status, from, to, .. }: &Verdict) -> String {
     let (senders, status) = (if queues == 1 { "sender" } else { "senders" }, status.number());
-    format!("of {queues} {senders}; {from} is answered {status} at {to}: who may ask there?")
+    format!(
+        "of {queues} {senders}; {from} is answered {status} at {to}: check the access rights there"
+    )
 }
 
 /// Text for the operator: data that this CSE has and the CSE above will never get.

@@ -61,9 +61,9 @@ impl Gateway {
         reloaded
     }
 
-    /// Logs that a new description is not taken, and why; one that cannot be read gets no further.
+    /// Logs that a new description is refused, and why; one that cannot be read gets no further.
     pub fn log_refused(&self, why: &str) {
-        let text = format!("the description is not taken: {why}");
+        let text = format!("the description is refused: {why}");
         self.events().log(about(LogLevel::Warning, "reload-refused", text));
     }
 

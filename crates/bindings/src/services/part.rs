@@ -142,7 +142,7 @@ const OF_CSE: &[Watched] = &[
     watched(
         ("clock", When::Appears),
         (LogLevel::Warning, "clock-doubted"),
-        "the system's clock is not believed",
+        "the system's clock is in doubt",
     ),
     watched(
         ("rows_damaged", When::Appears),
@@ -168,12 +168,12 @@ const OF_CSE: &[Watched] = &[
     watched(
         ("broker", When::Appears),
         (LogLevel::Warning, "broker-lost"),
-        "the MQTT broker is not reached",
+        "the MQTT broker is not reachable",
     ),
     watched(
         ("not_delivered", When::Appears),
         (LogLevel::Error, "readings-lost"),
-        "readings never reach the CSE above",
+        "readings are refused for good by the CSE above, or expired",
     ),
     watched(
         ("connections", When::Appears),
@@ -194,7 +194,7 @@ const OF_CSE: &[Watched] = &[
     watched(
         ("readings_backlogged", When::Grows),
         (LogLevel::Warning, "outbox-full"),
-        "the outbox to the CSE above is full; readings are stored here and sent later: is it reached?",
+        "the outbox to the CSE above is full; readings are stored here and sent later: check that it is reachable",
     ),
     watched(
         ("tree_full", When::Grows),
@@ -208,7 +208,7 @@ const OF_DEVICES: &[Watched] = &[
     watched(
         ("reports_not_stored", When::Grows),
         (LogLevel::Error, "reports-not-stored"),
-        "reports of devices could not be stored: devices keep those that they want an answer to",
+        "reports of devices could not be stored: devices keep those that request an answer",
     ),
     watched(
         ("connections_refused", When::Grows),
@@ -246,7 +246,7 @@ const OF_DEVICES: &[Watched] = &[
 /// The differences; or, if the description's text is the same, changed certificate files.
 fn or_renewed(mut found: Vec<Change>, table: &str, renewed: bool) -> Vec<Change> {
     if found.is_empty() && renewed {
-        found.push(Change::new(table, "what its files of certificates hold changed"));
+        found.push(Change::new(table, "the content of its certificate files has changed"));
     }
     found
 }

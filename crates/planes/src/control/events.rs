@@ -161,7 +161,7 @@ impl Control {
         let name = self.name(link);
         let (kind, state) =
             if closed { ("link-closed", "down") } else { ("link-reopened", "up again") };
-        let text = format!("link {name} is taken {state} by command");
+        let text = format!("link {name} is set {state} by command");
         self.log.log(event_of(LogLevel::Info, kind, name, text));
     }
 
@@ -174,7 +174,7 @@ impl Control {
                 event_of(LogLevel::Warning, "router-lost", name, text).with("address", address)
             }
             LearntItem::Address { address, .. } => {
-                let text = format!("the address {address} of link {name} is over");
+                let text = format!("the lifetime of address {address} of link {name} has ended");
                 event_of(LogLevel::Warning, "address-lost", name, text).with("address", address)
             }
             LearntItem::OnLink { prefix, .. } => {

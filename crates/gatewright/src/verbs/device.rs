@@ -309,22 +309,21 @@ impl SimulationReport {
             self.values, self.devices, self.associations, self.repeated, self.forgotten
         );
         let [median, p99, longest] = self.delay_ms;
-        let _ =
-            write!(text, "; answers in {median} ms, 99 of 100 in {p99} ms, all in {longest} ms");
-        let [_, late, latest] = self.late_ms;
         let _ = write!(
             text,
-            "; made late here by {late} ms and less in 99 of 100, {latest} ms at most"
+            "; delay of answers: median {median} ms, 99 % within {p99} ms, at most {longest} ms"
         );
+        let [_, late, latest] = self.late_ms;
+        let _ = write!(text, "; reports made late: 99 % by up to {late} ms, at most {latest} ms");
         if self.left_out > 0 {
-            let _ = write!(text, ", {} not made at all", self.left_out);
+            let _ = write!(text, ", {} not made", self.left_out);
         }
         let [sent, asked, answered] = self.control;
         if sent > 0 {
             let _ = write!(text, "; {sent} control messages, {answered} of {asked} answered");
         }
         if self.unanswered > 0 {
-            let _ = write!(text, "; {} devices have more to report", self.unanswered);
+            let _ = write!(text, "; {} devices have unanswered reports", self.unanswered);
         }
         text
     }

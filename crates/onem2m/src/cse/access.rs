@@ -275,15 +275,22 @@ impl Cse {
         self.config.admin.as_deref() == Some(from) || from == self.config.cse_id
     }
 
-    /// Without a policy only the creator has rights; registered entities can retrieve the CSEBase.
+    /// Without a policy only the creator has rights; registered entities and its configured readers
+    /// can retrieve the CSEBase.
     fn allows_by_default(&self, resource: &Resource, from: &str, right: Right) -> bool {
         match resource.kind {
             Kind::CseBase => {
-                matches!(right, Right::Retrieve | Right::Discover) && self.is_registered(from)
+                matches!(right, Right::Retrieve | Right::Discover)
+                    && (self.is_registered(from) || self.reads_base(from))
             }
             Kind::RemoteCse if resource.text("csi") == Some(from) => true,
             _ => owns(resource, from),
         }
+    }
+
+    /// Whether `from` is configured to read the CSEBase.
+    fn reads_base(&self, from: &str) -> bool {
+        self.config.base_readers.iter().any(|reader| self.own_form(reader) == from)
     }
 
     /// Whether `from` is an AE or CSE registered here, or an AE of such a CSE.

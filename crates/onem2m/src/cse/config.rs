@@ -54,6 +54,9 @@ pub struct CseConfig {
     /// CSEs below those registered here, as `/id-mn/id-leaf`: the registered CSE that forwards
     /// requests, and the CSE below it.
     pub cses_beyond: Vec<String>,
+    /// Originators that may retrieve the CSEBase and discover below it without being registered: what
+    /// they find there has policies of its own.
+    pub base_readers: Vec<String>,
     /// The registrar of this CSE.
     pub registrar: Option<Registrar>,
     /// Limits.
@@ -78,6 +81,7 @@ impl CseConfig {
             sponsored_entities: vec!["Cphd-*".to_owned()],
             adopted_entities: Vec::new(),
             cses_beyond: Vec::new(),
+            base_readers: Vec::new(),
             registrar: None,
             limits: Limits::default(),
             audit: Audit::Off,

@@ -105,6 +105,16 @@ fn discovery_and_children_show_only_what_may_be_seen() {
     assert!(!children.content.as_deref().unwrap().contains("\"Ca\""));
     let stranger = bench.get("Cstranger", "cse-in?fu=1");
     assert_eq!(stranger.status.number(), 4103, "not registered");
+    // Readers of the CSEBase find what policies let them find, here nothing.
+    let mut config = bench.cse.config().clone();
+    config.base_readers = vec!["/id-in/Cstranger".to_owned()];
+    bench.cse.reconfigure(bench.now, config);
+    assert_eq!(found(&bench.get("Cstranger", "cse-in?fu=1")), [""; 0]);
+    assert_eq!(bench.get("Cstranger", "cse-in").status.number(), 2000);
+    assert_eq!(
+        bench.update("Cstranger", "cse-in", r#"{"m2m:cb":{"lbl":["x"]}}"#).status.number(),
+        4103
+    );
     govern(&mut bench, r#"{"acor":["Cb"],"acop":32}"#);
     let more = found(&bench.get("Cb", "cse-in?fu=1"));
     assert_eq!(more, ["cse-in/b", "cse-in/a/c", "cse-in/b/mine", "cse-in/a/c/one"]);

@@ -113,6 +113,34 @@ fn what_is_created_is_got_and_drawn() {
     audit_of_two(&store, &heads);
 }
 
+#[test]
+fn what_is_updated_and_deleted_is_printed_as_it_became() {
+    let mut running = Running::start("cse-update");
+    for url in running.urls.clone() {
+        let ask =
+            |arguments: &[&str]| cse(&[arguments, &["--url", &url, "--as", "CAdmin"]].concat());
+        let made = ask(&["create", "-", "cnt", "rn=c", "lbl:=[\"a\"]"]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        let changed = ask(&["update", "cse-mn/c", "cnt", "mni:=2", "lbl:=null", "--json"]).json();
+        assert_eq!(
+            (&changed["status"], &changed["content"]["m2m:cnt"]["mni"]),
+            (&2004.into(), &2.into())
+        );
+        let got = ask(&["get", "cse-mn/c", "--json"]).json();
+        let container = &got["content"]["m2m:cnt"];
+        assert_eq!((&container["mni"], container.get("lbl")), (&2.into(), None));
+        // What cannot be changed is refused with the status of the CSE.
+        let refused = ask(&["update", "cse-mn/c", "cnt", "rn=d"]);
+        assert!(refused.code == 1 && refused.err.contains("4000"), "{}", refused.err);
+        assert_eq!(ask(&["update", "cse-mn/c", "cnt"]).code, 64);
+        let gone = ask(&["delete", "cse-mn/c", "--json"]).json();
+        assert_eq!(gone["status"], 2002);
+        let again = ask(&["delete", "cse-mn/c"]);
+        assert!(again.code == 1 && again.err.contains("4004"), "{}", again.err);
+    }
+    running.stop();
+}
+
 /// The log at `store` of what was asked by each URL, and the heads that it had after each.
 fn audit_of_two(store: &str, heads: &[serde_json::Value]) {
     let intact = cse(&["audit", "--verify", store, "--json"]);

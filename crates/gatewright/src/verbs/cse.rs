@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-pub(super) const JSON: &str = "get, create: {status, location, content}; tree: {root: {name, \
+pub(super) const JSON: &str = "get, create, update, delete: {status, location, content}; tree: {root: {name, \
      address, type, instances, children}, resources, cut}; subscribe: a notification (m2m:sgn) \
      a line; audit: {last: [{number, at, entry}]}, and with --verify {entries, head, broken_at, \
      intact, allowed, denied, failed, waiting, counted, dropped}, too";
@@ -36,6 +36,8 @@ enum What {
     Tree(tree::Tree),
     Get(Get),
     Create(Create),
+    Update(Update),
+    Delete(Delete),
     Subscribe(subscribe::Subscribe),
     Audit(audit::Audit),
 }
@@ -46,6 +48,8 @@ impl Cse {
             What::Tree(verb) => verb.run(face),
             What::Get(verb) => verb.run(face),
             What::Create(verb) => verb.run(face),
+            What::Update(verb) => verb.run(face),
+            What::Delete(verb) => verb.run(face),
             What::Subscribe(verb) => verb.run(face),
             What::Audit(verb) => verb.run(face),
         }
@@ -229,6 +233,54 @@ impl Create {
         let client = self.whom.client()?;
         let asked = client.create(&self.address, self.kind, &content);
         let answer = block_on(&runtime()?, self.whom.ask(asked))?;
+        CseResponse::of(&answer).show(face)
+    }
+}
+
+/// Changes attributes of a resource and prints it as it became.
+///
+/// `gatewright cse update cse-in/app/c cnt mni:=100 --as CAdmin`; an attribute that is null is
+/// removed: `lbl:=null`.
+#[derive(Debug, clap::Args)]
+struct Update {
+    /// Its address.
+    address: String,
+    /// Its type: `ae`, `cnt`, `acp`, `grp`, `sub`, … or the number.
+    #[arg(value_name = "TYPE", value_parser = kind)]
+    kind: Kind,
+    /// The attributes: NAME=TEXT or NAME:=JSON. Of a type that brings its own tag the whole content
+    /// as JSON, and `-` reads that from standard input.
+    #[arg(value_name = "ATTRIBUTE", required = true)]
+    attributes: Vec<String>,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl Update {
+    fn run(self, face: Face) -> Result<Exit> {
+        let content = content::content(self.kind, &self.attributes)
+            .map_err(|why| Failure::new(Exit::Usage, why))?;
+        let client = self.whom.client()?;
+        let answer = runtime()?.block_on(self.whom.ask(client.update(&self.address, &content)))?;
+        CseResponse::of(&answer).show(face)
+    }
+}
+
+/// Deletes a resource with everything below it.
+///
+/// `gatewright cse delete cse-in/app/c --as CAdmin`; `cse-in/app/c/la` is the latest instance.
+#[derive(Debug, clap::Args)]
+struct Delete {
+    /// Its address.
+    address: String,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl Delete {
+    fn run(self, face: Face) -> Result<Exit> {
+        let client = self.whom.client()?;
+        let answer = runtime()?.block_on(self.whom.ask(client.delete(&self.address)))?;
         CseResponse::of(&answer).show(face)
     }
 }

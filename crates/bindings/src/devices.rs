@@ -21,6 +21,7 @@ mod entities;
 mod places;
 mod refusals;
 mod shards;
+mod silence;
 mod stages;
 pub(crate) mod transport;
 mod unassociated;
@@ -52,6 +53,7 @@ use gatewright_tables::Map;
 use gatewright_tables::records::{Entity, Sender};
 use refusals::Refusals;
 use shards::Shards;
+pub use silence::SilentAfter;
 pub use stages::Stages;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -103,6 +105,8 @@ pub struct DevicesConfig {
     /// AE-IDs that may read devices' data and send devices requests, beside the administrator
     /// (`CNurse`, `/id-in/CNurse`).
     pub operators: Vec<String>,
+    /// When a device counts as silent; never if empty.
+    pub silent: Vec<SilentAfter>,
 }
 
 /// CSE to which readings are forwarded: each device becomes an AE there as it does here.
@@ -162,6 +166,7 @@ impl DevicesConfig {
             connections_per_peer_max: usize::MAX,
             above: None,
             operators: Vec::new(),
+            silent: Vec::new(),
         }
     }
 }
@@ -262,6 +267,9 @@ struct Shared {
     /// State that reports use.
     shards: Shards,
     refusals: Refusals,
+    /// When a device counts as silent.
+    silent_after: RwLock<Vec<SilentAfter>>,
+    is_silence_watched: AtomicBool,
     /// State that associations and requests for devices use.
     state: Mutex<State>,
     /// How often state or library were locked.
@@ -427,10 +435,13 @@ pub async fn start(
         library: Mutex::new(library),
         shards: Shards::new(),
         refusals: Refusals::default(),
+        silent_after: RwLock::default(),
+        is_silence_watched: AtomicBool::new(false),
         state: Mutex::new(state),
         #[cfg(test)]
         locked: std::sync::atomic::AtomicU64::new(0),
     });
+    shared.watch_silence(config.silent).await;
     let (stop, stopped) = watch::channel(false);
     let tasks = vec![
         spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
@@ -621,6 +632,7 @@ impl RunningDevices {
         let shared = &self.context.shared;
         *shared.system_id.write().unwrap_or_else(PoisonError::into_inner) = config.system_id;
         shared.library.lock().unwrap_or_else(PoisonError::into_inner).admit(config.admitted);
+        shared.watch_silence(config.silent).await;
         let mut state = shared.lock();
         if policy.is_some() != had {
             // Their places get the policy with their next association.
@@ -629,6 +641,11 @@ impl RunningDevices {
         state.policy = policy;
         drop(state);
         *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
+    }
+
+    /// Address of the policy that authorises operators, if there is one.
+    pub(crate) fn policy(&self) -> Option<String> {
+        self.context.shared.lock().policy.clone()
     }
 
     /// Aborts every association and returns when all connections are closed. Devices keep their

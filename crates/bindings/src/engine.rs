@@ -398,6 +398,16 @@ impl Engine {
         self.lock().cse.messages_waiting()
     }
 
+    /// Readings of devices that wait for the CSE above, and how many may.
+    pub(crate) fn readings_waiting(&self) -> (usize, usize) {
+        self.lock().cse.readings_waiting()
+    }
+
+    /// Whether a resource of this address is in the tree.
+    pub(crate) fn has_resource(&self, address: &str) -> bool {
+        self.lock().cse.has_resource(address)
+    }
+
     /// Containers with readings whose outbox messages are made later, as the outbox was full.
     pub fn backlogs(&self) -> usize {
         self.lock().cse.backlogs()

@@ -4,7 +4,9 @@
 use crate::tls::{RevokedPeers, Tls, TlsError, provider};
 use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
+use gatewright_onem2m::Timestamp;
 use std::collections::hash_map::DefaultHasher;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::ResolvesClientCert;
@@ -35,6 +37,8 @@ pub(crate) struct Keys {
     client: ClientConfig,
     trusted: Arc<WebPkiServerVerifier>,
     revoked: Arc<RevokedPeers>,
+    /// The files of certificates, each with the first end of a certificate in it.
+    ends: Vec<(PathBuf, Timestamp)>,
 }
 
 impl Keys {
@@ -46,8 +50,8 @@ impl Keys {
     pub(crate) fn read(tls: &Tls) -> Result<Arc<Self>, TlsError> {
         let revoked = Arc::new(RevokedPeers::default());
         let (server, client) = (tls.server(&revoked)?, tls.client()?);
-        let trusted = tls.trusted()?;
-        Ok(Arc::new(Self { print: print(tls), server, client, trusted, revoked }))
+        let (trusted, ends) = (tls.trusted()?, tls.ends()?);
+        Ok(Arc::new(Self { print: print(tls), server, client, trusted, revoked, ends }))
     }
 }
 
@@ -84,6 +88,11 @@ impl Keyring {
     pub(crate) fn revoked(&self) -> (u64, Option<String>) {
         let (count, last) = self.keys().revoked.told();
         (count.saturating_add(self.revoked_before.load(Ordering::Relaxed)), last)
+    }
+
+    /// The files of certificates, each with the first end of a certificate in it.
+    pub(crate) fn ends(&self) -> Vec<(PathBuf, Timestamp)> {
+        self.keys().ends.clone()
     }
 
     /// Acceptor for incoming connections.

@@ -9,6 +9,7 @@
 
 mod accept;
 pub mod agents;
+mod alarms;
 mod answers;
 mod calls;
 pub mod client;

@@ -1,15 +1,18 @@
 //! Services of `[devices]` and `[cse]` in a description, on their own runtime.
 
+mod alarms;
 mod difference;
 mod part;
 
 pub use part::parts;
 
+use crate::alarms::container::AlarmContainer;
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{CannotListen, ExchangedListeners, ListenerAddress};
 use crate::tasks::block_on;
 use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
+use alarms::ServiceAlarms;
 use gatewright_config::{Config, Delivery, PeerBounds};
 use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
@@ -95,6 +98,7 @@ impl ServiceError {
 #[derive(Debug)]
 pub struct Services {
     running: RunningServices,
+    alarms: Mutex<ServiceAlarms>,
     /// The description taken last.
     config: Mutex<Config>,
     /// Runtime; dropped after what it runs.
@@ -105,6 +109,13 @@ pub struct Services {
 struct RunningServices {
     cse: cse::RunningCse,
     devices: Option<devices::RunningDevices>,
+}
+
+impl RunningServices {
+    /// Address of the policy that authorises operators, if there is one.
+    fn policy(&self) -> Option<String> {
+        self.devices.as_ref()?.policy()
+    }
 }
 
 impl Services {
@@ -122,8 +133,10 @@ impl Services {
             .build()
             .map_err(ServiceError::Threads)?;
         let running = block_on(&runtime, run(config, described))?;
+        let alarms = ServiceAlarms::start(&running, described.base.value.as_str());
+        let alarms = Mutex::new(block_on(&runtime, alarms));
         let config = Mutex::new(config.clone());
-        Ok(Some(Arc::new(Self { running, config, runtime })))
+        Ok(Some(Arc::new(Self { running, alarms, config, runtime })))
     }
 
     /// The CSE.
@@ -143,6 +156,9 @@ impl Services {
         let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
         let registrar = registrar.map(|it| format!("{} {}", it.id, it.url));
         drop(config);
+        let alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let (alarm_words, alarm_counters) = (alarms.words(), alarms.counters());
+        let alarms = alarms.told();
         let engine = cse.engine();
         let mut words = vec![("listens_at", cse.urls().join(", "))];
         if let Some(registrar) = registrar {
@@ -163,6 +179,7 @@ impl Services {
         words.extend(cse.shortage().map(|shortage| ("connections", short(shortage))));
         let revoked = cse.keyring().map(|keyring| keyring.revoked()).unwrap_or_default();
         words.extend(revoked.1.map(|names| ("certificate_revoked", names)));
+        words.extend(alarm_words);
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let gauges = vec![
             ("disk_reserve_octets", disk_space.reserve),
@@ -184,7 +201,9 @@ impl Services {
             ]
         });
         let histograms = histograms.unwrap_or_default().into_iter().map(histogram).collect();
-        PartStatus { words, gauges, counters: cse.counters(), histograms, ..PartStatus::default() }
+        let mut counters = cse.counters();
+        counters.extend(alarm_counters);
+        PartStatus { words, gauges, counters, alarms, histograms, ..PartStatus::default() }
     }
 
     /// Current state of the device listener, as reported to operators.
@@ -208,6 +227,15 @@ impl Services {
             histograms: devices.stages().each().into_iter().map(histogram).collect(),
             ..PartStatus::default()
         })
+    }
+
+    /// Observes the causes of alarms; returns what was raised or cleared.
+    fn alarm_events(&self) -> Vec<LogEvent> {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let thresholds = config.cse.as_ref().map(|cse| cse.alarms).unwrap_or_default();
+        drop(config);
+        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        alarms.observe(&self.running, thresholds)
     }
 
     /// Refusals of devices' requests since the last call.
@@ -312,6 +340,13 @@ impl Services {
             if let (Some(wanted), Some(devices)) = (&config.devices, &self.running.devices) {
                 let taken = devices_config(wanted, described);
                 block_on(&self.runtime, devices.reconfigure(taken));
+                let policy = devices.policy();
+                let engine = self.running.cse.engine();
+                let admit =
+                    AlarmContainer::admit(engine, described.base.value.as_str(), policy.as_deref());
+                let is_founded = block_on(&self.runtime, admit);
+                let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+                alarms.set_founded(is_founded);
             }
         }
         (before, keys)
@@ -320,7 +355,9 @@ impl Services {
     /// Aborts the associations, stores pending data, and ends. Later requests by remaining holders
     /// find no service.
     pub fn stop(self: Arc<Self>) {
-        let Some(Self { running, runtime, .. }) = Arc::into_inner(self) else { return };
+        let Some(Self { running, alarms, runtime, .. }) = Arc::into_inner(self) else { return };
+        // It holds the engine.
+        drop(alarms);
         block_on(&runtime, async {
             if let Some(devices) = running.devices {
                 devices.stop().await;
@@ -469,6 +506,11 @@ fn devices_config(
         gatewright_config::SystemIdField::Dns => devices::SystemIdField::Dns,
     });
     config.operators.clone_from(&wanted.operators);
+    let silent = wanted.silent.iter().map(|rule| devices::SilentAfter {
+        after: rule.after,
+        kinds: rule.kinds.iter().cloned().collect(),
+    });
+    config.silent = silent.collect();
     config.mapping = mapping(wanted);
     config.above = described.registrar.as_ref().map(|above| devices::Above {
         url: above.url.clone(),

@@ -6,9 +6,11 @@
 //! the CSE knows whether it authorises others, such as the AEs that it brought here: the request
 //! carries the certificate's identity ([`Request::sponsor`]).
 
+mod validity;
+
 use crate::keyring::Keyring;
 use core::time::Duration;
-use gatewright_onem2m::{Operation, Request};
+use gatewright_onem2m::{Operation, Request, Timestamp};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,6 +108,17 @@ impl Tls {
         let authorities = Arc::new(self.authorities()?);
         let trusted = WebPkiServerVerifier::builder_with_provider(authorities, provider());
         Ok(trusted.with_crls(self.lists()?).build()?)
+    }
+
+    /// The files of certificates, each with the first end of a certificate in it.
+    pub(crate) fn ends(&self) -> Result<Vec<(PathBuf, Timestamp)>, TlsError> {
+        let mut ends = Vec::new();
+        for path in [&self.certificate, &self.authorities] {
+            let all = certificates(path)?;
+            let first = all.iter().filter_map(validity::not_after).min();
+            ends.extend(first.map(|end| (path.clone(), end)));
+        }
+        Ok(ends)
     }
 
     /// The lists of revoked certificates.

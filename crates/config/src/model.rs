@@ -558,6 +558,17 @@ pub struct Devices {
     pub views: bool,
     /// Mappings that take precedence over the built-in ones.
     pub maps: Vec<DeviceMap>,
+    /// When a device counts as silent; the first entry that fits its kind applies.
+    pub silent: Vec<SilentAfter>,
+}
+
+/// Time without a report after which devices count as silent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SilentAfter {
+    /// The time.
+    pub after: Duration,
+    /// Kinds of devices; all if empty.
+    pub kinds: Vec<String>,
 }
 
 /// Mapping of a device's objects; a condition that is not given matches all.
@@ -683,6 +694,25 @@ pub struct Cse {
     pub tls: Option<CseTls>,
     /// The CSE above it.
     pub registrar: Option<Registrar>,
+    /// When operators are alarmed.
+    pub alarms: CseAlarms,
+}
+
+/// Thresholds of the service entity's alarms.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct CseAlarms {
+    /// Readings that wait for the registrar, in percent of their limit.
+    pub outbox_percent: u32,
+    /// Days before the end of a certificate; never if 0.
+    pub certificate_days: u32,
+    /// Days before that end at which the alarm is an error.
+    pub certificate_days_urgent: u32,
+}
+
+impl Default for CseAlarms {
+    fn default() -> Self {
+        Self { outbox_percent: 80, certificate_days: 30, certificate_days_urgent: 7 }
+    }
 }
 
 /// Limits for one peer of the service entity; a limit that is not given has the entity's default.

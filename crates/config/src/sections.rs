@@ -5,10 +5,10 @@ use crate::filter;
 use crate::log::Log;
 use crate::messages::{self, AttachMessages};
 use crate::model::{
-    Advertise, Attach, Config, Control, Cse, CseTls, Delivery, Device, DeviceMap, DeviceView,
-    Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode, PeerBounds, Place,
-    Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side, SystemIdField,
-    TcpProxy, UdpGateway, VirtualTag,
+    Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
+    DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode,
+    PeerBounds, Place, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side,
+    SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -462,7 +462,13 @@ fn devices(table: View<'_>) -> Option<Devices> {
         waiting_total: table.number("waiting_total").unwrap_or(WAITING_TOTAL),
         views: table.flag("views").unwrap_or(false),
         maps: table.tables("map").into_iter().filter_map(device_map).collect(),
+        silent: table.tables("silent").into_iter().filter_map(silent_after).collect(),
     })
+}
+
+fn silent_after(table: View<'_>) -> Option<SilentAfter> {
+    let minutes: u32 = table.number("minutes")?;
+    Some(SilentAfter { after: Duration::from_mins(minutes.into()), kinds: owned(&table, "kinds") })
 }
 
 fn device_map(table: View<'_>) -> Option<DeviceMap> {
@@ -524,7 +530,18 @@ fn cse(table: View<'_>) -> Option<Cse> {
         provider: table.owned("provider"),
         tls: table.table("tls").and_then(cse_tls),
         registrar: table.table("registrar").and_then(registrar),
+        alarms: table.table("alarms").map(alarms).unwrap_or_default(),
     })
+}
+
+fn alarms(table: View<'_>) -> CseAlarms {
+    let usual = CseAlarms::default();
+    let number = |key, usual| table.number(key).unwrap_or(usual);
+    CseAlarms {
+        outbox_percent: number("outbox_percent", usual.outbox_percent),
+        certificate_days: number("certificate_days", usual.certificate_days),
+        certificate_days_urgent: number("certificate_days_urgent", usual.certificate_days_urgent),
+    }
 }
 
 fn cse_tls(table: View<'_>) -> Option<CseTls> {

@@ -13,7 +13,7 @@ mod serve;
 pub use serve::MetricsServer;
 
 use crate::{api::StatusAnswer, events::EventCount};
-use gatewright_part::Sojourn;
+use gatewright_part::{NamedStatus, Sojourn};
 use gatewright_planes::{HandlerNow, IcmpStatus, KernelStatus, WorkerStatus};
 use gatewright_stack::Attachment;
 use std::{
@@ -123,6 +123,8 @@ const WORKER_TAKEN: Family =
 const WORKER_GIVEN: Family =
     ("gatewright_worker_given_packets", "packets", "Packets that went to other workers.");
 
+const ALARM: Family = ("gatewright_alarm", "", "Whether an alarm is raised, by name.");
+
 const EVENTS: Family = ("gatewright_events", "", "Events of the gateway's log, by kind.");
 const EVENTS_SUPPRESSED: Family = (
     "gatewright_events_suppressed",
@@ -192,6 +194,7 @@ pub fn text(status: &StatusAnswer) -> String {
     }
     handlers(&mut page, status);
     events_text(&mut page, &status.events);
+    alarms_text(&mut page, &status.parts);
     for relay in &status.udp_gateways {
         let name = [("udp_gateway", relay.name.as_str())];
         page.count(UDP_RECEIVED, &name, relay.received);
@@ -227,6 +230,12 @@ fn icmp_text(page: &mut Page, rows: &[IcmpStatus]) {
         page.count(ICMP_RECEIVED, &labels, row.received);
         page.count(ICMP_SENT, &labels, row.sent);
         page.count(ICMP_LIMITED, &labels, row.rate_limited);
+    }
+}
+
+fn alarms_text(page: &mut Page, parts: &[NamedStatus]) {
+    for alarm in parts.iter().flat_map(|part| &part.told.alarms) {
+        page.gauge(ALARM, &[("name", alarm.name)], u8::from(alarm.raised > 0));
     }
 }
 

@@ -77,6 +77,12 @@ pub fn of_specialisations(octets: &[u8]) -> Option<&'static str> {
     list.iter().find_map(|pair| named_by_profile(pair.partition))
 }
 
+/// The kind called `name`, simulated ones included; `None` if there is none.
+pub fn named(name: &str) -> Option<&'static str> {
+    let simulated = specialisation::Specialisation::named(name).map(|known| known.name);
+    simulated.or_else(|| KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.name))
+}
+
 /// The name of the kind with this code as a device specialisation.
 fn named_by_profile(profile: u16) -> Option<&'static str> {
     KINDS.iter().find(|kind| kind.profile == profile).map(|kind| kind.name)

@@ -16,7 +16,7 @@ mod status;
 pub use change::{Change, Unable};
 pub use event::{EventSink, LogEvent, Watched, When};
 pub use exchange::{Unchanged, exchange};
-pub use status::{HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn};
+pub use status::{AlarmStatus, HandledRequests, NamedStatus, PartHistogram, PartStatus, Sojourn};
 
 use gatewright_config::Config;
 pub use gatewright_config::LogLevel;

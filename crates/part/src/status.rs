@@ -12,6 +12,9 @@ pub struct PartStatus {
     pub gauges: Vec<(&'static str, u64)>,
     /// Its counters.
     pub counters: Vec<(&'static str, u64)>,
+    /// Its alarms, raised or not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<AlarmStatus>,
     /// Distributions of times and of batch sizes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub histograms: Vec<PartHistogram>,
@@ -22,6 +25,15 @@ pub struct PartStatus {
     /// with those of packets.
     #[serde(skip)]
     pub sojourns: Vec<Sojourn>,
+}
+
+/// An alarm for operators.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct AlarmStatus {
+    /// Its name: words of lower-case letters with `-` between them, as `disk-short`.
+    pub name: &'static str,
+    /// Subjects (devices, files) for which it is raised; 0 if it is not raised.
+    pub raised: u64,
 }
 
 /// A distribution of times or of batch sizes.

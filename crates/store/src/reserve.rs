@@ -39,8 +39,10 @@ pub struct DiskSpace {
     pub free: Option<u64>,
     /// Octets of the reserve, while it is held.
     pub reserve: u64,
-    /// Whether the room will soon be used up: less than a twentieth of the file system or 1 GiB,
+    /// Octets below which the room will soon be used up: a twentieth of the file system or 1 GiB,
     /// and at least twice the reserve.
+    pub low: u64,
+    /// Whether less than that is free.
     pub is_low: bool,
     /// Whether only deletions and the audit log are stored.
     pub is_short: bool,
@@ -145,6 +147,7 @@ impl Reserve {
         let total = seen.as_ref().map(|seen| octets(seen, seen.blocks()));
         let short = (total.unwrap_or_default() / SHORT_PART).min(SHORT_OCTETS);
         let short = short.max(self.octets.saturating_mul(2));
+        self.disk_space.low = short;
         self.disk_space.is_low = self.disk_space.free.is_some_and(|free| free < short);
     }
 }

@@ -287,10 +287,19 @@ impl DeviceConnection {
         if self.shared.register(&device, requests).await {
             self.shared.follow(&device, configuration.id()).await;
             self.session = Some(DeviceAssociation::new(device, configuration).test(self.is_test));
+            self.note_heard();
         } else {
             self.session = None;
             self.shared.count(|counters| counters.registrations_failed += 1);
             self.step(Input::Abort);
+        }
+    }
+
+    /// Notes that its device is not silent.
+    fn note_heard(&self) {
+        if let Some(session) = &self.session {
+            let device = session.device();
+            self.shared.note_heard(device.system_id(), device.kind());
         }
     }
 
@@ -363,6 +372,7 @@ impl DeviceConnection {
         let Delivered { is_whole, taken } = delivered;
         counted.reports_not_stored = u64::from(!is_whole);
         self.shared.shards.of(self.device).counters.add(&counted);
+        self.note_heard();
         let done = match (is_whole, is_readable) {
             (true, _) => Input::Committed,
             (false, true) => Input::NotCommitted,

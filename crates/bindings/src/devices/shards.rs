@@ -5,6 +5,7 @@
 //! that its answer has left. A confirmed report without a time stamp takes it once more, to be
 //! recognised. Nothing is parsed or converted under a lock.
 
+use super::silence::LastHeard;
 use super::stages::Stages;
 use super::{Counters, Shared};
 use gatewright_health::code::{ConfigId, SystemId};
@@ -25,6 +26,8 @@ pub(super) struct Shard {
     pub(super) counters: Counters,
     /// Made for the first report: an idle listener needs none.
     pub(super) stages: Option<Box<Stages>>,
+    /// When its devices were last heard, if silence is watched.
+    pub(super) heard: LastHeard,
 }
 
 /// All shards.
@@ -35,8 +38,12 @@ impl Shards {
     /// Creates empty shards.
     pub(super) fn new() -> Self {
         let repeats = Repeats::with_devices_max(DEVICES_MAX / SHARDS);
-        let shard =
-            || Shard { repeats: repeats.clone(), counters: Counters::default(), stages: None };
+        let shard = || Shard {
+            repeats: repeats.clone(),
+            counters: Counters::default(),
+            stages: None,
+            heard: LastHeard::default(),
+        };
         Self(core::array::from_fn(|_| Mutex::new(shard())))
     }
 
@@ -46,6 +53,13 @@ impl Shards {
         let [first, ..] = &self.0;
         let place = usize::try_from(u64::from_be_bytes(octets) % SHARDS as u64).unwrap_or_default();
         locked(self.0.get(place).unwrap_or(first))
+    }
+
+    /// Calls `look` with each shard, one locked after the other.
+    pub(super) fn each(&self, mut look: impl FnMut(&Shard)) {
+        for shard in &self.0 {
+            look(&locked(shard));
+        }
     }
 
     /// The counts of all shards.

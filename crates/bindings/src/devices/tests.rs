@@ -60,3 +60,47 @@ fn what_a_device_may_be_decides_until_it_has_said_it() {
     let above = Above { kinds: BTreeMap::new(), ..above };
     assert_eq!(above.delivery(&of(&ACTIVITY)), Delivery::Direct);
 }
+
+/// A device is silent when nothing came for as long as its kind's rule says, also after a restart,
+/// and no longer when it reports or its AE is deleted.
+#[tokio::test]
+async fn a_device_that_does_not_report_is_silent() {
+    use crate::agents::{self, Run};
+    use gatewright_health::simulate::SimulationPlan;
+    use gatewright_onem2m::{CseType, Status};
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
+    let mut config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let rule = |after, kinds: &[&str]| SilentAfter {
+        after,
+        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+    };
+    let never = Duration::from_hours(1);
+    config.silent = vec![rule(never, &["oximeter"]), rule(Duration::ZERO, &["scale"])];
+    let running = start(config.clone(), cse.engine().clone()).await.unwrap();
+    let (period, measuring) = (Duration::from_millis(5), Duration::from_millis(20));
+    for (kind, id) in [(&SCALE, 1), (&gatewright_health::specialisation::OXIMETER, 2)] {
+        let plan = SimulationPlan { period, ..SimulationPlan::new(kind, SystemId([id; 8]), 1) };
+        let patience = Duration::from_mins(1);
+        agents::run(Run { plan, to: running.address(), measuring, patience }).await;
+    }
+    let silent = |running: &RunningDevices| -> Vec<_> {
+        running.silent().iter().map(|device| (device.system_id, device.kind)).collect()
+    };
+    let scale = SystemId([1; 8]);
+    assert_eq!(silent(&running), [(scale, "scale")]);
+    assert!(!running.is_unheard(scale));
+    running.stop().await;
+
+    // After a restart its time begins anew: the AE tells that there is such a device.
+    let running = start(config, cse.engine().clone()).await.unwrap();
+    assert_eq!(silent(&running), [(scale, "scale")]);
+    let to = "cse-mn/phd-0101010101010101";
+    let delete =
+        gatewright_onem2m::Request::new(gatewright_onem2m::Operation::Delete, to, "CAdmin", "1");
+    assert_eq!(cse.engine().ask(delete).await.unwrap().status, Status::Deleted);
+    assert_eq!((silent(&running), running.is_unheard(scale)), (Vec::new(), false));
+    running.stop().await;
+    cse.stop().await;
+}

@@ -52,6 +52,10 @@ impl Part for Entity {
         OF_CSE
     }
 
+    fn new_events(&self) -> Vec<LogEvent> {
+        self.running().map(|services| services.alarm_events()).unwrap_or_default()
+    }
+
     fn start_events(&self) -> Vec<LogEvent> {
         self.running().map(|services| start_events(services.cse())).unwrap_or_default()
     }
@@ -137,27 +141,12 @@ const fn watched(
     Watched { name, when, level, kind, text }
 }
 
-/// Values of the CSE's report whose changes are events.
+/// Values of the CSE's report whose changes are events; those of alarms are beside them.
 const OF_CSE: &[Watched] = &[
-    watched(
-        ("clock", When::Appears),
-        (LogLevel::Warning, "clock-doubted"),
-        "the system's clock is in doubt",
-    ),
-    watched(
-        ("rows_damaged", When::Appears),
-        (LogLevel::Error, "rows-unreadable"),
-        "the database has rows that are not in the tree; restore them from a copy",
-    ),
     watched(
         ("remembered_lost", When::Appears),
         (LogLevel::Error, "remembered-lost"),
         "the database has remembered requests that cannot be read",
-    ),
-    watched(
-        ("disk_short", When::Appears),
-        (LogLevel::Warning, "disk-short"),
-        "the disk of the database is almost full; make room",
     ),
     watched(
         ("disk_full", When::Appears),

@@ -9,6 +9,10 @@ const DEVICES_MAX: i64 = 100_000;
 const LABELS_MAX: usize = 64;
 /// Maximum number of readings that a container keeps.
 const INSTANCES_MAX: i64 = 100_000_000;
+/// Maximum time until a device counts as silent, in minutes: a year.
+const SILENT_MINUTES_MAX: i64 = 366 * 24 * 60;
+/// Maximum time before a certificate's end, in days: ten years.
+const CERTIFICATE_DAYS_MAX: i64 = 3_653;
 /// A code or a partition of the nomenclature: 16 bits (IEEE 11073-10101).
 const CODE: Shape = Shape::Number(0, 65_535);
 /// Names in a device's certificate that may contain its system-id.
@@ -150,6 +154,28 @@ pub(super) static DEVICES: Table = Table {
              before it.",
         )
         .fixed(),
+        key(
+            "silent",
+            Shape::Many(&DEVICES_SILENT, TABLES_MAX),
+            "Time without a report after which a device is silent; never if not given.",
+        ),
+    ],
+};
+
+static DEVICES_SILENT: Table = Table {
+    name: "[[devices.silent]]",
+    doc: "When a device counts as silent, which is an alarm; the first entry that matches applies.",
+    keys: &[
+        required(
+            "minutes",
+            Shape::Number(1, SILENT_MINUTES_MAX),
+            "Time without a report and without a new association.",
+        ),
+        key(
+            "kinds",
+            Shape::List(Form::DeviceKind, DEVICE_KINDS.len()),
+            "Kinds of devices; all if not given.",
+        ),
     ],
 };
 
@@ -366,6 +392,32 @@ pub(super) static CSE: Table = Table {
              originator.",
         ),
         key("registrar", Shape::Table(&REGISTRAR), "The CSE above, which receives the readings."),
+        key("alarms", Shape::Table(&CSE_ALARMS), "Thresholds of the alarms for operators."),
+    ],
+};
+
+static CSE_ALARMS: Table = Table {
+    name: "[cse.alarms]",
+    doc: "Thresholds of the alarms for operators: instances in the container `alarms`, events, a metric.",
+    keys: &[
+        key(
+            "outbox_percent",
+            Shape::Number(1, 100),
+            "Readings that wait for the registrar, as a share of waiting_total.",
+        )
+        .or("80"),
+        key(
+            "certificate_days",
+            Shape::Number(0, CERTIFICATE_DAYS_MAX),
+            "Days before the end of a certificate of the CSE or of an authority; 0 for never.",
+        )
+        .or("30"),
+        key(
+            "certificate_days_urgent",
+            Shape::Number(0, CERTIFICATE_DAYS_MAX),
+            "Days before that end at which the alarm is an error.",
+        )
+        .or("7"),
     ],
 };
 

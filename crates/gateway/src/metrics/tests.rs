@@ -8,7 +8,9 @@ use crate::{
 use gatewright_histogram::{Histogram, Sample};
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
-use gatewright_part::{HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus, Sojourn};
+use gatewright_part::{
+    AlarmStatus, HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus, Sojourn,
+};
 use gatewright_planes::{
     HandlerNow, IcmpStatus, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus,
     named_counters,
@@ -102,6 +104,33 @@ fn icmp(
     IcmpStatus { ip_version: 4, kind, message, received, sent, rate_limited }
 }
 
+fn part_status() -> PartStatus {
+    PartStatus {
+        words: vec![("listens_at", "127.0.0.1:6024".to_owned())],
+        gauges: vec![("associated", 3)],
+        counters: vec![("reports", 8)],
+        alarms: vec![
+            AlarmStatus { name: "disk-short", raised: 0 },
+            AlarmStatus { name: "device-silent", raised: 2 },
+        ],
+        histograms: vec![
+            PartHistogram {
+                name: "report_ns",
+                values: values(&[(900, 1), (4_000, 4), (TENTH, 2)]),
+            },
+            PartHistogram { name: "group", values: values(&[(1, 3), (7, 1), (8, 1)]) },
+        ],
+        handlers: vec![HandledRequests {
+            program: "courier".to_owned(),
+            handler: "here.ask".to_owned(),
+            started: 9,
+            finished: 7,
+            failed: 1,
+        }],
+        sojourns: Vec::new(),
+    }
+}
+
 fn status() -> StatusAnswer {
     let at = At::EtherType(EtherType(0x0800));
     let attachment = Attachment { link: Some(LinkIndex(1)), ..Attachment::new(at, Place::Tap) };
@@ -144,26 +173,7 @@ fn status() -> StatusAnswer {
     };
     let relay =
         UdpGatewayAnswer { name: "coap".to_owned(), received: 4, sent: 3, returned: 2, lost: 1 };
-    let told = PartStatus {
-        words: vec![("listens_at", "127.0.0.1:6024".to_owned())],
-        gauges: vec![("associated", 3)],
-        counters: vec![("reports", 8)],
-        histograms: vec![
-            PartHistogram {
-                name: "report_ns",
-                values: values(&[(900, 1), (4_000, 4), (TENTH, 2)]),
-            },
-            PartHistogram { name: "group", values: values(&[(1, 3), (7, 1), (8, 1)]) },
-        ],
-        handlers: vec![HandledRequests {
-            program: "courier".to_owned(),
-            handler: "here.ask".to_owned(),
-            started: 9,
-            finished: 7,
-            failed: 1,
-        }],
-        sojourns: Vec::new(),
-    };
+    let told = part_status();
     let parts = vec![NamedStatus { name: "devices", told }];
     let events = vec![EventCount {
         part: "links",
@@ -259,6 +269,8 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
         ("gatewright_kernel_news_overruns_total", 2.0),
         ("gatewright_devices_associated", 3.0),
         ("gatewright_devices_reports_total", 8.0),
+        ("gatewright_alarm{name=\"disk-short\"}", 0.0),
+        ("gatewright_alarm{name=\"device-silent\"}", 1.0),
     ] {
         assert_eq!(samples.get(key), Some(&value), "{key} in {samples:#?}");
     }

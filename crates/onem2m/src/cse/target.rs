@@ -56,6 +56,11 @@ impl Cse {
         }
     }
 
+    /// Whether a resource of this CSE has this address.
+    pub fn has_resource(&self, address: &str) -> bool {
+        matches!(self.resolve_local(address), Some(Target::Resource(_)))
+    }
+
     /// Resolves a path below this CSE.
     pub(super) fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));

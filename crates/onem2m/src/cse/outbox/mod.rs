@@ -111,6 +111,11 @@ impl Cse {
         self.outbox.len()
     }
 
+    /// Outbox messages of this CSE's devices that wait or are in progress, and how many may.
+    pub fn readings_waiting(&self) -> (usize, usize) {
+        (self.outbox.of(DEVICE_QUEUE), self.config.limits.messages_waiting_total)
+    }
+
     /// Number of queues held because of their originator, and the first one's verdict.
     pub fn held(&self) -> (usize, Option<&Verdict>) {
         (self.outbox.held.len(), self.outbox.held.values().next())

@@ -1,0 +1,249 @@
+//! Observes the causes of alarms in the running services, and tells their changes.
+
+use super::{MIB, RunningServices};
+use crate::alarms::container::AlarmContainer;
+use crate::alarms::{AlarmChange, AlarmName, Alarms, Observation};
+use crate::engine::{now, wall};
+use crate::keyring::Keyring;
+use core::time::Duration;
+use gatewright_config::CseAlarms;
+use gatewright_health::code::SystemId;
+use gatewright_interwork::stored;
+use gatewright_onem2m::{ClockDoubt, Timestamp};
+use gatewright_part::{AlarmStatus, LogEvent, LogLevel};
+use gatewright_store::DiskSpace;
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// The alarms of running services.
+#[derive(Debug)]
+pub(super) struct ServiceAlarms {
+    alarms: Alarms,
+    container: AlarmContainer,
+}
+
+impl ServiceAlarms {
+    /// Continues where the last run ended.
+    pub(super) async fn start(running: &RunningServices, base: &str) -> Self {
+        let mut alarms = Alarms::default();
+        let policy = running.policy();
+        let engine = running.cse.engine();
+        let container = AlarmContainer::found(engine, base, policy.as_deref(), &mut alarms).await;
+        Self { alarms, container }
+    }
+
+    /// Notes whether the container of alarms is there and ours.
+    pub(super) const fn set_founded(&mut self, is_founded: bool) {
+        self.container.set_founded(is_founded);
+    }
+
+    /// Observes every cause; returns the changes as events, and stores them.
+    pub(super) fn observe(
+        &mut self,
+        running: &RunningServices,
+        thresholds: CseAlarms,
+    ) -> Vec<LogEvent> {
+        let elapsed = now().elapsed;
+        let observed = self.observations(running, thresholds);
+        let changes = self.alarms.observe((elapsed, Timestamp::new(wall())), observed);
+        self.container.take(&changes, &self.alarms);
+        self.container.pursue(elapsed);
+        changes.into_iter().map(event).collect()
+    }
+
+    /// The alarms with the number of subjects for which each is raised.
+    pub(super) fn told(&self) -> Vec<AlarmStatus> {
+        let one = |name: AlarmName| AlarmStatus {
+            name: name.text(),
+            raised: u64::try_from(self.alarms.subjects(name).count()).unwrap_or(u64::MAX),
+        };
+        AlarmName::ALL.map(one).into()
+    }
+
+    /// The raised alarms that no other word of the report tells, as text for operators.
+    pub(super) fn words(&self) -> Vec<(&'static str, String)> {
+        let own = [AlarmName::CertificateEnding, AlarmName::DeviceSilent, AlarmName::OutboxFilling];
+        let mut words: Vec<_> = own.into_iter().filter_map(|name| self.word(name)).collect();
+        if self.container.is_foreign() {
+            words.push(("alarms", NOT_KEPT.to_owned()));
+        }
+        words
+    }
+
+    fn word(&self, name: AlarmName) -> Option<(&'static str, String)> {
+        let mut raised = self.alarms.raised().filter(|(of, ..)| *of == name);
+        let (_, _, first) = raised.next()?;
+        let (since, detail) = (first.since, &first.detail);
+        let more = match raised.count() {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        Some(("alarm", format!("{name} since {since}: {detail}{more}")))
+    }
+
+    /// Numbers beside the alarms: those left out, and changes that were not stored.
+    pub(super) const fn counters(&self) -> [(&'static str, u64); 2] {
+        [
+            ("alarms_left_out", self.alarms.left_out()),
+            ("alarm_changes_dropped", self.container.dropped()),
+        ]
+    }
+
+    fn observations(&self, running: &RunningServices, thresholds: CseAlarms) -> Vec<Observation> {
+        let engine = running.cse.engine();
+        let doubt = engine.doubted_clock();
+        let mut all = Vec::new();
+        all.extend(leapt(doubt));
+        all.extend(rows(running.cse.unreadable().len()));
+        all.extend(disk(engine.disk_space().unwrap_or_default()));
+        let waiting = (engine.readings_waiting(), engine.backlogs());
+        all.extend(outbox(waiting, thresholds.outbox_percent));
+        let devices = running.devices.as_ref();
+        let keyrings = [running.cse.keyring(), devices.and_then(|it| it.keyring())];
+        if doubt.is_some() {
+            // By a clock that is not trusted, no certificate ends and none is renewed.
+            all.extend(self.kept(AlarmName::CertificateEnding));
+        } else {
+            let wall = Timestamp::new(wall());
+            let keyrings = keyrings.into_iter().flatten();
+            all.extend(keyrings.flat_map(|keyring| certificates(keyring, wall, thresholds)));
+        }
+        all.extend(self.silent(running));
+        all
+    }
+
+    /// Observations that keep what is raised.
+    fn kept(&self, name: AlarmName) -> Vec<Observation> {
+        let kept = |subject: &str| Observation {
+            name,
+            subject: subject.to_owned(),
+            level: LogLevel::Warning,
+            detail: String::new(),
+            is_raising: false,
+        };
+        self.alarms.subjects(name).map(kept).collect()
+    }
+
+    /// Devices that have not reported for too long, and those that were silent before a restart and
+    /// have not been heard since.
+    fn silent(&self, running: &RunningServices) -> Vec<Observation> {
+        let Some(devices) = &running.devices else { return Vec::new() };
+        let mut all = self.kept(AlarmName::DeviceSilent);
+        all.retain(|kept| system_id(&kept.subject).is_some_and(|id| devices.is_unheard(id)));
+        all.extend(devices.silent().into_iter().map(|device| {
+            let (id, kind, minutes) =
+                (device.system_id, device.kind, device.for_time.as_secs() / 60);
+            Observation {
+                name: AlarmName::DeviceSilent,
+                subject: id.to_string(),
+                level: LogLevel::Warning,
+                detail: format!(
+                    "no report of {id} ({kind}) for {minutes} minutes: is it on, and near?"
+                ),
+                is_raising: true,
+            }
+        }));
+        all
+    }
+}
+
+/// The event of a change.
+fn event(change: AlarmChange) -> LogEvent {
+    let AlarmChange { name, subject, is_raised, level, since, detail } = change;
+    let text = match (is_raised, detail.as_str()) {
+        (true, detail) => detail.to_owned(),
+        (false, "") => format!("cleared: it was raised at {since}"),
+        (false, detail) => format!("cleared: it was raised at {since}, as {detail}"),
+    };
+    let event = LogEvent::new(level, "cse", name.text(), text)
+        .with("alarm", if is_raised { "raised" } else { "cleared" });
+    if subject.is_empty() { event } else { event.with("subject", subject) }
+}
+
+fn observation(
+    (name, level): (AlarmName, LogLevel),
+    is_raising: bool,
+    detail: String,
+) -> Observation {
+    Observation { name, subject: String::new(), level, detail, is_raising }
+}
+
+fn leapt(doubt: Option<ClockDoubt>) -> Option<Observation> {
+    let Some(ClockDoubt::Leapt(seconds)) = doubt else { return None };
+    let whither = if seconds < 0 { "back" } else { "ahead" };
+    let by = seconds.unsigned_abs();
+    let detail = format!(
+        "the system's clock has leapt {by} s {whither} and is not believed: nothing expires until a \
+         time server has confirmed it, or for an hour"
+    );
+    Some(observation((AlarmName::ClockLeapt, LogLevel::Warning), true, detail))
+}
+
+fn rows(unreadable: usize) -> Option<Observation> {
+    let detail = format!(
+        "{unreadable} rows of the database are not served: `gatewright store quarantine` shows them; \
+         restore them from a backup"
+    );
+    let found = observation((AlarmName::RowsUnreadable, LogLevel::Error), true, detail);
+    (unreadable > 0).then_some(found)
+}
+
+/// Raised below the mark, and kept until a quarter more than that is free.
+fn disk(space: DiskSpace) -> Option<Observation> {
+    let free = space.free.filter(|free| *free < space.low.saturating_add(space.low / 4))?;
+    let (free, reserve) = (free / MIB, space.reserve / MIB);
+    let detail = format!(
+        "the disk of the database is almost full; make room: {free} MiB are free, and {reserve} MiB \
+         in reserve for deletions"
+    );
+    Some(observation((AlarmName::DiskShort, LogLevel::Warning), space.is_low, detail))
+}
+
+/// Raised at the share, and kept above half of it.
+fn outbox(
+    ((waiting, most), backlogs): ((usize, usize), usize),
+    percent: u32,
+) -> Option<Observation> {
+    let share = most.saturating_mul(usize::try_from(percent).unwrap_or(100)) / 100;
+    let is_raising = backlogs > 0 || (waiting > 0 && waiting >= share);
+    let detail = format!(
+        "{waiting} of {most} readings wait for the CSE above: is it reached? When the outbox is full, \
+         readings are stored here and sent later"
+    );
+    let found = observation((AlarmName::OutboxFilling, LogLevel::Warning), is_raising, detail);
+    (is_raising || waiting > share / 2).then_some(found)
+}
+
+/// Certificates that end within the days of the thresholds.
+fn certificates(keyring: &Keyring, wall: Timestamp, thresholds: CseAlarms) -> Vec<Observation> {
+    let CseAlarms { certificate_days, certificate_days_urgent, .. } = thresholds;
+    let ends = keyring.ends().into_iter();
+    let ending = ends.filter(|(_, end)| *end <= wall.plus(DAY.saturating_mul(certificate_days)));
+    let one = |(file, end): (std::path::PathBuf, Timestamp)| {
+        let is_urgent = end <= wall.plus(DAY.saturating_mul(certificate_days_urgent));
+        let file = file.display().to_string();
+        let left = end.since_epoch().saturating_sub(wall.since_epoch());
+        let days = left.as_secs() / DAY.as_secs();
+        let when =
+            if left.is_zero() { "has ended".to_owned() } else { format!("ends in {days} days") };
+        Observation {
+            name: AlarmName::CertificateEnding,
+            detail: format!("a certificate in {file} {when} ({end}): replace the file and reload"),
+            subject: file,
+            level: if is_urgent { LogLevel::Error } else { LogLevel::Warning },
+            is_raising: true,
+        }
+    };
+    if certificate_days == 0 { Vec::new() } else { ending.map(one).collect() }
+}
+
+fn system_id(digits: &str) -> Option<SystemId> {
+    stored::system_id(&[&format!("system-id:{digits}")])
+}
+
+/// Text for the operator: consequence of a resource that has the container's name.
+const NOT_KEPT: &str =
+    "a resource of somebody else is called `alarms`: changes of alarms are in the log only";
+
+#[cfg(test)]
+mod tests;

@@ -457,6 +457,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
     limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
     limits.instances = described.instances_max.map_or(limits.instances, u64::from);
     if let Some(devices) = &config.devices {
+        machine.base_readers.clone_from(&devices.operators);
         machine.limits.messages_waiting = count(devices.waiting_max);
         machine.limits.messages_waiting_total = count(devices.waiting_total);
     }

@@ -1,6 +1,7 @@
 //! Groups (TS-0001 §9.6.13, §10.2.7): their members, and fan-out of requests.
 
 use super::access::{Originator, Right};
+use super::subscription::check_batch;
 use super::{Cse, Done, Part, Recipient, Refusal, RequestContext, denied, not_allowed};
 use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
@@ -12,13 +13,22 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
 /// Levels of nested groups that one request reaches.
-const NESTED_MAX: usize = 4;
+pub(super) const NESTED_MAX: usize = 4;
 /// m2m:consistencyStrategy: leave out a member of another type (the default).
 const LEAVE_OUT: u64 = 1;
 /// m2m:consistencyStrategy: refuse the group.
 const REFUSE: u64 = 2;
 /// m2m:resourceType of a group whose members are of any type.
 const MIXED: u64 = 0;
+
+/// The last number of m2m:resourceType (TS-0004 §6.3.4.2.1).
+const RESOURCE_TYPE_MAX: u64 = 66;
+/// What the number of an announced variant is above its original's.
+const ANNOUNCED: u64 = 10_000;
+/// m2m:memberType of the oldest instances of containers.
+const OLDEST: u64 = 20_001;
+/// m2m:memberType of the latest instances of containers.
+const LATEST: u64 = 20_002;
 
 /// A fan-out without all answers yet.
 #[derive(Debug)]
@@ -42,6 +52,7 @@ impl Cse {
         attributes: &mut Map<String, Value>,
         from: &Originator<'_>,
     ) -> Result<(), Refusal> {
+        check_group(attributes)?;
         let kind = attributes.get("mt").and_then(Value::as_u64).unwrap_or(MIXED);
         let strategy = attributes.get("csy").and_then(Value::as_u64).unwrap_or(LEAVE_OUT);
         let most = attributes.get("mnm").and_then(Value::as_u64).unwrap_or(0);
@@ -132,7 +143,26 @@ impl Cse {
         from: &Originator<'_>,
         (group, rest): (Slot, &str),
     ) -> Result<Option<Done>, Refusal> {
+        if request.operation == Operation::Notify {
+            return self.notify_group(asker, request, from, (group, rest));
+        }
         self.demand_fan_out(request.operation, from, group, request.kind)?;
+        // A group that is a member here leaves the notifications to the outer one.
+        if asker.depth == 0
+            && let Some(subscription) = self.for_members(request, group)
+        {
+            return self.subscribe_members(asker, subscription, from, (group, rest));
+        }
+        self.spread(asker, request, (group, rest))
+    }
+
+    /// Sends a request to every member of a group.
+    pub(super) fn spread(
+        &mut self,
+        asker: &RequestContext,
+        request: &Request,
+        (group, rest): (Slot, &str),
+    ) -> Result<Option<Done>, Refusal> {
         let members: Vec<String> = self.resource(group)?.texts("mid").map(str::to_owned).collect();
         let outermost = asker.fan.and_then(|number| self.fans.get_mut(&number));
         let reached = outermost.map_or(members.len(), |outermost| {
@@ -253,4 +283,25 @@ impl Cse {
         text.push_str("]}}");
         Some((fan.asker, Done::with(Status::Ok, text)))
     }
+}
+
+/// Checks a group's memberType and notifyAggregation.
+///
+/// # Errors
+///
+/// 4000 if the type is no m2m:memberType (TS-0004 §6.3.4.2.11), or the aggregation is no
+/// m2m:batchNotify.
+pub(super) fn check_group(attributes: &Map<String, Value>) -> Result<(), Refusal> {
+    let kind = attributes.get("mt").and_then(Value::as_u64);
+    if !kind.is_none_or(is_member_type) {
+        return Err(Refusal::bad("mt is 0 (mixed) or the number of a resource type"));
+    }
+    check_batch(attributes.get("nar"), "nar")
+}
+
+/// Whether a number is one of m2m:memberType: mixed, a resource type or its announced variant, the
+/// oldest or the latest instance. Members at other CSEs may be of types that this one does not host.
+const fn is_member_type(number: u64) -> bool {
+    matches!(number, MIXED | 1..=RESOURCE_TYPE_MAX | OLDEST | LATEST)
+        || (number > ANNOUNCED && number - ANNOUNCED <= RESOURCE_TYPE_MAX)
 }

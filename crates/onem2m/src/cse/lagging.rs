@@ -95,6 +95,10 @@ impl Cse {
         }
         let Some(subscription) = self.tree.get(slot) else { return false };
         let Some(queue) = queue_of(subscription) else { return false };
+        // What a group gathers waits in the group's queue.
+        if subscription.texts("nu").any(|target| self.is_own_group(target)) {
+            return false;
+        }
         if self.has_room(&queue, 1) || self.lagging.is_catching_up(&queue) {
             return false;
         }

@@ -1,6 +1,7 @@
 //! CSE state machine: inputs, outputs, and outputs that wait for the store.
 
 mod access;
+mod aggregate;
 mod announce;
 mod answer;
 mod auditing;
@@ -54,6 +55,7 @@ use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::{Originator, source_of};
+use aggregate::ForwardingTargets;
 use answer::{Done, Recipient, RequestContext};
 use auditing::Refusals;
 use calls::Calls;
@@ -96,6 +98,7 @@ pub struct Cse {
     lagging: Lagging,
     later: Later,
     fans: Fans,
+    forwarding: ForwardingTargets,
     channels: Channels,
     observers: Observers,
     refusals: Refusals,
@@ -159,6 +162,7 @@ impl Cse {
             lagging: Lagging::default(),
             later: Later::default(),
             fans: Fans::new(),
+            forwarding: ForwardingTargets::default(),
             channels: Channels::default(),
             observers: Observers::default(),
             refusals: Refusals::default(),

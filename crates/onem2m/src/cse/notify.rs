@@ -1,6 +1,7 @@
 //! Notifications of subscriptions (TS-0001 §9.6.8, §10.2.10): their events, targets and content.
 
 use super::access::{Originator, Right};
+use super::aggregate::{MemberNotifications, MemberSubscription};
 use super::calls::{Purpose, Unreachable};
 use super::create::Draft;
 use super::outbox::{Gather, OutboxMessage};
@@ -71,8 +72,26 @@ pub(super) struct Verification {
 
 #[derive(Debug)]
 enum Then {
-    Create { parent_seq: u64, draft: Draft, given: Map<String, Value> },
-    Update { seq: u64, given: Map<String, Value> },
+    Create {
+        parent_seq: u64,
+        draft: Draft,
+        given: Map<String, Value>,
+    },
+    Update {
+        seq: u64,
+        given: Map<String, Value>,
+    },
+    /// A subscription for the members of the group with this number, below `rest`.
+    Spread {
+        group: u64,
+        rest: String,
+        receiver: String,
+    },
+    /// Notifications of members for the group with this number.
+    Gather {
+        group: u64,
+        notifications: MemberNotifications,
+    },
 }
 
 /// Part of a resource that a subscriber may see.
@@ -246,10 +265,17 @@ impl Cse {
             let mut request = self.own_request(Operation::Notify, target.clone());
             request.content = Some(content.into());
             request.event_category = category.and_then(|number| u32::try_from(number).ok());
+            self.count_statistic(slot, &target, Statistic::Event);
+            if self.is_own_group(&target) {
+                let content = request.content.as_deref().unwrap_or_default();
+                if self.notify_own_group(&target, content).is_err() {
+                    self.counters.notifications_dropped += 1;
+                }
+                continue;
+            }
             let queue: Arc<str> = format!("{id} {target}").into();
             let keep = Some(KEPT_FOR);
             self.counters.notifications += 1;
-            self.count_statistic(slot, &target, Statistic::Event);
             let message = OutboxMessage {
                 queue: Arc::clone(&queue),
                 target: target.into(),
@@ -257,17 +283,27 @@ impl Cse {
                 keep,
                 batch: gather,
             };
-            if self.post(message.clone()).is_err() {
-                self.drop_oldest(&queue);
-                if self.post(message).is_err() {
-                    self.counters.notifications_dropped += 1;
-                }
+            if self.post_notification(message).is_err() {
+                self.counters.notifications_dropped += 1;
             }
             if latest_only {
                 self.keep_latest(&queue);
             }
         }
         self.count_down(slot, remaining);
+    }
+
+    /// Queues a notification; without room it takes the place of the oldest one of its queue.
+    ///
+    /// # Errors
+    ///
+    /// 5103 if there is no room all the same.
+    pub(super) fn post_notification(&mut self, message: OutboxMessage) -> Result<(), Refusal> {
+        if self.post(message.clone()).is_ok() {
+            return Ok(());
+        }
+        self.drop_oldest(&message.queue);
+        self.post(message)
     }
 
     /// Content of a subscription's notification to a target: with the subscription's creator, if
@@ -303,7 +339,8 @@ impl Cse {
         }
     }
 
-    fn gather(&self, given: Option<&Value>, latest: bool) -> Option<Gather> {
+    /// How notifications are batched (m2m:batchNotify).
+    pub(super) fn gather(&self, given: Option<&Value>, latest: bool) -> Option<Gather> {
         let given = given?;
         let number = given.get("num").and_then(Value::as_u64);
         let number = number.and_then(|number| usize::try_from(number).ok());
@@ -343,7 +380,7 @@ impl Cse {
         self.check_only_blocking(parent, &draft.attributes)?;
         let given = draft.attributes.clone();
         let id = format!("{}{:x}", Kind::Subscription.prefix(), self.ledger.next_seq());
-        let targets = self.targets_to_ask(&draft.attributes, from, &[]);
+        let mut targets = self.targets_to_ask(&draft.attributes, from, &[]);
         if !targets.is_empty() {
             // "If the notificationURI is not the Originator, the Hosting CSE shall set the
             // Originator's ID as the <subscription> resource's creator attribute."
@@ -353,6 +390,10 @@ impl Cse {
             batch.entry("dur").or_insert_with(|| json!(GATHERED_FOR_TEXT));
         }
         draft.id = Some(id.clone());
+        if asker.depth > 0 {
+            // The group that asks for it has asked the receiver.
+            targets.retain(|target| !self.is_own_group(target));
+        }
         if targets.is_empty() {
             return self.found_subscription(request, draft, &given).map(Some);
         }
@@ -411,6 +452,9 @@ impl Cse {
         self.check_subscriber(from, given)?;
         self.recheck_subscription(slot, given)?;
         let subscription = self.resource(slot)?;
+        if given.contains_key("nfu") && subscription.texts("nu").any(|it| self.is_own_group(it)) {
+            return Err(Refusal::bad("nfu of a subscription through a group stays: it has agreed"));
+        }
         let (seq, id) = (subscription.seq, subscription.id.to_string());
         let present: Vec<String> = subscription.texts("nu").map(str::to_owned).collect();
         let targets = self.targets_to_ask(given, from, &present);
@@ -513,11 +557,13 @@ impl Cse {
             return;
         };
         let asker = verification.asker.clone();
-        let outcome = self.conclude(verification);
-        self.answer(&asker, outcome);
+        if let Some(outcome) = self.conclude(verification).transpose() {
+            self.answer(&asker, outcome);
+        }
     }
 
-    fn conclude(&mut self, verification: Verification) -> Result<Done, Refusal> {
+    /// Does what waited for the verification; without a result if others are asked now.
+    fn conclude(&mut self, verification: Verification) -> Result<Option<Done>, Refusal> {
         if let Some(status) = verification.refused {
             return Err(Refusal::new(status, "a notification target did not agree"));
         }
@@ -528,13 +574,62 @@ impl Cse {
                 draft.parent = self.tree.by_seq(parent_seq).ok_or_else(gone)?;
                 // Another may have come meanwhile.
                 self.check_only_blocking(draft.parent, &draft.attributes)?;
-                self.found_subscription(&verification.request, draft, &given)
+                self.found_subscription(&verification.request, draft, &given).map(Some)
             }
             Then::Update { seq, given } => {
                 let slot = self.tree.by_seq(seq).ok_or_else(gone)?;
-                self.apply_update(&verification.asker, &verification.request, slot, given)
+                self.apply_update(&verification.asker, &verification.request, slot, given).map(Some)
+            }
+            Then::Spread { group, rest, receiver } => {
+                let slot = self.tree.by_seq(group).ok_or_else(gone)?;
+                self.note_forwarding(group, &receiver);
+                self.spread(&verification.asker, &verification.request, (slot, &rest))
+            }
+            Then::Gather { group, notifications } => {
+                notifications.receivers().for_each(|it| self.note_forwarding(group, it));
+                self.gather_notifications(group, notifications).map(Some)
             }
         }
+    }
+
+    /// Subscribes to every member of a group after the receiver of the aggregated notifications has
+    /// agreed, unless it is the subscriber itself: the members ask the group only.
+    pub(super) fn subscribe_members(
+        &mut self,
+        asker: &RequestContext,
+        subscription: MemberSubscription,
+        from: &Originator<'_>,
+        (group, rest): (Slot, &str),
+    ) -> Result<Option<Done>, Refusal> {
+        let MemberSubscription { receiver, request } = subscription;
+        let (seq, id) = {
+            let group = self.resource(group)?;
+            (group.seq, group.id.to_string())
+        };
+        let attributes = Map::from_iter([("nu".to_owned(), json!([receiver]))]);
+        let targets = self.targets_to_ask(&attributes, from, &[]);
+        if targets.is_empty() {
+            self.note_forwarding(seq, &receiver);
+            return self.spread(asker, &request, (group, rest));
+        }
+        let then = Then::Spread { group: seq, rest: rest.to_owned(), receiver };
+        self.ask_targets(asker, &request, from, &id, targets, then)?;
+        Ok(None)
+    }
+
+    /// Asks receivers of aggregated notifications that are not known yet, on behalf of the
+    /// subscription's creator.
+    pub(super) fn verify_forwarding(
+        &mut self,
+        asker: &RequestContext,
+        request: &Request,
+        (creator, receivers): (&str, Vec<String>),
+        (group, notifications): (u64, MemberNotifications),
+    ) -> Result<(), Refusal> {
+        let id = self.tree.by_seq(group).and_then(|slot| self.tree.get(slot));
+        let id = id.map(|group| group.id.to_string()).unwrap_or_default();
+        let then = Then::Gather { group, notifications };
+        self.ask_targets(asker, request, creator, &id, receivers, then)
     }
 
     /// Forwards a notification for an entity of this CSE.

@@ -336,13 +336,7 @@ pub(super) fn check_subscription(
         Some(content::TRIGGER_PAYLOAD) => return Err(no_triggers("nct 4")),
         Some(_) => return Err(Refusal::bad("nct is from 1 to 5")),
     }
-    if let Some(batch) = attributes.get("bn") {
-        let number = batch.get("num").is_none_or(|number| number.as_u64().is_some_and(|n| n > 0));
-        let duration = batch.get("dur").is_none_or(|duration| duration_of(duration).is_some());
-        if !number || !duration {
-            return Err(Refusal::bad("bn has a positive num and a duration dur"));
-        }
-    }
+    check_batch(attributes.get("bn"), "bn")?;
     let Some(criteria) = attributes.get("enc").and_then(Value::as_object) else {
         return Ok(());
     };
@@ -361,6 +355,19 @@ pub(super) fn check_subscription(
         }
     }
     Ok(())
+}
+
+/// Checks a batch (m2m:batchNotify) in the attribute `name`.
+pub(super) fn check_batch(batch: Option<&Value>, name: &str) -> Result<(), Refusal> {
+    let Some(batch) = batch.filter(|batch| !batch.is_null()) else { return Ok(()) };
+    let number = batch.get("num").is_none_or(|number| number.as_u64().is_some_and(|n| n > 0));
+    let duration = batch.get("dur").is_none_or(|duration| duration_of(duration).is_some());
+    let members = batch.as_object().into_iter().flatten();
+    let known = members.into_iter().all(|(member, _)| matches!(member.as_str(), "num" | "dur"));
+    if number && duration && known {
+        return Ok(());
+    }
+    Err(Refusal::bad(format!("{name} has a positive num and a duration dur, and nothing else")))
 }
 
 /// Refuses triggers, which need an underlying network (3GPP) that does not reach this node.

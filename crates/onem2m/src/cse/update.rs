@@ -2,6 +2,7 @@
 
 use super::access::{Originator, Right};
 use super::create::{content_of, no_such_result};
+use super::group::check_group;
 use super::notify::NotificationEventType;
 use super::scheduled::check_schedule;
 use super::statistics::settle_statistics;
@@ -176,6 +177,7 @@ impl Cse {
         given: &mut Map<String, Value>,
         from: &Originator<'_>,
     ) -> Result<(), Refusal> {
+        check_group(given)?;
         if !given.contains_key("mid") && !given.contains_key("mnm") {
             return Ok(());
         }

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod aggregate;
 mod announce;
 mod attributes;
 mod audit;

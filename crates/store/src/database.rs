@@ -50,7 +50,7 @@ const JOURNAL_OCTETS_MAX: i64 = 64 * 1024 * 1024;
 /// Default octets of the reserve on the disk: the log pages of some thousand deletions.
 const RESERVE_OCTETS: u64 = 4 * 1024 * 1024;
 /// Text of the error for rows beyond their limit.
-const ROWS_FULL: &str = "the rows are as many as may be";
+const ROWS_FULL: &str = "the rows have reached their limit (store_mib)";
 /// Text of the error for a file that cannot grow.
 const NO_ROOM: &str = "the disk has no room for the database";
 /// Text of the error for a change that does not delete, on a full disk.
@@ -188,6 +188,8 @@ pub struct Database {
     connection: Connection,
     chain: Chain,
     remembered: Remembered,
+    /// Rows of another writer found where this one's were to be.
+    intrusions: u64,
     options: DatabaseOptions,
     /// The disk was full and the WAL could not be moved: until it can, nothing is written, so that
     /// the WAL does not use the space needed for moving it.
@@ -283,6 +285,7 @@ impl Database {
             connection,
             chain,
             remembered,
+            intrusions: 0,
             options,
             is_stuck: false,
             next_seq: restored.next_seq,
@@ -321,8 +324,25 @@ impl Database {
     /// space by moving the WAL into the file, and tries once more; then it lets its reserve go, and
     /// stores what only deletes.
     ///
+    /// Another writer, which the lock does not keep out if it is none of ours, may have taken the next
+    /// numbers of the audit log or of remembered requests: it goes on behind them.
+    ///
     /// Returns when its rows had been written and only the disk synchronisation remained.
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
+        let first = self.commit_with_room(batches);
+        let code = first.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+        if code != Some(rusqlite::ErrorCode::ConstraintViolation) {
+            return first;
+        }
+        let Ok(mut chain) = audit::last(&self.connection) else { return first };
+        chain.dropped = self.chain.dropped;
+        self.chain = chain;
+        self.remembered = Remembered::open(&self.connection)?;
+        self.intrusions += 1;
+        self.commit_with_room(batches)
+    }
+
+    fn commit_with_room(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         if self.is_stuck {
             self.make_room()?;
         }
@@ -443,6 +463,11 @@ impl Database {
         if self.connection.pragma_update(None, "wal_autocheckpoint", 0).is_ok() {
             self.mover = Mover::start(&path, file).ok();
         }
+    }
+
+    /// Rows of another writer that were found where this one's were to be.
+    pub(crate) const fn intrusions(&self) -> u64 {
+        self.intrusions
     }
 
     /// Entries of the audit log that were dropped to make room.

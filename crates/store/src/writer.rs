@@ -59,6 +59,8 @@ pub struct Counters {
     pub audit_lost: u64,
     /// Audit entries dropped to make room for later ones.
     pub audit_dropped: u64,
+    /// Rows of another writer that were found where this one's were to be.
+    pub intrusions: u64,
 }
 
 /// Durations in the writer, in nanoseconds: where a late answer has waited.
@@ -352,6 +354,7 @@ fn store(
         count(&mut queue.counters, &refused, true);
     }
     queue.counters.audit_dropped = database.audit_dropped();
+    queue.counters.intrusions = database.intrusions();
     let histograms = &mut queue.histograms;
     histograms.batches.add(to_count(handed));
     for since in since {

@@ -570,6 +570,37 @@ fn an_entry_is_stored_with_its_rows_or_not_at_all() {
     assert_eq!(bodies(&place.file()).len() as u64, failed - 1);
 }
 
+/// A tool that writes into the open database takes the next numbers: the CSE goes on behind them, and
+/// the chain shows what was put in.
+#[test]
+fn another_writers_rows_do_not_stop_the_store() {
+    let place = Place::new("intruder");
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+    let (writer, reports) = start(database);
+    let remembering = |number: u64| Batch {
+        remembered: Some(format!("{{\"n\":{number}}}").into()),
+        ..noted(number, number, "x")
+    };
+    writer.push(remembering(1)).unwrap();
+    wait_for(&reports, 1);
+    let intruder = rusqlite::Connection::open(place.file()).unwrap();
+    intruder
+        .execute_batch(
+            "INSERT INTO audit (number, at, entry, chain) VALUES (2, 0, '{}', zeroblob(32));
+             INSERT INTO remembered (number, line, sum) VALUES (2, '{}', 0);",
+        )
+        .unwrap();
+    drop(intruder);
+    for number in 2..5 {
+        writer.push(remembering(number)).unwrap();
+        wait_for(&reports, number);
+    }
+    let counters = writer.counters();
+    assert_eq!((counters.intrusions, counters.failures, counters.audited), (1, 0, 4));
+    drop(writer);
+    assert_eq!(verify(&place.file()).unwrap().broken_at, Some(2));
+}
+
 /// The entries of earlier databases are lines, chained alike: they go on to hold.
 #[test]
 fn a_log_of_lines_goes_on_with_objects() {

@@ -51,6 +51,8 @@ struct Inner {
     devices: Option<mpsc::Sender<DeviceCall>>,
     /// Requests that were not sent because the queue was full.
     calls_full: u64,
+    /// The database's error in the last transaction that failed.
+    store_failure: Option<String>,
     /// Queues whose receiver lacks the parent resources, to be reported.
     lost: Vec<Arc<str>>,
 }
@@ -138,6 +140,7 @@ impl Engine {
             outgoing,
             devices: None,
             calls_full: 0,
+            store_failure: None,
             lost: Vec::new(),
         };
         Arc::new(Self {
@@ -345,7 +348,10 @@ impl Engine {
     pub(crate) fn report(&self, report: &Report) {
         match report {
             Report::Committed(number) => self.step(Input::Committed(*number)),
-            Report::Failed { number, .. } => self.step(Input::Failed(*number)),
+            Report::Failed { number, cause } => {
+                self.lock().store_failure = Some(cause.clone());
+                self.step(Input::Failed(*number));
+            }
             Report::Short(is_short) => self.step(Input::Short(*is_short)),
         }
     }
@@ -378,6 +384,11 @@ impl Engine {
         self.lock().writer.as_ref().map(Writer::counters)
     }
 
+    /// The database's error in the last transaction that failed.
+    pub(crate) fn store_failure(&self) -> Option<String> {
+        self.lock().store_failure.clone()
+    }
+
     /// The disk's free space and the reserve; `None` once the engine has ended.
     pub fn disk_space(&self) -> Option<gatewright_store::DiskSpace> {
         self.lock().writer.as_ref().map(Writer::disk_space)
@@ -406,6 +417,11 @@ impl Engine {
     /// Whether a resource of this address is in the tree.
     pub(crate) fn has_resource(&self, address: &str) -> bool {
         self.lock().cse.has_resource(address)
+    }
+
+    /// Addresses of the access control policies that a resource names.
+    pub(crate) fn policies_of(&self, address: &str) -> Vec<String> {
+        self.lock().cse.policies_of(address)
     }
 
     /// Containers with readings whose outbox messages are made later, as the outbox was full.

@@ -222,6 +222,32 @@ impl Shared {
             .creating(Kind::AccessControlPolicy, content.to_string())
     }
 
+    /// Requests that let a device in again where somebody has set policies on its resources without
+    /// its own one: no request of the device could do so. Whoever is to keep a device out leaves it
+    /// out of `admit`.
+    pub(super) fn readmission(&self, device: SystemId, places: &[Request]) -> Vec<Request> {
+        let entity = format!("{}/{}{device}", self.base, self.mapping.entity_prefix);
+        let own = format!("{entity}/{DEVICE_ITSELF}");
+        let (cse, micros) = (self.engine.cse_id(), wall().as_micros());
+        let mut requests = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            let Some((tag, name)) = place.content.as_deref().and_then(made) else { continue };
+            let to = if tag == "m2m:ae" { entity.clone() } else { format!("{entity}/{name}") };
+            let mut policies = self.engine.policies_of(&to);
+            if policies.is_empty() || policies.contains(&own) {
+                continue;
+            }
+            if requests.is_empty() {
+                requests.push(self.device_itself(device, &entity));
+            }
+            policies.push(own.clone());
+            let content = json!({ tag: { "acpi": policies } }).to_string();
+            let id = format!("{device}-{micros}-readmitted-{number}");
+            requests.push(Request::new(Verb::Update, to, &*cse, id).with_content(content));
+        }
+        requests
+    }
+
     /// Policies of a device's resources if there are operators: theirs and the device's own.
     fn policies(&self, entity: &str) -> Option<[String; 2]> {
         let operators = self.lock().policy.clone()?;

@@ -63,6 +63,10 @@ impl Shared {
         if self.lock().announced.get(&device) == Some(&print) {
             return self.create(requests.into_iter().map(here).collect()).await.is_whole;
         }
+        for request in self.readmission(device, &requests) {
+            // The policy may be there.
+            let _ = self.put(request).await;
+        }
         let ways = self.ways(device, &requests);
         let way = self.way(entity);
         let is_whole = match &way {

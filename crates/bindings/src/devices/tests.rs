@@ -61,6 +61,48 @@ fn what_a_device_may_be_decides_until_it_has_said_it() {
     assert_eq!(above.delivery(&of(&ACTIVITY)), Delivery::Direct);
 }
 
+/// Somebody may set policies on a device's resources that do not name it: the next start lets it in
+/// again, and keeps those policies.
+#[tokio::test]
+async fn a_device_that_a_policy_leaves_out_is_let_in_by_the_next_start() {
+    use crate::agents::{self, Run};
+    use gatewright_health::simulate::SimulationPlan;
+    use gatewright_onem2m::{CseType, Kind, Operation, Request, Status};
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
+    let engine = cse.engine();
+    let config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    let (period, measuring) = (Duration::from_millis(5), Duration::from_millis(20));
+    let run = async |running: &RunningDevices| {
+        let plan = SimulationPlan { period, ..SimulationPlan::new(&SCALE, SystemId([1; 8]), 1) };
+        let patience = Duration::from_secs(2);
+        agents::run(Run { plan, to: running.address(), measuring, patience }).await;
+        running.counters().readings
+    };
+    let running = start(config.clone(), Arc::clone(engine)).await.unwrap();
+    assert!(run(&running).await > 0);
+    running.stop().await;
+    let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["CNurse"],"acop":2}]},
+        "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
+    let entity = "cse-mn/phd-0101010101010101";
+    let ask = async |request: Request| engine.ask(request).await.unwrap().status;
+    let made = Request::new(Operation::Create, "cse-mn", "CAdmin", "1");
+    assert_eq!(ask(made.creating(Kind::AccessControlPolicy, policy)).await, Status::Created);
+    for (id, to, tag) in [("2", entity.to_owned(), "ae"), ("3", format!("{entity}/weight"), "cnt")]
+    {
+        let content = format!(r#"{{"m2m:{tag}":{{"acpi":["cse-mn/p"]}}}}"#);
+        let update = Request::new(Operation::Update, to, "CAdmin", id).with_content(content);
+        assert_eq!(ask(update).await, Status::Updated);
+    }
+    let running = start(config, Arc::clone(engine)).await.unwrap();
+    assert!(run(&running).await > 0);
+    let expected = ["cse-mn/p".to_owned(), format!("{entity}/device-itself")];
+    assert_eq!(engine.policies_of(&format!("{entity}/weight")), expected);
+    running.stop().await;
+    cse.stop().await;
+}
+
 /// A device is silent when nothing came for as long as its kind's rule says, also after a restart,
 /// and no longer when it reports or its AE is deleted.
 #[tokio::test]

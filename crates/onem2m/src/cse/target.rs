@@ -61,6 +61,18 @@ impl Cse {
         matches!(self.resolve_local(address), Some(Target::Resource(_)))
     }
 
+    /// Addresses of the access control policies that a resource of this CSE names; a name that leads
+    /// nowhere stays as it is.
+    pub fn policies_of(&self, address: &str) -> Vec<String> {
+        let Some(Target::Resource(slot)) = self.resolve_local(address) else { return Vec::new() };
+        let named = self.tree.get(slot).into_iter().flat_map(|resource| resource.texts("acpi"));
+        let path = |name: &str| match self.resolve_local(name) {
+            Some(Target::Resource(policy)) => self.tree.path(policy),
+            _ => name.to_owned(),
+        };
+        named.map(path).collect()
+    }
+
     /// Resolves a path below this CSE.
     pub(super) fn resolve<'request>(&self, path: &'request str) -> Option<Target<'request>> {
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));

@@ -551,6 +551,7 @@ impl RunningCse {
                 ("store_records", store.records),
                 ("store_failures", store.failures),
                 ("store_stale", store.stale),
+                ("store_intrusions", store.intrusions),
                 ("store_audited", store.audited),
                 ("store_audit_lost", store.audit_lost),
                 ("store_audit_dropped", store.audit_dropped),

@@ -58,8 +58,8 @@ impl Sender {
         self.mqtt.share(broker);
     }
 
-    /// Why connected brokers are unreachable.
-    pub(crate) fn failures(&self) -> Vec<String> {
+    /// Brokers that are not connected, by authority, and why.
+    pub(crate) fn failures(&self) -> Vec<(String, String)> {
         self.mqtt.failures()
     }
 

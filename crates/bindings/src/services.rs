@@ -9,6 +9,7 @@ pub use part::parts;
 use crate::alarms::container::AlarmContainer;
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{CannotListen, ExchangedListeners, ListenerAddress};
+use crate::mqtt::Url;
 use crate::tasks::block_on;
 use crate::tls::{Tls, TlsError};
 use crate::{cse, devices};
@@ -21,7 +22,7 @@ use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, Rule, When};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
-use gatewright_part::{Change, LogEvent, PartHistogram, PartStatus, Staged, Unable};
+use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::DiskSpace;
 use std::io;
 use std::path::PathBuf;
@@ -99,6 +100,8 @@ impl ServiceError {
 pub struct Services {
     running: RunningServices,
     alarms: Mutex<ServiceAlarms>,
+    /// Failed transactions of the database that are in the log.
+    store_failures: Mutex<u64>,
     /// The description taken last.
     config: Mutex<Config>,
     /// Runtime; dropped after what it runs.
@@ -136,7 +139,7 @@ impl Services {
         let alarms = ServiceAlarms::start(&running, described.base.value.as_str());
         let alarms = Mutex::new(block_on(&runtime, alarms));
         let config = Mutex::new(config.clone());
-        Ok(Some(Arc::new(Self { running, alarms, config, runtime })))
+        Ok(Some(Arc::new(Self { running, alarms, store_failures: Mutex::new(0), config, runtime })))
     }
 
     /// The CSE.
@@ -154,6 +157,10 @@ impl Services {
         let cse = &self.running.cse;
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
+        let brokers = config.cse.as_ref().and_then(|cse| cse.mqtt.as_deref()).into_iter();
+        let brokers = brokers.chain(registrar.map(|it| it.url.as_str()));
+        let configured: Vec<String> =
+            brokers.filter_map(|url| Some(Url::parse(url).ok()?.authority())).collect();
         let registrar = registrar.map(|it| format!("{} {}", it.id, it.url));
         drop(config);
         let alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,7 +173,11 @@ impl Services {
             words.push(("registration", format!("{stands} {registrar}")));
         }
         let failures = engine.sender().map(|sender| sender.failures()).unwrap_or_default();
-        words.extend(failures.into_iter().map(|failure| ("broker", failure)));
+        // A peer may name any broker, in a notification target: what it is like is no event here.
+        words.extend(failures.into_iter().map(|(broker, failure)| {
+            let is_ours = configured.contains(&broker);
+            (if is_ours { "broker" } else { "broker_of_peers" }, failure)
+        }));
         let (held, first) = engine.held();
         words.extend(first.map(|first| ("messages_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
@@ -236,6 +247,22 @@ impl Services {
         drop(config);
         let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
         alarms.observe(&self.running, thresholds)
+    }
+
+    /// Transactions of the database that have failed since the last call, and why the last one did.
+    fn store_failed(&self) -> Option<LogEvent> {
+        let engine = self.running.cse.engine();
+        let failures = engine.store_counters()?.failures;
+        let mut known = self.store_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = failures.checked_sub(*known).filter(|more| *more > 0)?;
+        *known = failures;
+        let cause = engine.store_failure().unwrap_or_else(|| "the cause is not known".to_owned());
+        let text = format!(
+            "the database could not be written, and requests are refused: {cause} ({more} more, \
+             {failures} since the start)"
+        );
+        let event = LogEvent::new(LogLevel::Error, "cse", "store-failed", text);
+        Some(event.with("cause", cause).with("more", more).with("store_failures", failures))
     }
 
     /// Refusals of devices' requests since the last call.

@@ -89,11 +89,12 @@ impl MqttSender {
         }
     }
 
-    /// Why connected brokers are unreachable.
-    pub(crate) fn failures(&self) -> Vec<String> {
+    /// Brokers that are not connected, by authority, and why.
+    pub(crate) fn failures(&self) -> Vec<(String, String)> {
         let Some(brokers) = &self.0 else { return Vec::new() };
         let known: Vec<_> = brokers.lock().values().map(|it| Arc::clone(&it.broker)).collect();
-        known.iter().filter_map(|broker| broker.failure()).collect()
+        let failure = |broker: &Arc<Broker>| Some((broker.url().authority(), broker.failure()?));
+        known.iter().filter_map(failure).collect()
     }
 
     /// Sends a request to `url` and waits for the response.

@@ -53,7 +53,10 @@ impl Part for Entity {
     }
 
     fn new_events(&self) -> Vec<LogEvent> {
-        self.running().map(|services| services.alarm_events()).unwrap_or_default()
+        let Some(services) = self.running() else { return Vec::new() };
+        let mut events = services.alarm_events();
+        events.extend(services.store_failed());
+        events
     }
 
     fn start_events(&self) -> Vec<LogEvent> {
@@ -175,10 +178,10 @@ const OF_CSE: &[Watched] = &[
         "peers with revoked certificates are refused; status names the last one",
     ),
     watched(
-        ("store_failures", When::Grows),
-        (LogLevel::Error, "store-failed"),
-        "the database could not be written, and requests are refused; if the disk is full, disk-full \
-         says so",
+        ("store_intrusions", When::Grows),
+        (LogLevel::Error, "database-intruded"),
+        "another program has written into the database while it was in use: the audit log shows it \
+         (`gatewright cse audit --verify`), and rows may be lost",
     ),
     watched(
         ("readings_backlogged", When::Grows),
@@ -251,7 +254,7 @@ impl From<ServiceError> for Unable {
 mod tests {
     use super::*;
     use gatewright_diagnostic::SourceId;
-    use gatewright_onem2m::{Batch, RowChange};
+    use gatewright_onem2m::{Batch, Kind, Operation, Request, RowChange, Status};
     use gatewright_store::{Database, DatabaseOptions};
     use gatewright_testbed::free_port;
 
@@ -293,6 +296,42 @@ mod tests {
         assert_eq!((one.kind, &*one.fields), ("row-unreadable", &[("row", first.to_string())][..]));
         assert!(rest.text.starts_with("4 more rows are not served"), "{}", rest.text);
         assert!(parts[0].tell().gauges.contains(&("rows_unreadable", 20)));
+        for part in &parts {
+            part.stop();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The event says why the database could not be written.
+    #[test]
+    fn a_failed_transaction_is_an_event_with_its_cause() {
+        let folder = std::env::temp_dir().join(format!("failed-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let http = free_port();
+        let text = format!(
+            "[cse]\nbase = \"gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:{http}\"\nadmin = \"CAdmin\"\n\
+             store = \"a.db\"\nstore_mib = 1\n"
+        );
+        let parsed = gatewright_config::parse(SourceId::default(), &text);
+        let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+        let config = config.with_files_in(&folder);
+        let services = Services::start(&config).unwrap().unwrap();
+        let parts = parts(Some(Arc::clone(&services)));
+        assert!(parts[0].new_events().is_empty());
+        let content = serde_json::json!({ "m2m:cnt": { "lbl": ["x".repeat(64 * 1024)] } });
+        let store = |number: u32| {
+            let request = Request::new(Operation::Create, "gw", "CAdmin", number.to_string())
+                .creating(Kind::Container, content.to_string());
+            let answer = services.runtime.block_on(services.cse().engine().ask(request));
+            answer.unwrap().status
+        };
+        let refused = (0..64).map(store).find(|status| !status.is_success());
+        assert_eq!(refused, Some(Status::InternalServerError));
+        let events = parts[0].new_events();
+        let failed: Vec<_> = events.iter().filter(|one| one.kind == "store-failed").collect();
+        assert!(failed[0].text.contains("store_mib"), "{}", failed[0].text);
+        assert!(parts[0].new_events().iter().all(|one| one.kind != "store-failed"));
+        drop(services);
         for part in &parts {
             part.stop();
         }

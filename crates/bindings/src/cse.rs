@@ -23,14 +23,18 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
 use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
-use gatewright_store::{Database, DatabaseOptions, Report, Restored, StoreError};
+use gatewright_store::{
+    Database, DatabaseOptions, ReadReport, Report, RestoredMarks, StoreError, StoredRows,
+};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::rustls::ClientConfig;
 
+/// Reads whose rows wait to be taken: the CSE has one under way at a time.
+const READS_MAX: usize = 4;
 /// Committed transactions whose answers wait to be sent; beyond, the writer waits.
 const REPORTS_MAX: usize = 1_024;
 /// File that the system's time service touches when it has set the clock since boot.
@@ -180,9 +184,9 @@ struct ListenerContext {
 /// [`StartError`]: either every listener is bound or the CSE does not start.
 #[expect(clippy::unused_async, reason = "it is to be called on the runtime that serves it")]
 pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
-    let (database, mut restored) = match &config.store {
-        Some(path) => Database::open(path, &config.options)?,
-        None => Database::in_memory(&config.options)?,
+    let stored = match &config.store {
+        Some(path) => OpenedStore::open(path, &config.options)?,
+        None => OpenedStore::in_memory(&config.options)?,
     };
     let descriptors = Claim::new(descriptors(&config));
     let reach = Arc::new(Reach::new(config.reaches_own()));
@@ -201,12 +205,11 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
-    let remembered_damaged = core::mem::take(&mut restored.remembered_damaged);
-    let (cse, unreadable) = open(cse_config, restored)
-        .map_err(|cause| StartError::Tree { path: config.store.unwrap_or_default(), cause })?;
+    let Opened { database, cse, unreadable, remembered_damaged } =
+        stored.machine(cse_config, &config.store.unwrap_or_default())?;
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(cse, outgoing, Quotas::new(config.quota));
-    let reports = begin(&engine, database)?;
+    let (reports, reads) = begin(&engine, database)?;
     let (stop, stopped) = watch::channel(false);
     let peers = Arc::new(Peers::new(config.connections_per_peer_max));
     let http = HttpServer {
@@ -219,6 +222,7 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     engine.send_by(sender(client_tls, identity, &engine, mqtt.as_ref()));
     let mut tasks = vec![
         spawn(take_reports(Arc::downgrade(&engine), reports)),
+        spawn(take_reads(Arc::downgrade(&engine), reads)),
         spawn(keep_time(Arc::clone(&engine), stopped.clone())),
         spawn(send_calls(Arc::downgrade(&engine), calls, Arc::clone(&reach), stopped.clone())),
     ];
@@ -242,22 +246,65 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
     })
 }
 
-/// Opens the machine with stored rows; with the rows that are not served, and why.
-fn open(
-    config: gatewright_onem2m::CseConfig,
-    restored: Restored,
-) -> Result<(Cse, Vec<Unreadable>), NoBase> {
-    let Restored { rows, next_seq, damaged, .. } = restored;
-    // What a damaged row says is not known: the machine has seen an empty one.
-    let explain = |found: Unreadable| {
-        // Rows are read in ascending order.
-        let is_changed = damaged.binary_search(&found.row).is_ok();
-        if is_changed { Unreadable { damage: Damage::Checksum, ..found } } else { found }
-    };
-    match Cse::open(config, now(), rows, next_seq) {
-        Ok((cse, unreadable)) => Ok((cse, unreadable.into_iter().map(explain).collect())),
-        Err(NoBase::Damaged(first)) => Err(NoBase::Damaged(explain(first))),
-        Err(other) => Err(other),
+/// An opened database.
+#[derive(Debug)]
+struct OpenedStore {
+    database: Database,
+    /// Of a file, its rows of an earlier run, and the number of the next one.
+    stored: Option<(StoredRows, u64)>,
+}
+
+/// The machine with stored rows.
+#[derive(Debug)]
+struct Opened {
+    database: Database,
+    cse: Cse,
+    /// Rows that are not served, and why.
+    unreadable: Vec<Unreadable>,
+    remembered_damaged: Vec<u64>,
+}
+
+impl OpenedStore {
+    fn open(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let (database, rows, next_seq) = Database::open_reading(path, options)?;
+        Ok(Self { database, stored: Some((rows, next_seq)) })
+    }
+
+    fn in_memory(options: &DatabaseOptions) -> Result<Self, StoreError> {
+        let (database, _) = Database::in_memory(options)?;
+        Ok(Self { database, stored: None })
+    }
+
+    /// Opens the machine with the stored rows.
+    fn machine(
+        self,
+        mut config: gatewright_onem2m::CseConfig,
+        path: &Path,
+    ) -> Result<Opened, StartError> {
+        let Self { database, stored } = self;
+        let tree = |cause| StartError::Tree { path: path.to_owned(), cause };
+        let Some((mut rows, next_seq)) = stored else {
+            // There is no file to read instances from.
+            config.limits.resident_octets = None;
+            let (cse, unreadable) = Cse::open(config, now(), [], 1).map_err(tree)?;
+            return Ok(Opened { database, cse, unreadable, remembered_damaged: Vec::new() });
+        };
+        let opened = Cse::open(config, now(), &mut rows, next_seq);
+        let RestoredMarks { damaged, remembered_damaged, .. } = rows.end()?;
+        // What a damaged row says is not known: the machine has seen an empty one.
+        let explain = |found: Unreadable| {
+            // Rows are read in ascending order.
+            let is_changed = damaged.binary_search(&found.row).is_ok();
+            if is_changed { Unreadable { damage: Damage::Checksum, ..found } } else { found }
+        };
+        let (cse, unreadable) = opened.map_err(|cause| {
+            tree(match cause {
+                NoBase::Damaged(first) => NoBase::Damaged(explain(first)),
+                other => other,
+            })
+        })?;
+        let unreadable = unreadable.into_iter().map(explain).collect();
+        Ok(Opened { database, cse, unreadable, remembered_damaged })
     }
 }
 
@@ -392,15 +439,23 @@ fn add(sums: &mut Vec<(&'static str, u64)>, socket: &CoapSocket) {
     }
 }
 
-/// Starts the engine's writer; its reports arrive at the returned receiver.
-fn begin(engine: &Engine, database: Database) -> Result<mpsc::Receiver<Report>, StartError> {
+/// Starts the engine's writer and its reader; their reports arrive at the returned receivers.
+fn begin(
+    engine: &Engine,
+    database: Database,
+) -> Result<(mpsc::Receiver<Report>, mpsc::Receiver<ReadReport>), StartError> {
     let (reporter, reports) = mpsc::channel(REPORTS_MAX);
+    let (reads_reporter, reads) = mpsc::channel(READS_MAX);
+    let reader = database.reader(move |report| {
+        let _nobody = reads_reporter.blocking_send(report);
+    });
+    let reader = reader.map_err(StartError::Thread)?;
     let writer = database.start(move |report| {
         // Without receiver the engine is gone, and nobody waits.
         let _nobody = reporter.blocking_send(report);
     });
-    engine.begin(writer.map_err(StartError::Thread)?);
-    Ok(reports)
+    engine.begin(writer.map_err(StartError::Thread)?, reader);
+    Ok((reports, reads))
 }
 
 /// File descriptors that its connections need, outgoing ones included.
@@ -531,8 +586,10 @@ impl RunningCse {
     }
 
     /// Stored rows that could not be parsed and were left out of the tree; they stay in the store.
-    pub fn unreadable(&self) -> &[Unreadable] {
-        &self.unreadable
+    pub fn unreadable(&self) -> Vec<Unreadable> {
+        let mut all = self.unreadable.clone();
+        all.extend(self.engine().unreadable());
+        all
     }
 
     /// Numbers of the stored lines of remembered requests that could not be read.
@@ -602,6 +659,14 @@ async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>)
     while let Some(report) = reports.recv().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.report(&report);
+    }
+}
+
+/// Takes the reader's reports until it has ended.
+async fn take_reads(engine: Weak<Engine>, mut reads: mpsc::Receiver<ReadReport>) {
+    while let Some(report) = reads.recv().await {
+        let Some(engine) = engine.upgrade() else { return };
+        engine.report_read(report);
     }
 }
 

@@ -8,9 +8,9 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
-    Request, Response, Token, Unreachable, Verdict,
+    ReadError, ReadId, Request, Response, Token, Unreachable, Unreadable, Verdict,
 };
-use gatewright_store::{Report, Writer};
+use gatewright_store::{ReadReport, Reader, Report, Writer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
@@ -20,6 +20,9 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 /// Requests that wait to be sent, or to be handed to devices: as many as the CSE has open itself.
 /// The CSE gives up requests that are not answered in time, but they still wait here.
 pub(crate) const CALLS_MAX: usize = 4_096;
+
+/// Rows found unreadable that are listed one by one.
+const UNREADABLE_MAX: usize = 1_024;
 
 /// A running CSE. This process sends requests by [`Engine::ask`]; requests from a binding take
 /// another path, since no peer may act as the CSE itself.
@@ -40,6 +43,10 @@ pub struct Engine {
 struct Inner {
     cse: Cse,
     writer: Option<Writer>,
+    /// Reads instances that are not in memory; none of a store in memory.
+    reader: Option<Reader>,
+    /// Rows found unreadable since the start.
+    unreadable: Vec<Unreadable>,
     waiting: BTreeMap<Token, oneshot::Sender<Response>>,
     /// Requests that are answered again after each change.
     observing: BTreeMap<Token, watch::Sender<Option<Response>>>,
@@ -133,6 +140,8 @@ impl Engine {
         let inner = Inner {
             cse,
             writer: None,
+            reader: None,
+            unreadable: Vec::new(),
             waiting: BTreeMap::new(),
             observing: BTreeMap::new(),
             asked: 0,
@@ -235,10 +244,11 @@ impl Engine {
         (registrar.url == url).then(|| registrar.cse_id.clone())
     }
 
-    /// Starts the writer and hands over pending batches.
-    pub(crate) fn begin(&self, writer: Writer) {
+    /// Starts the writer and hands over pending batches and reads.
+    pub(crate) fn begin(&self, writer: Writer, reader: Option<Reader>) {
         let mut inner = self.lock();
         inner.writer = Some(writer);
+        inner.reader = reader;
         inner.drain(None);
         self.rearm(&mut inner);
     }
@@ -251,7 +261,9 @@ impl Engine {
             inner.drain(None);
         }
         let writer = inner.writer.take();
+        let reader = inner.reader.take();
         drop(inner);
+        drop(reader);
         // Outside the lock: the writer reports its last commits while it is waited for.
         drop(writer);
         // Its connections end with it.
@@ -356,6 +368,16 @@ impl Engine {
         }
     }
 
+    /// Takes a report of the reader.
+    pub(crate) fn report_read(&self, (read, rows): ReadReport) {
+        self.step(Input::Rows { read, rows });
+    }
+
+    /// Rows found unreadable since the start.
+    pub(crate) fn unreadable(&self) -> Vec<Unreadable> {
+        self.lock().unreadable.clone()
+    }
+
     /// Advances time; returns the next deadline.
     pub(crate) fn tick(&self) -> Option<Duration> {
         self.step(Input::Tick);
@@ -397,6 +419,11 @@ impl Engine {
     /// Durations of the writer; `None` once the engine has ended.
     pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
         self.lock().writer.as_ref().map(Writer::histograms)
+    }
+
+    /// Instances whose text is in the store only.
+    pub fn instances_paged_out(&self) -> usize {
+        self.lock().cse.instances_paged_out()
     }
 
     /// Resources in the tree.
@@ -530,6 +557,12 @@ impl Inner {
                         self.cse.handle(now(), Input::Unheard(token));
                     }
                 }
+                Output::Read { read, rows } => self.read(read, rows),
+                Output::Unreadable(row) => {
+                    if self.unreadable.len() < UNREADABLE_MAX {
+                        self.unreadable.push(row);
+                    }
+                }
                 Output::Lost { queue } => self.lost.push(queue),
                 Output::Call(call) => {
                     let id = call.id;
@@ -540,6 +573,15 @@ impl Inner {
             }
         }
         answer
+    }
+
+    /// Has rows read.
+    fn read(&mut self, read: ReadId, rows: Vec<u64>) {
+        let is_read = self.reader.as_ref().is_some_and(|reader| reader.read(read, rows));
+        if !is_read {
+            let rows = Err(ReadError("nothing reads it".to_owned()));
+            self.cse.handle(now(), Input::Rows { read, rows });
+        }
     }
 
     /// Forwards a request to a device, if there is a device listener.
@@ -596,7 +638,7 @@ mod tests {
                 engine.report(&report);
             }
         };
-        engine.begin(database.start(report).unwrap());
+        engine.begin(database.start(report).unwrap(), None);
         (engine, calls)
     }
 

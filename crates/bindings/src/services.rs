@@ -31,6 +31,8 @@ use tokio::runtime::Runtime;
 
 /// Octets in a mebibyte.
 const MIB: u64 = 1024 * 1024;
+/// Memory for whole instances unless the description says otherwise, in MiB.
+const MEMORY_MIB: u32 = 64;
 
 /// Why the services of a description do not start or do not take another description.
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +184,7 @@ impl Services {
         words.extend(first.map(|first| ("messages_held", why_held(held, &first))));
         words.extend(why_lost(engine.lost_above()).map(|why| ("not_delivered", why)));
         words.extend(engine.doubted_clock().map(why_doubted));
-        words.extend(why_unreadable(cse.unreadable()).map(|why| ("rows_damaged", why)));
+        words.extend(why_unreadable(&cse.unreadable()).map(|why| ("rows_damaged", why)));
         words.extend(why_forgotten(cse.remembered_damaged()).map(|why| ("remembered_lost", why)));
         let disk_space = engine.disk_space().unwrap_or_default();
         words.extend(why_short(disk_space).map(|why| ("disk_short", why)));
@@ -196,6 +198,7 @@ impl Services {
             ("disk_reserve_octets", disk_space.reserve),
             ("disk_free_octets", disk_space.free.unwrap_or_default()),
             ("resources", count(engine.resources())),
+            ("instances_on_disk", count(engine.instances_paged_out())),
             ("messages_waiting", count(engine.messages_waiting())),
             ("containers_backlogged", count(engine.backlogs())),
             ("rows_unreadable", count(cse.unreadable().len())),
@@ -499,6 +502,9 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
         running.tls = Some(cse_tls(tls));
     }
     running.store = described.store.as_ref().map(PathBuf::from);
+    let memory = described.memory_mib.unwrap_or(MEMORY_MIB);
+    let memory = usize::try_from(u64::from(memory) * MIB).unwrap_or(usize::MAX);
+    running.cse.limits.resident_octets = described.store.is_some().then_some(memory);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
     if let Some(mib) = described.reserve_mib {
         running.options.reserve_octets = u64::from(mib) * MIB;

@@ -659,6 +659,8 @@ pub struct Cse {
     pub store_mib: Option<u32>,
     /// Room kept on the disk for deletions and the audit log, in MiB; 0 keeps none.
     pub reserve_mib: Option<u32>,
+    /// Memory for whole instances, in MiB; older ones are read from the database.
+    pub memory_mib: Option<u32>,
     /// Maximum number of resources.
     pub resources_max: Option<u32>,
     /// Maximum number of resources of one AE or CSE; a quarter of all unless given.

@@ -507,6 +507,7 @@ fn cse(table: View<'_>) -> Option<Cse> {
         store: table.owned("store"),
         store_mib: table.number("store_mib"),
         reserve_mib: table.number("reserve_mib"),
+        memory_mib: table.number("memory_mib"),
         resources_max: table.number("resources_max"),
         branch_max: table.number("branch_max"),
         instances_max: table.number("instances_max"),

@@ -71,6 +71,40 @@ pub(crate) struct Span {
     offset: Offset,
 }
 
+/// Instances that expire later than their rows say, as the wall clock was behind when they were
+/// created: their rows are not written anew.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Shift {
+    /// Creation times of the instances.
+    from: Timestamp,
+    to: Timestamp,
+    /// They have lower numbers.
+    below: u64,
+    behind: Duration,
+}
+
+impl Shift {
+    /// Whether an instance of this number and time of creation is one of them.
+    pub(crate) fn covers(&self, seq: u64, created: Timestamp) -> bool {
+        seq < self.below && self.from <= created && created <= self.to
+    }
+
+    /// How much later they expire.
+    pub(crate) const fn behind(&self) -> Duration {
+        self.behind
+    }
+
+    fn to_value(self) -> Value {
+        json!([self.from.micros(), self.to.micros(), self.below, micros(self.behind)])
+    }
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let number = |at: usize| value.get(at).and_then(Value::as_u64);
+        let (from, to) = (Timestamp::from_micros(number(0)?), Timestamp::from_micros(number(1)?));
+        Some(Self { from, to, below: number(2)?, behind: Duration::from_micros(number(3)?) })
+    }
+}
+
 /// Change of the wall clock's state.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Change {
@@ -105,6 +139,7 @@ pub(crate) struct Clock {
     /// Start of the present offset, by the wall clock.
     even_since: Timestamp,
     spans: Vec<Span>,
+    shifts: Vec<Shift>,
     noted: Option<Moment>,
     salt: u64,
 }
@@ -125,6 +160,7 @@ impl Clock {
             is_restarted: false,
             even_since: wall,
             spans: Vec::new(),
+            shifts: Vec::new(),
             noted: None,
             salt: wall.micros(),
         }
@@ -140,7 +176,8 @@ impl Clock {
         let before = Timestamp::from_micros(uint("wall")?);
         let believed = row.get("believed")?.as_i64()?;
         let mut spans = Vec::new();
-        for span in row.get("spans").and_then(Value::as_array).into_iter().flatten() {
+        let list = |name| row.get(name).and_then(Value::as_array).into_iter().flatten();
+        for span in list("spans") {
             let number = |at| span.get(at).and_then(Value::as_u64).map(Timestamp::from_micros);
             let offset = span.get(2).and_then(Value::as_i64)?;
             spans.push(Span { from: number(0)?, to: number(1)?, offset });
@@ -155,6 +192,7 @@ impl Clock {
             is_restarted: false,
             even_since: wall,
             spans,
+            shifts: list("shifts").filter_map(Shift::from_value).collect(),
             noted: None,
             salt: uint("salt").unwrap_or(wall.micros()),
         };
@@ -287,8 +325,26 @@ impl Clock {
             "even": self.even_since.micros(),
             "salt": self.salt,
             "spans": spans.collect::<Vec<Value>>(),
+            "shifts": self.shifts.iter().map(|it| it.to_value()).collect::<Vec<Value>>(),
         }});
         Some(noted.to_string().into())
+    }
+
+    /// Notes that instances of a span, with lower numbers than this one, expire later than their rows
+    /// say.
+    pub(crate) fn shift(&mut self, span: Span, below: u64, behind: Duration) {
+        self.shifts.push(Shift { from: span.from, to: span.to, below, behind });
+        self.noted = None;
+    }
+
+    /// Instances that expire later than their rows say.
+    pub(crate) fn shifts(&self) -> &[Shift] {
+        &self.shifts
+    }
+
+    /// Forgets the shifts of which no instance is left.
+    pub(crate) fn keep_shifts(&mut self, is_needed: impl Fn(&Shift) -> bool) {
+        self.shifts.retain(is_needed);
     }
 
     /// The row could not be stored and is due again.

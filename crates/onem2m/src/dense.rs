@@ -59,6 +59,17 @@ impl<K: Copy + Ord, V: Copy> DenseMap<K, V> {
         self.chunks.last()?.entries.back().copied()
     }
 
+    /// The entry with the highest key below this one.
+    pub(crate) fn before(&self, key: K) -> Option<(K, V)> {
+        let at = self.chunk_of(key)?;
+        let chunk = self.chunks.get(at)?;
+        let below = chunk.entries.partition_point(|(other, _)| *other < key);
+        match below.checked_sub(1) {
+            Some(place) => chunk.entries.get(place).copied(),
+            None => self.chunks.get(at.checked_sub(1)?)?.entries.back().copied(),
+        }
+    }
+
     /// All entries in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, V)> {
         self.chunks.iter().flat_map(|chunk| chunk.entries.iter().copied())
@@ -170,6 +181,15 @@ impl<K: Copy, V: Copy> Chunk<K, V> {
 }
 
 #[cfg(test)]
+impl<K, V> DenseMap<K, V> {
+    /// Octets of memory for the entries, those that are not used included.
+    pub(crate) fn octets(&self) -> usize {
+        let entries: usize = self.chunks.iter().map(|chunk| chunk.entries.capacity()).sum();
+        entries * size_of::<(K, V)>() + self.chunks.capacity() * size_of::<Chunk<K, V>>()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -199,6 +219,8 @@ mod tests {
         assert_eq!(map.first(), expected.first_key_value().map(|(key, value)| (*key, *value)));
         assert_eq!(map.last(), expected.last_key_value().map(|(key, value)| (*key, *value)));
         assert_eq!(map.get(key), expected.get(&key).copied());
+        let before = expected.range(..key).next_back();
+        assert_eq!(map.before(key), before.map(|(key, value)| (*key, *value)));
         assert!(map.since(key).eq(expected.range(key..).map(|(key, value)| (*key, *value))));
         assert!(map.values().rev().eq(expected.values().rev().copied()));
         let mut all = map.chunks.iter();

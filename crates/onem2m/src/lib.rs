@@ -25,6 +25,7 @@
 //! | `clock` | the clock that only goes on, and the wall clock, which may be wrong |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | `stored` | stored rows as they are read back |
+//! | `paged` | instances whose text is in the store only |
 //! | [`cse`] | the machine, one file for each kind of request |
 //! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
 //! | [`coap`] | CoAP: its message layer as a machine of its own, and primitives as its messages |
@@ -44,6 +45,7 @@ pub mod kind;
 mod labels;
 pub mod limits;
 pub mod mqtt;
+mod paged;
 mod prefix;
 pub mod primitive;
 mod release;
@@ -59,7 +61,8 @@ mod tree;
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
     Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
-    OutboxMessage, Output, Registrar, Token, Unreachable, Verdict, device_address,
+    OutboxMessage, Output, ReadError, ReadId, ReadRow, Registrar, Token, Unreachable, Verdict,
+    device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;

@@ -48,6 +48,12 @@ pub struct Limits {
     pub slice_steps: u64,
     /// Walks that are not over; a quarter of it those of one originator.
     pub searches: usize,
+    /// Requests and walks that wait for instances to be read from the store; a quarter of it those
+    /// of one originator.
+    pub reads: usize,
+    /// Octets of memory for whole instances; those that came into memory before are read from the
+    /// store when they are needed. `None` keeps all in memory.
+    pub resident_octets: Option<usize>,
     /// Octets of one answer with children, or with the answers of a group's members.
     pub answer_octets: usize,
     /// Requests remembered to recognise a repetition.
@@ -103,6 +109,8 @@ impl Default for Limits {
             filter_steps: 400_000_000,
             slice_steps: 100_000,
             searches: 64,
+            reads: 256,
+            resident_octets: None,
             answer_octets: 64 * 1024 * 1024,
             repeats: 65_536,
             repeats_age: Duration::from_mins(5),
@@ -164,6 +172,20 @@ crate::counters! {
     content_too_large,
     /// Subscriptions refused because the resource has too many.
     subscriptions_full,
+    /// Instances that left memory; their text is in the store.
+    instances_paged_out,
+    /// Instances that were read back into memory.
+    instances_paged_in,
+    /// Requests and walks that waited for instances to be read.
+    requests_paged,
+    /// Requests and walks refused because as many wait for instances to be read as may.
+    reads_full,
+    /// Reads of instances that failed.
+    reads_failed,
+    /// Rows of instances asked for.
+    rows_read,
+    /// Rows found unreadable since the start; they stay in the store.
+    rows_found_unreadable,
     /// Walks over the tree that took more than one slice.
     searches_sliced,
     /// Requests refused because as many walks are not over as may be.

@@ -2,6 +2,7 @@
 
 use crate::dense::DenseMap;
 use crate::kind::Kind;
+use crate::paged::PagedInstances;
 use crate::stored::{Damage, InstanceHeader};
 use crate::time::Timestamp;
 use crate::tree::Slot;
@@ -57,8 +58,10 @@ pub(crate) struct Resource {
 pub(crate) struct Family {
     /// By sequence number, so oldest first: every child that is not an instance.
     pub(crate) children: BTreeMap<u64, Slot>,
-    /// By sequence number, so oldest first.
+    /// By sequence number, so oldest first: the resident instances.
     pub(crate) instances: DenseMap<u64, Slot>,
+    /// Those that are paged out, if there are any.
+    pub(crate) paged: Option<Box<PagedInstances>>,
     pub(crate) names: HashMap<Arc<str>, Slot>,
     /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,
@@ -137,7 +140,8 @@ impl Resource {
 
     /// `cni`.
     pub(crate) fn instance_count(&self) -> u64 {
-        let count = self.family.as_ref().map_or(0, |family| family.instances.len());
+        let paged = |family: &Family| family.paged.as_ref().map_or(0, |paged| paged.len());
+        let count = self.family.as_ref().map_or(0, |it| it.instances.len() + paged(it));
         u64::try_from(count).unwrap_or(u64::MAX)
     }
 

@@ -38,6 +38,9 @@ pub enum Damage {
     /// The row is not as it was written.
     #[error("its checksum is wrong")]
     Checksum,
+    /// The row is not in the store.
+    #[error("the row is not there")]
+    Missing,
     /// The resource that it lies below is not there, or is not readable itself.
     #[error("its parent {0} is missing")]
     Parent(Arc<str>),

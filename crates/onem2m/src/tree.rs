@@ -1,12 +1,19 @@
 //! The resource tree in memory: a slab, an index by identifier, names below each parent, and
 //! instances oldest first.
+//!
+//! A contentInstance is resident, or paged out: then its text is in the store only, and the tree
+//! has its [`InstanceRecord`].
 
 use crate::dense::DenseMap;
 use crate::kind::Kind;
 use crate::labels::LabelIndex;
+use crate::paged::{InstanceRecord, PagedInstances};
 use crate::resource::{Family, Resource};
 use crate::stored::Damage;
 use crate::time::Timestamp;
+use core::hash::BuildHasher;
+use core::time::Duration;
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -16,6 +23,17 @@ const PATH_OCTETS: usize = 64;
 /// A place in the slab.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(usize);
+
+/// Octets of a resident instance beside its text: itself, and its places in the indices.
+const RESIDENT_OCTETS: usize = 400;
+
+/// An instance of a container.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Instance {
+    Resident(Slot),
+    /// Its text is in the store only.
+    PagedOut(InstanceRecord),
+}
 
 /// A change to store: a row of a resource or an outbox message, by number.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,11 +68,33 @@ pub(crate) struct Tree {
     /// remoteCSE resources by CSE-ID.
     by_cse: HashMap<Box<str>, Slot>,
     root: Option<Slot>,
+    /// Instances that are paged out.
+    paged: usize,
+    /// The next of each container's paged out instances to expire, and its container.
+    paged_expiry: BTreeSet<(Timestamp, u64, Slot)>,
+    /// Octets of the resident contentInstances.
+    resident_octets: usize,
+    hasher: RandomState,
 }
 
 impl Tree {
     pub(crate) fn len(&self) -> usize {
+        self.by_seq.len() + self.paged
+    }
+
+    /// Instances that are paged out.
+    pub(crate) const fn paged(&self) -> usize {
+        self.paged
+    }
+
+    /// Resources that are not paged out.
+    pub(crate) const fn resident(&self) -> usize {
         self.by_seq.len()
+    }
+
+    /// Octets of memory of the resident contentInstances.
+    pub(crate) const fn resident_octets(&self) -> usize {
+        self.resident_octets
     }
 
     pub(crate) fn root(&self) -> Option<Slot> {
@@ -76,7 +116,10 @@ impl Tree {
             return;
         };
         self.by_label.remove(resource);
+        let before = resident_octets(resource);
         how(resource);
+        let after = resident_octets(resource);
+        self.resident_octets = (self.resident_octets + after).saturating_sub(before);
         self.by_label.add(resource);
     }
 
@@ -103,17 +146,17 @@ impl Tree {
         self.by_label.with_any(labels, most)
     }
 
-    /// Every resource, oldest first.
+    /// Every resident resource, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
         self.by_seq.values().filter_map(|slot| self.get(slot).map(|found| (slot, found)))
     }
 
-    /// The child of this name.
+    /// The resident child of this name.
     pub(crate) fn child(&self, parent: Slot, name: &str) -> Option<Slot> {
         self.get(parent)?.family.as_ref()?.names.get(name).copied()
     }
 
-    /// The children that are not instances, then the instances, each oldest first.
+    /// The children that are not instances, then the resident instances, each oldest first.
     pub(crate) fn children(&self, parent: Slot) -> impl DoubleEndedIterator<Item = Slot> {
         self.get(parent)
             .and_then(|resource| resource.family.as_ref())
@@ -121,16 +164,16 @@ impl Tree {
             .flat_map(|family| family.children.values().copied().chain(family.instances.values()))
     }
 
-    /// The same with their places, behind one of these: whether it is an instance, and its number;
-    /// of the instances those from `first` to before `end`.
+    /// All children with their places, behind one of these: whether it is an instance, and its
+    /// number; of the instances those from `first` to before `end`.
     pub(crate) fn children_after(
         &self,
         parent: Slot,
         place: Option<(bool, u64)>,
         (first, end): (u64, u64),
-    ) -> impl Iterator<Item = ((bool, u64), Slot)> {
+    ) -> impl Iterator<Item = ((bool, u64), Instance)> {
         use core::ops::Bound::{Excluded, Unbounded};
-        let family = self.get(parent).and_then(|resource| resource.family.as_ref());
+        let family = self.get(parent).and_then(|resource| resource.family.as_deref());
         let (others, first) = match place {
             None => (Some(Unbounded), first),
             Some((false, seq)) => (Some(Excluded(seq)), first),
@@ -138,23 +181,43 @@ impl Tree {
         };
         let others = family.zip(others).into_iter().flat_map(|(family, after)| {
             let range = family.children.range((after, Unbounded));
-            range.map(|(&seq, &slot)| ((false, seq), slot))
+            range.map(|(&seq, &slot)| ((false, seq), Instance::Resident(slot)))
         });
         let instances = family.into_iter().flat_map(move |family| {
-            let range = family.instances.since(first).take_while(move |(seq, _)| *seq < end);
-            range.map(|(seq, slot)| ((true, seq), slot))
+            let range = family.instances_since(first).take_while(move |(seq, _)| *seq < end);
+            range.map(|(seq, instance)| ((true, seq), instance))
         });
         others.chain(instances)
     }
 
     /// Children from the number `first` on, oldest first, at most so many.
-    pub(crate) fn created_since(&self, parent: Slot, first: u64, most: usize) -> Vec<(u64, Slot)> {
-        let family = self.get(parent).and_then(|resource| resource.family.as_ref());
+    pub(crate) fn created_since(
+        &self,
+        parent: Slot,
+        first: u64,
+        most: usize,
+    ) -> Vec<(u64, Instance)> {
+        let family = self.get(parent).and_then(|resource| resource.family.as_deref());
         let Some(family) = family else { return Vec::new() };
-        let others = family.children.range(first..).map(|(&seq, &slot)| (seq, slot));
-        let instances = family.instances.since(first);
+        let others = family.children.range(first..);
+        let others = others.map(|(&seq, &slot)| (seq, Instance::Resident(slot)));
+        let instances = family.instances_since(first);
         let mut found: Vec<_> = others.take(most).chain(instances.take(most)).collect();
         found.sort_unstable_by_key(|(seq, _)| *seq);
+        found.truncate(most);
+        found
+    }
+
+    /// At most so many of the latest instances, the last first.
+    pub(crate) fn latest_instances(&self, parent: Slot, most: usize) -> Vec<(u64, Instance)> {
+        let family = self.get(parent).and_then(|resource| resource.family.as_deref());
+        let Some(family) = family else { return Vec::new() };
+        let resident = family.instances.iter().rev().take(most);
+        let resident = resident.map(|(seq, slot)| (seq, Instance::Resident(slot)));
+        let paged = family.paged.iter().flat_map(|it| it.latest()).take(most);
+        let paged = paged.map(|record| (record.seq, Instance::PagedOut(record)));
+        let mut found: Vec<_> = resident.chain(paged).collect();
+        found.sort_unstable_by_key(|(seq, _)| core::cmp::Reverse(*seq));
         found.truncate(most);
         found
     }
@@ -177,12 +240,16 @@ impl Tree {
     /// if there is none. `None` if the instances are not in the order of their creation times.
     pub(crate) fn first_instance_since(&self, parent: Slot, time: Timestamp) -> Option<u64> {
         let family = self.get(parent)?.family.as_ref().filter(|it| !it.is_disordered)?;
-        let (mut first, _) = family.instances.first()?;
-        let mut end = family.instances.last()?.0.saturating_add(1);
+        let (mut first, _) = family.instances_since(0).next()?;
+        let mut end = family.last_instance()?.0.saturating_add(1);
         while first < end {
             let middle = first + (end - first) / 2;
-            let (seq, slot) = family.instances.since(middle).next()?;
-            if self.get(slot)?.created < time {
+            let (seq, instance) = family.instances_since(middle).next()?;
+            let created = match instance {
+                Instance::Resident(slot) => self.get(slot)?.created,
+                Instance::PagedOut(record) => record.created,
+            };
+            if created < time {
                 first = seq.saturating_add(1);
             } else {
                 end = middle;
@@ -206,13 +273,13 @@ impl Tree {
     }
 
     /// The instance that was created last.
-    pub(crate) fn latest(&self, parent: Slot) -> Option<Slot> {
-        self.get(parent)?.family.as_ref()?.instances.last().map(|(_, slot)| slot)
+    pub(crate) fn latest(&self, parent: Slot) -> Option<Instance> {
+        self.get(parent)?.family.as_ref()?.last_instance().map(|(_, instance)| instance)
     }
 
     /// The instance that was created first.
-    pub(crate) fn oldest(&self, parent: Slot) -> Option<Slot> {
-        self.get(parent)?.family.as_ref()?.instances.first().map(|(_, slot)| slot)
+    pub(crate) fn oldest(&self, parent: Slot) -> Option<Instance> {
+        self.get(parent)?.family.as_ref()?.instances_since(0).next().map(|(_, instance)| instance)
     }
 
     /// How many levels below the root a resource lies.
@@ -263,6 +330,7 @@ impl Tree {
             self.expiry.insert((resource.expires, seq), ());
         }
         self.by_label.add(&resource);
+        self.resident_octets += resident_octets(&resource);
         if let Some(branch) = parent.and_then(|parent| self.branch(parent, seq)) {
             *self.branches.entry(branch).or_default() += 1;
         }
@@ -285,13 +353,9 @@ impl Tree {
         }
         self.by_seq.remove(resource.seq);
         self.by_label.remove(&resource);
-        if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq))
-            && let Some(count) = self.branches.get_mut(&branch)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.branches.remove(&branch);
-            }
+        self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&resource));
+        if let Some(branch) = resource.parent.and_then(|it| self.branch(it, resource.seq)) {
+            self.leave_branch(branch);
         }
         self.expiry.remove((resource.expires, resource.seq));
         if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
@@ -302,6 +366,15 @@ impl Tree {
         }
         self.free.push(slot);
         Some(resource)
+    }
+
+    fn leave_branch(&mut self, branch: u64) {
+        if let Some(count) = self.branches.get_mut(&branch) {
+            *count -= 1;
+            if *count == 0 {
+                self.branches.remove(&branch);
+            }
+        }
     }
 
     /// Moves the time a resource expires.
@@ -331,13 +404,21 @@ impl Tree {
         Some(branch)
     }
 
-    /// The next resource to expire and when.
-    pub(crate) fn next_expiry(&self) -> Option<(Timestamp, Slot)> {
-        let ((time, seq), ()) = self.expiry.first()?;
-        Some((time, self.by_seq(seq)?))
+    /// The next resource to expire and when; of an instance that is paged out, its container too.
+    pub(crate) fn next_expiry(&self) -> Option<(Timestamp, Expiring)> {
+        let resident = self.expiry.first().map(|(key, ())| key);
+        match self.paged_expiry.first() {
+            Some(&(time, seq, container)) if resident.is_none_or(|it| (time, seq) < it) => {
+                Some((time, Expiring::PagedOut { container, seq }))
+            }
+            _ => {
+                let (time, seq) = resident?;
+                Some((time, Expiring::Resident(self.by_seq(seq)?)))
+            }
+        }
     }
 
-    /// A resource and everything below it, parents before children.
+    /// A resource and everything below it that is resident, parents before children.
     pub(crate) fn subtree(&self, slot: Slot) -> Vec<Slot> {
         let mut found = vec![slot];
         let mut at = 0;
@@ -380,6 +461,207 @@ impl Tree {
     }
 }
 
+/// The next resource to expire.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Expiring {
+    Resident(Slot),
+    PagedOut { container: Slot, seq: u64 },
+}
+
+/// Octets of memory of a contentInstance; none of other types.
+fn resident_octets(resource: &Resource) -> usize {
+    if resource.kind != Kind::ContentInstance {
+        return 0;
+    }
+    resource.representation.as_ref().map_or(0, |text| text.len() + RESIDENT_OCTETS)
+}
+
+impl Tree {
+    /// Hash of an instance's name, never 0.
+    fn name_hash(&self, name: &str) -> u32 {
+        u32::try_from(self.hasher.hash_one(name) >> 32).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Removes a contentInstance from memory except for its record. Its row must be stored, and it
+    /// must have neither children nor labels. Returns whether it did.
+    pub(crate) fn page_out(&mut self, slot: Slot) -> bool {
+        let Some(instance) = self.get(slot) else { return false };
+        let record = InstanceRecord::of(instance, self.name_hash(&instance.name));
+        let (Some(record), Some(container)) = (record, instance.parent) else { return false };
+        let Some(instance) = self.slots.get_mut(slot.0).and_then(Option::take) else {
+            return false;
+        };
+        self.by_seq.remove(instance.seq);
+        self.expiry.remove((instance.expires, instance.seq));
+        self.resident_octets = self.resident_octets.saturating_sub(resident_octets(&instance));
+        self.free.push(slot);
+        self.change_paged(container, |family| {
+            family.names.remove(&instance.name);
+            family.instances.remove(instance.seq);
+            family.paged.get_or_insert_default().insert(&record);
+        });
+        self.paged += 1;
+        true
+    }
+
+    /// Makes an instance resident again that is paged out below `container`; its record says when it
+    /// expires.
+    pub(crate) fn page_in(&mut self, container: Slot, mut instance: Resource) -> Option<Slot> {
+        let seq = instance.seq;
+        let mut record = None;
+        self.change_paged(container, |family| {
+            record = family.paged.as_mut().and_then(|paged| paged.remove(seq));
+        });
+        instance.expires = record?.expires;
+        instance.parent = Some(container);
+        self.paged -= 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(self.slots.len() - 1)
+        });
+        self.by_seq.insert(seq, slot);
+        self.expiry.insert((instance.expires, seq), ());
+        self.resident_octets += resident_octets(&instance);
+        if let Some(container) = self.get_mut(container) {
+            instance.parent_id = Arc::clone(&container.id);
+            if let Some(family) = &mut container.family {
+                family.names.insert(Arc::clone(&instance.name), slot);
+                family.instances.insert(seq, slot);
+            }
+        }
+        *self.slots.get_mut(slot.0)? = Some(instance);
+        Some(slot)
+    }
+
+    /// Takes an instance out that is paged out.
+    pub(crate) fn remove_paged(&mut self, container: Slot, seq: u64) -> Option<InstanceRecord> {
+        let mut record = None;
+        self.change_paged(container, |family| {
+            record = family.paged.as_mut().and_then(|paged| paged.remove(seq));
+            let octets = record.map_or(0, |record| u64::from(record.size));
+            family.octets = family.octets.saturating_sub(octets);
+        });
+        let record = record?;
+        self.paged -= 1;
+        if let Some(branch) = self.branch(container, seq) {
+            self.leave_branch(branch);
+        }
+        Some(record)
+    }
+
+    /// Takes a removal back.
+    pub(crate) fn restore_paged(&mut self, container: Slot, record: &InstanceRecord) {
+        if self.get(container).is_none() {
+            return;
+        }
+        self.paged += 1;
+        if let Some(branch) = self.branch(container, record.seq) {
+            *self.branches.entry(branch).or_default() += 1;
+        }
+        if let Some(container) = self.get_mut(container) {
+            container.family.get_or_insert_default();
+        }
+        self.change_paged(container, |family| {
+            // Whether it was created in its turn is not looked at again.
+            family.is_disordered = true;
+            family.paged.get_or_insert_default().insert(record);
+            family.octets += u64::from(record.size);
+        });
+    }
+
+    /// Whether an instance that is paged out is meant.
+    pub(crate) fn has_paged(&self, is_meant: impl Fn(&InstanceRecord) -> bool) -> bool {
+        let mut paged = self.paged_expiry.iter().filter_map(|(.., it)| self.paged_of(*it));
+        paged.any(|paged| paged.since(0).any(|record| is_meant(&record)))
+    }
+
+    /// Postpones the expiry of the paged out instances that are meant; returns their number.
+    pub(crate) fn postpone_paged(
+        &mut self,
+        is_meant: impl Fn(&InstanceRecord) -> bool,
+        by: Duration,
+    ) -> u64 {
+        let containers: Vec<Slot> = self.paged_expiry.iter().map(|(.., it)| *it).collect();
+        let mut count = 0;
+        for container in containers {
+            let paged = self.paged_of(container);
+            let meant: Vec<InstanceRecord> =
+                paged.into_iter().flat_map(|it| it.since(0)).filter(&is_meant).collect();
+            self.change_paged(container, |family| {
+                let Some(paged) = &mut family.paged else { return };
+                for mut record in meant {
+                    paged.remove(record.seq);
+                    record.expires = record.expires.plus(by);
+                    paged.insert(&record);
+                    count += 1;
+                }
+            });
+        }
+        count
+    }
+
+    /// Changes the paged out instances of a container.
+    fn change_paged(&mut self, container: Slot, how: impl FnOnce(&mut Family)) {
+        let Some(family) = self.get_mut(container).and_then(|it| it.family.as_mut()) else {
+            return;
+        };
+        let before = family.paged.as_ref().and_then(|paged| paged.next_expiry());
+        how(family);
+        family.paged.take_if(|paged| paged.is_empty());
+        let after = family.paged.as_ref().and_then(|paged| paged.next_expiry());
+        if before != after {
+            if let Some((time, seq)) = before {
+                self.paged_expiry.remove(&(time, seq, container));
+            }
+            if let Some((time, seq)) = after {
+                self.paged_expiry.insert((time, seq, container));
+            }
+        }
+    }
+
+    /// The instances of a container that are paged out.
+    pub(crate) fn paged_of(&self, container: Slot) -> Option<&PagedInstances> {
+        self.get(container)?.family.as_ref()?.paged.as_deref()
+    }
+
+    /// The container of an instance that is paged out: a walk over all containers.
+    pub(crate) fn container_of_paged(&self, seq: u64) -> Option<Slot> {
+        let mut containers = self.paged_expiry.iter().map(|(.., container)| *container);
+        containers.find(|it| self.paged_of(*it).is_some_and(|paged| paged.get(seq).is_some()))
+    }
+
+    /// Numbers of the instances that are paged out and may have this name.
+    pub(crate) fn paged_named(&self, parent: Slot, name: &str) -> Vec<u64> {
+        self.paged_of(parent).map_or_else(Vec::new, |paged| paged.named(name, self.name_hash(name)))
+    }
+}
+
+impl Family {
+    /// The instances from this number on, oldest first.
+    fn instances_since(&self, first: u64) -> impl Iterator<Item = (u64, Instance)> {
+        let mut resident = self.instances.since(first).peekable();
+        let mut paged = self.paged.iter().flat_map(move |paged| paged.since(first)).peekable();
+        core::iter::from_fn(move || {
+            let is_resident = match (resident.peek(), paged.peek()) {
+                (Some((seq, _)), Some(record)) => *seq < record.seq,
+                (first, _) => first.is_some(),
+            };
+            if is_resident {
+                return resident.next().map(|(seq, slot)| (seq, Instance::Resident(slot)));
+            }
+            paged.next().map(|record| (record.seq, Instance::PagedOut(record)))
+        })
+    }
+
+    /// The instance with the highest number.
+    fn last_instance(&self) -> Option<(u64, Instance)> {
+        let resident = self.instances.last().map(|(seq, slot)| (seq, Instance::Resident(slot)));
+        let paged = self.paged.as_ref().and_then(|paged| paged.last());
+        let paged = paged.map(|record| (record.seq, Instance::PagedOut(record)));
+        [resident, paged].into_iter().flatten().max_by_key(|(seq, _)| *seq)
+    }
+}
+
 impl Resource {
     fn adopt(&mut self, child: &Self, slot: Slot) {
         // The stateTag of an instance is its container's at that moment, so that the container's
@@ -391,7 +673,7 @@ impl Resource {
         let family = self.family.get_or_insert_with(|| Box::new(Family::default()));
         family.names.insert(Arc::clone(&child.name), slot);
         if child.kind.is_instance() {
-            family.is_disordered = !family.instances.is_empty()
+            family.is_disordered = !(family.instances.is_empty() && family.paged.is_none())
                 && (family.is_disordered || child.created < family.latest);
             family.latest = child.created;
             family.instances.insert(child.seq, slot);

@@ -2,11 +2,14 @@
 
 use crate::audit::{self, Chain};
 use crate::checksum::of_row;
+use crate::error::StoreError;
 use crate::lock::{Absent, Lock, lock, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
+use crate::reader::{ReadReport, Reader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
+use crate::stored_rows::StoredRows;
 use crate::writer::{Report, Writer};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
@@ -93,72 +96,6 @@ impl Default for DatabaseOptions {
     }
 }
 
-/// Why the database cannot be opened or read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// Another process has it open.
-    #[error("{} is in use by another process", .0.display())]
-    InUse(PathBuf),
-    /// The file has several names, and its write-ahead log goes by one of them.
-    #[error(
-        "{} has {names} names (hard links), and its write-ahead log goes by one of them: remove the others, or copy the file",
-        path.display()
-    )]
-    Linked {
-        /// The file.
-        path: PathBuf,
-        /// How many names it has.
-        names: u64,
-    },
-    /// The file belongs to another program.
-    #[error("{} is no database of a CSE", .0.display())]
-    Foreign(PathBuf),
-    /// The file was written by a later version.
-    #[error("{} has version {found} of the tables, and this program supports version {known}", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// This program's version.
-        known: i64,
-    },
-    /// A file that would be written is there already.
-    #[error("{} exists already, and is not overwritten: move it away first", .0.display())]
-    Exists(PathBuf),
-    /// A file that was given as a backup cannot be read as one.
-    #[error("{} cannot be read as a backup: {source}", path.display())]
-    Backup {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: rusqlite::Error,
-    },
-    /// A backup is damaged.
-    #[error("{} is damaged: `gatewright store verify` shows what is wrong with it", .0.display())]
-    Unsound(PathBuf),
-    /// The lock file cannot be created.
-    #[error("the lock {} cannot be taken", path.display())]
-    Lock {
-        /// The lock.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The file does not exist or cannot be accessed.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The database fails: damaged, unreadable, or the disk is full.
-    #[error("error of the database: {0}")]
-    Database(#[from] rusqlite::Error),
-}
-
 /// Rows of an earlier run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Restored {
@@ -215,6 +152,12 @@ impl Database {
     ///
     /// [`StoreError`]; another program's file is not changed.
     pub fn open(path: &Path, options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
+        let database = Self::open_file(path, options)?;
+        let restored = read_back(&database.connection)?;
+        Ok((database, restored))
+    }
+
+    fn open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
         let path = &resolve(path)?;
         let lock = lock(path, Absent::Create)?;
         let connection = Connection::open_with_flags(
@@ -250,14 +193,47 @@ impl Database {
     ///
     /// [`StoreError::Database`] if there is no memory for it.
     pub fn in_memory(options: &DatabaseOptions) -> Result<(Self, Restored), StoreError> {
-        Self::set_up(None, Connection::open_in_memory()?, options)
+        let database = Self::set_up(None, Connection::open_in_memory()?, options)?;
+        let restored = read_back(&database.connection)?;
+        Ok((database, restored))
+    }
+
+    /// Opens the database at `path` as [`Self::open`], and gives its rows one after the other, which
+    /// have to be taken before it is started; with the number that the next row will have.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_reading(
+        path: &Path,
+        options: &DatabaseOptions,
+    ) -> Result<(Self, StoredRows, u64), StoreError> {
+        let database = Self::open_file(path, options)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let rows =
+            Connection::open_with_flags(database.connection.path().unwrap_or_default(), flags)?;
+        let next_seq = database.next_seq;
+        Ok((database, StoredRows::new(rows)?, next_seq))
+    }
+
+    /// A reader of single rows, which reports on its own thread; `None` of a database in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread, or the file cannot be opened again.
+    pub fn reader(
+        &self,
+        report: impl FnMut(ReadReport) + Send + 'static,
+    ) -> io::Result<Option<Reader>> {
+        let path = self.connection.path().filter(|path| !path.is_empty());
+        path.map(|path| Reader::start(Path::new(path), report)).transpose()
     }
 
     fn set_up(
         lock: Option<Lock>,
         connection: Connection,
         options: &DatabaseOptions,
-    ) -> Result<(Self, Restored), StoreError> {
+    ) -> Result<Self, StoreError> {
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -277,25 +253,24 @@ impl Database {
             let pages = pages.saturating_add(SPARE_PAGES);
             connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
         }
-        let restored = read_back(&connection)?;
+        let next_seq = next_seq(&connection)?;
         let chain = audit::last(&connection)?;
         let remembered = Remembered::open(&connection)?;
         let options = options.clone();
-        let database = Self {
+        Ok(Self {
             connection,
             chain,
             remembered,
             intrusions: 0,
             options,
             is_stuck: false,
-            next_seq: restored.next_seq,
-            marked: restored.next_seq,
+            next_seq,
+            marked: next_seq,
             mover: None,
             reserve: None,
             unmoved: 0,
             lock,
-        };
-        Ok((database, restored))
+        })
     }
 
     /// A transaction of its connection, for maintenance.
@@ -659,31 +634,42 @@ pub(crate) fn to_row_id(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
-fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
+/// The number that the next row will have.
+fn next_seq(connection: &Connection) -> Result<u64, StoreError> {
     let next: Option<i64> = connection
         .query_row("SELECT value FROM mark WHERE name = 'next'", [], |row| row.get(0))
         .optional()?;
+    Ok(next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1))
+}
+
+/// Number and body of a row; no body if it is damaged.
+pub(crate) fn stored_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(u64, Option<Arc<str>>)> {
+    let seq = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+    // What is no text has been damaged, too.
+    let body = row.get_ref(1)?.as_str().ok();
+    let sum: Option<i64> = row.get(2)?;
+    let body = body.filter(|body| sum.is_none_or(|sum| sum == of_row(seq, body)));
+    Ok((seq, body.map(Arc::from)))
+}
+
+fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     let sum = if has_checksums(connection)? { "sum" } else { "NULL" };
     let all = format!("SELECT seq, body, {sum} FROM row ORDER BY seq");
     let mut statement = connection.prepare(&all)?;
     let (mut rows, mut damaged) = (Vec::new(), Vec::new());
     let mut found = statement.query([])?;
     while let Some(row) = found.next()? {
-        let seq = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
-        // What is no text has been damaged, too.
-        let body = row.get_ref(1)?.as_str().ok();
-        let sum: Option<i64> = row.get(2)?;
-        let body = body.filter(|body| sum.is_none_or(|sum| sum == of_row(seq, body)));
+        let (seq, body) = stored_row(row)?;
         if body.is_none() {
             damaged.push(seq);
         }
-        rows.push((seq, Arc::from(body.unwrap_or_default())));
+        rows.push((seq, body.unwrap_or_default()));
     }
     // Behind the clocks and before all else.
     let clocks = rows.partition_point(|(seq, _)| *seq == 0);
     let recalled = remembered::read(connection)?;
     rows.splice(clocks..clocks, recalled.rows);
-    let next_seq = next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1);
+    let next_seq = next_seq(connection)?;
     Ok(Restored { rows, next_seq, damaged, remembered_damaged: recalled.unreadable })
 }
 

@@ -1,6 +1,7 @@
 //! Database of a CSE: its persistent state and its audit log.
 //!
-//! [`Database::open`] reads the stored rows ([`Database::read`] only that); [`Database::start`]
+//! [`Database::open`] reads the stored rows ([`Database::read`] only that, and
+//! [`Database::open_reading`] one after the other); [`Database::reader`] reads single rows later; [`Database::start`]
 //! returns a [`Writer`], whose thread commits all queued batches as one transaction (SQLite,
 //! write-ahead log, `synchronous=FULL`) and reports the number of the last batch on disk. Only the
 //! CSE interprets the rows.
@@ -14,17 +15,23 @@
 mod audit;
 mod checksum;
 mod database;
+mod error;
 mod lock;
 mod maintenance;
 mod mover;
+mod reader;
 mod remembered;
 mod reserve;
+mod stored_rows;
 mod writer;
 
 pub use audit::{Outcomes, StoredEntry, Verified, last_entries, verify, verify_telling};
-pub use database::{Database, DatabaseOptions, Restored, StoreError};
+pub use database::{Database, DatabaseOptions, Restored};
+pub use error::StoreError;
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };
+pub use reader::{ReadReport, Reader};
 pub use reserve::DiskSpace;
+pub use stored_rows::{RestoredMarks, StoredRows};
 pub use writer::{Counters, Histograms, PACE, Report, Writer};

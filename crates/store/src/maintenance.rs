@@ -3,9 +3,10 @@
 use crate::audit;
 use crate::checksum::of_row;
 use crate::database::{
-    Database, DatabaseOptions, Owner, StoreError, beside, check_owner, has_checksums, open_shared,
+    Database, DatabaseOptions, Owner, beside, check_owner, has_checksums, open_shared,
     open_stopped, to_row_id,
 };
+use crate::error::StoreError;
 use crate::lock::{Absent, lock, resolve};
 use crate::remembered;
 use core::time::Duration;

@@ -8,7 +8,7 @@
 )]
 
 use gatewright_onem2m::audit::{AuditContent, AuditEntry, AuditedRequest, End};
-use gatewright_onem2m::{Batch, Operation, Request, RowChange, Status};
+use gatewright_onem2m::{Batch, Damage, Operation, ReadId, Request, RowChange, Status};
 use gatewright_store::{
     Database, DatabaseOptions, Report, StoreError, Writer, last_entries, verify,
 };
@@ -751,4 +751,60 @@ fn rows_and_log_have_room_of_their_own() {
     drop(writer);
     assert_eq!(verify(&place.file()).unwrap().broken_at, None);
     assert_eq!(bodies(&place.file()).len(), rows);
+}
+
+/// A batch of rows.
+fn rows(of: impl IntoIterator<Item = (u64, String)>) -> Batch {
+    let mut batch = put(1, 0, "");
+    let row = |(seq, body): (u64, String)| RowChange::Put { seq, body: body.into() };
+    batch.records = of.into_iter().map(row).collect();
+    batch.next_seq = 10_000;
+    batch
+}
+
+/// A reader sees what is committed, tells what is damaged and what is not there.
+#[test]
+fn rows_are_read_beside_the_commits() {
+    let place = Place::new("reader");
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+    let (sender, reads) = channel();
+    let reader = database.reader(move |report| drop(sender.send(report))).unwrap();
+    let reader = reader.expect("a file has a reader");
+    let (writer, reports) = start(database);
+    writer.push(rows((1..=3).map(|seq| (seq, format!("{{\"row\":{seq}}}"))))).unwrap();
+    wait_for(&reports, 1);
+    // One row is changed by somebody else.
+    let other = rusqlite::Connection::open(place.file()).unwrap();
+    other.execute("UPDATE row SET body = '{\"row\":9}' WHERE seq = 2", []).unwrap();
+    drop(other);
+    assert!(reader.read(ReadId(7), vec![1, 2, 3, 4]));
+    let (id, read) = reads.recv_timeout(Duration::from_mins(1)).unwrap();
+    let expected = vec![
+        (1, Ok("{\"row\":1}".into())),
+        (2, Err(Damage::Checksum)),
+        (3, Ok("{\"row\":3}".into())),
+        (4, Err(Damage::Missing)),
+    ];
+    assert_eq!((id, read), (ReadId(7), Ok(expected)));
+}
+
+/// The rows come in pieces as they come at once.
+#[test]
+fn rows_of_an_earlier_run_are_taken_one_after_the_other() {
+    let place = Place::new("stream");
+    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+    let (writer, reports) = start(database);
+    let mut batch = rows((1..=3_000).map(|seq| (seq * 2, format!("{{\"row\":{seq}}}"))));
+    batch.clock = Some("{\"_k\":{}}".into());
+    writer.push(batch).unwrap();
+    wait_for(&reports, 1);
+    drop(writer);
+    let (database, at_once) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
+    drop(database);
+    assert_eq!(at_once.rows.len(), 3_001);
+    let (_database, mut rows, next_seq) =
+        Database::open_reading(&place.file(), &DatabaseOptions::default()).unwrap();
+    assert_eq!(rows.by_ref().collect::<Vec<_>>(), at_once.rows);
+    assert_eq!(next_seq, at_once.next_seq);
+    assert_eq!(rows.end().unwrap().damaged, Vec::<u64>::new());
 }

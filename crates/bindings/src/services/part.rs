@@ -119,10 +119,11 @@ fn start_events(cse: &cse::RunningCse) -> Vec<LogEvent> {
         );
         LogEvent::new(LogLevel::Error, CSE, "remembered-unreadable", text).with("line", number)
     };
-    let mut events: Vec<_> = cse.unreadable().iter().take(SHOWN_MAX).map(row).collect();
+    let unreadable = cse.unreadable();
+    let mut events: Vec<_> = unreadable.iter().take(SHOWN_MAX).map(row).collect();
     events.extend(cse.remembered_damaged().iter().take(SHOWN_MAX).map(line));
     for (kind, count, what) in [
-        ("row-unreadable", cse.unreadable().len(), "rows are not served"),
+        ("row-unreadable", unreadable.len(), "rows are not served"),
         ("remembered-unreadable", cse.remembered_damaged().len(), "lines cannot be read"),
     ] {
         if let Some(more) = count.checked_sub(SHOWN_MAX).filter(|more| *more > 0) {

@@ -27,6 +27,8 @@ const WAITING_MAX: i64 = 10_000_000;
 const STORE_MIB_MAX: i64 = 1 << 20;
 /// The reserve on the disk in MiB: more serves nobody.
 const RESERVE_MIB_MAX: i64 = 1 << 10;
+/// Most memory for whole instances.
+const MEMORY_MIB_MAX: i64 = 1 << 20;
 /// Maximum number of requests of one peer per second.
 const PEER_RATE_MAX: i64 = 1_000_000;
 /// Resources of a service entity: its base and a few AEs at the least; 12 GiB at the most.
@@ -276,11 +278,17 @@ pub(super) static CSE: Table = Table {
         )
         .fixed(),
         key(
+            "memory_mib",
+            Shape::Number(0, MEMORY_MIB_MAX),
+            "Memory for whole instances with a store: older ones are read from it when they are \
+             asked for, and take 48 octets each in memory. 64 if not given.",
+        ),
+        key(
             "resources_max",
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
             "Maximum number of resources; 1000000 if not given. Beyond, a new instance \
-             replaces its container's oldest, and all else is refused. An instance of 300 \
-             octets takes 1.2 KiB of memory.",
+             replaces its container's oldest, and all else is refused. Without a store an instance \
+             of 300 octets takes 1.2 KiB of memory.",
         ),
         key(
             "branch_max",

@@ -3,9 +3,14 @@
 
 use super::Cse;
 use crate::clock::{Change, ClockDoubt, Moment, Now, Span};
+use crate::kind::Kind;
+use crate::resource::Resource;
 use crate::time::Timestamp;
 use crate::tree::{RowChange, Slot};
 use core::time::Duration;
+
+/// Shifts from which on those that are not needed any more are looked for.
+const SHIFTS: usize = 64;
 
 impl Cse {
     /// Why the wall clock is in doubt, if it is: meanwhile only resources that have expired by both
@@ -54,16 +59,56 @@ impl Cse {
             .map(|(slot, _)| slot)
             .collect();
         let number = self.ledger.number();
+        let below = self.ledger.peek_seq();
+        let mut shifted = self.tree.postpone_paged(|it| within(it.created), behind);
+        self.counters.expiries_postponed += shifted;
         for slot in wrong {
             let Some(resource) = self.tree.get(slot) else { continue };
-            let (seq, before) = (resource.seq, resource.to_record());
+            let (seq, kind, before) = (resource.seq, resource.kind, resource.to_record());
             self.counters.expiries_postponed += 1;
             self.tree.set_expiry(slot, resource.expires.plus(behind));
+            self.tree.change(slot, Resource::write_expiry);
+            if kind == Kind::ContentInstance {
+                shifted += 1;
+                continue;
+            }
             let Some(resource) = self.tree.get_mut(slot) else { continue };
-            resource.write_expiry();
             resource.stored_by = number;
             let body = resource.to_record();
             self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
+        }
+        if shifted > 0 {
+            if self.clock.shifts().len() >= SHIFTS {
+                self.forget_shifts();
+            }
+            self.clock.shift(span, below, behind);
+        }
+    }
+
+    /// Forgets what is said of instances that are gone.
+    pub(super) fn forget_shifts(&mut self) {
+        if self.clock.shifts().is_empty() {
+            return;
+        }
+        let tree = &self.tree;
+        self.clock.keep_shifts(|shift| {
+            let is_resident = |(_, it): (Slot, &Resource)| {
+                it.kind == Kind::ContentInstance && shift.covers(it.seq, it.created)
+            };
+            tree.iter().any(is_resident) || tree.has_paged(|it| shift.covers(it.seq, it.created))
+        });
+    }
+
+    /// Postpones the expiry of a contentInstance that was restored, as far as its row does not say
+    /// it.
+    pub(super) fn postpone_restored(&mut self, seq: u64) {
+        let Some(slot) = self.tree.by_seq(seq) else { return };
+        let Some(instance) = self.tree.get(slot) else { return };
+        let shifts = self.clock.shifts().iter().filter(|it| it.covers(seq, instance.created));
+        let expires = shifts.fold(instance.expires, |time, shift| time.plus(shift.behind()));
+        if expires != instance.expires {
+            self.tree.set_expiry(slot, expires);
+            self.tree.change(slot, Resource::write_expiry);
         }
     }
 

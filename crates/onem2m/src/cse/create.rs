@@ -331,7 +331,7 @@ impl Cse {
             if !is_name(name) || name.len() > self.config.limits.name_octets {
                 return Err(Refusal::bad("rn is no name of a resource"));
             }
-            if self.tree.child(parent, name).is_some() {
+            if self.child(parent, name).is_some() || self.lacks_rows() {
                 return Err(Refusal::new(Status::Conflict, "the name is taken"));
             }
             return Ok(name.into());
@@ -340,8 +340,11 @@ impl Cse {
         name.push_str(kind.prefix());
         name.push('_');
         push_number::<16>(&mut name, self.ledger.peek_seq());
-        while self.tree.child(parent, &name).is_some() {
+        while self.child(parent, &name).is_some() {
             name.push('_');
+        }
+        if self.lacks_rows() {
+            return Err(Refusal::new(Status::Conflict, "the name may be taken"));
         }
         Ok(name.into())
     }

@@ -5,6 +5,7 @@ use super::{Cse, Done, Refusal, RequestContext};
 use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
 use crate::kind::Kind;
+use crate::paged::{InstanceRecord, PagedInstances};
 use crate::primitive::Request;
 use crate::resource::{LABELS, Resource};
 use crate::stored::attributes_of;
@@ -77,6 +78,41 @@ impl Cse {
         Ok(verdicts.combine(filter.operation))
     }
 
+    /// Whether an instance that is paged out meets the conditions; `None` if its text decides.
+    pub(super) fn matches_paged(
+        filter: &Filter,
+        record: &InstanceRecord,
+        steps: &mut Steps,
+    ) -> Result<Option<bool>, Refusal> {
+        let header = record.to_header();
+        let mut verdicts = Verdicts::default();
+        judge_header(filter, &header, &mut verdicts);
+        if verdicts.are_lost(filter.operation) {
+            return Ok(Some(false));
+        }
+        let is_of_text = !(filter.attributes.is_empty()
+            && filter.content_types.is_empty()
+            && filter.content_queries.is_empty()
+            && filter.parent_kinds.is_empty()
+            && filter.parent_labels.is_empty()
+            && filter.parent_attributes.is_empty()
+            && filter.child_kinds.is_empty()
+            && filter.child_labels.is_empty()
+            && filter.child_attributes.is_empty());
+        if is_of_text {
+            return Ok(None);
+        }
+        // It has neither labels nor a location.
+        if !filter.labels.is_empty() {
+            verdicts.add(false);
+        }
+        judge_labels(filter, &header, &mut verdicts, steps)?;
+        if filter.place.is_given() {
+            verdicts.add(false);
+        }
+        Ok(Some(verdicts.combine(filter.operation)))
+    }
+
     /// Limit of steps for the criteria of one request.
     pub(super) const fn steps(&self) -> Steps {
         Steps::new(self.config.limits.filter_steps)
@@ -113,8 +149,10 @@ impl Cse {
         let of_children = usize::from(!filter.child_kinds.is_empty())
             + usize::from(!filter.child_labels.is_empty())
             + filter.child_attributes.len();
+        let paged = self.tree.paged_of(slot).map_or(0, PagedInstances::len);
         if of_children > 0 {
-            let children = self.tree.children(slot).count().saturating_mul(of_children);
+            let children = self.tree.children(slot).count().saturating_add(paged);
+            let children = children.saturating_mul(of_children);
             // One family is walked at once: the budget of the whole request bounds it.
             for _ in 0..children {
                 steps.spend(RELATIVE)?;
@@ -132,7 +170,11 @@ impl Cse {
         };
         if !filter.child_kinds.is_empty() {
             let fits = |child: &Resource| is_one_of(child.kind, &filter.child_kinds);
-            verdicts.add(a_child(Right::Discover, &fits));
+            // The rights of an instance are its container's.
+            let is_paged = paged > 0
+                && is_one_of(Kind::ContentInstance, &filter.child_kinds)
+                && self.allows(from, Right::Discover, slot, None);
+            verdicts.add(is_paged || a_child(Right::Discover, &fits));
         }
         if !filter.parent_kinds.is_empty() {
             let fits = |parent: &Resource| is_one_of(parent.kind, &filter.parent_kinds);
@@ -145,6 +187,9 @@ impl Cse {
         if !filter.parent_labels.is_empty() {
             let fits = |parent: &Resource| carries_one(parent, &filter.parent_labels);
             verdicts.add(the_parent(Right::Discover, &fits));
+        }
+        if paged > 0 && !filter.child_attributes.is_empty() {
+            return Err(self.lacks_all(slot));
         }
         verdicts.add_attributes(&filter.child_attributes, |wanted| {
             a_child(Right::Retrieve, &|child| has_value(&child.to_object(), wanted))

@@ -13,7 +13,7 @@ use crate::schema::{self, null_given};
 use crate::status::Status;
 use crate::stored::Readable;
 use crate::time::Timestamp;
-use crate::tree::{RowChange, Slot};
+use crate::tree::{Instance, RowChange, Slot};
 use core::fmt::Write;
 use core::time::Duration;
 use serde::{Deserialize, Deserializer};
@@ -165,6 +165,9 @@ impl Cse {
     /// Adds an instance to its parent, whose state it carries, and trims the parent.
     pub(super) fn add_instance(&mut self, resource: Resource) {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
+        if resource.kind == Kind::ContentInstance {
+            self.note_resident(seq);
+        }
         let body = resource.to_record();
         let holder = parent.and_then(|parent| self.tree.get(parent));
         let holder = holder.map(|holder| (holder.state, holder.modified));
@@ -207,7 +210,18 @@ impl Cse {
                 return;
             };
             self.counters.trimmed += 1;
-            self.take_out_untold(oldest);
+            self.take_out_oldest(parent, oldest);
+        }
+    }
+
+    /// Removes an instance without notifying the subscribers of its container.
+    fn take_out_oldest(&mut self, parent: Slot, oldest: Instance) {
+        match oldest {
+            Instance::Resident(slot) => self.take_out_untold(slot),
+            Instance::PagedOut(record) => {
+                self.take_out_paged(parent, record.seq);
+                self.keep_state(parent);
+            }
         }
     }
 
@@ -223,7 +237,7 @@ impl Cse {
             && let Some(oldest) = self.tree.oldest(parent)
         {
             self.counters.trimmed += 1;
-            self.take_out_untold(oldest);
+            self.take_out_oldest(parent, oldest);
         }
     }
 
@@ -307,7 +321,10 @@ impl Cse {
     /// (TS-0001 §9.6.6, disableRetrieval).
     pub(super) fn take_out_instances(&mut self, slot: Slot) {
         while let Some(oldest) = self.tree.oldest(slot) {
-            self.take_out(oldest);
+            match oldest {
+                Instance::Resident(oldest) => self.take_out(oldest),
+                Instance::PagedOut(_) => self.take_out_oldest(slot, oldest),
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use super::subscription::events;
 use super::{Cse, Slot};
 use crate::kind::Kind;
 use crate::resource::Resource;
-use crate::tree::RowChange;
+use crate::tree::{Instance, RowChange};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -135,7 +135,14 @@ impl Cse {
         };
         let children = self.tree.created_since(parent, next, MADE_MAX);
         let mut is_over = children.len() < MADE_MAX;
+        if self.read_for_lagging(queue, &children) {
+            if let Some(lag) = self.lagging.0.get_mut(queue) {
+                lag.is_catching_up = false;
+            }
+            return;
+        }
         for (seq, child) in children {
+            let Instance::Resident(child) = child else { continue };
             if !self.has_room(queue, 1) && self.queue_len(queue) > 0 {
                 is_over = false;
                 break;

@@ -3,6 +3,7 @@
 use super::outbox::Kept;
 use super::repeats::RequestKey;
 use super::{AuditEntry, AuditedRequest, Batch, CallId, Output, Token};
+use crate::paged::InstanceRecord;
 use crate::primitive::{Release, Response};
 use crate::time::Timestamp;
 use crate::tree::RowChange;
@@ -47,6 +48,8 @@ pub(super) enum Undo {
     /// Removes an instance and restores its parent's stateTag and time of modification, which are
     /// stored with its instances.
     Instance { seq: u64, holder: Option<(u64, Timestamp)> },
+    /// Adds an instance again that was paged out, below the resource of the number `holder`.
+    PagedOut { holder: u64, record: InstanceRecord },
     /// Deletes the row of an outbox message that is done with another time.
     Message { seq: u64, kept: Box<Kept> },
 }
@@ -142,6 +145,16 @@ impl Ledger {
     /// Sends an answer that depends on no batch.
     pub(super) fn respond_now(&mut self, token: Token, response: Response) {
         self.ready.push_back(Output::Respond { token, response });
+    }
+
+    /// Hands out an output that depends on no batch.
+    pub(super) fn say_now(&mut self, output: Output) {
+        self.ready.push_back(output);
+    }
+
+    /// Whether every batch up to this number is stored.
+    pub(super) const fn is_stored(&self, number: u64) -> bool {
+        number <= self.committed
     }
 
     /// Whether this step has a success answer for `token`.
@@ -277,7 +290,10 @@ impl Ledger {
                 }),
                 Output::Call(call) => undone.unsent.push(call.id),
                 Output::AskDevice(call) => undone.unsent.push(call.id),
-                Output::Store(_) | Output::Lost { .. } => {}
+                Output::Store(_)
+                | Output::Lost { .. }
+                | Output::Read { .. }
+                | Output::Unreadable(_) => {}
             }
         }
         self.epoch += 1;

@@ -27,6 +27,7 @@ mod nonblocking;
 mod notify;
 mod observe;
 mod outbox;
+mod paging;
 mod polling;
 mod port;
 mod privileges;
@@ -51,7 +52,7 @@ use crate::limits::Counters;
 use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::status::{Refusal, Status};
-use crate::stored::{NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
+use crate::stored::{InstanceHeader, NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use access::{Originator, source_of};
@@ -71,6 +72,8 @@ use notify::Verifications;
 use observe::Observers;
 use outbox::Outbox;
 pub use outbox::{DEVICE_QUEUE, Gather, OutboxMessage, Verdict};
+use paging::Paging;
+pub use paging::{ReadError, ReadId, ReadRow};
 use polling::Channels;
 pub use port::{Batch, CallId, Input, Output, Token};
 pub use registrar::Registrar;
@@ -104,6 +107,7 @@ pub struct Cse {
     refusals: Refusals,
     watches: Watches,
     searches: Searches,
+    paging: Paging,
     statistics: Statistics,
     /// Time of the next retry of changes that could not be stored and have no originator; failures
     /// so far.
@@ -168,6 +172,7 @@ impl Cse {
             refusals: Refusals::default(),
             watches: Watches::default(),
             searches: Searches::default(),
+            paging: Paging::default(),
             statistics: Statistics::default(),
             unstored: (Moment::default(), 0),
             rights_stored_by: 0,
@@ -184,10 +189,13 @@ impl Cse {
         let mut unreadable = Vec::new();
         let mut count = 0;
         for (row, body) in rows {
-            if let Err(damage) = cse.restore(row, &body) {
-                unreadable.push(Unreadable { row, damage });
+            match cse.restore(row, &body) {
+                Ok(()) if InstanceHeader::is_in(&body) => cse.postpone_restored(row),
+                Ok(()) => {}
+                Err(damage) => unreadable.push(Unreadable { row, damage }),
             }
             cse.ledger.keep_above(row);
+            cse.page_out(true);
             count += 1;
         }
         if count > 0 && cse.tree.root().is_none() {
@@ -206,6 +214,7 @@ impl Cse {
 
     /// Continues what was under way when the rows were written.
     fn resume(&mut self) {
+        self.forget_shifts();
         self.found_base();
         self.fail_abandoned();
         self.watch_all();
@@ -214,6 +223,7 @@ impl Cse {
         self.pursue_lagging();
         self.run_outbox();
         self.settle();
+        self.ask_for_rows();
     }
 
     /// Processes an input at `now`.
@@ -221,6 +231,7 @@ impl Cse {
         self.set_clocks(now.into());
         self.do_postponed();
         self.searches.begin_step(self.config.limits.slice_steps);
+        self.missing();
         self.take(input);
         self.expire();
         self.pursue_watches();
@@ -234,6 +245,8 @@ impl Cse {
         self.settle();
         self.delete_done(false);
         self.settle();
+        self.page_out(false);
+        self.ask_for_rows();
     }
 
     fn take(&mut self, input: Input) {
@@ -258,6 +271,7 @@ impl Cse {
                 self.unstored = (self.moment, 0);
             }
             Input::Together(inputs) => inputs.into_iter().for_each(|input| self.take(input)),
+            Input::Rows { read, rows } => self.take_rows(read, rows),
             Input::Refused { from, address } => self.take_refused(&from, address),
             Input::Unheard(token) => self.take_back(token),
             Input::ClockConfirmed => self.believe_clock(),
@@ -293,6 +307,7 @@ impl Cse {
             self.channels.next_deadline(),
             self.refusals.due(),
             self.statistics.due(),
+            self.paging.due(),
             self.is_searching().then_some(self.moment),
         ];
         let first = moments.into_iter().flatten().chain(by_wall).min();
@@ -314,7 +329,7 @@ impl Cse {
         &self.config
     }
 
-    /// Every row as it would be restored, resources before outbox messages, for comparison and
+    /// Every row as it would be restored, except those of instances that are paged out: resources before outbox messages, for comparison and
     /// export.
     pub fn rows(&self) -> impl Iterator<Item = (u64, Arc<str>)> {
         let resources = self.tree.iter().map(|(_, it)| (it.seq, it.to_record()));
@@ -385,16 +400,6 @@ impl Cse {
         self.answer(&asker, outcome);
     }
 
-    /// Executes a request; the answer is given now or, if other entities must be asked first,
-    /// later.
-    fn serve(&mut self, asker: &RequestContext, request: &Request) {
-        match self.perform(asker, request) {
-            Ok(Some(done)) => self.answer(asker, Ok(done)),
-            Ok(None) => self.note_place(asker),
-            Err(refusal) => self.answer(asker, Err(refusal)),
-        }
-    }
-
     fn perform(
         &mut self,
         asker: &RequestContext,
@@ -438,7 +443,9 @@ impl Cse {
             if self.wait_behind(asker, request, slot)? {
                 return Ok(None);
             }
-            self.tell_monitors(asker, request, from, slot);
+            if !self.has_told_monitors() {
+                self.tell_monitors(asker, request, from, slot);
+            }
         }
         match request.operation {
             Operation::Create => self.create(asker, request, from, target),

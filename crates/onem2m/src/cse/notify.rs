@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::{Resource, push_json_text, some_attributes};
 use crate::status::Status;
-use crate::tree::Slot;
+use crate::tree::{Instance, Slot};
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ pub(super) enum NotificationEventType {
 }
 
 impl NotificationEventType {
-    const fn number(self) -> u64 {
+    pub(super) const fn number(self) -> u64 {
         match self {
             Self::Updated => 1,
             Self::Deleted => 2,
@@ -417,7 +417,7 @@ impl Cse {
 
     /// Notifies of events before the subscription (TS-0001 §9.6.8, preSubscriptionNotify). Those that
     /// are retained are the creations of instances that still exist.
-    fn tell_earlier(&mut self, slot: Slot) {
+    pub(super) fn tell_earlier(&mut self, slot: Slot) {
         let Some(subscription) = self.tree.get(slot) else { return };
         let (Some(wanted), Some(parent)) = (subscription.uint("psn"), subscription.parent) else {
             return;
@@ -425,12 +425,17 @@ impl Cse {
         let most = self.config.limits.notifications_waiting;
         let wanted = usize::try_from(wanted).unwrap_or(most).min(most);
         let seq = subscription.seq;
-        let family = self.tree.get(parent).and_then(|parent| parent.family.as_ref());
-        let latest = family.into_iter().flat_map(|family| family.instances.values().rev());
+        let latest = self.tree.latest_instances(parent, EARLIER_MAX);
+        if self.read_for_earlier(seq, &latest) {
+            return;
+        }
+        let slots = latest.iter().filter_map(|(_, instance)| match instance {
+            Instance::Resident(slot) => Some(*slot),
+            Instance::PagedOut(_) => None,
+        });
         let is_wanted =
             |about: &Slot| self.wants(slot, NotificationEventType::ChildCreated, *about, &[]);
-        let mut earlier: Vec<Slot> =
-            latest.take(EARLIER_MAX).filter(is_wanted).take(wanted).collect();
+        let mut earlier: Vec<Slot> = slots.filter(is_wanted).take(wanted).collect();
         while let Some(about) = earlier.pop() {
             // It may end by its counter.
             if self.tree.by_seq(seq) == Some(slot) {

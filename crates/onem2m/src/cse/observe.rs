@@ -29,9 +29,14 @@ struct Observer {
 }
 
 impl Observers {
+    /// Whether someone observes this resource.
+    pub(super) fn has(&self, slot: Slot) -> bool {
+        self.by_slot.contains_key(&slot)
+    }
+
     /// Records a change.
     pub(super) fn touch(&mut self, slot: Slot) {
-        if self.by_slot.contains_key(&slot) {
+        if self.has(slot) {
             self.touched.insert(slot);
         }
     }
@@ -102,17 +107,21 @@ impl Cse {
         }
     }
 
-    fn tell_observer(&mut self, token: Token) {
+    /// Answers an observer if its answer has changed.
+    pub(super) fn tell_observer(&mut self, token: Token) {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
         let asked = self.asked_part(&request, &request.to, Part::Again, "");
         let asker =
             RequestContext::outside(token, None, &request).noted(asked, self.ledger.number());
         let asker = RequestContext { is_repeated: true, ..asker };
-        let outcome = match self.perform(&asker, &request) {
+        let performed = self.perform(&asker, &request);
+        let missing = self.missing();
+        let outcome = match performed {
             Ok(Some(done)) => Ok(done),
             // Nobody else is to be asked, or it would not be observed.
             Ok(None) => return,
+            Err(_) if !missing.is_empty() => return self.read_for_observer(missing, token),
             Err(refusal) => Err(refusal),
         };
         match &outcome {

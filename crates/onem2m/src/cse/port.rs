@@ -1,8 +1,9 @@
 //! Inputs and outputs of the CSE state machine.
 
-use super::{Call, DeviceCall, OutboxMessage, Unreachable};
+use super::{Call, DeviceCall, OutboxMessage, ReadError, ReadId, ReadRow, Unreachable};
 use crate::audit::AuditEntry;
 use crate::primitive::{Request, Response};
+use crate::stored::Unreadable;
 use crate::tree::RowChange;
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -76,6 +77,14 @@ pub enum Input {
     Failed(u64),
     /// Whether the store has room only for deletions and audit entries: creations are refused.
     Short(bool),
+    /// The rows of an [`Output::Read`], each with its number; one that is not there is
+    /// [`Damage::Missing`](crate::Damage).
+    Rows {
+        /// Of the output.
+        read: ReadId,
+        /// The rows in any order, or why none of them could be read.
+        rows: Result<Vec<ReadRow>, ReadError>,
+    },
     /// A request refused before it reached the CSE: it is counted for the audit log.
     Refused {
         /// The claimed originator.
@@ -107,6 +116,16 @@ pub enum Output {
     Call(Box<Call>),
     /// Send this request to a device, then say [`Input::Answer`].
     AskDevice(Box<DeviceCall>),
+    /// Read these rows, which are all stored, then say [`Input::Rows`]. One read at a time is under
+    /// way.
+    Read {
+        /// Returned with the rows.
+        read: ReadId,
+        /// Their numbers, in ascending order.
+        rows: Vec<u64>,
+    },
+    /// A stored instance cannot be read and is left out of the tree; its row stays in the store.
+    Unreadable(Unreadable),
     /// The receiver of this queue lacks the parent or the originator of its first message, and may
     /// have lost its data. The message is kept and retried; the parent's creator may create it
     /// again.

@@ -12,7 +12,7 @@ use crate::primitive::Response;
 use crate::resource::Resource;
 use crate::status::Status;
 use crate::time::Timestamp;
-use crate::tree::{RowChange, Slot};
+use crate::tree::{Expiring, Instance, RowChange, Slot};
 use std::sync::Arc;
 
 impl Cse {
@@ -22,12 +22,24 @@ impl Cse {
         if self.moment < self.unstored.0 {
             return;
         }
-        while let Some((time, slot)) = self.tree.next_expiry() {
+        while let Some((time, expiring)) = self.tree.next_expiry() {
             if time > self.clock.expiring() {
                 return;
             }
+            match expiring {
+                Expiring::Resident(slot) => self.take_out(slot),
+                // What subscribers are told has the text.
+                Expiring::PagedOut { container, .. } if self.tells_of_deletions(container) => {
+                    self.read_expired(container);
+                    return;
+                }
+                Expiring::PagedOut { container, seq } => {
+                    self.observers.touch(container);
+                    self.take_out_paged(container, seq);
+                    self.keep_state(container);
+                }
+            }
             self.counters.expired += 1;
-            self.take_out(slot);
         }
     }
 
@@ -109,6 +121,7 @@ impl Cse {
         }
         // Children first, so that taking back puts parents first.
         for slot in going.into_iter().rev() {
+            self.take_out_all_paged(slot);
             let Some(resource) = self.tree.remove(slot) else {
                 continue;
             };
@@ -131,12 +144,16 @@ impl Cse {
     }
 
     /// Stores the state of a container with its latest instance; without one, in its own row.
-    fn keep_state(&mut self, slot: Slot) {
+    pub(super) fn keep_state(&mut self, slot: Slot) {
         let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
             return;
         };
-        let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
-        if latest.map_or(0, |latest| latest.state) < container.state {
+        let state = match self.tree.latest(slot) {
+            Some(Instance::Resident(latest)) => self.tree.get(latest).map_or(0, |it| it.state),
+            Some(Instance::PagedOut(record)) => record.state.into(),
+            None => 0,
+        };
+        if state < container.state {
             let (seq, body) = (container.seq, container.to_record());
             self.ledger.write(
                 RowChange::Put { seq, body: Arc::clone(&body) },
@@ -177,6 +194,7 @@ impl Cse {
                     self.outbox.forget(seq);
                     self.take_back_instance(seq, holder);
                 }
+                Undo::PagedOut { holder, record } => self.take_back_paged(holder, &record),
                 // It has arrived, or never will: only its row is left.
                 Undo::Message { seq, kept } => {
                     self.outbox.delete_again(seq, *kept, self.unstored.0);

@@ -11,14 +11,15 @@
 //! the same order with and without them.
 
 use super::access::{Originator, Right};
-use super::{Cse, Done, Refusal, RequestContext};
+use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::filter::{Combine, Filter, Steps, Usage};
 use crate::kind::Kind;
 use crate::limits::share;
+use crate::paged::InstanceRecord;
 use crate::primitive::Request;
 use crate::resource::Resource;
 use crate::status::Status;
-use crate::tree::Slot;
+use crate::tree::{Instance, Slot};
 use core::cell::Cell;
 use core::net::IpAddr;
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +31,8 @@ const ALLOWED: u64 = 20;
 /// Resources with one of the wanted labels that are looked up; if there are more, the tree is
 /// walked. They are sorted in one step: 2.4 µs for each in a tree of a million.
 const LABELLED_MAX: usize = 1_024;
+/// Instances whose text is read at a time, as a criterion is about it.
+const READ_AT_ONCE: usize = 256;
 /// Octets of a resource in a result, beside those of an instance's text.
 const RESOURCE_OCTETS: usize = 512;
 
@@ -49,17 +52,16 @@ pub(super) struct Search {
     /// Whether a resource was found because of that address.
     by_place: Cell<bool>,
     right: Right,
-    /// Whether the result is nested: then only children of chosen resources are chosen.
+    /// Whether the result is nested: then it contains attributes, and only children of chosen
+    /// resources are chosen.
     nested: bool,
-    /// Whether the result contains attributes.
-    is_whole: bool,
     steps: Steps,
     most: usize,
     skip: usize,
     skipped: usize,
     octets_left: usize,
-    /// What was chosen, and the level that is walked with the one below it, by number.
-    chosen: Vec<u64>,
+    chosen: Vec<ChosenResource>,
+    /// The level that is walked, and the one below it, by number.
     level: VecDeque<u64>,
     next: VecDeque<u64>,
     depth: usize,
@@ -69,6 +71,18 @@ pub(super) struct Search {
     /// and no levels.
     labelled: Option<VecDeque<u64>>,
     is_cut: bool,
+    /// Instances whose text is needed before the walk continues.
+    missing: Vec<u64>,
+    /// Whether the walk passes those by, because it cannot wait: it is made again.
+    is_at_once: bool,
+}
+
+/// A chosen resource by number, with its parent: an instance may leave memory before the answer.
+#[derive(Clone, Copy, Debug)]
+struct ChosenResource {
+    seq: u64,
+    parent: Option<Slot>,
+    is_instance: bool,
 }
 
 /// A request whose walk is not finished.
@@ -81,6 +95,15 @@ pub(super) struct UnfinishedSearch {
     search: Search,
     /// Number of its last slice.
     turn: u64,
+    /// Whether the walk is over: the text of what was chosen is still to be read.
+    is_over: bool,
+}
+
+impl UnfinishedSearch {
+    /// Who asked.
+    pub(super) const fn asker(&self) -> &RequestContext {
+        &self.asker
+    }
 }
 
 /// Unfinished walks, in the order of their next slices.
@@ -142,7 +165,6 @@ impl Cse {
             by_place: Cell::new(false),
             right,
             nested: matches!(rcn, 4 | 8),
-            is_whole: matches!(rcn, 4 | 8),
             steps: self.steps(),
             most,
             skip,
@@ -155,6 +177,8 @@ impl Cse {
             passed: None,
             labelled: None,
             is_cut: false,
+            missing: Vec::new(),
+            is_at_once: false,
         }
     }
 
@@ -196,11 +220,13 @@ impl Cse {
         let top_seq = self.resource(top)?.seq;
         let mut search = self.begin_search(filter.clone(), from, top_seq, right, rcn);
         self.narrow(&mut search, top)?;
+        search.is_at_once = true;
         self.walk(&mut search, u64::MAX)?;
         if search.by_place.get() {
             from.set_by_place();
         }
-        Ok(self.chosen_by(&search))
+        self.demand_resident(&search)?;
+        Ok(self.chosen_by(&mut search))
     }
 
     /// Answers a request with the resources found below `slot`: now, or later if the walk takes
@@ -223,22 +249,68 @@ impl Cse {
         self.narrow(&mut search, slot)?;
         // Whoever is told again and again is told in the step that changed something.
         let slice = if asker.is_repeated { u64::MAX } else { self.searches.slice_left };
-        if self.walk(&mut search, slice)? {
-            return self.answer_of(asker, request, (slot, rcn), &search).map(Some);
+        search.is_at_once = asker.is_repeated;
+        let is_over = self.walk(&mut search, slice)?;
+        if asker.is_repeated {
+            self.demand_resident(&search)?;
+        }
+        if is_over && self.paged_out_of(&search).is_empty() {
+            return self.answer_of(asker, request, (slot, rcn), &mut search).map(Some);
         }
         self.check_searches(asker)?;
+        let waits_for_rows = is_over || !search.missing.is_empty();
+        if waits_for_rows {
+            self.check_reads(asker)?;
+        }
         let (asker, request) = (asker.clone(), request.clone());
-        self.counters.searches_sliced += 1;
-        self.searches.push(UnfinishedSearch { asker, request, top, rcn, search, turn: 0 });
+        let unfinished = UnfinishedSearch { asker, request, top, rcn, search, turn: 0, is_over };
+        if waits_for_rows {
+            self.suspend_search(unfinished);
+        } else {
+            self.counters.searches_sliced += 1;
+            self.searches.push(unfinished);
+        }
         Ok(None)
+    }
+
+    /// Has a search wait for the text of what it has chosen, if its walk is over, or of what it has
+    /// met. What is chosen stays in memory meanwhile.
+    fn suspend_search(&mut self, mut unfinished: UnfinishedSearch) {
+        let mut rows = core::mem::take(&mut unfinished.search.missing);
+        if unfinished.is_over {
+            rows = self.paged_out_of(&unfinished.search);
+            self.paging.pin(&unfinished.search.instances());
+        }
+        self.read_for_search(rows, unfinished);
+    }
+
+    /// Numbers of the chosen instances that are paged out.
+    fn paged_out_of(&self, search: &Search) -> Vec<u64> {
+        if self.tree.paged() == 0 {
+            return Vec::new();
+        }
+        let is_paged_out = |it: &&ChosenResource| {
+            let paged = it.parent.filter(|_| it.is_instance).and_then(|it| self.tree.paged_of(it));
+            paged.is_some_and(|paged| paged.get(it.seq).is_some())
+        };
+        search.chosen.iter().filter(is_paged_out).map(|it| it.seq).collect()
+    }
+
+    /// Refuses what cannot wait and needs instances that are paged out; the request is made again
+    /// when they are resident.
+    fn demand_resident(&self, search: &Search) -> Result<(), Refusal> {
+        let mut rows = self.paged_out_of(search);
+        rows.extend(&search.missing);
+        if rows.is_empty() { Ok(()) } else { Err(self.lacks(rows)) }
     }
 
     /// Whether one more walk may wait. Members of groups are limited by their groups.
     fn check_searches(&mut self, asker: &RequestContext) -> Result<(), Refusal> {
         let most = self.config.limits.searches;
         let is_member = |asker: &RequestContext| matches!(asker.whom, super::Recipient::Member(..));
-        let mut others = self.searches.waiting.iter().filter(|it| !is_member(&it.asker));
-        let of_one = others.clone().filter(|it| it.asker.from == asker.from).count();
+        let sliced = self.searches.waiting.iter().map(|it| &it.asker);
+        let mut others = sliced.chain(self.paging.searches()).filter(|it| !is_member(it));
+        let of_one = others.clone().filter(|it| it.from == asker.from).count();
         if is_member(asker) || (others.by_ref().count() < most && of_one < share(most)) {
             return Ok(());
         }
@@ -254,22 +326,48 @@ impl Cse {
 
     /// Continues the next walk by a slice.
     pub(super) fn pursue_searches(&mut self) {
-        let Some(mut waiting) = self.searches.next() else { return };
-        let walked = self.walk(&mut waiting.search, self.searches.slice_left);
-        let outcome = match (walked, self.tree.by_seq(waiting.top)) {
-            (Ok(false), Some(_)) => {
-                self.searches.push(waiting);
-                return;
+        if let Some(unfinished) = self.searches.next() {
+            self.continue_search(unfinished);
+        }
+    }
+
+    /// Continues a walk, or answers if it is over.
+    pub(super) fn continue_search(&mut self, mut unfinished: UnfinishedSearch) {
+        if unfinished.is_over {
+            self.paging.unpin(&unfinished.search.instances());
+        } else {
+            let walked = self.walk(&mut unfinished.search, self.searches.slice_left);
+            let missing = self.missing();
+            match walked {
+                Ok(is_over) => unfinished.is_over = is_over,
+                // A criterion that needs the text of many.
+                Err(_) if !missing.is_empty() => unfinished.search.missing = missing,
+                Err(refusal) => return self.answer(&unfinished.asker, Err(refusal)),
             }
-            (_, None) => Err(super::not_found("the resource is gone")),
-            (Err(refusal), _) => Err(refusal),
-            (Ok(true), Some(slot)) => {
-                self.ledger.see_all();
-                let UnfinishedSearch { asker, request, rcn, search, .. } = &waiting;
-                self.answer_of(asker, request, (slot, *rcn), search)
-            }
+        }
+        let Some(slot) = self.tree.by_seq(unfinished.top) else {
+            let gone = not_found("the resource is gone");
+            return self.answer(&unfinished.asker, Err(gone));
         };
-        self.answer(&waiting.asker, outcome);
+        let is_paged_out = unfinished.is_over && !self.paged_out_of(&unfinished.search).is_empty();
+        if is_paged_out || !unfinished.search.missing.is_empty() {
+            return self.suspend_search(unfinished);
+        }
+        if !unfinished.is_over {
+            return self.searches.push(unfinished);
+        }
+        self.ledger.see_all();
+        let UnfinishedSearch { asker, request, rcn, mut search, .. } = unfinished;
+        let outcome = self.answer_of(&asker, &request, (slot, rcn), &mut search);
+        self.answer(&asker, outcome);
+    }
+
+    /// Refuses a request whose rows could not be read.
+    pub(super) fn fail_search(&mut self, unfinished: &UnfinishedSearch, refusal: Refusal) {
+        if unfinished.is_over {
+            self.paging.unpin(&unfinished.search.instances());
+        }
+        self.answer(&unfinished.asker, Err(refusal));
     }
 
     fn answer_of(
@@ -277,7 +375,7 @@ impl Cse {
         asker: &RequestContext,
         request: &Request,
         (slot, rcn): (Slot, u8),
-        search: &Search,
+        search: &mut Search,
     ) -> Result<Done, Refusal> {
         let chosen = self.chosen_by(search);
         let appended = search.filter.appended_path.as_deref();
@@ -289,11 +387,28 @@ impl Cse {
         Ok(done)
     }
 
-    fn chosen_by(&mut self, search: &Search) -> Chosen {
-        let slots = search.chosen.iter().filter_map(|&seq| self.tree.by_seq(seq)).collect();
+    fn chosen_by(&mut self, search: &mut Search) -> Chosen {
+        self.keep_to_octets(search);
+        let slots = search.chosen.iter().filter_map(|it| self.tree.by_seq(it.seq)).collect();
         self.counters.results_cut += u64::from(search.is_cut);
         let cut_at = search.is_cut.then(|| search.skipped + search.chosen.len());
         Chosen { slots, cut_at }
+    }
+
+    /// Cuts a result that turns out to be too large: of an instance that was paged out, only the
+    /// octets of its content were known.
+    fn keep_to_octets(&self, search: &mut Search) {
+        let mut left = self.config.limits.answer_octets;
+        let fits = |it: &&ChosenResource| {
+            let found = self.tree.by_seq(it.seq).and_then(|slot| self.tree.get(slot));
+            let octets = found.map_or(0, |found| octets_of(found, search.nested));
+            let rest = left.checked_sub(octets);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        let count = search.chosen.iter().take_while(fits).count();
+        search.is_cut |= count < search.chosen.len();
+        search.chosen.truncate(count);
     }
 
     /// Continues for about so many steps; returns whether the walk is finished.
@@ -307,7 +422,7 @@ impl Cse {
             if search.is_cut || search.filter.level.is_some_and(|deepest| search.depth > deepest) {
                 break Ok(true);
             }
-            if search.is_spent(until) {
+            if search.is_spent(until) || search.waits() {
                 break Ok(false);
             }
             let Some(&parent) = search.level.front() else {
@@ -323,7 +438,7 @@ impl Cse {
                     search.level.pop_front();
                     search.passed = None;
                 }
-                Ok(false) => break Ok(search.is_cut),
+                Ok(false) => break Ok(search.is_cut && !search.waits()),
                 Err(refusal) => break Err(refusal),
             }
         };
@@ -360,7 +475,7 @@ impl Cse {
         }
         search.steps.spend(ALLOWED)?;
         Ok(!self.allows(&search.originator(), search.right, slot, None)
-            || search.take(found, || self.check_shown(slot).is_ok()))
+            || search.take(found, found.parent, || self.check_shown(slot).is_ok()))
     }
 
     /// Numbers of the instances below a resource that can match, by their type and the time of
@@ -394,18 +509,69 @@ impl Cse {
                 return Ok(false);
             }
             has_passed = true;
-            search.passed = Some(place);
             search.steps.spend(VISIT)?;
-            let Some(found) = self.tree.get(child) else { continue };
-            let has_children = found.family.is_some();
-            if has_children && !search.nested {
-                search.next.push_back(found.seq);
-            }
-            if !self.judge(search, child, found)? {
+            let has_room = match child {
+                Instance::Resident(child) => self.visit(search, child)?,
+                Instance::PagedOut(record) => {
+                    let Some(has_room) = self.visit_paged(search, slot, &record)? else {
+                        // It is visited again with its text.
+                        self.miss_family(search, slot, record.seq);
+                        return Ok(false);
+                    };
+                    has_room
+                }
+            };
+            search.passed = Some(place);
+            if !has_room {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Visits a child; returns whether the result has room.
+    fn visit(&self, search: &mut Search, child: Slot) -> Result<bool, Refusal> {
+        let Some(found) = self.tree.get(child) else { return Ok(true) };
+        let has_room = self.judge(search, child, found)?;
+        if found.family.is_some() && !search.nested {
+            search.next.push_back(found.seq);
+        }
+        Ok(has_room)
+    }
+
+    /// Visits an instance that is paged out; returns whether the result has room, or `None` if its
+    /// text is needed.
+    fn visit_paged(
+        &self,
+        search: &mut Search,
+        container: Slot,
+        record: &InstanceRecord,
+    ) -> Result<Option<bool>, Refusal> {
+        match Self::matches_paged(&search.filter, record, &mut search.steps)? {
+            Some(false) => return Ok(Some(true)),
+            None if search.is_at_once => {
+                search.missing.push(record.seq);
+                return Ok(Some(true));
+            }
+            None => return Ok(None),
+            Some(true) => {}
+        }
+        search.steps.spend(ALLOWED)?;
+        // Its rights are its container's.
+        let is_hidden = !self.allows(&search.originator(), search.right, container, None);
+        let is_shown = || !self.hides_instances(container);
+        Ok(Some(is_hidden || search.take(&record.to_header(), Some(container), is_shown)))
+    }
+
+    /// Notes the instances of a family, from the number `first` on, whose text the walk needs next.
+    fn miss_family(&self, search: &mut Search, container: Slot, first: u64) {
+        let Some(paged) = self.tree.paged_of(container) else { return };
+        let mut steps = self.steps();
+        let needs_text = |record: &InstanceRecord| {
+            matches!(Self::matches_paged(&search.filter, record, &mut steps), Ok(None))
+        };
+        let wanted = paged.since(first).take(READ_AT_ONCE).filter(needs_text);
+        search.missing = wanted.map(|record| record.seq).collect();
     }
 }
 
@@ -420,12 +586,24 @@ impl Search {
         until > 0 && self.steps.left() <= until
     }
 
+    /// Whether the walk cannot continue without the text of an instance.
+    const fn waits(&self) -> bool {
+        !self.is_at_once && !self.missing.is_empty()
+    }
+
+    /// Numbers of the chosen instances.
+    fn instances(&self) -> Vec<u64> {
+        self.chosen.iter().filter(|it| it.is_instance).map(|it| it.seq).collect()
+    }
+
     /// Takes what matches, unless the result is full.
-    fn take(&mut self, found: &Resource, is_shown: impl FnOnce() -> bool) -> bool {
-        let octets = match &found.representation {
-            Some(text) if self.is_whole => text.len(),
-            _ => RESOURCE_OCTETS,
-        };
+    fn take(
+        &mut self,
+        found: &Resource,
+        parent: Option<Slot>,
+        is_shown: impl FnOnce() -> bool,
+    ) -> bool {
+        let octets = octets_of(found, self.nested);
         if self.skip > 0 {
             self.skip -= 1;
         } else if self.chosen.len() == self.most || self.octets_left < octets {
@@ -433,11 +611,23 @@ impl Search {
             return false;
         } else if self.right == Right::Discover || is_shown() {
             self.octets_left -= octets;
-            self.chosen.push(found.seq);
+            let is_instance = found.kind == Kind::ContentInstance;
+            self.chosen.push(ChosenResource { seq: found.seq, parent, is_instance });
             if found.family.is_some() && self.nested {
                 self.next.push_back(found.seq);
             }
         }
         true
+    }
+}
+
+/// Octets of a resource in a result; of an instance that is paged out, at least so many.
+fn octets_of(found: &Resource, is_whole: bool) -> usize {
+    match &found.representation {
+        Some(text) if is_whole => text.len(),
+        None if is_whole && found.kind == Kind::ContentInstance => {
+            usize::try_from(found.size).unwrap_or(usize::MAX)
+        }
+        _ => RESOURCE_OCTETS,
     }
 }

@@ -79,7 +79,7 @@ impl Cse {
         let at = if first.is_empty() || first == "-" || first == self.config.name {
             self.tree.root()?
         } else {
-            self.tree.by_id(first)?
+            self.tree.by_id(first).or_else(|| self.lacks_by_id(first))?
         };
         self.resolve_below(at, rest)
     }
@@ -92,7 +92,7 @@ impl Cse {
     ) -> Option<Target<'request>> {
         while !rest.is_empty() {
             let (name, tail) = rest.split_once('/').unwrap_or((rest, ""));
-            match self.tree.child(at, name) {
+            match self.child(at, name) {
                 Some(child) => at = child,
                 None => return self.virtual_child(at, name, tail),
             }
@@ -124,10 +124,12 @@ impl Cse {
         match target {
             Target::Resource(slot) => Ok(slot),
             Target::Latest(slot) => {
-                self.tree.latest(slot).ok_or_else(|| not_found("there is no instance"))
+                let latest = self.tree.latest(slot);
+                self.resident(latest.ok_or_else(|| not_found("there is no instance"))?)
             }
             Target::Oldest(slot) => {
-                self.tree.oldest(slot).ok_or_else(|| not_found("there is no instance"))
+                let oldest = self.tree.oldest(slot);
+                self.resident(oldest.ok_or_else(|| not_found("there is no instance"))?)
             }
             Target::FanOut(..) | Target::Polling(_) => {
                 Err(not_allowed("a virtual resource does not take this operation"))

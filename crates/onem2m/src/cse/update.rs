@@ -71,7 +71,16 @@ impl Cse {
         if self.ask_consent(asker, request, slot, &given)? {
             return Ok(None);
         }
+        if self.shows_again(slot, &given) && self.tells_of_deletions(slot) {
+            self.demand_all_resident(slot)?;
+        }
         self.apply_update(asker, request, slot, given).map(Some)
+    }
+
+    /// Whether an update has a container show its instances that hid them.
+    fn shows_again(&self, slot: Slot, given: &Map<String, Value>) -> bool {
+        let is_shown = given.get("disr").is_some_and(|hides| *hides != Value::Bool(true));
+        is_shown && self.hides_instances(slot)
     }
 
     /// Performs a checked update.

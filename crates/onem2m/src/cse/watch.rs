@@ -11,7 +11,7 @@ use super::instance::check_content_info;
 use crate::kind::Kind;
 use crate::resource::Resource;
 use crate::time::{Timestamp, parse_duration};
-use crate::tree::Slot;
+use crate::tree::{Instance, Slot};
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,11 @@ impl Cse {
     /// instance, within its tolerance.
     fn last_point(&self, slot: Slot, series: &Resource) -> Option<Timestamp> {
         let missing = series.texts("mdlt").last().and_then(Timestamp::parse);
-        let latest = self.tree.latest(slot).and_then(|latest| self.tree.get(latest));
+        let latest = self.tree.latest(slot).and_then(|latest| match latest {
+            Instance::Resident(latest) => self.tree.get(latest),
+            // Those of a time series stay in memory.
+            Instance::PagedOut(_) => None,
+        });
         let since = latest.filter(|it| missing.is_some() || it.created >= series.modified);
         let latest = since.and_then(Resource::generated);
         let (Some(missing), Some(latest)) = (missing, latest) else {

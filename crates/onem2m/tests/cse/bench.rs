@@ -3,8 +3,8 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Cse, CseConfig, CseType, DeviceCall, Input, Kind, Now, Operation, Output, Request,
-    Response, RowChange, Status, Token, Unreachable,
+    Call, Cse, CseConfig, CseType, Damage, DeviceCall, Input, Kind, Now, Operation, Output,
+    ReadRow, Request, Response, RowChange, Status, Token, Unreachable, Unreadable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(crate) struct Bench {
     pub(crate) device_calls: Vec<DeviceCall>,
     /// What the audit log was told.
     pub(crate) entries: Vec<AuditEntry>,
+    /// Rows that were found unreadable after the start.
+    pub(crate) unreadable: Vec<Unreadable>,
     /// The clocks as they were noted last, and the memory of requests.
     pub(crate) clock: Option<Arc<str>>,
     pub(crate) remembered: Vec<Arc<str>>,
@@ -35,6 +37,7 @@ pub(crate) struct Bench {
 pub(crate) fn config() -> CseConfig {
     let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     config.admin = Some("CAdmin".to_owned());
+    config.limits.resident_octets = crate::RESIDENT_OCTETS;
     config
 }
 
@@ -56,6 +59,7 @@ impl Bench {
             calls: Vec::new(),
             device_calls: Vec::new(),
             entries: Vec::new(),
+            unreadable: Vec::new(),
             clock: None,
             remembered: Vec::new(),
         };
@@ -94,10 +98,21 @@ impl Bench {
                 Output::Respond { token, response } => answers.push((token, response)),
                 Output::Call(call) => self.calls.push(*call),
                 Output::AskDevice(call) => self.device_calls.push(*call),
+                Output::Read { read, rows } => {
+                    let rows = Ok(self.read(&rows));
+                    self.cse.handle(self.now, Input::Rows { read, rows });
+                }
+                Output::Unreadable(row) => self.unreadable.push(row),
                 Output::Lost { .. } => {}
             }
         }
         answers
+    }
+
+    /// Stored rows as the store reads them.
+    pub(crate) fn read(&self, rows: &[u64]) -> Vec<ReadRow> {
+        let row = |seq: &u64| (*seq, self.rows.get(seq).cloned().ok_or(Damage::Missing));
+        rows.iter().map(row).collect()
     }
 
     pub(crate) fn store(&mut self, records: &[RowChange]) {

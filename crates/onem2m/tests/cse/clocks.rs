@@ -79,6 +79,10 @@ impl World {
                 }
                 gatewright_onem2m::Output::Respond { response, .. } => answers.push(response),
                 gatewright_onem2m::Output::Call(call) => self.bench.calls.push(*call),
+                gatewright_onem2m::Output::Read { read, rows } => {
+                    let rows = Ok(self.bench.read(&rows));
+                    self.bench.cse.handle(now, Input::Rows { read, rows });
+                }
                 _ => {}
             }
         }
@@ -158,6 +162,38 @@ fn booting_in_1970_loses_nothing() {
     let shown = world.ask(Request::new(Operation::Retrieve, "cse-in/a", "Ca", "q"));
     let expires = json(&shown)["m2m:ae"]["et"].as_str().and_then(Timestamp::parse).unwrap();
     assert!(expires > Timestamp::new(RIGHT + 4 * 365 * DAY), "{expires}");
+}
+
+/// What instances were given stays over restarts, though their rows are not written anew, and is
+/// given once.
+#[test]
+fn what_readings_of_1970_were_given_stays_over_restarts() {
+    let mut world = World::new(Duration::from_secs(20));
+    world.fill();
+    for _ in 0..5 {
+        world.measure();
+        world.pass(Duration::from_secs(10));
+    }
+    let there = world.resources();
+    world.wall = RIGHT;
+    world.step(Input::ClockConfirmed);
+    // With it the clocks are stored.
+    world.measure();
+    let expiry = |world: &mut World| {
+        let oldest = Request::new(Operation::Retrieve, "cse-in/a/c/ol", "Ca", "q");
+        json(&world.ask(oldest))["m2m:cin"]["et"].as_str().and_then(Timestamp::parse).unwrap()
+    };
+    let given = expiry(&mut world);
+    assert!(given > Timestamp::new(RIGHT + 50 * MINUTE), "{given}");
+    assert!(given < Timestamp::new(RIGHT + 61 * MINUTE), "{given}");
+    for at in 1..4 {
+        world.restart(RIGHT + at * MINUTE);
+        world.step(Input::ClockConfirmed);
+        assert_eq!(expiry(&mut world), given);
+        assert_eq!(world.resources(), there + 1);
+    }
+    world.pass_in_steps(HOUR + MINUTE);
+    assert_eq!(world.resources(), there - 5, "all are gone when their hour is over");
 }
 
 /// The same, with the power lost before the clock was set.

@@ -24,7 +24,6 @@ mod group;
 mod identity;
 mod kept;
 mod later;
-
 mod missing;
 mod model;
 mod monitor;
@@ -37,3 +36,6 @@ mod results;
 mod search;
 mod sponsor;
 mod statuses;
+
+/// Every instance stays in memory.
+const RESIDENT_OCTETS: Option<usize> = None;

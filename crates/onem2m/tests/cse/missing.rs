@@ -69,6 +69,7 @@ fn a_point_without_an_instance_is_missing_when_its_time_is_over() {
         calls: Vec::new(),
         device_calls: Vec::new(),
         entries: Vec::new(),
+        unreadable: Vec::new(),
         clock: None,
         remembered: Vec::new(),
     };

@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, config, json};
 use core::time::Duration;
-use gatewright_onem2m::{Call, Input, Kind, Operation, Output, Status, Token};
+use gatewright_onem2m::{Call, Cse, Input, Kind, Operation, Output, Status, Token};
 use serde_json::{Value, json};
 
 const TARGET: &str = "http://there:1/n";
@@ -241,7 +241,12 @@ fn what_a_lagging_subscription_misses_is_counted() {
 #[test]
 fn a_lag_that_is_not_stored_has_not_begun() {
     let mut bench = lagging(r#","enc":{"net":[3]}"#, 3);
-    let rows: Vec<_> = bench.cse.rows().collect();
+    // What is stored but for the instances, of which some may be paged out, and their number.
+    let stored = |cse: &Cse| {
+        let rows = cse.rows().filter(|(_, row)| !row.starts_with("{\"m2m:cin\""));
+        (rows.collect::<Vec<_>>(), cse.resources())
+    };
+    let before = stored(&bench.cse);
     let fail = |bench: &mut Bench, input: Input| {
         bench.cse.handle(bench.now, input);
         while let Some(output) = bench.cse.poll_output() {
@@ -254,12 +259,12 @@ fn a_lag_that_is_not_stored_has_not_begun() {
         .request(Operation::Create, "Ca", "cse-in/a/c")
         .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"n3"}}"#);
     fail(&mut bench, Input::Request { token: Token(900), request });
-    assert_eq!(bench.cse.rows().collect::<Vec<_>>(), rows);
+    assert_eq!(stored(&bench.cse), before);
     bench.reading("n3", "1");
     bench.reading("n4", "1");
-    let rows: Vec<_> = bench.cse.rows().collect();
-    assert!(rows.iter().any(|(_, row)| row.starts_with(r#"{"_l""#)));
-    assert_eq!(bench.reopened().rows().collect::<Vec<_>>(), rows);
+    let before = stored(&bench.cse);
+    assert!(before.0.iter().any(|(_, row)| row.starts_with(r#"{"_l""#)));
+    assert_eq!(stored(&bench.reopened()), before);
     bench.pass(Duration::from_mins(2));
     assert_eq!(hear(&mut bench), ["n0", "n1", "n2", "n3", "n4"]);
 }

@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
 use crate::release::Release;
 use crate::resource::Resource;
-use crate::tree::{RowChange, Slot};
+use crate::tree::{Instance, RowChange};
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -248,6 +248,14 @@ impl Cse {
         }
     }
 
+    /// Makes messages of a container's backlog that were read for it.
+    pub(in crate::cse) fn refill_container(&mut self, container: u64) {
+        let queue = self.outbox.backlogs.all.get(&container).map(|it| Arc::clone(&it.queue));
+        if let Some(queue) = queue {
+            self.run_queue(&queue);
+        }
+    }
+
     fn refill_from(&mut self, container: u64, most: usize) {
         let Some(backlog) = self.outbox.backlogs.all.get_mut(&container) else { return };
         // Instances alone, from that number on.
@@ -255,8 +263,8 @@ impl Cse {
         let parent = self.tree.by_seq(container);
         let found =
             parent.into_iter().flat_map(|parent| self.tree.children_after(parent, after, range));
-        let found: Vec<(u64, Slot)> =
-            found.take(most).map(|((_, seq), slot)| (seq, slot)).collect();
+        let found: Vec<(u64, Instance)> =
+            found.take(most).map(|((_, seq), instance)| (seq, instance)).collect();
         let Some(&(last, _)) = found.last() else {
             if backlog.waiting.is_empty()
                 && let Some(ended) = self.outbox.backlogs.take(container)
@@ -266,9 +274,14 @@ impl Cse {
             }
             return;
         };
+        if self.read_for_backlog(container, &found) {
+            return;
+        }
+        let Some(backlog) = self.outbox.backlogs.all.get_mut(&container) else { return };
         backlog.next = last.saturating_add(1);
         let mut made = Vec::new();
-        for (seq, slot) in found {
+        for (seq, instance) in found {
+            let Instance::Resident(slot) = instance else { continue };
             let Some(instance) = self.tree.get(slot) else { continue };
             let Some(message) = backlog.message(instance) else { continue };
             backlog.waiting.insert(seq);

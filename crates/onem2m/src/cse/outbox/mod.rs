@@ -14,7 +14,7 @@ use crate::kind::Kind;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
-use crate::stored::Damage;
+use crate::stored::{Damage, InstanceHeader};
 use crate::tree::RowChange;
 use core::time::Duration;
 pub(super) use queue::Outbox;
@@ -98,7 +98,11 @@ impl Cse {
             if is_known {
                 return Ok(());
             }
-            return self.tree.restore(seq, body);
+            self.tree.restore(seq, body)?;
+            if InstanceHeader::is_in(body) {
+                self.note_resident(seq);
+            }
+            return Ok(());
         };
         let payer = self.payer_of(&kept.message.queue);
         // One that could not be changed is not to be tried again at once.

@@ -1,0 +1,613 @@
+//! Paging of contentInstances: which leave memory, so that their text is in the store only, and how
+//! they come back.
+//!
+//! Memory holds the tree, the instances that came into it last, and a record of each other one
+//! ([`InstanceRecord`](crate::paged::InstanceRecord)). A request that meets an instance without its
+//! text has changed nothing yet. It waits until the rows that it needs are read, and is executed
+//! anew in the step that brings them; a walk over the tree continues where it was. Reads are
+//! gathered: one is under way, and everything that waits meanwhile goes with the next.
+
+use super::ledger::Undo;
+use super::notify::NotificationEventType;
+use super::search::UnfinishedSearch;
+use super::subscription::events;
+use super::{Cse, Output, Recipient, Refusal, RequestContext, Token, not_found};
+use crate::clock::Moment;
+use crate::kind::Kind;
+use crate::limits::share;
+use crate::primitive::Request;
+use crate::resource::Resource;
+use crate::status::Status;
+use crate::stored::{Damage, Unreadable, attributes_of};
+use crate::tree::{Instance, RowChange, Slot};
+use core::cell::RefCell;
+use core::time::Duration;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Number of a read; the rows come with the same.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ReadId(pub u64);
+
+/// The store could not be read.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the store cannot be read: {0}")]
+pub struct ReadError(pub String);
+
+/// A row that was read, or what is wrong with it.
+pub type ReadRow = (u64, Result<Arc<str>, Damage>);
+
+/// Rows from which a read has no more of those that wait.
+const READ_ROWS: usize = 1_024;
+/// Expired instances that are read at a time, as subscribers are to be told of them.
+const EXPIRED_AT_ONCE: usize = 256;
+/// Pause after a read that failed.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Instances that are examined in each step, beside two for each that has come into memory.
+const EXAMINED: usize = 64;
+/// Numbers of resident instances that are kept beside twice their count.
+const RECENT_SPARE: usize = 1_024;
+/// Attributes of an instance that stays in memory: it is found or changed by them.
+const RESIDENT_BY: [&str; 4] = ["lbl", "at", "aa", "loc"];
+
+/// What waits for rows.
+#[derive(Debug)]
+enum Waiter {
+    Request(Box<WaitingRequest>),
+    Search(Box<UnfinishedSearch>),
+    /// An observer, whose answer may have changed.
+    Observer(Token),
+    /// The queue of a subscription that lags behind.
+    Lagging(Arc<str>),
+    /// The container of a backlog, by number.
+    Backlog(u64),
+    /// A subscription to be notified of earlier events, by number.
+    Earlier(u64),
+    /// Expired instances.
+    Expired,
+}
+
+/// A request that is executed anew when rows are read.
+#[derive(Debug)]
+struct WaitingRequest {
+    asker: RequestContext,
+    request: Request,
+    attempt: Attempt,
+}
+
+/// What earlier attempts to execute a request have done.
+#[derive(Clone, Debug, Default)]
+struct Attempt {
+    /// Rows that it has waited for.
+    rows: BTreeSet<u64>,
+    /// Whether the monitors of its target were told of it.
+    has_told: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    rows: Vec<u64>,
+    waiter: Waiter,
+}
+
+/// State of paging.
+#[derive(Debug, Default)]
+pub(super) struct Paging {
+    /// Numbers of resident instances, in the order in which they came into memory.
+    recent: VecDeque<u64>,
+    /// How many came since instances left last.
+    came: usize,
+    /// Rows that the request being executed lacks.
+    missing: RefCell<BTreeSet<u64>>,
+    attempt: Attempt,
+    waiting: VecDeque<Waiting>,
+    /// The read under way, and how many of the waiting it is for.
+    reading: Option<(ReadId, usize)>,
+    reads: u64,
+    not_before: Moment,
+    /// Instances that must not leave memory, with the number of searches that need them.
+    pinned: HashMap<u64, usize>,
+}
+
+/// Whether an instance may leave memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Leaving {
+    Now,
+    /// What keeps it may change.
+    Later,
+    Never,
+}
+
+impl Paging {
+    /// Time of the next read, if one failed.
+    pub(super) fn due(&self) -> Option<Moment> {
+        (self.reading.is_none() && !self.waiting.is_empty()).then_some(self.not_before)
+    }
+
+    /// Requests and searches that wait, and those of one originator.
+    fn counts(&self, from: &str) -> (usize, usize) {
+        let askers = self.waiting.iter().filter_map(|it| match &it.waiter {
+            Waiter::Request(waiting) => Some(&waiting.asker),
+            Waiter::Search(search) => Some(search.asker()),
+            _ => None,
+        });
+        let askers = askers.filter(|it| !matches!(it.whom, Recipient::Member(..)));
+        askers.fold((0, 0), |(all, own), it| (all + 1, own + usize::from(*it.from == *from)))
+    }
+
+    /// Searches that wait.
+    pub(super) fn searches(&self) -> impl Iterator<Item = &RequestContext> + Clone {
+        self.waiting.iter().filter_map(|it| match &it.waiter {
+            Waiter::Search(search) => Some(search.asker()),
+            _ => None,
+        })
+    }
+
+    /// Whether something of this form waits.
+    fn awaits(&self, is_it: impl Fn(&Waiter) -> bool) -> bool {
+        self.waiting.iter().any(|it| is_it(&it.waiter))
+    }
+
+    /// Keeps instances in memory as long as a search needs them.
+    pub(super) fn pin(&mut self, rows: &[u64]) {
+        for &row in rows {
+            *self.pinned.entry(row).or_default() += 1;
+        }
+    }
+
+    /// Ends [`Self::pin`].
+    pub(super) fn unpin(&mut self, rows: &[u64]) {
+        for row in rows {
+            if let Some(count) = self.pinned.get_mut(row) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pinned.remove(row);
+                }
+            }
+        }
+    }
+}
+
+/// Requests that lack rows.
+impl Cse {
+    /// Executes a request; the answer is given now or, if other entities must be asked or rows read
+    /// first, later.
+    pub(super) fn serve(&mut self, asker: &RequestContext, request: &Request) {
+        self.attempt(asker, request, Attempt::default());
+    }
+
+    fn attempt(&mut self, asker: &RequestContext, request: &Request, attempt: Attempt) {
+        self.paging.missing.take();
+        self.paging.attempt = attempt.clone();
+        let performed = self.perform(asker, request);
+        let missing = self.paging.missing.take();
+        match performed {
+            Ok(Some(done)) => self.answer(asker, Ok(done)),
+            Ok(None) => self.note_place(asker),
+            // A refusal for want of rows: nothing was changed.
+            Err(refusal) => {
+                if missing.is_subset(&attempt.rows) {
+                    self.answer(asker, Err(refusal));
+                } else {
+                    self.await_rows(asker, request, attempt, missing);
+                }
+            }
+        }
+    }
+
+    /// Has a request wait for rows.
+    fn await_rows(
+        &mut self,
+        asker: &RequestContext,
+        request: &Request,
+        mut attempt: Attempt,
+        missing: BTreeSet<u64>,
+    ) {
+        attempt.has_told = self.paging.attempt.has_told;
+        let rows = missing.iter().copied().collect();
+        attempt.rows.extend(missing);
+        let may_wait = self.check_reads(asker);
+        if let Err(refusal) = may_wait.and_then(|()| self.check_rows(attempt.rows.len())) {
+            self.answer(asker, Err(refusal));
+            return;
+        }
+        self.counters.requests_paged += 1;
+        let (asker, request) = (asker.clone(), request.clone());
+        let waiting = Box::new(WaitingRequest { asker, request, attempt });
+        self.read_for(rows, Waiter::Request(waiting));
+    }
+
+    /// Whether one more request may wait for rows. Members of groups are limited by their groups.
+    pub(super) fn check_reads(&mut self, asker: &RequestContext) -> Result<(), Refusal> {
+        let most = self.config.limits.reads;
+        let (all, own) = self.paging.counts(&asker.from);
+        if matches!(asker.whom, Recipient::Member(..)) || (all < most && own < share(most)) {
+            return Ok(());
+        }
+        self.counters.reads_full += 1;
+        let words = "too many requests wait for the store to be read: ask again";
+        Err(Refusal::new(Status::NotAcceptable, words))
+    }
+
+    fn check_rows(&self, rows: usize) -> Result<(), Refusal> {
+        if rows <= self.config.limits.results {
+            return Ok(());
+        }
+        let words = "more instances would have to be read from the store than may be at once";
+        Err(Refusal::new(Status::NotAcceptable, words))
+    }
+
+    /// Notes rows that the request being executed lacks; the refusal with which it ends this time.
+    pub(super) fn lacks(&self, rows: impl IntoIterator<Item = u64>) -> Refusal {
+        self.paging.missing.borrow_mut().extend(rows);
+        not_found("the instance is not in memory")
+    }
+
+    /// Notes all instances of a container that are paged out, unless they are too many.
+    pub(super) fn lacks_all(&self, container: Slot) -> Refusal {
+        let Some(paged) = self.tree.paged_of(container) else {
+            return not_found("the resource is gone");
+        };
+        match self.check_rows(paged.len()) {
+            Ok(()) => self.lacks(paged.since(0).map(|record| record.seq)),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// Refuses unless all instances of a container are resident.
+    pub(super) fn demand_all_resident(&self, container: Slot) -> Result<(), Refusal> {
+        match self.tree.paged_of(container) {
+            Some(_) => Err(self.lacks_all(container)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes an instance that a request names by its identifier, if it may be paged out: it has no
+    /// slot.
+    pub(super) fn lacks_by_id(&self, id: &str) -> Option<Slot> {
+        let digits = id.strip_prefix(Kind::ContentInstance.prefix());
+        let seq = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        if self.tree.paged() > 0
+            && let Some(seq) = seq.filter(|&seq| seq < self.ledger.peek_seq())
+        {
+            self.paging.missing.borrow_mut().insert(seq);
+        }
+        None
+    }
+
+    /// The child of this name. If it may be one that is paged out, this is noted.
+    pub(super) fn child(&self, parent: Slot, name: &str) -> Option<Slot> {
+        let resident = self.tree.child(parent, name);
+        if resident.is_none() && self.tree.paged() > 0 {
+            let may_be = self.tree.paged_named(parent, name);
+            self.paging.missing.borrow_mut().extend(may_be);
+        }
+        resident
+    }
+
+    /// Whether the request being executed lacks rows.
+    pub(super) fn lacks_rows(&self) -> bool {
+        !self.paging.missing.borrow().is_empty()
+    }
+
+    /// Whether the monitors of the target have been told of the request being executed; from now on
+    /// they have.
+    pub(super) fn has_told_monitors(&mut self) -> bool {
+        core::mem::replace(&mut self.paging.attempt.has_told, true)
+    }
+
+    /// The rows that a walk lacked.
+    pub(super) fn missing(&self) -> Vec<u64> {
+        self.paging.missing.take().into_iter().collect()
+    }
+
+    /// The slot of an instance; if it is paged out, this is noted.
+    pub(super) fn resident(&self, instance: Instance) -> Result<Slot, Refusal> {
+        match instance {
+            Instance::Resident(slot) => Ok(slot),
+            Instance::PagedOut(record) => Err(self.lacks([record.seq])),
+        }
+    }
+
+    /// Has a search wait for rows.
+    pub(super) fn read_for_search(&mut self, rows: Vec<u64>, search: UnfinishedSearch) {
+        self.counters.requests_paged += 1;
+        self.read_for(rows, Waiter::Search(Box::new(search)));
+    }
+
+    /// Has an observer wait for rows.
+    pub(super) fn read_for_observer(&mut self, rows: Vec<u64>, token: Token) {
+        if !self.paging.awaits(|it| matches!(it, Waiter::Observer(other) if *other == token)) {
+            self.read_for(rows, Waiter::Observer(token));
+        }
+    }
+
+    /// Reads instances for a subscription that lags behind; returns whether any are paged out.
+    pub(super) fn read_for_lagging(
+        &mut self,
+        queue: &Arc<str>,
+        children: &[(u64, Instance)],
+    ) -> bool {
+        let rows = paged_out(children);
+        let is_awaited = |it: &Waiter| matches!(it, Waiter::Lagging(other) if other == queue);
+        if !rows.is_empty() && !self.paging.awaits(is_awaited) {
+            self.read_for(rows.clone(), Waiter::Lagging(Arc::clone(queue)));
+        }
+        !rows.is_empty()
+    }
+
+    /// Reads instances for a backlog; returns whether any are paged out.
+    pub(super) fn read_for_backlog(
+        &mut self,
+        container: u64,
+        instances: &[(u64, Instance)],
+    ) -> bool {
+        let rows = paged_out(instances);
+        let is_awaited = |it: &Waiter| matches!(it, Waiter::Backlog(other) if *other == container);
+        if !rows.is_empty() && !self.paging.awaits(is_awaited) {
+            self.read_for(rows.clone(), Waiter::Backlog(container));
+        }
+        !rows.is_empty()
+    }
+
+    /// Reads instances for a subscription that is to be notified of them; returns whether any are
+    /// paged out.
+    pub(super) fn read_for_earlier(
+        &mut self,
+        subscription: u64,
+        instances: &[(u64, Instance)],
+    ) -> bool {
+        let rows = paged_out(instances);
+        if !rows.is_empty() {
+            self.read_for(rows.clone(), Waiter::Earlier(subscription));
+        }
+        !rows.is_empty()
+    }
+
+    /// Reads expired instances of a container.
+    pub(super) fn read_expired(&mut self, container: Slot) {
+        if self.paging.awaits(|it| matches!(it, Waiter::Expired)) {
+            return;
+        }
+        let Some(paged) = self.tree.paged_of(container) else { return };
+        let now = self.clock.expiring();
+        let expired = paged.since(0).filter(|record| record.expires <= now);
+        let rows: Vec<u64> = expired.take(EXPIRED_AT_ONCE).map(|record| record.seq).collect();
+        self.read_for(rows, Waiter::Expired);
+    }
+
+    fn read_for(&mut self, rows: Vec<u64>, waiter: Waiter) {
+        self.paging.waiting.push_back(Waiting { rows, waiter });
+    }
+
+    /// Asks for the rows of those that wait longest, unless a read is under way.
+    pub(super) fn ask_for_rows(&mut self) {
+        if self.paging.reading.is_some() || self.moment < self.paging.not_before {
+            return;
+        }
+        let (mut rows, mut count) = (BTreeSet::new(), 0);
+        for waiting in &self.paging.waiting {
+            if count > 0 && rows.len() + waiting.rows.len() > READ_ROWS {
+                break;
+            }
+            rows.extend(&waiting.rows);
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        self.paging.reads += 1;
+        let read = ReadId(self.paging.reads);
+        self.paging.reading = Some((read, count));
+        self.counters.rows_read += u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        self.ledger.say_now(Output::Read { read, rows: rows.into_iter().collect() });
+    }
+
+    /// Takes rows, and continues what waited for them.
+    pub(super) fn take_rows(&mut self, read: ReadId, rows: Result<Vec<ReadRow>, ReadError>) {
+        let Some((_, count)) = self.paging.reading.take_if(|(it, _)| *it == read) else {
+            return;
+        };
+        let waiting: Vec<Waiting> = self.paging.waiting.drain(..count).collect();
+        match rows {
+            Ok(rows) => {
+                for (seq, row) in rows {
+                    self.page_in(seq, row);
+                }
+                for Waiting { waiter, .. } in waiting {
+                    self.resume_after_read(waiter);
+                }
+            }
+            Err(error) => {
+                self.counters.reads_failed += 1;
+                self.paging.not_before = self.moment.plus(READ_AGAIN_AFTER);
+                for waiting in waiting {
+                    self.fail_after_read(waiting, &error);
+                }
+            }
+        }
+    }
+
+    fn resume_after_read(&mut self, waiter: Waiter) {
+        match waiter {
+            Waiter::Request(waiting) => {
+                let WaitingRequest { asker, request, attempt } = *waiting;
+                self.attempt(&asker, &request, attempt);
+            }
+            Waiter::Search(search) => self.continue_search(*search),
+            Waiter::Observer(token) => self.tell_observer(token),
+            Waiter::Lagging(queue) => self.catch_up(&queue),
+            Waiter::Backlog(container) => self.refill_container(container),
+            Waiter::Earlier(seq) => {
+                if let Some(slot) = self.tree.by_seq(seq) {
+                    self.tell_earlier(slot);
+                }
+            }
+            // They are resident, and expire in this step.
+            Waiter::Expired => {}
+        }
+    }
+
+    fn fail_after_read(&mut self, waiting: Waiting, error: &ReadError) {
+        let refusal = || Refusal::new(Status::InternalServerError, error.to_string());
+        match waiting.waiter {
+            Waiter::Request(waiting) => self.answer(&waiting.asker, Err(refusal())),
+            Waiter::Search(search) => self.fail_search(&search, refusal()),
+            // Nobody waits for their answer: they are read for again.
+            _ => self.paging.waiting.push_back(waiting),
+        }
+    }
+
+    /// Makes the instance with this row resident, unless it is so or was deleted meanwhile.
+    fn page_in(&mut self, seq: u64, row: Result<Arc<str>, Damage>) {
+        let instance = row.and_then(|body| Resource::from_record(seq, &body));
+        let container = match &instance {
+            Ok(instance) => self.tree.by_id(&instance.parent_id),
+            Err(_) => self.tree.container_of_paged(seq),
+        };
+        let paged = container.and_then(|container| self.tree.paged_of(container));
+        let (Some(container), Some(record)) = (container, paged.and_then(|it| it.get(seq))) else {
+            return;
+        };
+        match instance {
+            Ok(instance) => {
+                let moved = instance.expires != record.expires;
+                if let Some(slot) = self.tree.page_in(container, instance) {
+                    if moved {
+                        self.tree.change(slot, Resource::write_expiry);
+                    }
+                    self.counters.instances_paged_in += 1;
+                    self.note_resident(seq);
+                }
+            }
+            // Its row stays, as that of one that is unreadable at the start.
+            Err(damage) => {
+                self.tree.remove_paged(container, seq);
+                self.counters.rows_found_unreadable += 1;
+                self.ledger.say_now(Output::Unreadable(Unreadable { row: seq, damage }));
+            }
+        }
+    }
+}
+
+/// Instances that leave memory, and are deleted without their text.
+impl Cse {
+    /// Notes an instance that came into memory.
+    pub(super) fn note_resident(&mut self, seq: u64) {
+        if self.config.limits.resident_octets.is_some() {
+            self.paging.recent.push_back(seq);
+            self.paging.came += 1;
+        }
+    }
+
+    /// Has instances leave memory that came into it longest ago, until the rest has room: a bounded
+    /// number in each step, or all at once.
+    pub(super) fn page_out(&mut self, at_once: bool) {
+        let Some(most) = self.config.limits.resident_octets else { return };
+        let came = core::mem::take(&mut self.paging.came);
+        let mut left = if at_once { self.paging.recent.len() } else { EXAMINED + 2 * came };
+        while left > 0 && self.tree.resident_octets() > most {
+            left -= 1;
+            let Some(seq) = self.paging.recent.pop_front() else { return };
+            let Some(slot) = self.tree.by_seq(seq) else { continue };
+            match self.may_leave(slot) {
+                Leaving::Now => {
+                    self.counters.instances_paged_out += u64::from(self.tree.page_out(slot));
+                }
+                Leaving::Later => self.paging.recent.push_back(seq),
+                Leaving::Never => {}
+            }
+        }
+        if self.paging.recent.len() > 2 * self.tree.resident() + RECENT_SPARE {
+            let tree = &self.tree;
+            self.paging.recent.retain(|&seq| tree.by_seq(seq).is_some());
+        }
+    }
+
+    /// Whether an instance may leave memory: it is stored, not its container's latest, and nothing
+    /// but its name, its number and its times leads to it.
+    fn may_leave(&self, slot: Slot) -> Leaving {
+        let Some(instance) = self.tree.get(slot) else { return Leaving::Never };
+        let (Some(text), Some(container)) = (&instance.representation, instance.parent) else {
+            return Leaving::Never;
+        };
+        let is_resident = |name: &str| RESIDENT_BY.contains(&name);
+        if instance.kind != Kind::ContentInstance
+            || instance.family.is_some()
+            || u32::try_from(instance.state.max(instance.size)).is_err()
+            || (RESIDENT_BY.iter().any(|name| mentions(text, name))
+                && !attributes_of(instance.inner(text), is_resident).is_empty())
+        {
+            return Leaving::Never;
+        }
+        let is_latest = self.tree.latest(container) == Some(Instance::Resident(slot));
+        if is_latest
+            || !self.ledger.is_stored(instance.stored_by)
+            || self.observers.has(slot)
+            || self.hides_instances(container)
+            || self.paging.pinned.contains_key(&instance.seq)
+        {
+            return Leaving::Later;
+        }
+        Leaving::Now
+    }
+
+    /// Removes an instance that is paged out, and stores the removal.
+    pub(super) fn take_out_paged(&mut self, container: Slot, seq: u64) {
+        let Some(holder) = self.tree.get(container).map(|it| it.seq) else { return };
+        let Some(record) = self.tree.remove_paged(container, seq) else { return };
+        let undo = Undo::PagedOut { holder, record };
+        self.ledger.write(RowChange::Delete { seq }, undo);
+        // What is left there shows that this is gone.
+        let number = self.ledger.number();
+        if let Some(container) = self.tree.get_mut(container) {
+            container.stored_by = number;
+        }
+    }
+
+    /// Removes all instances of a container that are paged out, and stores the removal.
+    pub(super) fn take_out_all_paged(&mut self, container: Slot) {
+        let first = |cse: &Self| cse.tree.paged_of(container)?.first();
+        while let Some(record) = first(self) {
+            self.take_out_paged(container, record.seq);
+        }
+    }
+
+    /// Takes the removal of an instance back that is paged out.
+    pub(super) fn take_back_paged(&mut self, holder: u64, record: &crate::paged::InstanceRecord) {
+        if let Some(container) = self.tree.by_seq(holder) {
+            self.tree.restore_paged(container, record);
+        }
+    }
+
+    /// Whether subscribers of a container are told of deleted children.
+    pub(super) fn tells_of_deletions(&self, container: Slot) -> bool {
+        let deleted = NotificationEventType::ChildDeleted.number();
+        let family = self.tree.get(container).and_then(|it| it.family.as_ref());
+        family.is_some_and(|family| {
+            family.subscriptions.iter().chain(&family.lagging).any(|&subscription| {
+                let subscription = self.tree.get(subscription);
+                subscription.is_some_and(|it| events(&it.attributes).contains(&deleted))
+            })
+        })
+    }
+
+    /// Instances whose text is in the store only.
+    pub const fn instances_paged_out(&self) -> usize {
+        self.tree.paged()
+    }
+}
+
+/// Numbers of those that are paged out.
+fn paged_out(instances: &[(u64, Instance)]) -> Vec<u64> {
+    let paged = instances.iter().filter(|(_, it)| matches!(it, Instance::PagedOut(_)));
+    paged.map(|(seq, _)| *seq).collect()
+}
+
+/// Whether a text may have an attribute of this name.
+fn mentions(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        text.get(..at).is_some_and(|before| before.ends_with('"'))
+            && text.get(at + name.len()..).is_some_and(|after| after.starts_with("\":"))
+    })
+}

@@ -1,0 +1,330 @@
+//! Records of the contentInstances of a container whose text is in the store only.
+//!
+//! A record has what a walk over the tree checks and what a deletion needs: number, times of
+//! creation and expiry, stateTag, size, and a hash of the name. It takes 36 octets, and 12 more if
+//! the originator gave the name; a generated name follows from the number.
+
+use crate::dense::DenseMap;
+use crate::kind::Kind;
+use crate::resource::{Resource, push_number};
+use crate::time::Timestamp;
+use serde_json::Map;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What stays in memory of an instance whose text is in the store only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct InstanceRecord {
+    /// Number of the resource.
+    pub(crate) seq: u64,
+    pub(crate) created: Timestamp,
+    pub(crate) expires: Timestamp,
+    /// `st`.
+    pub(crate) state: u32,
+    /// `cs`.
+    pub(crate) size: u32,
+    /// Hash of the name; 0 if the name was generated from the number.
+    pub(crate) name: u32,
+}
+
+/// A 64-bit number in ascending order, which is aligned as one of 32 bits: a record with its number
+/// takes 36 octets instead of 40.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Number {
+    high: u32,
+    low: u32,
+}
+
+/// A record without its number.
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    created: Number,
+    expires: Number,
+    state: u32,
+    size: u32,
+    name: u32,
+}
+
+/// The records of one container.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PagedInstances {
+    by_seq: DenseMap<Number, Packed>,
+    /// Hashes of given names, each with the lower half of the instance's number.
+    names: DenseMap<(u32, u32), ()>,
+    /// By time of expiry, once an instance has expired before an older one; otherwise they expire
+    /// in the order of their numbers.
+    expiry: Option<DenseMap<(Number, Number), ()>>,
+}
+
+impl From<u64> for Number {
+    fn from(number: u64) -> Self {
+        let half = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        Self { high: half(number >> 32), low: half(number) }
+    }
+}
+
+impl From<Number> for u64 {
+    fn from(Number { high, low }: Number) -> Self {
+        (Self::from(high) << 32) | Self::from(low)
+    }
+}
+
+impl InstanceRecord {
+    /// The record of a resident instance whose name has this hash; `None` if it does not fit.
+    pub(crate) fn of(instance: &Resource, name: u32) -> Option<Self> {
+        let is_generated = *instance.name == *generated_name(instance.seq);
+        Some(Self {
+            seq: instance.seq,
+            created: instance.created,
+            expires: instance.expires,
+            state: u32::try_from(instance.state).ok()?,
+            size: u32::try_from(instance.size).ok()?,
+            name: if is_generated { 0 } else { name },
+        })
+    }
+
+    /// The header as a resource without text, for checks.
+    pub(crate) fn to_header(self) -> Resource {
+        Resource {
+            seq: self.seq,
+            kind: Kind::ContentInstance,
+            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            id: Arc::default(),
+            name: Arc::default(),
+            parent: None,
+            parent_id: Arc::default(),
+            created: self.created,
+            modified: self.created,
+            expires: self.expires,
+            state: self.state.into(),
+            owner: Arc::default(),
+            sponsor: None,
+            attributes: Map::new(),
+            representation: None,
+            size: self.size.into(),
+            family: None,
+            stored_by: 0,
+        }
+    }
+
+    const fn unpacked(seq: u64, packed: Packed, created: u64, expires: u64) -> Self {
+        let Packed { state, size, name, .. } = packed;
+        let (created, expires) = (Timestamp::from_micros(created), Timestamp::from_micros(expires));
+        Self { seq, created, expires, state, size, name }
+    }
+}
+
+impl Packed {
+    fn with(self, seq: Number) -> InstanceRecord {
+        let (created, expires) = (self.created.into(), self.expires.into());
+        InstanceRecord::unpacked(seq.into(), self, created, expires)
+    }
+}
+
+impl From<&InstanceRecord> for Packed {
+    fn from(record: &InstanceRecord) -> Self {
+        Self {
+            created: record.created.micros().into(),
+            expires: record.expires.micros().into(),
+            state: record.state,
+            size: record.size,
+            name: record.name,
+        }
+    }
+}
+
+impl PagedInstances {
+    pub(crate) const fn len(&self) -> usize {
+        self.by_seq.len()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.by_seq.is_empty()
+    }
+
+    pub(crate) fn get(&self, seq: u64) -> Option<InstanceRecord> {
+        self.by_seq.get(seq.into()).map(|packed| packed.with(seq.into()))
+    }
+
+    pub(crate) fn first(&self) -> Option<InstanceRecord> {
+        self.by_seq.first().map(|(seq, packed)| packed.with(seq))
+    }
+
+    pub(crate) fn last(&self) -> Option<InstanceRecord> {
+        self.by_seq.last().map(|(seq, packed)| packed.with(seq))
+    }
+
+    /// The records from the number `first` on, oldest first.
+    pub(crate) fn since(&self, first: u64) -> impl Iterator<Item = InstanceRecord> {
+        self.by_seq.since(first.into()).map(|(seq, packed)| packed.with(seq))
+    }
+
+    /// The latest records, the last first.
+    pub(crate) fn latest(&self) -> impl Iterator<Item = InstanceRecord> {
+        self.by_seq.iter().rev().map(|(seq, packed)| packed.with(seq))
+    }
+
+    /// Numbers of the instances that may have this name, which has this hash.
+    pub(crate) fn named(&self, name: &str, hash: u32) -> Vec<u64> {
+        let mut found = Vec::new();
+        if let Some(seq) = number_of(name)
+            && self.get(seq).is_some_and(|record| record.name == 0)
+        {
+            found.push(seq);
+        }
+        let highs = || Some((self.by_seq.first()?.0.high, self.by_seq.last()?.0.high));
+        let hashed = self.names.since((hash, 0)).take_while(|((other, _), ())| *other == hash);
+        for ((_, low), ()) in hashed {
+            let Some((first, last)) = highs() else { break };
+            let numbers = (first..=last).map(|high| Number { high, low });
+            let is_it = |seq: &Number| self.by_seq.get(*seq).is_some_and(|it| it.name == hash);
+            found.extend(numbers.filter(is_it).map(u64::from));
+        }
+        found
+    }
+
+    /// The next to expire, and when.
+    pub(crate) fn next_expiry(&self) -> Option<(Timestamp, u64)> {
+        let (time, seq) = match &self.expiry {
+            Some(expiry) => expiry.first()?.0,
+            None => self.by_seq.first().map(|(seq, packed)| (packed.expires, seq))?,
+        };
+        Some((Timestamp::from_micros(time.into()), seq.into()))
+    }
+
+    pub(crate) fn insert(&mut self, record: &InstanceRecord) {
+        let (seq, packed) = (Number::from(record.seq), Packed::from(record));
+        self.keep_order(seq, packed.expires);
+        self.by_seq.insert(seq, packed);
+        if record.name != 0 {
+            self.names.insert((record.name, seq.low), ());
+        }
+    }
+
+    /// Notes when an instance will expire.
+    fn keep_order(&mut self, seq: Number, expires: Number) {
+        if let Some(expiry) = &mut self.expiry {
+            expiry.insert((expires, seq), ());
+            return;
+        }
+        let is_later = |(_, it): (Number, Packed)| it.expires > expires;
+        let is_earlier = |(_, it): (Number, Packed)| it.expires < expires;
+        if self.by_seq.before(seq).is_some_and(is_later)
+            || self.by_seq.since(seq).next().is_some_and(is_earlier)
+        {
+            let mut all: Vec<_> =
+                self.by_seq.iter().map(|(seq, packed)| (packed.expires, seq)).collect();
+            all.push((expires, seq));
+            all.sort_unstable();
+            let mut expiry = DenseMap::default();
+            for key in all {
+                expiry.insert(key, ());
+            }
+            self.expiry = Some(expiry);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, seq: u64) -> Option<InstanceRecord> {
+        let number = Number::from(seq);
+        let packed = self.by_seq.remove(number)?;
+        if packed.name != 0 {
+            self.names.remove((packed.name, number.low));
+        }
+        if let Some(expiry) = &mut self.expiry {
+            expiry.remove((packed.expires, number));
+        }
+        if self.by_seq.is_empty() {
+            self.expiry = None;
+        }
+        Some(packed.with(number))
+    }
+}
+
+/// The name that the instance with this number has if none was given.
+fn generated_name(seq: u64) -> String {
+    let mut name = String::with_capacity(24);
+    name.push_str(Kind::ContentInstance.prefix());
+    name.push('_');
+    push_number::<16>(&mut name, seq);
+    name
+}
+
+/// The number that a generated name tells.
+fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(Kind::ContentInstance.prefix())?.strip_prefix('_')?;
+    let seq = u64::from_str_radix(digits, 16).ok()?;
+    (generated_name(seq) == name).then_some(seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn record(seq: u64, expires: u64, name: u32) -> InstanceRecord {
+        let time = Timestamp::from_micros;
+        InstanceRecord { seq, created: time(seq), expires: time(expires), state: 1, size: 7, name }
+    }
+
+    fn next_expiry(expected: &BTreeMap<u64, InstanceRecord>) -> Option<(Timestamp, u64)> {
+        expected.values().map(|it| (it.expires, it.seq)).min()
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_to_expire_and_the_named_are_found(
+            steps in prop::collection::vec((0_u64..40, 0_u64..6, 0_u32..4, any::<bool>()), 0..80)
+        ) {
+            let mut records = PagedInstances::default();
+            let mut expected = BTreeMap::new();
+            for (number, expires, name, goes) in steps {
+                // On both sides of what 32 bits hold.
+                let seq = number + u64::from(u32::MAX) - 20;
+                if goes || expected.contains_key(&seq) {
+                    prop_assert_eq!(records.remove(seq), expected.remove(&seq));
+                } else {
+                    let record = record(seq, expires, name);
+                    records.insert(&record);
+                    expected.insert(seq, record);
+                }
+                prop_assert_eq!(records.len(), expected.len());
+                prop_assert_eq!(records.next_expiry(), next_expiry(&expected));
+                prop_assert!(records.since(0).eq(expected.values().copied()));
+                prop_assert_eq!(records.last(), expected.values().last().copied());
+                for hash in 1..4 {
+                    let named = expected.values().filter(|it| it.name == hash).map(|it| it.seq);
+                    let mut found = records.named("x", hash);
+                    found.sort_unstable();
+                    prop_assert_eq!(found, named.collect::<Vec<_>>());
+                }
+                let generated = expected.get(&seq).filter(|it| it.name == 0).map(|it| it.seq);
+                let found = records.named(&generated_name(seq), 9);
+                prop_assert_eq!(found, generated.into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The promise: at most 48 octets for an instance, its name given or generated.
+    #[test]
+    fn a_record_takes_48_octets() {
+        const COUNT: u64 = 100_000;
+        let mut records = PagedInstances::default();
+        for seq in 0..COUNT {
+            let hash = Number::from(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)).high.max(1);
+            records.insert(&record(seq, seq, hash));
+        }
+        let octets = records.by_seq.octets() + records.names.octets();
+        let each = octets / usize::try_from(COUNT).unwrap();
+        assert!(each <= 48, "{each}");
+        assert!(records.expiry.is_none());
+    }
+
+    #[test]
+    fn generated_names_tell_their_numbers() {
+        assert_eq!(number_of("cin_1f"), Some(0x1f));
+        for other in ["cin_01f", "cin_1F", "cin_", "cin1f", "cin_1f_", "x"] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+    }
+}

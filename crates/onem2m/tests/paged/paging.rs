@@ -1,0 +1,218 @@
+//! Reads that are slow, fail, or find a damaged row; and what changes while rows are read.
+
+use crate::bench::{Bench, config, found, json};
+use core::time::Duration;
+use gatewright_onem2m::{
+    Damage, Input, Kind, Operation, Output, ReadError, ReadId, Request, Response, Token, Unreadable,
+};
+use proptest::prelude::*;
+
+/// A bench with instances `n0`, `n1` … of `cse-in/a/c`, of which all but the last are paged out.
+fn paged(count: usize) -> Bench {
+    let mut bench = Bench::with_container();
+    for at in 0..count {
+        assert_eq!(bench.reading(&format!("n{at}"), "1").status.number(), 2001);
+    }
+    assert_eq!(bench.cse.instances_paged_out(), count - 1);
+    bench
+}
+
+/// Asks without reading rows for it.
+fn ask(bench: &mut Bench, token: u64, request: Request) -> Vec<Output> {
+    bench.cse.handle(bench.now, Input::Request { token: Token(token), request });
+    outputs(bench)
+}
+
+/// What comes out, batches being stored.
+fn outputs(bench: &mut Bench) -> Vec<Output> {
+    let mut outputs = Vec::new();
+    while let Some(output) = bench.cse.poll_output() {
+        if let Output::Store(batch) = output {
+            bench.store(&batch.records);
+            bench.cse.handle(bench.now, Input::Committed(batch.number));
+        } else {
+            outputs.push(output);
+        }
+    }
+    outputs
+}
+
+fn get(bench: &mut Bench, to: &str) -> Request {
+    bench.asked += 1;
+    bench.request(Operation::Retrieve, "Ca", to)
+}
+
+fn read_of(outputs: &[Output]) -> Option<(ReadId, Vec<u64>)> {
+    outputs.iter().find_map(|output| match output {
+        Output::Read { read, rows } => Some((*read, rows.clone())),
+        _ => None,
+    })
+}
+
+fn answers(outputs: &[Output]) -> Vec<(u64, &Response)> {
+    let mut answers = Vec::new();
+    for output in outputs {
+        if let Output::Respond { token, response } = output {
+            answers.push((token.0, response));
+        }
+    }
+    answers
+}
+
+#[test]
+fn a_request_waits_for_its_row_and_others_do_not() {
+    let mut bench = paged(4);
+    let request = get(&mut bench, "cse-in/a/c/n0");
+    let waiting = ask(&mut bench, 900, request);
+    assert!(answers(&waiting).is_empty());
+    let (first, rows) = read_of(&waiting).expect("a read");
+    assert_eq!(rows.len(), 1);
+    let request = get(&mut bench, "cse-in/a/c/la");
+    let others = ask(&mut bench, 901, request);
+    assert_eq!(answers(&others)[0].0, 901, "what is resident is answered");
+    // Two more wait for the next read, together.
+    for (token, name) in [(902, "n1"), (903, "n2")] {
+        let request = get(&mut bench, &format!("cse-in/a/c/{name}"));
+        let waiting = ask(&mut bench, token, request);
+        assert!(waiting.is_empty(), "one read at a time: {waiting:?}");
+    }
+    let rows = Ok(bench.read(&rows));
+    bench.cse.handle(bench.now, Input::Rows { read: first, rows });
+    let next = outputs(&mut bench);
+    assert_eq!(json(answers(&next)[0].1)["m2m:cin"]["rn"], "n0");
+    let (second, rows) = read_of(&next).expect("the next read");
+    assert_eq!(rows.len(), 2);
+    // One that comes twice, or late, changes nothing.
+    bench.cse.handle(bench.now, Input::Rows { read: first, rows: Ok(Vec::new()) });
+    assert!(outputs(&mut bench).is_empty());
+    let rows = Ok(bench.read(&rows));
+    bench.cse.handle(bench.now, Input::Rows { read: second, rows });
+    let last = outputs(&mut bench);
+    assert_eq!(answers(&last).iter().map(|(token, _)| *token).collect::<Vec<_>>(), [902, 903]);
+}
+
+#[test]
+fn a_read_that_fails_is_told_and_the_instance_stays() {
+    let mut bench = paged(3);
+    let request = get(&mut bench, "cse-in/a/c/n0");
+    let waiting = ask(&mut bench, 900, request);
+    let (read, _) = read_of(&waiting).expect("a read");
+    let rows = Err(ReadError("no such disk".to_owned()));
+    bench.cse.handle(bench.now, Input::Rows { read, rows });
+    let failed = outputs(&mut bench);
+    assert_eq!(answers(&failed)[0].1.status.number(), 5000);
+    assert_eq!(bench.cse.counters().reads_failed, 1);
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(bench.get("Ca", "cse-in/a/c/n0").status.number(), 2000);
+}
+
+#[test]
+fn a_damaged_row_is_told_and_left_where_it_is() {
+    let mut bench = paged(3);
+    let (&row, _) = bench.rows.iter().find(|(_, body)| body.contains("\"rn\":\"n0\"")).unwrap();
+    let request = get(&mut bench, "cse-in/a/c/n0");
+    let waiting = ask(&mut bench, 900, request);
+    let (read, rows) = read_of(&waiting).expect("a read");
+    assert_eq!(rows, [row]);
+    let rows = Ok(vec![(row, Err(Damage::Checksum))]);
+    bench.cse.handle(bench.now, Input::Rows { read, rows });
+    let after = outputs(&mut bench);
+    assert_eq!(answers(&after)[0].1.status.number(), 4004);
+    let unreadable = after.iter().find_map(|output| match output {
+        Output::Unreadable(row) => Some(row.clone()),
+        _ => None,
+    });
+    assert_eq!(unreadable, Some(Unreadable { row, damage: Damage::Checksum }));
+    assert!(bench.rows.contains_key(&row), "its row stays");
+    let container = json(&bench.get("Ca", "cse-in/a/c"));
+    assert_eq!(container["m2m:cnt"]["cni"], 2);
+}
+
+#[test]
+fn what_is_deleted_while_it_is_read_is_gone() {
+    let mut bench = paged(3);
+    let request = get(&mut bench, "cse-in/a/c/n0");
+    let waiting = ask(&mut bench, 900, request);
+    let (read, rows) = read_of(&waiting).expect("a read");
+    let rows = Ok(bench.read(&rows));
+    let request = bench.request(Operation::Delete, "Ca", "cse-in/a/c");
+    let deleted = ask(&mut bench, 901, request);
+    assert_eq!(answers(&deleted)[0].1.status.number(), 2002);
+    bench.cse.handle(bench.now, Input::Rows { read, rows });
+    let after = outputs(&mut bench);
+    assert_eq!(answers(&after)[0].1.status.number(), 4004);
+    assert_eq!(bench.cse.instances_paged_out(), 0);
+}
+
+/// A deletion needs no text, and its undo neither.
+#[test]
+fn a_deletion_that_is_not_stored_is_taken_back() {
+    let mut bench = paged(5);
+    let before = json(&bench.get("Ca", "cse-in/a/c"));
+    let resources = bench.cse.resources();
+    let request = bench.request(Operation::Delete, "Ca", "cse-in/a/c");
+    bench.cse.handle(bench.now, Input::Request { token: Token(900), request });
+    while let Some(output) = bench.cse.poll_output() {
+        match output {
+            Output::Store(batch) => bench.cse.handle(bench.now, Input::Failed(batch.number)),
+            Output::Read { .. } => panic!("a deletion reads nothing"),
+            _ => {}
+        }
+    }
+    assert_eq!(bench.cse.resources(), resources);
+    assert_eq!(json(&bench.get("Ca", "cse-in/a/c")), before);
+    for name in ["n0", "n3", "n4"] {
+        assert_eq!(bench.get("Ca", &format!("cse-in/a/c/{name}")).status.number(), 2000, "{name}");
+    }
+    assert_eq!(bench.get("Ca", "cse-in/a/c/ol").status.number(), 2000);
+}
+
+/// An identifier leads to an instance without an index: the row says where it is.
+#[test]
+fn an_identifier_is_looked_up_in_the_store() {
+    let mut bench = paged(3);
+    let first = json(&bench.get("Ca", "cse-in/a/c/n0"))["m2m:cin"]["ri"].clone();
+    let id = first.as_str().unwrap();
+    assert_eq!(json(&bench.get("Ca", id))["m2m:cin"]["rn"], "n0");
+    assert_eq!(bench.get("Ca", "cin1").status.number(), 4004, "a row of another type");
+    assert_eq!(bench.get("Ca", "cinffff").status.number(), 4004, "no row yet");
+    assert_eq!(bench.delete("Ca", id).status.number(), 2002);
+    assert_eq!(bench.get("Ca", id).status.number(), 4004);
+}
+
+proptest! {
+    /// Answers and rows are those of a machine that keeps every instance in memory.
+    #[test]
+    fn answers_are_as_without_paging(steps in prop::collection::vec((0_u8..6, 0_usize..8), 1..40)) {
+        let mut whole = Bench::with({
+            let mut all = config();
+            all.limits.resident_octets = None;
+            all
+        });
+        let mut paged = Bench::new();
+        for bench in [&mut whole, &mut paged] {
+            bench.register("Ca", "a");
+            bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c","mni":6}}"#);
+        }
+        for (what, at) in steps {
+            let mut each = Vec::new();
+            for bench in [&mut whole, &mut paged] {
+                bench.pass(Duration::from_secs(1));
+                let name = format!("cse-in/a/c/n{at}");
+                let answer = match what {
+                    0 | 1 => bench.reading(&format!("n{at}"), &format!("{at}")),
+                    2 => bench.get("Ca", &name),
+                    3 => bench.get("Ca", "cse-in/a/c?rcn=4"),
+                    4 => bench.get("Ca", "cse-in/a?fu=1&atr=rn,n1"),
+                    _ => bench.delete("Ca", &name),
+                };
+                each.push((answer.status, answer.content, answer.location));
+            }
+            prop_assert_eq!(&each[0], &each[1], "{} {}", what, at);
+            if what == 4 {
+                prop_assert_eq!(found(&whole.get("Ca", "cse-in/a?fu=1")), found(&paged.get("Ca", "cse-in/a?fu=1")));
+            }
+        }
+        prop_assert_eq!(whole.rows, paged.rows);
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a database cannot be opened or read.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the database cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Another process has it open.
+    #[error("{} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// The file has several names, and its write-ahead log goes by one of them.
+    #[error(
+        "{} has {names} names (hard links), and its write-ahead log goes by one of them: remove the others, or copy the file",
+        path.display()
+    )]
+    Linked {
+        /// The file.
+        path: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
+    /// The file belongs to another program.
+    #[error("{} is no database of a CSE", .0.display())]
+    Foreign(PathBuf),
+    /// The file was written by a later version.
+    #[error("{} has version {found} of the tables, and this program supports version {known}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// This program's version.
+        known: i64,
+    },
+    /// A file that would be written is there already.
+    #[error("{} exists already, and is not overwritten: move it away first", .0.display())]
+    Exists(PathBuf),
+    /// A file that was given as a backup cannot be read as one.
+    #[error("{} cannot be read as a backup: {source}", path.display())]
+    Backup {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: rusqlite::Error,
+    },
+    /// A backup is damaged.
+    #[error("{} is damaged: `gatewright store verify` shows what is wrong with it", .0.display())]
+    Unsound(PathBuf),
+    /// The lock file cannot be created.
+    #[error("the lock {} cannot be taken", path.display())]
+    Lock {
+        /// The lock.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file does not exist or cannot be accessed.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The database fails: damaged, unreadable, or the disk is full.
+    #[error("error of the database: {0}")]
+    Database(#[from] rusqlite::Error),
+}

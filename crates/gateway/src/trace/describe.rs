@@ -94,7 +94,11 @@ impl<'a> IpPacket<'a> {
 
     fn ipv4(octets: &'a [u8]) -> Option<Self> {
         let (ip, _) = Ipv4::split(octets).ok()?;
-        let end = usize::from(ip.total_length()).min(octets.len());
+        // The network layer has yet to complete a packet of ours, whose length is zero.
+        let end = match usize::from(ip.total_length()) {
+            0 => octets.len(),
+            stated => stated.min(octets.len()),
+        };
         let payload = octets.get(usize::from(ip.ihl()) * 4..end)?;
         let fragment = ip.is_fragment().then(|| FragmentRange {
             identification: ip.identification().into(),

@@ -14,6 +14,7 @@
 //! | `{"do":"sojourn"}` | a [`Histogram`](gatewright_histogram::Histogram) of packets: `{"p50":ns,"p99":ns,"buckets":[[ns,packets],…],…}` |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
+//! | `{"do":"trace-message","at":"gateway:NAME/HANDLER",…}` | a [`ConversationAnswer`](crate::ConversationAnswer), when a message has come |
 //! | `{"do":"attach","handler":"count","at":"ether:ipv4",…}` | `{"id":1}` |
 //! | `{"do":"attach","handler":"count","at":"gateway:NAME/HANDLER",…}` | `{"id":2}` |
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
@@ -30,7 +31,7 @@
 
 pub use crate::clients::RequestLines;
 use crate::{
-    CaptureRequest, Gateway, ReloadError, TraceRequest,
+    CaptureRequest, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
     capture::{LOOK, Live, has_closed},
     clients::{Client, Clients, ProcessId, SERVED_MAX, WAITING_MAX},
     events::{EventCount, EventReader},
@@ -85,6 +86,8 @@ pub enum ControlRequest {
     Capture(CaptureRequest),
     /// Trace one packet.
     Trace(TraceRequest),
+    /// Record the conversation of one message of a program.
+    TraceMessage(MessageTraceRequest),
     /// Attach a handler.
     Attach(Box<HandlerSpec>),
     /// Detach a handler.
@@ -359,6 +362,12 @@ fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
                 serde_json::to_value(told).map_err(|error| error.to_string().into())
             })
         }
+        Ok(ControlRequest::TraceMessage(request)) => {
+            client.begin_stream().map_err(Refused::busy).and_then(|()| {
+                let told = gateway.messages.trace(&request)?;
+                serde_json::to_value(told).map_err(|error| error.to_string().into())
+            })
+        }
         Ok(request) => answer(request, gateway),
         Err(error) => Err(error.to_string().into()),
     };
@@ -449,7 +458,7 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
     let value = match request {
         ControlRequest::Status => serde_json::to_value(status(gateway)?),
         ControlRequest::Metrics => serde_json::to_value(metrics(gateway)?),
-        ControlRequest::Capture(_) | ControlRequest::Trace(_) => {
+        ControlRequest::Capture(_) | ControlRequest::Trace(_) | ControlRequest::TraceMessage(_) => {
             return Err("the connection itself carries this".to_owned().into());
         }
         ControlRequest::Events { since, level, .. } => {
@@ -644,8 +653,9 @@ pub(crate) fn begin(
     request: &ControlRequest,
 ) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {
     let mut stream = UnixStream::connect(path)?;
-    // A packet that is to be traced may take its time to come.
-    let patience = if let ControlRequest::Trace(_) = request { None } else { Some(ANSWER_WITHIN) };
+    // What is to be traced may take its time to come.
+    let waits = matches!(request, ControlRequest::Trace(_) | ControlRequest::TraceMessage(_));
+    let patience = if waits { None } else { Some(ANSWER_WITHIN) };
     stream.set_read_timeout(patience)?;
     // A gateway that is busy says so and closes without reading anything.
     let sent = writeln!(stream, "{}", serde_json::to_string(request)?);

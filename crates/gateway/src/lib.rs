@@ -39,6 +39,7 @@ pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use links::unreadable_captures;
+pub use messages::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
 pub use programs::{ProgramError, beside, import, post, read_file, read_text, strangers};
 pub use reload::ReloadError;
 pub use settings::ProgramSettings;

@@ -10,8 +10,8 @@ use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
-    Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Report,
-    RequestRate, Runner, RunnerError, RunnerOptions,
+    Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Recording,
+    Report, RequestRate, Runner, RunnerError, RunnerOptions,
 };
 use gatewright_stack::Side;
 use std::collections::BTreeMap;
@@ -91,6 +91,15 @@ struct ConfiguredProgram {
 struct RunningProgram {
     meant: ConfiguredProgram,
     runner: Runner<StackNetwork>,
+}
+
+/// The program of a recorded conversation.
+#[derive(Debug)]
+pub(crate) struct RecordedProgram {
+    /// Its text and those that it uses, each with its file; its own is the first.
+    pub(crate) texts: Vec<(String, String)>,
+    /// The program, with its parameters.
+    pub(crate) program: Arc<Program>,
 }
 
 /// The state of a program after an exchange.
@@ -260,6 +269,20 @@ impl Programs {
         Ok(Box::new(move || counts(&counted)))
     }
 
+    /// Begins to record the next conversation that reaches a handler of a program. Nothing is locked
+    /// while it is waited for.
+    pub(crate) fn record(
+        &self,
+        program: &str,
+        handler: &str,
+    ) -> Result<(Recording, RecordedProgram), String> {
+        let running = self.lock();
+        let RunningProgram { meant, runner } = named(&running, program)?;
+        let recording = runner.record(handler).map_err(|error| error.to_string())?;
+        let (texts, program) = (meant.texts.clone(), Arc::clone(&meant.program));
+        Ok((recording, RecordedProgram { texts, program }))
+    }
+
     /// Detaches the attachment of this id; its records receive nothing any more.
     pub(crate) fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
@@ -354,15 +377,22 @@ fn runner_of<'run>(
     running: &'run [RunningProgram],
     attach: &AttachMessages,
 ) -> Result<&'run Runner<StackNetwork>, String> {
-    let name = &attach.at.value.program;
+    Ok(&named(running, &attach.at.value.program)?.runner)
+}
+
+/// The running program of a name.
+fn named<'run>(
+    running: &'run [RunningProgram],
+    name: &str,
+) -> Result<&'run RunningProgram, String> {
     if running.is_empty() {
         return Err("no program runs here".to_owned());
     }
     let known = || running.iter().map(|one| one.meant.program.name.as_str());
-    let found = running.iter().find(|one| one.meant.program.name == *name);
+    let found = running.iter().find(|one| one.meant.program.name == name);
     let missing =
         || format!("there is no program {name}: {}", known().collect::<Vec<_>>().join(", "));
-    Ok(&found.ok_or_else(missing)?.runner)
+    found.ok_or_else(missing)
 }
 
 /// An attachment in the form that a machine takes.

@@ -82,12 +82,17 @@ const SECONDS_MAX: f64 = 3600.0;
 
 /// Traces one packet.
 pub(crate) fn trace(gateway: &Gateway, request: &TraceRequest) -> Result<TraceAnswer, String> {
-    let seconds = request.seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
-    let patience = Duration::try_from_secs_f64(seconds)
-        .map_err(|_| format!("{seconds} seconds cannot be waited for"))?;
+    let patience = patience(request.seconds)?;
     let (tracing, names) = begin(gateway, request)?;
     let steps = tracing.steps(patience).map_err(|error| error.to_string())?;
     Ok(told(&steps, &names))
+}
+
+/// How long to wait, of the seconds that a request says.
+pub(crate) fn patience(seconds: Option<f64>) -> Result<Duration, String> {
+    let seconds = seconds.unwrap_or(SECONDS).min(SECONDS_MAX);
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| format!("{seconds} seconds cannot be waited for"))
 }
 
 fn begin(gateway: &Gateway, request: &TraceRequest) -> Result<(Tracing, Vec<String>), String> {
@@ -126,6 +131,16 @@ fn octets(digits: &str) -> Result<Vec<u8>, String> {
         return Err("a frame is 1 to 65535 octets in hexadecimal digits".to_owned());
     }
     Ok(octets)
+}
+
+/// Octets in hexadecimal digits.
+pub(crate) fn hexadecimal(octets: &[u8]) -> String {
+    let mut digits = String::with_capacity(octets.len() * 2);
+    for octet in octets {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{octet:02x}");
+    }
+    digits
 }
 
 fn told(steps: &[TraceStep], names: &[String]) -> TraceAnswer {
@@ -167,11 +182,6 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         (None, _) => "nobody".to_owned(),
     };
     let after = next.filter(|_| matches!(step.fate, Fate::Passed | Fate::Kept));
-    let mut octets = String::with_capacity(step.octets.len() * 2);
-    for octet in &step.octets {
-        // Writing to a string cannot fail.
-        let _ = write!(octets, "{octet:02x}");
-    }
     StepAnswer {
         at: step.at.to_string(),
         side: step.side.to_string(),
@@ -179,7 +189,7 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         handlers: step.handlers.iter().map(|id| id.0).collect(),
         took_ns: u64::try_from(step.took.as_nanos()).unwrap_or(u64::MAX),
         len: step.octets.len(),
-        octets,
+        octets: hexadecimal(&step.octets),
         notes: step.reassembly.iter().map(reassembly).collect(),
         changed: after.map_or_else(Vec::new, |next| changed(step, next)),
         fate: match step.fate {

@@ -497,8 +497,13 @@ fn a_recorded_conversation_is_a_test_and_is_traced() {
         said.out
     );
     let text = fs::read_to_string(&saved).unwrap();
-    let lines: Vec<&str> = text.lines().skip(1).collect();
+    let import = format!("use \"{program}\"");
+    let begin = format!("test \"recorded in {file}\" {{");
+    let lines: Vec<&str> = text.lines().collect();
     let expected = [
+        import.as_str(),
+        "",
+        &begin,
         r#"    user sends "ASK \{a\}\r\nName: abcd\r\n\r\n\x01\x06sixsix""#,
         r#"    user sees "200 sixsix\r\n""#,
         "    pass 3 seconds",
@@ -507,6 +512,7 @@ fn a_recorded_conversation_is_a_test_and_is_traced() {
     ];
     assert_eq!(lines, expected);
     assert_eq!(gw(&["test", program, "--pcapng", file]).code, 0);
+    assert_eq!(gw(&["test", saved.to_str().unwrap()]).code, 0);
     // Another answer than the recorded one fails, at its place in the test.
     let other = packets.map(|packet| match packet {
         Segment { is_client: false, octets: [_, ..], .. } => {

@@ -8,12 +8,13 @@ use crate::resolver::{Question, Resolver};
 use crate::worker::{EventSource, LoopMessage, Mailbox, token};
 use gatewright_edge::{Datagrams, Poller, Readiness, Stream};
 use gatewright_lang::ir::RoleId;
-use gatewright_translate::machine::{Captured, ConnId, Machine, Output, Post};
+use gatewright_translate::machine::{Captured, ConnId, Conversation, Machine, Output, Post};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// Connections accepted from one listener before others have their turn.
@@ -39,6 +40,8 @@ pub(crate) struct Resources<'t, P: Poller> {
     pub(crate) tally: &'t mut Tally,
     /// Sinks of the captures.
     pub(crate) sinks: &'t [Capturing],
+    /// Receiver of the conversation that is recorded.
+    pub(crate) recording: Option<&'t SyncSender<Conversation>>,
     pub(crate) now: Duration,
 }
 
@@ -601,6 +604,10 @@ impl<P: Poller> Generation<P> {
                     }
                 }
                 Output::Captured(captured) => self.captured(resources, *captured),
+                Output::Recorded(conversation) => {
+                    // Another loop may have been first, or nobody waits any more.
+                    let _other = resources.recording.map(|to| to.try_send(*conversation));
+                }
                 // Whatever else a machine may say one day, it goes on without.
                 _ => {}
             }

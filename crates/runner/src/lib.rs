@@ -19,6 +19,8 @@
 //!
 //! - A post attached to handlers of the program sees their messages in every loop
 //!   ([`Runner::attach`]). Where none is attached, messages cost nothing more.
+//! - One conversation at a time is recorded from its beginning ([`Runner::record`]): a trace of a
+//!   message in service, and a test that repeats it.
 //!
 //! [`LocalLoop`] is one loop on the caller's thread: over a simulated network, a test of a program in
 //! virtual time.
@@ -33,6 +35,7 @@ mod generation;
 mod kernel;
 mod local;
 mod plan;
+mod recording;
 mod report;
 mod resolver;
 mod runner;
@@ -41,9 +44,11 @@ mod worker;
 
 pub use captured::{Piece, PieceSink};
 pub use gatewright_translate::machine::{
-    Counted, Direction, Does, Matching, Post, PostError, RequestRate,
+    Conversation, ConversationGap, ConversationStep, Counted, Direction, Does, Matching, PeerEvent,
+    Post, PostError, RequestRate,
 };
 pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
 pub use local::{LocalLoop, Stopper};
+pub use recording::{RecordError, Recording};
 pub use report::{Handled, Report};
 pub use runner::{Listening, Runner, RunnerError, RunnerOptions};

@@ -3,15 +3,19 @@
 use crate::captured::PieceSink;
 use crate::kernel::KernelNetwork;
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
+use crate::recording::{RecordError, Recording};
 use crate::report::Report;
 use crate::resolver::Resolver;
 use crate::worker::{LoopMessage, Mailbox, Worker};
 use gatewright_descriptors::Claim;
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
-use gatewright_translate::machine::{ConfigError, Machine, MachineConfig, Post, PostError};
+use gatewright_translate::machine::{
+    ConfigError, Direction, Does, Machine, MachineConfig, Post, PostError,
+};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -113,6 +117,8 @@ pub struct Runner<N: Network = KernelNetwork> {
     program: Arc<Program>,
     /// Posts attached to handlers of the program.
     posts: Mutex<Vec<Post>>,
+    /// Whether a conversation is recorded.
+    is_recording: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -161,7 +167,18 @@ impl<N: Network> Runner<N> {
         let (descriptors, note) = claim(&sites, program, count);
         let (program, posts) = (Arc::clone(program), Mutex::default());
         let loops = Vec::new();
-        let mut this = Self { loops, options, network, sites, descriptors, note, program, posts };
+        let is_recording = Arc::default();
+        let mut this = Self {
+            loops,
+            options,
+            network,
+            sites,
+            descriptors,
+            note,
+            program,
+            posts,
+            is_recording,
+        };
         for (number, worker) in workers.into_iter().enumerate() {
             let mailbox = worker.mailbox();
             let name = format!("gw-loop-{number}");
@@ -292,6 +309,40 @@ impl<N: Network> Runner<N> {
     pub fn detach(&self, id: u32) {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner).retain(|post| post.id != id);
         self.everywhere(|done| LoopMessage::Detach { id, done });
+    }
+
+    /// Records the next conversation that reaches a handler of this name (as in
+    /// [`Post::handler`]), in whichever loop.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]; then nothing is recorded.
+    pub fn record(&self, handler: &str) -> Result<Recording, RecordError> {
+        let post = Post {
+            id: 0,
+            handler: handler.to_owned(),
+            way: Direction::Receive,
+            does: Does::Capture,
+            counted: Arc::default(),
+        };
+        post.check(&self.program)?;
+        if self.is_recording.swap(true, Ordering::AcqRel) {
+            return Err(RecordError::Busy);
+        }
+        let (to, received) = sync_channel(1);
+        let mailboxes: Vec<_> = self.loops.iter().map(|one| one.mailbox.clone()).collect();
+        let stop = Box::new(move || {
+            for mailbox in &mailboxes {
+                mailbox.send(LoopMessage::StopRecording);
+            }
+        });
+        // Before the loops are told, so that it is undone whatever comes.
+        let recording = Recording { received, stop, busy: Arc::clone(&self.is_recording) };
+        self.everywhere(|done| {
+            let (handler, to) = (handler.to_owned(), to.clone());
+            LoopMessage::Record { handler, to, done }
+        });
+        Ok(recording)
     }
 
     /// Sends every loop a message, and waits until they have handled it.

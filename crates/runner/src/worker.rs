@@ -7,7 +7,7 @@ use crate::report::{Handled, Report, Tally};
 use crate::resolver::Resolver;
 use gatewright_edge::{Network, Poller, READY_MAX, Readiness, Token, Wake};
 use gatewright_lang::ir::RoleId;
-use gatewright_translate::machine::{Post, QueryId};
+use gatewright_translate::machine::{Conversation, Post, QueryId};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +36,10 @@ pub(crate) enum LoopMessage<P: Poller> {
     Detach { id: u32, done: SyncSender<()> },
     /// A datagram that another loop received, for a session of this loop.
     Datagram { serial: u64, role: RoleId, from: SocketAddr, octets: Vec<u8> },
+    /// Records the next conversation that reaches a handler of this name; then `done` is notified.
+    Record { handler: String, to: SyncSender<Conversation>, done: SyncSender<()> },
+    /// Ends a recording; what it has so far goes to its receiver.
+    StopRecording,
     /// Requests a report.
     Report(SyncSender<Report>),
     /// The resolver's answer.
@@ -126,6 +130,8 @@ pub(crate) struct Worker<P: Poller> {
     loops: (Vec<Mailbox<P>>, usize),
     /// Captures with their sinks.
     sinks: Vec<Capturing>,
+    /// Receiver of the conversation that is recorded.
+    recording: Option<SyncSender<Conversation>>,
     /// Counters of programs that have ended.
     past: Report,
 }
@@ -151,6 +157,7 @@ impl<P: Poller> Worker<P> {
             tally: Tally::default(),
             loops: (Vec::new(), 0),
             sinks: Vec::new(),
+            recording: None,
             past: Report::default(),
         })
     }
@@ -222,6 +229,7 @@ impl<P: Poller> Worker<P> {
             scratch,
             tally: &mut self.tally,
             sinks: &self.sinks,
+            recording: self.recording.as_ref(),
             now,
         };
         action(&mut self.generations, &mut resources);
@@ -302,6 +310,14 @@ impl<P: Poller> Worker<P> {
                 self.sinks.retain(|it| it.post.id != id);
                 let _told = done.try_send(());
             }
+            LoopMessage::Record { handler, to, done } => {
+                let current = self.generations.get_mut(self.current).and_then(Option::as_mut);
+                let begun = current.is_some_and(|it| it.machine.record(&handler).is_ok());
+                self.recording = Some(to).filter(|_| begun);
+                // Whoever asked may have gone.
+                let _told = done.try_send(());
+            }
+            LoopMessage::StopRecording => self.stop_recording(),
             LoopMessage::Report(reply) => {
                 // Whoever asked may have gone.
                 let _told = reply.try_send(self.report());
@@ -320,6 +336,15 @@ impl<P: Poller> Worker<P> {
                     asker.machine.resolved(now, query, address);
                 }
             }
+        }
+    }
+
+    /// Ends a recording; what it has so far goes to its receiver, unless that has gone.
+    fn stop_recording(&mut self) {
+        let generations = self.generations.iter_mut().flatten();
+        let unfinished = generations.filter_map(|it| it.machine.stop_recording()).last();
+        if let (Some(to), Some(unfinished)) = (self.recording.take(), unfinished) {
+            let _gone = to.try_send(unfinished);
         }
     }
 

@@ -496,7 +496,7 @@ impl Stage {
                 let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)), port);
                 self.machine.resolved(self.now, query, Some(address));
             }
-            Output::Read { .. } | Output::Captured(_) => {}
+            Output::Read { .. } | Output::Captured(_) | Output::Recorded(_) => {}
         }
     }
 

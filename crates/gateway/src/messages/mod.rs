@@ -5,8 +5,10 @@
 
 mod frame;
 mod recorder;
+mod trace;
 
 pub(crate) use recorder::{MessageRecord, MessageRecords};
+pub use trace::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
 
 use crate::{RunError, difference, links::Links, programs::Programs};
 use gatewright_config::{AttachMessages, Config, MessageHandler};
@@ -145,6 +147,14 @@ impl Messages {
         // Its recorder writes what waits and ends.
         drop(gone);
         true
+    }
+
+    /// Records the next conversation that a request means, and waits for it.
+    pub(crate) fn trace(
+        &self,
+        request: &MessageTraceRequest,
+    ) -> Result<ConversationAnswer, String> {
+        trace::trace(&self.programs, request)
     }
 
     /// The handlers at messages.

@@ -4,9 +4,11 @@
 mod build;
 mod check;
 mod fmt;
+mod live;
 mod recorded;
 mod run;
 mod test;
+mod test_block;
 mod trace;
 mod view;
 
@@ -26,7 +28,7 @@ pub(super) const JSON: &str = "check: {ok, files: [{file, ok, program: {name, me
      text is null but for standard input; graph, listing: {file, text, findings}, text is null \
      if the file is refused; test: {ok, files: [{file, ok, tests: [{name, ok, virtual_ms}], splits, views: [{view, ok, messages}], \
      handlers_untried, cases_untried: [PLACE], findings}]}; trace: {ok, file, test, steps: [{what, who, text, \
-     place}]}; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
+     place}], gaps: [WHY]}, no steps if no message came, gaps are why a recorded test may fail; findings as in `check`; build: {file, folder, files: [NAME], findings}, folder is null if the \
      file is refused; run, when it \
      ends: [{file, program, loops, connections, counters: {name: number}, handlers: {name: \
      {started, finished, failed, p50_us, p99_us}}}], connections are those that were cut off";

@@ -98,6 +98,9 @@ impl Machine {
     ) -> (Option<IncomingId>, Option<Value>) {
         let fresh = build.holes.iter().any(|hole| hole.value == Operand::Fresh);
         let number = if fresh { self.fresh(role) } else { 0 };
+        if fresh {
+            self.record_fresh(task, role, number);
+        }
         let (mut from, mut given) = (None, None);
         for hole in &build.holes {
             let ty = message.slot(hole.slot).map(|slot| &slot.ty);

@@ -3,6 +3,7 @@
 use super::conn::{Conn, ConnectionState};
 use super::exchange::Written;
 use super::read::{Incoming, MessagePurpose, Passing};
+use super::record::PeerEvent;
 use super::slab::{ConnId, ExchangeId, IncomingId};
 use super::{Machine, Output, Work};
 use gatewright_lang::ir::{ReuseWhen, Side};
@@ -19,6 +20,7 @@ impl Machine {
     /// Closes a connection by our own decision.
     pub(crate) fn drop_conn(&mut self, conn: ConnId, reset: bool) {
         if self.conns.get(conn).is_some() {
+            self.record_end(conn, PeerEvent::SeesClose);
             self.outputs.push_back(Output::Close { conn, reset });
             self.unravel(conn);
         }

@@ -3,6 +3,7 @@
 use super::buffers::{Unread, Unsent};
 use super::exchange::Written;
 use super::pump::{Behind, Streaming};
+use super::record::PeerEvent;
 use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
 use super::timers::{Alarm, Timer};
 use super::{BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, QueryOwner, RoleTarget, Work};
@@ -138,6 +139,7 @@ impl Machine {
         let mut of = Conn::new(role, Side::Server, ConnectionState::Open, now);
         of.peer = Some(peer);
         let conn = self.conns.insert(of);
+        self.record_accepted(conn);
         let program = self.program.clone();
         let Some(about) = program.role(role) else {
             self.drop_conn(conn, true);
@@ -182,6 +184,7 @@ impl Machine {
     pub fn connect_failed(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if self.conns.get(conn).is_some_and(|of| of.state == ConnectionState::Connecting) {
+            self.record_unreached(conn);
             self.count(Count::ConnectFailed);
             self.lose_conn(conn);
         }
@@ -222,6 +225,7 @@ impl Machine {
     fn arrived(&mut self, now: Duration, conn: ConnId, octets: usize) {
         self.now = now;
         self.note_arrived(conn, octets);
+        self.record_arrived(conn, octets);
         let Self { conns, pool, work, .. } = self;
         if let Some(of) = conns.get_mut(conn) {
             if of.state != ConnectionState::Open {
@@ -249,6 +253,7 @@ impl Machine {
     /// Reports that the peer ended its sending side: no more octets will arrive.
     pub fn ended(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
+        self.record_end(conn, PeerEvent::Closes);
         if let Some(of) = self.conns.get_mut(conn) {
             of.ended = true;
             match of.state {
@@ -263,6 +268,7 @@ impl Machine {
     pub fn broken(&mut self, now: Duration, conn: ConnId) {
         self.now = now;
         if self.conns.get(conn).is_some() {
+            self.record_end(conn, PeerEvent::Closes);
             self.count(Count::Broken);
             self.lose_conn(conn);
         }
@@ -272,6 +278,7 @@ impl Machine {
     /// Reports how many of the [`unsent`](Self::unsent) octets the system has taken.
     pub fn sent(&mut self, now: Duration, conn: ConnId, octets: usize) {
         self.now = now;
+        self.record_sent(conn, octets);
         let Self { conns, pool, .. } = self;
         if let Some(of) = conns.get_mut(conn) {
             of.unsent.advance(pool, octets);
@@ -333,6 +340,7 @@ impl Machine {
                 }
             }
             (Some(QueryOwner::Conn(conn)), None) => {
+                self.record_unreached(conn);
                 self.count(Count::Unresolved);
                 self.lose_conn(conn);
             }

@@ -55,6 +55,7 @@ impl Machine {
     }
 
     fn request_datagram(&mut self, role: RoleId, from: SocketAddr, octets: &[u8]) {
+        self.record_request(role, from, octets);
         let program = Arc::clone(&self.program);
         let Some(about) = program.role(role) else { return };
         let mut wrong = None;
@@ -174,6 +175,7 @@ impl Machine {
 
     fn send_octets(&mut self, role: RoleId, to: SocketAddr, octets: Vec<u8>) {
         if !octets.is_empty() {
+            self.record_answer(role, to, &octets);
             self.outputs.push_back(Output::Datagram { role, to, octets });
         }
     }
@@ -205,6 +207,7 @@ impl Machine {
                 .is_some_and(|of| of.to == Some(from) || about.cast == Cast::Multicast)
         });
         if let Some(exchange) = ours {
+            self.record_response(exchange, octets);
             if let Some(incoming) = self.incomings.get_mut(id) {
                 incoming.purpose = MessagePurpose::Response(exchange);
             }
@@ -253,6 +256,7 @@ impl Machine {
             Mode::Async => pending.flow.clone(),
             Mode::Sync => to.to_string().into_bytes(),
         };
+        self.record_asked(id, role, &octets);
         if !respond {
             self.outputs.push_back(Output::Datagram { role, to, octets });
             return self.go_on(id, true);

@@ -218,7 +218,8 @@ impl Machine {
             let alarm = self.timers.set(now.saturating_add(pause), Timer::Retransmit(id));
             of.repetition = Some(Repetition { pause, left, alarm });
         }
-        let (role, octets) = (of.role, of.octets.clone());
+        let (task, role, octets) = (of.task, of.role, of.octets.clone());
+        self.record_asked(task, role, &octets);
         self.count(Count::Retransmitted);
         self.outputs.push_back(Output::Datagram { role, to, octets });
     }

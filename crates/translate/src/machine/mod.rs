@@ -60,6 +60,7 @@ mod peers;
 mod post;
 mod pump;
 mod read;
+mod record;
 mod request;
 mod run;
 mod send;
@@ -73,6 +74,9 @@ mod wait;
 pub use address::{AddressError, RoleTarget};
 pub use counters::HandlerCounters;
 pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
+pub use record::{
+    CONVERSATION_OCTETS_MAX, Conversation, ConversationGap, ConversationStep, PeerEvent,
+};
 pub use slab::{ConnId, QueryId};
 pub use trace::MachineStep;
 pub(crate) use trace::shown;
@@ -89,6 +93,7 @@ use exchange::{Exchange, Repeat};
 use gatewright_lang::ir::{Case, Cast, HandlerKind, Program, Role, RoleId, Side, Transport};
 use peers::PeerAddress;
 use read::Incoming;
+use record::ConversationRecorder;
 use request::Every;
 use session::Session;
 use slab::{ExchangeId, IncomingId, SessionId, Slab, TaskId};
@@ -217,6 +222,8 @@ pub enum Output {
     },
     /// A piece of a message passed a capture ([`Machine::attach`]).
     Captured(Box<Captured>),
+    /// A conversation was recorded ([`Machine::record`]).
+    Recorded(Box<Conversation>),
 }
 
 /// Internal work of the machine.
@@ -294,6 +301,8 @@ pub struct Machine {
     traced: Option<Vec<MachineStep>>,
     /// Posts attached to handlers, if any.
     posts: Option<Box<Posts>>,
+    /// Records the next conversation that reaches certain handlers, if somebody wants it.
+    recorder: Option<Box<ConversationRecorder>>,
 }
 
 impl Machine {
@@ -369,6 +378,7 @@ impl Machine {
             draining: false,
             traced: None,
             posts: None,
+            recorder: None,
         };
         machine.start_clocks();
         Ok(machine)
@@ -475,6 +485,7 @@ impl Machine {
         if self.draining {
             self.drop_resting();
         }
+        self.finish_recording();
     }
 
     fn count(&mut self, what: Count) {

@@ -201,6 +201,7 @@ impl Machine {
         if let Some(of) = stored.and_then(|stored| stored.get_mut(at)).filter(|_| fresh) {
             of.mark.clone_from(&built.fresh);
         }
+        self.record_told(task, peer.place);
         match peer.place {
             PeerAddress::Conn(conn) => {
                 let room = self.conns.get(conn).is_some_and(|of| {
@@ -215,6 +216,7 @@ impl Machine {
                 }
             }
             PeerAddress::At(role, to) => {
+                self.record_answer(role, to, &built.octets);
                 self.outputs.push_back(Output::Datagram { role, to, octets: built.octets });
             }
         }

@@ -4,6 +4,7 @@ use super::buffers::Unsent;
 use super::conn::ConnectionState;
 use super::exchange::Written;
 use super::read::Passing;
+use super::record::PeerEvent;
 use super::request::Requester;
 use super::slab::{ConnId, IncomingId};
 use super::{BUFFER_OCTETS, Count, Machine, Output, Work};
@@ -273,6 +274,7 @@ impl Machine {
         of.state = ConnectionState::Lingering;
         of.moved = self.now;
         let tasks = core::mem::take(&mut of.tasks);
+        self.record_end(conn, PeerEvent::SeesClose);
         self.outputs.push_back(Output::Shutdown { conn });
         self.arm(conn);
         for task in tasks {

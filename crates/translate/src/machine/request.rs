@@ -150,6 +150,7 @@ impl Machine {
             }
             Origin::Every { .. } => {}
         }
+        self.record_started(task, handler, origin);
         self.wake(task);
         Some(task)
     }

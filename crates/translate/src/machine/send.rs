@@ -76,6 +76,7 @@ impl Machine {
         let own = of.conns.iter().find(|(of, _)| *of == role).map(|(_, conn)| *conn);
         if let Some(conn) = own {
             if self.conns.get(conn).is_some_and(|of| of.target.as_ref() == Some(&target)) {
+                self.record_used(id, role, conn);
                 return self.wait_for(id, conn);
             }
             self.let_go(conn);
@@ -84,11 +85,16 @@ impl Machine {
                 return;
             }
         }
+        // What opened a kept connection is in no recording.
+        let new_only = new_only || self.is_recorded(id);
         let kept = if new_only { None } else { self.take_kept(role, &target) };
         let conn = match kept {
             Some(conn) => conn,
             None => match self.connect(role, target) {
-                Some(conn) => conn,
+                Some(conn) => {
+                    self.record_opened(id, conn);
+                    conn
+                }
                 None => return self.send_failed(id),
             },
         };
@@ -118,7 +124,10 @@ impl Machine {
         };
         let shared = roles.get(role.index()).map_or(&[][..], |role| &role.shared);
         let found = shared.iter().copied().find(fits);
-        let Some(conn) = found.or_else(|| self.connect_shared(role, target)) else {
+        if let Some(found) = found {
+            self.record_used(id, role, found);
+        }
+        let Some(conn) = found.or_else(|| self.connect_shared(id, role, target)) else {
             self.send_failed(id);
             return true;
         };
@@ -132,8 +141,9 @@ impl Machine {
         true
     }
 
-    fn connect_shared(&mut self, role: RoleId, target: RoleTarget) -> Option<ConnId> {
+    fn connect_shared(&mut self, id: TaskId, role: RoleId, target: RoleTarget) -> Option<ConnId> {
         let conn = self.connect(role, target)?;
+        self.record_opened(id, conn);
         self.roles.get_mut(role.index())?.shared.push(conn);
         Some(conn)
     }

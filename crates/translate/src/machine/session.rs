@@ -151,6 +151,7 @@ impl Machine {
             }
             None => return false,
         };
+        self.record_session(task, session, found.is_none());
         let before = task.keyed.replace(session);
         if before != Some(session) {
             self.leave_session(before);

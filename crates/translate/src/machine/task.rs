@@ -144,6 +144,7 @@ impl Machine {
     /// Ends a handler; `finished` if it ended by itself.
     pub(crate) fn end_task(&mut self, id: TaskId, finished: bool) {
         self.note_ended(id, finished);
+        self.record_ended(id);
         let Some(mut task) = self.tasks.remove(id) else { return };
         self.timers.cancel(task.alarm.take());
         if let Some(counters) = self.handlers.get_mut(task.handler.index()) {

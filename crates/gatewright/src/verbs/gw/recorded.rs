@@ -2,6 +2,7 @@
 //! becomes what mocked peers send and see.
 
 use super::import;
+use super::test_block::{PeerEvent, RecordedStep, test_block};
 use crate::{
     description::read,
     exit::{Exit, Failure},
@@ -14,7 +15,6 @@ use gatewright_lang::{
 use gatewright_link::pcapng::Reader;
 use gatewright_wire::{IpProtocol, ipv4::Ipv4, ipv6::Ipv6, tcp::Tcp, udp::Udp};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
 use std::net::{IpAddr, SocketAddr};
@@ -88,21 +88,6 @@ struct RecordedRole<'p> {
     peer: Option<SocketAddr>,
     /// Whether a connection's end is told.
     is_closed: bool,
-}
-
-/// A step of a role's peer.
-struct RecordedStep {
-    at: Duration,
-    role: usize,
-    event: PeerAction,
-}
-
-/// What a peer does.
-enum PeerAction {
-    Sends(Vec<u8>),
-    Sees(Vec<u8>),
-    Closes,
-    SeesClose,
 }
 
 /// One direction of a connection: octets in order, whatever the order of segments.
@@ -210,12 +195,12 @@ impl<'p> Recording<'p> {
         })
     }
 
-    fn step(&mut self, at: Duration, role: usize, event: PeerAction) {
+    fn step(&mut self, at: Duration, role: usize, event: PeerEvent) {
         let is_stream =
             self.roles.get(role).is_some_and(|role| role.about.transport == Transport::Tcp);
         let last = self.steps.last_mut().filter(|last| is_stream && last.role == role);
         let length = match &event {
-            PeerAction::Sends(octets) | PeerAction::Sees(octets) => octets.len(),
+            PeerEvent::Sends(octets) | PeerEvent::Sees(octets) => octets.len(),
             _ => 0,
         };
         self.octets = self.octets.saturating_add(length);
@@ -223,8 +208,8 @@ impl<'p> Recording<'p> {
             return;
         }
         match (last.filter(|last| at < last.at + PAUSE_MIN).map(|last| &mut last.event), event) {
-            (Some(PeerAction::Sends(before)), PeerAction::Sends(octets))
-            | (Some(PeerAction::Sees(before)), PeerAction::Sees(octets)) => before.extend(octets),
+            (Some(PeerEvent::Sends(before)), PeerEvent::Sends(octets))
+            | (Some(PeerEvent::Sees(before)), PeerEvent::Sees(octets)) => before.extend(octets),
             (_, event) => self.steps.push(RecordedStep { at, role, event }),
         }
     }
@@ -233,34 +218,19 @@ impl<'p> Recording<'p> {
     fn end(&mut self, at: Duration, role: usize, is_inbound: bool) {
         let Some(of) = self.roles.get_mut(role).filter(|of| !of.is_closed) else { return };
         of.is_closed = true;
-        self.step(at, role, if is_inbound { PeerAction::Closes } else { PeerAction::SeesClose });
+        self.step(at, role, if is_inbound { PeerEvent::Closes } else { PeerEvent::SeesClose });
     }
 
     /// The test block.
     fn text(&self, name: &str) -> String {
-        let mut text = format!("test \"recorded in {}\" {{\n", escaped(name.as_bytes()));
-        let mut before = self.steps.first().map_or(Duration::ZERO, |step| step.at);
-        for step in &self.steps {
-            let pause = step.at.saturating_sub(before);
-            if pause >= PAUSE_MIN {
-                let _ = writeln!(text, "    pass {} seconds", pause.as_secs());
-            }
-            before = step.at;
-            let role = self.roles.get(step.role).map_or("", |role| role.about.name.as_str());
-            let does = match &step.event {
-                PeerAction::Sends(octets) => format!("sends \"{}\"", escaped(octets)),
-                PeerAction::Sees(octets) => format!("sees \"{}\"", escaped(octets)),
-                PeerAction::Closes => "closes".to_owned(),
-                PeerAction::SeesClose => "sees close".to_owned(),
-            };
-            let _ = writeln!(text, "    {role} {does}");
-        }
-        text + "}\n"
+        let roles: Vec<&str> = self.roles.iter().map(|role| role.about.name.as_str()).collect();
+        let name = format!("recorded in {name}");
+        test_block(&name, &[], &self.steps, &roles, PAUSE_MIN)
     }
 }
 
-fn message(is_inbound: bool, octets: Vec<u8>) -> PeerAction {
-    if is_inbound { PeerAction::Sends(octets) } else { PeerAction::Sees(octets) }
+fn message(is_inbound: bool, octets: Vec<u8>) -> PeerEvent {
+    if is_inbound { PeerEvent::Sends(octets) } else { PeerEvent::Sees(octets) }
 }
 
 /// Both addresses, protocol and payload of an IP packet that is no fragment.
@@ -277,25 +247,4 @@ fn transport(packet: &[u8]) -> Option<((IpAddr, IpAddr), IpProtocol, &[u8])> {
     let payload = payload.get(..usize::from(header.payload_length()))?;
     let ends = (header.source_address().into(), header.destination_address().into());
     Some((ends, header.next_header(), payload))
-}
-
-/// Octets as the language writes them in quotes.
-fn escaped(octets: &[u8]) -> String {
-    let mut text = String::with_capacity(octets.len());
-    for octet in octets {
-        match octet {
-            b'\r' => text.push_str("\\r"),
-            b'\n' => text.push_str("\\n"),
-            b'\t' => text.push_str("\\t"),
-            b'\\' | b'"' | b'{' | b'}' => {
-                text.push('\\');
-                text.push(char::from(*octet));
-            }
-            0x20..=0x7e => text.push(char::from(*octet)),
-            _ => {
-                let _ = write!(text, "\\x{octet:02x}");
-            }
-        }
-    }
-    text
 }

@@ -1,16 +1,18 @@
 //! `gatewright gw trace`: a test of a program, step by step.
 
-use super::{compile, recorded};
+use super::{compile, live, recorded, test_block};
 use crate::{
     exit::{Exit, Failure},
     face::Face,
+    socket,
 };
 use anyhow::Result;
 use gatewright_diagnostic::{SourceRange, Sources, Span};
-use gatewright_lang::ir;
+use gatewright_lang::{Compiled, ir};
 use gatewright_translate::machine::MachineStep as Step;
 use gatewright_translate::transcript::{self, octets_shown};
 use serde::Serialize;
+use std::path::{Path, absolute};
 use std::{fs::File, io::Write, sync::Arc};
 
 /// Shows a test of a program step by step: received octets, fields, statements with their values,
@@ -19,27 +21,45 @@ use std::{fs::File, io::Write, sync::Arc};
 /// Without NAME it shows the first test. Ends with 1 if the test fails. `--pcapng` makes a test
 /// from a capture of the program's ports, as `gatewright capture` or tcpdump write it. For a
 /// server, only its first peer is used; for a client, all connections.
+///
+/// `--at` shows the next message that reaches a handler of a running gateway, with its conversation
+/// from the peer's connection (UDP: its first datagram) to the end of the handler. Connections that
+/// were open before are left out, and handlers of the conversation open their own connections to
+/// servers. What is shown is the test that repeats the conversation. Ends with 1 if no message came.
 #[derive(Debug, clap::Args)]
 pub(super) struct Trace {
     /// The program; `-` is standard input.
-    file: String,
+    #[arg(required_unless_present = "at", conflicts_with = "at")]
+    file: Option<String>,
     /// The test's name, or a part of it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "at")]
     test: Option<String>,
     /// Show a conversation from a capture file, as a test.
-    #[arg(long, value_name = "CAPTURE", conflicts_with = "test")]
+    #[arg(long, value_name = "CAPTURE", conflicts_with_all = ["test", "at"])]
     pcapng: Option<String>,
-    /// Write that test to NEW, which must not exist; it can be added to the program.
-    #[arg(long, value_name = "NEW", requires = "pcapng")]
+    /// Show the next message at `gateway:NAME/HANDLER` of a running gateway, as a test; `*` means all
+    /// handlers.
+    #[arg(long, value_name = "POSITION")]
+    at: Option<String>,
+    /// How long to wait for the end of its conversation.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, requires = "at")]
+    seconds: f64,
+    #[command(flatten)]
+    gateway: socket::Which,
+    /// Write the test of `--pcapng` or `--at` to NEW, which must not exist; `gatewright gw test NEW`
+    /// runs it.
+    #[arg(long, value_name = "NEW")]
     save: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct TraceReport {
     ok: bool,
     file: String,
     test: String,
     steps: Vec<TracedStep>,
+    /// Why a recorded test may not repeat what was recorded.
+    gaps: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -50,41 +70,104 @@ struct TracedStep {
     place: Option<SourceRange>,
 }
 
+/// What is shown: a program and one of its tests.
+struct Shown {
+    sources: Sources,
+    compiled: Compiled,
+    file: String,
+    /// The text of a recorded test, which is the program's last.
+    recorded: Option<String>,
+    /// Why that test may not repeat what was recorded.
+    gaps: Vec<String>,
+}
+
 impl Trace {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let (sources, compiled, recorded) = match &self.pcapng {
-            Some(capture) => recorded::compile(&self.file, capture)?,
-            None => compile(&self.file).map(|(sources, it)| (sources, it, String::new()))?,
+        if self.save.is_some() && self.pcapng.is_none() && self.at.is_none() {
+            let message = "--save is for what --pcapng or --at records".to_owned();
+            return Err(Failure::new(Exit::Usage, message).into());
+        }
+        let Some(shown) = self.shown()? else {
+            face.answer(&TraceReport::default(), String::new)?;
+            face.note(&format!("no message has come to its end within {} s", self.seconds));
+            return Ok(Exit::Negative);
         };
+        let Shown { sources, compiled, file, recorded, gaps } = shown;
+        for gap in &gaps {
+            face.note(&format!("the test may fail: {gap}"));
+        }
         face.findings(&compiled.diagnostics, &sources);
         let Some(program) = compiled.program.map(Arc::new) else {
-            let message = format!("{}: has no gateway that can be run", self.file);
+            let message = format!("{file}: has no gateway that can be run");
             return Err(Failure::new(Exit::Configuration, message).into());
         };
-        if let Some(path) = &self.save {
-            let written =
-                File::create_new(path).and_then(|mut it| it.write_all(recorded.as_bytes()));
-            written.map_err(|error| Failure::file(path, &error))?;
+        if let (Some(path), Some(recorded)) = (&self.save, &recorded) {
+            save(path, &file, recorded)?;
         }
         let wanted = self.test.as_deref().unwrap_or_default();
         let is_wanted = |test: &&ir::TestCase| test.name.contains(wanted);
-        let found = match &self.pcapng {
+        let found = match recorded {
             Some(_) => program.tests.last(),
             None => program.tests.iter().find(is_wanted),
         };
         let Some(test) = found else {
-            let message = format!("{}: has no test `{wanted}`", self.file);
+            let message = format!("{file}: has no test `{wanted}`");
             return Err(Failure::new(Exit::Negative, message).into());
         };
         let (failed, steps) = transcript::trace(&program, test);
         let steps = steps.iter().map(|step| told(&program, &sources, step)).collect();
-        let answer =
-            TraceReport { ok: failed.is_none(), file: self.file, test: test.name.clone(), steps };
+        let (ok, test_name) = (failed.is_none(), test.name.clone());
+        let answer = TraceReport { ok, file, test: test_name, steps, gaps };
         face.answer(&answer, || text(&answer))?;
         let finding = failed.map(|failed| failed.diagnostic(&test.name));
         face.findings(finding.as_slice(), &sources);
         Ok(if answer.ok { Exit::Success } else { Exit::Negative })
     }
+
+    /// The program, with a recorded test if one is wanted; `None` if no message came in time.
+    fn shown(&self) -> Result<Option<Shown>, Failure> {
+        if let Some(at) = &self.at {
+            let Some(live) = live::record(&self.gateway, at, self.seconds)? else {
+                return Ok(None);
+            };
+            let live::LiveTest { sources, compiled, program: file, test, gaps } = live;
+            return Ok(Some(Shown { sources, compiled, file, recorded: Some(test), gaps }));
+        }
+        let (file, gaps) = (self.file.clone().unwrap_or_default(), Vec::new());
+        Ok(Some(if let Some(capture) = &self.pcapng {
+            let (sources, compiled, test) = recorded::compile(&file, capture)?;
+            Shown { sources, compiled, file, recorded: Some(test), gaps }
+        } else {
+            let (sources, compiled) = compile(&file)?;
+            Shown { sources, compiled, file, recorded: None, gaps }
+        }))
+    }
+}
+
+/// Writes a test to a new file that imports its program.
+fn save(path: &str, program: &str, test: &str) -> Result<(), Failure> {
+    let failure = |error: std::io::Error| Failure::file(path, &error);
+    let mut file = File::create_new(path).map_err(failure)?;
+    let text = match import_of(path, program) {
+        Some(import) => format!("use \"{import}\"\n\n{test}"),
+        None => test.to_owned(),
+    };
+    file.write_all(text.as_bytes()).map_err(failure)
+}
+
+/// How the file `path` imports `program`: by its name from the same folder, else by its whole path;
+/// `None` for standard input.
+fn import_of(path: &str, program: &str) -> Option<String> {
+    if program == "-" {
+        return None;
+    }
+    let whole = absolute(program).ok()?;
+    let folder = absolute(path).ok()?;
+    let is_beside = whole.parent() == folder.parent();
+    let import = if is_beside { Path::new(whole.file_name()?) } else { &whole };
+    // As octets in quotes, whatever the name holds.
+    let quoted = test_block::quoted(import.as_os_str().as_encoded_bytes());
+    quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).map(str::to_owned)
 }
 
 fn text(answer: &TraceReport) -> String {

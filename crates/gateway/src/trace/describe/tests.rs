@@ -88,6 +88,11 @@ fn an_error_of_ipv4_names_what_it_is_about() {
         let error = ipv4(IpProtocol::ICMPV4, (ROUTER, A), &message);
         assert_eq!(said(EtherType::IPV4, error).as_deref(), Some(expected));
     }
+    // One of ours, which has no length yet.
+    let message = [&[11_u8, 0, 0, 0, 0, 0, 0, 0][..], &udp].concat();
+    let head = Ipv4Fields::new(IpProtocol::ICMPV4, ROUTER, A, 0).emit();
+    let error = said(EtherType::IPV4, [&head[..], &message].concat());
+    assert!(error.is_some_and(|text| text.contains("about UDP 192.0.2.2:4096")));
     assert_eq!(said(EtherType::IPV4, udp), None, "neither fragment nor error");
     assert_eq!(said(EtherType::IPV4, echo), None);
 }

@@ -600,6 +600,14 @@ fn trace_follows_one_packet() {
     assert!(wait_until(WITHIN, one));
     let told = world.ask(&["trace", "--link", "lan", "--from", file]).text();
     assert!(told.contains("error:ipv4:HopLimit receive") && told.contains("icmpv4"), "{told}");
+    assert!(told.contains("    an ICMP error is sent about it\n"), "{told}");
+    let about = "    ICMP time exceeded in transit (type 11, code 0) about ICMP echo request 10.10.1.2 → 10.10.2.2\n";
+    assert!(told.contains(about), "{told}");
+    // The same in a row of `status`.
+    let status = world.ask(&["status"]).text();
+    let counted =
+        |line: &str| line.starts_with("icmp of ipv4: ") && line.contains("time-exceeded ");
+    assert!(status.lines().any(counted), "{status}");
     let id = world.ask(&["attach", "drop", "--at", "ether:ipv4", "--destination", SOUTH]).text();
     let told = world.ask(&["trace", "--link", "lan", "--from", file, "--json"]).json();
     let taken = format!("taken by handler {}", id.trim());

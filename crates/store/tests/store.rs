@@ -787,24 +787,3 @@ fn rows_are_read_beside_the_commits() {
     ];
     assert_eq!((id, read), (ReadId(7), Ok(expected)));
 }
-
-/// The rows come in pieces as they come at once.
-#[test]
-fn rows_of_an_earlier_run_are_taken_one_after_the_other() {
-    let place = Place::new("stream");
-    let (database, _) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
-    let (writer, reports) = start(database);
-    let mut batch = rows((1..=3_000).map(|seq| (seq * 2, format!("{{\"row\":{seq}}}"))));
-    batch.clock = Some("{\"_k\":{}}".into());
-    writer.push(batch).unwrap();
-    wait_for(&reports, 1);
-    drop(writer);
-    let (database, at_once) = Database::open(&place.file(), &DatabaseOptions::default()).unwrap();
-    drop(database);
-    assert_eq!(at_once.rows.len(), 3_001);
-    let (_database, mut rows, next_seq) =
-        Database::open_reading(&place.file(), &DatabaseOptions::default()).unwrap();
-    assert_eq!(rows.by_ref().collect::<Vec<_>>(), at_once.rows);
-    assert_eq!(next_seq, at_once.next_seq);
-    assert_eq!(rows.end().unwrap().damaged, Vec::<u64>::new());
-}

@@ -74,6 +74,10 @@ impl Machine {
                         self.refused = Some(format!("refused: {:?}", response.content));
                     }
                 }
+                // All instances are in memory here; reading some would be another measurement.
+                Output::Read { .. } | Output::Unreadable(_) => {
+                    self.refused = Some("instances are read from the store".to_owned());
+                }
                 Output::Call(_) | Output::AskDevice(_) | Output::Lost { .. } => {}
             }
         }

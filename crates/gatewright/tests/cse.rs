@@ -132,7 +132,7 @@ fn what_is_updated_and_deleted_is_printed_as_it_became() {
         // What cannot be changed is refused with the status of the CSE.
         let refused = ask(&["update", "cse-mn/c", "cnt", "rn=d"]);
         assert!(refused.code == 1 && refused.err.contains("4000"), "{}", refused.err);
-        assert_eq!(ask(&["update", "cse-mn/c", "cnt"]).code, 64);
+        assert_eq!(ask(&["update", "cse-mn/c", "cnt"]).code, 2);
         let gone = ask(&["delete", "cse-mn/c", "--json"]).json();
         assert_eq!(gone["status"], 2002);
         let again = ask(&["delete", "cse-mn/c"]);

@@ -40,7 +40,9 @@ pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};
 pub use links::unreadable_captures;
 pub use messages::{ConversationAnswer, ConversationStepAnswer, MessageTraceRequest, PeerAction};
-pub use programs::{ProgramError, beside, import, post, read_file, read_text, strangers};
+pub use programs::{
+    ProgramError, beside, import, open_text, post, read_file, read_text, strangers,
+};
 pub use reload::ReloadError;
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};

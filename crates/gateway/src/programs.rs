@@ -17,6 +17,7 @@ use gatewright_stack::Side;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -582,8 +583,23 @@ pub fn strangers<'a>(
 ///
 /// The file cannot be opened or read, or is not UTF-8.
 pub fn read_file(file: &Path) -> io::Result<String> {
-    let octets = read_text(File::open(file)?)?;
+    let octets = read_text(open_text(file)?)?;
     String::from_utf8(octets).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// Opens the file of a program or a description. A named pipe would be waited for as long as nobody
+/// writes to it; the pipe that a shell makes for `<(command)` has a writer.
+///
+/// # Errors
+///
+/// It cannot be opened, or is a named pipe.
+pub fn open_text(file: &Path) -> io::Result<File> {
+    let of_shell = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|folder| file.starts_with(folder));
+    if !of_shell && fs::metadata(file)?.file_type().is_fifo() {
+        let why = "a named pipe is not read: give a file, or - for standard input";
+        return Err(io::Error::new(ErrorKind::InvalidInput, why));
+    }
+    File::open(file)
 }
 
 /// The octets of a program or a description. Of one that is too long, only so many that its reader

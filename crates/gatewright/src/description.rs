@@ -4,11 +4,10 @@ use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
 use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
 use gatewright_gateway::{
-    Change, ProgramSettings, beside, import, post, read_file, read_text, stack_findings, strangers,
-    unreadable_captures,
+    Change, ProgramSettings, beside, import, open_text, post, read_file, read_text, stack_findings,
+    strangers, unreadable_captures,
 };
 use gatewright_lang::ir::Program;
-use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +145,7 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     let octets = if path == "-" {
         read_text(std::io::stdin())
     } else {
-        File::open(path).and_then(read_text)
+        open_text(Path::new(path)).and_then(read_text)
     };
     text_of(path, octets)
 }
@@ -161,7 +160,10 @@ pub(crate) fn read_whole(path: &str) -> Result<String, Failure> {
         let mut octets = Vec::new();
         std::io::stdin().read_to_end(&mut octets).map(|_| octets)
     } else {
-        fs::read(path)
+        let mut octets = Vec::new();
+        open_text(Path::new(path))
+            .and_then(|mut file| file.read_to_end(&mut octets))
+            .map(|_| octets)
     };
     text_of(path, octets)
 }

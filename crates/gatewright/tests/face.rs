@@ -17,6 +17,31 @@ use std::process::Command;
 const GOOD: &str = "[link.lan]\naddresses = [\"192.0.2.1/24\"]\n";
 const BAD: &str = "[link.lan]\nmtuu = 1\n\n[[route]]\nto = \"default\"\n";
 
+/// Nobody writes to it, so that a reader would wait for ever.
+#[test]
+fn a_named_pipe_is_refused_by_name() {
+    let place = folder("pipe");
+    let pipe = place.join("gateway.toml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let program = place.join("courier.gate");
+    std::os::unix::fs::symlink(&pipe, &program).unwrap();
+    for (verb, file) in [(&["check"][..], &pipe), (&["gw", "check"], &program)] {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(env!("CARGO_BIN_EXE_gatewright")).args(verb).arg(file);
+        let said = command.output().unwrap();
+        let error = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(78), "{verb:?}: {error}");
+        assert!(error.contains("a named pipe is not read"), "{verb:?}: {error}");
+    }
+    // The pipe that a shell makes is read.
+    let script = format!(
+        "{} check <(printf '[link.lan]\naddresses = [\"192.0.2.1/24\"]\n')",
+        env!("CARGO_BIN_EXE_gatewright")
+    );
+    let said = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
 #[test]
 fn check_says_yes_with_0_and_no_with_78() {
     let good = with_input(&["check", "-"], GOOD);

@@ -458,7 +458,10 @@ static bool open_role(struct loop *loop, unsigned role, bool share)
         gw_log("%s listens on an address, not on the name %s", about->name, target->name);
         return false;
     }
-    /* Of a group each socket gets all, whether it shares or not. */
+    /* Of a group each socket gets all, whether it shares or not: of several loops the first one
+       receives, so that a request is answered once. */
+    if (about->udp && !about->client && about->multicast && gw_is_led())
+        return true;
     int fd = about->client ? gw_bind_any(&target->address)
              : about->udp  ? gw_bind(&target->address, share || !about->multicast, about->multicast)
                            : gw_listen(&target->address);

@@ -93,14 +93,29 @@ impl BackEnd {
             let started = net.run(|| Runner::start(&program, options));
             return Gateway::Native(started.unwrap().unwrap());
         }
+        self.run_built(net, (name, text), 1, at)
+    }
+
+    /// Runs the text of a gateway as C or as Java, by so many loops.
+    pub fn run_built(
+        self,
+        net: &Namespace,
+        (name, text): (&str, &str),
+        loops: usize,
+        at: &[(&str, &str)],
+    ) -> Gateway {
         let words = self.built(name, text);
+        // Each loop of C is a process of its own, which says when it is ready.
+        let awaited = if self == Self::C { loops } else { 1 };
         let at = at.iter().map(|(role, at)| format!("{role}={at}"));
         let log = folder(self, name).join(format!("log-{}", net.path().replace('/', "-")));
         let told = fs::File::create(&log).unwrap();
-        let command = net.command(&words[0]).args(&words[1..]).args(at);
+        let loops = ["-n".to_owned(), loops.to_string()];
+        let command = net.command(&words[0]).args(&words[1..]).args(loops).args(at);
         let process = command.stderr(told).spawn().unwrap();
         let said = || fs::read_to_string(&log).unwrap();
-        let ready = wait_until(LIMIT, || said().lines().any(|line| line.ends_with("ready")));
+        let ready = || said().lines().filter(|line| line.ends_with("ready")).count() == awaited;
+        let ready = wait_until(LIMIT, ready);
         assert!(ready, "{name} as {} did not start\n{}", self.name(), said());
         Gateway::Built(process)
     }

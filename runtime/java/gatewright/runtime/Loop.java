@@ -85,11 +85,12 @@ final class Loop implements Runnable {
     private long until = Long.MAX_VALUE;
 
     /**
-     * Opens the sockets of all roles; `share` them with other loops.
+     * Opens the sockets of all roles; `share` them with other loops. One that is `led` leaves groups to
+     * the first loop.
      *
      * @throws IOException if one cannot be opened; the message says which
      */
-    Loop(Machine machine, boolean share) throws IOException {
+    Loop(Machine machine, boolean share, boolean led) throws IOException {
         this.machine = machine;
         about = machine.program.roles();
         selector = Selector.open();
@@ -97,7 +98,7 @@ final class Loop implements Runnable {
         sockets = new SelectableChannel[about.length];
         for (int role = 0; role < about.length; role++) {
             try {
-                open(role, share);
+                open(role, share, led);
             } catch (IOException | RuntimeException wrong) {
                 InetSocketAddress address = machine.address(role);
                 String where = about[role].name + " at " + address.getHostString() + ":"
@@ -107,19 +108,22 @@ final class Loop implements Runnable {
         }
     }
 
-    private void open(int role, boolean share) throws IOException {
+    private void open(int role, boolean share, boolean led) throws IOException {
         InetSocketAddress address = machine.address(role);
         boolean client = about[role].client;
         if (client && !about[role].udp)
             return;
         if (!client && address.isUnresolved())
             throw new IOException("it listens on an address, not on a name");
+        // Of a group each socket gets all, whether it shares or not: of several loops the first one
+        // receives, so that a request is answered once.
+        if (led && !client && about[role].udp && about[role].multicast)
+            return;
         if (client)
             sockets[role] = address.isUnresolved()
                 ? Sockets.bindAny(new InetSocketAddress("127.0.0.1", 0))
                 : Sockets.bindAny(address);
         else if (about[role].udp)
-            // Of a group each socket gets all, whether it shares or not.
             sockets[role] = Sockets.bind(address, share || !about[role].multicast,
                 about[role].multicast);
         else

@@ -67,7 +67,7 @@ public final class Main {
                 }
                 if (index == 0 && !replaces)
                     alone(machine);
-                all.add(new Loop(machine, loops > 1));
+                all.add(new Loop(machine, loops > 1, index > 0));
             }
         } catch (IOException wrong) {
             log(program, wrong.getMessage());

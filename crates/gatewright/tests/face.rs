@@ -259,7 +259,10 @@ fn completion_and_manual_know_every_verb() {
         assert!(help.out.contains("Exit codes:") && help.out.contains("With --json: "), "{verb}");
     }
     let help = gatewright(&["cse", "create", "--help"]).out;
-    assert!(help.contains("With --json: get, create: {") && !help.contains("tree: {"), "{help}");
+    assert!(
+        help.contains("With --json: get, create, update, delete: {") && !help.contains("tree: {"),
+        "{help}"
+    );
     assert_eq!(gatewright(&["man", "chekc"]).code, 1);
     assert!(gatewright(&["man"]).out.starts_with(".ie"));
 }

@@ -2,8 +2,9 @@
 //!
 //! The kernel takes milliseconds to open or close a device. A thread of its own does it
 //! ([`Devices`]); workers only let go of a closed device and take an open one, between two batches.
-//! A device gives its queues to one link at a time, so the old one is closed for all workers before
-//! the new one is opened.
+//! Another device is open before the old one is closed: if it cannot be opened, the link has lost
+//! nothing. A device gives its queues to one link at a time, so the same device with other settings
+//! is first closed for all workers.
 
 use crate::{
     error::DataError,
@@ -74,23 +75,71 @@ impl Drop for Devices {
     }
 }
 
-/// Closes a link of `workers` and opens it as `order` says; returns its new properties.
+/// Opens a link of `workers` as `order` says and closes it as it was; returns its new properties.
 pub(crate) fn reopen(workers: &[Hand], order: &Reopen) -> Result<LinkInfo, DataError> {
+    let refused = |reason| DataError::Reopen { name: order.device.name.clone(), reason };
+    let as_it_was = |new: OpenError| refused(format!("{new}; it runs on as it was"));
+    let prepared = if is_another(&order.before.device, &order.device.device) {
+        Some(prepare_all(workers, &order.device).map_err(as_it_was)?)
+    } else {
+        check(workers, &order.device).map_err(as_it_was)?;
+        None
+    };
     close(workers, order)?;
-    let new = match open_all(workers, &order.device)? {
+    let opened = match prepared {
+        Some(prepared) => take_all(workers, &order.device, prepared)?,
+        None => open_all(workers, &order.device)?,
+    };
+    let new = match opened {
         Ok(info) => return Ok(info),
         Err(new) => new,
     };
     // Some may have their share of it.
     close(workers, order)?;
     let reason = match open_all(workers, &order.before)? {
-        Ok(_) => format!("{new}; it runs on as it was"),
+        Ok(_) => format!("{new}; it was closed for that, and is open again as it was"),
         Err(old) => {
             close(workers, order)?;
             format!("{new}; and it could not be opened again as it was: {old}: it is closed")
         }
     };
-    Err(DataError::Reopen { name: order.device.name.clone(), reason })
+    Err(refused(reason))
+}
+
+/// Whether `new` can be opened while `old` is open: they are not the same interface or file.
+fn is_another(old: &DeviceSetup, new: &DeviceSetup) -> bool {
+    match (old, new) {
+        (DeviceSetup::Capture(_), DeviceSetup::Capture(_)) => false,
+        _ => match (interface(old), interface(new)) {
+            // The kernel replaces `%d` by a number that is not known here.
+            (Some(old), Some(new)) => old != new && !old.contains('%') && !new.contains('%'),
+            _ => true,
+        },
+    }
+}
+
+/// The name of a device that is an interface of the kernel.
+fn interface(device: &DeviceSetup) -> Option<&str> {
+    match device {
+        DeviceSetup::Interface(device) => Some(&device.interface),
+        DeviceSetup::Tap(device) => Some(&device.interface),
+        DeviceSetup::Capture(_)
+        | DeviceSetup::Segment(_)
+        | DeviceSetup::Virtual(_)
+        | DeviceSetup::Spare(_) => None,
+    }
+}
+
+/// Finds out, as far as is known before opening it, whether a device can be opened.
+fn check(workers: &[Hand], link: &WorkerLink) -> Result<(), OpenError> {
+    let shares = shares(link, workers.len())?;
+    let DeviceSetup::Interface(device) = &link.device else { return Ok(()) };
+    for (number, worker) in workers.iter().enumerate() {
+        if let Some(share) = share_of(link.device.dealt_as(), number, workers.len(), shares) {
+            worker.preparer.check(&LinkConfig { share, ..device.clone() })?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes all workers let go of their shares of a link, and closes these.
@@ -106,20 +155,39 @@ fn close(workers: &[Hand], order: &Reopen) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Opens each worker's share of a link, one after the other; returns the properties of the first
-/// share. The outer result is that of asking the workers.
+/// Opens each worker's share of a link, and makes the workers take them. The outer result is that
+/// of asking the workers.
 fn open_all(workers: &[Hand], link: &WorkerLink) -> Result<Result<LinkInfo, OpenError>, DataError> {
-    let shares = match shares(link, workers.len()) {
-        Ok(shares) => shares,
-        Err(error) => return Ok(Err(error)),
+    match prepare_all(workers, link) {
+        Ok(prepared) => take_all(workers, link, prepared),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// A worker's share of a link, if it has one, and its device.
+type Prepared = (Option<Share>, NewDevice);
+
+/// Opens each worker's share of a link, one after the other; no worker has it yet.
+fn prepare_all(workers: &[Hand], link: &WorkerLink) -> Result<Vec<Prepared>, OpenError> {
+    let (of, shares) = (workers.len(), shares(link, workers.len())?);
+    let dealt_as = link.device.dealt_as();
+    let one = |(number, worker): (usize, &Hand)| {
+        let share = share_of(dealt_as, number, of, shares);
+        let device = share.map(|share| prepare(worker, &link.device, share)).transpose()?;
+        Ok((share, device.unwrap_or(NewDevice::Away(dealt_as, shares))))
     };
+    workers.iter().enumerate().map(one).collect()
+}
+
+/// Makes each worker take its share of a link; returns the properties of the first share. The outer
+/// result is that of asking the workers.
+fn take_all(
+    workers: &[Hand],
+    link: &WorkerLink,
+    prepared: Vec<Prepared>,
+) -> Result<Result<LinkInfo, OpenError>, DataError> {
     let (index, mut first) = (link.device.index(), None);
-    for (number, worker) in workers.iter().enumerate() {
-        let share = share_of(link.device.dealt_as(), number, workers.len(), shares);
-        let device = match share.map(|share| prepare(worker, &link.device, share)).transpose() {
-            Ok(device) => device.unwrap_or(NewDevice::Away(link.device.dealt_as(), shares)),
-            Err(error) => return Ok(Err(error)),
-        };
+    for (worker, (share, device)) in workers.iter().zip(prepared) {
         let counts = LinkCounts::new(&worker.counters, worker.own, (index, &link.name))?;
         match take(worker, index, (device, counts))? {
             Ok(info) if share.is_some_and(|share| share.number == 0) => first = Some(info),

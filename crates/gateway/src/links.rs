@@ -183,7 +183,7 @@ fn reopened(link: &ReopenedLink) -> Change {
         format!("opened by {mode}, {why}")
     } else {
         let pause = link.pause.as_millis();
-        format!("opened anew by {mode}, {why}; it took no frames for {pause} ms")
+        format!("opened anew by {mode}, {why}; it took no frames for at most {pause} ms")
     };
     Change::new(format!("link {}", link.name), how)
 }

@@ -34,8 +34,8 @@ fn list(changes: &[Change]) -> String {
 impl Gateway {
     /// Takes `config` as the description in force; returns the changes.
     ///
-    /// Handlers and routes added by command stay. A link whose device changes is closed and opened
-    /// anew; links are added and removed.
+    /// Handlers and routes added by command stay. A link whose device changes is opened anew,
+    /// another interface before the last one is closed; links are added and removed.
     ///
     /// # Errors
     ///

@@ -233,6 +233,23 @@ impl Preparer {
         Ok(UnboundLink::returning(self.clone(), config.clone(), opened))
     }
 
+    /// Finds out, as far as is known before opening it, whether an interface can be opened for a
+    /// link. Nothing is opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open`], if there is no such interface or it does not have the wanted mode.
+    pub fn check(&self, config: &LinkConfig) -> Result<(), OpenError> {
+        let (info, interface) = self.look(&config.interface)?;
+        let name = || config.interface.clone();
+        match config.backend {
+            Backend::Xdp | Backend::XdpGeneric => self
+                .xdp_fits(config, &info, &interface)
+                .map_err(|reason| OpenError::Unsupported { name: name(), reason }),
+            Backend::PacketSocket | Backend::Auto => Ok(()),
+        }
+    }
+
     /// Opens several interfaces for links, in order.
     ///
     /// # Errors
@@ -489,7 +506,7 @@ fn publish(known: &mut Known, config: &LinkConfig, opened: &Opened, claim: Optio
         opened.common.hold(claim);
     }
     if config.share.of > 1 {
-        known.set(config.index, &opened.common);
+        known.set(config.index, &config.interface, &opened.common);
     }
 }
 

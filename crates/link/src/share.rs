@@ -44,9 +44,10 @@ impl Default for Share {
 #[derive(Clone, Debug, Default)]
 pub struct Shares(Arc<Mutex<Known>>);
 
-/// The common state of shares, by link.
+/// The common state of shares, by link and name of its interface: the next interface of a link is
+/// opened while the link still has the last one.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Vec<(LinkIndex, Weak<Common>)>);
+pub(crate) struct Known(Vec<(LinkIndex, String, Weak<Common>)>);
 
 impl Shares {
     /// Locks the list: no other worker opens a share while it is held.
@@ -67,8 +68,9 @@ impl Known {
         name: &str,
         kernel_index: u32,
     ) -> Result<Option<Arc<Common>>, OpenError> {
-        let known = self.0.iter().find(|(known, _)| *known == link);
-        let Some(common) = known.and_then(|(_, common)| common.upgrade()) else { return Ok(None) };
+        let known = self.0.iter().find(|(known, of, _)| *known == link && of == name);
+        let common = known.and_then(|(.., common)| common.upgrade());
+        let Some(common) = common else { return Ok(None) };
         if common.info.kernel_index != kernel_index {
             // Another device under the name of the old one, which is no more.
             common.goes();
@@ -81,10 +83,11 @@ impl Known {
         Ok(Some(common))
     }
 
-    /// Records `common` as the common state of the shares of `link`.
-    pub(crate) fn set(&mut self, link: LinkIndex, common: &Arc<Common>) {
-        self.0.retain(|(known, common)| *known != link && common.strong_count() > 0);
-        self.0.push((link, Arc::downgrade(common)));
+    /// Records `common` as the common state of the shares of `link` on the interface `name`.
+    pub(crate) fn set(&mut self, link: LinkIndex, name: &str, common: &Arc<Common>) {
+        let is_other = |known: LinkIndex, of: &str| known != link || of != name;
+        self.0.retain(|(known, of, common)| is_other(*known, of) && common.strong_count() > 0);
+        self.0.push((link, name.to_owned(), Arc::downgrade(common)));
     }
 }
 

@@ -34,7 +34,8 @@ pub struct ReopenedLink {
     pub info: LinkInfo,
     /// Whether there was no link at its place before.
     pub is_new: bool,
-    /// Time during which none of its frames was received.
+    /// The longest time during which none of its frames was received: another device was opened
+    /// before the last one was closed.
     pub pause: Duration,
 }
 
@@ -56,7 +57,8 @@ impl Exchanged {
 
 impl Planes {
     /// Exchanges the links and routes of `old`, which are in force, for those of `new`, whose links
-    /// stand at the same places. A link whose device differs is closed and opened anew.
+    /// stand at the same places. A link whose device differs is opened anew; another interface is
+    /// opened before the last one is closed.
     ///
     /// # Errors
     ///

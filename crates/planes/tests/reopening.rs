@@ -42,6 +42,10 @@ struct World {
 
 impl World {
     fn new(backend: Backend) -> Result<Self, Failed> {
+        Self::with_workers(backend, 1)
+    }
+
+    fn with_workers(backend: Backend, workers: usize) -> Result<Self, Failed> {
         let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
         let lan = Veth::pair(&north, "n0", &middle, "g0")?;
         let wan = Veth::pair(&middle, "g1", &south, "s0")?;
@@ -55,6 +59,7 @@ impl World {
         north.add_route("default", "10.10.1.1")?;
         south.add_route("default", "10.10.2.1")?;
         let mut setup = Setup::new(7);
+        setup.workers = workers;
         setup.link("lan", "g0").backend(backend).address(Ipv4Addr::new(10, 10, 1, 1), 24);
         setup.link("wan", "g1").backend(backend).address(Ipv4Addr::new(10, 10, 2, 1), 24);
         setup.link("third", "g2").backend(backend).address(Ipv4Addr::new(10, 10, 3, 1), 24);
@@ -64,11 +69,23 @@ impl World {
 
     /// The setup with the third link on another interface.
     fn moved(&self, interface: &str, backend: Backend) -> Setup {
-        let mut setup = self.setup.clone();
-        let link = &mut setup.links[2];
-        link.device = DeviceSetup::Interface(LinkConfig::new(LinkIndex(2), interface));
+        self.with(2, interface, backend)
+    }
+
+    /// The setup with a link on another interface.
+    fn with(&self, link: u16, interface: &str, backend: Backend) -> Setup {
+        let (mut setup, index) = (self.setup.clone(), LinkIndex(link));
+        let link = &mut setup.links[index.index()];
+        link.device = DeviceSetup::Interface(LinkConfig::new(index, interface));
         link.backend(backend);
         setup
+    }
+
+    /// Frames that a link has received.
+    fn received(&self, link: usize) -> Result<u64, Failed> {
+        let status = self.gateway.status()?;
+        let mut counters = status.links[link].counters.iter();
+        Ok(counters.find(|(name, _)| *name == "received").map(|(_, value)| *value).unwrap())
     }
 
     /// Sockets of the north and of the south, between which the first datagrams have passed.
@@ -157,17 +174,62 @@ fn a_slow_device_delays_nobody(backend: Backend) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The link that carries the flow is to move to an interface that is missing, that another process
+/// holds, or to a mode that it does not have: it is refused before anything is closed.
+fn a_refused_device_loses_nothing(backend: Backend, workers: usize) -> Result<(), Failed> {
+    let mut world = World::with_workers(backend, workers)?;
+    if backend == Backend::PacketSocket && workers > 1 {
+        // Several sockets of one interface, whatever its queues.
+        let mut setup = world.setup.clone();
+        setup.links[1].queues = Some(workers);
+        world.gateway.exchange(&world.setup, &setup)?;
+        world.setup = setup;
+    }
+    let mut stream = world.sockets()?;
+    let _held = world.middle.run(|| hold("g3"))??;
+    let refused = [
+        (world.with(1, "gX", backend), "gX"),
+        (world.with(1, "g3", Backend::Xdp), "g3"),
+        // On veth the generic mode loses the peer's super-frames.
+        (world.with(1, "g1", Backend::XdpGeneric), "g1"),
+    ];
+    for (new, interface) in refused {
+        let before = [world.received(0)?, world.received(1)?];
+        assert!(before[0] >= PASSES as u64, "{before:?}");
+        let (_, exchanged) = exchange(&world, &mut stream, &new)?;
+        let told = exchanged.expect_err("it is refused").to_string();
+        assert!(told.contains(interface) && told.contains("it runs on as it was"), "{told}");
+        for _ in 0..PASSES {
+            stream.pass()?;
+        }
+        let after = [world.received(0)?, world.received(1)?];
+        assert!(after[0] >= before[0] + PASSES as u64, "{before:?} {after:?}");
+        assert!(after[1] >= before[1] && after[1] > 0, "{before:?} {after:?}");
+        assert_eq!(world.gateway.status()?.links[1].device, "g1");
+    }
+    Ok(())
+}
+
 fn main() {
     let missing = Needs::new().namespaces().missing();
     let kinds = [("packet_socket", Backend::PacketSocket), ("xdp", Backend::Xdp)];
-    let trials = kinds.map(|(name, backend)| {
-        let name = format!("{name}::a_slow_device_delays_nobody");
-        match &missing {
-            None => Trial::test(name, move || a_slow_device_delays_nobody(backend)),
-            Some(missing) => {
-                Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
-            }
+    let trial = |name: String, test: Box<dyn FnOnce() -> Result<(), Failed> + Send>| match &missing
+    {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
         }
+    };
+    let trials = kinds.into_iter().flat_map(|(name, backend)| {
+        let refused = |workers| move || a_refused_device_loses_nothing(backend, workers);
+        [
+            trial(
+                format!("{name}::a_slow_device_delays_nobody"),
+                Box::new(move || a_slow_device_delays_nobody(backend)),
+            ),
+            trial(format!("{name}::a_refused_device_loses_nothing"), Box::new(refused(1))),
+            trial(format!("{name}::a_refused_device_of_two_workers"), Box::new(refused(2))),
+        ]
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
 }

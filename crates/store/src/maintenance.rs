@@ -11,7 +11,7 @@ use crate::lock::{Absent, lock, resolve};
 use crate::remembered;
 use core::time::Duration;
 use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -195,6 +195,11 @@ pub fn restore(from: &Path, path: &Path) -> Result<Option<PathBuf>, StoreError> 
 pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
     refuse_existing(to)?;
     let (_lock, connection) = open_stopped(path)?;
+    if check_owner(&connection, path).is_err_and(|error| is_malformed(&error)) {
+        // SQLite then takes the pages that a file cut short has, not those that its header counts.
+        // The connection is read-only: nothing is written.
+        connection.pragma_update(None, "writable_schema", "ON")?;
+    }
     check_owner(&connection, path)?;
     let new = beside(to, ".salvaging");
     refuse_existing(&new)?;
@@ -210,6 +215,12 @@ pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, StoreError> {
     let saved = saved?;
     sync_folder(to)?;
     Ok(saved)
+}
+
+/// Whether SQLite refuses the file as a whole.
+fn is_malformed(error: &StoreError) -> bool {
+    let StoreError::Database(source) = error else { return false };
+    source.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt)
 }
 
 /// Writes everything that can be read to a new database at `to`.

@@ -16,6 +16,7 @@ use gatewright_store::{
     salvage,
 };
 use rusqlite::Connection;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -231,6 +232,34 @@ fn salvage_saves_what_is_on_sound_pages() {
     assert_eq!(resources(&saved) + lost, before, "nothing else is missing");
     assert!(lost < 60, "three pages of some ten rows each: {lost}");
     assert_eq!(std::fs::read(place.file()).unwrap(), octets, "the damaged file is not changed");
+}
+
+/// A file that was cut in its middle, between two pages or within one: what is before the cut is saved,
+/// and nothing that was not there.
+#[test]
+fn salvage_saves_what_a_file_cut_short_still_has() {
+    const PAGE: usize = 4_096;
+    let place = Place::new("cut");
+    drop(Ward::with_instances(&place, 600));
+    let rows: BTreeSet<_> = Database::read(&place.file()).unwrap().rows.into_iter().collect();
+    // Number 0 is the clocks' and the remembered requests'.
+    let resources = rows.iter().filter(|(seq, _)| *seq > 0).count() as u64;
+    let whole = std::fs::read(place.file()).unwrap();
+    // SQLite's file format, 1.3.7: the header counts the pages; the file may be longer.
+    let pages = u32::from_be_bytes(whole[28..32].try_into().unwrap()) as usize;
+    for cut in [pages / 2 * PAGE, pages / 2 * PAGE + 1_000, (pages - 1) * PAGE + 1_000] {
+        std::fs::write(place.file(), &whole[..cut]).unwrap();
+        let saved = place.beside("saved.db");
+        let done = salvage(&place.file(), &saved).unwrap();
+        assert!(done.rows * 3 > resources, "{} rows of {resources}", done.rows);
+        let found = inspect(&saved).unwrap();
+        assert!(found.is_sound(), "{found:?}");
+        for row in Database::read(&saved).unwrap().rows {
+            assert!(rows.contains(&row), "{row:?}");
+        }
+        assert_eq!(std::fs::read(place.file()).unwrap(), whole[..cut], "the file is not changed");
+        std::fs::remove_file(saved).unwrap();
+    }
 }
 
 /// One octet of an audit entry is no text any more: verification names the entry, and salvage saves

@@ -36,7 +36,8 @@ enum StoreVerb {
     /// Replaces a stopped gateway's database by a backup, which is verified first. The old file is
     /// kept as `STORE.before-restore`.
     Restore(Restore),
-    /// Writes all readable content of a damaged database to a new file, and lists the rest.
+    /// Writes all readable content of a damaged database, or of one cut short, to a new file, and
+    /// lists the rest.
     Salvage(Two),
     /// Lists the rows that a start leaves out, with their text; ends with 1 if there are any.
     Quarantine(One),

@@ -260,7 +260,12 @@ impl<'a> Context<'a> {
         let constant = body.is_constant();
         body.once_per_place(before);
         if !constant {
-            self.error(&codes::NOT_CONSTANT, call.span, "here only constants fill holes");
+            let message = "here only constants fill holes";
+            let mut found = Diagnostic::error(&codes::NOT_CONSTANT, call.span, message);
+            if let Some(help) = self.computing_template(info, call) {
+                found = found.help(help);
+            }
+            self.report(found);
         }
         let build = build?;
         let written = self.views.get(build.message.index()).copied();
@@ -271,6 +276,25 @@ impl<'a> Context<'a> {
             }
         }
         Some(build)
+    }
+
+    /// What to do if the call itself has constants alone, and its template computes with them.
+    fn computing_template(&self, info: &RoleInfo<'a>, call: &Call) -> Option<String> {
+        let name = &call.path.name.text;
+        self.template(&info.module.name.text, name)?;
+        let is_constant = |value: &Expression| match &value.kind {
+            ExpressionKind::Number(_) | ExpressionKind::Octets(_) => true,
+            ExpressionKind::Text(pieces) => {
+                pieces.iter().all(|piece| matches!(piece, Piece::Octets(_)))
+            }
+            _ => false,
+        };
+        call.arguments.iter().all(|argument| is_constant(&argument.value)).then(|| {
+            format!(
+                "the template `{name}` makes a text of its own holes, which is not a constant: \
+                 write its message here with the whole text, or answer in a handler"
+            )
+        })
     }
 
     fn reuse(&mut self, info: &RoleInfo<'a>) -> Option<Reuse> {

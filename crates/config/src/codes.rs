@@ -251,8 +251,10 @@ codes! {
     "A running gateway takes most of a description anew by `gatewright reload`; the others are told by \
     `gatewright reload --help` and `gatewright check`. What makes the service entity the one that it \
     is (base, id, type, provider), where it keeps its memory (store, store_mib, reserve_mib), which broker it \
-    serves (mqtt), whom it registers at (registrar), what objects of devices become (map, views) and \
-    how many may be associated (devices_max) is decided at the start. Nothing of such a description is \
+    serves (mqtt), whom it registers at (registrar), what objects of devices become (map, views), \
+    how many may be associated (devices_max), which shared links, links of mode tun and links on \
+    another link (VLANs) there are, and how many links fit (four more than at the start) is decided \
+    at the start. Nothing of such a description is \
     taken: undo the change, or stop the gateway and start it again. What is in the store, and \
     what devices have not been answered, is there afterwards."
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(super) const JSON: &str = "{code, title, explanation}; without CODE {codes: [the same]}";
 
-/// Explains the code of a finding, with a wrong and a right example.
+/// Explains the code of a finding: its cause and, where it helps, how to write it.
 ///
 /// Without CODE it lists all codes.
 #[derive(Debug, clap::Args)]

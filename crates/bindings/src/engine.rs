@@ -8,7 +8,7 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
-    ReadError, ReadId, Request, Response, Token, Unreachable, Unreadable, Verdict,
+    ReadError, ReadId, Request, Response, Status, Token, Unreachable, Unreadable, Verdict,
 };
 use gatewright_store::{ReadReport, Reader, Report, Writer};
 use std::collections::BTreeMap;
@@ -314,7 +314,33 @@ impl Engine {
         &self,
         tasks: impl IntoIterator<Item = Task>,
     ) -> Vec<oneshot::Receiver<Response>> {
+        self.carry_out(&mut self.lock(), tasks)
+    }
+
+    /// Runs several creations of instances by a device as [`Self::together`] does, if the CSE
+    /// refuses none of them; else none, and returns the status of each that it refuses.
+    pub(crate) fn together_or_none(
+        &self,
+        tasks: Vec<Task>,
+    ) -> Result<Vec<oneshot::Receiver<Response>>, Vec<Option<Status>>> {
         let mut inner = self.lock();
+        let refusals = tasks.iter().map(|task| match task {
+            Task::Ask(request) | Task::AskAndPost(request, _) => {
+                inner.cse.refusal_of_instance(request)
+            }
+        });
+        let refusals: Vec<_> = refusals.collect();
+        if refusals.iter().any(Option::is_some) {
+            return Err(refusals);
+        }
+        Ok(self.carry_out(&mut inner, tasks))
+    }
+
+    fn carry_out(
+        &self,
+        inner: &mut Inner,
+        tasks: impl IntoIterator<Item = Task>,
+    ) -> Vec<oneshot::Receiver<Response>> {
         let mut answers = Vec::new();
         let mut inputs = Vec::new();
         for task in tasks {
@@ -330,7 +356,7 @@ impl Engine {
         }
         inner.cse.handle(now(), Input::Together(inputs));
         inner.drain_for(None, Writer::push_patiently);
-        self.rearm(&mut inner);
+        self.rearm(inner);
         answers
     }
 
@@ -618,7 +644,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::quota::Quota;
-    use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Release, Status};
+    use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Release};
     use gatewright_store::{Database, DatabaseOptions};
 
     /// How long anything may take to come about.

@@ -367,7 +367,8 @@ impl DeviceConnection {
         let requests = read.map(|(_, requests)| requests).filter(|_| is_readable);
         let mut delivered = Delivered { is_whole: requests.is_some(), taken: None };
         if let (Some(requests), Some(session)) = (requests, &self.session) {
-            delivered = self.shared.deliver(session.device(), requests, &mut counted).await;
+            let (device, is_confirmed) = (session.device(), record.confirmed);
+            delivered = self.shared.deliver(device, requests, is_confirmed, &mut counted).await;
         }
         let Delivered { is_whole, taken } = delivered;
         counted.reports_not_stored = u64::from(!is_whole);

@@ -32,6 +32,15 @@ struct Item {
     message: Option<OutboxMessage>,
 }
 
+impl Item {
+    fn task(&self) -> Task {
+        match self.message.clone() {
+            Some(message) => Task::AskAndPost(self.request.clone(), Box::new(message)),
+            None => Task::Ask(self.request.clone()),
+        }
+    }
+}
+
 /// Result of a batch of creations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Created {
@@ -94,11 +103,13 @@ impl Shared {
         is_whole
     }
 
-    /// Stores or sends a report's readings, as the delivery says.
+    /// Stores or sends a report's readings, as the delivery says. Those of a confirmed report are
+    /// all stored or none: the device repeats a rejected report, perhaps under another number.
     pub(super) async fn deliver(
         &self,
         device: &Device,
         readings: Vec<Request>,
+        is_confirmed: bool,
         counters: &mut Counters,
     ) -> Delivered {
         let way = self.way(device);
@@ -115,7 +126,7 @@ impl Shared {
             }
             _ => readings.into_iter().map(here).collect(),
         };
-        let created = self.create(items).await;
+        let created = self.create_batch(items, is_confirmed).await;
         counters.readings += created.stored;
         counters.readings_again += created.again;
         counters.readings_refused += created.refused;
@@ -242,14 +253,28 @@ impl Shared {
 
     /// Creates uniquely named resources and returns when they are stored or refused. All are one
     /// commit, and each stored resource has its outbox message; a refused one is not forwarded.
-    async fn create(&self, mut items: Vec<Item>) -> Created {
+    async fn create(&self, items: Vec<Item>) -> Created {
+        self.create_batch(items, false).await
+    }
+
+    /// Creates as [`Self::create`] does; if `is_indivisible`, the items are instances, and none is
+    /// created if one is refused.
+    async fn create_batch(&self, mut items: Vec<Item>, is_indivisible: bool) -> Created {
         let mut created = Created::default();
         for attempt in 1..=TRIES {
-            let tasks = items.iter().map(|item| match item.message.clone() {
-                Some(message) => Task::AskAndPost(item.request.clone(), Box::new(message)),
-                None => Task::Ask(item.request.clone()),
-            });
-            let answers = self.engine.together(tasks);
+            let tasks = items.iter().map(Item::task);
+            let answers = if is_indivisible && items.len() > 1 {
+                match self.engine.together_or_none(tasks.collect()) {
+                    Ok(answers) => answers,
+                    Err(refusals) => {
+                        created.refused += self.note_refusals(&items, &refusals);
+                        created.is_whole = false;
+                        return created;
+                    }
+                }
+            } else {
+                self.engine.together(tasks)
+            };
             created.taken.get_or_insert_with(Instant::now);
             let mut answers = answers.into_iter();
             let mut failed = Vec::new();
@@ -282,6 +307,18 @@ impl Shared {
             tokio::time::sleep(TRY_AGAIN).await;
         }
         created
+    }
+
+    /// Notes which items the CSE refuses; returns how many.
+    fn note_refusals(&self, items: &[Item], refusals: &[Option<Status>]) -> u64 {
+        let mut refused = 0;
+        for (item, status) in items.iter().zip(refusals) {
+            if let Some(status) = status {
+                refused += 1;
+                self.refusals.note(&self.mapping.entity_prefix, &item.request, *status);
+            }
+        }
+        refused
     }
 }
 

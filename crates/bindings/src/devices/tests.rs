@@ -146,3 +146,56 @@ async fn a_device_that_does_not_report_is_silent() {
     running.stop().await;
     cse.stop().await;
 }
+
+/// A report of which the CSE refuses one reading is rejected and comes again, under other numbers:
+/// its other readings are not stored until all of them are.
+#[tokio::test]
+async fn a_report_refused_in_part_is_not_stored_in_part() {
+    use crate::agents::{self, Run};
+    use gatewright_health::simulate::SimulationPlan;
+    use gatewright_health::specialisation::OXIMETER;
+    use gatewright_onem2m::{CseType, Operation, Request, Status};
+    let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
+    machine.admin = Some("CAdmin".to_owned());
+    let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
+    let engine = cse.engine();
+    let mut config = DevicesConfig::new(([127, 0, 0, 1], 0).into(), "cse-mn");
+    config.operators = vec!["CNurse".to_owned()];
+    let running = start(config, Arc::clone(engine)).await.unwrap();
+    let run = async |seed, patience| {
+        let (period, measuring) = (Duration::from_millis(100), Duration::from_millis(700));
+        let plan = SimulationPlan::new(&OXIMETER, SystemId([1; 8]), seed);
+        // Each run is a day later.
+        let plan = SimulationPlan { period, clock: plan.clock + seed * 8_640_000, ..plan };
+        let patience = Duration::from_secs(patience);
+        agents::run(Run { plan, to: running.address(), measuring, patience }).await;
+    };
+    let count = async |container: &str| {
+        let to = format!("cse-mn/phd-0101010101010101/{container}");
+        let retrieve = Request::new(Operation::Retrieve, to, "CAdmin", "count");
+        let content = engine.ask(retrieve).await.unwrap().content.unwrap();
+        let content: serde_json::Value = serde_json::from_str(&content).unwrap();
+        content.pointer("/m2m:cnt/cni").unwrap().as_u64().unwrap()
+    };
+    run(1, 5).await;
+    let before = count("pulse-rate").await;
+    assert!(before > 0 && count("spo2").await == before);
+
+    let bar = async |id: &str, policy: &str| {
+        let content = format!(r#"{{"m2m:cnt":{{"acpi":["{policy}"]}}}}"#);
+        let to = "cse-mn/phd-0101010101010101/spo2";
+        let update = Request::new(Operation::Update, to, "CAdmin", id).with_content(content);
+        assert_eq!(engine.ask(update).await.unwrap().status, Status::Updated);
+    };
+    bar("1", "cse-mn/operators").await;
+    run(2, 2).await;
+    assert!(running.counters().readings_refused > 0);
+    assert_eq!((count("spo2").await, count("pulse-rate").await), (before, before));
+
+    bar("2", "cse-mn/phd-0101010101010101/device-itself").await;
+    run(3, 5).await;
+    let after = count("pulse-rate").await;
+    assert!(after > before && count("spo2").await == after);
+    running.stop().await;
+    cse.stop().await;
+}

@@ -86,6 +86,32 @@ impl Cse {
         self.creation_response(request, slot, &given).map(Some)
     }
 
+    /// Status with which this CSE would refuse a contentInstance that its own process creates,
+    /// because of the target, the originator's privileges or the container's limits; `None` if it
+    /// would not. Nothing changes, nothing is counted.
+    pub fn refusal_of_instance(&self, request: &Request) -> Option<Status> {
+        self.check_instance(request).err().map(|refusal| refusal.status)
+    }
+
+    fn check_instance(&self, request: &Request) -> Result<(), Refusal> {
+        let kind = Kind::ContentInstance;
+        let nowhere = || Refusal::new(Status::NotFound, "no such resource");
+        let asker = RequestContext {
+            is_own: true,
+            ..RequestContext::outside(super::Token(0), None, request)
+        };
+        let from = Originator::of(request, self.own_form(&request.from), &asker);
+        let target = self.resolve_local(&request.to).ok_or_else(nowhere)?;
+        let Target::Resource(parent) = target else {
+            return Err(not_allowed("nothing is created below a virtual resource"));
+        };
+        self.demand_creation(&from, request, kind, parent)?;
+        if !self.resource(parent)?.kind.takes(kind) {
+            return Err(Refusal::new(Status::InvalidChildResourceType, "it takes no instances"));
+        }
+        self.check_content_fits(request, parent)
+    }
+
     /// Checks the right to create; registration needs none: an admitted entity may create its own
     /// AE or remoteCSE.
     fn demand_creation(

@@ -241,6 +241,24 @@ impl Cse {
         }
     }
 
+    /// Checks the content of a creation against the container's limits.
+    pub(super) fn check_content_fits(
+        &self,
+        request: &Request,
+        parent: Slot,
+    ) -> Result<(), Refusal> {
+        let text = request.content.as_deref().unwrap_or_default();
+        // The text is longer than the content in it: most need not be parsed.
+        let most = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        if self.check_fits(parent, most).is_ok() {
+            return Ok(());
+        }
+        let Outer { instance } = serde_json::from_str(text)
+            .map_err(|error| Refusal::bad(format!("no contentInstance: {error}")))?;
+        let size = instance.con.map_or(0, |content| content_octets(content.get()));
+        self.check_fits(parent, size)
+    }
+
     pub(super) fn check_fits(&self, parent: Slot, size: u64) -> Result<(), Refusal> {
         let container = self.resource(parent)?;
         let octets_max = container.uint("mbs").unwrap_or(self.config.limits.instance_octets);

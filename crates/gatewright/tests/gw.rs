@@ -304,6 +304,33 @@ fn run_serves_until_it_is_interrupted() {
     assert!(told.contains(" 1  accepted\n"), "{told}");
 }
 
+/// Of two programs one has the parameter: it gets it, and the other runs as well.
+#[test]
+fn a_parameter_is_given_to_the_programs_that_have_it() {
+    let folder = folder("set");
+    let text = fs::read_to_string(example("smtp_relay.gate")).unwrap();
+    fs::copy(example("smtp.gate"), folder.join("smtp.gate")).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (with, without) = (path("with.gate"), path("without.gate"));
+    let greets = text.replace("(250, \"gatewright\")", "(250, building)");
+    let (head, tail) = greets.split_once("gateway ").unwrap();
+    let (name, tail) = tail.split_once("{\n").unwrap();
+    let parameter = "parameter building: fragment, at most 20 octets";
+    fs::write(&with, format!("{head}gateway {name}{{\n    {parameter}\n{tail}")).unwrap();
+    fs::write(&without, text).unwrap();
+    let (mut child, port) = run(&with, &[&without, "--set", "building=Ost"]);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"HELO me\r\nQUIT\r\n").unwrap();
+    let told: Vec<String> = BufReader::new(stream).lines().map(Result::unwrap).collect();
+    assert!(told.contains(&"250 Ost".to_owned()), "{told:?}");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let said = gw(&["run", &with, &without, "--set", "building=Ost", "--set", "hall=1"]);
+    assert_eq!(said.code, 78);
+    let why = "none of the programs has a parameter `hall`";
+    assert!(said.err.contains(why), "{}", said.err);
+}
+
 #[test]
 fn run_with_watch_takes_a_changed_program_and_leaves_a_broken_one() {
     let folder = folder("watch");

@@ -8,6 +8,7 @@ use anyhow::Result;
 use gatewright_diagnostic::Sources;
 use gatewright_gateway::ProgramError;
 use gatewright_gateway::ProgramSettings;
+use gatewright_lang::ir::Program;
 use gatewright_runner::{Runner, RunnerError, RunnerOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub(super) struct Run {
     /// Address of a role, instead of the program's own.
     #[arg(long, value_name = "ROLE=HOST:PORT", value_parser = address)]
     at: Vec<(String, String)>,
-    /// Set a parameter of the programs; may be repeated.
+    /// Set a parameter of the programs that have it; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     /// Set a parameter from an environment variable.
@@ -109,11 +110,18 @@ impl Run {
         for file in &self.files {
             let (sources, read) = compile(file)?;
             face.findings(&read.diagnostics, &sources);
-            let Some(mut program) = read.program else { return Ok(Exit::Configuration) };
-            self.settings()
-                .apply(&mut program)
+            let Some(program) = read.program else { return Ok(Exit::Configuration) };
+            compiled.push((program, sources));
+        }
+        let programs: Vec<&Program> = compiled.iter().map(|(program, _)| program).collect();
+        if let Some(name) = self.unknown_parameter(&programs) {
+            let why = format!("none of the programs has a parameter `{name}`");
+            return Err(Failure::new(Exit::Configuration, why).into());
+        }
+        for (file, (program, _)) in self.files.iter().zip(&mut compiled) {
+            self.settings(program)
+                .apply(program)
                 .map_err(|why| Failure::new(Exit::Configuration, format!("{file}: {why}")))?;
-            compiled.push((Arc::new(program), sources));
         }
         let options = RunnerOptions {
             loops: self.loops,
@@ -124,6 +132,7 @@ impl Run {
         let stopped = stopped()?;
         let mut running = Vec::new();
         for (file, (program, sources)) in self.files.iter().zip(compiled) {
+            let program = Arc::new(program);
             let runner = Runner::start(&program, options.clone());
             let runner = runner.map_err(|source| failure(file, source))?;
             let (file, name) = (file.clone(), program.name.clone());
@@ -139,9 +148,26 @@ impl Run {
         Ok(Exit::Success)
     }
 
-    fn settings(&self) -> ProgramSettings {
-        let (values, variables) = (self.set.clone(), self.set_env.clone());
-        ProgramSettings { values, variables, files: self.set_file.clone() }
+    /// What is set of a program: of several, each has the parameters that it declares.
+    fn settings(&self, program: &Program) -> ProgramSettings {
+        let is_for = |name: &str| self.files.len() == 1 || has_parameter(program, name);
+        let of = |pairs: &[(String, String)]| {
+            pairs.iter().filter(|(name, _)| is_for(name)).cloned().collect()
+        };
+        ProgramSettings {
+            values: of(&self.set),
+            variables: of(&self.set_env),
+            files: of(&self.set_file),
+        }
+    }
+
+    /// The first parameter that is set and that none of several programs has.
+    fn unknown_parameter(&self, programs: &[&Program]) -> Option<&str> {
+        let mut names = [&self.set, &self.set_env, &self.set_file].into_iter().flatten();
+        let is_unknown = |name: &str| !programs.iter().any(|program| has_parameter(program, name));
+        // Of a single program the refusal tells its parameters.
+        let (name, _) = names.find(|(name, _)| programs.len() > 1 && is_unknown(name))?;
+        Some(name)
     }
 
     /// Waits for an interrupt or for the time to pass, and looks after changed files.
@@ -160,11 +186,15 @@ impl Run {
             }
             if self.watch {
                 for it in running.iter_mut() {
-                    it.look(face, &self.settings());
+                    it.look(face, |program| self.settings(program));
                 }
             }
         }
     }
+}
+
+fn has_parameter(program: &Program, name: &str) -> bool {
+    program.parameters.iter().any(|of| of.name == name)
 }
 
 /// A program that runs, and the files that it was made of.
@@ -186,7 +216,7 @@ impl LoadedProgram {
     }
 
     /// Lets the program take over that its files now hold, if they have changed.
-    fn look(&mut self, face: Face, settings: &ProgramSettings) {
+    fn look(&mut self, face: Face, settings: impl Fn(&Program) -> ProgramSettings) {
         if self.stamps.iter().all(|stamp| *stamp == Stamp::of(&stamp.file)) {
             return;
         }
@@ -198,7 +228,7 @@ impl LoadedProgram {
             face.note(&format!("{}: the program before runs on", self.file));
             return;
         };
-        if let Err(why) = settings.apply(&mut program) {
+        if let Err(why) = settings(&program).apply(&mut program) {
             face.note(&format!("{}: {why}; the program before runs on", self.file));
             return;
         }

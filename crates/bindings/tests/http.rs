@@ -194,7 +194,7 @@ async fn content_in_cbor() {
 #[tokio::test]
 async fn what_is_acknowledged_survives_a_restart() {
     let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("http-restart.db");
-    for end in ["", "-wal", "-shm", ".lock"] {
+    for end in ["", "-wal", "-shm", ".lock", ".reserve"] {
         let _ = std::fs::remove_file(format!("{}{end}", path.display()));
     }
     let mut config = config();

@@ -29,7 +29,7 @@ const HOSTILE: &str = "127.0.0.2:0";
 
 fn store(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}.db"));
-    for end in ["", "-wal", "-shm", ".lock"] {
+    for end in ["", "-wal", "-shm", ".lock", ".reserve"] {
         let _ = std::fs::remove_file(format!("{}{end}", path.display()));
     }
     path

@@ -3,7 +3,7 @@
 use crate::audit::{self, Chain};
 use crate::checksum::of_row;
 use crate::error::StoreError;
-use crate::lock::{Absent, Lock, lock, resolve, share_lock};
+use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
 use crate::reader::{ReadReport, Reader};
@@ -158,7 +158,9 @@ impl Database {
     }
 
     fn open_file(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
+        refuse_orphans(path)?;
         let path = &resolve(path)?;
+        refuse_orphans(path)?;
         let lock = lock(path, Absent::Create)?;
         let connection = Connection::open_with_flags(
             path,
@@ -759,6 +761,7 @@ fn immutable(path: &Path) -> String {
 /// Opens the database of a stopped CSE read-only, with the lock that keeps a CSE from starting
 /// meanwhile.
 pub(crate) fn open_stopped(path: &Path) -> Result<(Lock, Connection), StoreError> {
+    refuse_orphans(path)?;
     let path =
         path.canonicalize().map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     let lock = share_lock(&path)?;

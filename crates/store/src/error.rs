@@ -21,6 +21,19 @@ pub enum StoreError {
         /// How many names it has.
         names: u64,
     },
+    /// The database is gone, and a file that belongs to it remains.
+    #[error(
+        "{} is missing or empty, but {} remains: put the database back, or move that file away to \
+         start with an empty one",
+        path.display(),
+        orphan.display()
+    )]
+    Orphan {
+        /// The database.
+        path: PathBuf,
+        /// The file that remains.
+        orphan: PathBuf,
+    },
     /// The file belongs to another program.
     #[error("{} is no database of a CSE", .0.display())]
     Foreign(PathBuf),

@@ -90,6 +90,24 @@ pub(crate) fn share_lock(path: &Path) -> Result<Lock, StoreError> {
     Ok(Lock { file: Some(Arc::new(file)), _beside: beside })
 }
 
+/// Refuses a write-ahead log with content, or a reserve, whose database is gone: SQLite would create
+/// an empty database and delete the log, which has the latest commits.
+pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
+    let database = path.metadata().map(|file| file.len());
+    let is_gone = database.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let log = beside(path, "-wal");
+    // A database with a log has at least the page that says so.
+    let is_empty = is_gone || database.is_ok_and(|octets| octets == 0);
+    if is_empty && log.metadata().is_ok_and(|log| log.len() > 0) {
+        return Err(StoreError::Orphan { path: path.to_owned(), orphan: log });
+    }
+    let reserve = beside(path, ".reserve");
+    if is_gone && reserve.exists() {
+        return Err(StoreError::Orphan { path: path.to_owned(), orphan: reserve });
+    }
+    Ok(())
+}
+
 /// Refuses a file with several names: two processes that open it by different names would have two
 /// write-ahead logs of one file.
 fn refuse_links(path: &Path) -> Result<(), StoreError> {

@@ -38,6 +38,7 @@ use crate::{
     gateway::about,
     listener::ListenerThread,
     messages::{AttachedMessages, MessageCounts},
+    socket_path::{SocketPath, bind},
     trace,
 };
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
@@ -48,13 +49,10 @@ use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{
-    fmt, fs,
+    fmt,
     io::{self, BufRead, BufReader, Write},
     net::IpAddr,
-    os::unix::{
-        fs::PermissionsExt,
-        net::{UnixListener, UnixStream},
-    },
+    os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -226,8 +224,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// removes the socket.
 #[derive(Debug)]
 pub struct ClaimedSocket {
-    path: PathBuf,
     listener: Option<UnixListener>,
+    place: SocketPath,
 }
 
 impl ClaimedSocket {
@@ -236,14 +234,16 @@ impl ClaimedSocket {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if another gateway answers there; else the system's error.
+    /// `AddrInUse` if another gateway answers there, `AlreadyExists` if `path` is not a socket; else
+    /// the system's error.
     pub fn claim(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), listener: Some(bind(path)?) })
+        let (listener, place) = bind(path)?;
+        Ok(Self { listener: Some(listener), place })
     }
 
     /// The socket.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
     /// Serves the clients there.
@@ -259,13 +259,6 @@ impl ClaimedSocket {
         let accept = move |listener: &UnixListener| accept(listener, &gateway, &accepting);
         let listener = Some(ListenerThread::start("api", listener, accept)?);
         Ok(ControlServer { clients, listener, _socket: self })
-    }
-}
-
-impl Drop for ClaimedSocket {
-    fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _gone = fs::remove_file(&self.path);
     }
 }
 
@@ -287,28 +280,6 @@ impl ControlServer {
     pub fn start(gateway: Arc<Gateway>, path: &Path) -> io::Result<Self> {
         ClaimedSocket::claim(path)?.serve(gateway)
     }
-}
-
-/// Read and write for the owner, nothing for anybody else.
-const OWNER_ONLY: u32 = 0o600;
-
-/// Opens a non-blocking Unix socket that only its owner can use. A socket without a listener is
-/// replaced.
-pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    if UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 impl Drop for ControlServer {

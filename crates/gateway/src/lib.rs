@@ -26,6 +26,7 @@ mod programs;
 mod recorder;
 mod reload;
 mod settings;
+mod socket_path;
 mod stack_network;
 mod tcp_proxy;
 mod trace;

@@ -3,7 +3,11 @@
 //! The server knows one path, answers each client on a thread of its own and closes after each answer.
 //! A client has [`CLIENT_WITHIN`] for all of it; of more than [`CLIENTS_MAX`] the oldest is closed.
 
-use crate::{Gateway, api, listener::ListenerThread};
+use crate::{
+    Gateway, api,
+    listener::ListenerThread,
+    socket_path::{SocketPath, bind},
+};
 use gatewright_config::Listen;
 use std::{
     collections::VecDeque,
@@ -13,7 +17,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::net::{UnixListener, UnixStream},
     },
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, PoisonError, Weak},
     thread::{Builder, JoinHandle},
     time::{Duration, Instant},
@@ -44,8 +48,9 @@ type Page = dyn Fn() -> Result<String, String> + Send + Sync;
 #[derive(Debug)]
 pub struct MetricsServer {
     address: Option<SocketAddr>,
-    path: Option<PathBuf>,
     listener: Option<ListenerThread>,
+    /// Removed last.
+    _place: Option<SocketPath>,
 }
 
 impl MetricsServer {
@@ -55,7 +60,8 @@ impl MetricsServer {
     ///
     /// # Errors
     ///
-    /// `AddrInUse` if another process listens there; else the system's error.
+    /// `AddrInUse` if another process listens there, `AlreadyExists` if the path of a Unix socket is
+    /// that of another file; else the system's error.
     pub fn start(gateway: Arc<Gateway>, listen: &Listen) -> io::Result<Self> {
         let page = move || api::metrics(&gateway);
         Self::serving(Arc::new(page), listen)
@@ -67,7 +73,7 @@ impl MetricsServer {
     }
 
     fn serving(page: Arc<Page>, listen: &Listen) -> io::Result<Self> {
-        let (listener, address, path) = match listen {
+        let (listener, address, place) = match listen {
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
@@ -75,8 +81,8 @@ impl MetricsServer {
                 (Listener::Tcp(listener), Some(address), None)
             }
             Listen::Unix(path) => {
-                let listener = api::bind(Path::new(path))?;
-                (Listener::Unix(listener), None, Some(PathBuf::from(path)))
+                let (listener, place) = bind(Path::new(path))?;
+                (Listener::Unix(listener), None, Some(place))
             }
         };
         let clients = Mutex::new(VecDeque::new());
@@ -90,17 +96,13 @@ impl MetricsServer {
             clients.push_back(Served::start(client, Arc::clone(&page))?);
             Ok(())
         })?;
-        Ok(Self { address, path, listener: Some(listener) })
+        Ok(Self { address, listener: Some(listener), _place: place })
     }
 }
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.listener.take());
-        if let Some(path) = &self.path {
-            // Somebody may have removed it already.
-            let _gone = std::fs::remove_file(path);
-        }
     }
 }
 

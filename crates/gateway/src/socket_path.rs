@@ -1,0 +1,121 @@
+//! Unix sockets at paths: what is replaced when one is bound, and what is removed at its end.
+
+use std::{
+    fs, io,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+/// Read and write for the owner, nothing for anybody else.
+const OWNER_ONLY: u32 = 0o600;
+
+/// Opens a non-blocking Unix socket that only its owner can use. A socket without a listener is
+/// replaced; anything else at `path` stays.
+pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    remove_unused(path)?;
+    let listener = UnixListener::bind(path)?;
+    let place = SocketPath {
+        path: path.to_owned(),
+        inode: inode(&fs::symlink_metadata(path)?),
+        _listener: listener.try_clone()?,
+    };
+    fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))?;
+    listener.set_nonblocking(true)?;
+    Ok((listener, place))
+}
+
+/// Removes a socket that an ended process left behind.
+fn remove_unused(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(old) if old.file_type().is_socket() => {}
+        Ok(_) => {
+            let text = "the file there is not a socket, and is not replaced";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        // Nobody listens (unix(7)).
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The path of a bound Unix socket; dropping it removes the socket, but not a file that has come
+/// into its place since.
+#[derive(Debug)]
+pub(crate) struct SocketPath {
+    path: PathBuf,
+    inode: (u64, u64),
+    /// As long as it is open, no other file has the inode's number.
+    _listener: UnixListener,
+}
+
+impl SocketPath {
+    /// The path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|now| inode(&now) == self.inode) {
+            // Somebody may have removed it already.
+            let _gone = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What tells a file from all others: its device and its inode on it.
+fn inode(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_the_way_stays_and_a_left_socket_is_replaced() {
+        let folder = std::env::temp_dir().join(format!("gw-socket-path-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("h.db");
+        fs::write(&file, "a database").unwrap();
+        let refused = bind(&file).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "a database");
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(bind(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(fs::symlink_metadata(&link).is_ok());
+        let path = folder.join("left.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let bound = bind(&path).unwrap();
+        assert_eq!(bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(bound);
+        assert!(!path.exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_listener_leaves_the_socket_of_another_in_its_place() {
+        let path = std::env::temp_dir().join(format!("gw-socket-own-{}", std::process::id()));
+        let first = bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = bind(&path).unwrap();
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(second);
+        assert!(!path.exists());
+    }
+}

@@ -2,7 +2,7 @@
 
 use gatewright_link::{
     Framing,
-    pcapng::{CapturedFrame, Direction, InterfaceId, PcapngWriter},
+    pcapng::{CapturedFrame, Direction, InterfaceId, PcapngWriter, file::replace},
 };
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
@@ -10,8 +10,8 @@ use gatewright_stack::{
     builtin::{Capture, Captured},
 };
 use std::{
-    fs::{self, File},
     io::{self, BufWriter, Write},
+    path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError},
     thread::JoinHandle,
     time::{Duration, Instant, SystemTime},
@@ -40,7 +40,7 @@ impl Recorder {
     ) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = match file {
             "-" => Box::new(io::stdout()),
-            _ => Box::new(create(file)?),
+            _ => Box::new(replace(Path::new(file))?),
         };
         let mut pages = Pages::begin(BufWriter::new(out), at, links)?;
         let thread = std::thread::Builder::new()
@@ -48,15 +48,6 @@ impl Recorder {
             .spawn(move || record(&mut pages, &captured))?;
         Ok(Self { thread: Some(thread) })
     }
-}
-
-/// Creates a file. An existing file is replaced, not truncated: an earlier capture may still be
-/// writing it, and can finish.
-pub(crate) fn create(file: &str) -> io::Result<File> {
-    if fs::symlink_metadata(file).is_ok_and(|old| old.is_file()) {
-        fs::remove_file(file)?;
-    }
-    File::create(file)
 }
 
 impl Drop for Recorder {

@@ -1,7 +1,7 @@
 //! Devices that are made rather than found: TAP and TUN interfaces, and capture files.
 
 use crate::interface::Interface;
-use crate::pcapng::{CaptureLink, ReadError, Reader, Speed};
+use crate::pcapng::{CaptureLink, ReadError, Reader, Speed, file as capture_file};
 use crate::tap::{self, TapDevice};
 use crate::unbound::{UnboundDevice, UnboundLink};
 use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
@@ -42,7 +42,8 @@ pub struct CaptureConfig {
     pub name: String,
     /// The file whose frames arrive.
     pub read: Option<PathBuf>,
-    /// The file that takes the frames that leave; what it held before is lost.
+    /// The file that takes the frames that leave; a capture that it held before is lost, and a file
+    /// that holds something else is refused.
     pub write: Option<PathBuf>,
     /// How fast `read` is replayed.
     pub speed: Speed,
@@ -63,7 +64,7 @@ pub fn capture_framing(file: &Path) -> Result<Framing, OpenError> {
     let name = || file.display().to_string();
     let open = |source| OpenError::File { file: name(), action: "read", source };
     let wrong = |reason| OpenError::Capture { file: name(), reason };
-    let mut reader = Reader::new(BufReader::new(File::open(file).map_err(open)?));
+    let mut reader = Reader::new(BufReader::new(capture_file::open(file).map_err(open)?));
     let first = match reader.next_record() {
         Ok(record) => record.map(|record| record.interface),
         Err(ReadError::Io(source)) => return Err(open(source)),
@@ -139,8 +140,8 @@ impl Preparer {
             let file = path.display().to_string();
             move |source| OpenError::File { file, action, source }
         };
-        let read = |path: &PathBuf| File::open(path).map_err(failed(path, "read"));
-        let write = |path: &PathBuf| File::create(path).map_err(failed(path, "write"));
+        let read = |path: &PathBuf| capture_file::open(path).map_err(failed(path, "read"));
+        let write = |path: &PathBuf| capture_file::create(path).map_err(failed(path, "write"));
         let read = config.read.as_ref().map(read).transpose()?;
         let write = config.write.as_ref().map(write).transpose()?;
         let files = CaptureFiles { info: config.info(), index: config.index, read, write };

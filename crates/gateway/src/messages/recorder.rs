@@ -1,13 +1,14 @@
 //! Captured messages to a pcapng file, on a thread of its own.
 
 use super::frame::Framer;
-use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, create, since_1970};
+use crate::recorder::{FLUSH_EVERY, RECORDER_ENDS_WITHIN, since_1970};
 use gatewright_link::{
     Framing,
-    pcapng::{CapturedFrame, Direction, PcapngWriter},
+    pcapng::{CapturedFrame, Direction, PcapngWriter, file::replace},
 };
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ pub(super) struct MessageRecorder {
 impl MessageRecorder {
     /// Starts writing messages captured at `at` to `file`.
     pub(super) fn start(file: &str, at: &str) -> io::Result<(MessageRecords, Self)> {
-        let mut writer = PcapngWriter::new(BufWriter::new(create(file)?))?;
+        let mut writer = PcapngWriter::new(BufWriter::new(replace(Path::new(file))?))?;
         let interface = writer.add_interface(at, Framing::Ip)?;
         writer.flush()?;
         let (sender, records) = sync_channel(RECORDS_MAX);

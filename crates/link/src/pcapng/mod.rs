@@ -5,6 +5,7 @@
 //! packet blocks with direction and comment, nanoseconds throughout. The reader skips all other
 //! blocks.
 
+pub mod file;
 mod link;
 mod read;
 mod write;

@@ -13,8 +13,8 @@ use std::time::Duration;
 const BLOCK_LEN_MAX: u32 = 16 << 20;
 
 // Classic pcap: the first word of a file, with time stamps in micro- or nanoseconds.
-const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
-const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
+pub(super) const CLASSIC_MICROS: u32 = 0xa1b2_c3d4;
+pub(super) const CLASSIC_NANOS: u32 = 0xa1b2_3c4d;
 
 /// Why a capture file cannot be read further.
 #[derive(Debug, thiserror::Error)]

@@ -9,6 +9,7 @@
 
 pub mod api;
 mod capture;
+mod capture_paths;
 mod clients;
 mod control;
 mod difference;

@@ -1,6 +1,6 @@
 //! The links and routes of a description, as a part of its gateway.
 
-use crate::{RunError, difference, host::HostMacs, host_interface};
+use crate::{RunError, capture_paths::check_written, difference, host::HostMacs, host_interface};
 use gatewright_config::{self as config, Config, codes};
 use gatewright_diagnostic::Diagnostic;
 use gatewright_link::{
@@ -279,6 +279,7 @@ fn link_setup(
         config::Device::Tap { name } => tap(index, link, &name.value, Framing::Ethernet),
         config::Device::Tun { name } => tap(index, link, &name.value, Framing::Ip),
         config::Device::Pcapng { read, write, pace } => {
+            check_written(link, config)?;
             DeviceSetup::Capture(capture(index, link, (read.as_ref(), write.as_ref()), *pace)?)
         }
         config::Device::Segment { name, impairment } => {

@@ -282,4 +282,17 @@ mod tests {
         let first = pieces.next().unwrap_or_default().to_owned();
         pieces.fold(first, |whole, piece| whole + piece.split_once('}').map_or("", |it| it.1))
     }
+
+    #[test]
+    fn spare_links_are_not_named() {
+        let spec = HandlerSpec {
+            handler: "count".to_owned(),
+            at: "ip:tcp".to_owned(),
+            link: Some("v99".to_owned()),
+            ..HandlerSpec::default()
+        };
+        let links = ["left", "right", "", ""].map(str::to_owned);
+        let findings = spec.read(&links).unwrap_err();
+        assert_eq!(findings.first().unwrap().help.as_deref(), Some("there are: left, right"));
+    }
 }

@@ -28,12 +28,14 @@ pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings
 
 /// Checks that the link's name is one of `names`.
 fn check_link(name: &Located<String>, names: &[String], findings: &mut Findings) {
-    if names.contains(name) {
+    // A spare link of a running gateway has no name.
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(|of| !of.is_empty()).collect();
+    if names.contains(&name.value.as_str()) {
         return;
     }
     let message = format!("there is no link `{}`", name.value);
     let finding = Diagnostic::error(&codes::UNKNOWN_LINK, name.span, message);
-    findings.add(match nearest(name, names.iter().map(String::as_str)) {
+    findings.add(match nearest(name, names.iter().copied()) {
         Some(meant) => {
             let finding = finding.label(format!("did you mean `{meant}`?"));
             finding.fix(name.span, format!("\"{meant}\""), "write it so")

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Negative,
     /// The command line is wrong.
     Usage,
-    /// No gateway runs there.
+    /// No gateway runs there, or one that is to run cannot, as another has its control socket.
     Unavailable,
     /// A gateway has too many clients now, or has the database open.
     Busy,
@@ -27,7 +27,7 @@ impl Exit {
         (Self::Success, "done, or the answer is yes"),
         (Self::Negative, "the answer is no, or it did not work"),
         (Self::Usage, "the command line is wrong"),
-        (Self::Unavailable, "no gateway runs there"),
+        (Self::Unavailable, "no gateway runs there; of `run`: another has the control socket"),
         (Self::Busy, "the gateway is busy, or has the database open: try again later"),
         (Self::Permission, "a right is missing"),
         (Self::Configuration, "a description or another input is wrong or cannot be read"),

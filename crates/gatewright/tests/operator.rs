@@ -275,6 +275,8 @@ fn sighup_reloads_and_control_may_move() {
     let refused =
         || world.ask(&["events", "--level", "warning"]).out.matches("reload-refused").count();
     assert_eq!(refused(), 1, "that with errors");
+    let told = world.ask(&["events", "--level", "warning"]).out;
+    assert!(told.contains("gateway.toml:2:") && told.contains("mtu"), "{told}");
     world.process.hang_up().unwrap();
     assert!(wait_until(WITHIN, || refused() == 2), "{}", world.said());
     assert!(says("No such file"), "{}", world.said());

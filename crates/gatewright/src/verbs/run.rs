@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
-use gatewright_diagnostic::{Diagnostic, Severity};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceRange, Sources};
 use gatewright_gateway::{Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
@@ -171,7 +171,7 @@ impl Reloading<'_> {
         read.findings.retain(|found| !warned.contains(&in_short(found)));
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else {
-            gateway.log_refused("it has errors");
+            gateway.log_refused(&first_error(&read.findings, &read.sources));
             return face.note(&format!("SIGHUP: {file}: nothing is changed"));
         };
         match gateway.reload(&config) {
@@ -188,6 +188,18 @@ impl Reloading<'_> {
             }
         }
     }
+}
+
+/// The first error among findings with its place, in a line.
+fn first_error(findings: &[Diagnostic], sources: &Sources) -> String {
+    let first = findings.iter().find(|found| found.severity == Severity::Error);
+    first.map_or_else(
+        || "it has errors".to_owned(),
+        |found| {
+            let SourceRange { file, line, column, .. } = sources.place(found.primary.span);
+            format!("{file}:{line}:{column}: {}", found.message)
+        },
+    )
 }
 
 /// The warnings among findings.

@@ -79,9 +79,15 @@ fn part_text(out: &mut String, part: &Value) {
     };
     let mut words: Vec<_> = list(part, "words").iter().filter_map(said).collect();
     words.extend(counts(part, "gauges"));
-    let _ = writeln!(out, "{}: {}", word(part, "name"), words.join(", "));
-    let counted = counts(part, "counters");
-    if !counted.is_empty() {
+    let (name, counted) = (word(part, "name"), counts(part, "counters"));
+    let (is_idle, has_counted) = (words.is_empty(), !counted.is_empty());
+    if !is_idle {
+        let _ = writeln!(out, "{name}: {}", words.join(", "));
+    } else if has_counted {
+        // What has ended is in the counters alone.
+        let _ = writeln!(out, "{name}: {}", counted.join(", "));
+    }
+    if has_counted && !is_idle {
         let _ = writeln!(out, "     {}", counted.join(", "));
     }
     for histogram in list(part, "histograms") {

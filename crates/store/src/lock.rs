@@ -90,8 +90,8 @@ pub(crate) fn share_lock(path: &Path) -> Result<Lock, StoreError> {
     Ok(Lock { file: Some(Arc::new(file)), _beside: beside })
 }
 
-/// Refuses a write-ahead log with content, or a reserve, whose database is gone: SQLite would create
-/// an empty database and delete the log, which has the latest commits.
+/// Refuses a write-ahead log with content whose database is gone: SQLite would create an empty database
+/// and delete the log, which has the latest commits. A reserve alone has nothing to lose.
 pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     let database = path.metadata().map(|file| file.len());
     let is_gone = database.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -100,10 +100,6 @@ pub(crate) fn refuse_orphans(path: &Path) -> Result<(), StoreError> {
     let is_empty = is_gone || database.is_ok_and(|octets| octets == 0);
     if is_empty && log.metadata().is_ok_and(|log| log.len() > 0) {
         return Err(StoreError::Orphan { path: path.to_owned(), orphan: log });
-    }
-    let reserve = beside(path, ".reserve");
-    if is_gone && reserve.exists() {
-        return Err(StoreError::Orphan { path: path.to_owned(), orphan: reserve });
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
 use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
-use gatewright_interwork::{Arrival, Device, Instances, Mapping};
+use gatewright_interwork::{Device, Instances, Mapping, ReportArrival};
 use gatewright_onem2m::Timestamp;
 use serde_json::json;
 use std::cell::RefCell;
@@ -82,7 +82,7 @@ impl Conversion {
     /// The same with a JSON library's values.
     fn converted_by_library(&self, octets: &[u8], number: u64) -> usize {
         let mut written = 0;
-        let Arrival { report, received } = arrival(number);
+        let ReportArrival { report, received } = arrival(number);
         self.observed(octets, |observation| {
             let Some(place) = self.device.place(observation.handle) else { return };
             let Value::Number(value) = observation.value else { return };
@@ -107,10 +107,10 @@ impl Conversion {
     }
 }
 
-const fn arrival(number: u64) -> Arrival {
+const fn arrival(number: u64) -> ReportArrival {
     // 2026-11-21T13:00:00Z, a report every 10 microseconds.
     let received = Timestamp::from_micros(1_795_266_000_000_000 + number * 10);
-    Arrival { report: number, received }
+    ReportArrival { report: number, received }
 }
 
 fn conversion(bench: &mut Bench) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use bench::{Bench, Contestant, Numbers, Options, Relation, Yardstick, nanoseconds_each};
 use gatewright_tables::records::{Entity, Sender};
-use gatewright_tables::{Layout, Map, RegionOwner};
+use gatewright_tables::{Map, RegionLayout, RegionOwner};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::net::Ipv6Addr;
@@ -30,7 +30,7 @@ fn entity(associated: u64) -> Entity {
 impl Entities {
     fn new() -> Result<Self, String> {
         let mut numbers = Numbers(3);
-        let mut layout = Layout::new();
+        let mut layout = RegionLayout::new();
         let at = layout.map("entities", ENTITIES).map_err(|it| it.to_string())?;
         let seed = [numbers.bits(), numbers.bits()];
         let mut owner = RegionOwner::in_memory(&layout, seed).map_err(|it| it.to_string())?;
@@ -91,7 +91,7 @@ fn by_key(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn by_place(bench: &mut Bench) -> Result<(), String> {
-    let mut layout = Layout::new();
+    let mut layout = RegionLayout::new();
     let at = layout.table("records", 64).map_err(|it| it.to_string())?;
     let mut owner = RegionOwner::in_memory(&layout, [1, 2]).map_err(|it| it.to_string())?;
     let mut table = owner.table(&at).map_err(|it| it.to_string())?;

@@ -7,9 +7,9 @@ use super::{CONNECTIONS, DURATION};
 use crate::process::{processor, text};
 use bench::{Bench, Yardstick};
 use gatewright_onem2m::{
-    Cse, CseConfig, CseType, Input, Kind, Now, Operation, Output, Request, Token,
+    Cse, CseConfig, CseType, Input, Now, Operation, Output, Request, ResourceType, Token,
 };
-use gatewright_store::{Database, DatabaseOptions, Report, Writer};
+use gatewright_store::{BatchWriter, Database, DatabaseOptions, WriteReport};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
@@ -33,8 +33,8 @@ const CORES: [(u32, &str); 2] =
 /// The machine and its store, without a network.
 struct Machine {
     cse: Cse,
-    writer: Writer,
-    reports: Receiver<Report>,
+    writer: BatchWriter,
+    reports: Receiver<WriteReport>,
     began: Instant,
     asked: u64,
     answered: u64,
@@ -52,7 +52,7 @@ impl Machine {
         let began = Instant::now();
         let (cse, _) =
             Cse::open(config, now(began), restored.rows, restored.next_seq).map_err(text)?;
-        let (sender, reports): (Sender<Report>, _) = channel();
+        let (sender, reports): (Sender<WriteReport>, _) = channel();
         let report = move |report| {
             // Whoever has stopped listening has ended with an error.
             let _ = sender.send(report);
@@ -97,7 +97,7 @@ impl Machine {
     fn ask(
         &mut self,
         (from, to): (&str, &str),
-        kind: Kind,
+        kind: ResourceType,
         content: &str,
     ) -> Result<Duration, String> {
         self.asked += 1;
@@ -117,9 +117,9 @@ impl Machine {
         let mut held = Duration::ZERO;
         while self.answered < self.asked {
             match self.reports.recv_timeout(ANSWER_WITHIN).map_err(text)? {
-                Report::Committed(number) => held += self.step(Input::Committed(number))?,
-                Report::Failed { cause, .. } => return Err(cause),
-                Report::Short(_) => {}
+                WriteReport::Committed(number) => held += self.step(Input::Committed(number))?,
+                WriteReport::Failed { cause, .. } => return Err(cause),
+                WriteReport::Short(_) => {}
             }
         }
         Ok(held)
@@ -142,17 +142,21 @@ fn fill(machine: &mut Machine, instances: u32) -> Result<(), String> {
         "poa":["http://127.0.0.1:1"]}}"#;
     // Of the deletion of the container; an AE that is its own target is not asked first.
     let subscription = r#"{"m2m:sub":{"nu":["cse-in/bed"],"enc":{"net":[2]}}}"#;
-    machine.ask(("CAdmin", "cse-in"), Kind::AccessControlPolicy, policy)?;
-    machine.ask(("Cbed", "cse-in"), Kind::ApplicationEntity, entity)?;
-    machine.ask(("CAdmin", "cse-in"), Kind::Container, &guarded)?;
-    machine.ask(("Cbed", &format!("cse-in/{GUARDED}")), Kind::Subscription, subscription)?;
+    machine.ask(("CAdmin", "cse-in"), ResourceType::AccessControlPolicy, policy)?;
+    machine.ask(("Cbed", "cse-in"), ResourceType::ApplicationEntity, entity)?;
+    machine.ask(("CAdmin", "cse-in"), ResourceType::Container, &guarded)?;
+    machine.ask(
+        ("Cbed", &format!("cse-in/{GUARDED}")),
+        ResourceType::Subscription,
+        subscription,
+    )?;
     for family in 0..instances / FAMILY {
         let container = format!(r#"{{"m2m:cnt":{{"rn":"s{family}"}}}}"#);
-        machine.ask(("CAdmin", "cse-in"), Kind::Container, &container)?;
+        machine.ask(("CAdmin", "cse-in"), ResourceType::Container, &container)?;
         let path = format!("cse-in/s{family}");
         for number in 0..FAMILY {
             let content = format!(r#"{{"m2m:cin":{{"con":"{number} 97.5 72"}}}}"#);
-            machine.ask(("CAdmin", &path), Kind::ContentInstance, &content)?;
+            machine.ask(("CAdmin", &path), ResourceType::ContentInstance, &content)?;
         }
     }
     machine.settle().map(drop)
@@ -164,7 +168,7 @@ fn serial(bench: &mut Bench, machine: &mut Machine) -> Result<(), String> {
     let before = machine.writer.histograms();
     let mut held = Duration::ZERO;
     for _ in 0..MEASURED {
-        held += machine.ask(("Cbed", &path), Kind::ContentInstance, &content)?;
+        held += machine.ask(("Cbed", &path), ResourceType::ContentInstance, &content)?;
     }
     held += machine.settle()?;
     let after = machine.writer.histograms();

@@ -5,10 +5,10 @@ use super::{GatewayProcess, Setting};
 use crate::process::text;
 use bench::Bench;
 use gatewright_onem2m::{
-    Cse, CseConfig, CseType, DEVICE_QUEUE, Input, Kind, Operation, OutboxMessage, Output, Request,
-    Token,
+    Cse, CseConfig, CseType, DEVICE_QUEUE, Input, Operation, OutboxMessage, Output, Request,
+    ResourceType, Token,
 };
-use gatewright_store::{Database, DatabaseOptions, Report};
+use gatewright_store::{Database, DatabaseOptions, WriteReport};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -37,7 +37,7 @@ fn fill(store: &Path, port: u16, (messages, queues): (u32, u32)) -> Result<(), S
             format!("{{\"m2m:cin\":{{\"rn\":\"n{number}\",\"con\":\"{}\"}}}}", "x".repeat(200));
         let queue = format!("{DEVICE_QUEUE}{from}").into();
         let request = Request::new(Operation::Create, to, from, format!("m{number}"))
-            .creating(Kind::ContentInstance, content);
+            .creating(ResourceType::ContentInstance, content);
         let message =
             OutboxMessage { queue, target: Arc::clone(&target), request, keep: None, batch: None };
         let token = Token(number.into());
@@ -53,9 +53,9 @@ fn fill(store: &Path, port: u16, (messages, queues): (u32, u32)) -> Result<(), S
     }
     loop {
         match reports.recv().map_err(text)? {
-            Report::Committed(number) if number >= last => return Ok(()),
-            Report::Committed(_) | Report::Short(_) => {}
-            Report::Failed { cause, .. } => return Err(cause),
+            WriteReport::Committed(number) if number >= last => return Ok(()),
+            WriteReport::Committed(_) | WriteReport::Short(_) => {}
+            WriteReport::Failed { cause, .. } => return Err(cause),
         }
     }
 }

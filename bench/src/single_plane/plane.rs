@@ -10,7 +10,7 @@ use gatewright_health::configuration::{Configuration, Library};
 use gatewright_health::convert::observe;
 use gatewright_health::manager::{Input, Manager, ManagerSettings, Output, ReportRecord};
 use gatewright_health::report::Report;
-use gatewright_interwork::{Arrival, Device, Instances, Mapping};
+use gatewright_interwork::{Device, Instances, Mapping, ReportArrival};
 use gatewright_onem2m::Timestamp;
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
@@ -203,7 +203,7 @@ fn forward(
     out: &mut Datagrams,
 ) {
     let Some((handle, _, Report::Scan(scan))) = record.report() else { return };
-    instances.start(Arrival { report: record.number, received: Timestamp::new(now) });
+    instances.start(ReportArrival { report: record.number, received: Timestamp::new(now) });
     observe(configuration, handle, &scan, |observation| {
         if let Some(primitive) = instances.primitive(mapping, device, observation, RELEASE) {
             out.push(To::Above, primitive.as_bytes());

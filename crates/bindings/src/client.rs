@@ -6,7 +6,9 @@ use crate::outgoing::Sender;
 use crate::tls::{Tls, TlsError};
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
-use gatewright_onem2m::{Kind, Operation, Refusal, Request, Response, Serialisation, Unreachable};
+use gatewright_onem2m::{
+    Operation, Refusal, Request, ResourceType, Response, Serialisation, Unreachable,
+};
 use serde_json::json;
 use std::hash::RandomState;
 
@@ -130,7 +132,12 @@ impl Client {
     /// # Errors
     ///
     /// [`AskError`].
-    pub async fn create(&self, to: &str, kind: Kind, content: &str) -> Result<Response, AskError> {
+    pub async fn create(
+        &self,
+        to: &str,
+        kind: ResourceType,
+        content: &str,
+    ) -> Result<Response, AskError> {
         let request = self.request(Operation::Create, to)?.creating(kind, content);
         self.ask(&request).await
     }
@@ -151,7 +158,7 @@ impl Client {
         let content = json!({
             "m2m:sub": { "rn": name, "nu": [target], "nct": 1, "enc": { "net": events } }
         });
-        self.create(to, Kind::Subscription, &content.to_string()).await
+        self.create(to, ResourceType::Subscription, &content.to_string()).await
     }
 
     /// Updates a resource.

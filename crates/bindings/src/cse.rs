@@ -24,7 +24,7 @@ use core::time::Duration;
 use gatewright_descriptors::{Claim, Shortage};
 use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
 use gatewright_store::{
-    Database, DatabaseOptions, ReadReport, Report, RestoredMarks, StoreError, StoredRows,
+    Database, DatabaseOptions, ReadReport, RestoredMarks, StoreError, StoredRows, WriteReport,
 };
 use std::io;
 use std::net::SocketAddr;
@@ -443,7 +443,7 @@ fn add(sums: &mut Vec<(&'static str, u64)>, socket: &CoapSocket) {
 fn begin(
     engine: &Engine,
     database: Database,
-) -> Result<(mpsc::Receiver<Report>, mpsc::Receiver<ReadReport>), StartError> {
+) -> Result<(mpsc::Receiver<WriteReport>, mpsc::Receiver<ReadReport>), StartError> {
     let (reporter, reports) = mpsc::channel(REPORTS_MAX);
     let (reads_reporter, reads) = mpsc::channel(READS_MAX);
     let reader = database.reader(move |report| {
@@ -655,7 +655,7 @@ impl RunningCse {
 
 /// Takes the writer's reports until it has ended. Answers are sent from here and not from the
 /// writer's thread: waking each caller from outside the runtime costs a system call.
-async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<Report>) {
+async fn take_reports(engine: Weak<Engine>, mut reports: mpsc::Receiver<WriteReport>) {
     while let Some(report) = reports.recv().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.report(&report);

@@ -8,9 +8,9 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
-    ReadError, ReadId, Request, Response, Status, Token, Unreachable, Unreadable, Verdict,
+    ReadError, ReadId, RefusedMessage, Request, Response, Status, Token, Unreachable, Unreadable,
 };
-use gatewright_store::{ReadReport, Reader, Report, Writer};
+use gatewright_store::{BatchWriter, ReadReport, RowReader, WriteReport};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
@@ -42,9 +42,9 @@ pub struct Engine {
 #[derive(Debug)]
 struct Inner {
     cse: Cse,
-    writer: Option<Writer>,
+    writer: Option<BatchWriter>,
     /// Reads instances that are not in memory; none of a store in memory.
-    reader: Option<Reader>,
+    reader: Option<RowReader>,
     /// Rows found unreadable since the start.
     unreadable: Vec<Unreadable>,
     waiting: BTreeMap<Token, oneshot::Sender<Response>>,
@@ -65,7 +65,7 @@ struct Inner {
 }
 
 /// Hands a batch to the writer.
-type Push = fn(&Writer, Batch) -> Result<(), Batch>;
+type Push = fn(&BatchWriter, Batch) -> Result<(), Batch>;
 
 /// One step of a transaction with several requests.
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl Engine {
     }
 
     /// Starts the writer and hands over pending batches and reads.
-    pub(crate) fn begin(&self, writer: Writer, reader: Option<Reader>) {
+    pub(crate) fn begin(&self, writer: BatchWriter, reader: Option<RowReader>) {
         let mut inner = self.lock();
         inner.writer = Some(writer);
         inner.reader = reader;
@@ -355,7 +355,7 @@ impl Engine {
             });
         }
         inner.cse.handle(now(), Input::Together(inputs));
-        inner.drain_for(None, Writer::push_patiently);
+        inner.drain_for(None, BatchWriter::push_patiently);
         self.rearm(inner);
         answers
     }
@@ -383,14 +383,14 @@ impl Engine {
     }
 
     /// Takes a report of the writer.
-    pub(crate) fn report(&self, report: &Report) {
+    pub(crate) fn report(&self, report: &WriteReport) {
         match report {
-            Report::Committed(number) => self.step(Input::Committed(*number)),
-            Report::Failed { number, cause } => {
+            WriteReport::Committed(number) => self.step(Input::Committed(*number)),
+            WriteReport::Failed { number, cause } => {
                 self.lock().store_failure = Some(cause.clone());
                 self.step(Input::Failed(*number));
             }
-            Report::Short(is_short) => self.step(Input::Short(*is_short)),
+            WriteReport::Short(is_short) => self.step(Input::Short(*is_short)),
         }
     }
 
@@ -429,7 +429,7 @@ impl Engine {
 
     /// Counters of the writer; `None` once the engine has ended.
     pub fn store_counters(&self) -> Option<gatewright_store::Counters> {
-        self.lock().writer.as_ref().map(Writer::counters)
+        self.lock().writer.as_ref().map(BatchWriter::counters)
     }
 
     /// The database's error in the last transaction that failed.
@@ -439,12 +439,12 @@ impl Engine {
 
     /// The disk's free space and the reserve; `None` once the engine has ended.
     pub fn disk_space(&self) -> Option<gatewright_store::DiskSpace> {
-        self.lock().writer.as_ref().map(Writer::disk_space)
+        self.lock().writer.as_ref().map(BatchWriter::disk_space)
     }
 
     /// Durations of the writer; `None` once the engine has ended.
     pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
-        self.lock().writer.as_ref().map(Writer::histograms)
+        self.lock().writer.as_ref().map(BatchWriter::histograms)
     }
 
     /// Instances whose text is in the store only.
@@ -483,7 +483,7 @@ impl Engine {
     }
 
     /// Number of outbox queues held because of their originator, and the first one's verdict.
-    pub fn held(&self) -> (usize, Option<Verdict>) {
+    pub fn held(&self) -> (usize, Option<RefusedMessage>) {
         let inner = self.lock();
         let (queues, first) = inner.cse.held();
         (queues, first.cloned())
@@ -491,7 +491,7 @@ impl Engine {
 
     /// Devices' readings refused for good by the CSE above, expired outbox messages, and the last
     /// verdict.
-    pub fn lost_above(&self) -> (u64, u64, Option<Verdict>) {
+    pub fn lost_above(&self) -> (u64, u64, Option<RefusedMessage>) {
         let inner = self.lock();
         let counters = inner.cse.counters();
         let last = inner.cse.refused().cloned();
@@ -545,7 +545,7 @@ impl Engine {
 impl Inner {
     /// Carries out the CSE's outputs; returns the answer of `mine`.
     fn drain(&mut self, mine: Option<Token>) -> Option<Response> {
-        self.drain_for(mine, Writer::push)
+        self.drain_for(mine, BatchWriter::push)
     }
 
     /// Carries out the CSE's outputs; `push` sets the urgency of the store.
@@ -644,7 +644,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::quota::Quota;
-    use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Release};
+    use gatewright_onem2m::{CseConfig, CseType, Operation, Release, ResourceType};
     use gatewright_store::{Database, DatabaseOptions};
 
     /// How long anything may take to come about.
@@ -659,7 +659,7 @@ mod tests {
         let engine = Engine::new(cse, outgoing, Quotas::new(Quota::default()));
         let (database, _) = Database::in_memory(&DatabaseOptions::default()).unwrap();
         let theirs = Arc::downgrade(&engine);
-        let report = move |report: Report| {
+        let report = move |report: WriteReport| {
             if let Some(engine) = theirs.upgrade() {
                 engine.report(&report);
             }
@@ -678,7 +678,7 @@ mod tests {
         let entity = r#"{"m2m:ae":{"rn":"ae","api":"Nx","rr":true,"srv":["3"],
             "poa":["http://127.0.0.1:1"]}}"#;
         let made = Request::new(Operation::Create, "cse-in", "Cx", "make")
-            .creating(Kind::ApplicationEntity, entity);
+            .creating(ResourceType::ApplicationEntity, entity);
         assert_eq!(answer(engine.ask(made)).await.status, Status::Created);
         let notify = |id: &str| {
             let request = Request::new(Operation::Notify, "cse-in/ae", "CAdmin", id);

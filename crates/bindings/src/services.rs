@@ -19,9 +19,9 @@ use gatewright_descriptors::Shortage;
 use gatewright_health::code::{SystemId, Type, UnitCode};
 use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
-use gatewright_interwork::mapping::{FlexView, Rule, When};
+use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{ClockDoubt, CseType, Registrar, Unreadable, Verdict};
+use gatewright_onem2m::{ClockDoubt, CseType, RefusedMessage, Registrar, Unreadable};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::DiskSpace;
 use std::io;
@@ -590,7 +590,7 @@ fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
     let known = Mapping::default();
     let mut mapping = if wanted.views { known } else { known.without_views() };
     let described = wanted.maps.iter().map(|map| Rule {
-        when: When {
+        when: ObjectMatch {
             kind: map.measured.map(|(partition, code)| Type::new(partition, code)),
             class: None,
             unit: map.unit.map(UnitCode),
@@ -621,7 +621,7 @@ fn quota(peer: PeerBounds) -> cse::Quota {
 }
 
 /// Text for the operator: why deliverable outbox messages are held.
-fn why_held(queues: usize, Verdict { status, from, to, .. }: &Verdict) -> String {
+fn why_held(queues: usize, RefusedMessage { status, from, to, .. }: &RefusedMessage) -> String {
     let (senders, status) = (if queues == 1 { "sender" } else { "senders" }, status.number());
     format!(
         "of {queues} {senders}; {from} is answered {status} at {to}: check the access rights there"
@@ -629,8 +629,8 @@ fn why_held(queues: usize, Verdict { status, from, to, .. }: &Verdict) -> String
 }
 
 /// Text for the operator: data that this CSE has and the CSE above will never get.
-fn why_lost((readings, aged, last): (u64, u64, Option<Verdict>)) -> Option<String> {
-    let last = last.map(|Verdict { status, from, to, .. }| {
+fn why_lost((readings, aged, last): (u64, u64, Option<RefusedMessage>)) -> Option<String> {
+    let last = last.map(|RefusedMessage { status, from, to, .. }| {
         let status = status.number();
         format!("{readings} readings refused above for good; {from} was answered {status} at {to}")
     });

@@ -18,7 +18,9 @@ mod shared;
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::RunningCse;
-use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Registrar, Request, Status};
+use gatewright_onem2m::{
+    CseType, Operation, OutboxMessage, Registrar, Request, ResourceType, Status,
+};
 use gatewright_testbed::{free_port, python_program};
 use libtest_mimic::{Arguments, Trial};
 use shared::{
@@ -260,7 +262,7 @@ async fn its_mn_at_our_in(program: &Path, binding: Binding) {
 async fn announce((here, base): (&Client, &str), to: &str, (there, above): (&Client, &str)) {
     let content =
         format!(r#"{{"m2m:cnt":{{"rn":"told","lbl":["l"],"mni":3,"at":["{to}"],"aa":["mni"]}}}}"#);
-    let made = here.create(base, Kind::Container, &content).await.unwrap();
+    let made = here.create(base, ResourceType::Container, &content).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let made: serde_json::Value = serde_json::from_str(&made.content.unwrap()).unwrap();
     let link = format!("/id-mn/{}", made["m2m:cnt"]["ri"].as_str().unwrap());
@@ -326,10 +328,10 @@ async fn letters_to_its_in(program: &Path) {
     // The first makes the container that the others go into: their order matters.
     let contents = (0..5).map(|number| {
         if number == 0 {
-            return ("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#.to_owned());
+            return ("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#.to_owned());
         }
         let content = format!(r#"{{"m2m:cin":{{"rn":"l{number}","con":"{number}"}}}}"#);
-        ("cse-in/c", Kind::ContentInstance, content)
+        ("cse-in/c", ResourceType::ContentInstance, content)
     });
     for (number, (to, kind, content)) in contents.enumerate() {
         let to = format!("/id-in/{to}");
@@ -392,7 +394,7 @@ async fn geo_queries_at_both(program: &Path) {
         for (number, (kind, coordinates)) in GEOMETRIES.into_iter().enumerate() {
             let location = serde_json::json!({ "typ": kind, "crd": coordinates });
             let content = format!(r#"{{"m2m:cnt":{{"rn":"p{number}","loc":{location}}}}}"#);
-            let made = client.create("cse-in", Kind::Container, &content).await.unwrap();
+            let made = client.create("cse-in", ResourceType::Container, &content).await.unwrap();
             assert_eq!(made.status, Status::Created, "{made:?}");
         }
     }

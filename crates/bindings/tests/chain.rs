@@ -16,7 +16,7 @@
 use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{CseServerConfig, start};
-use gatewright_onem2m::{CseType, Kind, Operation, OutboxMessage, Request, Status};
+use gatewright_onem2m::{CseType, Operation, OutboxMessage, Request, ResourceType, Status};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -89,7 +89,7 @@ async fn be_mn() {
             let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{name}"}}}}"#);
             let request =
                 Request::new(Operation::Create, "/id-in/cse-in/c", "CAdmin", name.as_str())
-                    .creating(Kind::ContentInstance, content);
+                    .creating(ResourceType::ContentInstance, content);
             let number: usize = name.trim_start_matches('n').parse().unwrap();
             let message = OutboxMessage {
                 queue: format!("device/{}", number % QUEUES).into(),
@@ -145,7 +145,12 @@ fn kill(Kept(child): &mut Kept) {
 }
 
 /// Asks the IN until it is there and answers.
-fn ask_in(runtime: &tokio::runtime::Runtime, port: u16, kind: Option<Kind>, to: &str) -> String {
+fn ask_in(
+    runtime: &tokio::runtime::Runtime,
+    port: u16,
+    kind: Option<ResourceType>,
+    to: &str,
+) -> String {
     let client = Client::new(format!("http://127.0.0.1:{port}"), "CAdmin", format!("{to}{kind:?}"));
     let mut last = None;
     for _ in 0..600 {
@@ -173,7 +178,7 @@ fn chain() {
     let port = gatewright_testbed::free_port();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut upper = spawn("in", &place, port);
-    ask_in(&runtime, port, Some(Kind::Container), "cse-in");
+    ask_in(&runtime, port, Some(ResourceType::Container), "cse-in");
     let mut wanted: BTreeSet<String> = (0..NAMES).map(|number| format!("n{number:05}")).collect();
     let mut accepted = BTreeSet::new();
     let mut kills = 0;

@@ -14,7 +14,7 @@ mod shared;
 
 use gatewright_bindings::client::Client;
 use gatewright_onem2m::coap::{CoapMessage, Endpoint, Input, Limits, Output, RequestId};
-use gatewright_onem2m::{Kind, Serialisation, Status};
+use gatewright_onem2m::{ResourceType, Serialisation, Status};
 use gatewright_testbed::{free_port, python_program};
 use gatewright_wire::coap::{Code, OptionNumber};
 use libtest_mimic::{Arguments, Trial};
@@ -93,8 +93,8 @@ fn aiocoap_observes() {
         let made = runtime.block_on(client.create(to, kind, content)).unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
     };
-    create(Kind::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c","mni":2}}"#);
-    create(Kind::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"value 0"}}"#);
+    create(ResourceType::Container, "cse-in", r#"{"m2m:cnt":{"rn":"c","mni":2}}"#);
+    create(ResourceType::ContentInstance, "cse-in/c", r#"{"m2m:cin":{"con":"value 0"}}"#);
     let mut command = Command::new(aiocoap().unwrap());
     command.args(["-c", OBSERVER, &format!("{}/cse-in/c/la", Binding::Coap.url(&running))]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -111,7 +111,7 @@ fn aiocoap_observes() {
     heard("value 0");
     for number in 1..=3 {
         let content = format!(r#"{{"m2m:cin":{{"con":"value {number}"}}}}"#);
-        create(Kind::ContentInstance, "cse-in/c", &content);
+        create(ResourceType::ContentInstance, "cse-in/c", &content);
         heard(&format!("value {number}"));
     }
     let deleted = runtime.block_on(client.delete("cse-in/c")).unwrap();
@@ -131,15 +131,15 @@ async fn ours_at_ours() {
         let client =
             Client::new(Binding::Coap.url(&running), "CAdmin", &*prefix).writing(serialisation);
         let container = format!(r#"{{"m2m:cnt":{{"rn":"{prefix}"}}}}"#);
-        let made = client.create("cse-in", Kind::Container, &container).await.unwrap();
+        let made = client.create("cse-in", ResourceType::Container, &container).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         for length in [1, 900, 1_024, 2_048, 50_000] {
             let value = long(length);
             let content = format!(r#"{{"m2m:cin":{{"rn":"i{length}","con":"{value}"}}}}"#);
             let to = format!("cse-in/{prefix}");
-            let made = client.create(&to, Kind::ContentInstance, &content).await.unwrap();
+            let made = client.create(&to, ResourceType::ContentInstance, &content).await.unwrap();
             assert_eq!(made.status, Status::Created, "{length}: {made:?}");
-            let again = client.create(&to, Kind::ContentInstance, &content).await.unwrap();
+            let again = client.create(&to, ResourceType::ContentInstance, &content).await.unwrap();
             assert_eq!(again.status, Status::Conflict);
             let read = client.get(&format!("{to}/la")).await.unwrap();
             let read: serde_json::Value = serde_json::from_str(&read.content.unwrap()).unwrap();

@@ -18,7 +18,7 @@ use gatewright_health::report::{FixedObservation, encode_scan};
 use gatewright_health::simulate::{Faults, SimulationPlan};
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_interwork::Mapping;
-use gatewright_interwork::mapping::{Rule, When};
+use gatewright_interwork::mapping::{ObjectMatch, Rule};
 use gatewright_onem2m::{CseType, Operation, Request};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -133,7 +133,7 @@ async fn every_kind_of_device_is_stored_once_and_answered() {
 /// What users map comes first, and views show the latest values (TS-0023) to whoever may read.
 #[tokio::test]
 async fn objects_become_what_users_say_and_show_it() {
-    let when = When { kind: Some(Type::new(2, 18_458)), ..When::default() };
+    let when = ObjectMatch { kind: Some(Type::new(2, 18_458)), ..ObjectMatch::default() };
     let mapped = Rule {
         when,
         container: "beats".to_owned(),

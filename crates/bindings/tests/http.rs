@@ -11,7 +11,7 @@ use core::time::Duration;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
 use gatewright_bindings::listen::Notifications;
-use gatewright_onem2m::{CseType, Kind, Status, Timestamp};
+use gatewright_onem2m::{CseType, ResourceType, Status, Timestamp};
 use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -203,11 +203,13 @@ async fn what_is_acknowledged_survives_a_restart() {
     let first = start(config.clone()).await.unwrap();
     let url = format!("http://{}", first.addresses()[0]);
     let client = Client::new(url, "CAdmin", "a");
-    let container = client.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await;
+    let container =
+        client.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await;
     assert_eq!(container.unwrap().status, Status::Created);
     for number in 0..20 {
         let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{number}"}}}}"#);
-        let made = client.create("cse-in/c", Kind::ContentInstance, &content).await.unwrap();
+        let made =
+            client.create("cse-in/c", ResourceType::ContentInstance, &content).await.unwrap();
         assert_eq!(made.status, Status::Created);
     }
     let tree = client.tree("cse-in/c").await.unwrap().content;
@@ -218,7 +220,8 @@ async fn what_is_acknowledged_survives_a_restart() {
     let url = format!("http://{}", second.addresses()[0]);
     let client = Client::new(url, "CAdmin", "b");
     assert_eq!(client.tree("cse-in/c").await.unwrap().content, tree);
-    let again = client.create("cse-in/c", Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i7"}}"#);
+    let again =
+        client.create("cse-in/c", ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"i7"}}"#);
     assert_eq!(again.await.unwrap().status, Status::Conflict);
     assert_eq!(client.get("cse-in/c?fu=1&ty=4&lim=5").await.unwrap().cut_at, Some(5));
     assert_eq!(client.delete("cse-in/c").await.unwrap().status, Status::Deleted);
@@ -245,10 +248,10 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
     let lower_url = format!("http://{}", lower.addresses()[0]);
     let ae = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
     let down = Client::new(lower_url.as_str(), "Cdown", "d");
-    let made = down.create("cse-mn", Kind::ApplicationEntity, ae).await.unwrap();
+    let made = down.create("cse-mn", ResourceType::ApplicationEntity, ae).await.unwrap();
     assert_eq!(made.status, Status::Created);
     let up = Client::new(upper_url.as_str(), "Cup", "u");
-    let made = up.create("cse-in", Kind::ApplicationEntity, ae).await.unwrap();
+    let made = up.create("cse-in", ResourceType::ApplicationEntity, ae).await.unwrap();
     assert_eq!(made.status, Status::Created);
     // Up: the IN knows the AE by its CSE, and its access control decides.
     let refused = down.get("/id-in/cse-in/a").await.unwrap();
@@ -282,11 +285,11 @@ async fn peers_do_not_reach_this_machine_by_the_cse() {
         let url = format!("http://127.0.0.1:{}", running.addresses()[0].port());
         let plain = Client::new(url.as_str(), "Cplain", "p");
         let ae = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
-        let made = plain.create("cse-in", Kind::ApplicationEntity, ae).await.unwrap();
+        let made = plain.create("cse-in", ResourceType::ApplicationEntity, ae).await.unwrap();
         assert_eq!(made.status, Status::Created);
         let subscribe = async |target: &str| {
             let sub = format!(r#"{{"m2m:sub":{{"nu":["{target}"]}}}}"#);
-            let answer = plain.create("cse-in/a", Kind::Subscription, &sub).await.unwrap();
+            let answer = plain.create("cse-in/a", ResourceType::Subscription, &sub).await.unwrap();
             (answer.status, answer.content)
         };
         let (open, closed) = (format!("http://127.0.0.1:{open}/"), "http://127.0.0.1:1/");
@@ -331,13 +334,13 @@ async fn one_peer_cannot_take_every_connection() {
 async fn a_subscriber_hears_of_each_reading_in_order() {
     let running = running().await;
     let client = Client::new(format!("http://{}", running.addresses()[0]), "CAdmin", "s");
-    client.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
+    client.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
     let mut heard = Notifications::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let made = client.subscribe("cse-in/c", "s", &heard.url(), &[3]).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     for number in 0..20 {
         let content = format!(r#"{{"m2m:cin":{{"con":"{number}"}}}}"#);
-        client.create("cse-in/c", Kind::ContentInstance, &content).await.unwrap();
+        client.create("cse-in/c", ResourceType::ContentInstance, &content).await.unwrap();
     }
     for number in 0..20 {
         let next = tokio::time::timeout(PATIENCE, heard.next()).await;

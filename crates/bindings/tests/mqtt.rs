@@ -11,7 +11,7 @@
 mod shared;
 
 use gatewright_bindings::client::Client;
-use gatewright_onem2m::{Kind, Operation, Serialisation, Status};
+use gatewright_onem2m::{Operation, ResourceType, Serialisation, Status};
 use libtest_mimic::{Arguments, Trial};
 use shared::{Broker, PATIENCE, block_on, broker_program, chain, long, wait_for};
 use std::process::ExitCode;
@@ -46,15 +46,15 @@ async fn ours_at_ours(program: &str) {
         let client = broker.binding().admin_of(&running, &prefix).writing(serialisation);
         wait_for(&client, "cse-in").await;
         let container = format!(r#"{{"m2m:cnt":{{"rn":"{prefix}"}}}}"#);
-        let made = client.create("cse-in", Kind::Container, &container).await.unwrap();
+        let made = client.create("cse-in", ResourceType::Container, &container).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         let to = format!("cse-in/{prefix}");
         for length in [1, 100_000] {
             let value = long(length);
             let content = format!(r#"{{"m2m:cin":{{"rn":"i{length}","con":"{value}"}}}}"#);
-            let made = client.create(&to, Kind::ContentInstance, &content).await.unwrap();
+            let made = client.create(&to, ResourceType::ContentInstance, &content).await.unwrap();
             assert_eq!(made.status, Status::Created, "{length}: {made:?}");
-            let again = client.create(&to, Kind::ContentInstance, &content).await.unwrap();
+            let again = client.create(&to, ResourceType::ContentInstance, &content).await.unwrap();
             assert_eq!(again.status, Status::Conflict);
             let read = client.get(&format!("{to}/la")).await.unwrap();
             let read: serde_json::Value = serde_json::from_str(&read.content.unwrap()).unwrap();
@@ -89,7 +89,7 @@ async fn topics(program: &str) {
     }
     let mine = Client::new(url.as_str(), "Cmine", "own-");
     let entity = r#"{"m2m:ae":{"rn":"mine","api":"Nx","rr":false,"srv":["4"]}}"#;
-    let made = mine.create("cse-in", Kind::ApplicationEntity, entity).await.unwrap();
+    let made = mine.create("cse-in", ResourceType::ApplicationEntity, entity).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     assert_eq!(mine.get("cse-in/mine").await.unwrap().status, Status::Ok);
     assert_eq!(admin.get("cse-in/mine").await.unwrap().status, Status::Ok);

@@ -20,7 +20,7 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::{SCALE, THERMOMETER};
-use gatewright_onem2m::{CseType, Kind, Operation, Registrar, Request};
+use gatewright_onem2m::{CseType, Operation, Registrar, Request, ResourceType};
 use gatewright_testbed::free_port;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
@@ -446,7 +446,7 @@ async fn tarpit() {
     );
     let ask = |request: Request| gateway.cse.engine().ask(request);
     let made = Request::new(Operation::Create, "cse-mn", "Cevil", "evil")
-        .creating(Kind::ApplicationEntity, entity);
+        .creating(ResourceType::ApplicationEntity, entity);
     assert!(ask(made).await.unwrap().status.is_success());
     let notify = |number: usize, expires: &str| {
         let id = format!("told-{number}");

@@ -8,7 +8,7 @@
 )]
 
 use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
-use gatewright_onem2m::{CseConfig, CseType, Kind, Operation, Request, Response};
+use gatewright_onem2m::{CseConfig, CseType, Operation, Request, ResourceType, Response};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ async fn get(cse: &RunningCse, to: &str) -> Value {
     serde_json::from_str(response.content.as_deref().unwrap()).unwrap()
 }
 
-async fn create(cse: &RunningCse, to: &str, kind: Kind, content: String) {
+async fn create(cse: &RunningCse, to: &str, kind: ResourceType, content: String) {
     let id = format!("create {to} {content}");
     let request = Request::new(Operation::Create, to, "CAdmin", id).creating(kind, content);
     assert_eq!(ask(cse, request).await.status.number(), 2001);
@@ -77,10 +77,10 @@ async fn instances_are_read_when_they_are_asked_for() {
     let _ = std::fs::remove_dir_all(&place.0);
     std::fs::create_dir_all(&place.0).unwrap();
     let cse = open(&place).await;
-    create(&cse, "cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#.to_owned()).await;
+    create(&cse, "cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#.to_owned()).await;
     for at in 0..READINGS {
         let content = format!(r#"{{"m2m:cin":{{"rn":"n{at}","con":"{at}"}}}}"#);
-        create(&cse, "cse-in/c", Kind::ContentInstance, content).await;
+        create(&cse, "cse-in/c", ResourceType::ContentInstance, content).await;
     }
     check(&cse).await;
     cse.stop().await;

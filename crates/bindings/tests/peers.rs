@@ -13,7 +13,7 @@ use core::time::Duration;
 use futures_util::StreamExt;
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{CseServerConfig, Quota, RunningCse, start};
-use gatewright_onem2m::{CseType, Kind, Operation, Status};
+use gatewright_onem2m::{CseType, Operation, ResourceType, Status};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -168,8 +168,8 @@ async fn the_log_says_how_every_request_ended() {
     let admin = Client::new(url.as_str(), "CAdmin", "a");
     let other = Client::new(url.as_str(), "COther", "o");
     let content = r#"{"m2m:cnt":{"rn":"c"}}"#;
-    admin.create("cse-in", Kind::Container, content).await.unwrap();
-    admin.create("cse-in", Kind::Container, content).await.unwrap();
+    admin.create("cse-in", ResourceType::Container, content).await.unwrap();
+    admin.create("cse-in", ResourceType::Container, content).await.unwrap();
     other.get("cse-in/c").await.unwrap();
     admin.get("cse-in/nothing").await.unwrap();
     admin.delete("cse-in/c").await.unwrap();
@@ -177,7 +177,7 @@ async fn the_log_says_how_every_request_ended() {
     let entity = r#"{"m2m:ae":{"rn":"away","api":"Naway","rr":true,"srv":["4"],
         "poa":["http://127.0.0.1:9"]}}"#;
     let away = Client::new(url.as_str(), "Caway", "w");
-    away.create("cse-in", Kind::ApplicationEntity, entity).await.unwrap();
+    away.create("cse-in", ResourceType::ApplicationEntity, entity).await.unwrap();
     let notify = admin.request(Operation::Notify, "cse-in/away").unwrap();
     let answer = admin.ask(&notify.with_content(r#"{"m2m:sgn":{}}"#)).await.unwrap();
     assert!(!answer.status.is_success(), "{answer:?}");
@@ -253,7 +253,7 @@ async fn bodies_that_drip_are_bounded() {
         }
         let client = Client::new(format!("http://{to}"), "CAdmin", turn.to_string());
         let content = r#"{"m2m:cnt":{}}"#;
-        let made = client.create("cse-in", Kind::Container, content).await.unwrap();
+        let made = client.create("cse-in", ResourceType::Container, content).await.unwrap();
         assert_eq!(made.status, Status::Created, "the living peer is served");
         // The one goes on, and is told by the machine that it may not do that.
         let number = goes_on.pop_first().unwrap();

@@ -12,7 +12,7 @@ mod shared;
 
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::RunningCse;
-use gatewright_onem2m::{Kind, Status};
+use gatewright_onem2m::{ResourceType, Status};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -58,10 +58,11 @@ async fn places(binding: Binding) -> (RunningCse, Client) {
                 "pv":{{"acr":[{{"acor":["Cb"],"acop":63,"acco":[{{"acip":{addresses}}}]}}]}},
                 "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
         );
-        let made = admin.create("cse-in", Kind::AccessControlPolicy, &policy).await.unwrap();
+        let made =
+            admin.create("cse-in", ResourceType::AccessControlPolicy, &policy).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         let container = format!(r#"{{"m2m:cnt":{{"rn":"{name}","acpi":["cse-in/p-{name}"]}}}}"#);
-        let made = admin.create("cse-in", Kind::Container, &container).await.unwrap();
+        let made = admin.create("cse-in", ResourceType::Container, &container).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
     }
     let url = binding.at(&binding.url(&running), "id-in");

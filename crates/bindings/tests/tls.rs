@@ -20,7 +20,7 @@ use gatewright_bindings::{agents, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::SCALE;
-use gatewright_onem2m::{CseType, Kind, Registrar, Status};
+use gatewright_onem2m::{CseType, Registrar, ResourceType, Status};
 use rcgen::{
     CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, SerialNumber, date_time_ymd,
 };
@@ -68,11 +68,12 @@ async fn a_peer_is_who_its_certificate_says() {
     let url = format!("https://{}", running.addresses()[0]);
     let client =
         |from: &str, tls: &Tls| Client::new(url.as_str(), from, "t").with_tls(tls).unwrap();
-    let made = client("Cmine", &mine).create("cse-in", Kind::ApplicationEntity, AE).await.unwrap();
+    let made =
+        client("Cmine", &mine).create("cse-in", ResourceType::ApplicationEntity, AE).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let seen = client("Cmine", &mine).get("cse-in/a").await.unwrap();
     assert_eq!(seen.status, Status::Ok);
-    let other = client("Cother", &mine).create("cse-in", Kind::ApplicationEntity, AE).await;
+    let other = client("Cother", &mine).create("cse-in", ResourceType::ApplicationEntity, AE).await;
     assert_eq!(other.unwrap().status, Status::OriginatorHasNotRegistered);
     assert!(running.counters().contains(&("unauthenticated", 1)));
     // A certificate of another authority, and none at all, do not get past the handshake.
@@ -125,7 +126,8 @@ async fn a_revoked_peer_is_refused_and_counted() {
     let url = format!("https://{}", running.addresses()[0]);
     let client =
         |from: &str, tls: &Tls| Client::new(url.as_str(), from, "t").with_tls(tls).unwrap();
-    let made = client("Cmine", &mine).create("cse-in", Kind::ApplicationEntity, AE).await.unwrap();
+    let made =
+        client("Cmine", &mine).create("cse-in", ResourceType::ApplicationEntity, AE).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let refused = client("Clost", &lost).get("cse-in/a").await;
     assert!(matches!(refused, Err(AskError::Unreachable(_))), "{refused:?}");
@@ -158,7 +160,8 @@ async fn over_websocket_a_peer_is_who_its_certificate_says() {
     let url = format!("wss://{}", running.wss_addresses()[0]);
     let client =
         |from: &str, tls: &Tls| Client::new(url.as_str(), from, "t").with_tls(tls).unwrap();
-    let made = client("Cmine", &mine).create("cse-in", Kind::ApplicationEntity, AE).await.unwrap();
+    let made =
+        client("Cmine", &mine).create("cse-in", ResourceType::ApplicationEntity, AE).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     assert_eq!(client("Cmine", &mine).get("cse-in/a").await.unwrap().status, Status::Ok);
     let other = client("Cother", &mine).get("cse-in/a").await.unwrap();
@@ -198,7 +201,7 @@ async fn a_cse_speaks_for_the_aes_that_it_registered() {
             |from: &str, tls: &Tls| Client::new(url.as_str(), from, scheme).with_tls(tls).unwrap();
         let (ward, own) = (format!("Cphd-{scheme}"), "Cphd-own");
         let ae = AE.replace("\"a\"", &format!("\"{scheme}\""));
-        let (to, kind) = (format!("cse-in/{scheme}"), Kind::ApplicationEntity);
+        let (to, kind) = (format!("cse-in/{scheme}"), ResourceType::ApplicationEntity);
         let made = as_whom(&ward, &mine).create("cse-in", kind, &ae).await.unwrap();
         assert_eq!(made.status, Status::Created, "{scheme}: {made:?}");
         let seen = as_whom(&ward, &mine).get(&to).await.unwrap();
@@ -246,8 +249,8 @@ async fn make_ward(admin: &Client) {
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["/id-leaf/Cphd-*"],"acop":1}]},
         "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
     for (kind, content) in [
-        (Kind::AccessControlPolicy, policy),
-        (Kind::Container, r#"{"m2m:cnt":{"rn":"ward","acpi":["cse-in/p"]}}"#),
+        (ResourceType::AccessControlPolicy, policy),
+        (ResourceType::Container, r#"{"m2m:cnt":{"rn":"ward","acpi":["cse-in/p"]}}"#),
     ] {
         let made = admin.create("cse-in", kind, content).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
@@ -410,7 +413,7 @@ async fn two_cses_register_and_talk_over_tls() {
     wait_until(registered, || format!("{:?}", lower.counters())).await;
     let url = format!("https://{}", lower.addresses()[0]);
     let client = Client::new(url, "Cx", "t").with_tls(&ae).unwrap();
-    let made = client.create("cse-mn", Kind::ApplicationEntity, AE).await.unwrap();
+    let made = client.create("cse-mn", ResourceType::ApplicationEntity, AE).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let above = client.get("/id-in/cse-in").await.unwrap();
     assert_eq!(above.status, Status::Ok, "{above:?}");

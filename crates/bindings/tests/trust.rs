@@ -15,7 +15,7 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::OXIMETER;
-use gatewright_onem2m::{CseType, Kind, Operation, Request, Status};
+use gatewright_onem2m::{CseType, Operation, Request, ResourceType, Status};
 use serde_json::json;
 use std::time::Instant;
 use tokio::task::JoinHandle;
@@ -109,7 +109,8 @@ async fn the_cses_own_name_opens_nothing() {
             }
             let policy = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["all"],"acop":63}]},
                 "pvs":{"acr":[{"acor":["all"],"acop":63}]}}}"#;
-            let made = client.create("cse-gw", Kind::AccessControlPolicy, policy).await.unwrap();
+            let made =
+                client.create("cse-gw", ResourceType::AccessControlPolicy, policy).await.unwrap();
             assert_eq!(made.status, Status::OriginatorHasNoPrivilege, "{made:?}");
             let gone = client.delete(PULSE).await.unwrap();
             assert_eq!(gone.status, Status::OriginatorHasNoPrivilege, "{gone:?}");
@@ -127,7 +128,8 @@ async fn who_is_called_like_a_device_is_none() {
     for url in ward.urls() {
         let impostor = Client::new(url.as_str(), "Cphd-impostor", "impostor-");
         let entity = r#"{"m2m:ae":{"api":"Nx","rr":false,"srv":["4"]}}"#;
-        let made = impostor.create("cse-gw", Kind::ApplicationEntity, entity).await.unwrap();
+        let made =
+            impostor.create("cse-gw", ResourceType::ApplicationEntity, entity).await.unwrap();
         assert!(matches!(made.status, Status::Created | Status::OriginatorHasAlreadyRegistered));
         let denied = Status::OriginatorHasNoPrivilege;
         for place in [PULSE.to_owned(), format!("{PULSE}/spo2"), format!("{PULSE}/spo2/la")] {
@@ -136,7 +138,8 @@ async fn who_is_called_like_a_device_is_none() {
         }
         let command = r#"{"m2m:cin":{"con":{"command":"read"}}}"#;
         let commands = format!("{PULSE}/commands");
-        let made = impostor.create(&commands, Kind::ContentInstance, command).await.unwrap();
+        let made =
+            impostor.create(&commands, ResourceType::ContentInstance, command).await.unwrap();
         assert_eq!(made.status, denied, "{made:?}");
     }
     assert_eq!(ward.devices.counters().asked, 0);
@@ -183,7 +186,7 @@ async fn operators_read_and_ask_and_change_no_reading() {
     let ward = Ward::new().await;
     let nurse = Client::new(ward.urls()[0].as_str(), "CNurse", "nurse-");
     let entity = r#"{"m2m:ae":{"rn":"CNurse","api":"N1","rr":false,"srv":["4"]}}"#;
-    let made = nurse.create("cse-gw", Kind::ApplicationEntity, entity).await.unwrap();
+    let made = nurse.create("cse-gw", ResourceType::ApplicationEntity, entity).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let spo2 = format!("{PULSE}/spo2");
     for readable in [PULSE.to_owned(), spo2.clone(), format!("{spo2}/la"), format!("{PULSE}?fu=1")]
@@ -195,7 +198,7 @@ async fn operators_read_and_ask_and_change_no_reading() {
     assert!(found.content.unwrap().contains("spo2/"));
     // To her own AE, which fetches notifications by its polling channel: nobody has to answer.
     let channel = r#"{"m2m:pch":{}}"#;
-    let made = nurse.create("cse-gw/CNurse", Kind::PollingChannel, channel).await.unwrap();
+    let made = nurse.create("cse-gw/CNurse", ResourceType::PollingChannel, channel).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let made = nurse.subscribe(&spo2, "hers", "CNurse", &[3]).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
@@ -203,7 +206,7 @@ async fn operators_read_and_ask_and_change_no_reading() {
     assert_eq!(gone.status, Status::Deleted, "{gone:?}");
     let commands = format!("{PULSE}/commands");
     let command = r#"{"m2m:cin":{"rn":"one","con":{"command":"read"}}}"#;
-    let made = nurse.create(&commands, Kind::ContentInstance, command).await.unwrap();
+    let made = nurse.create(&commands, ResourceType::ContentInstance, command).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     wait_until("the device is asked", || ward.devices.counters().asked_answered > 0).await;
     let denied = Status::OriginatorHasNoPrivilege;
@@ -218,11 +221,11 @@ async fn operators_read_and_ask_and_change_no_reading() {
     }
     let false_one = r#"{"m2m:cin":{"con":{"value":"99"}}}"#;
     for place in [spo2.clone(), format!("{PULSE}/results"), format!("{PULSE}/about")] {
-        let answer = nurse.create(&place, Kind::ContentInstance, false_one).await.unwrap();
+        let answer = nurse.create(&place, ResourceType::ContentInstance, false_one).await.unwrap();
         assert_eq!(answer.status, denied, "{place}: {answer:?}");
     }
     for (place, what) in [(PULSE, "ae"), (&spo2, "cnt"), (&commands, "cnt")] {
-        let made = nurse.create(place, Kind::Container, r#"{"m2m:cnt":{}}"#).await.unwrap();
+        let made = nurse.create(place, ResourceType::Container, r#"{"m2m:cnt":{}}"#).await.unwrap();
         assert_eq!(made.status, denied, "{place}: {made:?}");
         for attributes in [json!({ "lbl": ["x"] }), json!({ "acpi": [] })] {
             let update = json!({ format!("m2m:{what}"): attributes }).to_string();
@@ -250,7 +253,7 @@ async fn a_device_that_a_policy_cuts_off_is_named() {
     let own = json!({ "acr": [{ "acor": ["/gw"], "acop": 63 }] });
     let policy = json!({ "m2m:acp": { "rn": "other", "pv": own, "pvs": own } }).to_string();
     let made = Request::new(Operation::Create, "cse-gw", "/gw", "other");
-    ask(made.creating(Kind::AccessControlPolicy, policy)).await;
+    ask(made.creating(ResourceType::AccessControlPolicy, policy)).await;
     let spo2 = format!("{PULSE}/spo2");
     for (place, tag) in [(spo2.as_str(), "m2m:cnt"), (PULSE, "m2m:ae")] {
         let put = |acpi: &[&str], id: &str| {
@@ -309,16 +312,18 @@ async fn a_neighbour_gets_nothing_of_a_device() {
             json!({ "m2m:ae": { "rn": name, "api": "Nx", "rr": true, "srv": ["4"], "poa": [poa] } })
                 .to_string()
         };
-        let made = evil.create("cse-gw", Kind::ApplicationEntity, &entity(ADDRESS)).await.unwrap();
+        let made =
+            evil.create("cse-gw", ResourceType::ApplicationEntity, &entity(ADDRESS)).await.unwrap();
         assert_eq!(made.status, Status::BadRequest, "{made:?}");
         let there = "http://192.0.2.1";
-        let made = evil.create("cse-gw", Kind::ApplicationEntity, &entity(there)).await.unwrap();
+        let made =
+            evil.create("cse-gw", ResourceType::ApplicationEntity, &entity(there)).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         let own = format!("cse-gw/{name}");
         let poa = json!({ "m2m:ae": { "poa": [ADDRESS] } }).to_string();
         assert_eq!(evil.update(&own, &poa).await.unwrap().status, Status::BadRequest);
         let container = r#"{"m2m:cnt":{"rn":"c"}}"#;
-        evil.create(&own, Kind::Container, container).await.unwrap();
+        evil.create(&own, ResourceType::Container, container).await.unwrap();
         let own = format!("{own}/c");
         for (target, status) in [
             (ADDRESS, Status::BadRequest),
@@ -329,7 +334,7 @@ async fn a_neighbour_gets_nothing_of_a_device() {
             assert_eq!(made.status, status, "{target}: {made:?}");
         }
         let command = json!({ "m2m:cin": { "rn": "one", "con": { "command": "read" } } });
-        evil.create(&own, Kind::ContentInstance, &command.to_string()).await.unwrap();
+        evil.create(&own, ResourceType::ContentInstance, &command.to_string()).await.unwrap();
         let mut later = evil.request(Operation::Retrieve, &own).unwrap();
         later.set("rt", "2").unwrap();
         later.set("rtu", ADDRESS).unwrap();

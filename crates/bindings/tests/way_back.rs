@@ -15,7 +15,7 @@ use gatewright_bindings::{cse, devices};
 use gatewright_health::code::SystemId;
 use gatewright_health::simulate::SimulationPlan;
 use gatewright_health::specialisation::OXIMETER;
-use gatewright_onem2m::{CseType, Kind, Operation, Registrar, Response, Status};
+use gatewright_onem2m::{CseType, Operation, Registrar, ResourceType, Response, Status};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -73,7 +73,9 @@ impl World {
         let application = async |name: &str| {
             let client = Client::new(url.as_str(), name, format!("{name}-"));
             let content = json!({ "m2m:ae": { "api": "N1", "rr": false, "srv": ["4"] } });
-            let made = client.create("cse-in", Kind::ApplicationEntity, &content.to_string()).await;
+            let made = client
+                .create("cse-in", ResourceType::ApplicationEntity, &content.to_string())
+                .await;
             assert!(made.unwrap().status.is_success());
             client
         };
@@ -182,11 +184,12 @@ async fn a_command_written_down_is_answered_under_its_name() {
     let commands = format!("{ENTITY}/commands");
     for (name, command) in [("one", json!({ "command": "battery" })), ("two", json!("dance"))] {
         let content = json!({ "m2m:cin": { "rn": name, "con": command } }).to_string();
-        let made = world.nurse.create(&commands, Kind::ContentInstance, &content).await.unwrap();
+        let made =
+            world.nurse.create(&commands, ResourceType::ContentInstance, &content).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
     }
     let content_of = json!({ "m2m:cin": { "con": "read" } }).to_string();
-    let denied = world.stranger.create(&commands, Kind::ContentInstance, &content_of).await;
+    let denied = world.stranger.create(&commands, ResourceType::ContentInstance, &content_of).await;
     assert_eq!(denied.unwrap().status, Status::OriginatorHasNoPrivilege);
     let run = world.device(Duration::from_mins(5));
     for (name, status) in [("one", 2000), ("two", 5001)] {

@@ -12,7 +12,7 @@ mod shared;
 use futures_util::{SinkExt, StreamExt};
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{CseServerConfig, start};
-use gatewright_onem2m::{CseType, Kind, Serialisation, Status};
+use gatewright_onem2m::{CseType, ResourceType, Serialisation, Status};
 use shared::{Binding, PATIENCE, chain, wait_for};
 use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,13 +28,13 @@ async fn our_client_at_our_cse() {
         let client =
             Client::new(Binding::Ws.url(&running), "CAdmin", &*prefix).writing(serialisation);
         let container = format!(r#"{{"m2m:cnt":{{"rn":"{prefix}"}}}}"#);
-        let made = client.create("cse-in", Kind::Container, &container).await.unwrap();
+        let made = client.create("cse-in", ResourceType::Container, &container).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         let to = format!("cse-in/{prefix}");
         let large = "x".repeat(200_000);
         for value in ["1", &large, "96.50"] {
             let content = format!(r#"{{"m2m:cin":{{"con":"{value}"}}}}"#);
-            let made = client.create(&to, Kind::ContentInstance, &content).await.unwrap();
+            let made = client.create(&to, ResourceType::ContentInstance, &content).await.unwrap();
             assert_eq!(made.status, Status::Created, "{made:?}");
             let read = client.get(&format!("{to}/la")).await.unwrap();
             assert!(read.content.unwrap().contains(&format!("\"{value}\"")));
@@ -73,7 +73,8 @@ async fn a_peer_may_ask_without_waiting() {
     const REQUESTS: usize = 5_000;
     let running = Binding::Ws.infrastructure().await;
     let made = Binding::Ws.admin_of(&running, "a");
-    let made = made.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
+    let made =
+        made.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let url = Binding::Ws.url(&running);
     let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();

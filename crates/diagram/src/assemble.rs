@@ -4,7 +4,7 @@ use crate::{
     annotation::{Annotation, FieldName, Says},
     art::Drawn,
     codes,
-    layout::{Field, FieldKind, Layout, NUMBER_BITS_MAX, Role, Variable},
+    layout::{Field, FieldKind, FieldRole, Layout, NUMBER_BITS_MAX, Variable},
     names::{self, Naming},
 };
 use gatewright_diagnostic::{Diagnostic, Span, nearest};
@@ -261,7 +261,9 @@ fn place(layout: &mut Layout, part: &UnplacedField) -> Option<Diagnostic> {
     let field = field(part, name, layout.bits());
     let misfit = misfit(&field);
     let clash = (layout.fields.iter()).any(|other| {
-        other.name == field.name && field.role != Role::Reserved && other.role != Role::Reserved
+        other.name == field.name
+            && field.role != FieldRole::Reserved
+            && other.role != FieldRole::Reserved
     });
     layout.fields.push(field);
     let finding = if let Some(message) = misfit {
@@ -278,12 +280,12 @@ fn place(layout: &mut Layout, part: &UnplacedField) -> Option<Diagnostic> {
 
 fn field(part: &UnplacedField, name: String, offset: u32) -> Field {
     let role = match (&part.says, part.naming.constant) {
-        (Some(Says::Constant(value)), _) => Role::Constant(*value),
-        (Some(Says::Reserved), _) => Role::Reserved,
-        (Some(Says::Checksum), _) => Role::Checksum,
-        (None, Some(value)) => Role::Constant(value),
-        (None, None) if names::is_reserved(&name) => Role::Reserved,
-        _ => Role::Value,
+        (Some(Says::Constant(value)), _) => FieldRole::Constant(*value),
+        (Some(Says::Reserved), _) => FieldRole::Reserved,
+        (Some(Says::Checksum), _) => FieldRole::Checksum,
+        (None, Some(value)) => FieldRole::Constant(value),
+        (None, None) if names::is_reserved(&name) => FieldRole::Reserved,
+        _ => FieldRole::Value,
     };
     let kind = match &part.says {
         Some(Says::Octets) => FieldKind::Octets,
@@ -300,8 +302,9 @@ fn field(part: &UnplacedField, name: String, offset: u32) -> Field {
 }
 
 /// Numbers as far as machines have them; octet-aligned fields of other widths are octets.
-pub(crate) fn natural_kind(offset: u32, width: u32, role: Role) -> FieldKind {
-    let number = width <= 32 || width == 64 || width == 128 || matches!(role, Role::Constant(_));
+pub(crate) fn natural_kind(offset: u32, width: u32, role: FieldRole) -> FieldKind {
+    let number =
+        width <= 32 || width == 64 || width == 128 || matches!(role, FieldRole::Constant(_));
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
     if !number && octets { FieldKind::Octets } else { FieldKind::Number }
 }
@@ -318,18 +321,18 @@ fn misfit(field: &Field) -> Option<String> {
     if *width == 0 {
         return Some(format!("`{name}` has no bits"));
     }
-    if matches!(role, Role::Constant(_)) && *width > CONSTANT_BITS_MAX {
+    if matches!(role, FieldRole::Constant(_)) && *width > CONSTANT_BITS_MAX {
         return Some(format!(
             "the constant `{name}` has {width} bits, {CONSTANT_BITS_MAX} at most"
         ));
     }
-    if let Role::Constant(value) = role
+    if let FieldRole::Constant(value) = role
         && *width < NUMBER_BITS_MAX
         && value >> width != 0
     {
         return Some(format!("the constant {value} does not fit the {width} bits of `{name}`"));
     }
-    if *role == Role::Checksum && (*width != 16 || offset % 16 != 0) {
+    if *role == FieldRole::Checksum && (*width != 16 || offset % 16 != 0) {
         return Some(format!(
             "`{name}` has {width} bits; the Internet checksum has 16 on whole words"
         ));
@@ -341,7 +344,7 @@ fn misfit(field: &Field) -> Option<String> {
         FieldKind::Octets => {
             (!octets).then(|| format!("`{name}` does not begin and end at octets"))
         }
-        FieldKind::Number | FieldKind::Newtype(_) if *role == Role::Reserved => None,
+        FieldKind::Number | FieldKind::Newtype(_) if *role == FieldRole::Reserved => None,
         FieldKind::Number | FieldKind::Newtype(_) => {
             let touched = (offset % 8 + width).div_ceil(8) * 8;
             (touched > NUMBER_BITS_MAX)
@@ -373,14 +376,14 @@ fn whole(layout: &Layout, parts: &[UnplacedField]) -> Option<Diagnostic> {
         let span = (parts.iter().find(|part| part.naming.name == variable.name))
             .map_or(span, |part| part.span);
         let taken =
-            layout.fields.iter().any(|f| f.name == variable.name && f.role != Role::Reserved);
+            layout.fields.iter().any(|f| f.name == variable.name && f.role != FieldRole::Reserved);
         if taken || !seen.insert(&variable.name) {
             let message = format!("a second field called `{}`", variable.name);
             return Some(Diagnostic::error(&codes::SAME_NAME, span, message));
         }
         for name in variable.length.iter().flat_map(|length| length.fields()) {
             let field = layout.fields.iter().find(|field| field.name == name);
-            let Some(field) = field.filter(|field| field.role != Role::Reserved) else {
+            let Some(field) = field.filter(|field| field.role != FieldRole::Reserved) else {
                 let message = format!("the length of `{}` needs a field `{name}`", variable.name);
                 return Some(Diagnostic::error(&codes::UNKNOWN_FIELD, span, message));
             };

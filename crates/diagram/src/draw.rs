@@ -2,7 +2,7 @@
 
 use crate::{
     assemble::natural_kind,
-    layout::{Field, FieldKind, Layout, ROW_BITS, Role},
+    layout::{Field, FieldKind, FieldRole, Layout, ROW_BITS},
     names,
 };
 use std::{collections::HashSet, fmt::Write};
@@ -191,17 +191,17 @@ fn says(field: &Field) -> Option<String> {
     let natural = natural_kind(field.offset, field.width, field.role);
     let plain = !names::is_reserved(&field.name);
     Some(match (field.role, &field.kind) {
-        (Role::Constant(value), _) => format!(" = {value}"),
-        (Role::Checksum, _) => ": checksum".to_owned(),
-        (Role::Reserved, _) if plain => ": reserved".to_owned(),
-        (Role::Reserved, _) => return None,
-        (Role::Value, kind) if *kind == natural && plain => return None,
-        (Role::Value, FieldKind::Number) => ": number".to_owned(),
-        (Role::Value, FieldKind::Octets) => ": octets".to_owned(),
-        (Role::Value, FieldKind::Ipv4) => ": Ipv4Addr".to_owned(),
-        (Role::Value, FieldKind::Ipv6) => ": Ipv6Addr".to_owned(),
-        (Role::Value, FieldKind::Mac) => ": MacAddress".to_owned(),
-        (Role::Value, FieldKind::Newtype(name)) => format!(": {name}"),
+        (FieldRole::Constant(value), _) => format!(" = {value}"),
+        (FieldRole::Checksum, _) => ": checksum".to_owned(),
+        (FieldRole::Reserved, _) if plain => ": reserved".to_owned(),
+        (FieldRole::Reserved, _) => return None,
+        (FieldRole::Value, kind) if *kind == natural && plain => return None,
+        (FieldRole::Value, FieldKind::Number) => ": number".to_owned(),
+        (FieldRole::Value, FieldKind::Octets) => ": octets".to_owned(),
+        (FieldRole::Value, FieldKind::Ipv4) => ": Ipv4Addr".to_owned(),
+        (FieldRole::Value, FieldKind::Ipv6) => ": Ipv6Addr".to_owned(),
+        (FieldRole::Value, FieldKind::Mac) => ": MacAddress".to_owned(),
+        (FieldRole::Value, FieldKind::Newtype(name)) => format!(": {name}"),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     expression::{Expression, Operator},
-    layout::{Field, FieldKind, Layout, Role},
+    layout::{Field, FieldKind, FieldRole, Layout},
     pieces::{OctetPart, camel, constant, octets_of, pieces},
     rust::place,
 };
@@ -69,16 +69,16 @@ fn type_of(field: &Field) -> &'static str {
 
 impl Emitter<'_> {
     fn readable(&self) -> impl Iterator<Item = &Field> {
-        self.layout.fields.iter().filter(|field| field.role != Role::Reserved)
+        self.layout.fields.iter().filter(|field| field.role != FieldRole::Reserved)
     }
 
     fn writable(&self) -> impl Iterator<Item = &Field> {
-        self.readable().filter(|field| !matches!(field.role, Role::Constant(_)))
+        self.readable().filter(|field| !matches!(field.role, FieldRole::Constant(_)))
     }
 
     fn constants(&self) -> impl Iterator<Item = (&Field, u128)> {
         self.layout.fields.iter().filter_map(|field| match field.role {
-            Role::Constant(value) => Some((field, value)),
+            FieldRole::Constant(value) => Some((field, value)),
             _ => None,
         })
     }

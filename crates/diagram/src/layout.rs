@@ -43,14 +43,14 @@ pub struct Field {
     /// Its width in bits.
     pub width: u32,
     /// Its role.
-    pub role: Role,
+    pub role: FieldRole,
     /// Type of its value.
     pub kind: FieldKind,
 }
 
 /// Role of a field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Role {
+pub enum FieldRole {
     /// It carries a value.
     Value,
     /// It is sent as zero and ignored: no accessor.

@@ -48,7 +48,7 @@ pub use c::c;
 pub use draw::draw;
 pub use expression::{Expression, Operator};
 pub use java::java;
-pub use layout::{Field, FieldKind, Layout, NUMBER_BITS_MAX, ROW_BITS, Role, Variable};
+pub use layout::{Field, FieldKind, FieldRole, Layout, NUMBER_BITS_MAX, ROW_BITS, Variable};
 pub use rust::{RUST_SUPPORT, rust};
 
 use annotation::Annotation;

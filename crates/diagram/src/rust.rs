@@ -4,7 +4,7 @@
 use crate::{
     draw::draw,
     expression::{Expression, Operator},
-    layout::{Field, FieldKind, Layout, Role, Variable},
+    layout::{Field, FieldKind, FieldRole, Layout, Variable},
     pieces::{OctetPart, constant, octets_of, ones, pieces},
 };
 use std::fmt::Write;
@@ -43,17 +43,17 @@ const ALLOW: &str = "#[allow(unused_parens, clippy::all, clippy::pedantic, clipp
 impl Emitter<'_> {
     /// Fields with a getter.
     fn readable(&self) -> impl Iterator<Item = &Field> {
-        self.layout.fields.iter().filter(|field| field.role != Role::Reserved)
+        self.layout.fields.iter().filter(|field| field.role != FieldRole::Reserved)
     }
 
     /// Fields with a setter.
     fn writable(&self) -> impl Iterator<Item = &Field> {
-        self.readable().filter(|field| !matches!(field.role, Role::Constant(_)))
+        self.readable().filter(|field| !matches!(field.role, FieldRole::Constant(_)))
     }
 
     fn constants(&self) -> impl Iterator<Item = (&Field, u128)> {
         self.layout.fields.iter().filter_map(|field| match field.role {
-            Role::Constant(value) => Some((field, value)),
+            FieldRole::Constant(value) => Some((field, value)),
             _ => None,
         })
     }
@@ -90,7 +90,7 @@ impl Emitter<'_> {
                 method(&field.name)
             );
         }
-        for field in layout.fields.iter().filter(|field| field.role == Role::Checksum) {
+        for field in layout.fields.iter().filter(|field| field.role == FieldRole::Checksum) {
             let at = field.offset / 8;
             let _ = write!(
                 out,

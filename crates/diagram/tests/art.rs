@@ -7,16 +7,16 @@
 )]
 
 use gatewright_diagnostic::Sources;
-use gatewright_diagram::{Layout, Role, read_art};
+use gatewright_diagram::{FieldRole, Layout, read_art};
 
 /// `name offset+width`, with `=N` for constants, `-` for reserved and `~name` for variable parts.
 fn summary(layout: &Layout) -> String {
     let fields = layout.fields.iter().map(|field| {
         let role = match field.role {
-            Role::Value => String::new(),
-            Role::Reserved => "-".to_owned(),
-            Role::Constant(value) => format!("={value}"),
-            Role::Checksum => "!".to_owned(),
+            FieldRole::Value => String::new(),
+            FieldRole::Reserved => "-".to_owned(),
+            FieldRole::Constant(value) => format!("={value}"),
+            FieldRole::Checksum => "!".to_owned(),
         };
         format!("{} {}+{}{role}", field.name, field.offset, field.width)
     });

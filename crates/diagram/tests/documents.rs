@@ -8,7 +8,7 @@
 )]
 
 use gatewright_diagnostic::Sources;
-use gatewright_diagram::{Document, Role, draw, read, read_annotated, read_art};
+use gatewright_diagram::{Document, FieldRole, draw, read, read_annotated, read_art};
 use proptest::prelude::*;
 
 /// An RFC as published, in the manner of RFC 9293 and RFC 792: contents, numbered and plain
@@ -111,7 +111,7 @@ fn annotations_stand_beside_a_document() {
     };
     let (document, _) = read(&mut sources, "kind = 7, length as count");
     assert_eq!(document.findings, []);
-    assert_eq!(document.layouts[0].fields[0].role, Role::Constant(7));
+    assert_eq!(document.layouts[0].fields[0].role, FieldRole::Constant(7));
     assert_eq!(document.layouts[0].fields[1].name, "count");
     let source = sources.add("--where", "options: rest");
     let all = read_annotated("rfc", RFC, None, "options: rest", source);

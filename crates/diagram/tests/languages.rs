@@ -16,7 +16,8 @@ mod layouts;
 
 use drivers::{c_driver, java_driver, rust_driver};
 use gatewright_diagram::{
-    Expression, Field, FieldKind, Layout, Operator, RUST_SUPPORT, Role, c, java, read_art, rust,
+    Expression, Field, FieldKind, FieldRole, Layout, Operator, RUST_SUPPORT, c, java, read_art,
+    rust,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::strategy::{Strategy, ValueTree};
@@ -112,7 +113,7 @@ fn expected(layout: &Layout, header: &[u8], rest: usize) -> String {
         let (first, last) = (field.offset / 8, (field.offset + field.width) / 8);
         let octets = field.offset.is_multiple_of(8) && field.width.is_multiple_of(8);
         let number = matches!(field.kind, FieldKind::Number) && field.width <= 64;
-        if field.role != Role::Reserved {
+        if field.role != FieldRole::Reserved {
             told.push(if number {
                 format!("{:x}", value(field, header))
             } else if octets {
@@ -124,9 +125,9 @@ fn expected(layout: &Layout, header: &[u8], rest: usize) -> String {
         for at in field.offset..field.offset + field.width {
             let below = field.offset + field.width - 1 - at;
             let set = match field.role {
-                Role::Reserved => false,
-                Role::Constant(value) => value >> below & 1 == 1,
-                Role::Value | Role::Checksum => bit(header, at),
+                FieldRole::Reserved => false,
+                FieldRole::Constant(value) => value >> below & 1 == 1,
+                FieldRole::Value | FieldRole::Checksum => bit(header, at),
             };
             emitted[(at / 8) as usize] |= u8::from(set) << (7 - at % 8);
         }

@@ -14,7 +14,7 @@ use crate::{
 use gatewright_planes::network;
 use gatewright_stack::{
     At, Attachment, AttachmentId, Counter, Place, Side,
-    builtin::{Capture, Captured, Match},
+    builtin::{Capture, CapturedPacket, Match},
     ip_protocol,
 };
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub struct CaptureRequest {
 /// A running capture.
 pub(crate) struct Live {
     ids: Vec<AttachmentId>,
-    captured: Receiver<Captured>,
+    captured: Receiver<CapturedPacket>,
     missed: Counter,
     at: At,
     links: Vec<String>,

@@ -10,8 +10,8 @@ use gatewright_lang::{Import, ir::Program};
 use gatewright_part::{Change, HandledRequests, Part, PartStatus, Sojourn, Staged, Unable};
 use gatewright_planes::Planes;
 use gatewright_runner::{
-    Counted, Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostError, Recording,
-    Report, RequestRate, Runner, RunnerError, RunnerOptions,
+    Direction, Does, Listening, Matching, Piece, PieceSink, Post, PostCounters, PostError,
+    Recording, RequestRate, RunReport, Runner, RunnerError, RunnerOptions,
 };
 use gatewright_stack::Side;
 use std::collections::BTreeMap;
@@ -338,7 +338,7 @@ fn told(running: &[RunningProgram]) -> PartStatus {
     if running.is_empty() {
         return PartStatus::default();
     }
-    let mut sum = Report::default();
+    let mut sum = RunReport::default();
     let (mut words, mut handlers, mut sojourns) = (Vec::new(), Vec::new(), Vec::new());
     for RunningProgram { meant, runner } in running {
         let name = &meant.program.name;
@@ -422,7 +422,7 @@ fn record(piece: Piece) -> MessageRecord {
     MessageRecord { peer, local, tcp, inbound: way == Direction::Receive, octets, missing }
 }
 
-fn counts(counted: &Counted) -> MessageCounts {
+fn counts(counted: &PostCounters) -> MessageCounts {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     MessageCounts {
         messages: of(&counted.messages),

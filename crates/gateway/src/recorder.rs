@@ -7,7 +7,7 @@ use gatewright_link::{
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     At, Side,
-    builtin::{Capture, Captured},
+    builtin::{Capture, CapturedPacket},
 };
 use std::{
     io::{self, BufWriter, Write},
@@ -36,7 +36,7 @@ impl Recorder {
         file: &str,
         at: At,
         links: &[String],
-        captured: Receiver<Captured>,
+        captured: Receiver<CapturedPacket>,
     ) -> io::Result<Self> {
         let out: Box<dyn Write + Send> = match file {
             "-" => Box::new(io::stdout()),
@@ -61,7 +61,7 @@ impl Drop for Recorder {
     }
 }
 
-fn record<W: Write>(pages: &mut Pages<W>, captured: &Receiver<Captured>) -> io::Result<()> {
+fn record<W: Write>(pages: &mut Pages<W>, captured: &Receiver<CapturedPacket>) -> io::Result<()> {
     loop {
         match captured.recv_timeout(FLUSH_EVERY) {
             Ok(captured) => pages.write(captured)?,
@@ -105,8 +105,8 @@ impl<W: Write> Pages<W> {
         Ok(Self { writer, comment, epoch: None, framing, links, others: Vec::new() })
     }
 
-    pub(crate) fn write(&mut self, captured: Captured) -> io::Result<()> {
-        let Captured { octets, framing, at, side, link } = captured;
+    pub(crate) fn write(&mut self, captured: CapturedPacket) -> io::Result<()> {
+        let CapturedPacket { octets, framing, at, side, link } = captured;
         let interface = self.interface(link, framing)?;
         let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
         let packet = octets.into_packet();

@@ -12,7 +12,7 @@ mod running;
 
 use gatewright_link::{
     Framing,
-    pcapng::{CapturedFrame, InterfaceId, PcapngWriter, Reader},
+    pcapng::{CaptureReader, CapturedFrame, InterfaceId, PcapngWriter},
 };
 use gatewright_testbed::{Namespace, Needs, wait_until};
 use gatewright_wire::{
@@ -202,7 +202,7 @@ fn raw_packets_are_replayed_and_frames_are_written() -> Result<(), Failed> {
         octets[12..14] == [8, 6] && octets[20..22] == [0, 1] && octets[38..42] == [10, 3, 0, 9]
     };
     let found = || {
-        let mut reader = Reader::new(fs::File::open(&write).unwrap());
+        let mut reader = CaptureReader::new(fs::File::open(&write).unwrap());
         let mut found = false;
         while let Ok(Some(record)) = reader.next_record() {
             found |= asks(record.octets);

@@ -19,7 +19,7 @@ use gatewright_health::mder::{Malformed, Reader};
 use gatewright_health::operation::{DataScope, Operation, OperationFailure, OperationResult};
 use gatewright_health::store::{Selection, Transfer, segments};
 use gatewright_health::time::AbsoluteTime;
-use gatewright_onem2m::{Kind, Request, Status, Timestamp};
+use gatewright_onem2m::{Request, ResourceType, Status, Timestamp};
 use serde_json::Value;
 use std::collections::VecDeque;
 
@@ -370,7 +370,7 @@ fn result_at(
 ) -> Request {
     let mut text = String::new();
     Json::new(&mut text).object(|json| {
-        json.key(Kind::ContentInstance.tag()).object(|json| {
+        json.key(ResourceType::ContentInstance.tag()).object(|json| {
             json.text("rn", name);
             json.text("cnf", "application/json:0");
             json.key("con").raw(content);
@@ -379,7 +379,7 @@ fn result_at(
     let to = format!("{address}/{RESULTS}");
     let id = format!("{system_id}-{name}-result");
     Request::new(gatewright_onem2m::Operation::Create, to, originator, id)
-        .creating(Kind::ContentInstance, text)
+        .creating(ResourceType::ContentInstance, text)
 }
 
 /// Requests that wait for any device; more are refused.

@@ -10,7 +10,7 @@ use gatewright_health::code::{
 };
 use gatewright_health::configuration::{Configuration, Object};
 use gatewright_health::kind;
-use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
+use gatewright_onem2m::{Operation, Request, ResourceType, Timestamp};
 
 /// Name of the container for users' commands to a device.
 pub const COMMANDS: &str = "commands";
@@ -173,7 +173,7 @@ impl Device {
         }
         let mut content = String::new();
         Json::new(&mut content).object(|json| {
-            json.key(Kind::ApplicationEntity.tag()).object(|json| {
+            json.key(ResourceType::ApplicationEntity.tag()).object(|json| {
                 json.text("apn", kind);
                 json.key("lbl").array(|json| {
                     for label in labels.iter().filter(|label| !label.starts_with(KIND_LABEL)) {
@@ -219,7 +219,7 @@ impl Device {
     /// [`outcome`](crate::outcome).
     pub fn registration(&self, mapping: &Mapping) -> Vec<Request> {
         let base = self.address.rsplit_once('/').map_or("", |(base, _)| base);
-        let mut requests = vec![self.create(0, base, Kind::ApplicationEntity, |json| {
+        let mut requests = vec![self.create(0, base, ResourceType::ApplicationEntity, |json| {
             json.text("rn", self.address.rsplit('/').next().unwrap_or_default());
             json.text("api", &mapping.app_id);
             json.text("apn", self.kind());
@@ -234,14 +234,14 @@ impl Device {
             });
         })];
         for (number, place) in (1..).zip(&self.places) {
-            requests.push(self.create(number, &self.address, Kind::Container, |json| {
+            requests.push(self.create(number, &self.address, ResourceType::Container, |json| {
                 place.attributes(mapping, json);
             }));
         }
         let most = mapping.instances_max;
         let more = [(COMMANDS, most), (RESULTS, most), (ABOUT, ABOUT_MAX)];
         for (number, (name, most)) in (self.places.len() + 1..).zip(more) {
-            requests.push(self.create(number, &self.address, Kind::Container, |json| {
+            requests.push(self.create(number, &self.address, ResourceType::Container, |json| {
                 json.text("rn", name);
                 json.key("mni").raw(most);
             }));
@@ -258,7 +258,7 @@ impl Device {
     ) -> Request {
         let mut text = String::new();
         Json::new(&mut text).object(|json| {
-            json.key(Kind::ContentInstance.tag()).object(|json| {
+            json.key(ResourceType::ContentInstance.tag()).object(|json| {
                 json.text("rn", &format!("{}-{}-{ABOUT}", self.system_id, self.epoch));
                 json.text("cnf", "application/json:0");
                 json.key("con").object(|json| {
@@ -270,14 +270,14 @@ impl Device {
         let to = format!("{}/{ABOUT}", self.address);
         let id = format!("{}-{}-{ABOUT}", self.system_id, self.epoch);
         Request::new(Operation::Create, to, &self.originator, id)
-            .creating(Kind::ContentInstance, text)
+            .creating(ResourceType::ContentInstance, text)
     }
 
     fn create(
         &self,
         number: usize,
         parent: &str,
-        kind: Kind,
+        kind: ResourceType,
         attributes: impl FnOnce(&mut Json<'_>),
     ) -> Request {
         let mut content = String::new();

@@ -10,7 +10,7 @@ use gatewright_health::configuration::{Scale, Waveform};
 use gatewright_health::convert::{Observation, Value};
 use gatewright_health::digest::digest;
 use gatewright_health::time::AbsoluteTime;
-use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
+use gatewright_onem2m::{Operation, Request, ResourceType, Timestamp};
 
 /// Name of a reading, equal whenever it is made from the same report: system-id, epoch, report
 /// number, handle, and index of the handle's value.
@@ -49,7 +49,7 @@ impl fmt::Display for ReadingName {
 
 /// Arrival of a report: number and time.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Arrival {
+pub struct ReportArrival {
     /// The report's unwrapped number.
     pub report: u64,
     /// When the gateway received it.
@@ -76,7 +76,7 @@ impl ReportIdentity {
 /// Builds instances of one report's observations; its buffers are reused.
 #[derive(Debug, Default)]
 pub struct Instances {
-    arrival: Arrival,
+    arrival: ReportArrival,
     known: Option<ReportIdentity>,
     /// The time of arrival, written.
     received: String,
@@ -102,25 +102,25 @@ impl Instance<'_> {
     /// The request that creates it.
     pub fn request(&self) -> Request {
         Request::new(Operation::Create, self.container, self.originator, self.name.to_string())
-            .creating(Kind::ContentInstance, self.content)
+            .creating(ResourceType::ContentInstance, self.content)
     }
 }
 
 impl Instances {
     /// Ready for the first report.
     pub const fn new() -> Self {
-        let arrival = Arrival { report: 0, received: Timestamp::from_micros(0) };
+        let arrival = ReportArrival { report: 0, received: Timestamp::from_micros(0) };
         Self { arrival, known: None, received: String::new(), met: Vec::new(), text: String::new() }
     }
 
     /// Starts a report with its own identity; value indices start at 0.
-    pub fn start_known(&mut self, arrival: Arrival, known: ReportIdentity) {
+    pub fn start_known(&mut self, arrival: ReportArrival, known: ReportIdentity) {
         self.start(arrival);
         self.known = Some(known);
     }
 
     /// Starts a report identified by its number; value indices start at 0.
-    pub fn start(&mut self, arrival: Arrival) {
+    pub fn start(&mut self, arrival: ReportArrival) {
         self.known = None;
         self.met.clear();
         let micros = arrival.received.micros();
@@ -263,7 +263,7 @@ pub(crate) fn member(
     json: &mut Json<'_>,
     name: &str,
     source: ValueSource,
-    arrival: Arrival,
+    arrival: ReportArrival,
     observation: &Observation<'_>,
 ) {
     let time = &observation.time;
@@ -450,7 +450,7 @@ mod tests {
         let mut instances = Instances::new();
         for micros in [1_795_266_000_000_007, 1_795_266_000_999_999, 1_795_266_001_000_000, 0] {
             let received = Timestamp::from_micros(micros);
-            instances.start(Arrival { report: 0, received });
+            instances.start(ReportArrival { report: 0, received });
             assert_eq!(instances.received, received.to_string());
         }
     }

@@ -29,7 +29,7 @@ pub mod stored;
 mod template;
 
 pub use device::Device;
-pub use instance::{Arrival, Instances, ReadingName, ReportIdentity};
+pub use instance::{Instances, ReadingName, ReportArrival, ReportIdentity};
 pub use mapping::Mapping;
 pub use repeats::Repeats;
 pub use session::DeviceAssociation;

@@ -26,7 +26,7 @@ pub struct Mapping {
 
 /// Condition of a rule; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct When {
+pub struct ObjectMatch {
     /// The quantity.
     pub kind: Option<Type>,
     /// The class: numeric, coded, waveform.
@@ -35,7 +35,7 @@ pub struct When {
     pub unit: Option<UnitCode>,
 }
 
-impl When {
+impl ObjectMatch {
     /// Whether an object of this type, class and unit matches.
     pub fn fits(&self, kind: Type, class: ObjectClass, unit: Option<UnitCode>) -> bool {
         self.kind.is_none_or(|wanted| wanted == kind)
@@ -48,7 +48,7 @@ impl When {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rule {
     /// Matching objects.
-    pub when: When,
+    pub when: ObjectMatch,
     /// Name of the container; the handle is appended if another object has the same name or the
     /// name is empty.
     pub container: String,
@@ -185,7 +185,7 @@ pub enum AttributeType {
 
 fn rule(kind: Type, container: &str, loinc: Option<&str>) -> Rule {
     Rule {
-        when: When { kind: Some(kind), ..When::default() },
+        when: ObjectMatch { kind: Some(kind), ..ObjectMatch::default() },
         container: container.to_owned(),
         vital_sign: loinc.is_some(),
         loinc: loinc.map(str::to_owned),
@@ -209,9 +209,9 @@ fn rules() -> Vec<Rule> {
     let pulse = rule(Type::new(2, 18_458), "pulse-rate", Some("8867-4"));
     let saturation = rule(Type::new(2, 19_384), "spo2", Some("2708-6"));
     let steps = rule(Type::new(129, 103), "steps", None);
-    let steps = Rule { when: When { unit: Some(unit::STEP), ..steps.when }, ..steps };
+    let steps = Rule { when: ObjectMatch { unit: Some(unit::STEP), ..steps.when }, ..steps };
     let waveform = Rule {
-        when: When { class: Some(class::SAMPLE_ARRAY), ..When::default() },
+        when: ObjectMatch { class: Some(class::SAMPLE_ARRAY), ..ObjectMatch::default() },
         container: "waveform".to_owned(),
         ..Rule::default()
     };

@@ -5,7 +5,7 @@
 //! error.
 
 use crate::device::{Device, ObjectContainer};
-use crate::instance::{Arrival, Instance, Instances, ReportIdentity, view};
+use crate::instance::{Instance, Instances, ReportArrival, ReportIdentity, view};
 use crate::mapping::Mapping;
 use crate::repeats::Numbered;
 use core::time::Duration;
@@ -18,7 +18,7 @@ use gatewright_health::operation::OperationResult;
 use gatewright_health::report::Report;
 use gatewright_health::store::{SegmentMap, observe_segment, segments};
 use gatewright_health::time::{AbsoluteTime, NO_RELATIVE_TIME, RELATIVE_TICKS_PER_SECOND};
-use gatewright_onem2m::{Kind, Operation, Request, Timestamp};
+use gatewright_onem2m::{Operation, Request, ResourceType, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl DeviceAssociation {
             self.again.filter(|(again, _)| *again == record.id).map(|(_, known)| known)
         });
         let mut instances = core::mem::take(&mut self.instances);
-        let arrival = Arrival { report: record.number, received };
+        let arrival = ReportArrival { report: record.number, received };
         match known {
             Some(known) => instances.start_known(arrival, known),
             None => instances.start(arrival),
@@ -201,7 +201,7 @@ impl DeviceAssociation {
         Some([
             Request::new(Operation::Update, to, originator, id.as_str()).with_content(change),
             Request::new(Operation::Create, device, originator, format!("{id}-new"))
-                .creating(Kind::FlexContainer, make),
+                .creating(ResourceType::FlexContainer, make),
         ])
     }
 

@@ -4,7 +4,7 @@
 //! [`Template`] holds the rest as text; changing values are written between its pieces without
 //! formatting machinery.
 
-use crate::instance::{Arrival, meaning, member};
+use crate::instance::{ReportArrival, meaning, member};
 use crate::json::Json;
 use crate::mapping::{MappedMember, ValueSource};
 use gatewright_health::code::{Handle, Type, UnitCode};
@@ -55,7 +55,13 @@ impl Template {
             let mut written = String::new();
             if is_constant(field.source) {
                 let mut json = Json::new(&mut written);
-                member(&mut json, &field.name, field.source, Arrival::default(), &observation);
+                member(
+                    &mut json,
+                    &field.name,
+                    field.source,
+                    ReportArrival::default(),
+                    &observation,
+                );
                 if !written.is_empty() {
                     text.push_str(&written);
                     text.push(',');
@@ -84,7 +90,7 @@ impl Template {
         &self,
         text: &mut String,
         received: &str,
-        arrival: Arrival,
+        arrival: ReportArrival,
         observation: &Observation<'_>,
     ) {
         let start = text.len();
@@ -142,7 +148,7 @@ fn fill(
     text: &mut String,
     source: ValueSource,
     received: &str,
-    arrival: Arrival,
+    arrival: ReportArrival,
     observation: &Observation<'_>,
 ) {
     match (source, observation.value, observation.time.absolute) {

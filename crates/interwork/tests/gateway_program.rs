@@ -16,7 +16,7 @@ use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::Report;
 use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
-use gatewright_interwork::{Arrival, Device, Instances, Mapping};
+use gatewright_interwork::{Device, Instances, Mapping, ReportArrival};
 use gatewright_onem2m::Timestamp;
 use gatewright_translate::machine::{ConnId, Machine, MachineConfig, Output};
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn instances(manager: &Manager, record: &manager::ReportRecord) -> Vec<Reading> 
     let device = Device::new(&mapping, "cse-gw", DEVICE, 3, configuration);
     let Some((handle, _, Report::Scan(scan))) = record.report() else { return Vec::new() };
     let mut instances = Instances::new();
-    instances.start(Arrival { report: record.number, received: Timestamp::from_micros(0) });
+    instances.start(ReportArrival { report: record.number, received: Timestamp::from_micros(0) });
     let mut readings = Vec::new();
     observe(configuration, handle, &scan, |observation| {
         let instance = instances.make(&mapping, &device, observation).unwrap();

@@ -18,7 +18,7 @@ use gatewright_health::simulate::{self, SimulatedDevice as Simulated, Simulation
 use gatewright_health::specialisation::{self, Specialisation};
 use gatewright_health::time::AbsoluteTime;
 use gatewright_interwork::session::Unread;
-use gatewright_interwork::{Arrival, Device, DeviceAssociation, Instances, Mapping};
+use gatewright_interwork::{Device, DeviceAssociation, Instances, Mapping, ReportArrival};
 use gatewright_onem2m::{
     Cse, CseConfig, CseType, Input, Operation, Output, Request, Response, Timestamp, Token,
 };
@@ -111,7 +111,7 @@ fn creations(
     let mut requests = Vec::new();
     for record in records {
         let Some((handle, _, Report::Scan(scan))) = record.report() else { panic!() };
-        let arrival = Arrival { report: record.number, received: Timestamp::new(NOW) };
+        let arrival = ReportArrival { report: record.number, received: Timestamp::new(NOW) };
         instances.start(arrival);
         observe(configuration, handle, &scan, |observation| {
             requests.push(instances.make(mapping, device, observation).unwrap().request());
@@ -226,7 +226,7 @@ fn what_is_odd_is_told() {
         waveform: None,
     };
     let mut instances = Instances::new();
-    instances.start(Arrival { report: 1, received });
+    instances.start(ReportArrival { report: 1, received });
     let made = instances.make(&mapping, &device, &observation).unwrap();
     let content: Value = serde_json::from_str(made.content).unwrap();
     let con = &content["m2m:cin"]["con"];
@@ -319,7 +319,7 @@ fn a_primitive_is_the_same_request() {
         let mut primitives = Vec::new();
         for record in &records {
             let Some((handle, _, Report::Scan(scan))) = record.report() else { panic!() };
-            let arrival = Arrival { report: record.number, received: Timestamp::new(NOW) };
+            let arrival = ReportArrival { report: record.number, received: Timestamp::new(NOW) };
             instances.start(arrival);
             observe(&configuration, handle, &scan, |observation| {
                 let text = instances.primitive(&mapping, &device, observation, "4").unwrap();
@@ -332,8 +332,8 @@ fn a_primitive_is_the_same_request() {
                 serde_json::from_str(request.content.as_ref().unwrap()).unwrap()
             };
             assert_eq!(
-                (&primitive.to, &primitive.from, &primitive.id, primitive.kind),
-                (&request.to, &request.from, &request.id, request.kind)
+                (&primitive.to, &primitive.from, &primitive.id, primitive.resource_type),
+                (&request.to, &request.from, &request.id, request.resource_type)
             );
             assert_eq!(json(primitive), json(request));
         }

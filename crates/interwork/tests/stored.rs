@@ -14,7 +14,7 @@ use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
 use gatewright_interwork::device::ObjectContainer;
 use gatewright_interwork::fhir::{Description, described, device};
 use gatewright_interwork::stored::{Stored, kind, system_id, together};
-use gatewright_interwork::{Arrival, Device, Instances, Mapping};
+use gatewright_interwork::{Device, Instances, Mapping, ReportArrival};
 use gatewright_onem2m::Timestamp;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -181,7 +181,7 @@ proptest! {
         };
         let received = Timestamp::from_micros(micros);
         let mut instances = Instances::new();
-        instances.start(Arrival { report, received });
+        instances.start(ReportArrival { report, received });
         let made = instances.make(&mapping, &device, &observation).unwrap();
         let content: Value = serde_json::from_str(made.content).unwrap();
         let (name, con) = (made.name.to_string(), &content["m2m:cin"]["con"]);
@@ -207,7 +207,7 @@ fn values_of_a_compound_come_together() {
     let device = resources(&specialisation::BLOOD_PRESSURE);
     let place = device.places().iter().find(|place| place.name == "blood-pressure").unwrap();
     let mut instances = Instances::new();
-    instances.start(Arrival { report: 3, received: NOW });
+    instances.start(ReportArrival { report: 3, received: NOW });
     let mut stored = Vec::new();
     for (turn, code) in [(0, 18_949), (0, 18_950), (0, 18_951), (1, 18_949), (1, 18_950)] {
         let kind = gatewright_health::code::Type::new(2, code);

@@ -1,9 +1,9 @@
 //! Prints a program as readable text, and its handlers as graphs.
 
 use crate::ir::{
-    Action, Answer, BlockId, Build, Emit, Guard, Handler, LiteralId, Message, MessageId, Operand,
-    Operation, ParseOp, Pattern, PeersId, Program, RegisterId, Role, RoleId, Select, SlotId,
-    SlotType, Source, StreamFraming, Terminator, Test,
+    Action, Answer, BlockId, Build, Emit, Guard, Handler, Instruction, LiteralId, Message,
+    MessageId, Operand, ParseOp, Pattern, PeersId, Program, RegisterId, Role, RoleId, Select,
+    SlotId, SlotType, Source, StreamFraming, Terminator, Test,
 };
 use std::fmt::Write;
 
@@ -451,57 +451,57 @@ impl Listing<'_> {
         self.program.role(id).map_or("?", |role| &role.name)
     }
 
-    fn operation(&self, operation: &Operation) -> String {
+    fn operation(&self, operation: &Instruction) -> String {
         let session = |slot: &SlotId| self.operand(Operand::Session(*slot));
         match operation {
-            Operation::Set { into, value } => {
+            Instruction::Set { into, value } => {
                 format!("r{} = {}", into.index(), self.operand(*value))
             }
-            Operation::Compute { into, operator, left, right } => {
+            Instruction::Compute { into, operator, left, right } => {
                 let (left, right) = (self.operand(*left), self.operand(*right));
                 format!("r{} = {left} {operator:?} {right}", into.index())
             }
-            Operation::Format { into, pieces } => {
-                let piece = |piece: &crate::ir::Piece| match piece {
-                    crate::ir::Piece::Literal(literal) => self.literal(*literal),
-                    crate::ir::Piece::Octets(operand) => self.operand(*operand),
-                    crate::ir::Piece::Decimal(operand) => {
+            Instruction::Format { into, pieces } => {
+                let piece = |piece: &crate::ir::TextPiece| match piece {
+                    crate::ir::TextPiece::Literal(literal) => self.literal(*literal),
+                    crate::ir::TextPiece::Octets(operand) => self.operand(*operand),
+                    crate::ir::TextPiece::Decimal(operand) => {
                         format!("decimal({})", self.operand(*operand))
                     }
                 };
                 let pieces: Vec<String> = pieces.iter().map(piece).collect();
                 format!("r{} = {}", into.index(), pieces.join(" & "))
             }
-            Operation::First { into, of, octets } => {
+            Instruction::First { into, of, octets } => {
                 format!("r{} = first {octets} of {}", into.index(), self.operand(*of))
             }
-            Operation::Hex { into, of } => {
+            Instruction::Hex { into, of } => {
                 format!("r{} = hex of {}", into.index(), self.operand(*of))
             }
-            Operation::Fold { into, of, fold } => {
+            Instruction::Fold { into, of, fold } => {
                 format!("r{} = {fold:?} of {}", into.index(), self.operand(*of))
             }
-            Operation::Size { into, of } => {
+            Instruction::Size { into, of } => {
                 format!("r{} = size of {}", into.index(), self.operand(*of))
             }
-            Operation::SetSession { slot, value } => {
+            Instruction::SetSession { slot, value } => {
                 format!("{} = {}", session(slot), self.operand(*value))
             }
-            Operation::Empty { into } => format!("clear r{}", into.index()),
-            Operation::ClearSession { slot } => format!("clear {}", session(slot)),
-            Operation::EndSession => "end session".to_owned(),
-            Operation::Provisional(build) => format!("provisional {}", self.build(build)),
-            Operation::Part { peers } => format!("remove requester from {}", self.peers(*peers)),
-            Operation::ForgetRequester => "forget requester".to_owned(),
-            Operation::ClearPeers { peers } => format!("clear {}", self.peers(*peers)),
-            Operation::Tell { peers, cursor, message } => format!(
+            Instruction::Empty { into } => format!("clear r{}", into.index()),
+            Instruction::ClearSession { slot } => format!("clear {}", session(slot)),
+            Instruction::EndSession => "end session".to_owned(),
+            Instruction::Provisional(build) => format!("provisional {}", self.build(build)),
+            Instruction::Part { peers } => format!("remove requester from {}", self.peers(*peers)),
+            Instruction::ForgetRequester => "forget requester".to_owned(),
+            Instruction::ClearPeers { peers } => format!("clear {}", self.peers(*peers)),
+            Instruction::Tell { peers, cursor, message } => format!(
                 "send {} to {} by r{}",
                 self.build(message),
                 self.peers(*peers),
                 cursor.index()
             ),
-            Operation::Release { role } => format!("release {}", self.role_name(*role)),
-            Operation::Hangup { role } => format!("close {}", self.role_name(*role)),
+            Instruction::Release { role } => format!("release {}", self.role_name(*role)),
+            Instruction::Hangup { role } => format!("close {}", self.role_name(*role)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Devices that are made rather than found: TAP and TUN interfaces, and capture files.
 
 use crate::interface::Interface;
-use crate::pcapng::{CaptureLink, ReadError, Reader, Speed, file as capture_file};
+use crate::pcapng::{CaptureLink, CaptureReader, ReadError, Speed, file as capture_file};
 use crate::tap::{self, TapDevice};
 use crate::unbound::{UnboundDevice, UnboundLink};
 use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
@@ -64,7 +64,7 @@ pub fn capture_framing(file: &Path) -> Result<Framing, OpenError> {
     let name = || file.display().to_string();
     let open = |source| OpenError::File { file: name(), action: "read", source };
     let wrong = |reason| OpenError::Capture { file: name(), reason };
-    let mut reader = Reader::new(BufReader::new(capture_file::open(file).map_err(open)?));
+    let mut reader = CaptureReader::new(BufReader::new(capture_file::open(file).map_err(open)?));
     let first = match reader.next_record() {
         Ok(record) => record.map(|record| record.interface),
         Err(ReadError::Io(source)) => return Err(open(source)),

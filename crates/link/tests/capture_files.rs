@@ -11,7 +11,8 @@
 )]
 
 use gatewright_link::pcapng::{
-    CaptureLink, CapturedFrame, Direction, InterfaceId, PcapngWriter, ReadError, Reader, Speed,
+    CaptureLink, CaptureReader, CapturedFrame, Direction, InterfaceId, PcapngWriter, ReadError,
+    Speed,
 };
 use gatewright_link::{Framing, Link, LinkState};
 use gatewright_packet::{Batch, CHUNK_SIZE, LinkIndex, Pool};
@@ -95,7 +96,7 @@ fn written() -> Vec<u8> {
 type Read = (u32, Duration, Vec<u8>, usize, Option<Direction>, String);
 
 fn read_all(file: &[u8]) -> Result<Vec<Read>, ReadError> {
-    let mut reader = Reader::new(file);
+    let mut reader = CaptureReader::new(file);
     let mut records = Vec::new();
     while let Some(record) = reader.next_record()? {
         let CapturedFrame { interface, at, octets, len, direction, comment } = record;
@@ -112,7 +113,7 @@ fn round_trip() -> Result<(), Failed> {
     assert_eq!(records[1].3, 90);
     assert_eq!(records[1].5, "dropped: time to live spent – ü");
     assert_eq!((records[2].0, records[2].4), (1, Some(Direction::Outbound)));
-    let mut reader = Reader::new(&file[..]);
+    let mut reader = CaptureReader::new(&file[..]);
     while reader.next_record()?.is_some() {}
     let interfaces: Vec<_> =
         reader.interfaces().iter().map(|i| (i.name.as_str(), i.framing)).collect();
@@ -345,7 +346,7 @@ fn rare_blocks() -> Result<(), Failed> {
     }
     let file = [section(1), described(229, 0, (0, &[])), packet(6, stamp, &[0x60; 40], 40, &[])];
     let file = file.concat();
-    let mut reader = Reader::new(&file[..]);
+    let mut reader = CaptureReader::new(&file[..]);
     assert!(reader.next_record()?.is_some());
     assert_eq!(reader.interfaces()[0].framing, Some(Framing::Ip), "raw IPv6");
     Ok(())

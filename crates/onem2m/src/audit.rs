@@ -8,7 +8,7 @@
 //! | `op` | the operation; `Refused` for requests that are only counted |
 //! | `to`, `fr` | what was asked for, and by whom, both cut where they are long |
 //! | `ip`, `by` | from which address, and by whose certificate if it is not the originator's own |
-//! | `as`, `of` | what it was a part of, if it was not a request of its own ([`Part`]) |
+//! | `as`, `of` | what it was a part of, if it was not a request of its own ([`RequestRelation`]) |
 //! | `end` | the response status code, or how else it ended ([`End`]) |
 //! | `later` | true if whoever asked had an answer before |
 //! | `made` | where what was created is |
@@ -40,7 +40,7 @@ pub enum Audit {
 
 /// Relation of a logged request to another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Part {
+pub enum RequestRelation {
     /// None: a request of its own.
     Whole,
     /// `member`: of a request to a group, which `of` names.
@@ -53,7 +53,7 @@ pub enum Part {
     PassedOn,
 }
 
-impl Part {
+impl RequestRelation {
     const fn text(self) -> Option<&'static str> {
         match self {
             Self::Whole => None,
@@ -90,7 +90,7 @@ pub struct AuditedRequest {
     /// Identity of the certificate it came by, if that is not the originator's own.
     pub sponsor: Option<Arc<str>>,
     /// Its relation to another request.
-    pub part: Part,
+    pub part: RequestRelation,
     /// Name of the other request.
     pub of: Box<str>,
 }
@@ -104,13 +104,13 @@ impl AuditedRequest {
             from: cut(&request.from, FROM_OCTETS_MAX),
             address: request.source,
             sponsor: request.sponsor.clone(),
-            part: Part::Whole,
+            part: RequestRelation::Whole,
             of: "".into(),
         }
     }
 
     /// A request for `to` that is a part of `of`.
-    pub fn part(request: &Request, to: &str, part: Part, of: &str) -> Self {
+    pub fn part(request: &Request, to: &str, part: RequestRelation, of: &str) -> Self {
         let (to, of) = (cut(without_password(to).as_ref(), TO_OCTETS_MAX), cut(of, TO_OCTETS_MAX));
         Self { to, part, of, ..Self::new(request) }
     }
@@ -268,7 +268,7 @@ mod tests {
             ("http://host/a:b@c", "http://host/a:b@c"),
             ("cse-in/a@b", "cse-in/a@b"),
         ] {
-            let asked = AuditedRequest::part(&request, url, Part::Notification, "sub1");
+            let asked = AuditedRequest::part(&request, url, RequestRelation::Notification, "sub1");
             assert_eq!(&*asked.to, told);
         }
     }

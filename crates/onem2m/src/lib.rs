@@ -16,7 +16,7 @@
 //! | [`filter`] | filter criteria |
 //! | [`geometry`] | places on the earth, and how they lie to each other |
 //! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
-//! | [`kind`] | resource types |
+//! | [`resource_type`] | resource types |
 //! | [`limits`] | bounds and counters |
 //! | [`counters!`] | how counters are declared |
 //! | [`audit`] | what an audit log is told |
@@ -41,7 +41,6 @@ mod dense;
 pub mod fate;
 pub mod filter;
 pub mod geometry;
-pub mod kind;
 mod labels;
 pub mod limits;
 pub mod mqtt;
@@ -50,6 +49,7 @@ mod prefix;
 pub mod primitive;
 mod release;
 mod resource;
+pub mod resource_type;
 mod schedule;
 mod schema;
 mod serialisation;
@@ -61,14 +61,14 @@ mod tree;
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
     Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
-    OutboxMessage, Output, ReadError, ReadId, ReadRow, Registrar, Token, Unreachable, Verdict,
-    device_address,
+    OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, Registrar, Token,
+    Unreachable, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;
-pub use kind::Kind;
 pub use limits::{Counters, Limits};
 pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
+pub use resource_type::ResourceType;
 pub use status::{Meaning, Refusal, Status};
 pub use stored::{Damage, NoBase, Unreadable};
 pub use time::Timestamp;

@@ -5,8 +5,8 @@
 //! the originator gave the name; a generated name follows from the number.
 
 use crate::dense::DenseMap;
-use crate::kind::Kind;
 use crate::resource::{Resource, push_number};
+use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use serde_json::Map;
 use std::borrow::Cow;
@@ -87,8 +87,8 @@ impl InstanceRecord {
     pub(crate) fn to_header(self) -> Resource {
         Resource {
             seq: self.seq,
-            kind: Kind::ContentInstance,
-            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            resource_type: ResourceType::ContentInstance,
+            tag: Cow::Borrowed(ResourceType::ContentInstance.tag()),
             id: Arc::default(),
             name: Arc::default(),
             parent: None,
@@ -243,7 +243,7 @@ impl PagedInstances {
 /// The name that the instance with this number has if none was given.
 fn generated_name(seq: u64) -> String {
     let mut name = String::with_capacity(24);
-    name.push_str(Kind::ContentInstance.prefix());
+    name.push_str(ResourceType::ContentInstance.prefix());
     name.push('_');
     push_number::<16>(&mut name, seq);
     name
@@ -251,7 +251,7 @@ fn generated_name(seq: u64) -> String {
 
 /// The number that a generated name tells.
 fn number_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix(Kind::ContentInstance.prefix())?.strip_prefix('_')?;
+    let digits = name.strip_prefix(ResourceType::ContentInstance.prefix())?.strip_prefix('_')?;
     let seq = u64::from_str_radix(digits, 16).ok()?;
     (generated_name(seq) == name).then_some(seq)
 }

@@ -1,8 +1,8 @@
 //! Request and response primitives (TS-0004 §6.4), and their JSON and CBOR forms (§8).
 
 use crate::filter::Filter;
-use crate::kind::Kind;
 pub use crate::release::Release;
+use crate::resource_type::ResourceType;
 pub use crate::serialisation::{Serialisation, cbor_from_json, json_from_cbor};
 use crate::status::{Refusal, Status};
 use crate::time::{Timestamp, parse_duration};
@@ -132,7 +132,7 @@ pub struct Request {
     /// `rvi`.
     pub release: Release,
     /// `ty`: the type of a resource to create.
-    pub kind: Option<Kind>,
+    pub resource_type: Option<ResourceType>,
     /// `pc`: the content, as JSON text.
     pub content: Option<Box<str>>,
     /// `rcn`: the content of the response (m2m:resultContent, 0 to 12).
@@ -182,7 +182,7 @@ impl Request {
             from: from.into(),
             id: id.into(),
             release: Release::default(),
-            kind: None,
+            resource_type: None,
             content: None,
             result_content: None,
             filter: None,
@@ -204,8 +204,8 @@ impl Request {
 
     /// This request, to create a resource of `kind` from `content` (JSON text).
     #[must_use]
-    pub fn creating(mut self, kind: Kind, content: impl Into<Box<str>>) -> Self {
-        self.kind = Some(kind);
+    pub fn creating(mut self, resource_type: ResourceType, content: impl Into<Box<str>>) -> Self {
+        self.resource_type = Some(resource_type);
         self.content = Some(content.into());
         self
     }
@@ -268,9 +268,9 @@ impl Request {
     /// # Errors
     ///
     /// 4000 if it is no number, 5001 if resources of this type are not hosted here.
-    pub fn set_kind(&mut self, value: &str) -> Result<(), Refusal> {
+    pub fn set_resource_type(&mut self, value: &str) -> Result<(), Refusal> {
         let number: u16 = value.parse().map_err(|_| unreadable("ty", value))?;
-        self.kind = Some(Kind::from_number(number).ok_or_else(|| {
+        self.resource_type = Some(ResourceType::from_number(number).ok_or_else(|| {
             Refusal::new(Status::NotImplemented, format!("type {number} is not hosted here"))
         })?);
         Ok(())
@@ -346,7 +346,9 @@ impl Request {
         for (name, value) in object {
             match (name.as_str(), value) {
                 ("pc", content) => request.content = Some(content.to_string().into()),
-                ("ty", kind) => request.set_kind(&scalar("ty", kind)?)?,
+                ("ty", resource_type) => {
+                    request.set_resource_type(&scalar("ty", resource_type)?)?
+                }
                 ("fc", Value::Object(criteria)) => request.set_criteria(criteria)?,
                 ("rt", Value::Object(response)) => request.set_response_type(response)?,
                 ("atrl", Value::Array(names)) => {
@@ -431,8 +433,8 @@ impl Request {
         if !self.from.is_empty() {
             object.insert("fr".into(), json!(self.from));
         }
-        if let Some(kind) = self.kind {
-            object.insert("ty".into(), json!(kind.number()));
+        if let Some(resource_type) = self.resource_type {
+            object.insert("ty".into(), json!(resource_type.number()));
         }
         if let Some(content) = &self.content {
             object.insert("pc".into(), parse_or_text(content));
@@ -684,7 +686,7 @@ mod tests {
         let json = Request::from_json(text.as_bytes()).unwrap();
         let cbor = Request::from_cbor(&cbor_from_json(text).unwrap()).unwrap();
         assert_eq!(json, cbor);
-        assert_eq!(json.kind, Some(Kind::Container));
+        assert_eq!(json.resource_type, Some(ResourceType::Container));
         let filter = json.filter.unwrap();
         assert_eq!(filter.labels, ["a", "b"]);
         assert_eq!(filter.attributes, [("rn".to_owned(), "c".to_owned())]);
@@ -693,7 +695,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let mut request = Request::new(Operation::Create, "cse-in", "CA", "17")
-            .creating(Kind::Container, r#"{"m2m:cnt":{}}"#);
+            .creating(ResourceType::Container, r#"{"m2m:cnt":{}}"#);
         for (name, value) in [
             ("rcn", "0"),
             ("fu", "1"),

@@ -1,8 +1,8 @@
 //! Resource: header, attributes and serialisation.
 
 use crate::dense::DenseMap;
-use crate::kind::Kind;
 use crate::paged::PagedInstances;
+use crate::resource_type::ResourceType;
 use crate::stored::{Damage, InstanceHeader};
 use crate::time::Timestamp;
 use crate::tree::Slot;
@@ -22,7 +22,7 @@ pub(crate) const LABELS: &str = "\"lbl\":";
 pub(crate) struct Resource {
     /// Number of the resource, never reused; its row in the store.
     pub(crate) seq: u64,
-    pub(crate) kind: Kind,
+    pub(crate) resource_type: ResourceType,
     /// Short name with namespace; flexContainers and management objects bring their own.
     pub(crate) tag: Cow<'static, str>,
     /// `ri`.
@@ -152,9 +152,9 @@ impl Resource {
 
     /// Whether instances are counted below this one.
     fn counts_instances(&self) -> bool {
-        match self.kind {
-            Kind::Container | Kind::TimeSeries => true,
-            Kind::FlexContainer => self.keeps_history(),
+        match self.resource_type {
+            ResourceType::Container | ResourceType::TimeSeries => true,
+            ResourceType::FlexContainer => self.keeps_history(),
             _ => false,
         }
     }
@@ -167,7 +167,7 @@ impl Resource {
 
     /// When it was generated, of instances of a time series.
     pub(crate) fn generated(&self) -> Option<Timestamp> {
-        if self.kind != Kind::TimeSeriesInstance {
+        if self.resource_type != ResourceType::TimeSeriesInstance {
             return None;
         }
         self.to_object().get("dgt").and_then(Value::as_str).and_then(Timestamp::parse)
@@ -183,13 +183,13 @@ impl Resource {
         object.insert("ri".into(), Value::from(&*self.id));
         object.insert("rn".into(), Value::from(&*self.name));
         object.insert("pi".into(), Value::from(&*self.parent_id));
-        object.insert("ty".into(), Value::from(self.kind.number()));
+        object.insert("ty".into(), Value::from(self.resource_type.number()));
         object.insert("ct".into(), Value::from(self.created.to_string()));
         object.insert("lt".into(), Value::from(self.modified.to_string()));
-        if self.kind.expires() {
+        if self.resource_type.expires() {
             object.insert("et".into(), Value::from(self.expires.to_string()));
         }
-        if self.kind.has_state_tag() {
+        if self.resource_type.has_state_tag() {
             object.insert("st".into(), Value::from(self.state));
         }
         if self.counts_instances() {
@@ -220,7 +220,7 @@ impl Resource {
     pub(crate) fn write_expiry(&mut self) {
         const NAME: &str = "\"et\":\"";
         let Some(text) = &self.representation else { return };
-        if self.kind != Kind::ContentInstance {
+        if self.resource_type != ResourceType::ContentInstance {
             let mut object = self.to_object();
             object.insert("et".into(), Value::from(self.expires.to_string()));
             self.representation = Some(wrap(&self.tag, Value::Object(object)).into());
@@ -282,20 +282,25 @@ impl Resource {
         let (created, modified) = (time("ct")?, time("lt")?);
         let expires = time("et").unwrap_or(Timestamp::MAX);
         let mut uint = |name: &str| attributes.remove(name).and_then(|number| number.as_u64());
-        let kind = uint("ty").and_then(|number| u16::try_from(number).ok());
-        let kind = kind.and_then(Kind::from_number).ok_or(Damage::Member("ty"))?;
+        let resource_type = uint("ty").and_then(|number| u16::try_from(number).ok());
+        let resource_type =
+            resource_type.and_then(ResourceType::from_number).ok_or(Damage::Member("ty"))?;
         let state = uint("st").unwrap_or(0);
         uint("cni");
         uint("cbs");
         let size = attributes.get("cs").and_then(Value::as_u64).unwrap_or(0);
-        let representation = kind.is_instance().then(|| Arc::clone(body));
+        let representation = resource_type.is_instance().then(|| Arc::clone(body));
         if representation.is_some() {
             attributes = Map::new();
         }
         Ok(Self {
             seq,
-            kind,
-            tag: if kind.tag() == tag { Cow::Borrowed(kind.tag()) } else { Cow::Owned(tag) },
+            resource_type,
+            tag: if resource_type.tag() == tag {
+                Cow::Borrowed(resource_type.tag())
+            } else {
+                Cow::Owned(tag)
+            },
             id: id.into(),
             name: name.into(),
             parent: None,
@@ -320,8 +325,8 @@ impl Resource {
         let missing = Damage::Member;
         Ok(Self {
             seq,
-            kind: Kind::ContentInstance,
-            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            resource_type: ResourceType::ContentInstance,
+            tag: Cow::Borrowed(ResourceType::ContentInstance.tag()),
             id: header.id.ok_or(missing("ri"))?.into(),
             name: header.name.ok_or(missing("rn"))?.into(),
             parent: None,

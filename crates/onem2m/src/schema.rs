@@ -2,8 +2,8 @@
 //! creation, presence at update.
 
 use crate::geometry::Geometry;
-use crate::kind::Kind;
 use crate::limits::Limits;
+use crate::resource_type::ResourceType;
 use crate::status::Refusal;
 use crate::time::Timestamp;
 use serde_json::{Map, Value};
@@ -272,36 +272,36 @@ const TIME_SERIES: &[Attribute] = &[
 const TIME_SERIES_INSTANCE: &[Attribute] =
     &[fixed("con", Any), fixed("dgt", Time), once("snr", Uint), ours("cs", Uint)];
 
-const fn table(kind: Kind) -> &'static [Attribute] {
-    match kind {
-        Kind::AccessControlPolicy => ACCESS_CONTROL_POLICY,
-        Kind::ApplicationEntity => APPLICATION_ENTITY,
-        Kind::Container => CONTAINER,
-        Kind::ContentInstance => CONTENT_INSTANCE,
-        Kind::CseBase => CSE_BASE,
-        Kind::Group => GROUP,
-        Kind::ManagementObject => MANAGEMENT_OBJECT,
-        Kind::Node => NODE,
-        Kind::PollingChannel => POLLING_CHANNEL,
-        Kind::RemoteCse => REMOTE_CSE,
-        Kind::Request => REQUEST,
-        Kind::Schedule => SCHEDULE,
-        Kind::Subscription => SUBSCRIPTION,
-        Kind::FlexContainer => FLEX_CONTAINER,
-        Kind::FlexContainerInstance => FLEX_CONTAINER_INSTANCE,
-        Kind::TimeSeries => TIME_SERIES,
-        Kind::TimeSeriesInstance => TIME_SERIES_INSTANCE,
-        Kind::AccessControlPolicyAnnc
-        | Kind::ApplicationEntityAnnc
-        | Kind::ContainerAnnc
-        | Kind::ContentInstanceAnnc
-        | Kind::CseBaseAnnc
-        | Kind::GroupAnnc
-        | Kind::ManagementObjectAnnc
-        | Kind::NodeAnnc
-        | Kind::FlexContainerAnnc
-        | Kind::TimeSeriesAnnc
-        | Kind::TimeSeriesInstanceAnnc => ANNOUNCED,
+const fn table(resource_type: ResourceType) -> &'static [Attribute] {
+    match resource_type {
+        ResourceType::AccessControlPolicy => ACCESS_CONTROL_POLICY,
+        ResourceType::ApplicationEntity => APPLICATION_ENTITY,
+        ResourceType::Container => CONTAINER,
+        ResourceType::ContentInstance => CONTENT_INSTANCE,
+        ResourceType::CseBase => CSE_BASE,
+        ResourceType::Group => GROUP,
+        ResourceType::ManagementObject => MANAGEMENT_OBJECT,
+        ResourceType::Node => NODE,
+        ResourceType::PollingChannel => POLLING_CHANNEL,
+        ResourceType::RemoteCse => REMOTE_CSE,
+        ResourceType::Request => REQUEST,
+        ResourceType::Schedule => SCHEDULE,
+        ResourceType::Subscription => SUBSCRIPTION,
+        ResourceType::FlexContainer => FLEX_CONTAINER,
+        ResourceType::FlexContainerInstance => FLEX_CONTAINER_INSTANCE,
+        ResourceType::TimeSeries => TIME_SERIES,
+        ResourceType::TimeSeriesInstance => TIME_SERIES_INSTANCE,
+        ResourceType::AccessControlPolicyAnnc
+        | ResourceType::ApplicationEntityAnnc
+        | ResourceType::ContainerAnnc
+        | ResourceType::ContentInstanceAnnc
+        | ResourceType::CseBaseAnnc
+        | ResourceType::GroupAnnc
+        | ResourceType::ManagementObjectAnnc
+        | ResourceType::NodeAnnc
+        | ResourceType::FlexContainerAnnc
+        | ResourceType::TimeSeriesAnnc
+        | ResourceType::TimeSeriesInstanceAnnc => ANNOUNCED,
     }
 }
 
@@ -310,39 +310,44 @@ const ANNOUNCED: &[Attribute] = &[fixed("lnk", Text)];
 
 /// Whether an attribute is announced with every resource of this type that is (TS-0001 §9.6,
 /// MA).
-pub(crate) fn is_always_announced(kind: Kind, name: &str) -> bool {
+pub(crate) fn is_always_announced(resource_type: ResourceType, name: &str) -> bool {
     match name {
         "lbl" | "et" | "acpi" | "ast" => true,
-        "pv" | "pvs" | "adri" | "apri" | "airi" => kind == Kind::AccessControlPolicy,
-        "srv" => matches!(kind, Kind::ApplicationEntity | Kind::CseBase),
-        "cnd" => kind == Kind::FlexContainer,
-        "ni" => kind == Kind::Node,
-        "mgd" | "mgs" => kind == Kind::ManagementObject,
+        "pv" | "pvs" | "adri" | "apri" | "airi" => {
+            resource_type == ResourceType::AccessControlPolicy
+        }
+        "srv" => matches!(resource_type, ResourceType::ApplicationEntity | ResourceType::CseBase),
+        "cnd" => resource_type == ResourceType::FlexContainer,
+        "ni" => resource_type == ResourceType::Node,
+        "mgd" | "mgs" => resource_type == ResourceType::ManagementObject,
         _ => false,
     }
 }
 
 /// Whether an attribute may be announced (TS-0001 §9.6, OA): what the resource is made of and
 /// what is not counted by the CSE that hosts it.
-pub(crate) fn may_be_announced(kind: Kind, name: &str) -> bool {
+pub(crate) fn may_be_announced(resource_type: ResourceType, name: &str) -> bool {
     let counted = ["cni", "cbs", "cs", "st", "mdc", "mdlt", "mdd", "fcied", "cnm"];
-    if is_always_announced(kind, name) || counted.contains(&name) {
-        return is_always_announced(kind, name);
+    if is_always_announced(resource_type, name) || counted.contains(&name) {
+        return is_always_announced(resource_type, name);
     }
     if UNIVERSAL.iter().any(|attribute| attribute.name == name) {
         return matches!(name, "loc" | "daci");
     }
-    table(kind).iter().any(|attribute| attribute.name == name) || is_open(kind)
+    table(resource_type).iter().any(|attribute| attribute.name == name) || is_open(resource_type)
 }
 
 /// Leaves names out of announcedAttribute whose attributes are never announced; whether none is left
 /// of those given, and so the attribute neither.
-pub(crate) fn retain_announceable(kind: Kind, given: &mut Map<String, Value>) -> bool {
+pub(crate) fn retain_announceable(
+    resource_type: ResourceType,
+    given: &mut Map<String, Value>,
+) -> bool {
     let Some(Value::Array(names)) = given.get_mut("aa") else {
         return false;
     };
     let before = names.len();
-    names.retain(|name| name.as_str().is_some_and(|name| may_be_announced(kind, name)));
+    names.retain(|name| name.as_str().is_some_and(|name| may_be_announced(resource_type, name)));
     let is_empty = names.is_empty() && before > 0;
     if is_empty {
         given.remove("aa");
@@ -351,50 +356,57 @@ pub(crate) fn retain_announceable(kind: Kind, given: &mut Map<String, Value>) ->
 }
 
 /// Whether resources of this type may name access control policies of their own.
-pub(crate) const fn has_policies(kind: Kind) -> bool {
-    let kind = match kind.original() {
+pub(crate) const fn has_policies(resource_type: ResourceType) -> bool {
+    let resource_type = match resource_type.original() {
         Some(original) => original,
-        None => kind,
+        None => resource_type,
     };
-    !(kind.is_instance() || matches!(kind, Kind::AccessControlPolicy | Kind::PollingChannel))
+    !(resource_type.is_instance()
+        || matches!(
+            resource_type,
+            ResourceType::AccessControlPolicy | ResourceType::PollingChannel
+        ))
 }
 
-fn attribute(kind: Kind, name: &str) -> Option<Attribute> {
-    if name == POLICIES.name && has_policies(kind) {
+fn attribute(resource_type: ResourceType, name: &str) -> Option<Attribute> {
+    if name == POLICIES.name && has_policies(resource_type) {
         return Some(POLICIES);
     }
-    let own = table(kind).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name);
+    let own = table(resource_type).iter().chain(UNIVERSAL).find(|attribute| attribute.name == name);
     // An announced variant has what its original has, as that says.
     let of_original = || {
-        let told = table(kind.original()?).iter().find(|attribute| attribute.name == name)?;
+        let told =
+            table(resource_type.original()?).iter().find(|attribute| attribute.name == name)?;
         Some(free(told.name, told.form))
     };
     own.copied().or_else(of_original)
 }
 
 /// Whether the core specification gives this type an attribute of this name.
-pub(crate) fn is_core(kind: Kind, name: &str) -> bool {
-    attribute(kind, name).is_some()
+pub(crate) fn is_core(resource_type: ResourceType, name: &str) -> bool {
+    attribute(resource_type, name).is_some()
 }
 
 /// Whether resources of this type may have an attribute of this name.
-pub(crate) fn may_have(kind: Kind, name: &str) -> bool {
-    is_core(kind, name) || is_open(kind) || kind == Kind::FlexContainerInstance
+pub(crate) fn may_have(resource_type: ResourceType, name: &str) -> bool {
+    is_core(resource_type, name)
+        || is_open(resource_type)
+        || resource_type == ResourceType::FlexContainerInstance
 }
 
 /// Whether the core specification gives any type hosted here an attribute of this name.
 pub(crate) fn is_attribute(name: &str) -> bool {
-    Kind::ALL.iter().any(|&kind| is_core(kind, name))
+    ResourceType::ALL.iter().any(|&resource_type| is_core(resource_type, name))
 }
 
 /// Types whose attributes are named by a definition outside the core specification.
-const fn is_open(kind: Kind) -> bool {
+const fn is_open(resource_type: ResourceType) -> bool {
     matches!(
-        kind,
-        Kind::FlexContainer
-            | Kind::ManagementObject
-            | Kind::FlexContainerAnnc
-            | Kind::ManagementObjectAnnc
+        resource_type,
+        ResourceType::FlexContainer
+            | ResourceType::ManagementObject
+            | ResourceType::FlexContainerAnnc
+            | ResourceType::ManagementObjectAnnc
     )
 }
 
@@ -405,7 +417,7 @@ const fn is_open(kind: Kind) -> bool {
 /// 4000 for an attribute that the type does not have, that only the CSE gives, that is missing
 /// or that has the wrong form.
 pub(crate) fn check_create(
-    kind: Kind,
+    resource_type: ResourceType,
     given: &Map<String, Value>,
     limits: &Limits,
 ) -> Result<(), Refusal> {
@@ -415,18 +427,18 @@ pub(crate) fn check_create(
         if value.is_null() && name != "cr" {
             return Err(null_given(name));
         }
-        let Some(attribute) = attribute(kind, name) else {
-            if is_open(kind) {
+        let Some(attribute) = attribute(resource_type, name) else {
+            if is_open(resource_type) {
                 continue;
             }
-            return Err(Refusal::bad(format!("{} has no attribute {name}", label(kind))));
+            return Err(Refusal::bad(format!("{} has no attribute {name}", label(resource_type))));
         };
         if attribute.create == Presence::Never {
             return Err(Refusal::bad(format!("attribute {name} is not given at creation")));
         }
         check_form(attribute, value, limits)?;
     }
-    for attribute in table(kind) {
+    for attribute in table(resource_type) {
         if attribute.create == Presence::Must && !given.contains_key(attribute.name) {
             return Err(Refusal::bad(format!("mandatory attribute {} is missing", attribute.name)));
         }
@@ -445,16 +457,16 @@ pub(crate) fn null_given(name: &str) -> Refusal {
 ///
 /// 4000 as for [`check_create`].
 pub(crate) fn check_update(
-    kind: Kind,
+    resource_type: ResourceType,
     given: &Map<String, Value>,
     limits: &Limits,
 ) -> Result<(), Refusal> {
     for (name, value) in given {
-        let Some(attribute) = attribute(kind, name) else {
-            if is_open(kind) {
+        let Some(attribute) = attribute(resource_type, name) else {
+            if is_open(resource_type) {
                 continue;
             }
-            return Err(Refusal::bad(format!("{} has no attribute {name}", label(kind))));
+            return Err(Refusal::bad(format!("{} has no attribute {name}", label(resource_type))));
         };
         if attribute.update == Presence::Never {
             return Err(Refusal::bad(format!("attribute {name} cannot be changed")));
@@ -470,8 +482,8 @@ pub(crate) fn check_update(
     Ok(())
 }
 
-const fn label(kind: Kind) -> &'static str {
-    if kind.tag().is_empty() { kind.prefix() } else { kind.tag() }
+const fn label(resource_type: ResourceType) -> &'static str {
+    if resource_type.tag().is_empty() { resource_type.prefix() } else { resource_type.tag() }
 }
 
 fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<(), Refusal> {
@@ -516,19 +528,19 @@ mod tests {
     use crate::status::Status;
     use serde_json::json;
 
-    fn create(kind: Kind, given: &Value) -> Result<(), Status> {
-        check_create(kind, given.as_object().unwrap(), &Limits::default())
+    fn create(resource_type: ResourceType, given: &Value) -> Result<(), Status> {
+        check_create(resource_type, given.as_object().unwrap(), &Limits::default())
             .map_err(|refusal| refusal.status)
     }
 
-    fn update(kind: Kind, given: &Value) -> Result<(), Status> {
-        check_update(kind, given.as_object().unwrap(), &Limits::default())
+    fn update(resource_type: ResourceType, given: &Value) -> Result<(), Status> {
+        check_update(resource_type, given.as_object().unwrap(), &Limits::default())
             .map_err(|refusal| refusal.status)
     }
 
     #[test]
     fn presence_and_form_are_checked_at_creation() {
-        let ae = Kind::ApplicationEntity;
+        let ae = ResourceType::ApplicationEntity;
         assert_eq!(create(ae, &json!({"api": "Nx", "rr": true, "srv": ["4"]})), Ok(()));
         for wrong in [
             json!({"rr": true, "srv": ["4"]}),
@@ -541,20 +553,29 @@ mod tests {
         ] {
             assert_eq!(create(ae, &wrong), Err(Status::BadRequest), "{wrong}");
         }
-        assert_eq!(create(Kind::Container, &json!({"mni": -1})), Err(Status::BadRequest));
+        assert_eq!(create(ResourceType::Container, &json!({"mni": -1})), Err(Status::BadRequest));
     }
 
     #[test]
     fn an_update_removes_with_null_what_is_not_mandatory() {
-        assert_eq!(update(Kind::Container, &json!({"mni": null, "lbl": ["x"]})), Ok(()));
-        assert_eq!(update(Kind::ApplicationEntity, &json!({"rr": null})), Err(Status::BadRequest));
-        assert_eq!(update(Kind::Container, &json!({"rn": "x"})), Err(Status::BadRequest));
-        assert_eq!(update(Kind::Container, &json!({"cni": 1})), Err(Status::BadRequest));
+        assert_eq!(update(ResourceType::Container, &json!({"mni": null, "lbl": ["x"]})), Ok(()));
+        assert_eq!(
+            update(ResourceType::ApplicationEntity, &json!({"rr": null})),
+            Err(Status::BadRequest)
+        );
+        assert_eq!(update(ResourceType::Container, &json!({"rn": "x"})), Err(Status::BadRequest));
+        assert_eq!(update(ResourceType::Container, &json!({"cni": 1})), Err(Status::BadRequest));
     }
 
     #[test]
     fn open_types_take_any_name() {
-        assert_eq!(create(Kind::FlexContainer, &json!({"cnd": "x.y", "oxySn": 96})), Ok(()));
-        assert_eq!(create(Kind::FlexContainer, &json!({"oxySn": 96})), Err(Status::BadRequest));
+        assert_eq!(
+            create(ResourceType::FlexContainer, &json!({"cnd": "x.y", "oxySn": 96})),
+            Ok(())
+        );
+        assert_eq!(
+            create(ResourceType::FlexContainer, &json!({"oxySn": 96})),
+            Err(Status::BadRequest)
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A creation is parsed by it before it is acknowledged, so that a restart can parse it too.
 
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use core::fmt;
 use serde::de::{
@@ -103,7 +103,7 @@ impl<'text> InstanceHeader<'text> {
                 let Some((Text(tag), header)) = map.next_entry()? else {
                     return Err(Error::custom("an empty object"));
                 };
-                if tag != Kind::ContentInstance.tag() {
+                if tag != ResourceType::ContentInstance.tag() {
                     return Err(Error::custom("another resource"));
                 }
                 // Old rows may have had members beside it.

@@ -5,10 +5,10 @@
 //! has its [`InstanceRecord`].
 
 use crate::dense::DenseMap;
-use crate::kind::Kind;
 use crate::labels::LabelIndex;
 use crate::paged::{InstanceRecord, PagedInstances};
 use crate::resource::{Family, Resource};
+use crate::resource_type::ResourceType;
 use crate::stored::Damage;
 use crate::time::Timestamp;
 use core::hash::BuildHasher;
@@ -127,7 +127,7 @@ impl Tree {
         if let Some(&slot) = self.by_id.get(id) {
             return Some(slot);
         }
-        let number = id.strip_prefix(Kind::ContentInstance.prefix())?;
+        let number = id.strip_prefix(ResourceType::ContentInstance.prefix())?;
         let slot = self.by_seq(u64::from_str_radix(number, 16).ok()?)?;
         self.get(slot).filter(|found| *found.id == *id).map(|_| slot)
     }
@@ -265,7 +265,7 @@ impl Tree {
         let mut at = slot;
         while at != top {
             let resource = self.get(at)?;
-            places.push((resource.kind.is_instance(), resource.seq));
+            places.push((resource.resource_type.is_instance(), resource.seq));
             at = resource.parent?;
         }
         places.reverse();
@@ -319,14 +319,15 @@ impl Tree {
             Slot(self.slots.len() - 1)
         });
         let (seq, parent) = (resource.seq, resource.parent);
-        if resource.kind != Kind::ContentInstance {
+        if resource.resource_type != ResourceType::ContentInstance {
             self.by_id.insert(Arc::clone(&resource.id), slot);
         }
         self.by_seq.insert(seq, slot);
-        if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
+        if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
+        {
             self.by_cse.insert(cse.into(), slot);
         }
-        if resource.kind.expires() {
+        if resource.resource_type.expires() {
             self.expiry.insert((resource.expires, seq), ());
         }
         self.by_label.add(&resource);
@@ -336,7 +337,7 @@ impl Tree {
         }
         match parent.and_then(|parent| self.get_mut(parent)) {
             Some(parent) => parent.adopt(&resource, slot),
-            None if resource.kind == Kind::CseBase => self.root = Some(slot),
+            None if resource.resource_type == ResourceType::CseBase => self.root = Some(slot),
             None => {}
         }
         if let Some(place) = self.slots.get_mut(slot.0) {
@@ -348,7 +349,7 @@ impl Tree {
     /// Takes one resource out. Its children must be gone before.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Resource> {
         let resource = self.slots.get_mut(slot.0)?.take()?;
-        if resource.kind != Kind::ContentInstance {
+        if resource.resource_type != ResourceType::ContentInstance {
             self.by_id.remove(&resource.id);
         }
         self.by_seq.remove(resource.seq);
@@ -358,7 +359,8 @@ impl Tree {
             self.leave_branch(branch);
         }
         self.expiry.remove((resource.expires, resource.seq));
-        if let (Kind::RemoteCse, Some(cse)) = (resource.kind, resource.text("csi")) {
+        if let (ResourceType::RemoteCse, Some(cse)) = (resource.resource_type, resource.text("csi"))
+        {
             self.by_cse.remove(cse);
         }
         if let Some(parent) = resource.parent.and_then(|parent| self.get_mut(parent)) {
@@ -449,7 +451,7 @@ impl Tree {
             return Ok(());
         }
         resource.parent = self.by_id(&resource.parent_id);
-        if resource.parent.is_none() && resource.kind != Kind::CseBase {
+        if resource.parent.is_none() && resource.resource_type != ResourceType::CseBase {
             return Err(Damage::Parent(resource.parent_id));
         }
         // One text for all children.
@@ -470,7 +472,7 @@ pub(crate) enum Expiring {
 
 /// Octets of memory of a contentInstance; none of other types.
 fn resident_octets(resource: &Resource) -> usize {
-    if resource.kind != Kind::ContentInstance {
+    if resource.resource_type != ResourceType::ContentInstance {
         return 0;
     }
     resource.representation.as_ref().map_or(0, |text| text.len() + RESIDENT_OCTETS)
@@ -666,13 +668,13 @@ impl Resource {
     fn adopt(&mut self, child: &Self, slot: Slot) {
         // The stateTag of an instance is its container's at that moment, so that the container's
         // own row need not be written for each instance.
-        if child.kind.is_instance() && self.kind.has_state_tag() {
+        if child.resource_type.is_instance() && self.resource_type.has_state_tag() {
             self.state = self.state.max(child.state);
             self.modified = self.modified.max(child.created);
         }
         let family = self.family.get_or_insert_with(|| Box::new(Family::default()));
         family.names.insert(Arc::clone(&child.name), slot);
-        if child.kind.is_instance() {
+        if child.resource_type.is_instance() {
             family.is_disordered = !(family.instances.is_empty() && family.paged.is_none())
                 && (family.is_disordered || child.created < family.latest);
             family.latest = child.created;
@@ -682,9 +684,9 @@ impl Resource {
         } else {
             family.children.insert(child.seq, slot);
         }
-        match child.kind {
-            Kind::Subscription => family.subscriptions.push(slot),
-            Kind::Schedule => family.schedule = Some(slot),
+        match child.resource_type {
+            ResourceType::Subscription => family.subscriptions.push(slot),
+            ResourceType::Schedule => family.schedule = Some(slot),
             _ => {}
         }
     }
@@ -694,7 +696,7 @@ impl Resource {
             return;
         };
         family.names.remove(&child.name);
-        if child.kind.is_instance() {
+        if child.resource_type.is_instance() {
             family.instances.remove(child.seq);
             family.octets = family.octets.saturating_sub(child.size);
             if let Some(time) = child.generated() {
@@ -704,7 +706,7 @@ impl Resource {
             family.children.remove(&child.seq);
         }
         family.schedule = family.schedule.filter(|&schedule| schedule != slot);
-        if child.kind == Kind::Subscription {
+        if child.resource_type == ResourceType::Subscription {
             family.subscriptions.retain(|&subscription| subscription != slot);
             family.lagging.retain(|&subscription| subscription != slot);
         }

@@ -44,11 +44,11 @@ mod worker;
 
 pub use captured::{Piece, PieceSink};
 pub use gatewright_translate::machine::{
-    Conversation, ConversationGap, ConversationStep, Counted, Direction, Does, Matching, PeerEvent,
-    Post, PostError, RequestRate,
+    Conversation, ConversationGap, ConversationStep, Direction, Does, Matching, PeerEvent, Post,
+    PostCounters, PostError, RequestRate,
 };
 pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, KernelStream};
 pub use local::{LocalLoop, Stopper};
 pub use recording::{RecordError, Recording};
-pub use report::{Handled, Report};
+pub use report::{Handled, RunReport};
 pub use runner::{Listening, Runner, RunnerError, RunnerOptions};

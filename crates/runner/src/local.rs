@@ -3,7 +3,7 @@
 use crate::resolver::Resolver;
 use crate::runner::{Listening, LoopPlan, RunnerError, RunnerOptions, listening, plan};
 use crate::worker::{LoopMessage, Mailbox, Worker};
-use crate::{Report, plan::RoleSite};
+use crate::{RunReport, plan::RoleSite};
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl<N: Network> LocalLoop<N> {
     }
 
     /// Runs until it is stopped and nothing is left; returns its last report.
-    pub fn run(self) -> Report {
+    pub fn run(self) -> RunReport {
         self.worker.run()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The sums over all loops.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// Loops that answered.
     pub loops: u64,
     /// Connections open now, of both sides.
@@ -33,7 +33,7 @@ pub struct Handled {
     pub times: Histogram,
 }
 
-impl Report {
+impl RunReport {
     pub(crate) fn count(&mut self, name: &'static str, number: u64) {
         *self.counters.entry(name).or_default() += number;
     }
@@ -88,7 +88,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn tell(&self, report: &mut Report) {
+    pub(crate) fn tell(&self, report: &mut RunReport) {
         for (name, number) in [
             ("wakeups", self.wakeups),
             ("accepts_refused", self.accepts_refused),

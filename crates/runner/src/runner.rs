@@ -4,7 +4,7 @@ use crate::captured::PieceSink;
 use crate::kernel::KernelNetwork;
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::recording::{RecordError, Recording};
-use crate::report::Report;
+use crate::report::RunReport;
 use crate::resolver::Resolver;
 use crate::worker::{LoopMessage, Mailbox, Worker};
 use gatewright_descriptors::Claim;
@@ -124,7 +124,7 @@ pub struct Runner<N: Network = KernelNetwork> {
 #[derive(Debug)]
 struct LoopThread<P: Poller> {
     mailbox: Mailbox<P>,
-    thread: JoinHandle<Report>,
+    thread: JoinHandle<RunReport>,
 }
 
 impl Runner {
@@ -360,14 +360,14 @@ impl<N: Network> Runner<N> {
     }
 
     /// Sums over all loops at this moment.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> RunReport {
         let asked = self.loops.iter().filter_map(|one| {
             let (reply, answer) = sync_channel(1);
-            one.mailbox.send(LoopMessage::Report(reply)).then_some(answer)
+            one.mailbox.send(LoopMessage::RunReport(reply)).then_some(answer)
         });
         let answers: Vec<_> = asked.collect();
         let end = Instant::now() + REPORT_WITHIN;
-        let mut report = Report::default();
+        let mut report = RunReport::default();
         for answer in answers {
             if let Ok(of) = answer.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 report.add(of);
@@ -378,12 +378,12 @@ impl<N: Network> Runner<N> {
 
     /// Accepts no more requests, waits `within` for sessions to end, closes the others, and returns
     /// the last report.
-    pub fn stop(mut self, within: Duration) -> Report {
+    pub fn stop(mut self, within: Duration) -> RunReport {
         let loops = std::mem::take(&mut self.loops);
         for one in &loops {
             one.mailbox.send(LoopMessage::Stop { within });
         }
-        let mut report = Report::default();
+        let mut report = RunReport::default();
         for one in loops {
             if let Ok(of) = one.thread.join() {
                 report.add(of);

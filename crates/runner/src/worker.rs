@@ -3,7 +3,7 @@
 use crate::captured::PieceSink;
 use crate::generation::{Capturing, Generation, Resources};
 use crate::plan::Planned;
-use crate::report::{Handled, Report, Tally};
+use crate::report::{Handled, RunReport, Tally};
 use crate::resolver::Resolver;
 use gatewright_edge::{Network, Poller, READY_MAX, Readiness, Token, Wake};
 use gatewright_lang::ir::RoleId;
@@ -41,7 +41,7 @@ pub(crate) enum LoopMessage<P: Poller> {
     /// Ends a recording; what it has so far goes to its receiver.
     StopRecording,
     /// Requests a report.
-    Report(SyncSender<Report>),
+    RunReport(SyncSender<RunReport>),
     /// The resolver's answer.
     Resolved { serial: u64, query: QueryId, address: Option<SocketAddr> },
 }
@@ -133,7 +133,7 @@ pub(crate) struct Worker<P: Poller> {
     /// Receiver of the conversation that is recorded.
     recording: Option<SyncSender<Conversation>>,
     /// Counters of programs that have ended.
-    past: Report,
+    past: RunReport,
 }
 
 impl<P: Poller> Worker<P> {
@@ -158,7 +158,7 @@ impl<P: Poller> Worker<P> {
             loops: (Vec::new(), 0),
             sinks: Vec::new(),
             recording: None,
-            past: Report::default(),
+            past: RunReport::default(),
         })
     }
 
@@ -236,7 +236,7 @@ impl<P: Poller> Worker<P> {
     }
 
     /// Runs until it is stopped and nothing is left; returns its last report.
-    pub(crate) fn run(mut self) -> Report {
+    pub(crate) fn run(mut self) -> RunReport {
         let mut ready = Vec::with_capacity(READY_MAX);
         let mut scratch = vec![0; SCRATCH];
         loop {
@@ -318,7 +318,7 @@ impl<P: Poller> Worker<P> {
                 let _told = done.try_send(());
             }
             LoopMessage::StopRecording => self.stop_recording(),
-            LoopMessage::Report(reply) => {
+            LoopMessage::RunReport(reply) => {
                 // Whoever asked may have gone.
                 let _told = reply.try_send(self.report());
             }
@@ -362,7 +362,7 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> RunReport {
         let mut report = self.past.clone();
         report.loops = 1;
         for generation in self.generations.iter().flatten() {
@@ -393,7 +393,7 @@ fn report<P: Poller>(
     }
 }
 
-fn tell<P: Poller>(generation: &Generation<P>, report: &mut Report) {
+fn tell<P: Poller>(generation: &Generation<P>, report: &mut RunReport) {
     for (name, number) in generation.machine.counters() {
         report.count(name, number);
     }

@@ -14,7 +14,7 @@ mod common;
 
 use common::back_end::{BackEnd, Gateway, trial};
 use common::{LIMIT, example, script};
-use gatewright_runner::Report;
+use gatewright_runner::RunReport;
 use gatewright_testbed::{Namespace, Needs, Process, wait_until};
 use libtest_mimic::Arguments;
 use std::fs;
@@ -104,7 +104,7 @@ impl World {
     }
 
     /// What was counted, which only the native loops are asked for.
-    fn report(&self) -> Option<Report> {
+    fn report(&self) -> Option<RunReport> {
         Some(self.gateway.runner()?.report())
     }
 }

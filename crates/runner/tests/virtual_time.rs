@@ -13,7 +13,7 @@ mod common;
 
 use common::program;
 use gatewright_edge::{Bind, Datagrams, Listener, Network, Sharing, Stream};
-use gatewright_runner::{LocalLoop, Report, RunnerOptions, Stopper};
+use gatewright_runner::{LocalLoop, RunReport, RunnerOptions, Stopper};
 use gatewright_sim::{
     Chance, Impairment, SimDatagrams, SimListener, SimPeer, SimPoller, SimStream, World,
     WorldConfig, WorldCounters,
@@ -128,7 +128,7 @@ struct Run {
     outcomes: Vec<Outcome>,
     asked: Vec<u16>,
     counters: WorldCounters,
-    report: Report,
+    report: RunReport,
     ended: Duration,
 }
 

@@ -184,7 +184,7 @@ impl Handler for Mirror {
 
 /// A captured packet, on its way to its writer.
 #[derive(Debug)]
-pub struct Captured {
+pub struct CapturedPacket {
     /// A copy of the packet.
     pub octets: Parcel,
     /// Its first header.
@@ -204,7 +204,7 @@ pub struct Captured {
 /// and without addresses.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    out: SyncSender<Captured>,
+    out: SyncSender<CapturedPacket>,
     missed: Counter,
     at: At,
     side: Side,
@@ -217,7 +217,7 @@ const CAPTURED_MAX: usize = 1024;
 impl Capture {
     /// A handler for matching packets at `at` that travel to `side`, the receiver of its copies,
     /// and the counter of packets without room.
-    pub fn new(at: At, side: Side, which: Match) -> (Self, Receiver<Captured>, Counter) {
+    pub fn new(at: At, side: Side, which: Match) -> (Self, Receiver<CapturedPacket>, Counter) {
         let (out, captured) = sync_channel(CAPTURED_MAX);
         let missed = Counter::default();
         (Self { out, missed: missed.clone(), at, side, which }, captured, missed)
@@ -270,7 +270,7 @@ impl Handler for Capture {
             }
             let (link, side, at) = (self.link(packet), self.side, context.now());
             let copy = self.copy(packet, context.frames());
-            let captured = copy.map(|octets| Captured { octets, framing, at, side, link });
+            let captured = copy.map(|octets| CapturedPacket { octets, framing, at, side, link });
             if captured.is_none_or(|captured| self.out.try_send(captured).is_err()) {
                 self.missed.add(1);
             }

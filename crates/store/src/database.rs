@@ -6,11 +6,11 @@ use crate::error::StoreError;
 use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
-use crate::reader::{ReadReport, Reader};
+use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
 use crate::stored_rows::StoredRows;
-use crate::writer::{Report, Writer};
+use crate::writer::{BatchWriter, WriteReport};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
@@ -226,9 +226,9 @@ impl Database {
     pub fn reader(
         &self,
         report: impl FnMut(ReadReport) + Send + 'static,
-    ) -> io::Result<Option<Reader>> {
+    ) -> io::Result<Option<RowReader>> {
         let path = self.connection.path().filter(|path| !path.is_empty());
-        path.map(|path| Reader::start(Path::new(path), report)).transpose()
+        path.map(|path| RowReader::start(Path::new(path), report)).transpose()
     }
 
     fn set_up(
@@ -286,7 +286,10 @@ impl Database {
     /// # Errors
     ///
     /// If the system gives no thread.
-    pub fn start(mut self, report: impl FnMut(Report) + Send + 'static) -> io::Result<Writer> {
+    pub fn start(
+        mut self,
+        report: impl FnMut(WriteReport) + Send + 'static,
+    ) -> io::Result<BatchWriter> {
         let path = self.connection.path().filter(|path| !path.is_empty()).map(PathBuf::from);
         if let (Some(path), Some(file)) = (path, self.file()) {
             self.mover = Some(Mover::start(&path, file)?);
@@ -294,7 +297,7 @@ impl Database {
             self.reserve = Some(Reserve::new(&path, self.options.reserve_octets, unused));
         }
         let batches_max = self.options.batches_max;
-        Writer::start(self, batches_max, report)
+        BatchWriter::start(self, batches_max, report)
     }
 
     /// Commits the batches as one transaction, each with its audit entries. On a full disk it frees

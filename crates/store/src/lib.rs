@@ -2,12 +2,12 @@
 //!
 //! [`Database::open`] reads the stored rows ([`Database::read`] only that, and
 //! [`Database::open_reading`] one after the other); [`Database::reader`] reads single rows later; [`Database::start`]
-//! returns a [`Writer`], whose thread commits all queued batches as one transaction (SQLite,
+//! returns a [`BatchWriter`], whose thread commits all queued batches as one transaction (SQLite,
 //! write-ahead log, `synchronous=FULL`) and reports the number of the last batch on disk. Only the
 //! CSE interprets the rows.
 //!
 //! A failed commit (a full disk, a damaged file) changes nothing. It is reported as
-//! [`Report::Failed`], every batch made before the failure was known is refused, and stored data
+//! [`WriteReport::Failed`], every batch made before the failure was known is refused, and stored data
 //! stay. On a full disk a reserve is let go ([`DiskSpace`]), in which deletions and audit entries are
 //! stored; everything else is refused until there is room again.
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ pub use error::StoreError;
 pub use maintenance::{
     BadRow, Inspection, Salvaged, backup, inspect, quarantined, restore, salvage,
 };
-pub use reader::{ReadReport, Reader};
+pub use reader::{ReadReport, RowReader};
 pub use reserve::DiskSpace;
 pub use stored_rows::{RestoredMarks, StoredRows};
-pub use writer::{Counters, Histograms, PACE, Report, Writer};
+pub use writer::{BatchWriter, Counters, Histograms, PACE, WriteReport};

@@ -28,18 +28,18 @@ struct Read {
 }
 
 /// Reads rows of a database that is being written. Dropping it waits for the read under way.
-pub struct Reader {
+pub struct RowReader {
     reads: Option<SyncSender<Read>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for RowReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader").finish_non_exhaustive()
     }
 }
 
-impl Reader {
+impl RowReader {
     /// Starts a reader of the database at `path`, which reports each read on its thread.
     pub(crate) fn start(
         path: &Path,
@@ -60,7 +60,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for RowReader {
     fn drop(&mut self) {
         self.reads.take();
         // The last owner may be the report itself, which runs on the thread.

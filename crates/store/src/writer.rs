@@ -25,7 +25,7 @@ const GROUP_ENOUGH: usize = 256;
 
 /// Result of queued batches.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Report {
+pub enum WriteReport {
     /// Every batch up to this number is on disk.
     Committed(u64),
     /// The batch of this number and every later one of its epoch are refused.
@@ -214,17 +214,17 @@ impl Shared {
 
 /// Passes batches to the committing thread. Dropping it waits until everything is written.
 #[derive(Debug)]
-pub struct Writer {
+pub struct BatchWriter {
     shared: Arc<Shared>,
     batches_max: usize,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writer {
+impl BatchWriter {
     pub(crate) fn start(
         database: Database,
         batches_max: usize,
-        report: impl FnMut(Report) + Send + 'static,
+        report: impl FnMut(WriteReport) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -282,7 +282,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for BatchWriter {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         // It waits for nothing else then.
@@ -296,13 +296,13 @@ impl Drop for Writer {
     }
 }
 
-fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) {
+fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(WriteReport)) {
     let mut refused_epoch = None;
     let mut last = None;
     let mut was_short = database.disk_space().is_short;
     shared.lock().disk_space = database.disk_space();
     if was_short {
-        report(Report::Short(true));
+        report(WriteReport::Short(true));
     }
     while let Some(group) = shared.take(last, database.room_due()) {
         if !group.batches.is_empty() {
@@ -314,7 +314,7 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(Report)) 
         shared.lock().disk_space = disk_space;
         if disk_space.is_short != was_short {
             was_short = disk_space.is_short;
-            report(Report::Short(was_short));
+            report(WriteReport::Short(was_short));
         }
         // Their answers have been let out.
         if let Some(tended) = database.tend() {
@@ -334,7 +334,7 @@ fn store(
     database: &mut Database,
     shared: &Shared,
     (group, refused_epoch): (Group, &mut Option<u64>),
-    report: &mut impl FnMut(Report),
+    report: &mut impl FnMut(WriteReport),
 ) {
     let Group { mut batches, since } = group;
     let began = Instant::now();
@@ -369,16 +369,16 @@ fn store(
         (&failure, batches.first(), refused.last().or(batches.last()))
     {
         *refused_epoch = Some(last.epoch);
-        report(Report::Failed { number: first.number, cause: cause.clone() });
+        report(WriteReport::Failed { number: first.number, cause: cause.clone() });
         return;
     }
     if let Some(last) = batches.last() {
-        report(Report::Committed(last.number));
+        report(WriteReport::Committed(last.number));
     }
     if let (Some(first), Some(last)) = (refused.first(), refused.last()) {
         *refused_epoch = Some(last.epoch);
         let cause = Database::refusal().to_string();
-        report(Report::Failed { number: first.number, cause });
+        report(WriteReport::Failed { number: first.number, cause });
     }
 }
 

@@ -14,8 +14,10 @@
 )]
 
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token};
-use gatewright_store::{Database, DatabaseOptions, Report};
+use gatewright_onem2m::{
+    Cse, CseConfig, CseType, Input, Operation, Output, Request, ResourceType, Token,
+};
+use gatewright_store::{Database, DatabaseOptions, WriteReport};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -95,8 +97,8 @@ fn scratch(name: &str) -> PathBuf {
 /// A CSE, its store, and the names whose creation is not yet answered.
 struct Running {
     cse: Cse,
-    writer: gatewright_store::Writer,
-    reports: std::sync::mpsc::Receiver<Report>,
+    writer: gatewright_store::BatchWriter,
+    reports: std::sync::mpsc::Receiver<WriteReport>,
     asked: BTreeMap<Token, String>,
     next: u64,
     /// What the store has last said of its room.
@@ -119,14 +121,14 @@ impl Running {
         let writer = database.start(move |report| drop(sender.send(report))).unwrap();
         let asked = BTreeMap::new();
         let mut running = Self { cse, writer, reports, asked, next: 0, is_short: false };
-        running.ask("container", "cse-mn", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        running.ask("container", "cse-mn", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
         while !running.asked.is_empty() {
             running.wait();
         }
         running
     }
 
-    fn ask(&mut self, name: &str, to: &str, kind: Kind, content: &str) {
+    fn ask(&mut self, name: &str, to: &str, kind: ResourceType, content: &str) {
         self.next += 1;
         let token = Token(self.next);
         self.asked.insert(token, name.to_owned());
@@ -168,7 +170,7 @@ impl Running {
 
     fn create(&mut self, name: &str) {
         let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{name}"}}}}"#);
-        self.ask(name, "cse-mn/c", Kind::ContentInstance, &content);
+        self.ask(name, "cse-mn/c", ResourceType::ContentInstance, &content);
     }
 
     /// Hands on what the machine wants stored; the names answered, with their status.
@@ -194,9 +196,9 @@ impl Running {
             return answered;
         }
         match self.reports.recv_timeout(PATIENCE).unwrap() {
-            Report::Committed(number) => self.cse.handle(now(), Input::Committed(number)),
-            Report::Failed { number, .. } => self.cse.handle(now(), Input::Failed(number)),
-            Report::Short(is_short) => {
+            WriteReport::Committed(number) => self.cse.handle(now(), Input::Committed(number)),
+            WriteReport::Failed { number, .. } => self.cse.handle(now(), Input::Failed(number)),
+            WriteReport::Short(is_short) => {
                 self.is_short = is_short;
                 self.cse.handle(now(), Input::Short(is_short));
             }
@@ -378,7 +380,7 @@ fn reserved(disk: &SmallDisk) {
     running.wait_for_room(true);
     assert_eq!(running.status(Operation::Delete, "cse-mn/c"), 2002);
     running.wait_for_room(false);
-    running.ask("container", "cse-mn", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    running.ask("container", "cse-mn", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     while !running.asked.is_empty() {
         running.wait();
     }
@@ -401,7 +403,7 @@ fn fill(path: &Path) {
         while running.asked.len() < AT_ONCE {
             let name = format!("n{next}");
             let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{con}"}}}}"#);
-            running.ask(&name, "cse-mn/c", Kind::ContentInstance, &content);
+            running.ask(&name, "cse-mn/c", ResourceType::ContentInstance, &content);
             next += 1;
         }
         for (name, status) in running.wait() {

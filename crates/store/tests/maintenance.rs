@@ -9,11 +9,11 @@
 
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Cse, CseConfig, CseType, Input, Kind, Operation, Output, Request, Token,
+    Batch, Cse, CseConfig, CseType, Input, Operation, Output, Request, ResourceType, Token,
 };
 use gatewright_store::{
-    Database, DatabaseOptions, Report, StoreError, Writer, backup, inspect, quarantined, restore,
-    salvage, verify,
+    BatchWriter, Database, DatabaseOptions, StoreError, WriteReport, backup, inspect, quarantined,
+    restore, salvage, verify,
 };
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -49,8 +49,8 @@ impl Drop for Place {
 /// A CSE with so many contentInstances, written to a database.
 struct Ward {
     cse: Cse,
-    writer: Writer,
-    reports: std::sync::mpsc::Receiver<Report>,
+    writer: BatchWriter,
+    reports: std::sync::mpsc::Receiver<WriteReport>,
     asked: u64,
 }
 
@@ -78,7 +78,7 @@ impl Ward {
     /// A new one with a container of so many instances.
     fn with_instances(place: &Place, count: usize) -> Self {
         let mut ward = Self::new(place);
-        ward.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        ward.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
         ward.instances(count);
         ward
     }
@@ -87,11 +87,11 @@ impl Ward {
         for number in 0..count {
             let name = format!("n{}-{number}", self.asked);
             let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{}"}}}}"#, "x".repeat(300));
-            self.create("cse-in/c", Kind::ContentInstance, &content);
+            self.create("cse-in/c", ResourceType::ContentInstance, &content);
         }
     }
 
-    fn create(&mut self, to: &str, kind: Kind, content: &str) {
+    fn create(&mut self, to: &str, kind: ResourceType, content: &str) {
         self.asked += 1;
         let id = format!("r{}", self.asked);
         let request = Request::new(Operation::Create, to, "CAdmin", id).creating(kind, content);
@@ -110,9 +110,9 @@ impl Ward {
         }
         while let Some(number) = last {
             match self.reports.recv_timeout(Duration::from_mins(1)).unwrap() {
-                Report::Committed(reached) if reached >= number => last = None,
-                Report::Committed(_) | Report::Short(_) => {}
-                Report::Failed { cause, .. } => panic!("{cause}"),
+                WriteReport::Committed(reached) if reached >= number => last = None,
+                WriteReport::Committed(_) | WriteReport::Short(_) => {}
+                WriteReport::Failed { cause, .. } => panic!("{cause}"),
             }
         }
     }
@@ -268,7 +268,7 @@ fn salvage_saves_what_a_file_cut_short_still_has() {
 fn a_damaged_audit_entry_is_named_and_the_rest_is_saved() {
     let place = Place::new("entry");
     let mut ward = Ward::with_audit(&place, Audit::Strict);
-    ward.create("cse-in", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    ward.create("cse-in", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     ward.instances(10);
     drop(ward);
     let before = inspect(&place.file()).unwrap();

@@ -17,7 +17,7 @@
 )]
 
 use gatewright_onem2m::{Batch, RowChange};
-use gatewright_store::{Database, DatabaseOptions, Report, StoreError, inspect};
+use gatewright_store::{Database, DatabaseOptions, StoreError, WriteReport, inspect};
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -137,7 +137,7 @@ fn child(path: &Path) {
             writer.push(batch(pushed)).unwrap();
         }
         match reports.recv_timeout(PATIENCE).unwrap() {
-            Report::Committed(number) => stored = number,
+            WriteReport::Committed(number) => stored = number,
             other => panic!("{other:?}"),
         }
         writeln!(out, "{stored}").unwrap();

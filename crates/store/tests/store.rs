@@ -10,7 +10,7 @@
 use gatewright_onem2m::audit::{AuditContent, AuditEntry, AuditedRequest, End};
 use gatewright_onem2m::{Batch, Damage, Operation, ReadId, Request, RowChange, Status};
 use gatewright_store::{
-    Database, DatabaseOptions, Report, StoreError, Writer, last_entries, verify,
+    BatchWriter, Database, DatabaseOptions, StoreError, WriteReport, last_entries, verify,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Drop for Place {
     }
 }
 
-fn start(database: Database) -> (Writer, Receiver<Report>) {
+fn start(database: Database) -> (BatchWriter, Receiver<WriteReport>) {
     let (sender, receiver) = channel();
     let writer = database.start(move |report| drop(sender.send(report))).unwrap();
     (writer, receiver)
@@ -57,17 +57,17 @@ fn put(number: u64, seq: u64, body: &str) -> Batch {
     }
 }
 
-fn wait(reports: &Receiver<Report>) -> Report {
+fn wait(reports: &Receiver<WriteReport>) -> WriteReport {
     reports.recv_timeout(Duration::from_mins(1)).unwrap()
 }
 
 /// Waits until the batch `number` is known to be stored.
-fn wait_for(reports: &Receiver<Report>, number: u64) {
+fn wait_for(reports: &Receiver<WriteReport>, number: u64) {
     loop {
         match wait(reports) {
-            Report::Committed(reached) if reached >= number => return,
-            Report::Committed(_) | Report::Short(_) => {}
-            Report::Failed { cause, .. } => panic!("{cause}"),
+            WriteReport::Committed(reached) if reached >= number => return,
+            WriteReport::Committed(_) | WriteReport::Short(_) => {}
+            WriteReport::Failed { cause, .. } => panic!("{cause}"),
         }
     }
 }
@@ -87,7 +87,7 @@ fn clocks_that_are_noted_are_read_back_first() {
         writer.push(Batch { clock, ..put(number, number, "row") }).unwrap();
     }
     drop(writer);
-    assert!(reports.iter().all(|report| matches!(report, Report::Committed(_))));
+    assert!(reports.iter().all(|report| matches!(report, WriteReport::Committed(_))));
     let rows = Database::read(&place.file()).unwrap().rows;
     assert_eq!((rows.len(), &rows[0]), (4, &(0, "second".into())));
 }
@@ -104,7 +104,7 @@ fn requests_that_are_remembered_are_read_back_behind_the_clocks() {
             writer.push(Batch { clock, remembered, ..put(number, number, "row") }).unwrap();
         }
         drop(writer);
-        assert!(reports.iter().all(|report| matches!(report, Report::Committed(_))));
+        assert!(reports.iter().all(|report| matches!(report, WriteReport::Committed(_))));
     }
     let rows = Database::read(&place.file()).unwrap().rows;
     let beside: Vec<&str> = rows.iter().filter(|row| row.0 == 0).map(|row| &*row.1).collect();
@@ -399,9 +399,9 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
         let number = stored + 1;
         writer.push(put(number, number, &"x".repeat(4_000))).unwrap();
         match wait(&reports) {
-            Report::Committed(number) => stored = number,
-            Report::Failed { number, .. } => break number,
-            Report::Short(_) => {}
+            WriteReport::Committed(number) => stored = number,
+            WriteReport::Failed { number, .. } => break number,
+            WriteReport::Short(_) => {}
         }
     };
     assert!(stored > 3);
@@ -422,7 +422,7 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
             remembered: None,
         })
         .unwrap();
-    assert_eq!(wait(&reports), Report::Committed(number));
+    assert_eq!(wait(&reports), WriteReport::Committed(number));
     assert_eq!((writer.counters().failures, writer.counters().stale), (1, 1));
     drop(writer);
     let rows = bodies(&place.file());
@@ -557,9 +557,9 @@ fn an_entry_is_stored_with_its_rows_or_not_at_all() {
         number += 1;
         writer.push(large(number)).unwrap();
         match wait(&reports) {
-            Report::Committed(_) => assert!(number < 1_000, "it is bounded"),
-            Report::Failed { number, .. } => break number,
-            Report::Short(_) => {}
+            WriteReport::Committed(_) => assert!(number < 1_000, "it is bounded"),
+            WriteReport::Failed { number, .. } => break number,
+            WriteReport::Short(_) => {}
         }
     };
     let counters = writer.counters();
@@ -738,9 +738,9 @@ fn rows_and_log_have_room_of_their_own() {
         let records = vec![RowChange::Put { seq: number, body }];
         writer.push(Batch { records, ..noted(number, 0, "row") }).unwrap();
         match wait(&reports) {
-            Report::Committed(_) => rows += 1,
-            Report::Failed { number, .. } => break number,
-            Report::Short(_) => {}
+            WriteReport::Committed(_) => rows += 1,
+            WriteReport::Failed { number, .. } => break number,
+            WriteReport::Short(_) => {}
         }
         assert!(rows < 1_000, "they are bounded");
     };

@@ -4,7 +4,7 @@
 //! attachments) consists of records of 32-bit words at an offset, never a pointer. So both sides
 //! may be threads or processes, of different word sizes.
 //!
-//! - [`Layout`] says which tables a region has; [`RegionOwner`] makes one and hands each table to
+//! - [`RegionLayout`] says which tables a region has; [`RegionOwner`] makes one and hands each table to
 //!   its one writer; [`Region`] attaches to one, read-only.
 //! - [`Table`]: an array of records, found by place. [`Map`]: records found by a key.
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
@@ -68,7 +68,7 @@ pub use pack::{Packer, Unpacker};
 pub use record::{ReadError, Record, RecordWords};
 #[cfg(not(loom))]
 pub use region::{
-    CountersAt, DownSharesAt, HistogramsAt, Layout, MapAt, Region, RegionError, RegionOwner,
+    CountersAt, DownSharesAt, HistogramsAt, MapAt, Region, RegionError, RegionLayout, RegionOwner,
     RingsAt, RoutesAt, TableAt, WakersAt,
 };
 pub use routes::{

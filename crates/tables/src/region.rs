@@ -1,4 +1,4 @@
-//! One region with several tables in it, described by a [`Layout`] that both sides state.
+//! One region with several tables in it, described by a [`RegionLayout`] that both sides state.
 //!
 //! ```text
 //! word 0..2   magic "GWTABLES"
@@ -123,7 +123,7 @@ pub struct RingsAt(Section);
 
 /// The tables of a region, in order; the writer and every reader state the same.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct RegionLayout {
     words: usize,
     hash: u64,
     sections: usize,
@@ -131,13 +131,13 @@ pub struct Layout {
     maps: Vec<usize>,
 }
 
-impl Default for Layout {
+impl Default for RegionLayout {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Layout {
+impl RegionLayout {
     /// No tables yet.
     pub fn new() -> Self {
         // The offset basis of FNV-1a.
@@ -329,7 +329,7 @@ impl Region {
     /// # Errors
     ///
     /// [`RegionError`] if it is no such region, or cannot be mapped.
-    pub fn attach(descriptor: impl AsFd, layout: &Layout) -> Result<Self, RegionError> {
+    pub fn attach(descriptor: impl AsFd, layout: &RegionLayout) -> Result<Self, RegionError> {
         let file = reopen(descriptor, Access::Read).map_err(|source| memory(layout, source))?;
         Ok(Self { words: map(&file, layout, Access::Read)? })
     }
@@ -342,7 +342,7 @@ impl Region {
     /// [`RegionError`] if it is no such region, or cannot be mapped.
     pub fn attach_wakers(
         descriptor: impl AsFd,
-        layout: &Layout,
+        layout: &RegionLayout,
         at: &WakersAt,
     ) -> Result<Wakers, RegionError> {
         Ok(Self::attach_writing(descriptor, layout)?.wakers(at))
@@ -351,7 +351,7 @@ impl Region {
     /// Maps the region behind `descriptor` for writing, without being its owner.
     pub(crate) fn attach_writing(
         descriptor: impl AsFd,
-        layout: &Layout,
+        layout: &RegionLayout,
     ) -> Result<Self, RegionError> {
         let file = reopen(descriptor, Access::Write).map_err(|source| memory(layout, source))?;
         Ok(Self { words: map(&file, layout, Access::Write)? })
@@ -446,7 +446,7 @@ impl RegionOwner {
     /// # Errors
     ///
     /// [`RegionError::Memory`] if the system has no address space for it.
-    pub fn in_memory(layout: &Layout, seed: [u64; 2]) -> Result<Self, RegionError> {
+    pub fn in_memory(layout: &RegionLayout, seed: [u64; 2]) -> Result<Self, RegionError> {
         let words = Words::reserved(layout.words).map_err(|source| memory(layout, source))?;
         let owner = Self::new(words, layout, None);
         owner.begin(layout, seed);
@@ -459,7 +459,7 @@ impl RegionOwner {
     /// # Errors
     ///
     /// [`RegionError::Memory`] if the system refuses it.
-    pub fn create(layout: &Layout, seed: [u64; 2]) -> Result<Self, RegionError> {
+    pub fn create(layout: &RegionLayout, seed: [u64; 2]) -> Result<Self, RegionError> {
         let made = sealed_memory(layout.words).map_err(|source| memory(layout, source))?;
         let lock = lock(&made, layout)?;
         let mapping = Mapping::new(&made, layout.words, Access::Write);
@@ -476,7 +476,7 @@ impl RegionOwner {
     /// # Errors
     ///
     /// [`RegionError`] if it is no such region, or has a writer.
-    pub fn adopt(descriptor: impl AsFd, layout: &Layout) -> Result<Self, RegionError> {
+    pub fn adopt(descriptor: impl AsFd, layout: &RegionLayout) -> Result<Self, RegionError> {
         let copy = descriptor.as_fd().try_clone_to_owned();
         let copy = copy.map_err(|source| memory(layout, source))?;
         let lock = lock(descriptor, layout)?;
@@ -485,7 +485,7 @@ impl RegionOwner {
         Ok(Self { adopted: true, ..Self::new(words, layout, Some(shared)) })
     }
 
-    fn new(words: Words, layout: &Layout, shared: Option<ProcessShared>) -> Self {
+    fn new(words: Words, layout: &RegionLayout, shared: Option<ProcessShared>) -> Self {
         Self {
             region: Region { words },
             taken: vec![false; layout.sections],
@@ -495,7 +495,7 @@ impl RegionOwner {
     }
 
     /// Writes the header, its magic number last, so that a reader knows it is complete.
-    fn begin(&self, layout: &Layout, seed: [u64; 2]) {
+    fn begin(&self, layout: &RegionLayout, seed: [u64; 2]) {
         let words = self.region.words.all();
         for &map in &layout.maps {
             crate::map::set_seed(words.get(map..).unwrap_or(&[]), seed);
@@ -575,7 +575,7 @@ impl RegionOwner {
 }
 
 /// Opens the region anew and locks it for its one writer.
-fn lock(descriptor: impl AsFd, layout: &Layout) -> Result<File, RegionError> {
+fn lock(descriptor: impl AsFd, layout: &RegionLayout) -> Result<File, RegionError> {
     let file = reopen(descriptor, Access::Write).map_err(|source| memory(layout, source))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -585,7 +585,7 @@ fn lock(descriptor: impl AsFd, layout: &Layout) -> Result<File, RegionError> {
 }
 
 /// Maps a region whose header says that it has this layout.
-fn map(file: &File, layout: &Layout, access: Access) -> Result<Words, RegionError> {
+fn map(file: &File, layout: &RegionLayout, access: Access) -> Result<Words, RegionError> {
     if !cannot_shrink(file) {
         return Err(RegionError::NotARegion { why: "it could be made shorter" });
     }
@@ -603,6 +603,6 @@ fn map(file: &File, layout: &Layout, access: Access) -> Result<Words, RegionErro
     Ok(words)
 }
 
-fn memory(layout: &Layout, source: io::Error) -> RegionError {
+fn memory(layout: &RegionLayout, source: io::Error) -> RegionError {
     RegionError::Memory { octets: layout.octets(), source }
 }

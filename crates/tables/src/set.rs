@@ -7,7 +7,7 @@ use crate::memory::Words;
 use crate::messages::{MessageReceiver, MessageSender};
 use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
 use crate::region::{
-    CountersAt, DownSharesAt, HistogramsAt, Layout, MapAt, Region, RegionError, RegionOwner,
+    CountersAt, DownSharesAt, HistogramsAt, MapAt, Region, RegionError, RegionLayout, RegionOwner,
     RingsAt, RoutesAt, TableAt, WakersAt,
 };
 use crate::routes::{Routes, RoutesWriter};
@@ -62,7 +62,7 @@ impl Default for Capacities {
 
 /// The positions of the tables.
 struct Places {
-    layout: Layout,
+    layout: RegionLayout,
     published: TableAt<Published>,
     interfaces: TableAt<Interface>,
     addresses: TableAt<Address>,
@@ -90,7 +90,7 @@ const REQUEST_WORDS: u32 = 131_072;
 
 impl Places {
     fn new(capacities: &Capacities) -> Result<Self, RegionError> {
-        let mut layout = Layout::new();
+        let mut layout = RegionLayout::new();
         Ok(Self {
             published: layout.table("published", 1)?,
             interfaces: layout.table("interfaces", capacities.interfaces)?,

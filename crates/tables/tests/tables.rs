@@ -12,8 +12,8 @@ use gatewright_tables::records::{
     Address, Attachment, HopKind, Interface, Name, Neighbour, NeighbourKey, NeighbourState, NextHop,
 };
 use gatewright_tables::{
-    Capacities, HopIndex, Layout, Packer, Prefix, ReadError, Record, RecordWords, Region,
-    RegionError, RegionOwner, Tables, TablesWriter, Unpacker,
+    Capacities, HopIndex, Packer, Prefix, ReadError, Record, RecordWords, Region, RegionError,
+    RegionLayout, RegionOwner, Tables, TablesWriter, Unpacker,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -118,7 +118,7 @@ fn neighbours_with_impossible_link_addresses_are_refused() {
 
 #[test]
 fn a_place_has_another_generation_for_each_record() {
-    let mut layout = Layout::new();
+    let mut layout = RegionLayout::new();
     let at = layout.table::<Same>("same", 3).unwrap();
     let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().table(&at).unwrap();
     let table = writer.reader();
@@ -150,7 +150,7 @@ proptest! {
     #[test]
     fn a_map_answers_as_the_standard_one(steps in prop::collection::vec((0_u32..24, any::<bool>()), 1..400)) {
         const CAPACITY: u32 = 12;
-        let mut layout = Layout::new();
+        let mut layout = RegionLayout::new();
         let at = layout.map::<Same, Same>("map", CAPACITY).unwrap();
         let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().map(&at).unwrap();
         let map = writer.reader();
@@ -189,7 +189,7 @@ proptest! {
 #[test]
 fn a_map_of_a_hundred_thousand_holds_as_many() {
     const COUNT: u32 = 100_000;
-    let mut layout = Layout::new();
+    let mut layout = RegionLayout::new();
     let at = layout.map::<NeighbourKey, Neighbour>("neighbours", COUNT).unwrap();
     let mut writer = RegionOwner::in_memory(&layout, SEED).unwrap().map(&at).unwrap();
     let key = |number: u32| NeighbourKey { link: 0, address: Ipv4Addr::from(number).into() };
@@ -205,7 +205,7 @@ fn a_map_of_a_hundred_thousand_holds_as_many() {
 /// Records of twelve equal words, written without a pause: a reader never sees two writes in one.
 #[test]
 fn a_reader_never_sees_half_a_record() {
-    let mut layout = Layout::new();
+    let mut layout = RegionLayout::new();
     let table_at = layout.table::<Same>("same", 4).unwrap();
     let map_at = layout.map::<Same, Same>("map", 8).unwrap();
     let mut owner = RegionOwner::in_memory(&layout, SEED).unwrap();
@@ -299,16 +299,16 @@ fn what_is_no_region_of_this_layout_is_refused() {
     let refused = Tables::attach(writer.descriptor().unwrap(), &other);
     assert!(matches!(refused, Err(RegionError::OtherLayout { found: 1 })), "{refused:?}");
 
-    let mut layout = Layout::new();
+    let mut layout = RegionLayout::new();
     layout.table::<Same>("same", 4).unwrap();
     let zero = File::open("/dev/zero").unwrap();
     assert!(matches!(Region::attach(zero, &layout), Err(RegionError::NotARegion { .. })));
-    let mut huge = Layout::new();
+    let mut huge = RegionLayout::new();
     let refused = huge.routes::<Ipv4Addr>("routes", u32::MAX);
     assert!(matches!(refused, Err(RegionError::TooLarge { .. })));
 
     let mut owner = RegionOwner::in_memory(&layout, SEED).unwrap();
-    let mut again = Layout::new();
+    let mut again = RegionLayout::new();
     let at = again.table::<Same>("same", 4).unwrap();
     assert!(owner.table(&at).is_ok());
     assert!(matches!(owner.table(&at), Err(RegionError::Taken { table: "same" })));

@@ -21,6 +21,6 @@ mod view;
 
 pub use emit::{Unbuildable, emit};
 pub use flat::Layouts;
-pub use parser::{Malformed, Parser, Progress, Reason, Unreadable};
+pub use parser::{Malformed, MalformedReason, Parser, Progress, Unreadable};
 pub use stream::{StreamError, StreamLengthError, StreamWriter};
 pub use view::{Value, View};

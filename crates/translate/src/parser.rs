@@ -28,7 +28,7 @@ pub enum Unreadable {
 #[error("malformed at octet {at}: {reason}")]
 pub struct Malformed {
     /// The reason.
-    pub reason: Reason,
+    pub reason: MalformedReason,
     /// Octets of the message before the item that failed.
     pub at: u64,
     /// What of it is too long, if that is the reason and a protocol may answer it as such.
@@ -40,7 +40,7 @@ pub struct Malformed {
 /// Why a message is malformed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum MalformedReason {
     /// The sender ended before the message did.
     #[error("the message is cut")]
     Cut,
@@ -249,7 +249,7 @@ impl Parser {
         let (Some(layout), Some(code)) = (program.message(*message), layouts.code(message.index()))
         else {
             // `new` lets no other id in.
-            let (reason, span) = (Reason::NoCase, Span::default());
+            let (reason, span) = (MalformedReason::NoCase, Span::default());
             return Err(Malformed { reason, at: 0, too_long: None, span });
         };
         if code.datagram {
@@ -283,8 +283,8 @@ impl Parser {
             Err(reason) => {
                 let span = code.spans.get(step).copied().unwrap_or(layout.span);
                 let too_long = match reason {
-                    Reason::TooLong { .. } => code.too_long.get(step).copied().flatten(),
-                    Reason::TooLarge => Some(TooLong::Content),
+                    MalformedReason::TooLong { .. } => code.too_long.get(step).copied().flatten(),
+                    MalformedReason::TooLarge => Some(TooLong::Content),
                     _ => None,
                 };
                 let malformed = Malformed { reason, at: state.at, too_long, span };

@@ -1,6 +1,6 @@
 //! Streams: message bodies in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
 
-use crate::parser::Reason;
+use crate::parser::MalformedReason;
 use crate::view::find;
 use gatewright_lang::ir::{Program, StreamFraming};
 use memchr::memmem;
@@ -66,7 +66,7 @@ enum State {
     /// Before a chunk's size; `extra` counts octets of extensions and trailers so far.
     Size { extra: usize },
     /// Within a chunk or a counted stream, with `left` octets missing.
-    Counted { left: u64, extra: usize },
+    PostCounters { left: u64, extra: usize },
     /// After the last chunk.
     Trailer { extra: usize },
 }
@@ -84,7 +84,7 @@ impl StreamReader {
     pub(crate) const fn new(framing: StreamFraming, length: u64, max: Option<u32>) -> Self {
         let state = match framing {
             StreamFraming::Chunked => State::Size { extra: 0 },
-            StreamFraming::Counted(_) => State::Counted { left: length, extra: 0 },
+            StreamFraming::Counted(_) => State::PostCounters { left: length, extra: 0 },
             _ => State::Start { torn: false },
         };
         Self { framing, state, before: 0, verbatim: false, max, delivered: 0 }
@@ -108,7 +108,7 @@ impl StreamReader {
         input: &[u8],
         last: bool,
         out: &mut Vec<u8>,
-    ) -> Result<Looked, Reason> {
+    ) -> Result<Looked, MalformedReason> {
         let before = out.len();
         let looked = self.deliver(program, input, last, out);
         let Some(max) = self.max else { return Ok(looked?) };
@@ -117,7 +117,7 @@ impl StreamReader {
         if delivered > room {
             // What is wrong behind the maximum would not be known if the octets came singly.
             out.truncate(before.saturating_add(usize::try_from(room).unwrap_or(usize::MAX)));
-            return Err(Reason::TooLong { max });
+            return Err(MalformedReason::TooLong { max });
         }
         self.delivered = self.delivered.saturating_add(delivered);
         Ok(looked?)
@@ -147,14 +147,14 @@ impl StreamReader {
     }
 
     fn counted(&mut self, input: &[u8], out: &mut Vec<u8>) -> Looked {
-        let State::Counted { left, extra } = self.state else {
+        let State::PostCounters { left, extra } = self.state else {
             return Looked { used: 0, done: true };
         };
         let wanted = usize::try_from(left).unwrap_or(usize::MAX);
         let taken = input.get(..wanted).unwrap_or(input);
         out.extend_from_slice(taken);
         let left = left.saturating_sub(u64::try_from(taken.len()).unwrap_or(u64::MAX));
-        self.state = State::Counted { left, extra };
+        self.state = State::PostCounters { left, extra };
         Looked { used: taken.len(), done: left == 0 }
     }
 
@@ -217,7 +217,7 @@ impl StreamReader {
         let mut done = false;
         while !done {
             match self.state {
-                State::Counted { left: 0, extra } => {
+                State::PostCounters { left: 0, extra } => {
                     let Some((end, behind)) = rest.split_first_chunk::<2>() else {
                         let strange = rest.first().is_some_and(|octet| *octet != b'\r');
                         if strange {
@@ -231,7 +231,7 @@ impl StreamReader {
                     rest = behind;
                     self.state = State::Size { extra };
                 }
-                State::Counted { .. } => {
+                State::PostCounters { .. } => {
                     let looked = self.counted(rest, out);
                     rest = rest.get(looked.used..).unwrap_or_default();
                     if !looked.done {
@@ -250,7 +250,7 @@ impl StreamReader {
                     self.state = if left == 0 {
                         State::Trailer { extra }
                     } else {
-                        State::Counted { left, extra }
+                        State::PostCounters { left, extra }
                     };
                 }
                 State::Trailer { extra } => {

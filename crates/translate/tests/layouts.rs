@@ -19,7 +19,7 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{MessageId, Program, SlotId, SlotType};
 use gatewright_translate::{
-    Layouts, Malformed, Parser, Reason, Unbuildable, Unreadable, Value, View, emit,
+    Layouts, Malformed, MalformedReason, Parser, Unbuildable, Unreadable, Value, View, emit,
 };
 use proptest::prelude::*;
 use reference::Slots;
@@ -209,7 +209,7 @@ fn what_is_cut_is_malformed() {
         let last = if until_close { wire.len() - 13 } else { wire.len() };
         for at in (0..last).filter(|_| name != "coap.packet") {
             let found = read(&layouts, name, &wire[..at], &[]).map_err(|of| of.reason);
-            assert_eq!(found, Err(Reason::Cut), "{name} at {at}");
+            assert_eq!(found, Err(MalformedReason::Cut), "{name} at {at}");
         }
     }
 }
@@ -342,7 +342,7 @@ fn templates_and_checks() {
         assert_eq!(out, wire, "{name}");
         wire[0] ^= 1;
         let found = read(&layouts, name, &wire, &[]).map_err(|of| of.reason);
-        assert_eq!(found, Err(Reason::Check), "{name}");
+        assert_eq!(found, Err(MalformedReason::Check), "{name}");
     }
 }
 

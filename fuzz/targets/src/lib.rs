@@ -141,7 +141,7 @@ pub fn partial(octets: &[u8]) {
 
 /// A capture file.
 pub fn pcapng(octets: &[u8]) {
-    let mut reader = gatewright_link::pcapng::Reader::new(octets);
+    let mut reader = gatewright_link::pcapng::CaptureReader::new(octets);
     // Each record takes octets of the file, so this ends.
     while let Ok(Some(_)) = reader.next_record() {}
 }

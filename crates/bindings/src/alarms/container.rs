@@ -6,7 +6,7 @@
 use super::{AlarmChange, Alarms};
 use crate::engine::{Engine, Task, wall};
 use core::time::Duration;
-use gatewright_onem2m::{Kind, Operation, Request, Response, Status};
+use gatewright_onem2m::{Operation, Request, ResourceType, Response, Status};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl AlarmContainer {
     fn instance_of(&self, change: &StoringChange) -> Task {
         let id = format!("{}-{}", change.name, self.attempts);
         let request = request((&self.engine, &self.base), Operation::Create, "", &id);
-        Task::Ask(request.creating(Kind::ContentInstance, change.content.as_str()))
+        Task::Ask(request.creating(ResourceType::ContentInstance, change.content.as_str()))
     }
 }
 
@@ -172,7 +172,7 @@ fn creation(engine: &Engine, base: &str) -> Request {
     } });
     let id = format!("{CONTAINER}-made-{}", wall().as_micros());
     Request::new(Operation::Create, base, engine.cse_id(), id)
-        .creating(Kind::Container, content.to_string())
+        .creating(ResourceType::Container, content.to_string())
 }
 
 /// A request of this CSE to the container, or to `below` it.

@@ -15,7 +15,7 @@ use gatewright_health::operation::{Operation, OperationFailure, OperationResult}
 use gatewright_interwork::command::{Courier, operation, result, result_request_of};
 use gatewright_interwork::device::COMMANDS;
 use gatewright_onem2m::{
-    DeviceCall, Kind, Operation as Verb, Request, Response, Status, Timestamp, Unreachable,
+    DeviceCall, Operation as Verb, Request, ResourceType, Response, Status, Timestamp, Unreachable,
     device_address,
 };
 use serde_json::{Value, json};
@@ -107,15 +107,15 @@ pub(super) async fn make_policy(
     is_there: bool,
 ) -> Option<String> {
     let operators = config.operators.as_slice();
-    let creating = |kind: Kind| json!({ "acor": operators, "acop": CREATE, "acod": [{ "chty": [kind.number()] }] });
+    let creating = |kind: ResourceType| json!({ "acor": operators, "acop": CREATE, "acod": [{ "chty": [kind.number()] }] });
     let read = json!({ "acor": operators, "acop": READ_AND_ASK });
-    let read = vec![read, creating(Kind::Subscription)];
+    let read = vec![read, creating(ResourceType::Subscription)];
     let is_there = is_there || !operators.is_empty();
     if !is_there && !has_policy(engine, config).await {
         return None;
     }
     let address = put_policy(engine, config, OPERATORS, read, is_there).await?;
-    let command = vec![creating(Kind::ContentInstance)];
+    let command = vec![creating(ResourceType::ContentInstance)];
     put_policy(engine, config, OPERATORS_COMMANDS, command, true).await?;
     Some(address)
 }
@@ -125,7 +125,7 @@ pub(super) async fn make_policy(
 async fn has_policy(engine: &Arc<Engine>, config: &DevicesConfig) -> bool {
     let id = format!("{OPERATORS}-found-{}", wall().as_micros());
     let mut request = Request::new(Verb::Retrieve, &*config.base, engine.cse_id(), id);
-    let kind = Kind::AccessControlPolicy.number().to_string();
+    let kind = ResourceType::AccessControlPolicy.number().to_string();
     for (name, value) in [("fu", "1"), ("lvl", "1"), ("ty", kind.as_str())] {
         // Known parameters with values that they take.
         let _ = request.set(name, value);
@@ -153,7 +153,7 @@ async fn put_policy(
     let request =
         |verb, to: &str, what| Request::new(verb, to, &*own, format!("{name}-{what}-{micros}"));
     let made = request(Verb::Create, &config.base, "made")
-        .creating(Kind::AccessControlPolicy, create.to_string());
+        .creating(ResourceType::AccessControlPolicy, create.to_string());
     if is_made {
         engine.ask(made).await;
     }
@@ -201,7 +201,7 @@ impl Shared {
         });
         ways.push(
             Request::new(Verb::Create, format!("{entity}/{COMMANDS}"), &*own, id("commands"))
-                .creating(Kind::Subscription, subscription.to_string()),
+                .creating(ResourceType::Subscription, subscription.to_string()),
         );
         ways
     }
@@ -219,7 +219,7 @@ impl Shared {
         } });
         let id = format!("{device}-{}-{DEVICE_ITSELF}", wall().as_micros());
         Request::new(Verb::Create, entity, &*own, id)
-            .creating(Kind::AccessControlPolicy, content.to_string())
+            .creating(ResourceType::AccessControlPolicy, content.to_string())
     }
 
     /// Requests that let a device in again where somebody has set policies on its resources without

@@ -8,7 +8,7 @@ use core::time::Duration;
 use gatewright_health::code::ConfigId;
 use gatewright_interwork::Device;
 use gatewright_onem2m::{
-    DEVICE_QUEUE, Fate, Kind, Operation, OutboxMessage, Request, Response, Status,
+    DEVICE_QUEUE, Fate, Operation, OutboxMessage, Request, ResourceType, Response, Status,
 };
 use serde_json::{Value, json};
 use std::collections::hash_map::DefaultHasher;
@@ -216,11 +216,12 @@ impl Shared {
         if above.beyond {
             moved.from = format!("{}/{}", self.engine.cse_id(), request.from);
             // Of an AE that is made or changed; anything else that is changed has another tag.
-            let is_entity = moved.kind.is_none_or(|kind| kind == Kind::ApplicationEntity);
+            let is_entity =
+                moved.resource_type.is_none_or(|kind| kind == ResourceType::ApplicationEntity);
             let content = request.content.as_deref().filter(|_| is_entity);
             if let Some(container) = content.and_then(as_container) {
                 moved.content = Some(container.into());
-                moved.kind = moved.kind.map(|_| Kind::Container);
+                moved.resource_type = moved.resource_type.map(|_| ResourceType::Container);
             }
         }
         moved
@@ -325,10 +326,10 @@ impl Shared {
 /// Name and labels of the container that replaces an AE.
 fn as_container(entity: &str) -> Option<String> {
     let entity: Value = serde_json::from_str(entity).ok()?;
-    let entity = entity.get(Kind::ApplicationEntity.tag())?;
+    let entity = entity.get(ResourceType::ApplicationEntity.tag())?;
     let member = |name: &str| Some((name.to_owned(), entity.get(name)?.clone()));
     let container: serde_json::Map<_, _> = ["rn", "lbl"].into_iter().filter_map(member).collect();
-    Some(json!({ Kind::Container.tag(): container }).to_string())
+    Some(json!({ ResourceType::Container.tag(): container }).to_string())
 }
 
 const fn here(request: Request) -> Item {

@@ -5,7 +5,7 @@ use gatewright_health::code::{ConfigId, SystemId};
 use gatewright_health::manager::Manager;
 use gatewright_interwork::Device;
 use gatewright_tables::records::{Entity, Sender};
-use gatewright_tables::{Layout, Map, MapWriter, RegionError, RegionOwner};
+use gatewright_tables::{Map, MapWriter, RegionError, RegionLayout, RegionOwner};
 use std::hash::RandomState;
 
 /// The table's writer.
@@ -15,7 +15,7 @@ pub(super) struct Entities(MapWriter<Sender, Entity>);
 impl Entities {
     /// Creates a table for so many devices.
     pub(super) fn new(devices_max: usize) -> Result<Self, RegionError> {
-        let mut layout = Layout::new();
+        let mut layout = RegionLayout::new();
         let devices_max = u32::try_from(devices_max).unwrap_or(u32::MAX).max(1);
         let at = layout.map("entities", devices_max)?;
         // Outsiders choose their ports: the order of the table is not theirs to know.

@@ -4,7 +4,7 @@
 use super::{Above, Shared};
 use crate::engine::wall;
 use crate::queue_set::QueueSet;
-use gatewright_onem2m::{DEVICE_QUEUE, Kind, Operation, Request};
+use gatewright_onem2m::{DEVICE_QUEUE, Operation, Request, ResourceType};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -49,7 +49,7 @@ impl Shared {
         let Some(answer) = self.engine.ask(request).await else { return };
         let content = answer.content.as_deref().unwrap_or_default();
         let content: Value = serde_json::from_str(content).unwrap_or_default();
-        let Some(found) = content.get(Kind::ApplicationEntity.tag()) else { return };
+        let Some(found) = content.get(ResourceType::ApplicationEntity.tag()) else { return };
         for (number, (parent, kind, content)) in places(found).into_iter().enumerate() {
             let to = if parent { self.base.clone() } else { format!("{}/{entity}", self.base) };
             let id = format!("{entity}-{micros}-{number}");
@@ -68,7 +68,7 @@ impl Shared {
 /// Creations for an AE and its containers, from the AE with its children: whether the parent is the
 /// CSEBase, the type, the content.
 /// parent is the CSEBase, the type, the content.
-fn places(entity: &Value) -> Vec<(bool, Kind, String)> {
+fn places(entity: &Value) -> Vec<(bool, ResourceType, String)> {
     let some = |from: &Value, names: &[&str]| -> Map<String, Value> {
         let member = |name: &&str| Some(((*name).to_owned(), from.get(*name)?.clone()));
         names.iter().filter_map(member).collect()
@@ -76,7 +76,7 @@ fn places(entity: &Value) -> Vec<(bool, Kind, String)> {
     let mut attributes = some(entity, &["rn", "api", "apn", "srv", "lbl"]);
     // Nobody reaches a device from there but through its gateway.
     attributes.insert("rr".to_owned(), json!(false));
-    let (ae, cnt) = (Kind::ApplicationEntity, Kind::Container);
+    let (ae, cnt) = (ResourceType::ApplicationEntity, ResourceType::Container);
     let mut places = vec![(true, ae, json!({ ae.tag(): attributes }).to_string())];
     let containers = entity.get(cnt.tag()).and_then(Value::as_array);
     places.extend(containers.into_iter().flatten().map(|container| {

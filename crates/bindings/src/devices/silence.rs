@@ -7,7 +7,7 @@ use core::time::Duration;
 use gatewright_health::code::SystemId;
 use gatewright_health::kind;
 use gatewright_interwork::stored;
-use gatewright_onem2m::{Kind, Operation, Request};
+use gatewright_onem2m::{Operation, Request, ResourceType};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -96,7 +96,7 @@ impl Shared {
         let id = format!("devices-known-{}-{}", kind.unwrap_or("all"), wall().as_micros());
         let mut request = Request::new(Operation::Retrieve, &*self.base, self.engine.cse_id(), id);
         let label = kind.map(|kind| format!("kind:{kind}"));
-        let entity = Kind::ApplicationEntity.number().to_string();
+        let entity = ResourceType::ApplicationEntity.number().to_string();
         let criteria = [("fu", "1"), ("lvl", "1"), ("ty", entity.as_str())];
         for (name, value) in criteria.into_iter().chain(label.iter().map(|it| ("lbl", &**it))) {
             // Known parameters with values that they take.

@@ -67,7 +67,7 @@ fn what_a_device_may_be_decides_until_it_has_said_it() {
 async fn a_device_that_a_policy_leaves_out_is_let_in_by_the_next_start() {
     use crate::agents::{self, Run};
     use gatewright_health::simulate::SimulationPlan;
-    use gatewright_onem2m::{CseType, Kind, Operation, Request, Status};
+    use gatewright_onem2m::{CseType, Operation, Request, ResourceType, Status};
     let mut machine = gatewright_onem2m::CseConfig::new(CseType::Middle, "/id-mn", "cse-mn");
     machine.admin = Some("CAdmin".to_owned());
     let cse = crate::cse::start(crate::cse::CseServerConfig::new(machine)).await.unwrap();
@@ -88,7 +88,10 @@ async fn a_device_that_a_policy_leaves_out_is_let_in_by_the_next_start() {
     let entity = "cse-mn/phd-0101010101010101";
     let ask = async |request: Request| engine.ask(request).await.unwrap().status;
     let made = Request::new(Operation::Create, "cse-mn", "CAdmin", "1");
-    assert_eq!(ask(made.creating(Kind::AccessControlPolicy, policy)).await, Status::Created);
+    assert_eq!(
+        ask(made.creating(ResourceType::AccessControlPolicy, policy)).await,
+        Status::Created
+    );
     for (id, to, tag) in [("2", entity.to_owned(), "ae"), ("3", format!("{entity}/weight"), "cnt")]
     {
         let content = format!(r#"{{"m2m:{tag}":{{"acpi":["cse-mn/p"]}}}}"#);

@@ -108,7 +108,7 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
     let release = said.release.ok_or_else(|| Refusal::bad("X-M2M-RVI is missing"))?;
     request.release = Release::parse(release)?;
     if let Some(kind) = kind {
-        request.set_kind(kind)?;
+        request.set_resource_type(kind)?;
     }
     for (name, value) in said.parameters {
         request.set(name, value)?;
@@ -279,8 +279,8 @@ fn build_request(
         .header(REQUEST_ID, &request.id)
         .header(RELEASE, request.release.text())
         .header(ACCEPT, media);
-    if let Some(kind) = request.kind {
-        builder = builder.header(CONTENT_TYPE, format!("{media};ty={}", kind.number()));
+    if let Some(resource_type) = request.resource_type {
+        builder = builder.header(CONTENT_TYPE, format!("{media};ty={}", resource_type.number()));
     } else if request.content.is_some() {
         builder = builder.header(CONTENT_TYPE, media);
     }
@@ -429,7 +429,7 @@ fn pause(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatewright_onem2m::{Fate, Kind};
+    use gatewright_onem2m::{Fate, ResourceType};
 
     fn read(
         method: &str,
@@ -497,11 +497,14 @@ mod tests {
         let base = [("x-m2m-ri", "1"), ("x-m2m-rvi", "4"), ("x-m2m-origin", "Ca")];
         let get = read("GET", "/cse-in?fu=1&ty=4&lbl=a%2Bb", &base, b"").unwrap();
         assert_eq!(get.operation, Operation::Retrieve);
-        assert_eq!(get.filter.unwrap().kinds, [4]);
+        assert_eq!(get.filter.unwrap().resource_types, [4]);
         let mut create = base.to_vec();
         create.push(("content-type", "application/json; ty=4"));
         let made = read("POST", "/cse-in", &create, b"{}").unwrap();
-        assert_eq!((made.operation, made.kind), (Operation::Create, Some(Kind::ContentInstance)));
+        assert_eq!(
+            (made.operation, made.resource_type),
+            (Operation::Create, Some(ResourceType::ContentInstance))
+        );
         let mut notify = base.to_vec();
         notify.push(("content-type", "application/json"));
         let told = read("POST", "/cse-in", &notify, b"{}").unwrap();
@@ -523,7 +526,7 @@ mod tests {
     #[test]
     fn a_request_survives_the_wire() {
         let mut request = Request::new(Operation::Create, "/id-in/cse-in/a b", "/id-mn/Ca", "r1")
-            .creating(Kind::Container, "{}");
+            .creating(ResourceType::Container, "{}");
         for (name, value) in [
             ("rcn", "2"),
             ("rqet", "20991231T235959,000000"),

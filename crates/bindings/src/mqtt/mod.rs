@@ -15,7 +15,7 @@ use core::time::Duration;
 use gatewright_onem2m::mqtt::{
     Input, MqttSession, MqttSettings, Output, Purpose, Topic, filters, level,
 };
-use gatewright_onem2m::{Kind, Operation, Request, Response, Serialisation, Unreachable};
+use gatewright_onem2m::{Operation, Request, ResourceType, Response, Serialisation, Unreachable};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -320,8 +320,8 @@ impl Broker {
     /// Checks a request's originator against that of its topic, which the broker's access rules
     /// cover. A registration topic bears the name of a credential and admits AEs.
     fn authenticated(&self, reply_to: &Topic, mut request: Request) -> Request {
-        let registers =
-            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        let registers = request.operation == Operation::Create
+            && request.resource_type == Some(ResourceType::ApplicationEntity);
         if reply_to.purpose == Purpose::RegistrationResponse && registers {
             return request;
         }

@@ -255,7 +255,7 @@ impl From<ServiceError> for Unable {
 mod tests {
     use super::*;
     use gatewright_diagnostic::SourceId;
-    use gatewright_onem2m::{Batch, Kind, Operation, Request, RowChange, Status};
+    use gatewright_onem2m::{Batch, Operation, Request, ResourceType, RowChange, Status};
     use gatewright_store::{Database, DatabaseOptions};
     use gatewright_testbed::free_port;
 
@@ -322,7 +322,7 @@ mod tests {
         let content = serde_json::json!({ "m2m:cnt": { "lbl": ["x".repeat(64 * 1024)] } });
         let store = |number: u32| {
             let request = Request::new(Operation::Create, "gw", "CAdmin", number.to_string())
-                .creating(Kind::Container, content.to_string());
+                .creating(ResourceType::Container, content.to_string());
             let answer = services.runtime.block_on(services.cse().engine().ask(request));
             answer.unwrap().status
         };

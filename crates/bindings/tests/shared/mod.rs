@@ -12,7 +12,7 @@
 
 use gatewright_bindings::client::Client;
 use gatewright_bindings::cse::{CseServerConfig, RunningCse, start};
-use gatewright_onem2m::{CseType, Kind, Registrar, Response, Status};
+use gatewright_onem2m::{CseType, Registrar, ResourceType, Response, Status};
 use gatewright_testbed::free_port;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -191,10 +191,10 @@ pub async fn wait_for(client: &Client, to: &str) -> Response {
 pub async fn public_container(client: &Client, base: &str) {
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
         "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
-    let made = client.create(base, Kind::AccessControlPolicy, policy).await.unwrap();
+    let made = client.create(base, ResourceType::AccessControlPolicy, policy).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
     let container = format!(r#"{{"m2m:cnt":{{"rn":"c","acpi":["{base}/p"]}}}}"#);
-    let made = client.create(base, Kind::Container, &container).await.unwrap();
+    let made = client.create(base, ResourceType::Container, &container).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
 }
 
@@ -202,9 +202,9 @@ pub async fn public_container(client: &Client, base: &str) {
 /// sends a discovery on.
 pub async fn use_container(client: &Client, there: &str, finds: bool) {
     let content = r#"{"m2m:cin":{"rn":"i1","con":"96.50","cnf":"text/plain:0"}}"#;
-    let made = client.create(there, Kind::ContentInstance, content).await.unwrap();
+    let made = client.create(there, ResourceType::ContentInstance, content).await.unwrap();
     assert_eq!(made.status, Status::Created, "{made:?}");
-    let again = client.create(there, Kind::ContentInstance, content).await.unwrap();
+    let again = client.create(there, ResourceType::ContentInstance, content).await.unwrap();
     assert_eq!(again.status, Status::Conflict, "{again:?}");
     let latest = client.get(&format!("{there}/la")).await.unwrap();
     assert_eq!(latest.status, Status::Ok, "{latest:?}");
@@ -249,7 +249,7 @@ pub async fn chain(binding: Binding) {
         use_container(client, far, true).await;
         let value = long(3_000);
         let content = format!(r#"{{"m2m:cin":{{"rn":"large","con":"{value}"}}}}"#);
-        let made = client.create(far, Kind::ContentInstance, &content).await.unwrap();
+        let made = client.create(far, ResourceType::ContentInstance, &content).await.unwrap();
         assert_eq!(made.status, Status::Created, "{made:?}");
         let read = client.get(&format!("{far}/la")).await.unwrap();
         assert!(read.content.unwrap().contains(&value));

@@ -3,10 +3,10 @@
 
 #![allow(clippy::format_push_string, reason = "a program is written line by line")]
 
-use gatewright_diagram::{Field, FieldKind, Layout, Role};
+use gatewright_diagram::{Field, FieldKind, FieldRole, Layout};
 
 fn readable(layout: &Layout) -> impl Iterator<Item = &Field> {
-    layout.fields.iter().filter(|field| field.role != Role::Reserved)
+    layout.fields.iter().filter(|field| field.role != FieldRole::Reserved)
 }
 
 fn lengths(layout: &Layout) -> impl Iterator<Item = &str> {
@@ -154,7 +154,7 @@ pub(crate) fn c_driver(layouts: &[Layout]) -> String {
                 ),
             });
         }
-        let plain = readable(layout).any(|field| !matches!(field.role, Role::Constant(_)));
+        let plain = readable(layout).any(|field| !matches!(field.role, FieldRole::Constant(_)));
         out.push_str("memset(emitted, 0xff, sizeof emitted);\n");
         out.push_str(&if plain {
             format!(

@@ -1,11 +1,11 @@
 //! Random layouts, such as `read_art` could have made.
 
-use gatewright_diagram::{Expression, Field, FieldKind, Layout, Operator, Role, Variable};
+use gatewright_diagram::{Expression, Field, FieldKind, FieldRole, Layout, Operator, Variable};
 use proptest::{prelude::*, sample::select};
 use std::collections::HashSet;
 
 /// Name, width, role and kind.
-type Part = (String, u32, Role, FieldKind);
+type Part = (String, u32, FieldRole, FieldKind);
 
 /// A field without its place: name, role, and a kind that may have to give way to the width.
 fn part() -> impl Strategy<Value = Part> {
@@ -15,8 +15,13 @@ fn part() -> impl Strategy<Value = Part> {
         1 => select(vec![160_u32, 512, 1024]),
     ];
     let name = "[a-z][a-z0-9]{0,8}(_[a-z][a-z0-9]{0,8}){0,3}";
-    let role =
-        select(vec![Role::Value, Role::Value, Role::Value, Role::Reserved, Role::Constant(0)]);
+    let role = select(vec![
+        FieldRole::Value,
+        FieldRole::Value,
+        FieldRole::Value,
+        FieldRole::Reserved,
+        FieldRole::Constant(0),
+    ]);
     let kind = select(vec![
         FieldKind::Number,
         FieldKind::Octets,
@@ -55,7 +60,7 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
             }
             if !offset.is_multiple_of(8) || fields.is_empty() {
                 let (name, width) = ("reserved".to_owned(), 8 - offset % 8);
-                let (role, kind) = (Role::Reserved, FieldKind::Number);
+                let (role, kind) = (FieldRole::Reserved, FieldKind::Number);
                 fields.push(Field { name, offset, width, role, kind });
             }
             let variable = variable(&fields, tail);
@@ -69,25 +74,25 @@ fn field((name, width, role, kind): Part, offset: u32, value: u128) -> Option<Fi
     let number = fits(&FieldKind::Number, offset, width);
     let octets = offset.is_multiple_of(8) && width.is_multiple_of(8);
     let role = match role {
-        Role::Constant(_) if !number || width > 64 => Role::Value,
-        Role::Constant(_) => Role::Constant(value >> (128 - width)),
+        FieldRole::Constant(_) if !number || width > 64 => FieldRole::Value,
+        FieldRole::Constant(_) => FieldRole::Constant(value >> (128 - width)),
         role => role,
     };
     let natural = width <= 32 || width == 64 || width == 128 || !octets;
     let natural = if natural { FieldKind::Number } else { FieldKind::Octets };
     let kind = match role {
-        Role::Constant(_) => FieldKind::Number,
-        Role::Value if fits(&kind, offset, width) => kind,
+        FieldRole::Constant(_) => FieldKind::Number,
+        FieldRole::Value if fits(&kind, offset, width) => kind,
         _ => natural,
     };
-    let possible = role != Role::Value || fits(&kind, offset, width);
+    let possible = role != FieldRole::Value || fits(&kind, offset, width);
     possible.then_some(Field { name, offset, width, role, kind })
 }
 
 /// None, one without a length, or two of which the first has one: `FIELD * 4 - 20`.
 fn variable(fields: &[Field], tail: u8) -> Vec<Variable> {
     let number = fields.iter().find(|field| {
-        let number = field.role == Role::Value && field.kind == FieldKind::Number;
+        let number = field.role == FieldRole::Value && field.kind == FieldKind::Number;
         number && (2..=32).contains(&field.width)
     });
     let length = number.map(|field| {

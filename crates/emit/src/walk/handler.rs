@@ -4,8 +4,8 @@ use super::build::{OperandKind, Scope, index};
 use crate::code::{Expr, HandlerCode, Machine, ReadStep, RecordType, Stmt};
 use crate::names::Names;
 use gatewright_lang::ir::{
-    Arithmetic, Block, Build, Handler, HandlerKind, Operand, Operation, Partial, Pattern, PeersId,
-    Piece, Program, RegisterId, RoleId, Terminator, Test,
+    Arithmetic, Block, Build, Handler, HandlerKind, Instruction, Operand, Partial, Pattern,
+    PeersId, Program, RegisterId, RoleId, Terminator, Test, TextPiece,
 };
 
 pub(crate) fn code(
@@ -67,10 +67,10 @@ impl HandlerWalk<'_> {
         self.scope.register(id)
     }
 
-    fn operation(&self, operation: &Operation) -> Vec<Stmt> {
+    fn operation(&self, operation: &Instruction) -> Vec<Stmt> {
         let call = match operation {
-            Operation::Set { into, value } => self.set(*into, *value),
-            Operation::Compute { into, operator, left, right } => {
+            Instruction::Set { into, value } => self.set(*into, *value),
+            Instruction::Compute { into, operator, left, right } => {
                 let function = match operator {
                     Arithmetic::Add => "add",
                     Arithmetic::Subtract => "subtract",
@@ -81,46 +81,46 @@ impl HandlerWalk<'_> {
                 let sides = vec![self.scope.number(*left), self.scope.number(*right)];
                 Expr::Call("compute", vec![self.register(*into), Expr::Call(function, sides)])
             }
-            Operation::Format { into, pieces } => return self.format(*into, pieces),
-            Operation::First { into, of, octets } => {
+            Instruction::Format { into, pieces } => return self.format(*into, pieces),
+            Instruction::First { into, of, octets } => {
                 let of = vec![self.scope.text(*of), Expr::number(*octets)];
                 task("set_text", vec![self.register(*into), Expr::Call("first", of)])
             }
-            Operation::Hex { into, of } => {
+            Instruction::Hex { into, of } => {
                 task("hex", vec![self.register(*into), self.scope.text(*of)])
             }
-            Operation::Fold { into, of, fold } => {
+            Instruction::Fold { into, of, fold } => {
                 let folded = super::read::folded(*fold);
                 task("folded", vec![self.register(*into), self.scope.text(*of), folded])
             }
-            Operation::Size { into, of } => {
+            Instruction::Size { into, of } => {
                 let size = match (self.scope.kind(*of), self.scope.slot(*of)) {
                     (OperandKind::List, Some(list)) => Expr::Call("rows", vec![list]),
                     _ => Expr::Call("size", vec![self.scope.text(*of)]),
                 };
                 Expr::Call("compute", vec![self.register(*into), size])
             }
-            Operation::SetSession { slot, value } => self.scope.by_kind(
+            Instruction::SetSession { slot, value } => self.scope.by_kind(
                 ["assign", "assign_number", "assign_text"],
                 vec![t(), index(slot.index())],
                 *value,
             ),
-            Operation::Empty { into } => Expr::Call("clear", vec![self.register(*into)]),
-            Operation::ClearSession { slot } => task("forget", vec![index(slot.index())]),
-            Operation::EndSession => task("end_session", vec![]),
-            Operation::Provisional(build) => {
+            Instruction::Empty { into } => Expr::Call("clear", vec![self.register(*into)]),
+            Instruction::ClearSession { slot } => task("forget", vec![index(slot.index())]),
+            Instruction::EndSession => task("end_session", vec![]),
+            Instruction::Provisional(build) => {
                 let mut body = self.scope.build(build, self.own, FAILS);
                 body.push(Stmt::Ensure(task("provisional", vec![]), FAILS));
                 return body;
             }
-            Operation::Part { peers } => task("part", vec![index(peers.index())]),
-            Operation::ForgetRequester => task("forget_requester", vec![]),
-            Operation::ClearPeers { peers } => task("clear_peers", vec![index(peers.index())]),
-            Operation::Tell { peers, cursor, message } => {
+            Instruction::Part { peers } => task("part", vec![index(peers.index())]),
+            Instruction::ForgetRequester => task("forget_requester", vec![]),
+            Instruction::ClearPeers { peers } => task("clear_peers", vec![index(peers.index())]),
+            Instruction::Tell { peers, cursor, message } => {
                 return self.tell(*peers, *cursor, message);
             }
-            Operation::Release { role } => task("release", vec![index(role.index())]),
-            Operation::Hangup { role } => task("hang_up", vec![index(role.index())]),
+            Instruction::Release { role } => task("release", vec![index(role.index())]),
+            Instruction::Hangup { role } => task("hang_up", vec![index(role.index())]),
         };
         vec![Stmt::Do(call)]
     }
@@ -138,12 +138,12 @@ impl HandlerWalk<'_> {
         }
     }
 
-    fn format(&self, into: RegisterId, pieces: &[Piece]) -> Vec<Stmt> {
-        let piece = |piece: &Piece| {
+    fn format(&self, into: RegisterId, pieces: &[TextPiece]) -> Vec<Stmt> {
+        let piece = |piece: &TextPiece| {
             Stmt::Do(match piece {
-                Piece::Literal(literal) => task("piece", vec![Expr::Text(*literal)]),
-                Piece::Octets(of) => task("piece", vec![self.scope.text(*of)]),
-                Piece::Decimal(of) => task("piece_number", vec![self.scope.number(*of)]),
+                TextPiece::Literal(literal) => task("piece", vec![Expr::Text(*literal)]),
+                TextPiece::Octets(of) => task("piece", vec![self.scope.text(*of)]),
+                TextPiece::Decimal(of) => task("piece_number", vec![self.scope.number(*of)]),
             })
         };
         let mut body: Vec<Stmt> = pieces.iter().map(piece).collect();

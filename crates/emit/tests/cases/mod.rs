@@ -12,8 +12,8 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lang::compile;
 use gatewright_lang::ir::{ColumnType, Message, MessageId, Program, SlotId, SlotType};
 use gatewright_translate::{
-    Layouts, Malformed, Parser, Reason, StreamError, StreamLengthError, Unbuildable, Value, View,
-    emit,
+    Layouts, Malformed, MalformedReason, Parser, StreamError, StreamLengthError, Unbuildable,
+    Value, View, emit,
 };
 use libtest_mimic::Failed;
 use std::fmt::Write;
@@ -423,22 +423,22 @@ fn body(random: &mut Random) -> Vec<u8> {
     (0..random.below(12)).map(|_| b".a\r\n.\n\n"[random.below(7)]).collect()
 }
 
-fn reason_name(reason: Reason) -> &'static str {
+fn reason_name(reason: MalformedReason) -> &'static str {
     match reason {
-        Reason::Cut => "cut",
-        Reason::Beyond => "beyond",
-        Reason::Unexpected => "unexpected",
-        Reason::TooLong { .. } => "too-long",
-        Reason::TooShort { .. } => "too-short",
-        Reason::TooLarge => "too-large",
-        Reason::Bounds => "bounds",
-        Reason::Missing => "missing",
-        Reason::Twice => "twice",
-        Reason::NoNumber => "no-number",
-        Reason::Check => "check",
-        Reason::LeftOver => "left-over",
-        Reason::NoCase => "no-case",
-        Reason::Stream(wrong) => stream_name(wrong),
+        MalformedReason::Cut => "cut",
+        MalformedReason::Beyond => "beyond",
+        MalformedReason::Unexpected => "unexpected",
+        MalformedReason::TooLong { .. } => "too-long",
+        MalformedReason::TooShort { .. } => "too-short",
+        MalformedReason::TooLarge => "too-large",
+        MalformedReason::Bounds => "bounds",
+        MalformedReason::Missing => "missing",
+        MalformedReason::Twice => "twice",
+        MalformedReason::NoNumber => "no-number",
+        MalformedReason::Check => "check",
+        MalformedReason::LeftOver => "left-over",
+        MalformedReason::NoCase => "no-case",
+        MalformedReason::Stream(wrong) => stream_name(wrong),
         _ => "unknown",
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Result;
 use gatewright_bindings::client::{AskError, Client};
 use gatewright_bindings::tasks::block_on;
 use gatewright_bindings::tls::Tls;
-use gatewright_onem2m::{Kind, Response, Serialisation};
+use gatewright_onem2m::{ResourceType, Response, Serialisation};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -217,7 +217,7 @@ struct Create {
     address: String,
     /// Its type: `ae`, `cnt`, `cin`, `acp`, `grp`, `sub`, … or the number.
     #[arg(value_name = "TYPE", value_parser = kind)]
-    kind: Kind,
+    kind: ResourceType,
     /// Its attributes: NAME=TEXT or NAME:=JSON. For a type with its own tags, the whole content as
     /// JSON; `-` reads it from standard input.
     #[arg(value_name = "ATTRIBUTE")]
@@ -247,7 +247,7 @@ struct Update {
     address: String,
     /// Its type: `ae`, `cnt`, `acp`, `grp`, `sub`, … or the number.
     #[arg(value_name = "TYPE", value_parser = kind)]
-    kind: Kind,
+    kind: ResourceType,
     /// The attributes: NAME=TEXT or NAME:=JSON. Of a type that brings its own tag the whole content
     /// as JSON, and `-` reads that from standard input.
     #[arg(value_name = "ATTRIBUTE", required = true)]
@@ -285,7 +285,7 @@ impl Delete {
     }
 }
 
-fn kind(text: &str) -> Result<Kind, String> {
+fn kind(text: &str) -> Result<ResourceType, String> {
     content::kind(text).ok_or_else(|| {
         let known = content::kinds().map(|(name, _)| name).collect::<Vec<_>>();
         format!("no type of resource that is known here: {}, or a number", known.join(", "))

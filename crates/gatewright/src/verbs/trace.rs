@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_gateway::{TraceRequest, api::ControlRequest};
-use gatewright_link::{Framing, pcapng::Reader};
+use gatewright_link::{Framing, pcapng::CaptureReader};
 use serde_json::Value;
 use std::fmt::Write;
 use std::fs::File;
@@ -64,7 +64,7 @@ fn frame(file: &str, number: u64) -> Result<(String, Framing), Failure> {
         Failure::new(Exit::Configuration, format!("{file}: {error}"))
     };
     let open = File::open(file).map_err(|error| Failure::file(file, &error))?;
-    let mut reader = Reader::new(BufReader::new(open));
+    let mut reader = CaptureReader::new(BufReader::new(open));
     let mut seen = 0;
     let mut digits = String::new();
     let interface = loop {

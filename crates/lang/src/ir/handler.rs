@@ -107,14 +107,14 @@ pub struct Block {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Statement {
     /// The operation.
-    pub operation: Operation,
+    pub operation: Instruction,
     /// Its source position.
     pub span: Span,
 }
 
 /// An operation that never waits and never fails.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Operation {
+pub enum Instruction {
     /// Sets a register.
     Set {
         /// The destination register.
@@ -138,7 +138,7 @@ pub enum Operation {
         /// The destination register.
         into: RegisterId,
         /// The pieces, in order.
-        pieces: Vec<Piece>,
+        pieces: Vec<TextPiece>,
     },
     /// The first octets of a value; all of them if there are fewer.
     First {
@@ -248,7 +248,7 @@ pub enum Arithmetic {
 
 /// A piece of formatted octets.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Piece {
+pub enum TextPiece {
     /// Constant octets.
     Literal(LiteralId),
     /// Octets as they are.
@@ -281,7 +281,7 @@ pub enum Operand {
     Parameter(ParameterId),
     /// Number of peers that a variable stores; 0 outside a session.
     Peers(PeersId),
-    /// In the message of an [`Operation::Tell`]: a value kept from the request of the recipient, by
+    /// In the message of an [`Instruction::Tell`]: a value kept from the request of the recipient, by
     /// its index in [`Peers::kept`](super::Peers::kept); absent if it was absent there.
     Kept(u32),
     /// A number that no exchange in flight of this role uses, in the width of the hole; for octets,

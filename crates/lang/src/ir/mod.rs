@@ -43,8 +43,8 @@ mod test;
 mod too_long;
 
 pub use handler::{
-    Arithmetic, Block, Build, Handler, HandlerKind, Hole, Operand, Operation, Partial, Piece,
-    Register, RegisterType, Statement, Terminator, Test,
+    Arithmetic, Block, Build, Handler, HandlerKind, Hole, Instruction, Operand, Partial, Register,
+    RegisterType, Statement, Terminator, Test, TextPiece,
 };
 pub use message::{
     BitField, Check, Checksum, Class, ColumnType, Convert, Emit, EmitField, ExtendCase, Fold,

@@ -6,7 +6,7 @@ use super::scope::{Flow, Local, SessionState, Ty, Value};
 use super::statement::EnclosingLoop;
 use crate::codes;
 use crate::ir::{
-    Block, BlockId, Fold, Handler, HandlerKind, MessageId, Operand, Operation, Partial, Register,
+    Block, BlockId, Fold, Handler, HandlerKind, Instruction, MessageId, Operand, Partial, Register,
     RegisterId, RegisterType, RoleId, SlotId, Statement, Terminator,
 };
 use crate::syntax::ast::{Answers, MessageModule, Name};
@@ -125,7 +125,7 @@ impl<'c, 'a> Body<'c, 'a> {
         self.current
     }
 
-    pub(super) fn push(&mut self, operation: Operation, span: Span) {
+    pub(super) fn push(&mut self, operation: Instruction, span: Span) {
         if let Some(block) = self.blocks.get_mut(self.current.index()) {
             block.statements.push(Statement { operation, span });
         }

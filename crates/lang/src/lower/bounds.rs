@@ -4,8 +4,8 @@ use super::gateway::Env;
 use super::layout::held;
 use crate::codes;
 use crate::ir::{
-    Action, Bounds, BoundsLine, Build, Cast, ColumnType, Emit, Handler, HandlerKind, Message,
-    MessageId, Operand, Operation, Peers, Program, RegisterType, Role, SessionKey, Side, SlotId,
+    Action, Bounds, BoundsLine, Build, Cast, ColumnType, Emit, Handler, HandlerKind, Instruction,
+    Message, MessageId, Operand, Peers, Program, RegisterType, Role, SessionKey, Side, SlotId,
     SlotType, Source, Terminator, Transport,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
@@ -285,7 +285,7 @@ fn answers(handler: &Handler) -> Vec<(&Build, Option<&Handler>)> {
     let mut builds = Vec::new();
     for block in &handler.blocks {
         for statement in &block.statements {
-            if let Operation::Provisional(build) = &statement.operation {
+            if let Instruction::Provisional(build) = &statement.operation {
                 builds.push((build, Some(handler)));
             }
         }

@@ -99,7 +99,7 @@ impl<'a> Context<'a> {
         module: &'a MessageModule,
         template: &'a Template,
         view: &ast::Name,
-        pieces: &[ast::Piece],
+        pieces: &[ast::TextPiece],
         span: Span,
     ) {
         let Some(written) = self.ids.get(&(module.name.text.as_str(), view.text.as_str())) else {
@@ -125,8 +125,8 @@ impl<'a> Context<'a> {
         let mut emit = Vec::new();
         for piece in pieces {
             match piece {
-                ast::Piece::Octets(octets) => emit.push(Emit::Literal(self.literal(octets))),
-                ast::Piece::Hole(hole) => emit.extend(self.text_hole(hole, &slots)),
+                ast::TextPiece::Octets(octets) => emit.push(Emit::Literal(self.literal(octets))),
+                ast::TextPiece::Hole(hole) => emit.extend(self.text_hole(hole, &slots)),
             }
         }
         let message = Message {

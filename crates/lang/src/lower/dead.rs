@@ -2,9 +2,9 @@
 
 use crate::codes;
 use crate::ir::{
-    Action, Answer, Build, Expect, Guard, Handler, MessageId, Operand, Operation, ParseOp, Partial,
-    Piece, Program, RegisterType, SessionKey, SlotId, SlotType, StepAction, StreamFraming,
-    Terminator, Test,
+    Action, Answer, Build, Expect, Guard, Handler, Instruction, MessageId, Operand, ParseOp,
+    Partial, Program, RegisterType, SessionKey, SlotId, SlotType, StepAction, StreamFraming,
+    Terminator, Test, TextPiece,
 };
 use gatewright_diagnostic::{Diagnostic, SourceId};
 use std::collections::BTreeSet;
@@ -154,7 +154,7 @@ impl Uses<'_> {
         };
         for block in &handler.blocks {
             for statement in &block.statements {
-                if let Operation::Provisional(build) | Operation::Tell { message: build, .. } =
+                if let Instruction::Provisional(build) | Instruction::Tell { message: build, .. } =
                     &statement.operation
                 {
                     self.build(build, Some(handler), request);
@@ -176,18 +176,18 @@ impl Uses<'_> {
     }
 }
 
-fn operands(operation: &Operation) -> Vec<Operand> {
+fn operands(operation: &Instruction) -> Vec<Operand> {
     match operation {
-        Operation::Set { value, .. } | Operation::SetSession { value, .. } => vec![*value],
-        Operation::Compute { left, right, .. } => vec![*left, *right],
-        Operation::First { of, .. }
-        | Operation::Size { of, .. }
-        | Operation::Hex { of, .. }
-        | Operation::Fold { of, .. } => vec![*of],
-        Operation::Format { pieces, .. } => (pieces.iter())
+        Instruction::Set { value, .. } | Instruction::SetSession { value, .. } => vec![*value],
+        Instruction::Compute { left, right, .. } => vec![*left, *right],
+        Instruction::First { of, .. }
+        | Instruction::Size { of, .. }
+        | Instruction::Hex { of, .. }
+        | Instruction::Fold { of, .. } => vec![*of],
+        Instruction::Format { pieces, .. } => (pieces.iter())
             .filter_map(|piece| match piece {
-                Piece::Octets(operand) | Piece::Decimal(operand) => Some(*operand),
-                Piece::Literal(_) => None,
+                TextPiece::Octets(operand) | TextPiece::Decimal(operand) => Some(*operand),
+                TextPiece::Literal(_) => None,
             })
             .collect(),
         _ => Vec::new(),

@@ -4,7 +4,7 @@ use super::body::Body;
 use super::build::Exchange;
 use super::scope::{SessionState, Ty};
 use crate::codes;
-use crate::ir::{Operand, Operation, PeersId, RegisterType, RoleId, Terminator};
+use crate::ir::{Instruction, Operand, PeersId, RegisterType, RoleId, Terminator};
 use crate::syntax::ast::{Expression, ExpressionKind, Name, Statement};
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -137,7 +137,7 @@ impl Body<'_, '_> {
     pub(super) fn part(&mut self, name: &Name, span: Span) -> Option<()> {
         let peers = self.peers_of(name)?;
         self.requester_fits(peers, span)?;
-        self.push(Operation::Part { peers }, span);
+        self.push(Instruction::Part { peers }, span);
         Some(())
     }
 
@@ -151,7 +151,7 @@ impl Body<'_, '_> {
             self.context.error(&codes::WRONG_PLACE, span, message);
             return None;
         }
-        self.push(Operation::ForgetRequester, span);
+        self.push(Instruction::ForgetRequester, span);
         Some(())
     }
 
@@ -176,13 +176,13 @@ impl Body<'_, '_> {
         }
         let high = i64::from(u32::MAX);
         let cursor = self.register("", span, RegisterType::Int { low: 0, high });
-        self.push(Operation::Set { into: cursor, value: Operand::Int(0) }, span);
+        self.push(Instruction::Set { into: cursor, value: Operand::Int(0) }, span);
         let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
         self.end(Terminator::Jump(head), span);
         self.go_on_in(head);
         self.end(Terminator::EachPeer { peers, cursor, body: each, done }, span);
         self.go_on_in(each);
-        self.push(Operation::Tell { peers, cursor, message: build }, span);
+        self.push(Instruction::Tell { peers, cursor, message: build }, span);
         self.end(Terminator::Jump(head), span);
         self.go_on_in(done);
         Some(())
@@ -270,7 +270,7 @@ impl Body<'_, '_> {
             let message = "no session is open on every path that comes here";
             self.context.error(&codes::OUTSIDE_SESSION, span, message);
         }
-        self.push(Operation::EndSession, span);
+        self.push(Instruction::EndSession, span);
         self.flow.session = SessionState::NotOpen;
         self.flow.facts.retain(|fact| !matches!(fact, Operand::Session(_)));
         Some(())

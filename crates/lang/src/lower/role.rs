@@ -11,8 +11,8 @@ use crate::ir::{
     Retransmit, Reuse, ReuseWhen, Role, RoleId, Side, SlotId, Transport,
 };
 use crate::syntax::ast::{
-    self, Answers, Call, DispatchAction, Expression, ExpressionKind, Name, Piece, Send,
-    StatementKind,
+    self, Answers, Call, DispatchAction, Expression, ExpressionKind, Name, Send, StatementKind,
+    TextPiece,
 };
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -285,7 +285,7 @@ impl<'a> Context<'a> {
         let is_constant = |value: &Expression| match &value.kind {
             ExpressionKind::Number(_) | ExpressionKind::Octets(_) => true,
             ExpressionKind::Text(pieces) => {
-                pieces.iter().all(|piece| matches!(piece, Piece::Octets(_)))
+                pieces.iter().all(|piece| matches!(piece, TextPiece::Octets(_)))
             }
             _ => false,
         };
@@ -415,7 +415,7 @@ fn constant_text(value: &Expression) -> Option<&[u8]> {
     match &value.kind {
         ExpressionKind::Octets(octets) => Some(octets),
         ExpressionKind::Text(pieces) => match pieces.as_slice() {
-            [Piece::Octets(octets)] => Some(octets),
+            [TextPiece::Octets(octets)] => Some(octets),
             _ => None,
         },
         _ => None,

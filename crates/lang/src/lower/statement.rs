@@ -4,7 +4,7 @@ use super::body::Body;
 use super::build::Exchange;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
 use crate::codes;
-use crate::ir::{Arithmetic, BlockId, Operand, Operation, RegisterType, Terminator, Test};
+use crate::ir::{Arithmetic, BlockId, Instruction, Operand, RegisterType, Terminator, Test};
 use crate::syntax::ast::{
     Answers, AssignTarget, Bound, Call, Definition, Expression, ExpressionKind, Name, Number,
     Octets, Statement, StatementKind, Time,
@@ -73,7 +73,7 @@ impl<'a> Body<'_, 'a> {
             }
             StatementKind::Leave => self.leave_loop(span),
             StatementKind::Release(role) => {
-                self.with_client(role, span, |role| Operation::Release { role })
+                self.with_client(role, span, |role| Instruction::Release { role })
             }
             StatementKind::Append { value, list, otherwise } => {
                 self.append(value, list, otherwise.as_deref(), span)
@@ -181,7 +181,7 @@ impl<'a> Body<'_, 'a> {
             return value;
         }
         let Some(into) = self.register_for("", &value.ty, value.span) else { return value };
-        self.push(Operation::Set { into, value: value.operand }, value.span);
+        self.push(Instruction::Set { into, value: value.operand }, value.span);
         Value { operand: Operand::Register(into), ..value }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Body<'_, 'a> {
         let columns = columns.clone();
         let high = i64::from(u32::MAX);
         let cursor = self.register("", span, RegisterType::Int { low: 0, high });
-        self.push(Operation::Set { into: cursor, value: Operand::Int(0) }, span);
+        self.push(Instruction::Set { into: cursor, value: Operand::Int(0) }, span);
         let mut into = Vec::new();
         for (field, column) in &columns {
             let full = if field.is_empty() { &name.text } else { field };
@@ -297,7 +297,7 @@ impl<'a> Body<'_, 'a> {
         let of = self.own(value).operand;
         let high = i64::from(u32::MAX);
         let cursor = self.register("", span, RegisterType::Int { low: 0, high });
-        self.push(Operation::Set { into: cursor, value: Operand::Int(0) }, span);
+        self.push(Instruction::Set { into: cursor, value: Operand::Int(0) }, span);
         let into = self.register(&name.text, name.span, RegisterType::Octets { max });
         let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
         self.end(Terminator::Jump(head), span);
@@ -332,7 +332,7 @@ impl<'a> Body<'_, 'a> {
             return None;
         }
         let counter = self.register("", span, RegisterType::Int { low: 0, high: TURNS_MAX });
-        self.push(Operation::Set { into: counter, value: Operand::Int(0) }, span);
+        self.push(Instruction::Set { into: counter, value: Operand::Int(0) }, span);
         let (head, each, done) = (self.new_block(span), self.new_block(span), self.new_block(span));
         self.end(Terminator::Jump(head), span);
         self.go_on_in(head);
@@ -343,7 +343,7 @@ impl<'a> Body<'_, 'a> {
         let before = self.flow.clone();
         self.go_on_in(each);
         let (operator, right) = (Arithmetic::Add, Operand::Int(1));
-        self.push(Operation::Compute { into: counter, operator, left, right }, span);
+        self.push(Instruction::Compute { into: counter, operator, left, right }, span);
         self.turns(body, (Terminator::Jump(head), Some(done)), span);
         self.after_loop(before);
         self.go_on_in(done);
@@ -354,18 +354,18 @@ impl<'a> Body<'_, 'a> {
         let name = &place.name;
         if !place.in_session {
             let (into, _) = self.variable_list(name)?;
-            self.push(Operation::Empty { into }, span);
+            self.push(Instruction::Empty { into }, span);
             return Some(());
         }
         if let Some(peers) = self.peers_named(name) {
             if self.session_is_here(name) {
-                self.push(Operation::ClearPeers { peers }, span);
+                self.push(Instruction::ClearPeers { peers }, span);
             }
             return Some(());
         }
         let (slot, _) = self.session_slot(name)?;
         self.flow.facts.retain(|fact| *fact != Operand::Session(slot));
-        self.push(Operation::ClearSession { slot }, span);
+        self.push(Instruction::ClearSession { slot }, span);
         Some(())
     }
 
@@ -564,7 +564,7 @@ impl<'a> Body<'_, 'a> {
             return None;
         }
         let build = self.answer(value)?;
-        self.push(Operation::Provisional(build), span);
+        self.push(Instruction::Provisional(build), span);
         Some(())
     }
 
@@ -575,14 +575,14 @@ impl<'a> Body<'_, 'a> {
             self.leave(terminator, span);
             return Some(());
         };
-        self.with_client(role, span, |role| Operation::Hangup { role })
+        self.with_client(role, span, |role| Instruction::Hangup { role })
     }
 
     fn with_client(
         &mut self,
         name: &Name,
         span: Span,
-        operation: impl FnOnce(crate::ir::RoleId) -> Operation,
+        operation: impl FnOnce(crate::ir::RoleId) -> Instruction,
     ) -> Option<()> {
         let Some(index) = self.env.roles.iter().position(|role| role.name == name.text) else {
             let known = self.env.roles.iter().map(|role| role.name.as_str());
@@ -645,7 +645,7 @@ impl<'a> Body<'_, 'a> {
         if !self.fits(&value, &ty, &variable.text) {
             return None;
         }
-        self.push(Operation::SetSession { slot, value: value.operand }, span);
+        self.push(Instruction::SetSession { slot, value: value.operand }, span);
         self.flow.facts.push(Operand::Session(slot));
         Some(())
     }

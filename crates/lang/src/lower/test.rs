@@ -121,7 +121,7 @@ impl<'a> Context<'a> {
             ExpressionKind::Octets(octets) => Some(Constant::Octets(self.literal(octets))),
             ExpressionKind::Text(pieces) => match pieces.as_slice() {
                 [] => Some(Constant::Octets(self.literal(b""))),
-                [ast::Piece::Octets(octets)] => Some(Constant::Octets(self.literal(octets))),
+                [ast::TextPiece::Octets(octets)] => Some(Constant::Octets(self.literal(octets))),
                 _ => None,
             },
             ExpressionKind::Path(path) if path.module.is_none() => {

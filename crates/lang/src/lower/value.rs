@@ -5,7 +5,7 @@ use super::scope::{Ty, Value};
 use super::{Constant, HELD_MAX};
 use crate::codes;
 use crate::ir::{
-    Arithmetic, ColumnType, Fold, Operand, Operation, Partial, Piece, RegisterType, SlotId,
+    Arithmetic, ColumnType, Fold, Instruction, Operand, Partial, RegisterType, SlotId, TextPiece,
 };
 use crate::syntax::ast::{self, Arm, Expression, ExpressionKind, Literal, Name, Path};
 use gatewright_diagnostic::{Diagnostic, Span};
@@ -59,21 +59,21 @@ impl Body<'_, '_> {
                 let octets = self.context.limit(Some(*octets))?;
                 let max = octets.min(max);
                 let into = self.register("", span, RegisterType::Octets { max });
-                self.push(Operation::First { into, of: operand, octets }, span);
+                self.push(Instruction::First { into, of: operand, octets }, span);
                 Some(octets_value(Operand::Register(into), max, span))
             }
             ExpressionKind::Hex(of) => {
                 let (operand, max) = self.octets_of(of)?;
                 let max = max.saturating_mul(2);
                 let into = self.register("", span, RegisterType::Octets { max });
-                self.push(Operation::Hex { into, of: operand }, span);
+                self.push(Instruction::Hex { into, of: operand }, span);
                 Some(octets_value(Operand::Register(into), max, span))
             }
             ExpressionKind::Case { of, upper } => {
                 let (operand, max) = self.octets_of(of)?;
                 let into = self.register("", span, RegisterType::Octets { max });
                 let fold = if *upper { Fold::Upper } else { Fold::Lower };
-                self.push(Operation::Fold { into, of: operand, fold }, span);
+                self.push(Instruction::Fold { into, of: operand, fold }, span);
                 Some(octets_value(Operand::Register(into), max, span))
             }
             ExpressionKind::Size(of) => self.size(of, span),
@@ -122,26 +122,26 @@ impl Body<'_, '_> {
     }
 
     /// A text with its holes filled.
-    fn text(&mut self, pieces: &[ast::Piece], span: Span) -> Option<Value> {
+    fn text(&mut self, pieces: &[ast::TextPiece], span: Span) -> Option<Value> {
         match pieces {
             [] => return Some(self.constant_octets(b"", span)),
-            [ast::Piece::Octets(octets)] => return Some(self.constant_octets(octets, span)),
+            [ast::TextPiece::Octets(octets)] => return Some(self.constant_octets(octets, span)),
             _ => {}
         }
         let mut lowered = Vec::new();
         let mut total = 0_u32;
         for piece in pieces {
             let (piece, max) = match piece {
-                ast::Piece::Octets(octets) => {
+                ast::TextPiece::Octets(octets) => {
                     let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
-                    (Piece::Literal(self.context.literal(octets)), length)
+                    (TextPiece::Literal(self.context.literal(octets)), length)
                 }
-                ast::Piece::Hole(hole) => {
+                ast::TextPiece::Hole(hole) => {
                     let value = self.set_value(hole)?;
                     match value.ty {
-                        Ty::Octets { max } => (Piece::Octets(value.operand), max),
+                        Ty::Octets { max } => (TextPiece::Octets(value.operand), max),
                         Ty::Int { low, high } => {
-                            (Piece::Decimal(value.operand), digits(low).max(digits(high)))
+                            (TextPiece::Decimal(value.operand), digits(low).max(digits(high)))
                         }
                         other => {
                             let message = format!("{} is not possible in a text", other.name());
@@ -159,7 +159,7 @@ impl Body<'_, '_> {
             self.context.error(&codes::LIMIT_TOO_BIG, span, message);
         }
         let into = self.register("", span, RegisterType::Octets { max: total });
-        self.push(Operation::Format { into, pieces: lowered }, span);
+        self.push(Instruction::Format { into, pieces: lowered }, span);
         Some(octets_value(Operand::Register(into), total, span))
     }
 
@@ -352,7 +352,7 @@ impl Body<'_, '_> {
         };
         let high = i64::from(max);
         let into = self.register("", span, RegisterType::Int { low: 0, high });
-        self.push(Operation::Size { into, of: value.operand }, span);
+        self.push(Instruction::Size { into, of: value.operand }, span);
         let (operand, ty) = (Operand::Register(into), Ty::Int { low: 0, high });
         Some(Value { operand, ty, optional: false, span })
     }
@@ -425,7 +425,7 @@ impl Body<'_, '_> {
         };
         let (low, high) = bounds;
         let into = self.register("", span, RegisterType::Int { low, high });
-        self.push(Operation::Compute { into, operator, left, right: right_operand }, span);
+        self.push(Instruction::Compute { into, operator, left, right: right_operand }, span);
         let ty = Ty::Int { low, high };
         Some(Value { operand: Operand::Register(into), ty, optional: false, span })
     }
@@ -469,7 +469,7 @@ impl Body<'_, '_> {
         then: crate::ir::BlockId,
         span: Span,
     ) {
-        self.push(Operation::Set { into, value: value.operand }, value.span);
+        self.push(Instruction::Set { into, value: value.operand }, value.span);
         self.end(crate::ir::Terminator::Jump(then), span);
     }
 

@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::scope::{Ty, Value};
 use crate::codes;
-use crate::ir::{Operand, Operation, RegisterId};
+use crate::ir::{Instruction, Operand, RegisterId};
 use crate::syntax::ast::{Expression, Name, Parameter};
 use gatewright_diagnostic::{Diagnostic, Span};
 
@@ -29,8 +29,8 @@ impl Body<'_, '_> {
         let into = self.register_for(&name.text, &ty, name.span)?;
         self.variables.push(into);
         let operation = match value {
-            Some(value) => Operation::Set { into, value: value.operand },
-            None => Operation::Empty { into },
+            Some(value) => Instruction::Set { into, value: value.operand },
+            None => Instruction::Empty { into },
         };
         self.push(operation, name.span);
         let operand = Operand::Register(into);
@@ -50,7 +50,7 @@ impl Body<'_, '_> {
         if !self.fits(&value, &ty, &name.text) {
             return None;
         }
-        self.push(Operation::Set { into, value: value.operand }, span);
+        self.push(Instruction::Set { into, value: value.operand }, span);
         Some(())
     }
 

@@ -271,7 +271,7 @@ pub(crate) struct Template {
 #[derive(Debug)]
 pub(crate) enum TemplateBody {
     Build(Call),
-    Text { view: Name, pieces: Vec<Piece>, span: Span },
+    Text { view: Name, pieces: Vec<TextPiece>, span: Span },
 }
 
 #[derive(Debug)]
@@ -507,7 +507,7 @@ pub(crate) struct Argument {
 }
 
 #[derive(Debug)]
-pub(crate) enum Piece {
+pub(crate) enum TextPiece {
     Octets(Vec<u8>),
     Hole(Expression),
 }
@@ -522,7 +522,7 @@ pub(crate) struct Expression {
 pub(crate) enum ExpressionKind {
     Number(i64),
     Octets(Vec<u8>),
-    Text(Vec<Piece>),
+    Text(Vec<TextPiece>),
     /// `a` or `a.b`.
     Path(Path),
     Call(Call),

@@ -1,4 +1,4 @@
-use super::{CapturedFrame, Direction, InterfaceId, PcapngWriter, Reader};
+use super::{CaptureReader, CapturedFrame, Direction, InterfaceId, PcapngWriter};
 use crate::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos};
 use gatewright_packet::{Batch, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::MacAddress;
@@ -30,7 +30,7 @@ pub struct CaptureLink {
     info: LinkInfo,
     index: LinkIndex,
     pool: Rc<Pool>,
-    input: Option<Reader<Box<dyn Read>>>,
+    input: Option<CaptureReader<Box<dyn Read>>>,
     speed: Speed,
     /// Whether the replay waits for [`Link::begin`].
     is_held: bool,
@@ -105,7 +105,7 @@ impl CaptureLink {
     /// Replays `file`; frames that begin with the link's header are received.
     #[must_use]
     pub fn replay(mut self, file: Box<dyn Read>, speed: Speed) -> Self {
-        self.input = Some(Reader::new(file));
+        self.input = Some(CaptureReader::new(file));
         self.speed = speed;
         self
     }

@@ -11,7 +11,7 @@ mod read;
 mod write;
 
 pub use link::{CaptureLink, Speed};
-pub use read::{ReadError, Reader};
+pub use read::{CaptureReader, ReadError};
 pub use write::PcapngWriter;
 
 use crate::Framing;

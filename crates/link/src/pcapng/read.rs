@@ -44,7 +44,7 @@ pub enum ReadError {
 
 /// Reads a capture file from its start, pcapng or classic pcap, in either byte order.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct CaptureReader<R> {
     input: R,
     /// Octets read before the current block.
     at: u64,
@@ -82,7 +82,7 @@ impl Position {
     }
 }
 
-impl<R: io::Read> Reader<R> {
+impl<R: io::Read> CaptureReader<R> {
     /// Creates a reader at the start of a file.
     pub fn new(input: R) -> Self {
         Self {

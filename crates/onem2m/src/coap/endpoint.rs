@@ -3,7 +3,7 @@
 use super::asking::Asking;
 use super::blocks::{Downloads, Uploads};
 use super::pace::Pace;
-use super::repeats::{Repeats, Verdict};
+use super::repeats::{RefusedMessage, Repeats};
 use super::serving::{Observer, ServedRequest};
 use super::{
     ACK_RANDOM_HALVES, ACK_TIMEOUT, AskId, CoapMessage, Counters, EXCHANGE_LIFETIME, Failure, Head,
@@ -397,8 +397,8 @@ impl Endpoint {
         let lifetime = if confirmable { EXCHANGE_LIFETIME } else { NON_LIFETIME };
         let bounds = (&self.limits, &mut self.counters);
         match self.repeats.note((from, id), self.now, lifetime, bounds) {
-            Verdict::New => true,
-            Verdict::Repeated(reply) => {
+            RefusedMessage::New => true,
+            RefusedMessage::Repeated(reply) => {
                 self.counters.duplicates += 1;
                 if let (Some(reply), true) = (reply, confirmable) {
                     self.send(from, reply);

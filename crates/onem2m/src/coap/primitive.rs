@@ -77,10 +77,11 @@ pub fn read_request(message: &CoapMessage) -> Result<Request, Refusal> {
     let mut request = Request::new(operation, to, from, request_id(message));
     let release = text(option::RVI)?.ok_or_else(|| Refusal::bad("oneM2M-RVI is missing"))?;
     request.release = Release::parse(release)?;
-    if let Some(kind) = message.value(option::TY) {
-        let kind = message.uint(option::TY).filter(|_| kind.len() <= 2);
-        let kind = kind.ok_or_else(|| Refusal::bad("oneM2M-TY is no resource type"))?;
-        request.set_kind(&kind.to_string())?;
+    if let Some(resource_type) = message.value(option::TY) {
+        let resource_type = message.uint(option::TY).filter(|_| resource_type.len() <= 2);
+        let resource_type =
+            resource_type.ok_or_else(|| Refusal::bad("oneM2M-TY is no resource type"))?;
+        request.set_resource_type(&resource_type.to_string())?;
     }
     if let Some(category) = message.uint(option::EC) {
         request.set("ec", &category.to_string())?;
@@ -250,8 +251,8 @@ fn write_parameters(message: &mut CoapMessage, request: &Request) {
     if !request.notify.is_empty() {
         message.put(option::RTURI, request.notify.join("&"));
     }
-    if let Some(kind) = request.kind {
-        message.put_uint(option::TY, kind.number().into());
+    if let Some(resource_type) = request.resource_type {
+        message.put_uint(option::TY, resource_type.number().into());
     }
     message.put(option::RVI, request.release.text());
     if !request.from.is_empty() {
@@ -387,14 +388,14 @@ pub fn read_response(message: &CoapMessage) -> Result<Response, Refusal> {
 mod tests {
     use super::*;
     use crate::fate::Fate;
-    use crate::kind::Kind;
+    use crate::resource_type::ResourceType;
 
     /// What the client writes the server reads as the same, in each form of address and content.
     #[test]
     fn a_request_survives_the_wire() {
         for to in ["cse-in/a b", "/id-in/cse-in/é", "//example.com/id-in/cse-in", "id4711"] {
             let mut request = Request::new(Operation::Create, to, "/id-mn/Ca", "r1")
-                .creating(Kind::Container, r#"{"m2m:cnt":{"lbl":["x"]}}"#);
+                .creating(ResourceType::Container, r#"{"m2m:cnt":{"lbl":["x"]}}"#);
             for (name, value) in [
                 ("rcn", "2"),
                 ("rqet", "20991231T235959,000000"),

@@ -25,7 +25,7 @@ struct SeenMessage {
 }
 
 /// Whether a message is a duplicate.
-pub(super) enum Verdict {
+pub(super) enum RefusedMessage {
     /// It is new, and now recorded.
     New,
     /// It is a duplicate; the earlier reply, if there was one.
@@ -40,10 +40,10 @@ impl Repeats {
         now: Duration,
         lifetime: Duration,
         (limits, counters): (&Limits, &mut Counters),
-    ) -> Verdict {
+    ) -> RefusedMessage {
         self.forget_old(now, limits, counters);
         if let Some(seen) = self.seen.get(&key).filter(|seen| seen.until > now) {
-            return Verdict::Repeated(seen.reply.clone());
+            return RefusedMessage::Repeated(seen.reply.clone());
         }
         self.counted += 1;
         let number = self.counted;
@@ -52,7 +52,7 @@ impl Repeats {
             self.octets -= old.reply.map_or(0, |reply| reply.len());
         }
         self.order.push_back((now, key, number));
-        Verdict::New
+        RefusedMessage::New
     }
 
     /// Keeps a reply for duplicates of the message.

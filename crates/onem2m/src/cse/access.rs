@@ -4,10 +4,10 @@ use super::privileges::{is_detail, is_understood};
 use super::{Cse, Refusal, RequestContext, denied};
 use crate::address::cse_of;
 use crate::filter::matches_wildcard;
-use crate::kind::Kind;
 use crate::prefix::Prefix;
 use crate::primitive::Request;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::schedule::Schedule;
 use crate::schema;
 use crate::time::Timestamp;
@@ -103,7 +103,7 @@ impl Cse {
         from: &Originator<'_>,
         right: Right,
         slot: Slot,
-        child: Option<Kind>,
+        child: Option<ResourceType>,
     ) -> Result<(), Refusal> {
         if self.allows(from, right, slot, child) { Ok(()) } else { Err(denied()) }
     }
@@ -114,7 +114,7 @@ impl Cse {
         from: &Originator<'_>,
         right: Right,
         slot: Slot,
-        child: Option<Kind>,
+        child: Option<ResourceType>,
     ) -> bool {
         let Some(resource) = self.tree.get(slot) else {
             return false;
@@ -124,25 +124,25 @@ impl Cse {
         }
         // An announced resource is kept up by the CSE that announced it; its policies may be
         // known there only.
-        if resource.kind.original().is_some() && *resource.owner == **from {
+        if resource.resource_type.original().is_some() && *resource.owner == **from {
             return true;
         }
-        if resource.kind == Kind::AccessControlPolicy {
-            return self.grants(resource, "pvs", from, right, resource.kind, child);
+        if resource.resource_type == ResourceType::AccessControlPolicy {
+            return self.grants(resource, "pvs", from, right, resource.resource_type, child);
         }
         // "The Hosting CSE shall check if the Originator ID is the same as the AE-ID or CSE-ID of
         // the target <AE> resource or <remoteCSE> resource" (TS-0004 §7.4.21.2).
-        if resource.kind == Kind::PollingChannel {
+        if resource.resource_type == ResourceType::PollingChannel {
             return resource.parent.is_some_and(|parent| self.is_entity(from, parent));
         }
-        if !schema::has_policies(resource.kind) {
+        if !schema::has_policies(resource.resource_type) {
             return resource.parent.is_some_and(|parent| self.allows(from, right, parent, child));
         }
         let mut policies = self.policies(resource.texts("acpi")).peekable();
         if policies.peek().is_none() {
             return self.allows_by_default(resource, from, right);
         }
-        policies.any(|policy| self.grants(policy, "pv", from, right, resource.kind, child))
+        policies.any(|policy| self.grants(policy, "pv", from, right, resource.resource_type, child))
     }
 
     /// Refuses unless `from` has `right` on the resource or, by rules for single attributes, on each
@@ -151,7 +151,7 @@ impl Cse {
         &self,
         from: &Originator<'_>,
         right: Right,
-        (slot, child): (Slot, Option<Kind>),
+        (slot, child): (Slot, Option<ResourceType>),
         mut names: impl Iterator<Item = &'name str>,
     ) -> Result<(), Refusal> {
         if self.allows(from, right, slot, child) {
@@ -171,11 +171,11 @@ impl Cse {
         from: &Originator<'_>,
         right: Right,
         slot: Slot,
-        child: Option<Kind>,
+        child: Option<ResourceType>,
     ) -> Vec<&str> {
         let Some(resource) = self.tree.get(slot) else { return Vec::new() };
-        if !schema::has_policies(resource.kind) {
-            let parent = resource.parent.filter(|_| resource.kind.is_instance());
+        if !schema::has_policies(resource.resource_type) {
+            let parent = resource.parent.filter(|_| resource.resource_type.is_instance());
             return parent.map_or_else(Vec::new, |parent| {
                 self.attributes_granted(from, right, parent, child)
             });
@@ -185,15 +185,16 @@ impl Cse {
         }
         let policies = self.policies(resource.texts("acpi"));
         let rules = policies.flat_map(|policy| rules(policy, "pv"));
-        let rules = rules.filter(|rule| self.applies(rule, from, right, resource.kind, child));
+        let rules =
+            rules.filter(|rule| self.applies(rule, from, right, resource.resource_type, child));
         rules.flat_map(|rule| texts(rule.get("aca"))).collect()
     }
 
     /// Whether an AE or remoteCSE belongs to `from`.
     pub(super) fn is_entity(&self, from: &str, entity: Slot) -> bool {
-        self.tree.get(entity).is_some_and(|entity| match entity.kind {
-            Kind::ApplicationEntity => *entity.id == *from,
-            Kind::RemoteCse => entity.text("csi") == Some(from),
+        self.tree.get(entity).is_some_and(|entity| match entity.resource_type {
+            ResourceType::ApplicationEntity => *entity.id == *from,
+            ResourceType::RemoteCse => entity.text("csi") == Some(from),
             _ => false,
         })
     }
@@ -210,7 +211,7 @@ impl Cse {
                 super::Target::Resource(slot) => self.tree.get(slot),
                 _ => None,
             })
-            .filter(|policy| policy.kind == Kind::AccessControlPolicy)
+            .filter(|policy| policy.resource_type == ResourceType::AccessControlPolicy)
     }
 
     /// Refuses lists of policies (acpi, macp) that name other resources, or no policy of this CSE:
@@ -221,11 +222,11 @@ impl Cse {
     /// 4000 for an entry that names no policy here, or if every entry names another CSE's.
     pub(super) fn check_policies_named(
         &self,
-        kind: Kind,
+        resource_type: ResourceType,
         given: &Map<String, Value>,
     ) -> Result<(), Refusal> {
         // The policies of announced resources may be known only at the CSE that announces them.
-        if kind.original().is_some() {
+        if resource_type.original().is_some() {
             return Ok(());
         }
         for name in ["acpi", "macp"] {
@@ -250,10 +251,11 @@ impl Cse {
         policies: impl Iterator<Item = &'id str>,
         from: &Originator<'_>,
         right: Right,
-        kind: Kind,
-        child: Option<Kind>,
+        resource_type: ResourceType,
+        child: Option<ResourceType>,
     ) -> bool {
-        self.policies(policies).any(|policy| self.grants(policy, "pv", from, right, kind, child))
+        self.policies(policies)
+            .any(|policy| self.grants(policy, "pv", from, right, resource_type, child))
     }
 
     /// Whether `from` may change the list of policies: by the self-privileges of existing policies,
@@ -266,7 +268,9 @@ impl Cse {
         if policies.peek().is_none() {
             return owns(resource, from);
         }
-        policies.any(|policy| self.grants(policy, "pvs", from, Right::Update, resource.kind, None))
+        policies.any(|policy| {
+            self.grants(policy, "pvs", from, Right::Update, resource.resource_type, None)
+        })
     }
 
     /// Whether `from` has every right: the administrator, and this CSE itself, which no outside
@@ -278,12 +282,12 @@ impl Cse {
     /// Without a policy only the creator has rights; registered entities and its configured readers
     /// can retrieve the CSEBase.
     fn allows_by_default(&self, resource: &Resource, from: &str, right: Right) -> bool {
-        match resource.kind {
-            Kind::CseBase => {
+        match resource.resource_type {
+            ResourceType::CseBase => {
                 matches!(right, Right::Retrieve | Right::Discover)
                     && (self.is_registered(from) || self.reads_base(from))
             }
-            Kind::RemoteCse if resource.text("csi") == Some(from) => true,
+            ResourceType::RemoteCse if resource.text("csi") == Some(from) => true,
             _ => owns(resource, from),
         }
     }
@@ -301,7 +305,7 @@ impl Cse {
         self.tree
             .by_id(from)
             .and_then(|slot| self.tree.get(slot))
-            .is_some_and(|resource| resource.kind == Kind::ApplicationEntity)
+            .is_some_and(|resource| resource.resource_type == ResourceType::ApplicationEntity)
     }
 
     /// Whether `from` is this CSE or one registered here.
@@ -320,12 +324,12 @@ impl Cse {
         privileges: &str,
         from: &Originator<'_>,
         right: Right,
-        kind: Kind,
-        child: Option<Kind>,
+        resource_type: ResourceType,
+        child: Option<ResourceType>,
     ) -> bool {
         // A rule for single attributes grants nothing on the resource as a whole.
         let mut rules = rules(policy, privileges).filter(|rule| rule.get("aca").is_none());
-        rules.any(|rule| self.applies(rule, from, right, kind, child))
+        rules.any(|rule| self.applies(rule, from, right, resource_type, child))
     }
 
     /// Whether a rule is about this originator, this right and this type, now.
@@ -334,15 +338,15 @@ impl Cse {
         rule: &Value,
         from: &Originator<'_>,
         right: Right,
-        kind: Kind,
-        child: Option<Kind>,
+        resource_type: ResourceType,
+        child: Option<ResourceType>,
     ) -> bool {
         let operations = rule.get("acop").and_then(Value::as_u64).unwrap_or(0);
         // A row of an earlier version may have a rule with a condition that is none: it grants
         // nothing, since what it was to restrict is not known.
         operations & right.bit() != 0
             && is_understood(rule)
-            && covers(rule, kind, child)
+            && covers(rule, resource_type, child)
             && self.names(rule, from)
             && holds(rule, self.now, from)
     }
@@ -361,7 +365,7 @@ impl Cse {
     fn group_names(&self, group: &str, from: &str) -> bool {
         let group = self.tree.by_id(group).and_then(|slot| self.tree.get(slot));
         group.is_some_and(|group| {
-            group.kind == Kind::Group
+            group.resource_type == ResourceType::Group
                 && group.texts("mid").any(|member| self.own_form(member) == from)
         })
     }
@@ -434,14 +438,14 @@ fn prefixes(addresses: &Value) -> impl Iterator<Item = Prefix> {
 }
 
 /// Whether a rule's object details, if it has any, include this resource type and child type.
-fn covers(rule: &Value, kind: Kind, child: Option<Kind>) -> bool {
+fn covers(rule: &Value, resource_type: ResourceType, child: Option<ResourceType>) -> bool {
     let Some(details) = rule.get("acod") else {
         return true;
     };
     let one = core::slice::from_ref(details);
     details.as_array().map_or(one, Vec::as_slice).iter().any(|detail| {
         let number = detail.get("ty").and_then(Value::as_u64);
-        let kind_fits = number.is_none_or(|number| number == u64::from(kind.number()));
+        let kind_fits = number.is_none_or(|number| number == u64::from(resource_type.number()));
         let children = detail.get("chty").and_then(Value::as_array);
         let child_fits = match (child, children) {
             (Some(child), Some(list)) => {

@@ -16,8 +16,8 @@ use super::notify::KEPT_FOR;
 use super::outbox::OutboxMessage;
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_found};
 use crate::address::Address;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::Slot;
 use serde_json::value::RawValue;
@@ -80,13 +80,15 @@ impl Cse {
     /// The subscription as the members of a group get it, if the group is to aggregate its
     /// notifications.
     pub(super) fn for_members(&self, request: &Request, group: Slot) -> Option<MemberSubscription> {
-        if request.operation != Operation::Create || request.kind != Some(Kind::Subscription) {
+        if request.operation != Operation::Create
+            || request.resource_type != Some(ResourceType::Subscription)
+        {
             return None;
         }
         // If something is wrong with it, each member says so.
         let content = request.content.as_deref()?;
         let mut content: Map<String, Value> = serde_json::from_str(content).ok()?;
-        let subscription = content.get_mut(Kind::Subscription.tag())?.as_object_mut()?;
+        let subscription = content.get_mut(ResourceType::Subscription.tag())?.as_object_mut()?;
         let forwarding = subscription.get("nfu")?.as_str()?.to_owned();
         let own = format!("{}/{}", self.config.cse_id, self.tree.get(group)?.id);
         let above = self.group_above(subscription.get("nu"));

@@ -10,9 +10,9 @@ use super::calls::Purpose;
 use super::outbox::OutboxMessage;
 use super::{Cse, Refusal, RequestContext};
 use crate::address::Address;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
 use crate::resource::{Resource, wrap};
+use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -61,7 +61,7 @@ impl Cse {
     /// synchronisation.
     pub(super) fn check_announcing(
         &self,
-        kind: Kind,
+        resource_type: ResourceType,
         given: &Map<String, Value>,
     ) -> Result<(), Refusal> {
         for entry in texts(given, "at") {
@@ -70,7 +70,7 @@ impl Cse {
                 return Err(Refusal::bad("at names other CSEs by their CSE-ID"));
             }
         }
-        if kind.announced().is_none() && given.get("at").is_some_and(|at| !at.is_null()) {
+        if resource_type.announced().is_none() && given.get("at").is_some_and(|at| !at.is_null()) {
             return Err(Refusal::bad("resources of this type are not announced"));
         }
         if given.get("ast").and_then(Value::as_u64).is_some_and(|sync| sync != 1) {
@@ -93,14 +93,14 @@ impl Cse {
     pub(super) fn places<'entry>(
         &self,
         parent: Slot,
-        kind: Kind,
+        resource_type: ResourceType,
         id: &str,
         wanted: impl Iterator<Item = &'entry str>,
     ) -> Vec<String> {
         let mut places: Vec<String> = Vec::new();
         for cse in wanted.filter_map(cse_of) {
             let known = places.iter().any(|place| cse_of(place) == Some(cse));
-            if let (false, Some(place)) = (known, self.place_at(cse, parent, kind, id)) {
+            if let (false, Some(place)) = (known, self.place_at(cse, parent, resource_type, id)) {
                 places.push(place);
             }
         }
@@ -108,16 +108,22 @@ impl Cse {
     }
 
     /// The address below its announced parent, or below this CSE's own announcement.
-    fn place_at(&self, cse: &str, parent: Slot, kind: Kind, id: &str) -> Option<String> {
-        let announced = kind.announced()?;
+    fn place_at(
+        &self,
+        cse: &str,
+        parent: Slot,
+        resource_type: ResourceType,
+        id: &str,
+    ) -> Option<String> {
+        let announced = resource_type.announced()?;
         let above = self.tree.get(parent)?;
         let place = above.texts("at").find(|place| cse_of(place) == Some(cse));
-        if let (Some(place), Some(above)) = (place, above.kind.announced())
-            && above != Kind::CseBaseAnnc
+        if let (Some(place), Some(above)) = (place, above.resource_type.announced())
+            && above != ResourceType::CseBaseAnnc
         {
             return above.takes(announced).then(|| format!("{place}/{id}"));
         }
-        let base = Kind::CseBaseAnnc.takes(announced);
+        let base = ResourceType::CseBaseAnnc.takes(announced);
         base.then(|| format!("{}/{id}", self.base_place(cse)))
     }
 
@@ -130,13 +136,13 @@ impl Cse {
         &self,
         attributes: &mut Map<String, Value>,
         parent: Slot,
-        kind: Kind,
+        resource_type: ResourceType,
         id: &str,
     ) {
         if !attributes.contains_key("at") {
             return;
         }
-        let places = self.places(parent, kind, id, texts(attributes, "at"));
+        let places = self.places(parent, resource_type, id, texts(attributes, "at"));
         if places.is_empty() {
             attributes.remove("at");
         } else {
@@ -172,19 +178,24 @@ impl Cse {
             return;
         };
         let announced = self.tree.get(slot).and_then(|resource| {
-            let kind = resource.kind.announced()?;
-            Some((kind, announced_tag(resource), self.announced_attributes(resource, place)))
+            let resource_type = resource.resource_type.announced()?;
+            Some((
+                resource_type,
+                announced_tag(resource),
+                self.announced_attributes(resource, place),
+            ))
         });
-        let (Some((kind, tag, attributes)), Some((above, _))) = (announced, place.rsplit_once('/'))
+        let (Some((resource_type, tag, attributes)), Some((above, _))) =
+            (announced, place.rsplit_once('/'))
         else {
             return;
         };
-        if kind != Kind::CseBaseAnnc {
+        if resource_type != ResourceType::CseBaseAnnc {
             self.announce_base(&cse);
         }
         let content = wrap(&tag, Value::Object(attributes));
         let request = self.own_request(Operation::Create, above.to_owned());
-        self.tell_announcement(&cse, request.creating(kind, content));
+        self.tell_announcement(&cse, request.creating(resource_type, content));
     }
 
     /// Announces this CSE itself, before any of its resources.
@@ -214,8 +225,11 @@ impl Cse {
         announced.insert("rn".into(), json!(name));
         announced.insert("lnk".into(), json!(format!("{}/{}", self.config.cse_id, resource.id)));
         for (name, value) in &object {
-            let base = resource.kind == Kind::CseBase && matches!(&**name, "csi" | "cst" | "poa");
-            if base || wanted.contains(&&**name) || schema::is_always_announced(resource.kind, name)
+            let base = resource.resource_type == ResourceType::CseBase
+                && matches!(&**name, "csi" | "cst" | "poa");
+            if base
+                || wanted.contains(&&**name)
+                || schema::is_always_announced(resource.resource_type, name)
             {
                 announced.insert(name.clone(), self.seen_from_elsewhere(name, value));
             }
@@ -288,7 +302,8 @@ impl Cse {
         else {
             return Ok(before);
         };
-        let mut places = self.places(parent, resource.kind, &resource.id, texts(given, "at"));
+        let mut places =
+            self.places(parent, resource.resource_type, &resource.id, texts(given, "at"));
         for place in &mut places {
             // What stands stays where it is, whatever became of its parent since.
             let stands = before.places.iter().find(|it| cse_of(it) == cse_of(place));
@@ -348,7 +363,7 @@ impl Cse {
                 || (changed.contains(name) && !resource.attributes.contains_key(*name))
         });
         let always = changed.iter().filter(|name| {
-            schema::is_always_announced(resource.kind, name)
+            schema::is_always_announced(resource.resource_type, name)
                 && !resource.attributes.contains_key(*name)
                 && *name != "et"
         });
@@ -440,9 +455,9 @@ impl Cse {
             return;
         };
         let attributes = Value::Object(self.announced_attributes(base, &place));
-        let content = wrap(Kind::CseBaseAnnc.tag(), &attributes);
+        let content = wrap(ResourceType::CseBaseAnnc.tag(), &attributes);
         let mut request = self.own_request(Operation::Create, above.to_owned());
-        request = request.creating(Kind::CseBaseAnnc, content);
+        request = request.creating(ResourceType::CseBaseAnnc, content);
         let target = request.to.clone();
         // What becomes of it shows when the message is tried again.
         if let Ok(route) = self.reach(&target, &mut request) {
@@ -490,7 +505,7 @@ impl Cse {
         slot: Slot,
     ) -> Result<bool, Refusal> {
         let resource = self.resource(slot)?;
-        if request.result_content != Some(7) || resource.kind.original().is_none() {
+        if request.result_content != Some(7) || resource.resource_type.original().is_none() {
             return Ok(false);
         }
         self.demand_retrieval(from, slot)?;
@@ -508,9 +523,11 @@ impl Cse {
 /// The short name of the announced variant (TS-0004 §8.2.4): `m2m:cntA`; for externally defined
 /// types `cod:oximrAnnc`.
 fn announced_tag(resource: &Resource) -> Cow<'static, str> {
-    match resource.kind.announced() {
-        Some(Kind::FlexContainerAnnc) => Cow::Owned(format!("{}Annc", resource.tag)),
-        Some(kind) if !kind.tag().is_empty() => Cow::Borrowed(kind.tag()),
+    match resource.resource_type.announced() {
+        Some(ResourceType::FlexContainerAnnc) => Cow::Owned(format!("{}Annc", resource.tag)),
+        Some(resource_type) if !resource_type.tag().is_empty() => {
+            Cow::Borrowed(resource_type.tag())
+        }
         _ => Cow::Owned(format!("{}A", resource.tag)),
     }
 }

@@ -5,7 +5,7 @@ use super::calls::{Purpose, device_address};
 use super::outbox::OutboxMessage;
 use super::polling::EntityRoute;
 use super::{Cse, Recipient, RequestContext, Token};
-use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, Part, cut};
+use crate::audit::{Audit, AuditContent, AuditEntry, AuditedRequest, End, RequestRelation, cut};
 use crate::clock::Moment;
 use crate::primitive::{Operation, Request, Response};
 use crate::status::Status;
@@ -74,7 +74,7 @@ impl Cse {
         &self,
         request: &Request,
         to: &str,
-        part: Part,
+        part: RequestRelation,
         of: &str,
     ) -> Option<Arc<AuditedRequest>> {
         (self.config.audit != Audit::Off)
@@ -91,7 +91,12 @@ impl Cse {
         if message.request.operation == Operation::Notify {
             // Its queue is named after the subscription, and after the target.
             let of = message.queue.split_once(' ').map_or(&*message.queue, |(of, _)| of);
-            let asked = self.asked_part(&message.request, &message.target, Part::Notification, of);
+            let asked = self.asked_part(
+                &message.request,
+                &message.target,
+                RequestRelation::Notification,
+                of,
+            );
             self.enter(asked, end, false, None);
         }
     }
@@ -148,7 +153,7 @@ impl Cse {
             EntityRoute::Device(device) => device_address(device),
             EntityRoute::Channel(_) => "its polling channel".to_owned(),
         };
-        let passed_on = AuditedRequest::part(request, &to, Part::PassedOn, &asked.to);
+        let passed_on = AuditedRequest::part(request, &to, RequestRelation::PassedOn, &asked.to);
         self.note_waiting(Some(Arc::new(passed_on)));
     }
 

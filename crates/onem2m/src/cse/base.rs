@@ -1,9 +1,9 @@
 //! The CSEBase (TS-0001 §9.6.3).
 
 use super::Cse;
-use crate::kind::Kind;
 use crate::primitive::Release;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use serde_json::{Map, json};
 use std::borrow::Cow;
@@ -11,11 +11,12 @@ use std::borrow::Cow;
 impl Cse {
     /// Creates the CSEBase, or updates a restored one from the configuration.
     pub(super) fn found_base(&mut self) {
-        let kinds: Vec<u16> = Kind::ALL.iter().map(|kind| kind.number()).collect();
+        let resource_types: Vec<u16> =
+            ResourceType::ALL.iter().map(|resource_type| resource_type.number()).collect();
         let mut attributes = Map::new();
         attributes.insert("csi".into(), json!(self.config.cse_id));
         attributes.insert("cst".into(), json!(self.config.cse_type.number()));
-        attributes.insert("srt".into(), json!(kinds));
+        attributes.insert("srt".into(), json!(resource_types));
         attributes.insert("srv".into(), json!(Release::SUPPORTED));
         attributes.insert("csz".into(), json!(["application/json", "application/cbor"]));
         if !self.config.points_of_access.is_empty() {
@@ -35,8 +36,8 @@ impl Cse {
         let id = self.config.cse_id.trim_start_matches('/');
         self.put_in(Resource {
             seq,
-            kind: Kind::CseBase,
-            tag: Cow::Borrowed(Kind::CseBase.tag()),
+            resource_type: ResourceType::CseBase,
+            tag: Cow::Borrowed(ResourceType::CseBase.tag()),
             id: id.into(),
             name: self.config.name.as_str().into(),
             parent: None,

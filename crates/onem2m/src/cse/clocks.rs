@@ -3,8 +3,8 @@
 
 use super::Cse;
 use crate::clock::{Change, ClockDoubt, Moment, Now, Span};
-use crate::kind::Kind;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
 use crate::tree::{RowChange, Slot};
 use core::time::Duration;
@@ -54,7 +54,8 @@ impl Cse {
             .iter()
             .filter(|(_, it)| {
                 let is_due = it.expires <= self.now;
-                it.kind.expires() && (within(it.created) || (within(it.modified) && is_due))
+                it.resource_type.expires()
+                    && (within(it.created) || (within(it.modified) && is_due))
             })
             .map(|(slot, _)| slot)
             .collect();
@@ -64,11 +65,12 @@ impl Cse {
         self.counters.expiries_postponed += shifted;
         for slot in wrong {
             let Some(resource) = self.tree.get(slot) else { continue };
-            let (seq, kind, before) = (resource.seq, resource.kind, resource.to_record());
+            let (seq, resource_type, before) =
+                (resource.seq, resource.resource_type, resource.to_record());
             self.counters.expiries_postponed += 1;
             self.tree.set_expiry(slot, resource.expires.plus(behind));
             self.tree.change(slot, Resource::write_expiry);
-            if kind == Kind::ContentInstance {
+            if resource_type == ResourceType::ContentInstance {
                 shifted += 1;
                 continue;
             }
@@ -93,7 +95,8 @@ impl Cse {
         let tree = &self.tree;
         self.clock.keep_shifts(|shift| {
             let is_resident = |(_, it): (Slot, &Resource)| {
-                it.kind == Kind::ContentInstance && shift.covers(it.seq, it.created)
+                it.resource_type == ResourceType::ContentInstance
+                    && shift.covers(it.seq, it.created)
             };
             tree.iter().any(is_resident) || tree.has_paged(|it| shift.covers(it.seq, it.created))
         });

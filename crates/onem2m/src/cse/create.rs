@@ -6,9 +6,9 @@ use super::watch::{check_time_series, settle_time_series};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
 use crate::address::{is_name, is_stem};
 use crate::filter::matches_wildcard;
-use crate::kind::Kind;
 use crate::primitive::{Release, Request};
 use crate::resource::{Resource, push_number, wrap};
+use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -23,7 +23,7 @@ const NAME_OCTETS: usize = 24;
 /// A creation with its content parsed.
 #[derive(Debug)]
 pub(super) struct Draft {
-    pub(super) kind: Kind,
+    pub(super) resource_type: ResourceType,
     pub(super) tag: Cow<'static, str>,
     pub(super) parent: Slot,
     pub(super) attributes: Map<String, Value>,
@@ -45,40 +45,42 @@ impl Cse {
         let Target::Resource(parent) = target else {
             return Err(not_allowed("nothing is created below a virtual resource"));
         };
-        let kind = request.kind.ok_or_else(|| Refusal::bad("no resource type to create"))?;
-        self.demand_creation(from, request, kind, parent)?;
-        let parent_kind = self.resource(parent)?.kind;
-        if !parent_kind.takes(kind) {
+        let resource_type =
+            request.resource_type.ok_or_else(|| Refusal::bad("no resource type to create"))?;
+        self.demand_creation(from, request, resource_type, parent)?;
+        let parent_type = self.resource(parent)?.resource_type;
+        if !parent_type.takes(resource_type) {
             // TS-0004 §7.4.8.2.1.
-            let status = match kind {
-                Kind::Subscription => Status::TargetNotSubscribable,
+            let status = match resource_type {
+                ResourceType::Subscription => Status::TargetNotSubscribable,
                 _ => Status::InvalidChildResourceType,
             };
             return Err(Refusal::new(
                 status,
-                format!("a {} takes no {}", parent_kind.prefix(), kind.prefix()),
+                format!("a {} takes no {}", parent_type.prefix(), resource_type.prefix()),
             ));
         }
-        if kind == Kind::ContentInstance {
+        if resource_type == ResourceType::ContentInstance {
             return self.create_content_instance(request, from, parent).map(Some);
         }
-        if kind == Kind::TimeSeriesInstance {
+        if resource_type == ResourceType::TimeSeriesInstance {
             return self.create_time_series_instance(request, parent).map(Some);
         }
         check_creation_result(request)?;
-        let (tag, mut attributes) = content_of(request, kind)?;
-        if kind.original().is_some() {
+        let (tag, mut attributes) = content_of(request, resource_type)?;
+        if resource_type.original().is_some() {
             // acmecse announces what its original does not have as null, the et of a CSEBase.
             attributes.retain(|_, value| !value.is_null());
         }
-        schema::check_create(kind, &attributes, &self.config.limits)?;
-        schema::retain_announceable(kind, &mut attributes);
+        schema::check_create(resource_type, &attributes, &self.config.limits)?;
+        schema::retain_announceable(resource_type, &mut attributes);
         Self::check_ways(asker, &attributes)?;
-        self.check_policies_named(kind, &attributes)?;
+        self.check_policies_named(resource_type, &attributes)?;
         let owner = from.to_string();
-        let mut draft = Draft { kind, tag, parent, attributes, id: None, owner, sponsor: None };
+        let mut draft =
+            Draft { resource_type, tag, parent, attributes, id: None, owner, sponsor: None };
         self.prepare(&mut draft, from, request)?;
-        if kind == Kind::Subscription {
+        if resource_type == ResourceType::Subscription {
             return self.create_subscription(asker, request, from, draft);
         }
         let given = draft.attributes.clone();
@@ -94,7 +96,7 @@ impl Cse {
     }
 
     fn check_instance(&self, request: &Request) -> Result<(), Refusal> {
-        let kind = Kind::ContentInstance;
+        let resource_type = ResourceType::ContentInstance;
         let nowhere = || Refusal::new(Status::NotFound, "no such resource");
         let asker = RequestContext {
             is_own: true,
@@ -105,8 +107,8 @@ impl Cse {
         let Target::Resource(parent) = target else {
             return Err(not_allowed("nothing is created below a virtual resource"));
         };
-        self.demand_creation(&from, request, kind, parent)?;
-        if !self.resource(parent)?.kind.takes(kind) {
+        self.demand_creation(&from, request, resource_type, parent)?;
+        if !self.resource(parent)?.resource_type.takes(resource_type) {
             return Err(Refusal::new(Status::InvalidChildResourceType, "it takes no instances"));
         }
         self.check_content_fits(request, parent)
@@ -118,25 +120,26 @@ impl Cse {
         &self,
         from: &Originator<'_>,
         request: &Request,
-        kind: Kind,
+        resource_type: ResourceType,
         parent: Slot,
     ) -> Result<(), Refusal> {
-        let registers = matches!(kind, Kind::ApplicationEntity | Kind::RemoteCse)
-            && self.resource(parent)?.kind == Kind::CseBase;
+        let registers =
+            matches!(resource_type, ResourceType::ApplicationEntity | ResourceType::RemoteCse)
+                && self.resource(parent)?.resource_type == ResourceType::CseBase;
         // What a CSE announces it may put where announcements go.
-        let announces = kind.original().is_some()
+        let announces = resource_type.original().is_some()
             && self.is_cse(from)
-            && self.resource(parent)?.kind == Kind::CseBase;
+            && self.resource(parent)?.resource_type == ResourceType::CseBase;
         if registers || announces {
             return Ok(());
         }
-        if self.allows(from, Right::Create, parent, Some(kind)) {
+        if self.allows(from, Right::Create, parent, Some(resource_type)) {
             return Ok(());
         }
         // By rules for single attributes, it gives those alone.
-        let (_, given) = content_of(request, kind).map_err(|_| denied())?;
+        let (_, given) = content_of(request, resource_type).map_err(|_| denied())?;
         let names = given.keys().map(String::as_str);
-        self.demand_attributes(from, Right::Create, (parent, Some(kind)), names)
+        self.demand_attributes(from, Right::Create, (parent, Some(resource_type)), names)
     }
 
     /// Checks each type's rules beyond the form of its attributes.
@@ -148,37 +151,37 @@ impl Cse {
     ) -> Result<(), Refusal> {
         if let Some(creator) = draft.attributes.remove("cr") {
             // The originator asks by null to be named as creator (TS-0001 §9.6.1.3.2).
-            if !creator.is_null() || draft.kind == Kind::ApplicationEntity {
+            if !creator.is_null() || draft.resource_type == ResourceType::ApplicationEntity {
                 return Err(Refusal::bad(
                     "attribute cr is given as null or not at all, to an AE never",
                 ));
             }
             draft.attributes.insert("cr".into(), json!(&**from));
         }
-        self.check_announcing(draft.kind, &draft.attributes)?;
-        if draft.kind.original().is_some() {
+        self.check_announcing(draft.resource_type, &draft.attributes)?;
+        if draft.resource_type.original().is_some() {
             return self.check_announced(from);
         }
-        match draft.kind {
-            Kind::ApplicationEntity => self.prepare_entity(draft, from, request),
-            Kind::RemoteCse => self.prepare_remote_cse(draft, from),
-            Kind::AccessControlPolicy => self.check_policy(&draft.attributes),
-            Kind::FlexContainer => {
+        match draft.resource_type {
+            ResourceType::ApplicationEntity => self.prepare_entity(draft, from, request),
+            ResourceType::RemoteCse => self.prepare_remote_cse(draft, from),
+            ResourceType::AccessControlPolicy => self.check_policy(&draft.attributes),
+            ResourceType::FlexContainer => {
                 Self::measure_flex(&mut draft.attributes);
                 Ok(())
             }
-            Kind::ManagementObject => check_management(draft),
-            Kind::TimeSeries => {
+            ResourceType::ManagementObject => check_management(draft),
+            ResourceType::TimeSeries => {
                 settle_time_series(&mut draft.attributes);
                 check_time_series(&mut draft.attributes)
             }
-            Kind::PollingChannel => self.check_channel(draft.parent, from),
-            Kind::Schedule => self.prepare_schedule(draft, self.config.limits.list_entries),
-            Kind::Group => self.prepare_group(&mut draft.attributes, from),
-            Kind::Container | Kind::Node | Kind::Subscription => Ok(()),
-            kind => Err(Refusal::new(
+            ResourceType::PollingChannel => self.check_channel(draft.parent, from),
+            ResourceType::Schedule => self.prepare_schedule(draft, self.config.limits.list_entries),
+            ResourceType::Group => self.prepare_group(&mut draft.attributes, from),
+            ResourceType::Container | ResourceType::Node | ResourceType::Subscription => Ok(()),
+            resource_type => Err(Refusal::new(
                 Status::NotImplemented,
-                format!("resources of type {} are not created here", kind.number()),
+                format!("resources of type {} are not created here", resource_type.number()),
             )),
         }
     }
@@ -260,23 +263,23 @@ impl Cse {
             Some(Value::String(name)) => Some(name),
             _ => None,
         };
-        let name = self.name_below(draft.parent, wanted.as_deref(), draft.kind)?;
+        let name = self.name_below(draft.parent, wanted.as_deref(), draft.resource_type)?;
         let wanted = draft.attributes.remove("et");
         let expires = self.expiry_of(wanted.as_ref(), Some(draft.parent))?;
         let seq = self.ledger.next_seq();
         let id = match draft.id {
             Some(id) => id,
-            None => format!("{}{seq:x}", draft.kind.prefix()),
+            None => format!("{}{seq:x}", draft.resource_type.prefix()),
         };
         if self.tree.by_id(&id).is_some() {
             return Err(Refusal::new(Status::Conflict, "the identifier is taken"));
         }
         let parent = draft.parent;
-        self.place_announcements(&mut draft.attributes, parent, draft.kind, &id);
+        self.place_announcements(&mut draft.attributes, parent, draft.resource_type, &id);
         let parent_id = Arc::clone(&self.resource(parent)?.id);
         let slot = self.put_in(Resource {
             seq,
-            kind: draft.kind,
+            resource_type: draft.resource_type,
             tag: draft.tag,
             id: id.into(),
             name,
@@ -294,7 +297,7 @@ impl Cse {
             family: None,
             stored_by: 0,
         });
-        if draft.kind == Kind::ApplicationEntity {
+        if draft.resource_type == ResourceType::ApplicationEntity {
             self.move_entity(slot, None);
         }
         self.announce_creation(parent, slot);
@@ -351,7 +354,7 @@ impl Cse {
         &self,
         parent: Slot,
         wanted: Option<&str>,
-        kind: Kind,
+        resource_type: ResourceType,
     ) -> Result<Arc<str>, Refusal> {
         if let Some(name) = wanted {
             if !is_name(name) || name.len() > self.config.limits.name_octets {
@@ -363,7 +366,7 @@ impl Cse {
             return Ok(name.into());
         }
         let mut name = String::with_capacity(NAME_OCTETS);
-        name.push_str(kind.prefix());
+        name.push_str(resource_type.prefix());
         name.push('_');
         push_number::<16>(&mut name, self.ledger.peek_seq());
         while self.child(parent, &name).is_some() {
@@ -470,7 +473,7 @@ pub(super) fn no_such_result(number: u8) -> Refusal {
 /// The single tagged object of a request's content.
 pub(super) fn content_of(
     request: &Request,
-    kind: Kind,
+    resource_type: ResourceType,
 ) -> Result<(Cow<'static, str>, Map<String, Value>), Refusal> {
     let text = request.content.as_deref().ok_or_else(|| Refusal::bad("there is no content"))?;
     let outer: Map<String, Value> =
@@ -479,12 +482,12 @@ pub(super) fn content_of(
     let (Some((tag, Value::Object(attributes))), None) = (members.next(), members.next()) else {
         return Err(Refusal::bad("the content is one object under its type's name"));
     };
-    let own = kind.tag();
+    let own = resource_type.tag();
     if !own.is_empty() {
         return if tag == own {
             Ok((Cow::Borrowed(own), attributes))
         } else {
-            Err(Refusal::bad(format!("content of type {} is named {own}", kind.number())))
+            Err(Refusal::bad(format!("content of type {} is named {own}", resource_type.number())))
         };
     }
     let part = |text: &str| {

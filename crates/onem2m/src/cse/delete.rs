@@ -3,8 +3,8 @@
 use super::access::{Originator, Right};
 use super::create::no_such_result;
 use super::{Cse, Done, Refusal, Target, not_allowed};
-use crate::kind::Kind;
 use crate::primitive::Request;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 
 impl Cse {
@@ -18,7 +18,7 @@ impl Cse {
         self.demand(from, Right::Delete, slot, None)?;
         // TS-0004 §7.4.7.2.4: nor are instances deleted that are not shown.
         self.check_shown(slot)?;
-        if self.resource(slot)?.kind == Kind::CseBase {
+        if self.resource(slot)?.resource_type == ResourceType::CseBase {
             return Err(not_allowed("the CSEBase is not deleted"));
         }
         let done = match request.result_content.unwrap_or(0) {

@@ -4,10 +4,10 @@ use super::access::{Originator, Right};
 use super::{Cse, Done, Refusal, RequestContext};
 use crate::filter::{Combine, Filter, LabelsQuery, Steps, matches_wildcard};
 use crate::geometry::Geometry;
-use crate::kind::Kind;
 use crate::paged::{InstanceRecord, PagedInstances};
 use crate::primitive::Request;
 use crate::resource::{LABELS, Resource};
+use crate::resource_type::ResourceType;
 use crate::stored::attributes_of;
 use crate::tree::Slot;
 use serde_json::{Map, Value};
@@ -93,10 +93,10 @@ impl Cse {
         let is_of_text = !(filter.attributes.is_empty()
             && filter.content_types.is_empty()
             && filter.content_queries.is_empty()
-            && filter.parent_kinds.is_empty()
+            && filter.parent_types.is_empty()
             && filter.parent_labels.is_empty()
             && filter.parent_attributes.is_empty()
-            && filter.child_kinds.is_empty()
+            && filter.child_types.is_empty()
             && filter.child_labels.is_empty()
             && filter.child_attributes.is_empty());
         if is_of_text {
@@ -146,7 +146,7 @@ impl Cse {
         verdicts: &mut Verdicts,
         steps: &mut Steps,
     ) -> Result<(), Refusal> {
-        let of_children = usize::from(!filter.child_kinds.is_empty())
+        let of_children = usize::from(!filter.child_types.is_empty())
             + usize::from(!filter.child_labels.is_empty())
             + filter.child_attributes.len();
         let paged = self.tree.paged_of(slot).map_or(0, PagedInstances::len);
@@ -168,16 +168,16 @@ impl Cse {
         let the_parent = |right, fits: &dyn Fn(&Resource) -> bool| {
             parent.is_some_and(|parent| sees(right, parent, fits))
         };
-        if !filter.child_kinds.is_empty() {
-            let fits = |child: &Resource| is_one_of(child.kind, &filter.child_kinds);
+        if !filter.child_types.is_empty() {
+            let fits = |child: &Resource| is_one_of(child.resource_type, &filter.child_types);
             // The rights of an instance are its container's.
             let is_paged = paged > 0
-                && is_one_of(Kind::ContentInstance, &filter.child_kinds)
+                && is_one_of(ResourceType::ContentInstance, &filter.child_types)
                 && self.allows(from, Right::Discover, slot, None);
             verdicts.add(is_paged || a_child(Right::Discover, &fits));
         }
-        if !filter.parent_kinds.is_empty() {
-            let fits = |parent: &Resource| is_one_of(parent.kind, &filter.parent_kinds);
+        if !filter.parent_types.is_empty() {
+            let fits = |parent: &Resource| is_one_of(parent.resource_type, &filter.parent_types);
             verdicts.add(the_parent(Right::Discover, &fits));
         }
         if !filter.child_labels.is_empty() {
@@ -254,8 +254,8 @@ impl Verdicts {
 /// Checks times, the state tag and the size: both bounds of each are one condition (TS-0004
 /// §7.3.3.17.1 to 4 and 7).
 fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
-    let state = resource.kind.has_state_tag().then_some(resource.state);
-    let size = resource.kind.is_instance().then_some(resource.size);
+    let state = resource.resource_type.has_state_tag().then_some(resource.state);
+    let size = resource.resource_type.is_instance().then_some(resource.size);
     let created = Some(resource.created);
     let modified = Some(resource.modified);
     let expires = Some(resource.expires);
@@ -264,8 +264,8 @@ fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
     verdicts.add_range(filter.expire_after, expires, filter.expire_before);
     verdicts.add_range(filter.state_bigger, state, filter.state_smaller);
     verdicts.add_range(filter.size_above, size, filter.size_below);
-    if !filter.kinds.is_empty() {
-        verdicts.add(is_one_of(resource.kind, &filter.kinds));
+    if !filter.resource_types.is_empty() {
+        verdicts.add(is_one_of(resource.resource_type, &filter.resource_types));
     }
 }
 
@@ -361,7 +361,10 @@ fn json_content(
     parent: Option<&Resource>,
     steps: &mut Steps,
 ) -> Result<Option<Value>, Refusal> {
-    if !matches!(resource.kind, Kind::ContentInstance | Kind::TimeSeriesInstance) {
+    if !matches!(
+        resource.resource_type,
+        ResourceType::ContentInstance | ResourceType::TimeSeriesInstance
+    ) {
         return Ok(None);
     }
     let Some(mut object) = read(resource, steps)? else {
@@ -371,8 +374,8 @@ fn json_content(
         Some(Value::String(text)) => text,
         structured => return Ok(structured),
     };
-    let info = match resource.kind {
-        Kind::ContentInstance => object.get("cnf").and_then(Value::as_str),
+    let info = match resource.resource_type {
+        ResourceType::ContentInstance => object.get("cnf").and_then(Value::as_str),
         _ => parent.and_then(|series| series.text("cnf")),
     };
     if !info.is_some_and(says_json) {
@@ -401,8 +404,8 @@ const READ_OCTETS: usize = 512;
 /// Octets of JSON parsed per step.
 const READ_STEP: usize = 4;
 
-fn is_one_of(kind: Kind, numbers: &[u16]) -> bool {
-    numbers.contains(&kind.number())
+fn is_one_of(resource_type: ResourceType, numbers: &[u16]) -> bool {
+    numbers.contains(&resource_type.number())
 }
 
 fn carries_one(resource: &Resource, wanted: &[String]) -> bool {

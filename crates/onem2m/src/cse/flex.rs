@@ -5,9 +5,9 @@ use super::create::check_creation_result;
 use super::instance::content_octets;
 use super::notify::NotificationEventType;
 use super::{Cse, Done, Refusal};
-use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, wrap};
+use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -30,7 +30,7 @@ struct Outer<'text> {
 pub(super) fn custom_attributes(attributes: &Map<String, Value>) -> (Map<String, Value>, u64) {
     let custom: Map<String, Value> = attributes
         .iter()
-        .filter(|(name, _)| !schema::is_core(Kind::FlexContainer, name))
+        .filter(|(name, _)| !schema::is_core(ResourceType::FlexContainer, name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let octets = custom.values().map(|value| content_octets(&value.to_string())).sum();
@@ -40,7 +40,9 @@ pub(super) fn custom_attributes(attributes: &Map<String, Value>) -> (Map<String,
 impl Cse {
     /// Records the present state of a flexContainer, if it keeps its history.
     pub(super) fn keep_history(&mut self, slot: Slot) {
-        let Some(flex) = self.tree.get(slot).filter(|it| it.kind == Kind::FlexContainer) else {
+        let Some(flex) =
+            self.tree.get(slot).filter(|it| it.resource_type == ResourceType::FlexContainer)
+        else {
             return;
         };
         if !flex.keeps_history() {
@@ -52,11 +54,11 @@ impl Cse {
             return;
         };
         let seq = self.ledger.next_seq();
-        let id = format!("{}{seq:x}", Kind::FlexContainerInstance.prefix());
+        let id = format!("{}{seq:x}", ResourceType::FlexContainerInstance.prefix());
         object.insert("cs".into(), json!(size));
         object.insert("st".into(), json!(state));
         self.put_instance(
-            Kind::FlexContainerInstance,
+            ResourceType::FlexContainerInstance,
             tag,
             slot,
             object,
@@ -80,9 +82,9 @@ impl Cse {
                 .map_err(|error| Refusal::bad(format!("attribute {name}: {error}")))?;
             object.insert(name.clone(), value);
         }
-        schema::check_create(Kind::TimeSeriesInstance, &object, &self.config.limits)?;
-        schema::retain_announceable(Kind::TimeSeriesInstance, &mut object);
-        self.check_announcing(Kind::TimeSeriesInstance, &object)?;
+        schema::check_create(ResourceType::TimeSeriesInstance, &object, &self.config.limits)?;
+        schema::retain_announceable(ResourceType::TimeSeriesInstance, &mut object);
+        self.check_announcing(ResourceType::TimeSeriesInstance, &object)?;
         let generated = object.get("dgt").and_then(Value::as_str).and_then(Timestamp::parse);
         if self.has_instance_of(parent, generated) {
             return Err(Refusal::new(Status::Conflict, "there is an instance of this time"));
@@ -93,7 +95,7 @@ impl Cse {
         let name = self.name_below(
             parent,
             wanted.as_ref().and_then(Value::as_str),
-            Kind::TimeSeriesInstance,
+            ResourceType::TimeSeriesInstance,
         )?;
         self.check_room(parent)?;
         let wanted = object.remove("et");
@@ -101,11 +103,11 @@ impl Cse {
         let parent_id = Arc::clone(&self.resource(parent)?.id);
         let seq = self.ledger.next_seq();
         object.insert("cs".into(), json!(size));
-        let id = format!("{}{seq:x}", Kind::TimeSeriesInstance.prefix());
-        self.place_announcements(&mut object, parent, Kind::TimeSeriesInstance, &id);
-        let tag = Cow::Borrowed(Kind::TimeSeriesInstance.tag());
+        let id = format!("{}{seq:x}", ResourceType::TimeSeriesInstance.prefix());
+        self.place_announcements(&mut object, parent, ResourceType::TimeSeriesInstance, &id);
+        let tag = Cow::Borrowed(ResourceType::TimeSeriesInstance.tag());
         self.put_instance(
-            Kind::TimeSeriesInstance,
+            ResourceType::TimeSeriesInstance,
             tag,
             parent,
             object,
@@ -126,7 +128,7 @@ impl Cse {
 
     fn put_instance(
         &mut self,
-        kind: Kind,
+        resource_type: ResourceType,
         tag: Cow<'static, str>,
         parent: Slot,
         mut object: Map<String, Value>,
@@ -137,7 +139,7 @@ impl Cse {
             ("ri", json!(instance.id)),
             ("rn", json!(&*instance.name)),
             ("pi", json!(&*instance.parent_id)),
-            ("ty", json!(kind.number())),
+            ("ty", json!(resource_type.number())),
             ("ct", json!(now)),
             ("lt", json!(now)),
             ("et", json!(instance.expires.to_string())),
@@ -147,7 +149,7 @@ impl Cse {
         let representation: Arc<str> = wrap(&tag, Value::Object(object)).into();
         self.add_instance(Resource {
             seq: instance.seq,
-            kind,
+            resource_type,
             tag,
             id: instance.id.into(),
             name: instance.name,

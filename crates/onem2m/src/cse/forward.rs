@@ -4,9 +4,9 @@ use super::calls::{Purpose, device_of, is_device_like};
 use super::polling::EntityRoute;
 use super::{Cse, Refusal, RequestContext, denied, not_found};
 use crate::address::cse_of;
-use crate::kind::Kind;
 use crate::primitive::{Request, Serialisation};
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::Slot;
 use serde_json::{Map, Value};
@@ -46,14 +46,14 @@ impl Cse {
     /// Route to a registered AE or CSE.
     pub(super) fn route_to(&self, entity: Slot) -> Result<EntityRoute, Refusal> {
         let resource = self.resource(entity)?;
-        match resource.kind {
-            Kind::ApplicationEntity => {
+        match resource.resource_type {
+            ResourceType::ApplicationEntity => {
                 // Only the process itself has given an address like that: see `check_ways`.
                 if let Some(device) = resource.texts("poa").find_map(device_of) {
                     return Ok(EntityRoute::Device(device.to_owned()));
                 }
             }
-            Kind::RemoteCse => {}
+            ResourceType::RemoteCse => {}
             // What its maker calls poa is no point of access.
             _ => return Err(not_found("it takes no requests: it is no AE and no CSE")),
         }

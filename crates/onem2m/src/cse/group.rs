@@ -2,10 +2,10 @@
 
 use super::access::{Originator, Right};
 use super::subscription::check_batch;
-use super::{Cse, Done, Part, Recipient, Refusal, RequestContext, denied, not_allowed};
-use crate::kind::Kind;
+use super::{Cse, Done, Recipient, Refusal, RequestContext, RequestRelation, denied, not_allowed};
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::push_json_text;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::Slot;
 use core::fmt::Write;
@@ -53,7 +53,7 @@ impl Cse {
         from: &Originator<'_>,
     ) -> Result<(), Refusal> {
         check_group(attributes)?;
-        let kind = attributes.get("mt").and_then(Value::as_u64).unwrap_or(MIXED);
+        let resource_type = attributes.get("mt").and_then(Value::as_u64).unwrap_or(MIXED);
         let strategy = attributes.get("csy").and_then(Value::as_u64).unwrap_or(LEAVE_OUT);
         let most = attributes.get("mnm").and_then(Value::as_u64).unwrap_or(0);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -72,12 +72,13 @@ impl Cse {
                 format!("{} members are more than mnm or this CSE allows", members.len()),
             ));
         }
-        let (mut all_known, mut mixed) = (true, kind == MIXED);
+        let (mut all_known, mut mixed) = (true, resource_type == MIXED);
         let mut kept = Vec::new();
         for member in members {
             let found = self.member_kind(&member, from)?;
             all_known &= found.is_some();
-            let fits = kind == MIXED || found.is_none_or(|found| u64::from(found.number()) == kind);
+            let fits = resource_type == MIXED
+                || found.is_none_or(|found| u64::from(found.number()) == resource_type);
             match (fits, strategy) {
                 (true, _) => kept.push(member),
                 (false, LEAVE_OUT) => {}
@@ -95,7 +96,7 @@ impl Cse {
         }
         attributes.insert("cnm".into(), json!(kept.len()));
         attributes.insert("mid".into(), json!(kept));
-        attributes.insert("mt".into(), json!(if mixed { MIXED } else { kind }));
+        attributes.insert("mt".into(), json!(if mixed { MIXED } else { resource_type }));
         attributes.insert("mtv".into(), json!(all_known));
         Ok(())
     }
@@ -111,7 +112,11 @@ impl Cse {
     }
 
     /// The type of a member on this CSE; the type of a remote one shows in its response.
-    fn member_kind(&self, member: &str, from: &Originator<'_>) -> Result<Option<Kind>, Refusal> {
+    fn member_kind(
+        &self,
+        member: &str,
+        from: &Originator<'_>,
+    ) -> Result<Option<ResourceType>, Refusal> {
         use crate::address::Address;
         let here = matches!(
             Address::parse(member, &self.config.cse_id, &self.config.provider),
@@ -132,7 +137,7 @@ impl Cse {
                 "a member may not be retrieved by the originator",
             ));
         }
-        Ok(Some(self.resource(slot)?.kind))
+        Ok(Some(self.resource(slot)?.resource_type))
     }
 
     /// Sends a request to every member of a group; the response contains all of theirs.
@@ -146,7 +151,7 @@ impl Cse {
         if request.operation == Operation::Notify {
             return self.notify_group(asker, request, from, (group, rest));
         }
-        self.demand_fan_out(request.operation, from, group, request.kind)?;
+        self.demand_fan_out(request.operation, from, group, request.resource_type)?;
         // A group that is a member here leaves the notifications to the outer one.
         if asker.depth == 0
             && let Some(subscription) = self.for_members(request, group)
@@ -195,7 +200,7 @@ impl Cse {
             onward.group_request.get_or_insert_with(|| request.id.as_str().into());
             onward.to = target;
             let whom = Recipient::Member(number, at);
-            let asked = self.asked_part(&onward, &onward.to, Part::Member, &request.to);
+            let asked = self.asked_part(&onward, &onward.to, RequestRelation::Member, &request.to);
             let id = onward.id.as_str().into();
             let (depth, fan) = (asker.depth + 1, asker.fan.or(Some(number)));
             let asker = RequestContext { whom, id, depth, fan, asked, ..asker.clone() };
@@ -210,7 +215,7 @@ impl Cse {
         operation: Operation,
         from: &Originator<'_>,
         group: Slot,
-        child: Option<Kind>,
+        child: Option<ResourceType>,
     ) -> Result<(), Refusal> {
         let right = match operation {
             Operation::Create => Right::Create,
@@ -227,7 +232,8 @@ impl Cse {
             return self.demand(from, right, group, child);
         }
         let almighty = self.config.admin.as_deref() == Some(&**from);
-        if almighty || self.any_policy_grants(policies, from, right, resource.kind, child) {
+        if almighty || self.any_policy_grants(policies, from, right, resource.resource_type, child)
+        {
             return Ok(());
         }
         Err(denied())
@@ -292,8 +298,8 @@ impl Cse {
 /// 4000 if the type is no m2m:memberType (TS-0004 §6.3.4.2.11), or the aggregation is no
 /// m2m:batchNotify.
 pub(super) fn check_group(attributes: &Map<String, Value>) -> Result<(), Refusal> {
-    let kind = attributes.get("mt").and_then(Value::as_u64);
-    if !kind.is_none_or(is_member_type) {
+    let resource_type = attributes.get("mt").and_then(Value::as_u64);
+    if !resource_type.is_none_or(is_member_type) {
         return Err(Refusal::bad("mt is 0 (mixed) or the number of a resource type"));
     }
     check_batch(attributes.get("nar"), "nar")

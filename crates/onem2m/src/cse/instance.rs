@@ -6,9 +6,9 @@ use super::ledger::Undo;
 use super::notify::NotificationEventType;
 use super::{Cse, Done, Refusal, not_allowed};
 use crate::geometry::Geometry;
-use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, push_number};
+use crate::resource_type::ResourceType;
 use crate::schema::{self, null_given};
 use crate::status::Status;
 use crate::stored::Readable;
@@ -98,7 +98,7 @@ impl Cse {
         check_content(given.con)?;
         let size = given.con.map_or(0, |content| content_octets(content.get()));
         self.check_fits(parent, size)?;
-        let name = self.name_below(parent, given.rn.as_deref(), Kind::ContentInstance)?;
+        let name = self.name_below(parent, given.rn.as_deref(), ResourceType::ContentInstance)?;
         let expires = self.instance_expiry(parent, given.et.as_deref())?;
         self.check_depth(parent)?;
         let seq = self.ledger.next_seq();
@@ -107,8 +107,8 @@ impl Cse {
         let container = self.resource(parent)?;
         let resource = Resource {
             seq,
-            kind: Kind::ContentInstance,
-            tag: Cow::Borrowed(Kind::ContentInstance.tag()),
+            resource_type: ResourceType::ContentInstance,
+            tag: Cow::Borrowed(ResourceType::ContentInstance.tag()),
             id,
             name,
             parent: Some(parent),
@@ -143,12 +143,12 @@ impl Cse {
         let mut wanted = Map::new();
         wanted.extend(given.at.take().map(|at| ("at".to_owned(), json!(at))));
         given.aa = given.aa.take().map(|mut names| {
-            names.retain(|name| schema::may_be_announced(Kind::ContentInstance, name));
+            names.retain(|name| schema::may_be_announced(ResourceType::ContentInstance, name));
             names
         });
         wanted.extend(given.aa.as_ref().map(|aa| ("aa".to_owned(), json!(aa))));
-        self.check_announcing(Kind::ContentInstance, &wanted)?;
-        self.place_announcements(&mut wanted, parent, Kind::ContentInstance, id);
+        self.check_announcing(ResourceType::ContentInstance, &wanted)?;
+        self.place_announcements(&mut wanted, parent, ResourceType::ContentInstance, id);
         let places = wanted.get("at").and_then(Value::as_array);
         given.at = places
             .map(|places| places.iter().filter_map(Value::as_str).map(str::to_owned).collect());
@@ -165,7 +165,7 @@ impl Cse {
     /// Adds an instance to its parent, whose state it carries, and trims the parent.
     pub(super) fn add_instance(&mut self, resource: Resource) {
         let (seq, parent, number) = (resource.seq, resource.parent, resource.stored_by);
-        if resource.kind == Kind::ContentInstance {
+        if resource.resource_type == ResourceType::ContentInstance {
             self.note_resident(seq);
         }
         let body = resource.to_record();
@@ -321,7 +321,7 @@ impl Cse {
     /// Refuses the retrieval of instances if the container has disableRetrieval set.
     pub(super) fn check_shown(&self, slot: Slot) -> Result<(), Refusal> {
         let resource = self.resource(slot)?;
-        let hidden = resource.kind == Kind::ContentInstance
+        let hidden = resource.resource_type == ResourceType::ContentInstance
             && resource.parent.is_some_and(|parent| self.hides_instances(parent));
         if hidden {
             return Err(not_allowed("the container shows no instances"));
@@ -331,7 +331,8 @@ impl Cse {
 
     /// Whether a container hides its instances (disableRetrieval).
     pub(super) fn hides_instances(&self, slot: Slot) -> bool {
-        let container = self.tree.get(slot).filter(|it| it.kind == Kind::Container);
+        let container =
+            self.tree.get(slot).filter(|it| it.resource_type == ResourceType::Container);
         container.is_some_and(|container| container.flag("disr"))
     }
 
@@ -396,12 +397,12 @@ pub(super) fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
     };
     let mut parts = info.split(':');
     let media = parts.next().unwrap_or_default();
-    let (kind, sub) = media.split_once('/').unwrap_or_default();
+    let (main, sub) = media.split_once('/').unwrap_or_default();
     let encoding = parts.next().is_none_or(|part| matches!(part, "0" | "1" | "2"));
     let security = parts
         .next()
         .is_none_or(|part| part.len() == 1 && part.bytes().all(|o| (b'0'..=b'7').contains(&o)));
-    if kind.is_empty() || sub.is_empty() || !encoding || !security || parts.next().is_some() {
+    if main.is_empty() || sub.is_empty() || !encoding || !security || parts.next().is_some() {
         return Err(Refusal::bad("cnf is TYPE/SUBTYPE, optionally :ENCODING and :SECURITY"));
     }
     Ok(())
@@ -409,7 +410,7 @@ pub(super) fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
 
 fn instance_id(seq: u64) -> Arc<str> {
     let mut id = String::with_capacity(16);
-    id.push_str(Kind::ContentInstance.prefix());
+    id.push_str(ResourceType::ContentInstance.prefix());
     push_number::<16>(&mut id, seq);
     id.into()
 }

@@ -11,8 +11,8 @@ use super::notify::NotificationEventType;
 use super::statistics::Statistic;
 use super::subscription::events;
 use super::{Cse, Slot};
-use crate::kind::Kind;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::tree::{Instance, RowChange};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -169,7 +169,8 @@ impl Cse {
     /// Tells a subscription of a child that was created earlier, and counts those before it that are
     /// gone.
     fn tell_behind(&mut self, queue: &Arc<str>, slot: Slot, (seq, child): (u64, Slot)) {
-        let state = self.tree.get(child).filter(|it| it.kind == Kind::ContentInstance);
+        let state =
+            self.tree.get(child).filter(|it| it.resource_type == ResourceType::ContentInstance);
         let state = state.map(|it| it.state);
         let Some(lag) = self.lagging.0.get_mut(queue) else { return };
         lag.next = seq.saturating_add(1);

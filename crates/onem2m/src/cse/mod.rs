@@ -45,12 +45,12 @@ mod update;
 mod watch;
 
 use crate::address::Address;
-use crate::audit::{Audit, AuditEntry, AuditedRequest, Part};
+use crate::audit::{Audit, AuditEntry, AuditedRequest, RequestRelation};
 use crate::clock::{Clock, Moment, Now};
-use crate::kind::Kind;
 use crate::limits::Counters;
 use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::status::{Refusal, Status};
 use crate::stored::{InstanceHeader, NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
@@ -71,7 +71,7 @@ use ledger::Ledger;
 use notify::Verifications;
 use observe::Observers;
 use outbox::Outbox;
-pub use outbox::{DEVICE_QUEUE, Gather, OutboxMessage, Verdict};
+pub use outbox::{DEVICE_QUEUE, Gather, OutboxMessage, RefusedMessage};
 use paging::Paging;
 pub use paging::{ReadError, ReadId, ReadRow};
 use polling::Channels;
@@ -477,12 +477,12 @@ impl Cse {
         if request.to.is_empty() {
             return Err(Refusal::bad("a request has a target"));
         }
-        let registers =
-            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        let registers = request.operation == Operation::Create
+            && request.resource_type == Some(ResourceType::ApplicationEntity);
         if request.from.is_empty() && !registers {
             return Err(Refusal::bad("a request has an originator"));
         }
-        if request.kind.is_some() != (request.operation == Operation::Create) {
+        if request.resource_type.is_some() != (request.operation == Operation::Create) {
             return Err(Refusal::bad("the resource type goes with a creation, and only there"));
         }
         let expired = |time: Option<crate::primitive::Deadline>| {

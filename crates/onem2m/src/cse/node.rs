@@ -2,7 +2,7 @@
 //! nodeLinks.
 
 use super::{Cse, Target};
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::tree::Slot;
 use serde_json::{Value, json};
 
@@ -41,14 +41,14 @@ impl Cse {
         let Some(resource) = self.tree.get(slot) else {
             return;
         };
-        match resource.kind {
-            Kind::ApplicationEntity => {
+        match resource.resource_type {
+            ResourceType::ApplicationEntity => {
                 let (id, node) = (resource.id.to_string(), self.node_of(slot));
                 if let Some(node) = node.and_then(|node| self.local_node(&node)) {
                     self.strike_entity(node, &id);
                 }
             }
-            Kind::Node => {
+            ResourceType::Node => {
                 let entities: Vec<Slot> =
                     resource.texts("hael").filter_map(|id| self.tree.by_id(id)).collect();
                 for entity in entities {
@@ -80,6 +80,6 @@ impl Cse {
         let Target::Resource(slot) = self.resolve_local(id)? else {
             return None;
         };
-        self.tree.get(slot).filter(|it| it.kind == Kind::Node).map(|_| slot)
+        self.tree.get(slot).filter(|it| it.resource_type == ResourceType::Node).map(|_| slot)
     }
 }

@@ -5,9 +5,9 @@ use super::access::{Originator, Right};
 use super::create::Draft;
 use super::outbox::OutboxMessage;
 use super::{Cse, Done, Recipient, Refusal, RequestContext, Target};
-use crate::kind::Kind;
 use crate::primitive::{Deadline, Operation, Release, Request, Response, ResponseType};
 use crate::resource::{Resource, push_json_text};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::time::Timestamp;
 use core::fmt::Write;
@@ -148,8 +148,8 @@ impl Cse {
             attributes.insert("pc".into(), serde_json::from_str(content).unwrap_or_default());
         }
         let slot = self.found(Draft {
-            kind: Kind::Request,
-            tag: Cow::Borrowed(Kind::Request.tag()),
+            resource_type: ResourceType::Request,
+            tag: Cow::Borrowed(ResourceType::Request.tag()),
             parent,
             attributes,
             id: None,
@@ -164,7 +164,8 @@ impl Cse {
     pub(super) fn fail_abandoned(&mut self) {
         let waiting = self.later.kept();
         let is_abandoned = |it: &Resource| {
-            let pending = it.kind == Kind::Request && it.uint("rs") == Some(PENDING.into());
+            let pending =
+                it.resource_type == ResourceType::Request && it.uint("rs") == Some(PENDING.into());
             pending && !waiting.contains(&it.seq)
         };
         let requests = self.tree.iter().filter(|(_, it)| is_abandoned(it));
@@ -218,7 +219,7 @@ impl Abandoned {
         let how = meta.and_then(|meta| meta.get("rt"));
         let told = ResponseType::NonBlockingAsynchronous.number();
         let targets = match how.and_then(|how| how.get("rtv")).and_then(Value::as_u64) {
-            Some(kind) if kind == u64::from(told) => {
+            Some(response_type) if response_type == u64::from(told) => {
                 let named = how.and_then(|how| how.get("nu")).and_then(Value::as_array);
                 named.map_or_else(
                     || vec![resource.owner.as_ref().to_owned()],

@@ -9,9 +9,9 @@ use super::polling::EntityRoute;
 use super::statistics::Statistic;
 use super::subscription::{check_subscription, conditions, duration_of, settle_content};
 use super::{Cse, Done, Refusal, RequestContext, not_allowed};
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::{Resource, push_json_text, some_attributes};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::{Instance, Slot};
 use core::time::Duration;
@@ -162,7 +162,7 @@ impl Cse {
             event,
             NotificationEventType::ChildCreated | NotificationEventType::ChildDeleted
         );
-        let child_fits = !of_child || lists("chty", u64::from(subject.kind.number()));
+        let child_fits = !of_child || lists("chty", u64::from(subject.resource_type.number()));
         let attribute_fits = event != NotificationEventType::Updated
             || numbers("atr").is_none_or(|names| {
                 names
@@ -376,10 +376,10 @@ impl Cse {
         }
         check_subscription(&draft.attributes, self.config.limits.list_entries)?;
         self.check_subscriber(from, &draft.attributes)?;
-        settle_content(&mut draft.attributes, self.resource(parent)?.kind)?;
+        settle_content(&mut draft.attributes, self.resource(parent)?.resource_type)?;
         self.check_only_blocking(parent, &draft.attributes)?;
         let given = draft.attributes.clone();
-        let id = format!("{}{:x}", Kind::Subscription.prefix(), self.ledger.next_seq());
+        let id = format!("{}{:x}", ResourceType::Subscription.prefix(), self.ledger.next_seq());
         let mut targets = self.targets_to_ask(&draft.attributes, from, &[]);
         if !targets.is_empty() {
             // "If the notificationURI is not the Originator, the Hosting CSE shall set the
@@ -645,8 +645,8 @@ impl Cse {
         from: &Originator<'_>,
         slot: Slot,
     ) -> Result<Option<Done>, Refusal> {
-        match self.resource(slot)?.kind {
-            Kind::CseBase => {
+        match self.resource(slot)?.resource_type {
+            ResourceType::CseBase => {
                 check_notification(request)?;
                 if !self.is_cse(from) {
                     self.demand(from, Right::Notify, slot, None)?;
@@ -654,7 +654,7 @@ impl Cse {
                 let why = "notifications for this CSE itself are not offered";
                 Err(Refusal::new(Status::NotImplemented, why))
             }
-            Kind::ApplicationEntity => {
+            ResourceType::ApplicationEntity => {
                 // What a CSE tells was subscribed to; anybody else must be allowed to.
                 if !self.is_cse(from) {
                     self.demand(from, Right::Notify, slot, None)?;

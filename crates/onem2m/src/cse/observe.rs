@@ -3,7 +3,7 @@
 //!
 //! An observation is no subscription: nothing is stored, and it ends with its observer.
 
-use super::{Cse, Part, Recipient, RequestContext, Slot, Target, Token};
+use super::{Cse, Recipient, RequestContext, RequestRelation, Slot, Target, Token};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
@@ -111,7 +111,7 @@ impl Cse {
     pub(super) fn tell_observer(&mut self, token: Token) {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
         let (request, last) = (observer.request.clone(), observer.last.clone());
-        let asked = self.asked_part(&request, &request.to, Part::Again, "");
+        let asked = self.asked_part(&request, &request.to, RequestRelation::Again, "");
         let asker =
             RequestContext::outside(token, None, &request).noted(asked, self.ledger.number());
         let asker = RequestContext { is_repeated: true, ..asker };

@@ -13,10 +13,10 @@ use super::search::UnfinishedSearch;
 use super::subscription::events;
 use super::{Cse, Output, Recipient, Refusal, RequestContext, Token, not_found};
 use crate::clock::Moment;
-use crate::kind::Kind;
 use crate::limits::share;
 use crate::primitive::Request;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::stored::{Damage, Unreadable, attributes_of};
 use crate::tree::{Instance, RowChange, Slot};
@@ -265,7 +265,7 @@ impl Cse {
     /// Notes an instance that a request names by its identifier, if it may be paged out: it has no
     /// slot.
     pub(super) fn lacks_by_id(&self, id: &str) -> Option<Slot> {
-        let digits = id.strip_prefix(Kind::ContentInstance.prefix());
+        let digits = id.strip_prefix(ResourceType::ContentInstance.prefix());
         let seq = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
         if self.tree.paged() > 0
             && let Some(seq) = seq.filter(|&seq| seq < self.ledger.peek_seq())
@@ -532,7 +532,7 @@ impl Cse {
             return Leaving::Never;
         };
         let is_resident = |name: &str| RESIDENT_BY.contains(&name);
-        if instance.kind != Kind::ContentInstance
+        if instance.resource_type != ResourceType::ContentInstance
             || instance.family.is_some()
             || u32::try_from(instance.state.max(instance.size)).is_err()
             || (RESIDENT_BY.iter().any(|name| mentions(text, name))

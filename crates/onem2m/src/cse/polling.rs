@@ -4,8 +4,8 @@
 use super::calls::{DeviceCall, Purpose, Unreachable};
 use super::{CallId, Cse, Done, Output, Recipient, Refusal, RequestContext, Token, denied};
 use crate::clock::Moment;
-use crate::kind::Kind;
 use crate::primitive::{Request, Response, Serialisation};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::Slot;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,7 +66,7 @@ impl Cse {
     /// The polling channel of an entity.
     pub(super) fn channel_of(&self, entity: Slot) -> Option<u64> {
         let child = self.tree.children(entity).find_map(|child| {
-            self.tree.get(child).filter(|child| child.kind == Kind::PollingChannel)
+            self.tree.get(child).filter(|child| child.resource_type == ResourceType::PollingChannel)
         })?;
         Some(child.seq)
     }

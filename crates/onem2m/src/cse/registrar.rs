@@ -6,8 +6,8 @@ use super::{Cse, CseConfig, Refusal};
 use crate::address::is_stem;
 use crate::clock::{Moment, Now};
 use crate::fate::pause;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Release, Request, Response};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
@@ -148,7 +148,7 @@ impl Cse {
         } else {
             let request = self.own_request(Operation::Create, base);
             let content = json!({ "m2m:csr": self.own_entry(true) }).to_string();
-            (Stage::Asked, request.creating(Kind::RemoteCse, content))
+            (Stage::Asked, request.creating(ResourceType::RemoteCse, content))
         };
         self.registration.stage = stage;
         self.call_registrar(&registrar, request);
@@ -282,8 +282,8 @@ impl Cse {
         };
         // Refused only if the tree is full, which is counted; the next check tries again.
         let _ = self.found(Draft {
-            kind: Kind::RemoteCse,
-            tag: Cow::Borrowed(Kind::RemoteCse.tag()),
+            resource_type: ResourceType::RemoteCse,
+            tag: Cow::Borrowed(ResourceType::RemoteCse.tag()),
             parent,
             attributes,
             id: Some(stem),

@@ -222,7 +222,8 @@ impl Repeats {
         self.salt.hash(&mut hasher);
         (&request.from, &request.id, request.operation, &request.to).hash(&mut hasher);
         let who = hasher.finish();
-        (request.kind, request.result_content, request.content.is_some()).hash(&mut hasher);
+        (request.resource_type, request.result_content, request.content.is_some())
+            .hash(&mut hasher);
         let content = request.content.as_deref().unwrap_or_default();
         RequestKey(who, digest(hasher.finish(), content.as_bytes()))
     }

@@ -6,9 +6,9 @@ use super::notify::NotificationEventType;
 use super::search::Chosen;
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_found};
 use crate::filter::Usage;
-use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, some_attributes, wrap};
+use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -108,7 +108,7 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
-        if resource.kind == Kind::CseBase {
+        if resource.resource_type == ResourceType::CseBase {
             let attributes = self.attributes_now(resource);
             return Ok(Done::with(Status::Ok, wrap(&resource.tag, &*attributes)));
         }
@@ -118,7 +118,7 @@ impl Cse {
     /// The attributes of a resource as JSON text; of the CSEBase with the time that it is here.
     fn attributes_now<'resource>(&self, resource: &'resource Resource) -> Cow<'resource, str> {
         let attributes = resource.attributes_text();
-        if resource.kind != Kind::CseBase {
+        if resource.resource_type != ResourceType::CseBase {
             return attributes;
         }
         let open = attributes.strip_suffix('}').unwrap_or(&attributes);
@@ -149,8 +149,9 @@ impl Cse {
     ) -> Result<Done, Refusal> {
         self.check_conditions(request, from, slot)?;
         let resource = self.resource(slot)?;
-        let kind = resource.kind;
-        let unknown = request.attributes.iter().find(|&name| !schema::may_have(kind, name));
+        let resource_type = resource.resource_type;
+        let unknown =
+            request.attributes.iter().find(|&name| !schema::may_have(resource_type, name));
         if let Some(name) = unknown {
             return Err(Refusal::bad(format!("resources of this type have no attribute {name}")));
         }
@@ -161,7 +162,8 @@ impl Cse {
 
     /// Notifies subscribers of a container of a retrieval while it has no instance.
     pub(super) fn tell_if_empty(&mut self, asker: &RequestContext, slot: Slot) {
-        let is_container = self.tree.get(slot).is_some_and(|it| it.kind == Kind::Container);
+        let is_container =
+            self.tree.get(slot).is_some_and(|it| it.resource_type == ResourceType::Container);
         if is_container && self.tree.latest(slot).is_none() && !asker.is_repeated {
             self.tell(slot, NotificationEventType::NoInstance, slot, &[]);
         }
@@ -274,7 +276,7 @@ impl Cse {
                 let resource = self.tree.get(*slot)?;
                 Some(json!({
                     "nm": &*resource.name,
-                    "typ": resource.kind.number(),
+                    "typ": resource.resource_type.number(),
                     "val": address,
                 }))
             })

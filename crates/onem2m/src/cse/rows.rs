@@ -7,9 +7,9 @@ use super::nonblocking::PENDING;
 use super::notify::NotificationEventType;
 use super::{Audit, Cse, Refusal};
 use crate::fate::pause;
-use crate::kind::Kind;
 use crate::primitive::Response;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::time::Timestamp;
 use crate::tree::{Expiring, Instance, RowChange, Slot};
@@ -48,7 +48,7 @@ impl Cse {
         resource.stored_by = self.ledger.number();
         let (seq, body) = (resource.seq, resource.to_record());
         self.ledger.write(RowChange::Put { seq, body }, RowChange::Delete { seq });
-        self.note_rights(resource.kind);
+        self.note_rights(resource.resource_type);
         self.tree.insert(resource)
     }
 
@@ -74,25 +74,29 @@ impl Cse {
         self.tree.change(slot, |resource| {
             how(resource);
             resource.modified = now;
-            resource.state += u64::from(resource.kind.has_state_tag());
+            resource.state += u64::from(resource.resource_type.has_state_tag());
             resource.stored_by = number;
         });
         let Some(resource) = self.tree.get(slot) else {
             return;
         };
-        let (seq, body, kind) = (resource.seq, resource.to_record(), resource.kind);
+        let (seq, body, resource_type) =
+            (resource.seq, resource.to_record(), resource.resource_type);
         self.ledger.write(RowChange::Put { seq, body }, RowChange::Put { seq, body: before });
-        if matches!(kind, Kind::AccessControlPolicy | Kind::Group) {
-            self.note_rights(kind);
+        if matches!(resource_type, ResourceType::AccessControlPolicy | ResourceType::Group) {
+            self.note_rights(resource_type);
         }
     }
 
     /// Records that rights depend on the batch being written, if they depend on resources of this
     /// type: a retrieval that they allow is answered when they are stored.
-    pub(super) const fn note_rights(&mut self, kind: Kind) {
+    pub(super) const fn note_rights(&mut self, resource_type: ResourceType) {
         if matches!(
-            kind,
-            Kind::AccessControlPolicy | Kind::Group | Kind::ApplicationEntity | Kind::RemoteCse
+            resource_type,
+            ResourceType::AccessControlPolicy
+                | ResourceType::Group
+                | ResourceType::ApplicationEntity
+                | ResourceType::RemoteCse
         ) {
             self.rights_stored_by = self.ledger.number();
         }
@@ -127,9 +131,9 @@ impl Cse {
             };
             let (seq, body) = (resource.seq, resource.to_record());
             self.ledger.write(RowChange::Delete { seq }, RowChange::Put { seq, body });
-            self.note_rights(resource.kind);
+            self.note_rights(resource.resource_type);
             let pending = resource.uint("rs") == Some(PENDING.into());
-            if resource.kind == Kind::Request && pending {
+            if resource.resource_type == ResourceType::Request && pending {
                 self.call_off(seq);
             }
         }
@@ -145,7 +149,9 @@ impl Cse {
 
     /// Stores the state of a container with its latest instance; without one, in its own row.
     pub(super) fn keep_state(&mut self, slot: Slot) {
-        let Some(container) = self.tree.get(slot).filter(|it| it.kind == Kind::Container) else {
+        let Some(container) =
+            self.tree.get(slot).filter(|it| it.resource_type == ResourceType::Container)
+        else {
             return;
         };
         let state = match self.tree.latest(slot) {

@@ -5,7 +5,7 @@ use super::create::Draft;
 use super::outbox::DEVICE_QUEUE;
 use super::{Cse, Refusal, Target};
 use crate::clock::Moment;
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::schedule::Schedule;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -33,7 +33,7 @@ impl Cse {
         if parent.family.as_ref().is_some_and(|family| family.schedule.is_some()) {
             return Err(Refusal::new(Status::Conflict, "there is a schedule"));
         }
-        if parent.kind == Kind::Subscription {
+        if parent.resource_type == ResourceType::Subscription {
             let name = draft.attributes.entry("rn").or_insert_with(|| OF_NOTIFICATIONS.into());
             if name.as_str() != Some(OF_NOTIFICATIONS) {
                 let why = format!("the schedule of a subscription is named {OF_NOTIFICATIONS}");

@@ -13,11 +13,11 @@
 use super::access::{Originator, Right};
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::filter::{Combine, Filter, Steps, Usage};
-use crate::kind::Kind;
 use crate::limits::share;
 use crate::paged::InstanceRecord;
 use crate::primitive::Request;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::{Instance, Slot};
 use core::cell::Cell;
@@ -484,8 +484,9 @@ impl Cse {
         if filter.operation != Combine::And {
             return (0, u64::MAX);
         }
-        let is_instance = |number: &u16| Kind::from_number(*number).is_none_or(Kind::is_instance);
-        if !filter.kinds.is_empty() && !filter.kinds.iter().any(is_instance) {
+        let is_instance =
+            |number: &u16| ResourceType::from_number(*number).is_none_or(ResourceType::is_instance);
+        if !filter.resource_types.is_empty() && !filter.resource_types.iter().any(is_instance) {
             return (0, 0);
         }
         // What was never changed was last modified when it was created.
@@ -611,7 +612,7 @@ impl Search {
             return false;
         } else if self.right == Right::Discover || is_shown() {
             self.octets_left -= octets;
-            let is_instance = found.kind == Kind::ContentInstance;
+            let is_instance = found.resource_type == ResourceType::ContentInstance;
             self.chosen.push(ChosenResource { seq: found.seq, parent, is_instance });
             if found.family.is_some() && self.nested {
                 self.next.push_back(found.seq);
@@ -625,7 +626,7 @@ impl Search {
 fn octets_of(found: &Resource, is_whole: bool) -> usize {
     match &found.representation {
         Some(text) if is_whole => text.len(),
-        None if is_whole && found.kind == Kind::ContentInstance => {
+        None if is_whole && found.resource_type == ResourceType::ContentInstance => {
             usize::try_from(found.size).unwrap_or(usize::MAX)
         }
         _ => RESOURCE_OCTETS,

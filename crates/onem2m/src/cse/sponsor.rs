@@ -19,8 +19,8 @@
 use super::{Cse, Refusal};
 use crate::address::cse_of;
 use crate::filter::matches_wildcard;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 
 impl Cse {
@@ -84,14 +84,14 @@ impl Cse {
             return false;
         }
         let known = self.tree.by_id(entity).and_then(|slot| self.tree.get(slot));
-        if let Some(ae) = known.filter(|it| it.kind == Kind::ApplicationEntity) {
+        if let Some(ae) = known.filter(|it| it.resource_type == ResourceType::ApplicationEntity) {
             return match ae.sponsor.as_deref() {
                 Some(known) => known == sponsor,
                 None => self.adopts(sponsor, entity),
             };
         }
-        let registers =
-            request.operation == Operation::Create && request.kind == Some(Kind::ApplicationEntity);
+        let registers = request.operation == Operation::Create
+            && request.resource_type == Some(ResourceType::ApplicationEntity);
         let mut patterns = self.config.sponsored_entities.iter();
         registers && patterns.any(|pattern| matches_wildcard(pattern, entity))
     }

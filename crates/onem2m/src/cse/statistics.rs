@@ -7,7 +7,7 @@
 
 use super::Cse;
 use crate::clock::Moment;
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 use serde_json::{Map, Value, json};
@@ -111,7 +111,7 @@ impl Cse {
 }
 
 fn is_counted(resource: &crate::resource::Resource) -> bool {
-    resource.kind == Kind::Subscription && resource.flag("nse")
+    resource.resource_type == ResourceType::Subscription && resource.flag("nse")
 }
 
 /// Settles the statistics of a subscription after an update: switched on, they begin again; switched

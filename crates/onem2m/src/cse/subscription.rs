@@ -7,8 +7,8 @@ use super::outbox::OutboxMessage;
 use super::watch::{REPORT_ON_MISSING, check_missing_data};
 use super::{Cse, Refusal};
 use crate::filter::Filter;
-use crate::kind::Kind;
 use crate::primitive::Operation;
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::time::parse_duration;
 use crate::tree::Slot;
@@ -80,7 +80,7 @@ impl Cse {
             whole.remove(name);
         }
         let above = subscription.parent.and_then(|parent| self.tree.get(parent));
-        let subscribed = above.map_or(Kind::CseBase, |above| above.kind);
+        let subscribed = above.map_or(ResourceType::CseBase, |above| above.resource_type);
         settle_content(&mut whole, subscribed)
     }
 }
@@ -89,7 +89,8 @@ impl Cse {
     /// Ends a subscription: sends its incomplete batches, and notifies its subscriberURI and the
     /// subscriptions across resources that it belongs to (TS-0004 §7.5.1.2.4, §7.4.8.2.4).
     pub(super) fn end_subscription(&mut self, slot: Slot) {
-        let subscription = self.tree.get(slot).filter(|it| it.kind == Kind::Subscription);
+        let subscription =
+            self.tree.get(slot).filter(|it| it.resource_type == ResourceType::Subscription);
         let Some(subscription) = subscription else {
             return;
         };
@@ -207,10 +208,10 @@ const fn usual_content(event: u64) -> u64 {
 /// or if a blocking subscription says more than it may.
 pub(super) fn settle_content(
     whole: &mut Map<String, Value>,
-    subscribed: Kind,
+    subscribed: ResourceType,
 ) -> Result<(), Refusal> {
     let events = events(whole);
-    if events.contains(&NO_INSTANCE) && subscribed != Kind::Container {
+    if events.contains(&NO_INSTANCE) && subscribed != ResourceType::Container {
         return Err(Refusal::bad("net 5 goes with containers"));
     }
     check_subscribed(whole, &events, subscribed)?;
@@ -242,11 +243,11 @@ pub(super) fn settle_content(
 fn check_subscribed(
     whole: &Map<String, Value>,
     events: &[u64],
-    subscribed: Kind,
+    subscribed: ResourceType,
 ) -> Result<(), Refusal> {
     let criteria = whole.get("enc").and_then(Value::as_object);
     let missing = criteria.is_some_and(|it| it.contains_key("md"));
-    if missing && subscribed != Kind::TimeSeries {
+    if missing && subscribed != ResourceType::TimeSeries {
         return Err(Refusal::bad("md goes with time series"));
     }
     if events.contains(&REPORT_ON_MISSING) && !missing {
@@ -255,7 +256,7 @@ fn check_subscribed(
     let children = criteria.and_then(|it| it.get("chty")).and_then(Value::as_array);
     for child in children.into_iter().flatten() {
         let number = child.as_u64().and_then(|number| u16::try_from(number).ok());
-        if !number.and_then(Kind::from_number).is_some_and(|child| subscribed.has(child)) {
+        if !number.and_then(ResourceType::from_number).is_some_and(|child| subscribed.has(child)) {
             let whose = subscribed.number();
             return Err(Refusal::bad(format!("chty {child}: type {whose} has no such child here")));
         }

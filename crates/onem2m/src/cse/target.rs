@@ -2,7 +2,7 @@
 
 use super::{Cse, Refusal, not_allowed, not_found};
 use crate::address::Address;
-use crate::kind::Kind;
+use crate::resource_type::ResourceType;
 use crate::tree::Slot;
 
 /// A resolved target.
@@ -107,14 +107,18 @@ impl Cse {
         name: &str,
         rest: &'path str,
     ) -> Option<Target<'path>> {
-        let kind = self.tree.get(at)?.kind;
-        let has_instances =
-            matches!(kind, Kind::Container | Kind::FlexContainer | Kind::TimeSeries);
+        let resource_type = self.tree.get(at)?.resource_type;
+        let has_instances = matches!(
+            resource_type,
+            ResourceType::Container | ResourceType::FlexContainer | ResourceType::TimeSeries
+        );
         match name {
             "la" if has_instances && rest.is_empty() => Some(Target::Latest(at)),
             "ol" if has_instances && rest.is_empty() => Some(Target::Oldest(at)),
-            "fopt" if kind == Kind::Group => Some(Target::FanOut(at, rest)),
-            "pcu" if kind == Kind::PollingChannel && rest.is_empty() => Some(Target::Polling(at)),
+            "fopt" if resource_type == ResourceType::Group => Some(Target::FanOut(at, rest)),
+            "pcu" if resource_type == ResourceType::PollingChannel && rest.is_empty() => {
+                Some(Target::Polling(at))
+            }
             _ => None,
         }
     }

@@ -8,9 +8,9 @@ use super::scheduled::check_schedule;
 use super::statistics::settle_statistics;
 use super::watch::{check_time_series, settle_tolerance};
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_allowed};
-use crate::kind::Kind;
 use crate::primitive::Request;
 use crate::resource::{some_attributes, wrap};
+use crate::resource_type::ResourceType;
 use crate::schema;
 use crate::status::Status;
 use crate::tree::Slot;
@@ -27,8 +27,8 @@ impl Cse {
         let Target::Resource(slot) = target else {
             return Err(not_allowed("a virtual resource is not updated"));
         };
-        let kind = self.resource(slot)?.kind;
-        if kind.is_instance() || kind == Kind::CseBase {
+        let resource_type = self.resource(slot)?.resource_type;
+        if resource_type.is_instance() || resource_type == ResourceType::CseBase {
             self.demand(from, Right::Update, slot, None)?;
             return Err(not_allowed("resources of this type are not updated"));
         }
@@ -36,34 +36,34 @@ impl Cse {
             None | Some(0 | 1 | 9) => {}
             Some(other) => return Err(no_such_result(other)),
         }
-        let (tag, mut given) = content_of(request, kind)?;
+        let (tag, mut given) = content_of(request, resource_type)?;
         if tag != self.resource(slot)?.tag {
             return Err(Refusal::bad("the content has another name than the resource"));
         }
-        settle_update(kind, &mut given);
+        settle_update(resource_type, &mut given);
         if given.contains_key("acpi") {
             self.check_policy_exchange(from, slot, &given)?;
         } else {
             let names = given.keys().map(String::as_str);
             self.demand_attributes(from, Right::Update, (slot, None), names)?;
         }
-        schema::check_update(kind, &given, &self.config.limits)?;
+        schema::check_update(resource_type, &given, &self.config.limits)?;
         Self::check_ways(asker, &given)?;
-        self.check_policies_named(kind, &given)?;
-        self.check_announcing(kind, &given)?;
-        if kind == Kind::AccessControlPolicy {
+        self.check_policies_named(resource_type, &given)?;
+        self.check_announcing(resource_type, &given)?;
+        if resource_type == ResourceType::AccessControlPolicy {
             self.check_policy(&given)?;
         }
-        if kind == Kind::Schedule {
+        if resource_type == ResourceType::Schedule {
             check_schedule(&given, self.config.limits.list_entries)?;
         }
-        if kind == Kind::TimeSeries {
+        if resource_type == ResourceType::TimeSeries {
             self.recheck_series(slot, &given)?;
         }
-        if kind == Kind::Group {
+        if resource_type == ResourceType::Group {
             self.recheck_group(slot, &mut given, from)?;
         }
-        if kind == Kind::Subscription
+        if resource_type == ResourceType::Subscription
             && self.update_subscription(asker, request, from, slot, &given)?
         {
             return Ok(None);
@@ -91,7 +91,7 @@ impl Cse {
         slot: Slot,
         mut given: Map<String, Value>,
     ) -> Result<Done, Refusal> {
-        let kind = self.resource(slot)?.kind;
+        let resource_type = self.resource(slot)?.resource_type;
         let asked = given.clone();
         let announced = self.before_update(slot, &mut given)?;
         let parent = self.resource(slot)?.parent;
@@ -100,28 +100,29 @@ impl Cse {
         let before = self.shown_before(request, slot)?;
         let hid = self.hides_instances(slot);
         let combined: Vec<String> = self.resource(slot)?.texts("acrs").map(str::to_owned).collect();
-        let names_node = kind == Kind::ApplicationEntity && asked.contains_key("nl");
+        let names_node =
+            resource_type == ResourceType::ApplicationEntity && asked.contains_key("nl");
         let node = names_node.then(|| self.node_of(slot));
-        if kind == Kind::Subscription {
+        if resource_type == ResourceType::Subscription {
             self.end_lag_of(slot);
         }
         self.change_until(slot, expires, |resource| {
             merge(&mut resource.attributes, given);
-            if kind == Kind::FlexContainer {
+            if resource_type == ResourceType::FlexContainer {
                 Self::measure_flex(&mut resource.attributes);
             }
-            if kind == Kind::Subscription {
+            if resource_type == ResourceType::Subscription {
                 settle_statistics(&mut resource.attributes, asked.get("nse"));
             }
         });
-        if kind == Kind::Subscription {
+        if resource_type == ResourceType::Subscription {
             self.tell_taken_out(slot, combined);
         }
         if hid && !self.hides_instances(slot) {
             self.take_out_instances(slot);
         }
         if asked.contains_key("acpi") {
-            self.note_rights(Kind::AccessControlPolicy);
+            self.note_rights(ResourceType::AccessControlPolicy);
         }
         let changed: Vec<String> = asked.keys().cloned().collect();
         if let Some(node) = node {
@@ -130,11 +131,14 @@ impl Cse {
         self.after_update(slot, &announced, &changed);
         self.tell(slot, NotificationEventType::Updated, slot, &changed);
         // An instance shows what the definition's own attributes were.
-        if changed.iter().any(|name| !schema::is_core(kind, name)) {
+        if changed.iter().any(|name| !schema::is_core(resource_type, name)) {
             self.keep_history(slot);
         }
         self.rewatch(slot, &changed);
-        if matches!(kind, Kind::Container | Kind::TimeSeries | Kind::FlexContainer) {
+        if matches!(
+            resource_type,
+            ResourceType::Container | ResourceType::TimeSeries | ResourceType::FlexContainer
+        ) {
             self.trim(slot);
         }
         let from = Originator::of(request, self.own_form(&request.from), asker);
@@ -231,14 +235,14 @@ impl Cse {
 /// Says what an update means that does not say it: without criteria a subscription hears of updates
 /// (TS-0004 §7.5.1.2.2), a time series whose period changes gets the tolerance that goes with it,
 /// and what is not announced of a type is not kept as if it were.
-fn settle_update(kind: Kind, given: &mut Map<String, Value>) {
-    if kind == Kind::Subscription && given.get("enc").is_some_and(Value::is_null) {
+fn settle_update(resource_type: ResourceType, given: &mut Map<String, Value>) {
+    if resource_type == ResourceType::Subscription && given.get("enc").is_some_and(Value::is_null) {
         given.insert("enc".into(), json!({ "net": [1] }));
     }
-    if kind == Kind::TimeSeries {
+    if resource_type == ResourceType::TimeSeries {
         settle_tolerance(given);
     }
-    if schema::retain_announceable(kind, given) {
+    if schema::retain_announceable(resource_type, given) {
         given.insert("aa".into(), Value::Null);
     }
 }

@@ -8,8 +8,8 @@
 use super::Cse;
 use super::Refusal;
 use super::instance::check_content_info;
-use crate::kind::Kind;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::time::{Timestamp, parse_duration};
 use crate::tree::{Instance, Slot};
 use core::time::Duration;
@@ -77,7 +77,7 @@ struct Period {
 impl Period {
     /// Reads them; `None` if the series is not monitored.
     fn of(series: &Resource) -> Option<Self> {
-        if series.kind != Kind::TimeSeries || !series.flag("mdd") {
+        if series.resource_type != ResourceType::TimeSeries || !series.flag("mdd") {
             return None;
         }
         let span = |name| series.uint(name).map(Duration::from_millis);
@@ -146,7 +146,9 @@ impl Cse {
 
     /// Handles a change of the monitoring.
     pub(super) fn rewatch(&mut self, slot: Slot, changed: &[String]) {
-        let Some(series) = self.tree.get(slot).filter(|it| it.kind == Kind::TimeSeries) else {
+        let Some(series) =
+            self.tree.get(slot).filter(|it| it.resource_type == ResourceType::TimeSeries)
+        else {
             return;
         };
         let (seq, watched) = (series.seq, Period::of(series).is_some());

@@ -44,11 +44,11 @@ pub struct Filter {
     /// `szb`: content of fewer octets.
     pub size_below: Option<u64>,
     /// `ty`: one of these resource types.
-    pub kinds: Vec<u16>,
+    pub resource_types: Vec<u16>,
     /// `chty`: a child of one of these types exists.
-    pub child_kinds: Vec<u16>,
+    pub child_types: Vec<u16>,
     /// `pty`: the parent is of one of these types.
-    pub parent_kinds: Vec<u16>,
+    pub parent_types: Vec<u16>,
     /// `lbl`: carries one of these labels.
     pub labels: Vec<String>,
     /// `clbl`: a child carries one of these labels.
@@ -160,9 +160,9 @@ impl Filter {
             "stb" => self.state_bigger = Some(number(name, value)?),
             "sza" => self.size_above = Some(number(name, value)?),
             "szb" => self.size_below = Some(number(name, value)?),
-            "ty" => kinds(name, value, &mut self.kinds)?,
-            "chty" => kinds(name, value, &mut self.child_kinds)?,
-            "pty" => kinds(name, value, &mut self.parent_kinds)?,
+            "ty" => resource_types(name, value, &mut self.resource_types)?,
+            "chty" => resource_types(name, value, &mut self.child_types)?,
+            "pty" => resource_types(name, value, &mut self.parent_types)?,
             "lbl" => words(value, &mut self.labels),
             "clbl" => words(value, &mut self.child_labels),
             "palb" => words(value, &mut self.parent_labels),
@@ -242,10 +242,10 @@ impl Filter {
         for (name, count) in [("lim", self.limit), ("ofst", self.offset), ("lvl", self.level)] {
             push(name, count.map(|count| count.to_string()));
         }
-        for (name, kinds) in
-            [("ty", &self.kinds), ("chty", &self.child_kinds), ("pty", &self.parent_kinds)]
+        for (name, resource_types) in
+            [("ty", &self.resource_types), ("chty", &self.child_types), ("pty", &self.parent_types)]
         {
-            let words: Vec<String> = kinds.iter().map(u16::to_string).collect();
+            let words: Vec<String> = resource_types.iter().map(u16::to_string).collect();
             push(name, (!words.is_empty()).then(|| words.join("+")));
         }
         for (name, words) in [
@@ -295,8 +295,10 @@ impl Filter {
         for (name, value) in self.pairs() {
             match name {
                 "ty" | "chty" | "pty" => {
-                    let kinds = value.split('+').map(|kind| number_or_text(kind.to_owned()));
-                    object.insert(name.to_owned(), kinds.collect());
+                    let resource_types = value
+                        .split('+')
+                        .map(|resource_type| number_or_text(resource_type.to_owned()));
+                    object.insert(name.to_owned(), resource_types.collect());
                 }
                 "lbl" => put_words(name, &self.labels, &mut object),
                 "clbl" => put_words(name, &self.child_labels, &mut object),
@@ -415,7 +417,7 @@ fn words(value: &str, into: &mut Vec<String>) {
     into.extend(value.split(['+', ' ']).filter(|word| !word.is_empty()).map(str::to_owned));
 }
 
-fn kinds(name: &str, value: &str, into: &mut Vec<u16>) -> Result<(), Refusal> {
+fn resource_types(name: &str, value: &str, into: &mut Vec<u16>) -> Result<(), Refusal> {
     for word in value.split(['+', ' ']) {
         into.push(word.parse().map_err(|_| Refusal::bad(format!("{name} is no type: {word}")))?);
     }
@@ -495,7 +497,7 @@ mod tests {
         filter.set("lbl", "a b").unwrap();
         assert!(filter.has_conditions());
         filter.set("cnf", "text/*").unwrap();
-        assert_eq!(filter.kinds, [3, 4]);
+        assert_eq!(filter.resource_types, [3, 4]);
         assert_eq!(filter.labels, ["a", "b"]);
         assert_eq!(filter.attributes, [("cnf".to_owned(), "text/*".to_owned())]);
     }

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, found, json};
 use gatewright_onem2m::primitive::Deadline;
-use gatewright_onem2m::{Input, Kind, Operation, Request, ResponseType, Status};
+use gatewright_onem2m::{Input, Operation, Request, ResourceType, ResponseType, Status};
 use std::time::Duration;
 
 const CREATE: u64 = 1;
@@ -17,7 +17,7 @@ fn govern(bench: &mut Bench, rules: &str) {
         r#"{{"m2m:acp":{{"rn":"p","pv":{{"acr":[{rules}]}},
             "pvs":{{"acr":[{{"acor":["Cboss"],"acop":63}}]}}}}}}"#
     );
-    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &content);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let id = json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     let update = format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#);
@@ -31,7 +31,8 @@ fn each_operation_needs_its_own_right() {
         bench.reading("one", "1");
         govern(&mut bench, &format!(r#"{{"acor":["Cb"],"acop":{granted}}}"#));
         let got = |right: u64| if right == granted { 2 } else { 4 };
-        let made = bench.create("Cb", "cse-in/a/c", Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+        let made =
+            bench.create("Cb", "cse-in/a/c", ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
         assert_eq!(made.status.number() / 1000, got(CREATE));
         let read = bench.get("Cb", "cse-in/a/c/one");
         assert_eq!(read.status.number() / 1000, got(RETRIEVE));
@@ -68,9 +69,9 @@ fn originators_by_name_pattern_all_and_not() {
 fn rules_may_be_bound_to_child_types() {
     let mut bench = Bench::with_container();
     govern(&mut bench, r#"{"acor":["Cb"],"acop":1,"acod":{"ty":3,"chty":[4]}}"#);
-    let cin = bench.create("Cb", "cse-in/a/c", Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+    let cin = bench.create("Cb", "cse-in/a/c", ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
     assert_eq!(cin.status.number(), 2001);
-    let cnt = bench.create("Cb", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    let cnt = bench.create("Cb", "cse-in/a/c", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     assert_eq!(cnt.status.number(), 4103);
 }
 
@@ -96,7 +97,7 @@ fn a_policy_governs_the_resource_that_names_it_and_its_owner_too() {
 fn discovery_and_children_show_only_what_may_be_seen() {
     let mut bench = Bench::with_container();
     bench.register("Cb", "b");
-    bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{"rn":"mine"}}"#);
+    bench.create("Cb", "cse-in/b", ResourceType::Container, r#"{"m2m:cnt":{"rn":"mine"}}"#);
     bench.reading("one", "1");
     assert_eq!(found(&bench.get("Cb", "cse-in?fu=1")), ["cse-in/b", "cse-in/b/mine"]);
     let all = found(&bench.get("CAdmin", "cse-in?fu=1"));
@@ -127,7 +128,7 @@ fn policies_that_could_not_be_evaluated_are_not_taken() {
     let mut bench = Bench::with_container();
     let make = |bench: &mut Bench, pv: &str, pvs: &str| {
         let content = format!(r#"{{"m2m:acp":{{"pv":{pv},"pvs":{pvs}}}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &content).status.number()
+        bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &content).status.number()
     };
     let good = r#"{"acr":[{"acor":["Ca"],"acop":63}]}"#;
     assert_eq!(make(&mut bench, good, good), 2001);
@@ -180,7 +181,7 @@ fn a_mistyped_restriction_is_refused_and_named() {
     let own = r#"{"acor":["Ca"],"acop":63}"#;
     let policy =
         format!(r#"{{"m2m:acp":{{"rn":"q","pv":{{"acr":[{own}]}},"pvs":{{"acr":[{own}]}}}}}}"#);
-    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &policy);
+    bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &policy);
     for (member, named) in [
         (r#""acod":5"#, "acod"),
         (r#""acod":null"#, "acod"),
@@ -208,7 +209,7 @@ fn a_mistyped_restriction_is_refused_and_named() {
                 format!(r#"{{"m2m:acp":{{"{name}":{rule},"{other}":{{"acr":[{own}]}}}}}}"#);
             let update = format!(r#"{{"m2m:acp":{{"{name}":{rule}}}}}"#);
             for refused in [
-                bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &create),
+                bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &create),
                 bench.update("Ca", "cse-in/a/q", &update),
             ] {
                 assert_eq!(refused.status.number(), 4000, "{name} {member}");
@@ -296,12 +297,12 @@ fn a_rule_holds_for_addresses() {
 #[test]
 fn a_repetition_comes_from_where_the_first_came() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"free"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"free"}}"#);
     govern(&mut bench, r#"{"acor":["all"],"acop":3,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
     let mut post = |from: &str, to: &str, source: &str| {
         let request = bench.request(Operation::Create, from, to);
         let content = r#"{"m2m:cin":{"con":"1"}}"#.to_owned();
-        let mut request = request.creating(Kind::ContentInstance, content);
+        let mut request = request.creating(ResourceType::ContentInstance, content);
         request.id = "same".to_owned();
         request.source = Some(source.parse().unwrap());
         bench.ask(request)
@@ -323,7 +324,7 @@ fn a_repetition_of_what_was_done_later_comes_from_where_the_first_came() {
     govern(&mut bench, r#"{"acor":["Ca"],"acop":63,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
     let from = |source: &str| {
         let mut request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "same")
-            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
+            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
         request.source = Some(source.parse().unwrap());
         request
     };
@@ -373,7 +374,7 @@ fn an_address_is_its_senders_alone() {
     config.admitted_cses = vec!["/id-mn".to_owned()];
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     govern(&mut bench, r#"{"acor":["all"],"acop":3,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
     let here = Some("10.0.0.1");
     for (from, sponsor, expected) in [
@@ -391,8 +392,9 @@ fn an_address_is_its_senders_alone() {
     // A device that the CSE brought here is there where the CSE is not.
     let brought = |request: &mut Request| request.sponsor = Some("/id-mn".into());
     let ae = r#"{"m2m:ae":{"rn":"d","api":"Nx","rr":false,"srv":["4"]}}"#;
-    let mut registration =
-        bench.request(Operation::Create, "Cphd-1", "cse-in").creating(Kind::ApplicationEntity, ae);
+    let mut registration = bench
+        .request(Operation::Create, "Cphd-1", "cse-in")
+        .creating(ResourceType::ApplicationEntity, ae);
     brought(&mut registration);
     assert_eq!(bench.ask(registration).status.number(), 2001);
     let mut request = read_from(&mut bench, "Cphd-1", here);
@@ -407,7 +409,7 @@ fn an_address_stays_with_its_request() {
     govern(&mut bench, r#"{"acor":["Ca"],"acop":63,"acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}"#);
     let group = r#"{"m2m:grp":{"rn":"g","mnm":2,"mid":["cse-in/a/c","cse-in/a"]}}"#;
     let mut request =
-        bench.request(Operation::Create, "Ca", "cse-in/a").creating(Kind::Group, group);
+        bench.request(Operation::Create, "Ca", "cse-in/a").creating(ResourceType::Group, group);
     request.source = Some("10.0.0.1".parse().unwrap());
     assert_eq!(bench.ask(request).status.number(), 2001);
     for (source, expected) in [(Some("10.0.0.1"), 2000), (Some("10.0.0.2"), 4103), (None, 4103)] {
@@ -468,7 +470,7 @@ fn criteria_tell_nothing_that_may_not_be_retrieved() {
         let readings = [r#""con":"72","cnf":"text/plain:0""#, r#""con":{"pulse":72}"#];
         for reading in readings {
             let content = format!(r#"{{"m2m:cin":{{{reading}}}}}"#);
-            bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+            bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
         }
         govern(&mut bench, &format!(r#"{{"acor":["Cb"],"acop":{granted}}}"#));
         let mut finds = |criteria: &str| {
@@ -491,7 +493,7 @@ fn criteria_tell_nothing_of_relatives_that_may_not_be_seen() {
     let shared = shared["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     let rules = r#"{"m2m:acp":{"rn":"q","pv":{"acr":[{"acor":["Ca"],"acop":63}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    let own = json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, rules));
+    let own = json(&bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, rules));
     let own = own["m2m:acp"]["ri"].as_str().unwrap();
     // c, open > d, open > e, closed > f, open.
     for (below, name, policy) in [("c", "d", &*shared), ("c/d", "e", own), ("c/d/e", "f", &shared)]
@@ -499,7 +501,8 @@ fn criteria_tell_nothing_of_relatives_that_may_not_be_seen() {
         let content = format!(
             r#"{{"m2m:cnt":{{"rn":"{name}","lbl":["{name}"],"mni":9,"acpi":["{policy}"]}}}}"#
         );
-        let made = bench.create("Ca", &format!("cse-in/a/{below}"), Kind::Container, &content);
+        let made =
+            bench.create("Ca", &format!("cse-in/a/{below}"), ResourceType::Container, &content);
         assert_eq!(made.status.number(), 2001, "{made:?}");
     }
     for (criteria, names) in [
@@ -526,17 +529,18 @@ fn a_notification_shows_what_its_subscriber_may_see() {
             r#"{{"m2m:acp":{{"rn":"q","pv":{{"acr":[{{"acor":["Cb"],"acop":{granted}}}]}},
                 "pvs":{{"acr":[{{"acor":["Ca"],"acop":63}}]}}}}}}"#
         );
-        let policy = json(&bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &rules));
+        let policy =
+            json(&bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &rules));
         let policy = policy["m2m:acp"]["ri"].as_str().unwrap().to_owned();
         let subscription = r#"{"m2m:sub":{"rn":"s","nu":["http://there:1/n"],"enc":{"net":[3]}}}"#;
         let request = bench
             .request(Operation::Create, "Cb", "cse-in/a/c")
-            .creating(Kind::Subscription, subscription);
+            .creating(ResourceType::Subscription, subscription);
         bench.ask_later(request);
         let asked = bench.calls();
         assert_eq!(bench.reply(&asked[0], Status::Ok)[0].1.status, Status::Created);
         let child = format!(r#"{{"m2m:cnt":{{"acpi":["{policy}"],"lbl":["secret"]}}}}"#);
-        let made = bench.create("Ca", "cse-in/a/c", Kind::Container, &child);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::Container, &child);
         assert_eq!(made.status.number(), 2001, "{made:?}");
         let calls = bench.calls();
         let shown: Vec<String> = calls
@@ -581,7 +585,7 @@ fn what_names_no_policy_governs_nothing() {
     let mut bench = Bench::with_container();
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Cb"],"acop":2}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     for (named, status) in [
         (r#"["cse-in/a/nothing"]"#, 4000),
         (r#"["acp99"]"#, 4000),
@@ -597,10 +601,10 @@ fn what_names_no_policy_governs_nothing() {
         let updated = bench.update("Ca", "cse-in/a/c", &update).status.number();
         assert_eq!(updated, status, "{named}");
         let create = format!(r#"{{"m2m:cnt":{{"acpi":{named}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a", Kind::Container, &create).status.number();
+        let made = bench.create("Ca", "cse-in/a", ResourceType::Container, &create).status.number();
         assert_eq!(made, if status == 2004 { 2001 } else { status }, "{named}");
         let group = format!(r#"{{"m2m:grp":{{"mnm":1,"mid":["cse-in/a"],"macp":{named}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a", Kind::Group, &group).status.number();
+        let made = bench.create("Ca", "cse-in/a", ResourceType::Group, &group).status.number();
         assert_eq!(made, if status == 2004 { 2001 } else { status }, "{named}");
     }
     assert_eq!(bench.get("Ca", "cse-in/a/c").status.number(), 4103);
@@ -618,10 +622,13 @@ fn what_names_no_policy_governs_nothing() {
 fn a_polling_channel_is_its_entitys_own() {
     let mut bench = Bench::with_container();
     let channel = r#"{"m2m:pch":{"rn":"ch"}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::PollingChannel, channel).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a", ResourceType::PollingChannel, channel).status.number(),
+        2001
+    );
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["all"],"acop":63}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"acpi":["cse-in/a/p"]}}"#);
     assert_eq!(bench.get("Cb", "cse-in/a").status.number(), 2000);
     assert!(!found(&bench.get("Cb", "cse-in/a?fu=1")).contains(&"cse-in/a/ch".to_owned()));

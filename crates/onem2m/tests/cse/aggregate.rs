@@ -1,7 +1,7 @@
 //! Notifications that a group gathers from its members (TS-0004 §7.4.14.2.3, §7.5.1.2.6).
 
 use crate::bench::{Bench, json};
-use gatewright_onem2m::{Call, Kind, Operation, Request, Status};
+use gatewright_onem2m::{Call, Operation, Request, ResourceType, Status};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -17,14 +17,17 @@ fn bench(members: &str, more: &str) -> Bench {
                 "poa":["http:/{csi}:1"]}}}}"#,
             csi.trim_start_matches('/')
         );
-        assert_eq!(bench.create(csi, "cse-in", Kind::RemoteCse, &entry).status, Status::Created);
+        assert_eq!(
+            bench.create(csi, "cse-in", ResourceType::RemoteCse, &entry).status,
+            Status::Created
+        );
     }
     for name in ["c", "d"] {
         let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
     }
     let group = format!(r#"{{"m2m:grp":{{"rn":"g","mnm":9,"mid":[{members}]{more}}}}}"#);
-    let made = bench.create("Ca", "cse-in/a", Kind::Group, &group);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Group, &group);
     assert_eq!(made.status, Status::Created, "{made:?}");
     bench
 }
@@ -37,7 +40,7 @@ fn subscribe(bench: &mut Bench, target: &str) -> Value {
         r#"{{"m2m:sub":{{"rn":"s","nu":["{target}"],"nfu":"http://ward:1","enc":{{"net":[3]}}}}}}"#
     );
     let request = bench.request(Operation::Create, "Ca", "cse-in/a/g/fopt");
-    bench.ask_later(request.creating(Kind::Subscription, content));
+    bench.ask_later(request.creating(ResourceType::Subscription, content));
     let calls = bench.calls();
     assert_eq!(calls.len(), 1, "the members ask nobody");
     let question: Value = content_of(&calls[0]);
@@ -53,7 +56,7 @@ fn content_of(call: &Call) -> Value {
 fn instance(bench: &mut Bench, container: &str, name: &str) {
     let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"x"}}}}"#);
     let to = format!("cse-in/a/{container}");
-    let made = bench.create("Ca", &to, Kind::ContentInstance, &content);
+    let made = bench.create("Ca", &to, ResourceType::ContentInstance, &content);
     assert_eq!(made.status, Status::Created);
 }
 
@@ -119,7 +122,7 @@ fn a_receiver_that_refuses_gets_nothing() {
     let mut bench = bench(BOTH, "");
     let content = r#"{"m2m:sub":{"rn":"s","nu":["http://x:1"],"nfu":"http://x:1"}}"#;
     let request = bench.request(Operation::Create, "Ca", "cse-in/a/g/fopt");
-    bench.ask_later(request.creating(Kind::Subscription, content));
+    bench.ask_later(request.creating(ResourceType::Subscription, content));
     let calls = bench.calls();
     let answers = bench.reply(&calls[0], Status::SubscriptionHostHasNoPrivilege);
     assert_eq!(answers[0].1.status.number(), 5205);
@@ -129,7 +132,7 @@ fn a_receiver_that_refuses_gets_nothing() {
     let group = group_id(&mut bench);
     let content =
         format!(r#"{{"m2m:sub":{{"rn":"t","nu":["/id-in/{group}/fopt"],"nfu":"http://x:1"}}}}"#);
-    let direct = bench.create("Ca", "cse-in/a/c", Kind::Subscription, &content);
+    let direct = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, &content);
     assert_eq!(direct.status.number(), 5204, "{direct:?}");
     subscribe(&mut bench, "http://ward:1");
     let changed = bench.update("Ca", "cse-in/a/c/s", r#"{"m2m:sub":{"nfu":"http://x:1"}}"#);
@@ -207,7 +210,7 @@ fn a_group_has_a_member_type_and_an_aggregation_that_exist() {
         let mut bench = Bench::with_container();
         let content =
             format!(r#"{{"m2m:grp":{{"rn":"g","mnm":9,"mid":["/id-mn/x"]{attributes}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a", Kind::Group, &content);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::Group, &content);
         assert_eq!(made.status.number(), status, "{attributes}: {made:?}");
         if status == 2001 {
             let changed = bench.update("Ca", "cse-in/a/g", r#"{"m2m:grp":{"nar":{"num":0}}}"#);

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config, found, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    CseConfig, CseType, Input, Kind, Operation, Registrar, Request, Response, Status,
+    CseConfig, CseType, Input, Operation, Registrar, Request, ResourceType, Response, Status,
 };
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ impl Pair {
         pair.carry();
         assert!(pair.middle.cse.is_registered_at_registrar());
         let entity = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
-        let made = pair.middle.create("Ca", "cse-mn", Kind::ApplicationEntity, entity);
+        let made = pair.middle.create("Ca", "cse-mn", ResourceType::ApplicationEntity, entity);
         assert_eq!(made.status.number(), 2001);
         pair
     }
@@ -59,8 +59,8 @@ impl Pair {
         }
     }
 
-    fn create(&mut self, to: &str, kind: Kind, content: &str) -> Value {
-        let made = self.middle.create("Ca", to, kind, content);
+    fn create(&mut self, to: &str, resource_type: ResourceType, content: &str) -> Value {
+        let made = self.middle.create("Ca", to, resource_type, content);
         assert_eq!(made.status.number(), 2001, "{made:?}");
         self.carry();
         inner(&made)
@@ -82,11 +82,12 @@ impl Pair {
     fn container(&mut self) -> String {
         let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Ca"],"acop":63}]},
             "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
-        let made = self.middle.create("CAdmin", "cse-mn", Kind::AccessControlPolicy, policy);
+        let made =
+            self.middle.create("CAdmin", "cse-mn", ResourceType::AccessControlPolicy, policy);
         assert_eq!(made.status.number(), 2001, "{made:?}");
         let content = r#"{"m2m:cnt":{"rn":"c","lbl":["x"],"mni":2,"at":["/id-in"],"aa":["mni"],
             "acpi":["cse-mn/p","/id-in/acp2"]}}"#;
-        let made = self.middle.create("CAdmin", "cse-mn/a", Kind::Container, content);
+        let made = self.middle.create("CAdmin", "cse-mn/a", ResourceType::Container, content);
         assert_eq!(made.status.number(), 2001, "{made:?}");
         self.carry();
         inner(&made)["ri"].as_str().unwrap().to_owned()
@@ -126,7 +127,8 @@ fn instances_are_announced_with_their_container_and_go_with_them() {
     for number in 0..3 {
         let content =
             format!(r#"{{"m2m:cin":{{"con":"v{number}","at":["/id-in"],"aa":["con"]}}}}"#);
-        let made = pair.middle.create("CAdmin", "cse-mn/a/c", Kind::ContentInstance, &content);
+        let made =
+            pair.middle.create("CAdmin", "cse-mn/a/c", ResourceType::ContentInstance, &content);
         ids.push(inner(&made)["ri"].as_str().unwrap().to_owned());
         pair.carry();
     }
@@ -142,10 +144,10 @@ fn instances_are_announced_with_their_container_and_go_with_them() {
     assert_eq!(pair.announced(&format!("/{id}")), json!(4004));
     assert_eq!(pair.announced("")["ty"], 10_005);
     // Where its container is not announced, an instance has no place.
-    let plain = pair.create("cse-mn/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let plain = pair.create("cse-mn/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     assert!(plain["at"].is_null());
     let alone = r#"{"m2m:cin":{"con":"v","at":["/id-in"]}}"#;
-    assert!(pair.create("cse-mn/a/d", Kind::ContentInstance, alone)["at"].is_null());
+    assert!(pair.create("cse-mn/a/d", ResourceType::ContentInstance, alone)["at"].is_null());
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn what_is_below_an_announced_resource_is_announced_below_it() {
     let id = pair.container();
     assert_eq!(pair.announced(&format!("/Ca/{id}"))["ty"], 10_003);
     let flex = r#"{"cod:oximr":{"rn":"f","cnd":"x.y","oxySn":96,"at":["/id-in"],"aa":["oxySn"]}}"#;
-    let flex = pair.create("cse-mn/a", Kind::FlexContainer, flex);
+    let flex = pair.create("cse-mn/a", ResourceType::FlexContainer, flex);
     let flex = flex["ri"].as_str().unwrap();
     let found = pair.above.get("CAdmin", &format!("cse-in/id-mn_Annc/Ca/{flex}"));
     assert_eq!(json(&found)["cod:oximrAnnc"]["oxySn"], 96, "{found:?}");
@@ -190,7 +192,7 @@ fn announced_attributes_follow_their_original() {
 fn announcements_wait_for_a_cse_that_is_away_and_over_a_restart() {
     let mut pair = Pair::new();
     let content = r#"{"m2m:cnt":{"rn":"c","at":["/id-in"],"aa":["mni"]}}"#;
-    let made = pair.middle.create("Ca", "cse-mn/a", Kind::Container, content);
+    let made = pair.middle.create("Ca", "cse-mn/a", ResourceType::Container, content);
     let id = inner(&made)["ri"].as_str().unwrap().to_owned();
     for call in pair.middle.calls() {
         pair.middle.away(&call);
@@ -250,14 +252,18 @@ fn who_may_announce_and_what() {
     let mut pair = Pair::new();
     pair.above.register("Cb", "b");
     let content = r#"{"m2m:cbA":{"lnk":"/id-b/x","srv":["4"]}}"#;
-    let by_entity = pair.above.create("Cb", "cse-in", Kind::CseBaseAnnc, content);
+    let by_entity = pair.above.create("Cb", "cse-in", ResourceType::CseBaseAnnc, content);
     assert_eq!(by_entity.status.number(), 4103);
-    let linkless =
-        pair.above.create("/id-mn", "cse-in", Kind::CseBaseAnnc, r#"{"m2m:cbA":{"srv":["4"]}}"#);
+    let linkless = pair.above.create(
+        "/id-mn",
+        "cse-in",
+        ResourceType::CseBaseAnnc,
+        r#"{"m2m:cbA":{"srv":["4"]}}"#,
+    );
     assert_eq!(linkless.status.number(), 4000);
     // As acmecse announces itself.
     let content = r#"{"m2m:cbA":{"et":null,"lnk":"/id-mn/id-mn","srv":["4"]}}"#;
-    let made = pair.above.create("/id-mn", "/id-in/-", Kind::CseBaseAnnc, content);
+    let made = pair.above.create("/id-mn", "/id-in/-", ResourceType::CseBaseAnnc, content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let cases = [
         (r#"{"m2m:cnt":{"at":["/id-mn"]}}"#, 4000),
@@ -266,7 +272,7 @@ fn who_may_announce_and_what() {
         (r#"{"m2m:cnt":{"at":["/id-in"],"ast":2}}"#, 5001),
     ];
     for (content, status) in cases {
-        let refused = pair.middle.create("Ca", "cse-mn/a", Kind::Container, content);
+        let refused = pair.middle.create("Ca", "cse-mn/a", ResourceType::Container, content);
         assert_eq!(refused.status.number(), status, "{content}");
     }
     // Attributes that are never announced are left out.
@@ -276,7 +282,7 @@ fn who_may_announce_and_what() {
         (r#"["cni","mni"]"#, json!(["mni"])),
     ] {
         let content = format!(r#"{{"m2m:cnt":{{"at":["/id-in"],"aa":{given}}}}}"#);
-        let made = pair.middle.create("Ca", "cse-mn/a", Kind::Container, &content);
+        let made = pair.middle.create("Ca", "cse-mn/a", ResourceType::Container, &content);
         assert_eq!((made.status.number(), &inner(&made)["aa"]), (2001, &kept), "{given}");
         let to = format!("cse-mn/a/{}", inner(&made)["rn"].as_str().unwrap());
         let content = format!(r#"{{"m2m:cnt":{{"aa":{given}}}}}"#);
@@ -289,7 +295,7 @@ fn who_may_announce_and_what() {
 fn an_announcement_that_is_refused_for_good_is_none() {
     let mut pair = Pair::new();
     let content = r#"{"m2m:cnt":{"rn":"c","at":["/id-in"]}}"#;
-    let made = pair.middle.create("Ca", "cse-mn/a", Kind::Container, content);
+    let made = pair.middle.create("Ca", "cse-mn/a", ResourceType::Container, content);
     assert_eq!(made.status.number(), 2001);
     for status in [Status::Created, Status::BadRequest] {
         let call = pair.middle.calls().remove(0);
@@ -308,7 +314,7 @@ fn a_message_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
     use gatewright_onem2m::{OutboxMessage, Token};
     let mut pair = Pair::new();
     let request = Request::new(Operation::Create, "/id-in/cse-in/c", "/id-mn", "l1")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
     let message = OutboxMessage {
         queue: "device".into(),
         target: "http://in".into(),
@@ -331,7 +337,11 @@ fn a_message_is_kept_for_a_cse_that_does_not_let_it_in_yet() {
         if status == Status::OriginatorHasNotRegistered {
             // It registers again without waiting for its next look.
             let registering = pair.middle.calls();
-            assert!(registering.iter().any(|call| call.request.kind == Some(Kind::RemoteCse)));
+            assert!(
+                registering
+                    .iter()
+                    .any(|call| call.request.resource_type == Some(ResourceType::RemoteCse))
+            );
         }
         pair.middle.pass(Duration::from_secs(2));
     }
@@ -352,7 +362,7 @@ fn an_announced_policy_names_the_same_originators_everywhere() {
         r#"{{"m2m:acp":{{"rn":"p","at":["/id-in"],"pv":{{"acr":[{{"acor":{originators},"acop":2}}]}},
             "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
     );
-    let made = pair.middle.create("CAdmin", "cse-mn", Kind::AccessControlPolicy, &content);
+    let made = pair.middle.create("CAdmin", "cse-mn", ResourceType::AccessControlPolicy, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     pair.carry();
     let id = inner(&made)["ri"].as_str().unwrap().to_owned();
@@ -385,11 +395,11 @@ fn addresses_for_others_are_sp_relative() {
     let open = r#"{"m2m:acp":{"rn":"open","pv":{"acr":[{"acor":["/id-mn/*","Cx"],"acop":63}]},
         "pvs":{"acr":[{"acor":["CAdmin"],"acop":63}]}}}"#;
     let above = &mut pair.above;
-    above.create("CAdmin", "cse-in", Kind::AccessControlPolicy, open);
+    above.create("CAdmin", "cse-in", ResourceType::AccessControlPolicy, open);
     let container = r#"{"m2m:cnt":{"rn":"c","acpi":["cse-in/open"]}}"#;
-    let made = above.create("CAdmin", "cse-in", Kind::Container, container);
+    let made = above.create("CAdmin", "cse-in", ResourceType::Container, container);
     assert_eq!(made.status.number(), 2001, "{made:?}");
-    above.create("CAdmin", "cse-in/c", Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i"}}"#);
+    above.create("CAdmin", "cse-in/c", ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"i"}}"#);
     let id = inner(&above.get("Cx", "cse-in/c/i"))["ri"].as_str().unwrap().to_owned();
     for (from, before) in [("Cx", ""), ("/id-in/Cx", ""), ("/id-mn/Ca", "/id-in/")] {
         let path = format!("{before}cse-in/c/i");
@@ -399,7 +409,7 @@ fn addresses_for_others_are_sp_relative() {
         assert_eq!(inner(&above.get(from, "cse-in/c?rcn=6"))["rrf"][0]["val"], json!(path));
         assert_eq!(inner(&above.get(from, "cse-in/c?rcn=5"))["ch"][0]["val"], json!(path));
         let mut request = above.request(Operation::Create, from, "cse-in/c");
-        request = request.creating(Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+        request = request.creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
         request.result_content = Some(2);
         let made = above.ask(request);
         assert_eq!(inner(&made), json!(format!("{before}cse-in/c/d")));

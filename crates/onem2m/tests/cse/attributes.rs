@@ -2,7 +2,7 @@
 //! read and write, as acmecse 2026.5 has it.
 
 use crate::bench::{Bench, json};
-use gatewright_onem2m::Kind;
+use gatewright_onem2m::ResourceType;
 use serde_json::json;
 
 /// `cse-in/a/c` of `Ca`, with a policy that has this rule for `Cb`.
@@ -13,7 +13,7 @@ fn bound(rule: &str) -> Bench {
         r#"{{"m2m:acp":{{"rn":"p","pv":{{"acr":[{{"acor":["Ca"],"acop":63}},{{"acor":["Cb"],{rule}}}]}},
         "pvs":{{"acr":[{{"acor":["Ca"],"acop":63}}]}}}}}}"#
     );
-    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &policy);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &policy);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let id = json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     bench.update("Ca", "cse-in/a/c", &format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#));
@@ -56,7 +56,7 @@ fn a_rule_for_attributes_lets_those_be_written() {
 fn a_rule_for_attributes_lets_children_be_made_of_them() {
     let mut bench = bound(r#""acop":1,"aca":["con","rn"]"#);
     let mut make = |content: &str| {
-        bench.create("Cb", "cse-in/a/c", Kind::ContentInstance, content).status.number()
+        bench.create("Cb", "cse-in/a/c", ResourceType::ContentInstance, content).status.number()
     };
     assert_eq!(make(r#"{"m2m:cin":{"con":"1"}}"#), 2001);
     assert_eq!(make(r#"{"m2m:cin":{"con":"1","rn":"one"}}"#), 2001);
@@ -86,7 +86,7 @@ fn rules_add_up_and_are_checked() {
             r#"{{"m2m:acp":{{"pv":{{"acr":[{{"acor":["all"],"acop":2,"aca":{aca}}}]}},
             "pvs":{{"acr":[{{"acor":["Ca"],"acop":63{selves}}}]}}}}}}"#
         );
-        bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, &policy).status.number()
+        bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, &policy).status.number()
     };
     assert_eq!(made(r#"["lbl"]"#, ""), 2001);
     for wrong in ["[]", r#""lbl""#, "[1]", r#"[""]"#] {

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
-    Batch, Cse, Input, Kind, Operation, Output, Request, Response, Status, Token,
+    Batch, Cse, Input, Operation, Output, Request, ResourceType, Response, Status, Token,
 };
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn bench(audit: Audit) -> Bench {
     config.audit = audit;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(made.status, Status::Created);
     bench.entries.clear();
     bench
@@ -41,8 +41,10 @@ fn send(bench: &mut Bench, token: u64, request: Request) {
 }
 
 fn reading(name: &str) -> Request {
-    Request::new(Operation::Create, "cse-in/a/c", "Ca", name)
-        .creating(Kind::ContentInstance, format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#))
+    Request::new(Operation::Create, "cse-in/a/c", "Ca", name).creating(
+        ResourceType::ContentInstance,
+        format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#),
+    )
 }
 
 fn retrieval(to: &str) -> Request {
@@ -170,7 +172,7 @@ fn what_is_not_sent_is_answered() {
 fn every_member_of_a_group_is_told() {
     let mut bench = bench(Audit::Strict);
     let content = r#"{"m2m:grp":{"rn":"g","mid":["cse-in/a","cse-in/a/c"],"mnm":2}}"#;
-    let made = bench.create("CAdmin", "cse-in", Kind::Group, content);
+    let made = bench.create("CAdmin", "cse-in", ResourceType::Group, content);
     assert_eq!(made.status, Status::Created);
     bench.entries.clear();
     assert_eq!(bench.get("CAdmin", "cse-in/g/fopt").status, Status::Ok);
@@ -201,7 +203,7 @@ fn what_a_subscription_sends_out_is_told_and_how_it_ends() {
     let content = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"nct":1,"enc":{"net":[3]}}}"#;
     let poa = r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#;
     assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
-    let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, content);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, content);
     assert_eq!(made.status, Status::Created, "{made:?}");
     let text = made.content.as_deref().unwrap_or_default();
     let made: Value = serde_json::from_str(text).unwrap();

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use gatewright_onem2m::audit::AuditEntry;
 use gatewright_onem2m::{
-    Call, Cse, CseConfig, CseType, Damage, DeviceCall, Input, Kind, Now, Operation, Output,
-    ReadRow, Request, Response, RowChange, Status, Token, Unreachable, Unreadable,
+    Call, Cse, CseConfig, CseType, Damage, DeviceCall, Input, Now, Operation, Output, ReadRow,
+    Request, ResourceType, Response, RowChange, Status, Token, Unreachable, Unreadable,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,7 +71,8 @@ impl Bench {
     pub(crate) fn with_container() -> Self {
         let mut bench = Self::new();
         bench.register("Ca", "a");
-        let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        let made =
+            bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
         assert_eq!(made.status.number(), 2001);
         bench
     }
@@ -79,7 +80,7 @@ impl Bench {
     pub(crate) fn register(&mut self, from: &str, name: &str) -> Response {
         let content =
             format!(r#"{{"m2m:ae":{{"rn":"{name}","api":"Nx","rr":false,"srv":["4"]}}}}"#);
-        self.create(from, "cse-in", Kind::ApplicationEntity, &content)
+        self.create(from, "cse-in", ResourceType::ApplicationEntity, &content)
     }
 
     /// Stores what is to be stored, says so, and collects the answers, until nothing is left.
@@ -172,15 +173,21 @@ impl Bench {
         Request::new(operation, to, from, format!("r{}", self.asked + 1))
     }
 
-    pub(crate) fn create(&mut self, from: &str, to: &str, kind: Kind, content: &str) -> Response {
-        let request = self.request(Operation::Create, from, to).creating(kind, content);
+    pub(crate) fn create(
+        &mut self,
+        from: &str,
+        to: &str,
+        resource_type: ResourceType,
+        content: &str,
+    ) -> Response {
+        let request = self.request(Operation::Create, from, to).creating(resource_type, content);
         self.ask(request)
     }
 
     /// Creates a contentInstance with this text as content, below `cse-in/a/c`.
     pub(crate) fn reading(&mut self, name: &str, content: &str) -> Response {
         let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{content}"}}}}"#);
-        self.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content)
+        self.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content)
     }
 
     /// Retrieves with parameters given as in a query string.

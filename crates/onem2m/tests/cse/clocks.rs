@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    ClockDoubt, Cse, Input, Kind, Now, Operation, OutboxMessage, Request, Response, Status,
+    ClockDoubt, Cse, Input, Now, Operation, OutboxMessage, Request, ResourceType, Response, Status,
     Timestamp,
 };
 use proptest::prelude::*;
@@ -97,22 +97,35 @@ impl World {
         self.run().pop().unwrap()
     }
 
-    fn create(&mut self, from: &str, to: &str, kind: Kind, content: &str) -> Status {
+    fn create(
+        &mut self,
+        from: &str,
+        to: &str,
+        resource_type: ResourceType,
+        content: &str,
+    ) -> Status {
         let id = format!("c{}", self.bench.asked);
-        self.ask(Request::new(Operation::Create, to, from, id).creating(kind, content)).status
+        self.ask(Request::new(Operation::Create, to, from, id).creating(resource_type, content))
+            .status
     }
 
     fn fill(&mut self) {
         let entity = r#"{"m2m:ae":{"rn":"a","api":"Nx","rr":false,"srv":["4"]}}"#;
-        assert_eq!(self.create("Ca", "cse-in", Kind::ApplicationEntity, entity), Status::Created);
+        assert_eq!(
+            self.create("Ca", "cse-in", ResourceType::ApplicationEntity, entity),
+            Status::Created
+        );
         let container = r#"{"m2m:cnt":{"rn":"c","mia":3600}}"#;
-        assert_eq!(self.create("Ca", "cse-in/a", Kind::Container, container), Status::Created);
+        assert_eq!(
+            self.create("Ca", "cse-in/a", ResourceType::Container, container),
+            Status::Created
+        );
     }
 
     fn measure(&mut self) {
         let content = r#"{"m2m:cin":{"con":"1"}}"#;
         assert_eq!(
-            self.create("Ca", "cse-in/a/c", Kind::ContentInstance, content),
+            self.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, content),
             Status::Created
         );
     }
@@ -124,7 +137,7 @@ impl World {
     /// Has a device's reading wait for the CSE above.
     fn post(&mut self, number: u64, keep: Duration) {
         let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", format!("r{number}"))
-            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
+            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#);
         let message = OutboxMessage {
             queue: "device/Cphd-1".into(),
             target: "http://up:1".into(),
@@ -204,7 +217,7 @@ fn a_restart_between_1970_and_now_loses_nothing() {
     world.pass(30 * DAY);
     world.restart(Duration::from_secs(20));
     let container = r#"{"m2m:cnt":{"rn":"new"}}"#;
-    assert_eq!(world.create("Ca", "cse-in/a", Kind::Container, container), Status::Created);
+    assert_eq!(world.create("Ca", "cse-in/a", ResourceType::Container, container), Status::Created);
     world.pass(MINUTE);
     world.measure();
     let there = world.resources();

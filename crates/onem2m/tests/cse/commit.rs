@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, json};
 use gatewright_onem2m::{
-    Batch, Cse, Input, Kind, Operation, Output, Request, Response, Status, Token,
+    Batch, Cse, Input, Operation, Output, Request, ResourceType, Response, Status, Token,
 };
 
 /// Everything the machine wants done, without doing it.
@@ -41,8 +41,10 @@ fn sort(cse: &mut Cse) -> (Vec<Batch>, Vec<(Token, Response)>, Vec<Output>) {
 }
 
 fn reading(name: &str) -> Request {
-    Request::new(Operation::Create, "cse-in/a/c", "Ca", name)
-        .creating(Kind::ContentInstance, format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#))
+    Request::new(Operation::Create, "cse-in/a/c", "Ca", name).creating(
+        ResourceType::ContentInstance,
+        format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#),
+    )
 }
 
 fn send(bench: &mut Bench, token: u64, request: Request) {
@@ -86,10 +88,10 @@ fn who_sees_that_something_is_gone_or_allowed_waits_for_its_commit() {
         }
         let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[]},
             "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-        let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
         assert_eq!(made.status, Status::Created);
         let guarded = r#"{"m2m:cnt":{"rn":"d","acpi":["cse-in/a/p"]}}"#;
-        let made = bench.create("Ca", "cse-in/a", Kind::Container, guarded);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::Container, guarded);
         assert_eq!(made.status, Status::Created);
         bench
     };
@@ -162,7 +164,7 @@ fn a_refusal_is_no_answer_for_ever() {
     let elsewhere = || Request { to: "cse-in/a/later".into(), ..reading("one") };
     assert_eq!(bench.ask(elsewhere()).status.number(), 4004);
     let later = Request::new(Operation::Create, "cse-in/a", "Ca", "later")
-        .creating(Kind::Container, r#"{"m2m:cnt":{"rn":"later"}}"#);
+        .creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"later"}}"#);
     assert_eq!(bench.ask(later).status.number(), 2001);
     assert_eq!(bench.ask(elsewhere()).status.number(), 2001);
     assert_eq!(bench.cse.counters().repeated, 0);

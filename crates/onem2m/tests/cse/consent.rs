@@ -4,7 +4,7 @@ use crate::bench::{Bench, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
 use gatewright_onem2m::{
-    Call, CseConfig, Input, Kind, Operation, Request, Response, ResponseType, Status, Token,
+    Call, CseConfig, Input, Operation, Request, ResourceType, Response, ResponseType, Status, Token,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ const SUBSCRIPTION: &str = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[7],
 fn kept_with(config: CseConfig) -> Bench {
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     let poa = r#"{"m2m:ae":{"poa":["http://a:1"],"rr":true}}"#;
     assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
-    let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, SUBSCRIPTION);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, SUBSCRIPTION);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     assert_eq!(json(&made)["m2m:sub"]["nct"], 2, "modified attributes");
     bench
@@ -164,7 +164,7 @@ fn subscriptions_that_block_say_little() {
     let mut bench = kept();
     let mut make = |content: &str| {
         let content = format!(r#"{{"m2m:sub":{content}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::Subscription, &content).status.number()
+        bench.create("Ca", "cse-in/a", ResourceType::Subscription, &content).status.number()
     };
     assert_eq!(make(r#"{"nu":["Ca"],"enc":{"net":[7,1]}}"#), 4000);
     assert_eq!(make(r#"{"nu":["Ca"],"enc":{"net":[7,7]}}"#), 4000);
@@ -190,7 +190,7 @@ fn subscriptions_that_block_say_little() {
     let made = bench.create(
         "Ca",
         "cse-in/a/c",
-        Kind::Subscription,
+        ResourceType::Subscription,
         &SUBSCRIPTION.replace("\"s\"", "\"t\""),
     );
     assert_eq!(made.status.number(), 2001);
@@ -205,7 +205,7 @@ fn a_keeper_sees_what_it_may() {
             r#"{{"m2m:acp":{{"rn":"p","pv":{{"acr":[{{"acor":["Ca"],"acop":{rights}}}]}},
                 "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
         );
-        bench.create("CAdmin", "cse-in", Kind::AccessControlPolicy, &policy);
+        bench.create("CAdmin", "cse-in", ResourceType::AccessControlPolicy, &policy);
         bench.update("CAdmin", "cse-in/a/c", r#"{"m2m:cnt":{"acpi":["cse-in/p"]}}"#);
         let request = change(&mut bench, &labelling("x"));
         let (_, answers) = ask(&mut bench, request);
@@ -232,8 +232,9 @@ fn of_two_that_are_agreed_to_one_is_made() {
     bench.update("Ck", "cse-in/k", r#"{"m2m:ae":{"poa":["http://k:1"],"rr":true}}"#);
     for name in ["s", "t"] {
         let sub = format!(r#"{{"m2m:sub":{{"rn":"{name}","nu":["Ck"],"enc":{{"net":[7]}}}}}}"#);
-        let request =
-            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+        let request = bench
+            .request(Operation::Create, "Ca", "cse-in/a/c")
+            .creating(ResourceType::Subscription, sub);
         bench.ask_later(request);
     }
     let calls = bench.calls();

@@ -2,7 +2,7 @@
 //! and geo-queries; how they combine, what they cost, and that they travel.
 
 use crate::bench::{Bench, config, found, json};
-use gatewright_onem2m::{Kind, Operation, Request, Response};
+use gatewright_onem2m::{Operation, Request, ResourceType, Response};
 use serde_json::json;
 
 /// Discovers with criteria as a query string would give them.
@@ -22,13 +22,13 @@ fn names(bench: &mut Bench, criteria: &[(&str, &str)]) -> Vec<String> {
 
 fn container(bench: &mut Bench, attributes: &str) {
     let content = format!(r#"{{"m2m:cnt":{attributes}}}"#);
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, &content);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
 }
 
 fn instance(bench: &mut Bench, attributes: &str) {
     let content = format!(r#"{{"m2m:cin":{attributes}}}"#);
-    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
 }
 
@@ -77,9 +77,9 @@ fn content_queries() {
         instance(&mut bench, attributes);
     }
     let series = r#"{"m2m:ts":{"rn":"t","cnf":"application/json"}}"#;
-    bench.create("Ca", "cse-in/a", Kind::TimeSeries, series);
+    bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, series);
     let point = r#"{"m2m:tsi":{"rn":"p","dgt":"20231114T221320","con":"{\"spo2\":91}"}}"#;
-    let made = bench.create("Ca", "cse-in/a/t", Kind::TimeSeriesInstance, point);
+    let made = bench.create("Ca", "cse-in/a/t", ResourceType::TimeSeriesInstance, point);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let cases: &[(&str, &[&str])] = &[
         ("$", &["text", "senml", "value", "p"]),
@@ -103,22 +103,26 @@ fn content_queries() {
 fn bench_with_places() -> Bench {
     let mut bench = Bench::with_container();
     let ward = "[[0,0],[0.001,0],[0.001,0.0004],[0,0.0004],[0,0]]";
-    for (name, kind, coordinates) in [
+    for (name, geometry, coordinates) in [
         ("ward", 3, ward),
         ("corridor", 2, "[[-0.001,0],[0.002,0]]"),
         ("bed", 1, "[0.0002,0.0003]"),
         ("door", 1, "[0.0005,0,3.5]"),
         ("yard", 1, "[0.01,0.01]"),
     ] {
-        let location = json!({ "typ": kind, "crd": coordinates });
+        let location = json!({ "typ": geometry, "crd": coordinates });
         container(&mut bench, &format!(r#"{{"rn":"{name}","loc":{location}}}"#));
     }
     instance(&mut bench, r#"{"rn":"fix","con":"1","loc":{"typ":1,"crd":"[0.0003,0.0003]"}}"#);
     bench
 }
 
-fn place<'a>(kind: &'a str, coordinates: &'a str, function: &'a str) -> [(&'a str, &'a str); 3] {
-    [("gmty", kind), ("geom", coordinates), ("gsf", function)]
+fn place<'a>(
+    geometry: &'a str,
+    coordinates: &'a str,
+    function: &'a str,
+) -> [(&'a str, &'a str); 3] {
+    [("gmty", geometry), ("geom", coordinates), ("gsf", function)]
 }
 
 /// `gsf` is said of the geometry in the query: what it is within, what it contains, what it meets.
@@ -139,8 +143,8 @@ fn geo_queries() {
         ("6", &several, "2", &["ward", "bed", "door", "fix"]),
         ("2", "[[0,-1],[0,1]]", "3", &["ward", "corridor"]),
     ];
-    for (kind, coordinates, function, expected) in cases {
-        let criteria = place(kind, coordinates, function);
+    for (geometry, coordinates, function, expected) in cases {
+        let criteria = place(geometry, coordinates, function);
         assert_eq!(names(&mut bench, &criteria), *expected, "{criteria:?}");
     }
     bench.update("Ca", "cse-in/a/door", r#"{"m2m:cnt":{"loc":null}}"#);
@@ -207,9 +211,12 @@ fn wrong_criteria_are_bad_requests() {
         assert_eq!(discover(&mut bench, missing).status.number(), 4000, "{missing:?}");
     }
     let wrong = r#"{"m2m:cnt":{"rn":"x","loc":{"typ":1,"crd":"[[1,2]]"}}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Container, wrong).status.number(), 4000);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a", ResourceType::Container, wrong).status.number(),
+        4000
+    );
     let wrong = r#"{"m2m:cin":{"loc":{"typ":3,"crd":"[1,2]"}}}"#;
-    let refused = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, wrong);
+    let refused = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, wrong);
     assert_eq!(refused.status.number(), 4000);
     let refused = bench.update("Ca", "cse-in/a/bed", r#"{"m2m:cnt":{"loc":"here"}}"#);
     assert_eq!(refused.status.number(), 4000);

@@ -2,7 +2,7 @@
 //! wants anything of a device asks its AE.
 
 use crate::bench::{Bench, config};
-use gatewright_onem2m::{Input, Kind, Operation, Request, Response, Token, device_address};
+use gatewright_onem2m::{Input, Operation, Request, ResourceType, Response, Token, device_address};
 
 const DEVICE: &str = "0022090000000001";
 /// Ways to write the same to whoever reads it carelessly.
@@ -68,10 +68,10 @@ fn nobody_else_gives_a_device_an_address() {
             let poa = format!(r#"{{"m2m:ae":{{"rr":true,"poa":["http://x","{form}"]}}}}"#);
             assert_eq!(bench.update(from, "cse-in/a", &poa).status.number(), 4000, "{form}");
             let nu = format!(r#"{{"m2m:sub":{{"nu":["{form}"],"enc":{{"net":[3]}}}}}}"#);
-            let made = bench.create(from, "cse-in/a/c", Kind::Subscription, &nu);
+            let made = bench.create(from, "cse-in/a/c", ResourceType::Subscription, &nu);
             assert_eq!(made.status.number(), 4000, "{form}");
             let su = format!(r#"{{"m2m:sub":{{"nu":["Ca"],"su":"{form}"}}}}"#);
-            let made = bench.create(from, "cse-in/a/c", Kind::Subscription, &su);
+            let made = bench.create(from, "cse-in/a/c", ResourceType::Subscription, &su);
             assert_eq!(made.status.number(), 4000, "{form}");
             let mut later = bench.request(Operation::Retrieve, from, "cse-in/a/c");
             later.set("rt", "2").unwrap();
@@ -81,7 +81,7 @@ fn nobody_else_gives_a_device_an_address() {
         let entity = format!(
             r#"{{"m2m:ae":{{"rn":"e","api":"Nx","rr":true,"srv":["4"],"poa":["{form}"]}}}}"#
         );
-        let made = bench.create("Cevil", "cse-in", Kind::ApplicationEntity, &entity);
+        let made = bench.create("Cevil", "cse-in", ResourceType::ApplicationEntity, &entity);
         assert_eq!(made.status.number(), 4000, "{form}");
     }
     assert!(bench.device_calls.is_empty());
@@ -96,10 +96,13 @@ fn a_device_is_notified_by_its_own_gateway_only() {
     let mut bench = bench();
     for target in ["Cphd", "cse-in/phd", "/id-in/Cphd", "/id-in/cse-in/phd"] {
         let sub = format!(r#"{{"m2m:sub":{{"rn":"s","nu":["{target}"],"enc":{{"net":[3]}}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, &sub);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, &sub);
         assert_eq!(made.status.number(), 4101, "{target}: {made:?}");
         let sub = r#"{"m2m:sub":{"rn":"mine","nu":["Ca"],"enc":{"net":[3]}}}"#;
-        assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub).status.number(), 2001);
+        assert_eq!(
+            bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub).status.number(),
+            2001
+        );
         let more = format!(r#"{{"m2m:sub":{{"nu":["Ca","{target}"]}}}}"#);
         let changed = bench.update("Ca", "cse-in/a/c/mine", &more);
         assert_eq!(changed.status.number(), 4101, "{target}: {changed:?}");
@@ -109,7 +112,7 @@ fn a_device_is_notified_by_its_own_gateway_only() {
     // The gateway itself may: it asks the device first, then tells it.
     let sub = r#"{"m2m:sub":{"rn":"g","nu":["cse-in/phd"],"enc":{"net":[3]}}}"#;
     let sub = Request::new(Operation::Create, "cse-in/a/c", "/id-in", "sub")
-        .creating(Kind::Subscription, sub);
+        .creating(ResourceType::Subscription, sub);
     bench.cse.handle(bench.now, Input::Own { token: Token(900), request: sub });
     bench.run();
     assert_eq!(bench.device_calls.remove(0).device, DEVICE);
@@ -120,12 +123,12 @@ fn a_device_is_notified_by_its_own_gateway_only() {
 fn only_aes_and_cses_are_reached() {
     let mut bench = Bench::with(config());
     bench.register("Ca", "a");
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(made.status.number(), 2001);
     let flex = r#"{"cod:oximr":{"rn":"f","cnd":"x.y","poa":["http://x"],"rr":true}}"#;
-    if bench.create("Ca", "cse-in/a", Kind::FlexContainer, flex).status.number() == 2001 {
+    if bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, flex).status.number() == 2001 {
         let sub = r#"{"m2m:sub":{"rn":"s","nu":["cse-in/a/f"],"enc":{"net":[3]}}}"#;
-        let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub);
         assert_eq!(made.status.number(), 5204, "{made:?}");
     }
     assert!(bench.calls().is_empty());

@@ -4,7 +4,7 @@
 
 use crate::bench::{Bench, json};
 use core::time::Duration;
-use gatewright_onem2m::{Kind, Status};
+use gatewright_onem2m::{ResourceType, Status};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -105,7 +105,7 @@ fn path(at: usize) -> String {
 
 fn make(bench: &mut Bench, at: usize) -> u16 {
     let content = format!(r#"{{"m2m:cnt":{{"rn":"{}"}}}}"#, CONTAINERS[at]);
-    bench.create("Ca", "cse-in/a", Kind::Container, &content).status.number()
+    bench.create("Ca", "cse-in/a", ResourceType::Container, &content).status.number()
 }
 
 /// A bench with the containers, a group of all of them and a series; notifications go to an AE
@@ -122,9 +122,9 @@ fn begin() -> (Bench, Model) {
     }
     let group = r#"{"m2m:grp":{"rn":"g","mnm":5,"mt":3,
         "mid":["cse-in/a/x","cse-in/a/y","cse-in/a/z"]}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status, Status::Created);
+    assert_eq!(bench.create("Ca", "cse-in/a", ResourceType::Group, group).status, Status::Created);
     let series = r#"{"m2m:ts":{"rn":"t"}}"#;
-    let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, series);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, series);
     assert_eq!(made.status, Status::Created, "{made:?}");
     (bench, model)
 }
@@ -216,7 +216,7 @@ fn play_container(bench: &mut Bench, model: &mut Model, step: &Step, context: &s
         }
         Step::Reading { at, name } => {
             let content = format!(r#"{{"m2m:cin":{{"rn":"i{name}","con":"1"}}}}"#);
-            let made = bench.create("Ca", &path(at), Kind::ContentInstance, &content);
+            let made = bench.create("Ca", &path(at), ResourceType::ContentInstance, &content);
             (made.status.number(), model.create(at, &format!("i{name}")))
         }
         _ => return,
@@ -240,7 +240,8 @@ fn play_group(bench: &mut Bench, model: &mut Model, step: &Step, context: &str) 
         }
         Step::FanCreate { name } => {
             let content = format!(r#"{{"m2m:cin":{{"rn":"i{name}","con":"1"}}}}"#);
-            let got = bench.create("Ca", "cse-in/a/g/fopt", Kind::ContentInstance, &content);
+            let got =
+                bench.create("Ca", "cse-in/a/g/fopt", ResourceType::ContentInstance, &content);
             let answers = json(&got)["m2m:agr"]["m2m:rsp"].clone();
             for (nth, at) in model.members.clone().into_iter().enumerate() {
                 let expected = model.create(at, &format!("i{name}"));
@@ -271,7 +272,7 @@ fn play_subscription(bench: &mut Bench, model: &mut Model, step: &Step, context:
                 r#"{{"m2m:sub":{{"rn":"s","lbl":["{}"],"nu":["cse-in/a"],"enc":{{"net":[3]}}}}}}"#,
                 CONTAINERS[at]
             );
-            let got = bench.create("Ca", &path(at), Kind::Subscription, &content);
+            let got = bench.create("Ca", &path(at), ResourceType::Subscription, &content);
             // A subscription has a name like any other child.
             let expected = model.containers[at].as_mut().map_or(4004, |container| {
                 if core::mem::replace(&mut container.subscribed, true) { 4105 } else { 2001 }
@@ -299,7 +300,7 @@ fn play_series(bench: &mut Bench, model: &mut Model, step: &Step, context: &str)
         Step::Generated { second } => {
             let time = format!("20231114T2213{second:02}");
             let content = format!(r#"{{"m2m:tsi":{{"dgt":"{time}","con":"1"}}}}"#);
-            let got = bench.create("Ca", "cse-in/a/t", Kind::TimeSeriesInstance, &content);
+            let got = bench.create("Ca", "cse-in/a/t", ResourceType::TimeSeriesInstance, &content);
             let expected = if model.series.contains(&second) {
                 4105
             } else if model.series_most == Some(0) {

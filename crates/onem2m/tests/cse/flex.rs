@@ -1,7 +1,7 @@
 //! flexContainers and what they were, nodes and their management objects, time series.
 
 use crate::bench::{Bench, found, json};
-use gatewright_onem2m::Kind;
+use gatewright_onem2m::ResourceType;
 use serde_json::json;
 
 const OXIMETER: &str = r#"{"cod:oximr":{"rn":"o","cnd":"org.onem2m.common.moduleclass.oximeter",
@@ -10,7 +10,7 @@ const OXIMETER: &str = r#"{"cod:oximr":{"rn":"o","cnd":"org.onem2m.common.module
 #[test]
 fn a_flex_container_keeps_what_it_was() {
     let mut bench = Bench::with_container();
-    let made = bench.create("Ca", "cse-in/a", Kind::FlexContainer, OXIMETER);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, OXIMETER);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     assert_eq!(json(&made)["cod:oximr"]["cs"], 2);
     for value in [97, 98] {
@@ -28,10 +28,10 @@ fn a_flex_container_keeps_what_it_was() {
     assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&atr=oxySn,98")).len(), 2);
     let wrong = bench.update("Ca", "cse-in/a/o", r#"{"cod:puls":{"x":1}}"#);
     assert_eq!(wrong.status.number(), 4000);
-    let by_hand = bench.create("Ca", "cse-in/a/o", Kind::FlexContainerInstance, OXIMETER);
+    let by_hand = bench.create("Ca", "cse-in/a/o", ResourceType::FlexContainerInstance, OXIMETER);
     assert_eq!(by_hand.status.number(), 4108);
     for bad in [r#"{"cod:oximr":{}}"#, r#"{"oximr":{"cnd":"x"}}"#, r#"{"a\"b:c":{"cnd":"x"}}"#] {
-        let refused = bench.create("Ca", "cse-in/a", Kind::FlexContainer, bad);
+        let refused = bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, bad);
         assert_eq!(refused.status.number(), 4000, "{bad}");
     }
     let rows: Vec<_> = bench.cse.rows().collect();
@@ -43,7 +43,7 @@ fn a_flex_container_keeps_what_it_was() {
 fn a_flex_container_without_bounds_keeps_nothing() {
     let mut bench = Bench::with_container();
     let plain = r#"{"cod:oximr":{"rn":"o","cnd":"x","oxySn":96}}"#;
-    bench.create("Ca", "cse-in/a", Kind::FlexContainer, plain);
+    bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, plain);
     bench.update("Ca", "cse-in/a/o", r#"{"cod:oximr":{"oxySn":97}}"#);
     assert_eq!(bench.get("Ca", "cse-in/a/o/la").status.number(), 4004);
 }
@@ -52,9 +52,9 @@ fn a_flex_container_without_bounds_keeps_nothing() {
 fn nodes_and_management_objects() {
     let mut bench = Bench::with_container();
     let node = r#"{"m2m:nod":{"rn":"n","ni":"urn:x"}}"#;
-    assert_eq!(bench.create("CAdmin", "cse-in", Kind::Node, node).status.number(), 2001);
+    assert_eq!(bench.create("CAdmin", "cse-in", ResourceType::Node, node).status.number(), 2001);
     let mut manage = |content: &str| {
-        bench.create("CAdmin", "cse-in/n", Kind::ManagementObject, content).status.number()
+        bench.create("CAdmin", "cse-in/n", ResourceType::ManagementObject, content).status.number()
     };
     assert_eq!(manage(r#"{"m2m:bat":{"rn":"b","mgd":1006,"btl":80,"bts":1}}"#), 2001);
     assert_eq!(manage(r#"{"m2m:dvi":{"mgd":1006,"btl":80,"bts":1}}"#), 4000);
@@ -71,9 +71,12 @@ fn nodes_and_management_objects() {
 fn a_time_series_has_one_instance_a_time() {
     let mut bench = Bench::with_container();
     let series = r#"{"m2m:ts":{"rn":"t","mni":2,"pei":1000}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::TimeSeries, series).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, series).status.number(),
+        2001
+    );
     let add = |bench: &mut Bench, content: &str| {
-        bench.create("Ca", "cse-in/a/t", Kind::TimeSeriesInstance, content).status.number()
+        bench.create("Ca", "cse-in/a/t", ResourceType::TimeSeriesInstance, content).status.number()
     };
     let at =
         |second: u8| format!(r#"{{"m2m:tsi":{{"con":"v","dgt":"20231114T2213{second:02}"}}}}"#);
@@ -92,7 +95,7 @@ fn a_time_series_has_one_instance_a_time() {
 fn what_is_no_content_makes_no_instance() {
     let mut bench = Bench::with_container();
     let content = OXIMETER.replace(r#""mni":2"#, r#""mni":9"#);
-    bench.create("Ca", "cse-in/a", Kind::FlexContainer, &content);
+    bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, &content);
     let count =
         |bench: &mut Bench| json(&bench.get("Ca", "cse-in/a/o"))["cod:oximr"]["cni"].clone();
     assert_eq!(count(&mut bench), 1);
@@ -113,14 +116,14 @@ fn a_node_names_its_entities() {
     let mut bench = Bench::with_container();
     for name in ["n1", "n2"] {
         let node = format!(r#"{{"m2m:nod":{{"rn":"{name}","ni":"{name}"}}}}"#);
-        bench.create("CAdmin", "cse-in", Kind::Node, &node);
+        bench.create("CAdmin", "cse-in", ResourceType::Node, &node);
     }
     let hosted = |bench: &mut Bench, node: &str| {
         json(&bench.get("CAdmin", &format!("cse-in/{node}")))["m2m:nod"]["hael"].clone()
     };
     let entity =
         r#"{"m2m:ae":{"rn":"b","api":"Nx","rr":false,"srv":["4"],"nl":"/id-in/cse-in/n1"}}"#;
-    bench.create("Cb", "cse-in", Kind::ApplicationEntity, entity);
+    bench.create("Cb", "cse-in", ResourceType::ApplicationEntity, entity);
     bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"nl":"cse-in/n1"}}"#);
     assert_eq!(hosted(&mut bench, "n1"), json!(["Cb", "Ca"]));
     bench.update("Cb", "cse-in/b", r#"{"m2m:ae":{"nl":"cse-in/n2"}}"#);

@@ -1,16 +1,16 @@
 //! Groups and requests to all of their members.
 
 use crate::bench::{Bench, json};
-use gatewright_onem2m::{Kind, Operation, Request, Status, Token};
+use gatewright_onem2m::{Operation, Request, ResourceType, Status, Token};
 
 fn group(bench: &mut Bench, attributes: &str) -> u16 {
     let content = format!(r#"{{"m2m:grp":{{"rn":"g",{attributes}}}}}"#);
-    bench.create("Ca", "cse-in/a", Kind::Group, &content).status.number()
+    bench.create("Ca", "cse-in/a", ResourceType::Group, &content).status.number()
 }
 
 fn with_two_containers() -> Bench {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     bench
 }
 
@@ -38,7 +38,7 @@ fn members_are_checked() {
     let mut bench = with_two_containers();
     bench.register("Cb", "b");
     let content = r#"{"m2m:grp":{"mnm":5,"mid":["cse-in/a/c"]}}"#;
-    let refused = bench.create("Cb", "cse-in/b", Kind::Group, content);
+    let refused = bench.create("Cb", "cse-in/b", ResourceType::Group, content);
     assert_eq!(refused.status.number(), 5105);
     assert_eq!(group(&mut bench, r#""mnm":2,"mid":["cse-in/a/c"]"#), 2001);
     let more = r#"{"m2m:grp":{"mid":["cse-in/a/c","cse-in/a/d","cse-in/a"]}}"#;
@@ -53,7 +53,7 @@ fn one_request_reaches_every_member_and_each_says_yes_or_no() {
     let mut bench = with_two_containers();
     group(&mut bench, r#""mnm":5,"mid":["cse-in/a/c","cse-in/a/d"],"mt":3"#);
     let cin = r#"{"m2m:cin":{"rn":"i","con":1.50}}"#;
-    let made = bench.create("Ca", "cse-in/a/g/fopt", Kind::ContentInstance, cin);
+    let made = bench.create("Ca", "cse-in/a/g/fopt", ResourceType::ContentInstance, cin);
     assert_eq!(made.status, Status::Ok);
     assert!(made.content.as_deref().unwrap().contains("1.50"));
     let answers = json(&made)["m2m:agr"]["m2m:rsp"].clone();
@@ -68,7 +68,7 @@ fn one_request_reaches_every_member_and_each_says_yes_or_no() {
     assert_eq!(bench.get("Cb", "cse-in/a/g/fopt/la").status.number(), 4103);
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Cb"],"acop":63}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     bench.update("Ca", "cse-in/a/d", r#"{"m2m:cnt":{"acpi":["cse-in/a/p"]}}"#);
     bench.update("Ca", "cse-in/a/g", r#"{"m2m:grp":{"macp":["cse-in/a/p"]}}"#);
     let mixed = json(&bench.get("Cb", "cse-in/a/g/fopt"));
@@ -95,7 +95,7 @@ fn a_member_elsewhere_is_waited_for() {
     bench.register("Ca", "a");
     let entry = r#"{"m2m:csr":{"rn":"id-mn","cb":"/id-mn/cse-mn","csi":"/id-mn","rr":true,
         "srv":["4"],"poa":["http://mn:1"]}}"#;
-    let made = bench.create("/id-mn", "cse-in", Kind::RemoteCse, entry);
+    let made = bench.create("/id-mn", "cse-in", ResourceType::RemoteCse, entry);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let members = r#""mnm":5,"mid":["cse-in/a","/id-mn/cse-mn/x"]"#;
     assert_eq!(group(&mut bench, members), 2001);
@@ -120,7 +120,7 @@ fn who_may_register_as_a_cse() {
     let mut register = |from: &str, csi: &str| {
         let entry =
             format!(r#"{{"m2m:csr":{{"cb":"{csi}/b","csi":"{csi}","rr":false,"srv":["4"]}}}}"#);
-        bench.create(from, "cse-in", Kind::RemoteCse, &entry).status.number()
+        bench.create(from, "cse-in", ResourceType::RemoteCse, &entry).status.number()
     };
     assert_eq!(register("/id-mn", "/id-mn"), 2001);
     assert_eq!(register("/id-mn", "/id-mn"), 4117);
@@ -141,12 +141,12 @@ fn spellings_of_one_address_are_one_member() {
     let mut bench = Bench::with_container();
     let id = json(&bench.get("Ca", "cse-in/a/c"))["m2m:cnt"]["ri"].as_str().unwrap().to_owned();
     let inner = r#"{"m2m:grp":{"rn":"g","mnm":9,"mid":["cse-in/a/c"]}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, inner).status.number(), 2001);
+    assert_eq!(bench.create("Ca", "cse-in/a", ResourceType::Group, inner).status.number(), 2001);
     let members = format!(
         r#"["cse-in/a/c","{id}","/id-in/cse-in/a/c","/id-in/{id}","-/a/c","cse-in/a/g/fopt","/id-in/cse-in/a/g/fopt"]"#
     );
     let outer = format!(r#"{{"m2m:grp":{{"rn":"h","mnm":9,"mid":{members}}}}}"#);
-    let made = json(&bench.create("Ca", "cse-in/a", Kind::Group, &outer));
+    let made = json(&bench.create("Ca", "cse-in/a", ResourceType::Group, &outer));
     assert_eq!(made["m2m:grp"]["mid"], serde_json::json!(["cse-in/a/c", "cse-in/a/g/fopt"]));
     assert_eq!(made["m2m:grp"]["cnm"], 2);
 }

@@ -1,7 +1,7 @@
 //! As whom nothing comes from outside: as the CSE itself.
 
 use crate::bench::Bench;
-use gatewright_onem2m::{CseConfig, CseType, Input, Kind, Operation, Request, Token};
+use gatewright_onem2m::{CseConfig, CseType, Input, Operation, Request, ResourceType, Token};
 
 /// The CSE-ID, as anybody may read it and as it may be written (TS-0001 §7.2).
 const FORMS: [&str; 5] =
@@ -13,7 +13,7 @@ fn bench() -> Bench {
     "//sp.example".clone_into(&mut config.provider);
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(made.status.number(), 2001);
     bench.reading("one", "96.5");
     bench
@@ -41,7 +41,7 @@ fn nobody_outside_asks_as_the_cse_itself() {
         let found = bench.get(from, "cse-in?fu=1");
         assert_eq!(found.status.number(), 4103, "{from} discovers");
         let entity = r#"{"m2m:ae":{"api":"Nx","rr":false,"srv":["4"]}}"#;
-        let made = bench.create(from, "cse-in", Kind::ApplicationEntity, entity);
+        let made = bench.create(from, "cse-in", ResourceType::ApplicationEntity, entity);
         assert_eq!(made.status.number(), 4103, "{from} registers");
     }
     let counted = u64::try_from(14 * FORMS.len()).unwrap();
@@ -69,10 +69,10 @@ fn nobody_outside_observes_as_the_cse_itself() {
 #[test]
 fn nor_without_waiting_for_the_answer() {
     let mut bench = bench();
-    for kind in ["1", "2", "5"] {
+    for response_type in ["1", "2", "5"] {
         let mut request = bench.request(Operation::Delete, "/id-in", "cse-in/a");
-        request.set("rt", kind).unwrap();
-        assert_eq!(bench.ask(request).status.number(), 4103, "{kind}");
+        request.set("rt", response_type).unwrap();
+        assert_eq!(bench.ask(request).status.number(), 4103, "{response_type}");
     }
     assert_eq!(bench.get("Ca", "cse-in/a/c/la").status.number(), 2000);
 }

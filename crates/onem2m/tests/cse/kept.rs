@@ -2,7 +2,7 @@
 //! what cannot be read is told.
 
 use crate::bench::{Bench, START, config, json};
-use gatewright_onem2m::{Cse, Damage, Kind, NoBase, Operation, Request};
+use gatewright_onem2m::{Cse, Damage, NoBase, Operation, Request, ResourceType};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ fn instance(content: &str) -> String {
 fn content_that_a_restart_could_not_read_is_refused() {
     let mut bench = Bench::with_container();
     for content in hostile() {
-        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(&content));
+        let made =
+            bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &instance(&content));
         assert_eq!(made.status.number(), 4000, "{content}");
         assert!(made.content.unwrap().contains("m2m:dbg"), "with a reason");
     }
@@ -40,7 +41,7 @@ fn other_types_refuse_it_too() {
     let mut bench = Bench::with_container();
     for content in hostile() {
         let flex = format!(r#"{{"m2m:fcnt":{{"cnd":"x.y","a":{content}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a", Kind::FlexContainer, &flex);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::FlexContainer, &flex);
         assert_eq!(made.status.number(), 4000, "{content}");
     }
 }
@@ -52,7 +53,8 @@ fn what_is_acknowledged_is_there_after_a_restart() {
     let contents =
         [deep.as_str(), "1e300", "123456789012345678901234567890.10", r#""\ud83d\ude00""#];
     for content in contents {
-        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(content));
+        let made =
+            bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &instance(content));
         assert_eq!(made.status.number(), 2001, "{content}");
     }
     let before: Vec<_> = bench.cse.rows().collect();
@@ -68,7 +70,7 @@ proptest! {
         content in r#"(\[|\{"a":|\]|\}|"(\\ud8[0-9]{2}|\\u00e9|x|\\")*"|1e[0-9]{1,3}|-?[0-9]{1,30}|,|null){0,6}"#
     ) {
         let mut bench = Bench::with_container();
-        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(&content));
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &instance(&content));
         let before: Vec<_> = bench.cse.rows().collect();
         bench.cse = bench.reopened();
         prop_assert_eq!(bench.cse.rows().collect::<Vec<_>>(), before);
@@ -83,10 +85,10 @@ proptest! {
 fn numbers_keep_their_digits_wherever_they_are_shown() {
     const DIGITS: &str = "96.500000000000000000000000010";
     let mut bench = Bench::with_container();
-    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(DIGITS));
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &instance(DIGITS));
     assert_eq!(made.status.number(), 2001);
     let group = r#"{"m2m:grp":{"rn":"g","mnm":5,"mid":["cse-in/a/c"]}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status.number(), 2001);
+    assert_eq!(bench.create("Ca", "cse-in/a", ResourceType::Group, group).status.number(), 2001);
     for (to, parameter, value) in [
         ("cse-in/a/c/la", "rcn", "1"),
         ("cse-in/a/c/la", "atrl", "con"),
@@ -108,7 +110,7 @@ fn numbers_keep_their_digits_wherever_they_are_shown() {
 fn rows_that_cannot_be_read_are_told_one_by_one() {
     let mut bench = Bench::with_container();
     for content in ["1", "2", "3"] {
-        bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &instance(content));
+        bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &instance(content));
     }
     let rows: Vec<u64> = bench.rows.keys().copied().collect();
     let instance = *rows.last().unwrap();

@@ -3,14 +3,16 @@
 use crate::bench::{Bench, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
-use gatewright_onem2m::{Input, Kind, Operation, Request, Response, ResponseType, Status, Token};
+use gatewright_onem2m::{
+    Input, Operation, Request, ResourceType, Response, ResponseType, Status, Token,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn create_later(bench: &mut Bench, how: ResponseType) -> Request {
     let mut request = bench
         .request(Operation::Create, "Ca", "cse-in/a/c")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i","con":1.50}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"i","con":1.50}}"#);
     request.response_type = how;
     request
 }
@@ -117,7 +119,7 @@ fn a_result_goes_to_its_originator_or_whom_that_may_notify() {
     // Whoever lets it be told, is.
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Ca"],"acop":16}]},
         "pvs":{"acr":[{"acor":["Cv"],"acop":63}]}}}"#;
-    let made = bench.create("Cv", "cse-in/v", Kind::AccessControlPolicy, policy);
+    let made = bench.create("Cv", "cse-in/v", ResourceType::AccessControlPolicy, policy);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     bench.update("Cv", "cse-in/v", r#"{"m2m:ae":{"acpi":["cse-in/v/p"]}}"#);
     assert_eq!(ask(&mut bench, "Cv"), 1002);
@@ -154,7 +156,7 @@ fn a_request_that_a_restart_ends_has_failed() {
     let all = r#"{"m2m:acp":{"rn":"all","pv":{"acr":[{"acor":["all"],"acop":16}]},
         "pvs":{"acr":[{"acor":["Cb"],"acop":63}]}}}"#;
     assert_eq!(
-        bench.create("Cb", "cse-in/b", Kind::AccessControlPolicy, all).status.number(),
+        bench.create("Cb", "cse-in/b", ResourceType::AccessControlPolicy, all).status.number(),
         2001
     );
     bench.update("Cb", "cse-in/b", r#"{"m2m:ae":{"acpi":["cse-in/b/all"]}}"#);
@@ -211,12 +213,12 @@ fn with_channel() -> Bench {
     let mut bench = Bench::with_container();
     bench.register("Cp", "p");
     let channel = r#"{"m2m:pch":{"rn":"ch"}}"#;
-    let foreign = bench.create("CAdmin", "cse-in/p", Kind::PollingChannel, channel);
+    let foreign = bench.create("CAdmin", "cse-in/p", ResourceType::PollingChannel, channel);
     assert_eq!(foreign.status.number(), 4103);
-    let made = bench.create("Cp", "cse-in/p", Kind::PollingChannel, channel);
+    let made = bench.create("Cp", "cse-in/p", ResourceType::PollingChannel, channel);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let second = r#"{"m2m:pch":{"rn":"other"}}"#;
-    let second = bench.create("Cp", "cse-in/p", Kind::PollingChannel, second);
+    let second = bench.create("Cp", "cse-in/p", ResourceType::PollingChannel, second);
     assert_eq!(second.status.number(), 4105);
     bench
 }
@@ -236,8 +238,9 @@ fn an_entity_fetches_its_notifications() {
     let mut bench = with_channel();
     // The subscriber is Ca, so Cp is asked first: through its channel.
     let sub = r#"{"m2m:sub":{"rn":"s","nu":["Cp"],"enc":{"net":[3]}}}"#;
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(ResourceType::Subscription, sub);
     bench.ask_later(request);
     assert!(bench.calls().is_empty(), "nothing goes out by itself");
     let fetched = json(&bench.get("Cp", "cse-in/p/ch/pcu"));
@@ -251,7 +254,7 @@ fn an_entity_fetches_its_notifications() {
     let token = bench.ask_later(poll);
     bench.asked += 1;
     let reading = Request::new(Operation::Create, "cse-in/a/c", "Ca", "reading")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"one","con":9.50}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"one","con":9.50}}"#);
     bench.cse.handle(bench.now, Input::Request { token: Token(bench.asked), request: reading });
     let answers = bench.run();
     let polled = &answers.iter().find(|(to, _)| *to == token).unwrap().1;
@@ -304,7 +307,7 @@ fn equal_request_identifiers_of_two_are_told_apart() {
     let mut bench = with_channel();
     let policy = r#"{"m2m:acp":{"rn":"all","pv":{"acr":[{"acor":["all"],"acop":16}]},
         "pvs":{"acr":[{"acor":["Cp"],"acop":63}]}}}"#;
-    bench.create("Cp", "cse-in/p", Kind::AccessControlPolicy, policy);
+    bench.create("Cp", "cse-in/p", ResourceType::AccessControlPolicy, policy);
     bench.update("Cp", "cse-in/p", r#"{"m2m:ae":{"acpi":["cse-in/p/all"]}}"#);
     let ask = |bench: &mut Bench, from: &str| {
         let content = format!(r#"{{"from":"{from}"}}"#);

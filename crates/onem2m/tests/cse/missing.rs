@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, START, json};
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Operation, Response, Status};
+use gatewright_onem2m::{Input, Operation, ResourceType, Response, Status};
 use serde_json::{Value, json};
 
 const SERIES: &str = r#"{"m2m:ts":{"rn":"t","pei":10000,"peid":2000,"mdt":4000,"mdd":true}}"#;
@@ -10,7 +10,7 @@ const SERIES: &str = r#"{"m2m:ts":{"rn":"t","pei":10000,"peid":2000,"mdt":4000,"
 /// A bench with the series `cse-in/a/t` of one point each ten seconds.
 fn watched(series: &str) -> Bench {
     let mut bench = Bench::with_container();
-    let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, series);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, series);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     bench
 }
@@ -20,7 +20,7 @@ fn add(bench: &mut Bench, seconds: u64) -> Response {
     let second = 20 + seconds;
     let time = format!("20231114T22{:02}{:02}", 13 + second / 60, second % 60);
     let content = format!(r#"{{"m2m:tsi":{{"con":"v","dgt":"{time}"}}}}"#);
-    let made = bench.create("Ca", "cse-in/a/t", Kind::TimeSeriesInstance, &content);
+    let made = bench.create("Ca", "cse-in/a/t", ResourceType::TimeSeriesInstance, &content);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     made
 }
@@ -98,12 +98,12 @@ fn whoever_subscribes_to_missing_data_hears_when_it_is_enough() {
         format!(r#"{{"m2m:sub":{{"nu":["http://m/x"],"enc":{{"net":[8],"md":{criterion}}}}}}}"#)
     };
     for bad in [r#"{"dur":"PT1M"}"#, r#"{"num":0}"#, r#"{"num":2,"dur":"soon"}"#] {
-        let refused = bench.create("Ca", "cse-in/a/t", Kind::Subscription, &of(bad));
+        let refused = bench.create("Ca", "cse-in/a/t", ResourceType::Subscription, &of(bad));
         assert_eq!(refused.status.number(), 4000, "{bad}");
     }
     let subscription = of(r#"{"num":2,"dur":"PT25S"}"#);
     let request = bench.request(Operation::Create, "Ca", "cse-in/a/t");
-    bench.ask_later(request.creating(Kind::Subscription, subscription));
+    bench.ask_later(request.creating(ResourceType::Subscription, subscription));
     let asked = bench.calls();
     assert_eq!(bench.reply(&asked[0], Status::Ok).len(), 1);
     add(&mut bench, 0);
@@ -153,7 +153,7 @@ fn a_watch_is_ordered_and_withdrawn() {
         r#"{"m2m:ts":{"mdd":true,"pei":1000,"mdt":500}}"#,
         r#"{"m2m:ts":{"mdd":true,"pei":99,"mdt":90}}"#,
     ] {
-        let refused = bench.create("Ca", "cse-in/a", Kind::TimeSeries, bad);
+        let refused = bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, bad);
         assert_eq!(refused.status.number(), 4000, "{bad}");
     }
 }

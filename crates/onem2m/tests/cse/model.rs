@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, START, json};
 use core::time::Duration;
-use gatewright_onem2m::{Kind, Operation, Request};
+use gatewright_onem2m::{Operation, Request, ResourceType};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -404,13 +404,13 @@ fn play_creation(model: &mut Model, bench: &mut Bench, step: &Step, context: &st
         Step::Container { who, at, name } => {
             let path = model.path(at);
             let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
-            let made = bench.create(who, &path, Kind::Container, &content);
+            let made = bench.create(who, &path, ResourceType::Container, &content);
             (made, model.make(who, &path, name, What::Container))
         }
         Step::Instance { who, at, name } => {
             let path = model.path(at);
             let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
-            let made = bench.create(who, &path, Kind::ContentInstance, &content);
+            let made = bench.create(who, &path, ResourceType::ContentInstance, &content);
             (made, model.make(who, &path, name, What::Instance))
         }
         Step::Policy { name, whom, operations } => {
@@ -418,7 +418,7 @@ fn play_creation(model: &mut Model, bench: &mut Bench, step: &Step, context: &st
                 r#"{{"m2m:acp":{{"rn":"{name}","pv":{{"acr":[{{"acor":["{whom}"],"acop":{operations}}}]}},
                 "pvs":{{"acr":[{{"acor":["CAdmin"],"acop":63}}]}}}}}}"#
             );
-            let made = bench.create("CAdmin", BASE, Kind::AccessControlPolicy, &content);
+            let made = bench.create("CAdmin", BASE, ResourceType::AccessControlPolicy, &content);
             (made, model.make("CAdmin", BASE, name, What::Policy(whom, operations)))
         }
         _ => return,
@@ -668,7 +668,7 @@ proptest! {
 
     #[test]
     fn any_content_and_any_target_are_answered(
-        kind in prop::sample::select(Kind::ALL.to_vec()),
+        resource_type in prop::sample::select(ResourceType::ALL.to_vec()),
         content in ".{0,80}",
         target in "[a-z/~.-]{0,20}",
     ) {
@@ -679,7 +679,7 @@ proptest! {
             }
             let request = bench
                 .request(Operation::Create, "Ca", to)
-                .creating(kind, content.as_str());
+                .creating(resource_type, content.as_str());
             let answer = bench.ask(request);
             prop_assert!(!answer.status.is_success());
         }

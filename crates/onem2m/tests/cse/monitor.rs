@@ -1,7 +1,7 @@
 //! Operation monitors, containers found empty, and how each event is told (TS-0001 §9.6.8).
 
 use crate::bench::{Bench, json};
-use gatewright_onem2m::{Call, Input, Kind, Operation, Request, Status, Token};
+use gatewright_onem2m::{Call, Input, Operation, Request, ResourceType, Status, Token};
 use serde_json::{Value, json};
 
 /// A subscription `s` of `Ca` below `cse-in/a/c`, told to `Ca` itself, which is at `http://a:1`.
@@ -10,7 +10,7 @@ fn subscribed(attributes: &str) -> Bench {
     let poa = r#"{"m2m:ae":{"poa":["http://a:1"],"rr":true}}"#;
     assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
     let sub = format!(r#"{{"m2m:sub":{{"rn":"s","nu":["Ca"],{attributes}}}}}"#);
-    let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, &sub);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, &sub);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     bench
 }
@@ -124,7 +124,7 @@ fn an_observer_asks_once() {
 fn members_of_a_group_are_monitored_too() {
     let mut bench = subscribed(r#""enc":{"om":[{"ops":2}]}"#);
     let group = r#"{"m2m:grp":{"rn":"g","mnm":2,"mid":["cse-in/a/c"]}}"#;
-    bench.create("Ca", "cse-in/a", Kind::Group, group);
+    bench.create("Ca", "cse-in/a", ResourceType::Group, group);
     bench.get("Ca", "cse-in/a/g/fopt");
     assert_eq!(heard(&mut bench), [json!({"om": {"op": 2, "or": "Ca"}})]);
 }
@@ -149,7 +149,7 @@ fn who_looks_into_an_empty_container_is_told_of() {
         assert_eq!(names(&events), ["c"], "{query}");
     }
     // A child that is no instance is none.
-    bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.create("Ca", "cse-in/a/c", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     bench.get("CAdmin", "cse-in/a/c?rcn=4");
     assert_eq!(heard(&mut bench).len(), 1);
     bench.reading("one", "1");
@@ -165,7 +165,7 @@ fn who_looks_into_an_empty_container_is_told_of() {
 #[test]
 fn contents_go_with_events() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
     for (to, net, valid, usual) in [
         ("cse-in/a/c", "1", vec![1, 2, 3], Some(1)),
         ("cse-in/a/c", "2", vec![1, 3], Some(1)),
@@ -181,7 +181,7 @@ fn contents_go_with_events() {
         let criteria = format!(r#""nu":["Ca"],"enc":{{"net":[{net}]{missing}}}"#);
         for told in 1..=6 {
             let sub = format!(r#"{{"m2m:sub":{{{criteria},"nct":{told}}}}}"#);
-            let made = bench.create("Ca", to, Kind::Subscription, &sub);
+            let made = bench.create("Ca", to, ResourceType::Subscription, &sub);
             let expected = match told {
                 _ if valid.contains(&told) => 2001,
                 4 => 5001,
@@ -194,12 +194,12 @@ fn contents_go_with_events() {
             }
         }
         let sub = format!(r#"{{"m2m:sub":{{{criteria}}}}}"#);
-        let made = bench.create("Ca", to, Kind::Subscription, &sub);
+        let made = bench.create("Ca", to, ResourceType::Subscription, &sub);
         assert_eq!(json(&made)["m2m:sub"]["nct"], json!(usual), "{net}: {made:?}");
     }
     let mut refused = |to: &str, rest: &str| {
         let sub = format!(r#"{{"m2m:sub":{{"nu":["Ca"],{rest}}}}}"#);
-        bench.create("Ca", to, Kind::Subscription, &sub).status.number()
+        bench.create("Ca", to, ResourceType::Subscription, &sub).status.number()
     };
     assert_eq!(refused("cse-in/a", r#""enc":{"net":[6]}"#), 5001);
     assert_eq!(refused("cse-in/a", r#""enc":{"net":[5]}"#), 4000, "no container");
@@ -244,10 +244,14 @@ fn a_target_elsewhere_is_told_whose_originators_they_are() {
     bench.register("Ca", "a");
     let csr = r#"{"m2m:csr":{"rn":"mn","cb":"/id-mn/cse-mn","csi":"/id-mn","rr":true,
         "srv":["4"],"poa":["http://mn:1"]}}"#;
-    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, csr).status.number(), 2001);
+    assert_eq!(
+        bench.create("/id-mn", "cse-in", ResourceType::RemoteCse, csr).status.number(),
+        2001
+    );
     let sub = r#"{"m2m:sub":{"nu":["/id-mn/Cx"],"enc":{"om":[{"ops":2}]},"nct":3}}"#;
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a").creating(Kind::Subscription, sub);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a")
+        .creating(ResourceType::Subscription, sub);
     bench.ask_later(request);
     let asked = bench.calls();
     let content = |call: &Call| -> Value {

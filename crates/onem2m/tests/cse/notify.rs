@@ -3,7 +3,8 @@
 use crate::bench::Bench;
 use core::time::Duration;
 use gatewright_onem2m::{
-    Call, Gather, Input, Kind, Operation, OutboxMessage, Release, Request, Response, Status, Token,
+    Call, Gather, Input, Operation, OutboxMessage, Release, Request, ResourceType, Response,
+    Status, Token,
 };
 use serde_json::{Value, json};
 
@@ -13,8 +14,9 @@ const TARGET: &str = "http://there:1/n";
 fn subscribed(attributes: &str) -> Bench {
     let mut bench = Bench::with_container();
     let content = format!(r#"{{"m2m:sub":{{"rn":"s","nu":["{TARGET}"]{attributes}}}}}"#);
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, content);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(ResourceType::Subscription, content);
     let token = bench.ask_later(request);
     let asked = bench.calls();
     assert_eq!(asked.len(), 1);
@@ -44,7 +46,7 @@ fn a_target_is_asked_before_it_is_notified() {
     let mut subscribe = |name: &str, first: Option<Status>, second: Option<Status>| {
         let request = bench
             .request(Operation::Create, "Ca", "cse-in/a/c")
-            .creating(Kind::Subscription, content_of(name));
+            .creating(ResourceType::Subscription, content_of(name));
         bench.ask_later(request);
         let asked = bench.calls();
         assert_eq!(asked.len(), 2);
@@ -78,7 +80,7 @@ fn who_subscribes_for_itself_is_not_asked() {
     let poa = r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#;
     assert_eq!(bench.update("Ca", "cse-in/a", poa).status.number(), 2004);
     let sub = r#"{"m2m:sub":{"rn":"s","nu":["cse-in/a"],"enc":{"net":[3]}}}"#;
-    let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     bench.reading("one", "1");
     let calls = bench.calls();
@@ -91,7 +93,7 @@ fn who_subscribes_for_itself_is_not_asked() {
 fn subscriptions_that_are_refused() {
     let mut bench = Bench::with_container();
     let mut refused = |from: &str, to: &str, content: &str| {
-        bench.create(from, to, Kind::Subscription, content).status.number()
+        bench.create(from, to, ResourceType::Subscription, content).status.number()
     };
     let with = |rest: &str| format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"]{rest}}}}}"#);
     assert_eq!(refused("Ca", "cse-in/a/c", r#"{"m2m:sub":{}}"#), 4000);
@@ -112,7 +114,7 @@ fn subscriptions_that_are_refused() {
 #[test]
 fn criteria_go_with_what_is_subscribed_to() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
     let of = |criteria: &str| format!(r#"{{"m2m:sub":{{"nu":["Ca"],"enc":{criteria}}}}}"#);
     for (to, criteria, expected) in [
         ("cse-in/a/c", r#"{"net":[3],"chty":[3,4,23]}"#, 2001),
@@ -125,13 +127,18 @@ fn criteria_go_with_what_is_subscribed_to() {
         ("cse-in/a/c", r#"{"net":[1],"md":{"num":1,"dur":"PT1M"}}"#, 4000),
         ("cse-in/a/c", r#"{"net":[8],"md":{"num":1,"dur":"PT1M"}}"#, 4000),
     ] {
-        let made = bench.create("Ca", to, Kind::Subscription, &of(criteria));
+        let made = bench.create("Ca", to, ResourceType::Subscription, &of(criteria));
         assert_eq!(made.status.number(), expected, "{to} {criteria}");
     }
     let requests = of(r#"{"net":[3],"chty":[17]}"#);
-    let made = bench.create("CAdmin", "cse-in", Kind::Subscription, &requests);
+    let made = bench.create("CAdmin", "cse-in", ResourceType::Subscription, &requests);
     assert_ne!(made.status.number(), 4000, "requests come below the base");
-    bench.create("Ca", "cse-in/a/t", Kind::Subscription, r#"{"m2m:sub":{"rn":"s","nu":["Ca"]}}"#);
+    bench.create(
+        "Ca",
+        "cse-in/a/t",
+        ResourceType::Subscription,
+        r#"{"m2m:sub":{"rn":"s","nu":["Ca"]}}"#,
+    );
     let mut update = |criteria: &str| {
         bench.update("Ca", "cse-in/a/t/s", &of(criteria).replace(r#""nu":["Ca"],"#, ""))
     };
@@ -145,11 +152,11 @@ fn who_may_create_but_not_retrieve_may_not_subscribe() {
     let mut bench = Bench::with_container();
     let policy = r#"{"m2m:acp":{"pv":{"acr":[{"acor":["Cb"],"acop":1}]},
         "pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     let id = crate::bench::json(&made)["m2m:acp"]["ri"].as_str().unwrap().to_owned();
     bench.update("Ca", "cse-in/a/c", &format!(r#"{{"m2m:cnt":{{"acpi":["{id}"]}}}}"#));
     let sub = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"]}}}}"#);
-    let refused = bench.create("Cb", "cse-in/a/c", Kind::Subscription, &sub);
+    let refused = bench.create("Cb", "cse-in/a/c", ResourceType::Subscription, &sub);
     assert_eq!(refused.status.number(), 4103, "TS-0004 §7.4.8.2.1");
 }
 
@@ -179,7 +186,7 @@ fn each_event_reaches_who_wants_it() {
         };
         bench.reading("one", "1");
         hear(&mut bench);
-        bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+        bench.create("Ca", "cse-in/a/c", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
         hear(&mut bench);
         bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"lbl":["x"]}}"#);
         hear(&mut bench);
@@ -206,7 +213,7 @@ fn content_types_of_notifications() {
     }
     let mut bench = subscribed(r#","enc":{"net":[3]}"#);
     let body = r#"{"m2m:cin":{"con":96.50}}"#;
-    bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, body);
+    bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, body);
     let calls = bench.calls();
     assert!(calls[0].request.content.as_deref().unwrap().contains("\"con\":96.50"));
 }
@@ -215,7 +222,7 @@ fn content_types_of_notifications() {
 fn a_notification_leaves_after_its_commit() {
     let mut bench = subscribed(r#","enc":{"net":[3]}"#);
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "x")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
     bench.cse.handle(bench.now, Input::Request { token: Token(900), request });
     let first = bench.cse.poll_output().unwrap();
     assert!(matches!(first, gatewright_onem2m::Output::Store(_)), "{first:?}");
@@ -293,10 +300,11 @@ fn what_waits_is_bounded_and_the_oldest_goes() {
     config.limits.notifications_waiting = 3;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     let sub = format!(r#"{{"m2m:sub":{{"nu":["{TARGET}"],"enc":{{"net":[1,3]}}}}}}"#);
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(ResourceType::Subscription, sub);
     bench.ask_later(request);
     let asked = bench.calls();
     bench.reply(&asked[0], Status::Ok);
@@ -402,7 +410,7 @@ fn the_end_of_a_subscription_is_told() {
     bench.register("Cb", "b");
     for (su, status) in [("http://elsewhere:1", 4103), ("cse-in/b", 4103), ("cse-in/a", 2001)] {
         let content = format!(r#"{{"m2m:sub":{{"nu":["cse-in/a"],"su":"{su}"}}}}"#);
-        let made = bench.create("Ca", "cse-in/a/c", Kind::Subscription, &content);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, &content);
         assert_eq!(made.status.number(), status, "{su}");
     }
 }
@@ -413,7 +421,7 @@ fn policies_of_a_subscription_are_kept() {
     let mut bench = Bench::with_container();
     let mut made = |attribute: &str| {
         let content = format!(r#"{{"m2m:sub":{{"nu":["cse-in/a"],{attribute}}}}}"#);
-        bench.create("Ca", "cse-in/a/c", Kind::Subscription, &content)
+        bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, &content)
     };
     for kept in [
         r#""nsp":3"#,
@@ -463,8 +471,9 @@ fn a_target_is_written_to_as_it_wants() {
         let poa = format!(r#"{{"m2m:ae":{{"poa":["http://a:1/in"],"rr":true{csz}}}}}"#);
         assert_eq!(bench.update("Ca", "cse-in/a", &poa).status.number(), 2004);
         let sub = format!(r#"{{"m2m:sub":{{"nu":["{target}"],"enc":{{"net":[3]}}}}}}"#);
-        let request =
-            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, sub);
+        let request = bench
+            .request(Operation::Create, "Ca", "cse-in/a/c")
+            .creating(ResourceType::Subscription, sub);
         bench.ask_all(request);
         for call in bench.calls() {
             assert_eq!((call.serialisation, &*call.request.to), (expected, "http://a:1/in"));
@@ -527,7 +536,7 @@ fn a_message_of_our_own_arrives_in_the_end() {
         queue: "device/1".into(),
         target: "http://in:8080".into(),
         request: Request::new(Operation::Create, "/id-in2/x", "/id-in", name)
-            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#),
+            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":1.50}}"#),
         keep: Some(Duration::from_secs(100)),
         batch: None::<Gather>,
     };
@@ -565,7 +574,7 @@ fn a_message_of_our_own_arrives_in_the_end() {
 fn a_busy_receiver_is_left_alone_and_gets_its_message_later() {
     let mut bench = Bench::with_container();
     let request = Request::new(Operation::Create, "/id-up/x", "Cphd-1", "a")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
     let target = "http://in:8080".into();
     let queue = "device/Cphd-1".into();
     let message = OutboxMessage { queue, target, request, keep: None, batch: None };
@@ -595,7 +604,7 @@ fn a_busy_receiver_is_left_alone_and_gets_its_message_later() {
 fn what_is_done_together_is_stored_in_one_batch() {
     let mut bench = Bench::with_container();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "x")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{}}"#);
     let message = OutboxMessage {
         queue: "l".into(),
         target: TARGET.into(),

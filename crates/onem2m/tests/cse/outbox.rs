@@ -3,7 +3,9 @@
 
 use crate::bench::Bench;
 use core::time::Duration;
-use gatewright_onem2m::{Call, Input, Kind, Operation, OutboxMessage, Request, Status, Token};
+use gatewright_onem2m::{
+    Call, Input, Operation, OutboxMessage, Request, ResourceType, Status, Token,
+};
 use std::collections::VecDeque;
 
 const TARGET: &str = "http://up:8080";
@@ -12,7 +14,7 @@ const TARGET: &str = "http://up:8080";
 fn outbox_message(queue: &str, name: &str) -> OutboxMessage {
     let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
     let request = Request::new(Operation::Create, "/id-up/cse-up/c", "Ca", name)
-        .creating(Kind::ContentInstance, content);
+        .creating(ResourceType::ContentInstance, content);
     OutboxMessage { queue: queue.into(), target: TARGET.into(), request, keep: None, batch: None }
 }
 
@@ -20,8 +22,8 @@ fn outbox_message(queue: &str, name: &str) -> OutboxMessage {
 fn both(bench: &mut Bench, id: &str, to: &str, name: &str) -> Status {
     let message = Box::new(outbox_message("device/Ca", name));
     let content = message.request.content.clone().unwrap();
-    let request =
-        Request::new(Operation::Create, to, "Ca", id).creating(Kind::ContentInstance, &*content);
+    let request = Request::new(Operation::Create, to, "Ca", id)
+        .creating(ResourceType::ContentInstance, &*content);
     bench.asked += 1;
     let token = Token(bench.asked);
     bench.cse.handle(bench.now, Input::AskAndPost { token, request, message });
@@ -57,7 +59,7 @@ fn small(messages_waiting: usize) -> Bench {
     config.limits.messages_waiting = messages_waiting;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     bench
 }
 
@@ -146,7 +148,7 @@ fn a_backlog_is_taken_back_with_its_instance() {
     let message = Box::new(outbox_message("device/Ca", "n1"));
     let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "2")
-        .creating(Kind::ContentInstance, &*content);
+        .creating(ResourceType::ContentInstance, &*content);
     bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message });
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
         panic!("nothing to store");
@@ -261,7 +263,7 @@ fn both_are_taken_back_together() {
     let message = Box::new(outbox_message("device/Ca", "one"));
     let content = message.request.content.clone().unwrap();
     let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", "1")
-        .creating(Kind::ContentInstance, &*content);
+        .creating(ResourceType::ContentInstance, &*content);
     let before = bench.cse.resources();
     bench.cse.handle(bench.now, Input::AskAndPost { token: Token(900), request, message });
     let Some(gatewright_onem2m::Output::Store(batch)) = bench.cse.poll_output() else {
@@ -279,8 +281,9 @@ fn both_are_taken_back_together() {
 fn subscribe(bench: &mut Bench, from: &str, name: &str) {
     let sub =
         format!(r#"{{"m2m:sub":{{"rn":"{name}","nu":["http://{name}:1"],"enc":{{"net":[3]}}}}}}"#);
-    let request =
-        bench.request(Operation::Create, from, "cse-in/a/c").creating(Kind::Subscription, sub);
+    let request = bench
+        .request(Operation::Create, from, "cse-in/a/c")
+        .creating(ResourceType::Subscription, sub);
     bench.ask_later(request);
     for call in bench.calls() {
         bench.reply(&call, Status::Ok);
@@ -296,7 +299,7 @@ fn notifications_to_targets_that_are_away_take_no_room_of_readings_nor_of_others
     config.limits.notifications_waiting_total = 40;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     for number in 0..5 {
         subscribe(&mut bench, "Ca", &format!("ca{number}"));
     }
@@ -341,12 +344,12 @@ fn thousands_of_requests_that_wait_for_a_silent_entity_hold_up_nobody_else() {
         let poa = format!(r#"{{"m2m:ae":{{"poa":["http://{name}:1"],"rr":true}}}}"#);
         bench.update(from, &format!("cse-in/{name}"), &poa);
     }
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
-    let tell = |bench: &mut Bench, from: &str, to: &str, kind: &str| {
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let tell = |bench: &mut Bench, from: &str, to: &str, response_type: &str| {
         bench.asked += 1;
         let (token, id) = (Token(bench.asked), format!("t{}", bench.asked));
         let mut request = Request::new(Operation::Notify, to, from, id);
-        for (name, value) in [("rt", kind), ("rqet", "86400000"), ("rp", "600000")] {
+        for (name, value) in [("rt", response_type), ("rqet", "86400000"), ("rp", "600000")] {
             request.set(name, value).unwrap();
         }
         let request = request.with_content(r#"{"m2m:sgn":{}}"#);

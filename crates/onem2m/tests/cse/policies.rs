@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, config, json};
 use core::time::Duration;
-use gatewright_onem2m::{Call, Cse, Input, Kind, Operation, Output, Status, Token};
+use gatewright_onem2m::{Call, Cse, Input, Operation, Output, ResourceType, Status, Token};
 use serde_json::{Value, json};
 
 const TARGET: &str = "http://there:1/n";
@@ -11,8 +11,9 @@ const TARGET: &str = "http://there:1/n";
 /// Subscribes `Ca` below `cse-in/a/c`, at a target that agrees; the number of the answer.
 fn subscribe(bench: &mut Bench, name: &str, attributes: &str) -> u16 {
     let content = format!(r#"{{"m2m:sub":{{"rn":"{name}","nu":["{TARGET}"]{attributes}}}}}"#);
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, content);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(ResourceType::Subscription, content);
     let mut answers = bench.ask_all(request);
     for call in bench.calls() {
         answers.extend(bench.reply(&call, Status::Ok));
@@ -177,7 +178,7 @@ fn lagging(attributes: &str, readings: usize) -> Bench {
     config.limits.notifications_waiting = 3;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(subscribe(&mut bench, "s", attributes), 2001);
     for number in 0..readings {
         bench.reading(&format!("n{number}"), "1");
@@ -257,7 +258,7 @@ fn a_lag_that_is_not_stored_has_not_begun() {
     };
     let request = bench
         .request(Operation::Create, "Ca", "cse-in/a/c")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"rn":"n3"}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"n3"}}"#);
     fail(&mut bench, Input::Request { token: Token(900), request });
     assert_eq!(stored(&bench.cse), before);
     bench.reading("n3", "1");
@@ -285,11 +286,12 @@ fn a_lagging_subscription_goes_on_when_others_have_all_room() {
     config.limits.notifications_waiting_total = 8;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     let other = r#","enc":{"net":[1,3]}"#;
     let content = format!(r#"{{"m2m:sub":{{"rn":"dead","nu":["http://dead:1"]{other}}}}}"#);
-    let request =
-        bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(Kind::Subscription, content);
+    let request = bench
+        .request(Operation::Create, "Ca", "cse-in/a/c")
+        .creating(ResourceType::Subscription, content);
     bench.ask_later(request);
     let asked = bench.calls();
     bench.reply(&asked[0], Status::Ok);
@@ -323,7 +325,7 @@ fn notifications_wait_for_the_times_of_a_schedule() {
     // 22:13:20: seconds 40 to 59 of each minute.
     let mut bench = subscribed(r#","enc":{"net":[3]}"#);
     let schedule = r#"{"m2m:sch":{"se":{"sce":["40-59 * * * * * *"]}}}"#;
-    let made = bench.create("Ca", "cse-in/a/c/s", Kind::Schedule, schedule);
+    let made = bench.create("Ca", "cse-in/a/c/s", ResourceType::Schedule, schedule);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     assert_eq!(json(&made)["m2m:sch"]["rn"], "notificationSchedule");
     bench.reading("one", "1");
@@ -349,9 +351,15 @@ fn an_entity_is_notified_at_the_times_of_its_schedule() {
     let mut bench = Bench::with_container();
     bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"poa":["http://a:1/in"],"rr":true}}"#);
     let own = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[3]}}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, own).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, own).status.number(),
+        2001
+    );
     let schedule = r#"{"m2m:sch":{"rn":"sch","se":{"sce":["0-9 14 22 * * * *"]}}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Schedule, schedule).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a", ResourceType::Schedule, schedule).status.number(),
+        2001
+    );
     bench.reading("one", "1");
     assert!(hear(&mut bench).is_empty());
     bench.restart();
@@ -374,7 +382,7 @@ fn schedules_that_are_refused() {
         ("cse-in/a", r#"{"se":{"sce":["* * * * * * *"]}}"#, 4105),
     ] {
         let content = format!(r#"{{"m2m:sch":{content}}}"#);
-        let made = bench.create("Ca", to, Kind::Schedule, &content);
+        let made = bench.create("Ca", to, ResourceType::Schedule, &content);
         assert_eq!(made.status.number(), status, "{to} {content}: {:?}", made.content);
     }
     let changed = bench.update("Ca", "cse-in/a/sch", r#"{"m2m:sch":{"se":{"sce":["x"]}}}"#);

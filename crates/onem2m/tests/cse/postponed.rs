@@ -4,7 +4,7 @@ use crate::bench::{Bench, START, found, json};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
 use gatewright_onem2m::{
-    Input, Kind, Operation, Output, Request, Response, ResponseType, Timestamp, Token,
+    Input, Operation, Output, Request, ResourceType, Response, ResponseType, Timestamp, Token,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -17,8 +17,9 @@ const fn seconds(count: u64) -> Duration {
 /// A request to create the container `name`, so many seconds from now.
 fn later(bench: &mut Bench, name: &str, wait: u64) -> Request {
     let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
-    let mut request =
-        bench.request(Operation::Create, "Ca", "cse-in/a").creating(Kind::Container, content);
+    let mut request = bench
+        .request(Operation::Create, "Ca", "cse-in/a")
+        .creating(ResourceType::Container, content);
     request.executes = Some(Deadline::After(seconds(wait)));
     request
 }
@@ -110,7 +111,7 @@ fn what_it_meets_is_what_is_there_then() {
     bench.ask_later(request);
     let policy =
         r#"{"m2m:acp":{"rn":"p","pv":{"acr":[]},"pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     bench.update("Ca", "cse-in/a", r#"{"m2m:ae":{"acpi":["cse-in/a/p"]}}"#);
     assert_eq!(walk(&mut bench, seconds(10))[0].1.status.number(), 4103);
 }
@@ -277,10 +278,10 @@ fn values_that_are_none() {
 fn members_are_asked_when_the_group_is() {
     let mut bench = Bench::with_container();
     let group = r#"{"m2m:grp":{"rn":"g","mnm":2,"mid":["cse-in/a/c","cse-in/a"]}}"#;
-    bench.create("Ca", "cse-in/a", Kind::Group, group);
+    bench.create("Ca", "cse-in/a", ResourceType::Group, group);
     let mut request = bench
         .request(Operation::Create, "Ca", "cse-in/a/g/fopt")
-        .creating(Kind::Container, r#"{"m2m:cnt":{"rn":"x"}}"#);
+        .creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"x"}}"#);
     request.executes = Some(Deadline::After(seconds(10)));
     bench.ask_later(request);
     assert!(!there(&mut bench, "c/x") && !there(&mut bench, "x"));
@@ -298,7 +299,10 @@ fn what_is_for_another_is_sent_on_at_once() {
     bench.register("Ca", "a");
     let csr = r#"{"m2m:csr":{"rn":"mn","cb":"/id-mn/cse-mn","csi":"/id-mn","rr":true,
         "srv":["4"],"poa":["http://mn:1"]}}"#;
-    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, csr).status.number(), 2001);
+    assert_eq!(
+        bench.create("/id-mn", "cse-in", ResourceType::RemoteCse, csr).status.number(),
+        2001
+    );
     let mut request = bench.request(Operation::Retrieve, "Ca", "/id-mn/cse-mn/x");
     request.set("oet", "60000").unwrap();
     let token = bench.ask_later(request);
@@ -318,7 +322,10 @@ fn what_is_for_another_is_sent_on_at_once() {
 fn a_monitor_hears_of_it_when_it_is_done() {
     let mut bench = Bench::with_container();
     let sub = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"om":[{"ops":2}]}}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub).status.number(),
+        2001
+    );
     let request = later_at(&mut bench, "cse-in/a/c");
     bench.ask_later(request);
     assert_eq!(bench.cse.counters().notifications, 0);

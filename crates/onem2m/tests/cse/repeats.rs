@@ -3,7 +3,7 @@
 use crate::bench::{Bench, config};
 use core::net::IpAddr;
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Operation, Output, Request, Status, Token};
+use gatewright_onem2m::{Input, Operation, Output, Request, ResourceType, Status, Token};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -161,10 +161,10 @@ fn a_repetition_is_known_after_a_restart() {
     let mut bench = Bench::with_container();
     let make = |id: &str| {
         Request::new(Operation::Create, "cse-in/a/c", "Ca", id)
-            .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#)
+            .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":"1"}}"#)
     };
     let delete = || Request::new(Operation::Delete, "cse-in/a/d", "Ca", "gone");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     let first = bench.ask(make("once"));
     assert_eq!(first.status.number(), 2001);
     assert_eq!(bench.ask(delete()).status.number(), 2002);

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, found, json};
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Operation};
+use gatewright_onem2m::{Input, Operation, ResourceType};
 use serde_json::json;
 
 #[test]
@@ -10,7 +10,7 @@ fn a_created_instance_is_what_is_retrieved() {
     let mut bench = Bench::with_container();
     let content = r#"{"m2m:cin":{"rn":"r","cnf":"application/json:0","con":{"a":[1.50,"é"]},
         "lbl":["x\"y"],"cr":null}}"#;
-    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, content);
     let instance = json(&made)["m2m:cin"].clone();
     assert_eq!(instance["con"], json!({"a": [1.50, "é"]}));
     assert_eq!(instance["cs"], 17);
@@ -30,16 +30,16 @@ fn a_created_instance_is_what_is_retrieved() {
 #[test]
 fn result_contents_of_a_creation() {
     let mut bench = Bench::with_container();
-    for (rcn, kind, content) in [
-        (0, Kind::Container, r#"{"m2m:cnt":{"rn":"n0"}}"#),
-        (2, Kind::Container, r#"{"m2m:cnt":{"rn":"n2"}}"#),
-        (2, Kind::ContentInstance, r#"{"m2m:cin":{"rn":"i2"}}"#),
-        (3, Kind::Container, r#"{"m2m:cnt":{"rn":"n3"}}"#),
-        (9, Kind::Container, r#"{"m2m:cnt":{"rn":"n9","lbl":["x"]}}"#),
-        (4, Kind::Container, r#"{"m2m:cnt":{"rn":"n4"}}"#),
+    for (rcn, resource_type, content) in [
+        (0, ResourceType::Container, r#"{"m2m:cnt":{"rn":"n0"}}"#),
+        (2, ResourceType::Container, r#"{"m2m:cnt":{"rn":"n2"}}"#),
+        (2, ResourceType::ContentInstance, r#"{"m2m:cin":{"rn":"i2"}}"#),
+        (3, ResourceType::Container, r#"{"m2m:cnt":{"rn":"n3"}}"#),
+        (9, ResourceType::Container, r#"{"m2m:cnt":{"rn":"n9","lbl":["x"]}}"#),
+        (4, ResourceType::Container, r#"{"m2m:cnt":{"rn":"n4"}}"#),
     ] {
         let mut request =
-            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(kind, content);
+            bench.request(Operation::Create, "Ca", "cse-in/a/c").creating(resource_type, content);
         request.result_content = Some(rcn);
         let response = bench.ask(request);
         let body = json(&response);
@@ -65,7 +65,7 @@ fn result_contents_of_a_creation() {
 #[test]
 fn result_contents_of_a_retrieval() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.create("Ca", "cse-in/a/c", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     bench.reading("i", "1");
     let get = |bench: &mut Bench, rcn: u8| json(&bench.get("Ca", &format!("cse-in/a?rcn={rcn}")));
     let four = get(&mut bench, 4);
@@ -96,14 +96,14 @@ fn discovery_by_each_criterion() {
     bench.create(
         "Ca",
         "cse-in/a/c",
-        Kind::Container,
+        ResourceType::Container,
         r#"{"m2m:cnt":{"rn":"d","lbl":["blue","big"],"mni":7}}"#,
     );
     bench.now += Duration::from_secs(10);
     for (name, content, info) in [("i", "1", "text/plain:0"), ("j", "12345", "application/json:0")]
     {
         let body = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"{content}","cnf":"{info}"}}}}"#);
-        bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &body);
+        bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &body);
     }
     bench.now += Duration::from_secs(10);
     let (c, d, i, j) = ("cse-in/a/c", "cse-in/a/c/d", "cse-in/a/c/i", "cse-in/a/c/j");
@@ -163,13 +163,13 @@ fn discovery_by_each_criterion() {
 #[test]
 fn bounds_and_alternatives() {
     let mut bench = Bench::with_container();
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     let made = json(&made)["m2m:cnt"].clone();
     let time = |name: &str| made[name].as_str().unwrap().to_owned();
     let (created, expires) = (time("ct"), time("et"));
     bench.now += Duration::from_secs(10);
     let content = r#"{"m2m:cin":{"rn":"i","con":"12345"}}"#;
-    let late = json(&bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content));
+    let late = json(&bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, content));
     let later = late["m2m:cin"]["ct"].as_str().unwrap().to_owned();
     let (c, d, i) = ("cse-in/a/c", "cse-in/a/d", "cse-in/a/c/i");
     let cases: &[(String, &[&str])] = &[
@@ -210,7 +210,7 @@ fn discovery_cut_by_the_cse_is_told_and_counted() {
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
     for _ in 0..5 {
-        bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     }
     let response = bench.get("Ca", "cse-in/a?fu=1");
     assert_eq!((found(&response).len(), response.cut_at), (3, Some(3)));
@@ -245,7 +245,7 @@ fn what_expires_is_gone() {
     bench.create(
         "Ca",
         "cse-in/a",
-        Kind::Container,
+        ResourceType::Container,
         r#"{"m2m:cnt":{"rn":"e","et":"20231114T221330"}}"#,
     );
     assert_eq!(bench.cse.poll_timeout(), Some(Duration::from_secs(1_700_000_010)));
@@ -282,9 +282,24 @@ fn updates_set_and_remove() {
 #[test]
 fn what_is_nested_is_what_is_counted() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d","lbl":["x"]}}"#);
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"e","lbl":["x"]}}"#);
-    bench.create("Ca", "cse-in/a/e", Kind::Container, r#"{"m2m:cnt":{"rn":"f","lbl":["x"]}}"#);
+    bench.create(
+        "Ca",
+        "cse-in/a/c",
+        ResourceType::Container,
+        r#"{"m2m:cnt":{"rn":"d","lbl":["x"]}}"#,
+    );
+    bench.create(
+        "Ca",
+        "cse-in/a",
+        ResourceType::Container,
+        r#"{"m2m:cnt":{"rn":"e","lbl":["x"]}}"#,
+    );
+    bench.create(
+        "Ca",
+        "cse-in/a/e",
+        ResourceType::Container,
+        r#"{"m2m:cnt":{"rn":"f","lbl":["x"]}}"#,
+    );
     for rcn in [4, 8] {
         let response = bench.get("Ca", &format!("cse-in/a?rcn={rcn}&lbl=x&lim=2"));
         let nested = json(&response)["m2m:ae"]["m2m:cnt"].clone();
@@ -326,8 +341,8 @@ fn result_contents_go_with_what_is_asked() {
 fn a_relative_path_leads_to_the_result() {
     let mut bench = Bench::with_container();
     let sub = r#"{"m2m:sub":{"rn":"s","nu":["cse-in/a"]}}"#;
-    bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub);
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     let eight = json(&bench.get("Ca", "cse-in/a?rcn=8&ty=3&arp=s"));
     assert_eq!(eight["m2m:ae"]["m2m:sub"][0]["rn"], "s");
     assert_eq!(eight["m2m:ae"].as_object().unwrap().len(), 1, "{eight}");
@@ -368,12 +383,13 @@ fn lifetimes_end_with_the_parents() {
     let update = format!(r#"{{"m2m:cnt":{{"et":"{early}"}}}}"#);
     assert_eq!(ends(&bench.update("Ca", "cse-in/a/c", &update), "m2m:cnt"), early);
     for content in [r#"{"m2m:cnt":{}}"#, r#"{"m2m:cnt":{"et":"20991231T235959"}}"#] {
-        let made = bench.create("Ca", "cse-in/a/c", Kind::Container, content);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::Container, content);
         assert_eq!(ends(&made, "m2m:cnt"), early, "{content}");
     }
     let made = bench.reading("i", "1");
     assert_eq!(ends(&made, "m2m:cin"), early);
-    let made = bench.create("Ca", "cse-in/a/c", Kind::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
+    let made =
+        bench.create("Ca", "cse-in/a/c", ResourceType::Container, r#"{"m2m:cnt":{"rn":"d"}}"#);
     assert_eq!(made.status.number(), 2001);
     let longer = r#"{"m2m:cnt":{"et":"20991231T235959"}}"#;
     assert_eq!(ends(&bench.update("Ca", "cse-in/a/c/d", longer), "m2m:cnt"), early);
@@ -409,7 +425,7 @@ fn values_are_what_their_types_say() {
         let content = format!(
             r#"{{"m2m:ae":{{"rn":"{name}","api":"Nx","rr":false,"srv":["4"],{attribute}}}}}"#
         );
-        bench.create(&format!("C{name}"), "cse-in", Kind::ApplicationEntity, &content)
+        bench.create(&format!("C{name}"), "cse-in", ResourceType::ApplicationEntity, &content)
     };
     for (name, attribute, status) in [
         ("x1", r#""csz":["wrong"]"#, 4000),
@@ -421,22 +437,33 @@ fn values_are_what_their_types_say() {
         assert_eq!(entity(name, attribute).status.number(), status, "{attribute}");
     }
     let content = r#"{"m2m:cin":{"con":"1","dcnt":3}}"#;
-    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, content);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, content);
     assert_eq!(made.status.number(), 5001, "nothing deletes it then");
     for (cnf, status) in [("text/plain:0", 2001), ("plain", 4000)] {
         let content = format!(r#"{{"m2m:ts":{{"cnf":"{cnf}"}}}}"#);
-        let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, &content);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, &content);
         assert_eq!(made.status.number(), status, "{cnf}");
     }
-    let made = bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t","pei":7}}"#);
+    let made = bench.create(
+        "Ca",
+        "cse-in/a",
+        ResourceType::TimeSeries,
+        r#"{"m2m:ts":{"rn":"t","pei":7}}"#,
+    );
     let series = json(&made)["m2m:ts"].clone();
     assert_eq!((&series["mdd"], &series["peid"]), (&json!(false), &json!(3)));
     let changed = json(&bench.update("Ca", "cse-in/a/t", r#"{"m2m:ts":{"pei":4}}"#));
     assert_eq!(changed["m2m:ts"]["peid"], 2, "it goes with the period");
     let md = r#"{"m2m:sub":{"nu":["Ca"],"enc":{"net":[8],"md":{"num":1}}}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a/t", Kind::Subscription, md).status.number(), 4000);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a/t", ResourceType::Subscription, md).status.number(),
+        4000
+    );
     let sub = r#"{"m2m:sub":{"rn":"s","nu":["Ca"],"enc":{"net":[3]},"nct":1}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a/c", Kind::Subscription, sub).status.number(), 2001);
+    assert_eq!(
+        bench.create("Ca", "cse-in/a/c", ResourceType::Subscription, sub).status.number(),
+        2001
+    );
     let changed = json(&bench.update("Ca", "cse-in/a/c/s", r#"{"m2m:sub":{"enc":null}}"#));
     assert_eq!(changed["m2m:sub"]["enc"], json!({"net": [1]}));
 }

@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, START, config, found, json};
 use core::time::Duration;
-use gatewright_onem2m::{Input, Kind, Now, Operation, Output, Request, Response, Token};
+use gatewright_onem2m::{Input, Now, Operation, Output, Request, ResourceType, Response, Token};
 
 /// A bench with a container of so many instances, and slices of so many steps.
 fn bench(instances: usize, slice: u64) -> Bench {
@@ -11,11 +11,11 @@ fn bench(instances: usize, slice: u64) -> Bench {
     config.limits.slice_steps = slice;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     for number in 0..instances {
         let label = if number % 10 == 0 { r#","lbl":["ten"]"# } else { "" };
         let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{number}"{label}}}}}"#);
-        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
         assert_eq!(made.status.number(), 2001);
     }
     bench
@@ -85,7 +85,8 @@ fn others_are_served_meanwhile() {
             let content = format!(r#"{{"m2m:cin":{{"rn":"n{number}","con":"x"}}}}"#);
             let id = format!("n{number}");
             let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", id);
-            let made = ask(&mut bench, number, request.creating(Kind::ContentInstance, content));
+            let made =
+                ask(&mut bench, number, request.creating(ResourceType::ContentInstance, content));
             assert_eq!(made[0].1.status.number(), 2001, "at once");
             let gone = format!("cse-in/a/c/i{number}");
             let deleted = ask(&mut bench, number, Request::new(Operation::Delete, gone, "Ca", "d"));
@@ -111,7 +112,7 @@ fn walks_are_bounded_and_their_originators_share() {
     bench.register("Ca", "a");
     for name in 0..20 {
         let content = format!(r#"{{"m2m:cnt":{{"rn":"c{name}"}}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
     }
     for token in 1_000..1_002 {
         assert!(ask(&mut bench, token, walk("cse-in/a", "w", &[("fu", "1")])).is_empty());
@@ -123,7 +124,7 @@ fn walks_are_bounded_and_their_originators_share() {
     // One that costs more than a request may is refused, however it is cut.
     for name in 20..80 {
         let content = format!(r#"{{"m2m:cnt":{{"rn":"c{name}"}}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
     }
     assert!(ask(&mut bench, 1_003, walk("cse-in/a", "w", &[("fu", "1")])).is_empty());
     let (answers, _) = tick(&mut bench);
@@ -138,7 +139,7 @@ fn walks_are_bounded_and_their_originators_share() {
 fn answers_of_members_come_in_slices_too() {
     let mut bench = bench(60, 500);
     let group = r#"{"m2m:grp":{"rn":"g","mnm":5,"mid":["cse-in/a/c","cse-in/a"]}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status.number(), 2001);
+    assert_eq!(bench.create("Ca", "cse-in/a", ResourceType::Group, group).status.number(), 2001);
     assert!(ask(&mut bench, 1_000, walk("cse-in/a/g/fopt", "w", &[("rcn", "4")])).is_empty());
     let (answers, _) = tick(&mut bench);
     let answer = json(&answers[0].1);
@@ -155,10 +156,10 @@ fn octets_of_an_answer_are_bounded_and_the_cut_is_told() {
     config.limits.answer_octets = 2_000;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     for number in 0..10 {
         let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"{}"}}}}"#, "x".repeat(300));
-        bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
     }
     let (mut all, mut from) = (Vec::new(), 1);
     loop {
@@ -174,7 +175,7 @@ fn octets_of_an_answer_are_bounded_and_the_cut_is_told() {
     assert_eq!(all, (0..10).map(|number| format!("i{number}")).collect::<Vec<_>>());
     // A group's members say no more together.
     let group = r#"{"m2m:grp":{"rn":"g","mnm":9,"mid":["cse-in/a/c/i1","cse-in/a/c/i2","cse-in/a/c/i3","cse-in/a/c/i4","cse-in/a/c/i5"]}}"#;
-    assert_eq!(bench.create("Ca", "cse-in/a", Kind::Group, group).status.number(), 2001);
+    assert_eq!(bench.create("Ca", "cse-in/a", ResourceType::Group, group).status.number(), 2001);
     let answer = json(&bench.get("Ca", "cse-in/a/g/fopt"));
     let codes: Vec<_> = answer["m2m:agr"]["m2m:rsp"].as_array().unwrap().iter().collect();
     assert_eq!(codes.iter().filter(|it| it["rsc"] == 2000).count(), 4);
@@ -186,7 +187,7 @@ fn octets_of_an_answer_are_bounded_and_the_cut_is_told() {
 fn an_expiry_that_cannot_be_stored_waits() {
     let mut bench = bench(1, u64::MAX);
     let content = r#"{"m2m:cnt":{"rn":"e","et":"20231114T221330"}}"#;
-    bench.create("Ca", "cse-in/a", Kind::Container, content);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, content);
     bench.now += Duration::from_secs(11);
     let mut failures = 0;
     for _ in 0..600 {
@@ -219,15 +220,15 @@ fn labels_are_looked_up_in_the_order_of_a_walk() {
         let label =
             |number: usize| if number.is_multiple_of(3) { r#","lbl":["x","y"]"# } else { "" };
         let content = format!(r#"{{"m2m:cnt":{{"rn":"o{outer}"{}}}}}"#, label(outer));
-        bench.create("Ca", "cse-in/a/c", Kind::Container, &content);
+        bench.create("Ca", "cse-in/a/c", ResourceType::Container, &content);
         for inner in 0..6 {
-            let (kind, tag) = if inner % 2 == 0 {
-                (Kind::ContentInstance, "cin")
+            let (resource_type, tag) = if inner % 2 == 0 {
+                (ResourceType::ContentInstance, "cin")
             } else {
-                (Kind::Container, "cnt")
+                (ResourceType::Container, "cnt")
             };
             let content = format!(r#"{{"m2m:{tag}":{{"rn":"i{inner}"{}}}}}"#, label(inner + outer));
-            let made = bench.create("Ca", &format!("cse-in/a/c/o{outer}"), kind, &content);
+            let made = bench.create("Ca", &format!("cse-in/a/c/o{outer}"), resource_type, &content);
             assert_eq!(made.status.number(), 2001);
             labelled += usize::from((inner + outer) % 3 == 0);
         }
@@ -294,7 +295,7 @@ fn instances_are_found_by_time_though_the_clock_goes_back() {
         let now = Now { wall: START + Duration::from_secs(wall), elapsed };
         let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"x"}}}}"#);
         let request = Request::new(Operation::Create, "cse-in/a/c", "Ca", number.to_string())
-            .creating(Kind::ContentInstance, content);
+            .creating(ResourceType::ContentInstance, content);
         let input = Input::Request { token: Token(2_000), request };
         bench.cse.handle(now, input);
         bench.run();
@@ -316,10 +317,10 @@ fn instances_are_found_by_time_though_the_clock_goes_back() {
 fn slices_are_shared_by_originators() {
     let mut bench = bench(300, 1_000);
     bench.register("Cb", "b");
-    bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Cb", "cse-in/b", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     for number in 0..300 {
         let content = format!(r#"{{"m2m:cin":{{"rn":"i{number}","con":"x"}}}}"#);
-        bench.create("Cb", "cse-in/b/c", Kind::ContentInstance, &content);
+        bench.create("Cb", "cse-in/b/c", ResourceType::ContentInstance, &content);
     }
     let other = || Request { from: "Cb".to_owned(), ..walk("cse-in/b", "w", &[("fu", "1")]) };
     assert!(ask(&mut bench, 1_000, other()).is_empty());
@@ -348,7 +349,7 @@ fn a_walk_keeps_its_originators_address() {
     let mut bench = bench(30, 1);
     let policy = r#"{"m2m:acp":{"rn":"p","pv":{"acr":[{"acor":["Cb"],"acop":34,
         "acco":[{"acip":{"ipv4":["10.0.0.1"]}}]}]},"pvs":{"acr":[{"acor":["Ca"],"acop":63}]}}}"#;
-    let made = bench.create("Ca", "cse-in/a", Kind::AccessControlPolicy, policy);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::AccessControlPolicy, policy);
     assert_eq!(made.status.number(), 2001, "{made:?}");
     let updated = bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"acpi":["cse-in/a/p"]}}"#);
     assert_eq!(updated.status.number(), 2004);

@@ -1,7 +1,7 @@
 //! For whom the certificate of a CSE speaks (TS-0003 §7.2.1).
 
 use crate::bench::{Bench, config};
-use gatewright_onem2m::{CseConfig, Kind, Operation, Registrar, Request, Response};
+use gatewright_onem2m::{CseConfig, Operation, Registrar, Request, ResourceType, Response};
 
 const AE: &str = r#"{"m2m:ae":{"rn":"NAME","api":"Nx","rr":false,"srv":["4"]}}"#;
 const REMOTE: &str = r#"{"m2m:csr":{"rn":"id-mn","csi":"/id-mn","cb":"/id-mn/cse-mn","rr":false,
@@ -23,7 +23,7 @@ fn brought(bench: &mut Bench, sponsor: &str, mut request: Request) -> Response {
 fn register(bench: &mut Bench, sponsor: &str, from: &str, name: &str) -> u16 {
     let content = AE.replace("NAME", name);
     let request = bench.request(Operation::Create, from, "cse-in");
-    let request = request.creating(Kind::ApplicationEntity, content);
+    let request = request.creating(ResourceType::ApplicationEntity, content);
     brought(bench, sponsor, request).status.number()
 }
 
@@ -43,7 +43,7 @@ fn a_cse_speaks_for_the_aes_that_it_registered() {
         assert_eq!(look(&mut bench, "/id-mn", from, "one"), 2000, "{from}");
     }
     let request = bench.request(Operation::Create, "Cphd-1", "cse-in/one");
-    let request = request.creating(Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    let request = request.creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     assert_eq!(brought(&mut bench, "/id-mn", request).status.number(), 2001);
     assert_eq!(bench.cse.counters().unauthenticated, 1);
 }
@@ -89,7 +89,7 @@ fn nobody_else_speaks_for_them() {
 fn a_repetition_by_another_cse_is_no_repetition() {
     let mut bench = Bench::with(admitting());
     let make = Request::new(Operation::Create, "cse-in", "Cphd-1", "same")
-        .creating(Kind::ApplicationEntity, AE.replace("NAME", "one"));
+        .creating(ResourceType::ApplicationEntity, AE.replace("NAME", "one"));
     assert_eq!(brought(&mut bench, "/id-mn", make.clone()).status.number(), 2001);
     assert_eq!(brought(&mut bench, "/id-mn", make.clone()).status.number(), 2001, "as before");
     assert_eq!(brought(&mut bench, "/id-mn2", make).status.number(), 4106);
@@ -139,7 +139,10 @@ fn a_cse_that_is_not_admitted_any_more_speaks_for_nobody() {
     assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 4106);
     bench.cse.reconfigure(bench.now, admitting());
     assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 2000);
-    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, REMOTE).status.number(), 2001);
+    assert_eq!(
+        bench.create("/id-mn", "cse-in", ResourceType::RemoteCse, REMOTE).status.number(),
+        2001
+    );
     bench.cse.reconfigure(bench.now, closed);
     assert_eq!(look(&mut bench, "/id-mn", "Cphd-1", "one"), 2000);
     assert_eq!(bench.delete("/id-mn", "cse-in/id-mn").status.number(), 2002);
@@ -158,7 +161,10 @@ fn a_registrar_speaks_for_what_is_beyond_it() {
     let mut bench = Bench::with(config);
     let call = bench.calls().remove(0);
     bench.reply(&call, gatewright_onem2m::Status::Created);
-    assert_eq!(bench.create("/id-mn", "cse-in", Kind::RemoteCse, REMOTE).status.number(), 2001);
+    assert_eq!(
+        bench.create("/id-mn", "cse-in", ResourceType::RemoteCse, REMOTE).status.number(),
+        2001
+    );
     // 4004: it is let in, and there is no such resource.
     for (sponsor, from, status) in [
         ("/id-top", "/id-far/Cx", 4004),
@@ -183,7 +189,7 @@ fn what_is_beyond_a_cse_comes_by_it_alone() {
         let content = REMOTE.replace("id-mn", cse);
         let content =
             if cse == "id-direct" { content.replace("id-leaf", "id-none") } else { content };
-        let made = bench.create(&format!("/{cse}"), "cse-in", Kind::RemoteCse, &content);
+        let made = bench.create(&format!("/{cse}"), "cse-in", ResourceType::RemoteCse, &content);
         assert_eq!(made.status.number(), 2001, "{cse}");
     }
     // 4004: it is let in, and there is no such resource.

@@ -4,7 +4,7 @@
 use crate::bench::{Bench, config};
 use core::time::Duration;
 use gatewright_onem2m::primitive::Deadline;
-use gatewright_onem2m::{CseType, Kind, Operation};
+use gatewright_onem2m::{CseType, Operation, ResourceType};
 
 #[test]
 fn registration_of_an_ae() {
@@ -27,9 +27,9 @@ fn registration_of_an_ae() {
         assert_eq!(bench.register(from, name).status.number(), status, "{what}");
     }
     let sloppy = r#"{"m2m:ae":{"api":"x","rr":false,"srv":["4"]}}"#;
-    let refused = bench.create("Cq", "cse-in", Kind::ApplicationEntity, sloppy);
+    let refused = bench.create("Cq", "cse-in", ResourceType::ApplicationEntity, sloppy);
     assert_eq!(refused.status.number(), 4000);
-    let below = bench.create("Cq", "cse-in/m", Kind::ApplicationEntity, sloppy);
+    let below = bench.create("Cq", "cse-in/m", ResourceType::ApplicationEntity, sloppy);
     assert_eq!(below.status.number(), 4103);
 }
 
@@ -45,9 +45,9 @@ fn a_middle_node_gives_no_ids_of_the_service_provider() {
 fn creation() {
     let mut bench = Bench::with_container();
     bench.reading("one", "1");
-    let cnt = Kind::Container;
-    let cin = Kind::ContentInstance;
-    let cases: &[(&str, &str, &str, Kind, &str, u16)] = &[
+    let cnt = ResourceType::Container;
+    let cin = ResourceType::ContentInstance;
+    let cases: &[(&str, &str, &str, ResourceType, &str, u16)] = &[
         ("good", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"con":"1"}}"#, 2001),
         ("unstructured", "Ca", "Ca", cnt, r#"{"m2m:cnt":{}}"#, 2001),
         ("by the dash", "Ca", "-/a", cnt, r#"{"m2m:cnt":{}}"#, 2001),
@@ -71,10 +71,10 @@ fn creation() {
         ("creator not null", "Ca", "cse-in/a/c", cin, r#"{"m2m:cin":{"cr":"Ca"}}"#, 4000),
         ("expired", "Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{"et":"20200101T000000"}}"#, 4000),
         ("bad rn", "Ca", "cse-in/a", cnt, r#"{"m2m:cnt":{"rn":"a b"}}"#, 4000),
-        ("a request by hand", "CAdmin", "cse-in", Kind::Request, r#"{"m2m:req":{}}"#, 4108),
+        ("a request by hand", "CAdmin", "cse-in", ResourceType::Request, r#"{"m2m:req":{}}"#, 4108),
     ];
-    for (what, from, to, kind, content, status) in cases {
-        let response = bench.create(from, to, *kind, content);
+    for (what, from, to, resource_type, content, status) in cases {
+        let response = bench.create(from, to, *resource_type, content);
         assert_eq!(response.status.number(), *status, "{what}: {:?}", response.content);
     }
 }
@@ -83,25 +83,25 @@ fn creation() {
 #[test]
 fn null_is_no_value_of_a_creation() {
     let mut bench = Bench::with_container();
-    bench.create("Ca", "cse-in/a", Kind::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
-    let cin = Kind::ContentInstance;
+    bench.create("Ca", "cse-in/a", ResourceType::TimeSeries, r#"{"m2m:ts":{"rn":"t"}}"#);
+    let cin = ResourceType::ContentInstance;
     for name in ["con", "rn", "cnf", "et", "lbl", "at", "aa", "or", "conr", "dgt", "loc", "dcnt"] {
         let content = format!(r#"{{"m2m:cin":{{"{name}":null}}}}"#);
         let made = bench.create("Ca", "cse-in/a/c", cin, &content);
         assert_eq!(made.status.number(), 4000, "{name}: {:?}", made.content);
     }
     let others = [
-        ("cse-in/a", Kind::Container, r#"{"m2m:cnt":{"mni":null}}"#),
-        ("cse-in/a", Kind::FlexContainer, r#"{"m2m:fcnt":{"cnd":"x.y","a":null}}"#),
-        ("cse-in/a", Kind::Group, r#"{"m2m:grp":{"mnm":1,"mid":[],"spty":null}}"#),
+        ("cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"mni":null}}"#),
+        ("cse-in/a", ResourceType::FlexContainer, r#"{"m2m:fcnt":{"cnd":"x.y","a":null}}"#),
+        ("cse-in/a", ResourceType::Group, r#"{"m2m:grp":{"mnm":1,"mid":[],"spty":null}}"#),
         (
             "cse-in/a/t",
-            Kind::TimeSeriesInstance,
+            ResourceType::TimeSeriesInstance,
             r#"{"m2m:tsi":{"con":null,"dgt":"20231114T221320"}}"#,
         ),
     ];
-    for (to, kind, content) in others {
-        let made = bench.create("Ca", to, kind, content);
+    for (to, resource_type, content) in others {
+        let made = bench.create("Ca", to, resource_type, content);
         assert_eq!(made.status.number(), 4000, "{content}: {:?}", made.content);
     }
     assert_eq!(bench.cse.resources(), 4, "none was made");
@@ -125,7 +125,7 @@ fn parameters_of_any_request() {
     nowhere.to = String::new();
     assert_eq!(bench.ask(nowhere).status.number(), 4000);
     let mut typed = base.clone();
-    typed.kind = Some(Kind::Container);
+    typed.resource_type = Some(ResourceType::Container);
     assert_eq!(bench.ask(typed).status.number(), 4000);
     let mut late = base.clone();
     late.request_expires = Some(Deadline::After(Duration::ZERO));
@@ -146,16 +146,16 @@ fn too_much_of_anything_is_refused_and_counted() {
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
     let long = format!(r#"{{"m2m:cnt":{{"lbl":["{}"]}}}}"#, "x".repeat(100));
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, &long);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, &long);
     assert_eq!(made.status.number(), 5207);
     let mut at = "cse-in/a".to_owned();
     for status in [2001, 2001, 5207] {
-        let made = bench.create("Ca", &at, Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+        let made = bench.create("Ca", &at, ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
         assert_eq!(made.status.number(), status);
         at.push_str("/c");
     }
     for status in [2001, 5000] {
-        let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+        let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
         assert_eq!(made.status.number(), status);
     }
     let counters = bench.cse.counters();
@@ -169,25 +169,25 @@ fn one_branch_leaves_room_for_others() {
     config.limits.branch_resources = 4;
     let mut bench = Bench::with(config);
     bench.register("Ca", "a");
-    bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
+    bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c"}}"#);
     for name in ["one", "two", "three"] {
         assert_eq!(bench.reading(name, "1").status.number(), 2001, "{name}");
     }
     assert_eq!(bench.get("Ca", "cse-in/a/c/one").status.number(), 4004, "it gave way");
-    let refused = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    let refused = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     assert_eq!(refused.status.number(), 5000);
     assert_eq!((bench.cse.counters().branch_full, bench.cse.counters().trimmed), (1, 1));
     assert_eq!(bench.register("Cb", "b").status.number(), 2001);
     for status in [2001, 2001, 2001, 5000] {
-        let made = bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{}}"#);
+        let made = bench.create("Cb", "cse-in/b", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
         assert_eq!(made.status.number(), status);
     }
     // The same after a restart, and there is room again where something is deleted.
     bench.restart();
-    let full = bench.create("Cb", "cse-in/b", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    let full = bench.create("Cb", "cse-in/b", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     assert_eq!(full.status.number(), 5000);
     assert_eq!(bench.delete("Ca", "cse-in/a/c").status.number(), 2002);
-    let made = bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{}}"#);
+    let made = bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{}}"#);
     assert_eq!(made.status.number(), 2001);
 }
 
@@ -199,11 +199,11 @@ fn in_a_full_tree_the_newest_instance_takes_the_place_of_the_oldest() {
     bench.register("Ca", "a");
     for name in ["c", "empty"] {
         let content = format!(r#"{{"m2m:cnt":{{"rn":"{name}"}}}}"#);
-        bench.create("Ca", "cse-in/a", Kind::Container, &content);
+        bench.create("Ca", "cse-in/a", ResourceType::Container, &content);
     }
     for name in ["one", "two", "three"] {
         let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
-        let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, &content);
+        let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, &content);
         assert_eq!(made.status.number(), 2001, "{name}");
     }
     for (name, status) in [("one", 4004), ("two", 2000), ("three", 2000)] {
@@ -211,10 +211,10 @@ fn in_a_full_tree_the_newest_instance_takes_the_place_of_the_oldest() {
         assert_eq!(bench.ask(read).status.number(), status, "{name}");
     }
     let content = r#"{"m2m:cin":{"con":"1"}}"#;
-    let made = bench.create("Ca", "cse-in/a/empty", Kind::ContentInstance, content);
+    let made = bench.create("Ca", "cse-in/a/empty", ResourceType::ContentInstance, content);
     assert_eq!(made.status.number(), 5000, "nothing there gives way");
     let wrong = r#"{"m2m:cin":{"con":"1","at":["http://other"]}}"#;
-    let made = bench.create("Ca", "cse-in/a/c", Kind::ContentInstance, wrong);
+    let made = bench.create("Ca", "cse-in/a/c", ResourceType::ContentInstance, wrong);
     assert_eq!(made.status.number(), 4000);
     assert_eq!(bench.get("Ca", "cse-in/a/c/two").status.number(), 2000, "nor for what is refused");
     let counters = bench.cse.counters();

@@ -3,7 +3,8 @@
 use crate::bench::{Bench, config, found, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Damage, Input, Kind, Operation, Output, ReadError, ReadId, Request, Response, Token, Unreadable,
+    Damage, Input, Operation, Output, ReadError, ReadId, Request, ResourceType, Response, Token,
+    Unreadable,
 };
 use proptest::prelude::*;
 
@@ -192,7 +193,7 @@ proptest! {
         let mut paged = Bench::new();
         for bench in [&mut whole, &mut paged] {
             bench.register("Ca", "a");
-            bench.create("Ca", "cse-in/a", Kind::Container, r#"{"m2m:cnt":{"rn":"c","mni":6}}"#);
+            bench.create("Ca", "cse-in/a", ResourceType::Container, r#"{"m2m:cnt":{"rn":"c","mni":6}}"#);
         }
         for (what, at) in steps {
             let mut each = Vec::new();

@@ -411,7 +411,7 @@ impl Op {
     pub(super) fn places(&mut self, mut lead: impl FnMut(&mut OpIndex)) {
         match self {
             Self::Words { next: then, .. }
-            | Self::Counted { next: then, .. }
+            | Self::PostCounters { next: then, .. }
             | Self::OneLine { next: then, .. }
             | Self::OneOption { next: then, .. }
             | Self::AtEnd(then)

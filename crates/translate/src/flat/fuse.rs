@@ -59,7 +59,7 @@ fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Optio
         return None;
     }
     let most_of = i64::try_from(u64::MAX.checked_shr(64 - u32::from(*width))?).ok();
-    Some(Op::Counted {
+    Some(Op::PostCounters {
         octets: *octets,
         less: *less,
         max: (*max).min(*most).min(bound),
@@ -67,7 +67,7 @@ fn counted(compiler: &mut Compiler<'_>, steps: &[ParseStep], at: usize) -> Optio
         into: *into,
         next: OpLabel::of(at.saturating_add(4)).place(),
     })
-    .filter(|op| matches!(op, Op::Counted { length, .. } if length.bounds == UNBOUNDED))
+    .filter(|op| matches!(op, Op::PostCounters { length, .. } if length.bounds == UNBOUNDED))
 }
 
 /// An attempt for adjacent words, as many as fit one number.

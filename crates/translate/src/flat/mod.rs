@@ -28,7 +28,7 @@
 //! Each [`Op`] completes, or consumes nothing and waits, or fails. So a message can be cut
 //! anywhere, and a parser only keeps the index of the next op (see `run`).
 //!
-//! *Attempts* ([`Op::Words`], [`Op::Counted`], [`Op::Lines`], [`Op::Options`]) stand before the ops
+//! *Attempts* ([`Op::Words`], [`Op::PostCounters`], [`Op::Lines`], [`Op::Options`]) stand before the ops
 //! that do the same one by one. If all their octets have arrived and match the layout, an attempt
 //! does everything at once and continues after those ops. Otherwise it changes nothing, and the ops
 //! after it find the error, or wait at the very octet where the input ends. A parser that waits
@@ -186,7 +186,7 @@ pub(crate) enum Op {
         max: u32,
     },
     /// An attempt: a length in network order, and a region of that length that is one field.
-    Counted {
+    PostCounters {
         octets: u8,
         less: u32,
         max: u32,
@@ -271,7 +271,7 @@ impl Op {
         matches!(
             self,
             Self::Words { .. }
-                | Self::Counted { .. }
+                | Self::PostCounters { .. }
                 | Self::Lines(_)
                 | Self::Options(_)
                 | Self::OneLine { .. }

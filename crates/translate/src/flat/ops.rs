@@ -5,7 +5,7 @@ use super::{
     Arm, BitTarget, Empty, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
 };
 use crate::checksum::PartialChecksum;
-use crate::parser::{Reason, Region};
+use crate::parser::{MalformedReason, Region};
 use crate::stream::StreamReader;
 use crate::view::{Held, column_within, find, fits, within};
 use gatewright_lang::ir::{
@@ -13,10 +13,10 @@ use gatewright_lang::ir::{
 };
 use std::ops::Range;
 
-/// Why no further op runs. It is as small as a [`Reason`], so that an op's result is small too.
+/// Why no further op runs. It is as small as a [`MalformedReason`], so that an op's result is small too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Halt {
-    Malformed(Reason),
+    Malformed(MalformedReason),
     /// More octets are needed.
     Wait,
     /// The message is complete.
@@ -25,8 +25,8 @@ pub(super) enum Halt {
     There,
 }
 
-impl From<Reason> for Halt {
-    fn from(reason: Reason) -> Self {
+impl From<MalformedReason> for Halt {
+    fn from(reason: MalformedReason) -> Self {
         Self::Malformed(reason)
     }
 }
@@ -53,7 +53,7 @@ impl<'r> Reader<'r> {
         let same =
             |(one, other): (&u8, &u8)| one == other || (fold && one.eq_ignore_ascii_case(other));
         if !window.iter().zip(wanted).all(same) {
-            return Err(Reason::Unexpected.into());
+            return Err(MalformedReason::Unexpected.into());
         }
         let taken = self.take(wanted.len())?;
         self.at += taken.len();
@@ -67,7 +67,7 @@ impl<'r> Reader<'r> {
         let Some(at) = find(near, delimiter) else {
             return match () {
                 () if near.len() == longest => Err(too_long(max).into()),
-                () if self.whole => Err(Reason::Beyond.into()),
+                () if self.whole => Err(MalformedReason::Beyond.into()),
                 () => Err(Halt::Wait),
             };
         };
@@ -89,7 +89,7 @@ impl<'r> Reader<'r> {
             return Err(too_long(max).into());
         }
         if length < index(min) {
-            return Err(Reason::TooShort { min }.into());
+            return Err(MalformedReason::TooShort { min }.into());
         }
         self.store(near.get(..length).unwrap_or(near), store)?;
         self.at += length;
@@ -122,7 +122,7 @@ impl<'r> Reader<'r> {
     fn take(&self, octets: usize) -> Result<&'r [u8], Halt> {
         match self.window().get(..octets) {
             Some(taken) => Ok(taken),
-            None if self.whole || self.beyond(octets) => Err(Reason::Beyond.into()),
+            None if self.whole || self.beyond(octets) => Err(MalformedReason::Beyond.into()),
             None => Err(Halt::Wait),
         }
     }
@@ -139,7 +139,7 @@ impl<'r> Reader<'r> {
             return self.leave_absent(into, store.empty);
         }
         if !fits(octets.len(), store.max) {
-            return Err(Reason::Bounds.into());
+            return Err(MalformedReason::Bounds.into());
         }
         self.state.view.put_octets(into, octets, store.fold);
         self.state.view.settle(into);
@@ -148,7 +148,7 @@ impl<'r> Reader<'r> {
 
     fn leave_absent(&mut self, slot: SlotId, empty: Empty) -> Took {
         if empty == Empty::Missing && self.state.view.held(slot).is_none() {
-            return Err(Reason::Missing.into());
+            return Err(MalformedReason::Missing.into());
         }
         self.state.view.settle(slot);
         Ok(())
@@ -165,7 +165,7 @@ impl<'r> Reader<'r> {
                 self.at += 1;
             }
             (None, Some(into)) if optional => self.leave_absent(into, store.empty)?,
-            (None, _) => return Err(Reason::Unexpected.into()),
+            (None, _) => return Err(MalformedReason::Unexpected.into()),
         }
         Ok(())
     }
@@ -207,15 +207,15 @@ impl Reader<'_> {
     fn bit_fields(&mut self, word: u64, fields: SideRange) -> Took {
         for BitTarget { mask, shift, then } in fields.of(&self.code.fields) {
             let value = word.checked_shr(*shift).unwrap_or(0) & mask;
-            let value = i64::try_from(value).map_err(|_| Reason::Bounds)?;
+            let value = i64::try_from(value).map_err(|_| MalformedReason::Bounds)?;
             match *then {
                 Then::Store(into) => self.state.view.put_int(into, value),
                 Then::StoreWithin(into, low, high) if low <= value && value <= high => {
                     self.state.view.put_int(into, value);
                 }
-                Then::StoreWithin(..) => return Err(Reason::Bounds.into()),
+                Then::StoreWithin(..) => return Err(MalformedReason::Bounds.into()),
                 Then::Expect(expect) if expect == value => {}
-                Then::Expect(_) => return Err(Reason::Unexpected.into()),
+                Then::Expect(_) => return Err(MalformedReason::Unexpected.into()),
             }
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Reader<'_> {
     pub(super) fn put_number(&mut self, number: NumberTarget, value: i64) -> Took {
         let bounds = self.code.bounds.get(index(number.bounds));
         if bounds.is_some_and(|(low, high)| value < *low || value > *high) {
-            return Err(Reason::Bounds.into());
+            return Err(MalformedReason::Bounds.into());
         }
         self.state.view.put_int(number.into, value);
         self.state.view.settle(number.into);
@@ -263,7 +263,7 @@ impl Reader<'_> {
     fn measure(&self, slot: SlotId, less: u32, max: u32) -> Result<u64, Halt> {
         let length = self.state.view.int(slot).unwrap_or(i64::from(less));
         let length = length.saturating_sub(i64::from(less));
-        let length = u64::try_from(length).map_err(|_| Reason::Bounds)?;
+        let length = u64::try_from(length).map_err(|_| MalformedReason::Bounds)?;
         if length > u64::from(max) { Err(too_long(max).into()) } else { Ok(length) }
     }
 
@@ -282,11 +282,11 @@ impl Reader<'_> {
             return Err(Halt::Wait);
         }
         if count < index(min) {
-            return Err(Reason::TooShort { min }.into());
+            return Err(MalformedReason::TooShort { min }.into());
         }
         let digits = near.get(..count).unwrap_or_default();
         if count > 0 {
-            self.put_number(into, in_digits(digits, radix).ok_or(Reason::NoNumber)?)?;
+            self.put_number(into, in_digits(digits, radix).ok_or(MalformedReason::NoNumber)?)?;
         } else {
             self.leave_absent(into.into, empty)?;
         }
@@ -300,7 +300,7 @@ impl Reader<'_> {
         let Some(last) = near.iter().position(|octet| octet & 0x80 == 0) else {
             return match () {
                 () if near.len() == usize::from(max) => Err(too_long(u32::from(max)).into()),
-                () if self.whole => Err(Reason::Beyond.into()),
+                () if self.whole => Err(MalformedReason::Beyond.into()),
                 () => Err(Halt::Wait),
             };
         };
@@ -308,19 +308,19 @@ impl Reader<'_> {
         let value = taken.iter().rev().try_fold(0_i64, |value, octet| {
             value.checked_mul(128)?.checked_add(i64::from(octet & 0x7f))
         });
-        self.put_number(into, value.ok_or(Reason::Bounds)?)?;
+        self.put_number(into, value.ok_or(MalformedReason::Bounds)?)?;
         self.at += taken.len();
         Ok(())
     }
 
     pub(super) fn extend(&mut self, into: NumberTarget, cases: &[ExtendCase]) -> Took {
-        let value = self.state.view.int(into.into).ok_or(Reason::Missing)?;
+        let value = self.state.view.int(into.into).ok_or(MalformedReason::Missing)?;
         let Some(case) = cases.iter().find(|case| case.value == value) else {
             let reserved = cases.last().is_some_and(|case| value > case.value);
-            return if reserved { Err(Reason::Bounds.into()) } else { Ok(()) };
+            return if reserved { Err(MalformedReason::Bounds.into()) } else { Ok(()) };
         };
         let taken = self.take(usize::from(case.octets))?;
-        let more = i64::try_from(number(taken, Order::Big)).map_err(|_| Reason::Bounds)?;
+        let more = i64::try_from(number(taken, Order::Big)).map_err(|_| MalformedReason::Bounds)?;
         self.put_number(into, more.saturating_add(case.add))?;
         self.at += taken.len();
         Ok(())
@@ -349,7 +349,7 @@ impl<'r> Reader<'r> {
         let Some(line) = self.line(max) else {
             return match self.window().len() {
                 here if here >= index(max) => Err(too_long(max).into()),
-                _ if self.whole => Err(Reason::Beyond.into()),
+                _ if self.whole => Err(MalformedReason::Beyond.into()),
                 _ => Err(Halt::Wait),
             };
         };
@@ -374,7 +374,7 @@ impl<'r> Reader<'r> {
             let Some(newline) = memchr::memchr(b'\n', behind) else {
                 return match () {
                     () if near.len() == index(max) => Err(too_long(max).into()),
-                    () if self.whole => Err(Reason::Beyond.into()),
+                    () if self.whole => Err(MalformedReason::Beyond.into()),
                     () => Err(Halt::Wait),
                 };
             };
@@ -398,7 +398,7 @@ impl<'r> Reader<'r> {
         let length = self.measure(length, less, max)?;
         let end = self.position().saturating_add(length);
         if self.state.region.end.is_some_and(|outer| end > outer) {
-            return Err(Reason::Beyond.into());
+            return Err(MalformedReason::Beyond.into());
         }
         self.enter(Region { end: Some(end), tail: 0 });
         Ok(())
@@ -418,7 +418,7 @@ impl<'r> Reader<'r> {
 
     pub(super) fn leave(&mut self) -> Took {
         if !self.whole || self.at != self.edge {
-            return Err(Reason::LeftOver.into());
+            return Err(MalformedReason::LeftOver.into());
         }
         let end = self.at.saturating_add(usize::from(self.state.region.tail));
         if end > self.input.len() {
@@ -433,7 +433,7 @@ impl<'r> Reader<'r> {
         let outer = self.state.region.end;
         let end = outer.map(|end| end.checked_sub(u64::from(by.octets())));
         if end.is_some_and(|end| end.is_none_or(|end| end < self.position())) {
-            return Err(Reason::Beyond.into());
+            return Err(MalformedReason::Beyond.into());
         }
         self.enter(Region { end: end.flatten(), tail: 0 });
         self.state.check = Some(PartialChecksum::new(by));
@@ -445,13 +445,13 @@ impl<'r> Reader<'r> {
         let outer = self.state.outer.last().and_then(|region| region.end);
         let octets = usize::from(by.octets());
         if outer.is_some_and(|outer| self.position().saturating_add(length(octets)) > outer) {
-            return Err(Reason::Beyond.into());
+            return Err(MalformedReason::Beyond.into());
         }
         let end = self.at.saturating_add(octets);
         let Some(found) = self.input.get(self.at..end) else { return Err(Halt::Wait) };
-        let check = self.take_check().ok_or(Reason::NoCase)?.octets();
+        let check = self.take_check().ok_or(MalformedReason::NoCase)?.octets();
         if check.get(..octets) != Some(found) {
-            return Err(Reason::Check.into());
+            return Err(MalformedReason::Check.into());
         }
         self.go_out();
         self.at = end;
@@ -471,7 +471,7 @@ impl<'r> Reader<'r> {
 
     pub(super) fn accept(&self) -> Took {
         let all = !self.code.datagram || (self.whole && self.at == self.edge);
-        if all { Err(Halt::Accept) } else { Err(Reason::LeftOver.into()) }
+        if all { Err(Halt::Accept) } else { Err(MalformedReason::LeftOver.into()) }
     }
 }
 
@@ -519,15 +519,16 @@ impl Reader<'_> {
     }
 
     pub(super) fn count(&mut self, counter: u8, max: u32) -> Took {
-        let count = self.state.counts.get_mut(usize::from(counter)).ok_or(Reason::NoCase)?;
+        let count =
+            self.state.counts.get_mut(usize::from(counter)).ok_or(MalformedReason::NoCase)?;
         *count = count.saturating_add(1);
         if *count > max { Err(too_long(max).into()) } else { Ok(()) }
     }
 
     pub(super) fn copy(&mut self, from: SlotId, into: SlotId) -> Took {
-        let about = self.message.slot(into).ok_or(Reason::NoCase)?;
+        let about = self.message.slot(into).ok_or(MalformedReason::NoCase)?;
         match self.state.view.held(from) {
-            Some(value) if !within(about, value) => return Err(Reason::Bounds.into()),
+            Some(value) if !within(about, value) => return Err(MalformedReason::Bounds.into()),
             Some(_) => self.state.view.copy(from, into),
             None if is_needed(about) => self.leave_absent(into, Empty::Missing)?,
             None => {}
@@ -539,15 +540,17 @@ impl Reader<'_> {
     pub(super) fn append_row(&mut self, list: SlotId, row: &[SlotId]) -> Took {
         let view = &mut self.state.view;
         if row.iter().any(|slot| view.held(*slot).is_none()) {
-            return Err(Reason::Missing.into());
+            return Err(MalformedReason::Missing.into());
         }
-        let about = self.message.slot(list).ok_or(Reason::NoCase)?;
-        let SlotType::List { columns, max } = &about.ty else { return Err(Reason::NoCase.into()) };
+        let about = self.message.slot(list).ok_or(MalformedReason::NoCase)?;
+        let SlotType::List { columns, max } = &about.ty else {
+            return Err(MalformedReason::NoCase.into());
+        };
         let fit = |((_, ty), slot): (&(String, _), &SlotId)| {
             view.held(*slot).is_some_and(|value| column_within(*ty, value))
         };
         if row.len() != columns.len() || !columns.iter().zip(row).all(fit) {
-            return Err(Reason::Bounds.into());
+            return Err(MalformedReason::Bounds.into());
         }
         if view.rows(list).len() >= index(*max) {
             return Err(too_long(*max).into());
@@ -569,14 +572,16 @@ impl Reader<'_> {
         let window = self.window();
         let last = self.whole || (self.state.region.end.is_none() && self.last);
         let Some(out) = self.out.as_deref_mut() else { return Err(Halt::There) };
-        let Some(mut reader) = self.state.stream.take() else { return Err(Reason::NoCase.into()) };
+        let Some(mut reader) = self.state.stream.take() else {
+            return Err(MalformedReason::NoCase.into());
+        };
         let looked = reader.read(self.program, window, last, out)?;
         self.at += looked.used.min(window.len());
         if looked.done {
             return Ok(());
         }
         self.state.stream = Some(reader);
-        if self.whole { Err(Reason::Beyond.into()) } else { Err(Halt::Wait) }
+        if self.whole { Err(MalformedReason::Beyond.into()) } else { Err(Halt::Wait) }
     }
 
     /// Announces a stream, of which nothing is read yet.
@@ -586,8 +591,8 @@ impl Reader<'_> {
         }
         let length = match framing {
             StreamFraming::Counted(slot) => {
-                let length = self.state.view.int(slot).ok_or(Reason::Missing)?;
-                u64::try_from(length).map_err(|_| Reason::Bounds)?
+                let length = self.state.view.int(slot).ok_or(MalformedReason::Missing)?;
+                u64::try_from(length).map_err(|_| MalformedReason::Bounds)?
             }
             _ => 0,
         };
@@ -606,8 +611,8 @@ pub(super) const fn is_needed(about: &Slot) -> bool {
     !about.optional && !about.scratch && !matches!(about.ty, SlotType::List { .. })
 }
 
-const fn too_long(max: u32) -> Reason {
-    Reason::TooLong { max }
+const fn too_long(max: u32) -> MalformedReason {
+    MalformedReason::TooLong { max }
 }
 
 /// Octets as a number; at most eight count.

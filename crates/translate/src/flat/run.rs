@@ -3,7 +3,7 @@
 use super::ops::{Halt, Took};
 use super::{Code, Op, OpIndex, SetId, index};
 use crate::checksum::PartialChecksum;
-use crate::parser::{ParserState, Reason, Until};
+use crate::parser::{MalformedReason, ParserState, Until};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{Message, Program};
 
@@ -87,19 +87,21 @@ impl<'r> Reader<'r> {
     }
 
     /// Reads on.
-    pub(crate) fn run(&mut self) -> Result<Stop, Reason> {
+    pub(crate) fn run(&mut self) -> Result<Stop, MalformedReason> {
         let waited_for = !matches!(self.goal, Goal::Never);
         loop {
             if waited_for && self.is_there() {
                 return Ok(Stop::There);
             }
-            let Some(op) = self.code.ops.get(self.step) else { return Err(Reason::NoCase) };
+            let Some(op) = self.code.ops.get(self.step) else {
+                return Err(MalformedReason::NoCase);
+            };
             self.step += 1;
             if let Err(halt) = self.turn(op) {
                 self.step -= 1;
                 return match halt {
                     Halt::Malformed(reason) => Err(reason),
-                    Halt::Wait if self.last => Err(Reason::Cut),
+                    Halt::Wait if self.last => Err(MalformedReason::Cut),
                     Halt::Wait => Ok(Stop::Wait),
                     Halt::Accept => Ok(Stop::Accept),
                     Halt::There => Ok(Stop::There),
@@ -121,7 +123,7 @@ impl<'r> Reader<'r> {
             Op::Words { octets, fields, settles, before, next } => {
                 self.words(octets, fields, (before, settles), next);
             }
-            Op::Counted { octets, less, max, length, into, next } => {
+            Op::PostCounters { octets, less, max, length, into, next } => {
                 self.counted((octets, less), max, length.into, into, next);
             }
             Op::Lines(lines) => {
@@ -202,7 +204,7 @@ impl<'r> Reader<'r> {
                 }
             }
             Op::Lookup { key, value, table } => {
-                let table = self.code.tables.get(index(table)).ok_or(Reason::NoCase)?;
+                let table = self.code.tables.get(index(table)).ok_or(MalformedReason::NoCase)?;
                 table.file(&mut self.state.view, key, value)?;
             }
             Op::Copy { from, into } => return self.copy(from, into),
@@ -211,8 +213,8 @@ impl<'r> Reader<'r> {
                 return self.append_row(list, columns.of(&self.code.slots));
             }
             Op::Require(slot) if self.state.view.held(slot).is_some() => {}
-            Op::Require(_) => return Err(Reason::Missing.into()),
-            _ => return Err(Reason::NoCase.into()),
+            Op::Require(_) => return Err(MalformedReason::Missing.into()),
+            _ => return Err(MalformedReason::NoCase.into()),
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ enum Act {
         order: Order,
         fields: SideRange,
     },
-    Counted {
+    PostCounters {
         octets: u8,
         less: u32,
         max: u32,
@@ -182,9 +182,9 @@ impl Builder<'_> {
                 Act::Word { octets, order: Order::Big, fields }
             }
             Op::Word { octets, order, fields, .. } => Act::Word { octets, order, fields },
-            Op::Counted { octets, less, max, length, into, next: then } => {
+            Op::PostCounters { octets, less, max, length, into, next: then } => {
                 next = index(then.0);
-                Act::Counted { octets, less, max, counts: length.into, into }
+                Act::PostCounters { octets, less, max, counts: length.into, into }
             }
             Op::Varint { octets_max, into } => Act::Varint { octets_max, into },
             Op::Take { length, max, store } if store.fold == Fold::Keep => {
@@ -227,7 +227,7 @@ impl Builder<'_> {
                 matches!(field.then, Then::Store(of) | Then::StoreWithin(of, ..) if of == slot)
             }),
             Act::Varint { into, .. } => into.into == slot,
-            Act::Counted { counts, .. } => counts == slot,
+            Act::PostCounters { counts, .. } => counts == slot,
             Act::Options(_) | Act::Other(_) => true,
             _ => false,
         }
@@ -340,7 +340,7 @@ impl<'p> Pass<'p> {
                         at = *place;
                     }
                 }
-                Act::Counted { octets, less, max, counts, into } => {
+                Act::PostCounters { octets, less, max, counts, into } => {
                     let count = word_of(rest.take(usize::from(octets))?);
                     let wanted = count.checked_sub(u64::from(less));
                     let wanted = wanted.filter(|wanted| *wanted <= u64::from(max))?;

@@ -8,7 +8,7 @@ use super::ops::{Set, number, solid};
 use super::run::Reader;
 use super::straight::{Pass, Rest};
 use super::{ValueTarget, index, narrow};
-use crate::parser::Reason;
+use crate::parser::MalformedReason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
     Class, ColumnType, Convert, ExtendCase, Fold, Length, Message, Order, ParseOp, ParseStep,
@@ -89,14 +89,19 @@ impl NameTable {
     }
 
     /// Stores the value of one slot under the key in another.
-    pub(super) fn file(&self, view: &mut View, key: SlotId, value: SlotId) -> Result<(), Reason> {
-        let (target, text) = match view.held(key).ok_or(Reason::Missing)? {
+    pub(super) fn file(
+        &self,
+        view: &mut View,
+        key: SlotId,
+        value: SlotId,
+    ) -> Result<(), MalformedReason> {
+        let (target, text) = match view.held(key).ok_or(MalformedReason::Missing)? {
             Held::Octets(name) => (self.named(name), true),
             Held::Int(number) => (self.numbered(number), false),
             _ => (None, false),
         };
         let Some(target) = target else { return Ok(()) };
-        let octets = view.octets(value).ok_or(Reason::Missing)?;
+        let octets = view.octets(value).ok_or(MalformedReason::Missing)?;
         let part = if text { solid(octets) } else { 0..octets.len() };
         let octets = octets.get(part.clone()).unwrap_or_default();
         match folding(target.convert) {
@@ -118,7 +123,7 @@ fn is_name(name: &[u8], known: &[u8]) -> bool {
 
 impl ValueTarget {
     /// Stores an entry's value in its target.
-    fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), Reason> {
+    fn put(&self, view: &mut View, octets: &[u8]) -> Result<(), MalformedReason> {
         let Some(fold) = folding(self.convert) else {
             return self.put_number(view, self.number(octets)?);
         };
@@ -136,10 +141,10 @@ impl ValueTarget {
         view: &mut View,
         octets: &[u8],
         range: &Range<usize>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), MalformedReason> {
         match folding(self.convert) {
             Some(Fold::Keep) => self.check(view, length(octets))?,
-            Some(_) => return Err(Reason::NoCase),
+            Some(_) => return Err(MalformedReason::NoCase),
             None => return self.put_number(view, self.number(octets)?),
         }
         match self.rows {
@@ -150,16 +155,16 @@ impl ValueTarget {
     }
 
     /// The number that octets are.
-    fn number(&self, octets: &[u8]) -> Result<i64, Reason> {
+    fn number(&self, octets: &[u8]) -> Result<i64, MalformedReason> {
         let only_digits = !octets.is_empty() && octets.iter().all(u8::is_ascii_digit);
         match converted(octets, self.convert) {
             // RFC 9110 §8.6: "a recipient MUST anticipate potentially large decimal numerals".
-            Err(_) if self.is_length && only_digits => Err(Reason::TooLarge),
+            Err(_) if self.is_length && only_digits => Err(MalformedReason::TooLarge),
             number => number,
         }
     }
 
-    fn put_number(&self, view: &mut View, value: i64) -> Result<(), Reason> {
+    fn put_number(&self, view: &mut View, value: i64) -> Result<(), MalformedReason> {
         self.check(view, value)?;
         match self.rows {
             Some(_) => view.push_int(self.into, value),
@@ -169,20 +174,22 @@ impl ValueTarget {
     }
 
     /// Whether the target accepts a number, or octets of that length.
-    fn check(&self, view: &View, value: i64) -> Result<(), Reason> {
+    fn check(&self, view: &View, value: i64) -> Result<(), MalformedReason> {
         if self.rows.is_none() && view.is_set(self.into) {
-            return Err(Reason::Twice);
+            return Err(MalformedReason::Twice);
         }
         if value < self.low || value > self.high {
             let is_octets = folding(self.convert).is_some();
             return Err(match u32::try_from(self.high) {
-                Ok(max) if is_octets => Reason::TooLong { max },
-                _ if self.is_length && value > self.high => Reason::TooLarge,
-                _ => Reason::Bounds,
+                Ok(max) if is_octets => MalformedReason::TooLong { max },
+                _ if self.is_length && value > self.high => MalformedReason::TooLarge,
+                _ => MalformedReason::Bounds,
             });
         }
         match self.rows {
-            Some(max) if view.rows(self.into).len() >= index(max) => Err(Reason::TooLong { max }),
+            Some(max) if view.rows(self.into).len() >= index(max) => {
+                Err(MalformedReason::TooLong { max })
+            }
             _ => Ok(()),
         }
     }
@@ -229,13 +236,13 @@ const fn folding(convert: Convert) -> Option<Fold> {
 }
 
 /// The number to which a table converts octets.
-fn converted(octets: &[u8], convert: Convert) -> Result<i64, Reason> {
+fn converted(octets: &[u8], convert: Convert) -> Result<i64, MalformedReason> {
     match convert {
-        Convert::Decimal => super::ops::in_digits(octets, 10).ok_or(Reason::NoNumber),
+        Convert::Decimal => super::ops::in_digits(octets, 10).ok_or(MalformedReason::NoNumber),
         Convert::Uint if octets.len() < 8 => {
-            i64::try_from(number(octets, Order::Big)).map_err(|_| Reason::NoNumber)
+            i64::try_from(number(octets, Order::Big)).map_err(|_| MalformedReason::NoNumber)
         }
-        _ => Err(Reason::NoNumber),
+        _ => Err(MalformedReason::NoNumber),
     }
 }
 

@@ -5,8 +5,8 @@ use super::slab::IncomingId;
 use super::task::{Reg, Task, rows_of};
 use crate::view::{Held, Rows, Value, find};
 use gatewright_lang::ir::{
-    Arithmetic, Class, LiteralId, Operand, ParameterValue, Partial, Pattern, Piece, SlotId,
-    SlotType, Test,
+    Arithmetic, Class, LiteralId, Operand, ParameterValue, Partial, Pattern, SlotId, SlotType,
+    Test, TextPiece,
 };
 
 /// A borrowed value.
@@ -234,17 +234,17 @@ impl Machine {
     }
 
     /// Octets concatenated from pieces.
-    pub(crate) fn formatted(&self, task: &Task, pieces: &[Piece]) -> Vec<u8> {
+    pub(crate) fn formatted(&self, task: &Task, pieces: &[TextPiece]) -> Vec<u8> {
         let mut octets = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Literal(literal) => octets.extend_from_slice(self.literal(*literal)),
-                Piece::Octets(of) => {
+                TextPiece::Literal(literal) => octets.extend_from_slice(self.literal(*literal)),
+                TextPiece::Octets(of) => {
                     if let Some(Borrowed::Octets(piece)) = self.seen(Some(task), *of) {
                         octets.extend_from_slice(piece);
                     }
                 }
-                Piece::Decimal(of) => {
+                TextPiece::Decimal(of) => {
                     octets.extend_from_slice(self.int(task, *of).to_string().as_bytes());
                 }
             }

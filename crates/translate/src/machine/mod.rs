@@ -73,7 +73,7 @@ mod wait;
 
 pub use address::{AddressError, RoleTarget};
 pub use counters::HandlerCounters;
-pub use post::{Captured, Counted, Direction, Does, Matching, Post, PostError, RequestRate};
+pub use post::{Captured, Direction, Does, Matching, Post, PostCounters, PostError, RequestRate};
 pub use record::{
     CONVERSATION_OCTETS_MAX, Conversation, ConversationGap, ConversationStep, PeerEvent,
 };

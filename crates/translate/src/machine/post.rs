@@ -27,7 +27,7 @@ pub struct Post {
     /// What it does with them.
     pub does: Does,
     /// Its counters; machines that run the same program share them.
-    pub counted: Arc<Counted>,
+    pub counted: Arc<PostCounters>,
 }
 
 /// Direction of messages, seen from the requesting peer.
@@ -65,7 +65,7 @@ pub struct Matching {
 
 /// Counters of a post.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct PostCounters {
     /// Messages seen, without those refused elsewhere.
     pub messages: AtomicU64,
     /// Their octets, as they were on the wire.
@@ -76,7 +76,7 @@ pub struct Counted {
     pub missed: AtomicU64,
 }
 
-impl Counted {
+impl PostCounters {
     pub(crate) fn saw(&self, messages: u64, octets: usize) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.octets.fetch_add(u64::try_from(octets).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -305,7 +305,7 @@ fn as_read(message: Option<&Message>, slot: SlotId, value: &str) -> Vec<u8> {
 pub(crate) struct Posted {
     pub(crate) id: u32,
     pub(crate) acts: Acts,
-    pub(crate) counted: Arc<Counted>,
+    pub(crate) counted: Arc<PostCounters>,
 }
 
 /// The action of a post at one handler.

@@ -7,7 +7,7 @@ use super::conn::ConnectionState;
 use super::request::Requester;
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
 use super::{Count, Machine, Output, TURN_MESSAGES, Work};
-use crate::parser::{Malformed, Parser, Reason, Until};
+use crate::parser::{Malformed, MalformedReason, Parser, Until};
 use gatewright_lang::ir::{MessageId, Mode, Side, SlotId};
 use std::sync::Arc;
 
@@ -362,7 +362,7 @@ impl Machine {
 
     /// Handles a message that cannot be read, or is cut.
     pub(crate) fn malformed(&mut self, conn: ConnId, id: IncomingId, why: Malformed) -> Looked {
-        let cut = why.reason == Reason::Cut;
+        let cut = why.reason == MalformedReason::Cut;
         if let Some(message) = self.incomings.get(id).map(|of| of.message) {
             self.note_malformed(message, why);
         }

@@ -13,7 +13,7 @@
 
 use super::conn::ConnectionState;
 use super::peers::PeerAddress;
-use super::post::{Counted, Direction, Does, Post, PostError};
+use super::post::{Direction, Does, Post, PostCounters, PostError};
 use super::request::{Origin, Requester};
 use super::slab::{ConnId, ExchangeId, SessionId, TaskId};
 use super::task::Task;
@@ -451,7 +451,7 @@ impl Post {
             handler: handler.to_owned(),
             way: Direction::Receive,
             does: Does::Capture,
-            counted: Arc::new(Counted::default()),
+            counted: Arc::new(PostCounters::default()),
         }
     }
 }

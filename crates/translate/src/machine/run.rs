@@ -11,7 +11,7 @@ use super::{Count, Machine, RoleTarget};
 use crate::view::View;
 use core::time::Duration;
 use gatewright_lang::ir::{
-    BlockId, Build, Fold, Operand, Operation, Program, RegisterType, RoleId, SessionKey, SlotId,
+    BlockId, Build, Fold, Instruction, Operand, Program, RegisterType, RoleId, SessionKey, SlotId,
     SlotType, Terminator,
 };
 use std::sync::Arc;
@@ -102,13 +102,13 @@ impl Machine {
     }
 
     /// Executes an operation that never waits; fails if a message cannot be built.
-    fn operate(&mut self, task: &mut Task, operation: &Operation) -> Result<(), ()> {
+    fn operate(&mut self, task: &mut Task, operation: &Instruction) -> Result<(), ()> {
         match operation {
-            Operation::Set { into, value } => {
+            Instruction::Set { into, value } => {
                 let value = self.seen(Some(task), *value).map(Borrowed::to_register);
                 task.set(*into, value.unwrap_or(Reg::Unset));
             }
-            Operation::Compute { into, operator, left, right } => {
+            Instruction::Compute { into, operator, left, right } => {
                 let value = computed(*operator, self.int(task, *left), self.int(task, *right));
                 let ty = self.program.handler(task.handler).and_then(|handler| {
                     handler.registers.get(into.index()).map(|register| register.ty)
@@ -119,55 +119,55 @@ impl Machine {
                 };
                 task.set(*into, Reg::Int(value));
             }
-            Operation::Format { into, pieces } => {
+            Instruction::Format { into, pieces } => {
                 let octets = self.formatted(task, pieces);
                 task.set(*into, Reg::Octets(octets));
             }
-            Operation::First { into, of, octets } => {
+            Instruction::First { into, of, octets } => {
                 let most = usize::try_from(*octets).unwrap_or(usize::MAX);
                 let of = self.octets_seen(task, *of);
                 let value = of.get(..most).unwrap_or(of).to_vec();
                 task.set(*into, Reg::Octets(value));
             }
-            Operation::Hex { into, of } => {
+            Instruction::Hex { into, of } => {
                 let digits = hex(self.octets_seen(task, *of));
                 task.set(*into, Reg::Octets(digits));
             }
-            Operation::Fold { into, of, fold } => {
+            Instruction::Fold { into, of, fold } => {
                 let octets = folded(self.octets_seen(task, *of), *fold);
                 task.set(*into, Reg::Octets(octets));
             }
-            Operation::Size { into, of } => {
+            Instruction::Size { into, of } => {
                 let size = self.size(task, *of);
                 task.set(*into, Reg::Int(size));
             }
-            Operation::SetSession { slot, value } => {
+            Instruction::SetSession { slot, value } => {
                 let value = self.seen(Some(task), *value).map(Borrowed::to_value);
                 self.with_variables(task, |view| match value {
                     Some(value) => view.set(*slot, value),
                     None => view.clear(*slot),
                 });
             }
-            Operation::Empty { into } => {
+            Instruction::Empty { into } => {
                 task.set(*into, Reg::list(None));
             }
-            Operation::ClearSession { slot } => {
+            Instruction::ClearSession { slot } => {
                 self.with_variables(task, |view| view.clear(*slot));
             }
-            Operation::EndSession => {
+            Instruction::EndSession => {
                 if let Some(session) = task.keyed.take() {
                     self.end_session(session);
                 }
             }
-            Operation::Part { peers } => self.part_requester(task, *peers),
-            Operation::ForgetRequester => self.forget_requester(task),
-            Operation::ClearPeers { peers } => self.clear_peers(task, *peers),
-            Operation::Tell { peers, cursor, message } => {
+            Instruction::Part { peers } => self.part_requester(task, *peers),
+            Instruction::ForgetRequester => self.forget_requester(task),
+            Instruction::ClearPeers { peers } => self.clear_peers(task, *peers),
+            Instruction::Tell { peers, cursor, message } => {
                 return self.tell(task, (*peers, *cursor), message);
             }
-            Operation::Provisional(build) => return self.provisional(task, build),
-            Operation::Release { role } => self.release(task, *role),
-            Operation::Hangup { role } => self.hang_up_role(task, *role),
+            Instruction::Provisional(build) => return self.provisional(task, build),
+            Instruction::Release { role } => self.release(task, *role),
+            Instruction::Hangup { role } => self.hang_up_role(task, *role),
         }
         Ok(())
     }

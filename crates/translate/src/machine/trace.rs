@@ -6,7 +6,7 @@ use super::task::{Reg, Task, rows_of};
 use crate::parser::Malformed;
 use crate::view::{Held, Value};
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{HandlerId, MessageId, Operation, RoleId, SlotId, Terminator};
+use gatewright_lang::ir::{HandlerId, Instruction, MessageId, RoleId, SlotId, Terminator};
 
 /// A traced step of a machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -110,19 +110,19 @@ impl Machine {
         self.note(|| MachineStep::Malformed { message, why: malformed.to_string(), span });
     }
 
-    pub(crate) fn note_did(&mut self, task: &Task, operation: &Operation, span: Span) {
+    pub(crate) fn note_did(&mut self, task: &Task, operation: &Instruction, span: Span) {
         if self.traced.is_none() {
             return;
         }
         let into = match operation {
-            Operation::Set { into, .. }
-            | Operation::Empty { into }
-            | Operation::Compute { into, .. }
-            | Operation::Format { into, .. }
-            | Operation::First { into, .. }
-            | Operation::Hex { into, .. }
-            | Operation::Fold { into, .. }
-            | Operation::Size { into, .. } => Some(*into),
+            Instruction::Set { into, .. }
+            | Instruction::Empty { into }
+            | Instruction::Compute { into, .. }
+            | Instruction::Format { into, .. }
+            | Instruction::First { into, .. }
+            | Instruction::Hex { into, .. }
+            | Instruction::Fold { into, .. }
+            | Instruction::Size { into, .. } => Some(*into),
             _ => None,
         };
         let set = into.and_then(|into| self.register_shown(task, into));

@@ -3,7 +3,7 @@ use crate::engine::Engine;
 use crate::services::{Services, parts};
 use gatewright_config::Config;
 use gatewright_diagnostic::SourceId;
-use gatewright_onem2m::{Kind, Operation, Request, Response, Status};
+use gatewright_onem2m::{Operation, Request, ResourceType, Response, Status};
 use gatewright_part::Part;
 use gatewright_testbed::free_port;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -142,11 +142,11 @@ fn an_operator_reads_and_subscribes_to_alarms_which_restarts_do_not_repeat() {
     assert_eq!((of("certificate-ending"), of("disk-short").is_some()), (Some(1), true));
     let subscription = r#"{"m2m:sub":{"nu":["CNurse"],"enc":{"net":[3]}}}"#;
     let subscribe = Request::new(Operation::Create, "gw/alarms", "CNurse", "subscribe")
-        .creating(Kind::Subscription, subscription);
+        .creating(ResourceType::Subscription, subscription);
     assert_eq!(ask(&first.0, subscribe).status, Status::Created);
     // Operators read; who is none does not.
     let forge = Request::new(Operation::Create, "gw/alarms", "CNurse", "forge")
-        .creating(Kind::ContentInstance, r#"{"m2m:cin":{"con":"x"}}"#);
+        .creating(ResourceType::ContentInstance, r#"{"m2m:cin":{"con":"x"}}"#);
     assert_eq!(ask(&first.0, forge).status, Status::OriginatorHasNoPrivilege);
     let other = Request::new(Operation::Retrieve, "gw/alarms/la", "COther", "other");
     assert_eq!(ask(&first.0, other).status, Status::OriginatorHasNoPrivilege);
@@ -179,7 +179,7 @@ fn a_resource_of_somebody_else_with_the_name_is_left_alone() {
     let delete = Request::new(Operation::Delete, "gw/alarms", "CAdmin", "delete");
     assert_eq!(ask(&before.0, delete).status, Status::Deleted);
     let entity = Request::new(Operation::Create, "gw", "CAdmin", "make")
-        .creating(Kind::Container, r#"{"m2m:cnt":{"rn":"alarms"}}"#);
+        .creating(ResourceType::Container, r#"{"m2m:cnt":{"rn":"alarms"}}"#);
     assert_eq!(ask(&before.0, entity).status, Status::Created);
     stop(before);
     gateway.certify(20);

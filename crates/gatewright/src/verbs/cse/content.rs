@@ -1,6 +1,6 @@
 //! What a resource is created from, as it is written on a command line.
 
-use gatewright_onem2m::Kind;
+use gatewright_onem2m::ResourceType;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -13,25 +13,25 @@ const KINDS_MAX: u16 = 66;
 
 /// Every type with the name it has on the command line: its tag, or what its identifiers begin
 /// with.
-pub(super) fn kinds() -> impl Iterator<Item = (&'static str, Kind)> {
-    (1..=KINDS_MAX).filter_map(Kind::from_number).map(|kind| (name(kind), kind))
+pub(super) fn kinds() -> impl Iterator<Item = (&'static str, ResourceType)> {
+    (1..=KINDS_MAX).filter_map(ResourceType::from_number).map(|kind| (name(kind), kind))
 }
 
 /// The name of a type.
-pub(super) fn name(kind: Kind) -> &'static str {
+pub(super) fn name(kind: ResourceType) -> &'static str {
     kind.tag().strip_prefix("m2m:").unwrap_or_else(|| kind.prefix())
 }
 
 /// The type of a name or a number.
-pub(super) fn kind(text: &str) -> Option<Kind> {
+pub(super) fn kind(text: &str) -> Option<ResourceType> {
     if let Ok(number) = text.parse() {
-        return Kind::from_number(number);
+        return ResourceType::from_number(number);
     }
     kinds().find(|(name, _)| *name == text).map(|(_, kind)| kind)
 }
 
 /// The content of a creation: from attributes, from JSON, or from standard input.
-pub(super) fn content(kind: Kind, attributes: &[String]) -> Result<String, String> {
+pub(super) fn content(kind: ResourceType, attributes: &[String]) -> Result<String, String> {
     let whole = match attributes {
         [one] if one == "-" => {
             let mut text = String::new();
@@ -93,15 +93,15 @@ mod tests {
             (&["con:=x"], Err("con: no JSON")),
         ];
         for (given, expected) in cases {
-            match (content(Kind::ContentInstance, &words(given)), expected) {
+            match (content(ResourceType::ContentInstance, &words(given)), expected) {
                 (Ok(content), Ok(expected)) => assert_eq!(content, expected),
                 (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
                 (other, _) => panic!("{given:?}: {other:?}"),
             }
         }
-        assert!(content(Kind::FlexContainer, &words(&["a=b"])).is_err());
-        assert_eq!(kind("cin"), Some(Kind::ContentInstance));
-        assert_eq!(kind("fcnt"), Some(Kind::FlexContainer));
-        assert_eq!((kind("4"), kind("nothing")), (Some(Kind::ContentInstance), None));
+        assert!(content(ResourceType::FlexContainer, &words(&["a=b"])).is_err());
+        assert_eq!(kind("cin"), Some(ResourceType::ContentInstance));
+        assert_eq!(kind("fcnt"), Some(ResourceType::FlexContainer));
+        assert_eq!((kind("4"), kind("nothing")), (Some(ResourceType::ContentInstance), None));
     }
 }

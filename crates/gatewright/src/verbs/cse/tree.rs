@@ -4,7 +4,7 @@ use super::{Whom, content, parsed, runtime};
 use crate::{exit::Exit, face::Face};
 use anyhow::Result;
 use gatewright_bindings::tasks::block_on;
-use gatewright_onem2m::{Kind, Response};
+use gatewright_onem2m::{ResourceType, Response};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -121,14 +121,18 @@ fn references_of(content: &Value) -> Vec<Reference> {
     list.as_array().map(|list| list.iter().filter_map(read).collect()).unwrap_or_default()
 }
 
-fn known(number: Option<u64>) -> Option<Kind> {
-    Kind::from_number(u16::try_from(number?).ok()?)
+fn known(number: Option<u64>) -> Option<ResourceType> {
+    ResourceType::from_number(u16::try_from(number?).ok()?)
 }
 
-const fn is_instance(kind: Option<Kind>) -> bool {
+const fn is_instance(kind: Option<ResourceType>) -> bool {
     matches!(
         kind,
-        Some(Kind::ContentInstance | Kind::TimeSeriesInstance | Kind::FlexContainerInstance)
+        Some(
+            ResourceType::ContentInstance
+                | ResourceType::TimeSeriesInstance
+                | ResourceType::FlexContainerInstance
+        )
     )
 }
 

@@ -12,7 +12,7 @@ use gatewright_lang::{
     Compiled,
     ir::{Program, Role, Side, Transport},
 };
-use gatewright_link::pcapng::Reader;
+use gatewright_link::pcapng::CaptureReader;
 use gatewright_wire::{IpProtocol, ipv4::Ipv4, ipv6::Ipv6, tcp::Tcp, udp::Udp};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,7 +55,7 @@ fn test(program: &Program, capture: &str) -> Result<String, Failure> {
     let failure =
         |why: &dyn std::fmt::Display| Failure::new(Exit::Negative, format!("{capture}: {why}"));
     let file = File::open(capture).map_err(|error| Failure::file(capture, &error))?;
-    let mut reader = Reader::new(BufReader::new(file));
+    let mut reader = CaptureReader::new(BufReader::new(file));
     let mut recording = Recording::new(program);
     loop {
         let record = reader.next_record().map_err(|error| failure(&error))?;

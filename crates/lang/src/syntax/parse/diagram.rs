@@ -4,7 +4,7 @@ use super::super::ast::{Field, FieldType, Item, Literal, Name, Number};
 use super::Parser;
 use crate::codes;
 use gatewright_diagnostic::{Diagnostic, Label, Span};
-use gatewright_diagram::{FieldKind, Layout, Role};
+use gatewright_diagram::{FieldKind, FieldRole, Layout};
 
 /// Maximum bits of a field that is a number; wider ones are octets.
 const NUMBER_BITS_MAX: u32 = 63;
@@ -57,8 +57,8 @@ fn items(layout: &Layout, span: Span) -> Vec<Item> {
             FieldType::Bits { width: u8::try_from(field.width).unwrap_or(0), little: false }
         };
         let fixed = match field.role {
-            Role::Constant(value) => i64::try_from(value).ok().map(number),
-            Role::Reserved if !octets => Some(number(0)),
+            FieldRole::Constant(value) => i64::try_from(value).ok().map(number),
+            FieldRole::Reserved if !octets => Some(number(0)),
             _ => None,
         };
         Item::Field(Box::new(Field {
@@ -68,7 +68,7 @@ fn items(layout: &Layout, span: Span) -> Vec<Item> {
             ty,
             ty_span: span,
             max: None,
-            reserved: field.role == Role::Reserved,
+            reserved: field.role == FieldRole::Reserved,
             fixed,
             default: None,
         }))

@@ -12,7 +12,7 @@ mod protocol;
 mod statement;
 mod test;
 
-use super::ast::{File, Literal, Name, Number, Octets, Path, Piece, Time};
+use super::ast::{File, Literal, Name, Number, Octets, Path, TextPiece, Time};
 use super::token::{Token, TokenKind, tokens};
 use crate::codes;
 use core::time::Duration;
@@ -414,8 +414,8 @@ impl Parser<'_> {
                 let mut value = Vec::new();
                 for piece in self.pieces()? {
                     match piece {
-                        Piece::Octets(octets) => value.extend(octets),
-                        Piece::Hole(hole) => {
+                        TextPiece::Octets(octets) => value.extend(octets),
+                        TextPiece::Hole(hole) => {
                             self.error(&codes::HOLE_HERE, hole.span, "a hole is not possible here");
                             self.help("write `\\{` for the brace itself");
                             return None;
@@ -457,7 +457,7 @@ impl Parser<'_> {
     }
 
     /// The pieces of a quoted text: octets, and holes in braces.
-    fn pieces(&mut self) -> Option<Vec<Piece>> {
+    fn pieces(&mut self) -> Option<Vec<TextPiece>> {
         let token = self.bump();
         // The quotes are one octet each, but for those that were reported.
         let text = self.text_of(token);
@@ -486,17 +486,17 @@ impl Parser<'_> {
                         self.error(&codes::UNCLOSED_TEXT, span, "this hole is not closed");
                         return None;
                     };
-                    pieces.push(Piece::Octets(std::mem::take(&mut octets)));
+                    pieces.push(TextPiece::Octets(std::mem::take(&mut octets)));
                     let hole = (start + offset + 1, start + offset + length);
-                    pieces.push(Piece::Hole(self.within(hole.0, hole.1)?));
+                    pieces.push(TextPiece::Hole(self.within(hole.0, hole.1)?));
                     rest = inner.char_indices();
                     rest.by_ref().find(|&(at, _)| at == offset + length);
                 }
                 _ => octets.extend(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
-        pieces.push(Piece::Octets(octets));
-        pieces.retain(|piece| !matches!(piece, Piece::Octets(octets) if octets.is_empty()));
+        pieces.push(TextPiece::Octets(octets));
+        pieces.retain(|piece| !matches!(piece, TextPiece::Octets(octets) if octets.is_empty()));
         Some(pieces)
     }
 

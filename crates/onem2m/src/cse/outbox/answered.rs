@@ -1,14 +1,14 @@
 //! Answers to outbox messages, and what they mean for the queue and its target.
 
-use super::{DEVICE_QUEUE, Verdict};
+use super::{DEVICE_QUEUE, RefusedMessage};
 use crate::audit::End;
 use crate::cse::announce::announcement;
 use crate::cse::calls::Unreachable;
 use crate::cse::statistics::Statistic;
 use crate::cse::{Cse, Output};
 use crate::fate::Fate;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Response};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Cse {
         let first = messages.first().and_then(|seq| queue.messages.get(seq));
         let request = first.map(|kept| &kept.message.request);
         let creates = request.is_some_and(|request| request.operation == Operation::Create);
-        let verdict = request.map(|request| Verdict::new(status, request));
+        let verdict = request.map(|request| RefusedMessage::new(status, request));
         let announcement = request.and_then(|request| announcement(name, request));
         match (fate, announcement) {
             (Fate::Done, _) => self.done_with(name, messages, status, true),
@@ -85,7 +85,7 @@ impl Cse {
     }
 
     /// Holds a message that its receiver refuses on account of its originator.
-    fn hold(&mut self, name: &Arc<str>, verdict: Option<Verdict>) {
+    fn hold(&mut self, name: &Arc<str>, verdict: Option<RefusedMessage>) {
         self.counters.messages_unauthorised += 1;
         let status = verdict.as_ref().map(|verdict| verdict.status);
         if let Some(verdict) = verdict {
@@ -100,11 +100,14 @@ impl Cse {
     }
 
     /// Counts devices' readings that are refused for good, and keeps the verdict.
-    fn note_refusal(&mut self, name: &str, verdict: Option<Verdict>) {
+    fn note_refusal(&mut self, name: &str, verdict: Option<RefusedMessage>) {
         if !name.starts_with(DEVICE_QUEUE) {
             return;
         }
-        if verdict.as_ref().is_some_and(|it| it.kind == Some(Kind::ContentInstance)) {
+        if verdict
+            .as_ref()
+            .is_some_and(|it| it.resource_type == Some(ResourceType::ContentInstance))
+        {
             self.counters.readings_refused_above += 1;
         }
         self.outbox.refused = verdict;

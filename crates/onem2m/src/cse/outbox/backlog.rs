@@ -11,10 +11,10 @@ use crate::address::Address;
 use crate::cse::Cse;
 use crate::cse::ledger::Undo;
 use crate::cse::target::Target;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
 use crate::release::Release;
 use crate::resource::Resource;
+use crate::resource_type::ResourceType;
 use crate::tree::{Instance, RowChange};
 use core::time::Duration;
 use serde_json::value::RawValue;
@@ -76,7 +76,7 @@ impl Backlog {
         Some(OutboxMessage {
             queue: Arc::clone(&self.queue),
             target: Arc::clone(&self.target),
-            request: request.creating(Kind::ContentInstance, content),
+            request: request.creating(ResourceType::ContentInstance, content),
             keep: self.keep,
             batch: None,
         })
@@ -336,7 +336,7 @@ impl Cse {
 /// The content that creates an instance like the one with this representation; numbers digit for
 /// digit.
 fn creation(text: &str) -> Option<String> {
-    let tag = Kind::ContentInstance.tag();
+    let tag = ResourceType::ContentInstance.tag();
     let outer: BTreeMap<&str, BTreeMap<&str, &RawValue>> = serde_json::from_str(text).ok()?;
     let mut attributes = outer.get(tag)?.clone();
     attributes.retain(|name, _| GIVEN.contains(name));

@@ -10,9 +10,9 @@ mod send;
 use super::ledger::Undo;
 use super::{Cse, Refusal, Token};
 use crate::audit::End;
-use crate::kind::Kind;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
+use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::stored::{Damage, InstanceHeader};
 use crate::tree::RowChange;
@@ -48,8 +48,8 @@ pub struct OutboxMessage {
 impl OutboxMessage {
     /// Whether it creates a contentInstance.
     fn is_reading(&self) -> bool {
-        let Request { operation, kind, .. } = &self.request;
-        *operation == Operation::Create && *kind == Some(Kind::ContentInstance)
+        let Request { operation, resource_type, .. } = &self.request;
+        *operation == Operation::Create && *resource_type == Some(ResourceType::ContentInstance)
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Gather {
 
 /// A receiver's verdict on an outbox message that it refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Verdict {
+pub struct RefusedMessage {
     /// The response status code.
     pub status: Status,
     /// The originator.
@@ -74,13 +74,13 @@ pub struct Verdict {
     /// The target.
     pub to: String,
     /// The type of the resource to create.
-    pub kind: Option<Kind>,
+    pub resource_type: Option<ResourceType>,
 }
 
-impl Verdict {
+impl RefusedMessage {
     fn new(status: Status, request: &Request) -> Self {
         let (from, to) = (request.from.clone(), request.to.clone());
-        Self { status, from, to, kind: request.kind }
+        Self { status, from, to, resource_type: request.resource_type }
     }
 }
 
@@ -121,13 +121,13 @@ impl Cse {
     }
 
     /// Number of queues held because of their originator, and the first one's verdict.
-    pub fn held(&self) -> (usize, Option<&Verdict>) {
+    pub fn held(&self) -> (usize, Option<&RefusedMessage>) {
         (self.outbox.held.len(), self.outbox.held.values().next())
     }
 
     /// The last final refusal of a device's reading. The reading was not delivered and will not be;
     /// it stays stored here.
-    pub const fn refused(&self) -> Option<&Verdict> {
+    pub const fn refused(&self) -> Option<&RefusedMessage> {
         self.outbox.refused.as_ref()
     }
 

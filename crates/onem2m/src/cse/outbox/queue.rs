@@ -2,7 +2,7 @@
 
 use super::backlog::Backlogs;
 use super::record::Kept;
-use super::{OutboxMessage, Verdict};
+use super::{OutboxMessage, RefusedMessage};
 use crate::clock::Moment;
 use crate::cse::Token;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -110,9 +110,9 @@ pub(crate) struct Outbox {
     pub(super) backlogs: Backlogs,
     /// Queues held because their first message was refused on account of its originator, with the
     /// verdict.
-    pub(super) held: BTreeMap<Arc<str>, Verdict>,
+    pub(super) held: BTreeMap<Arc<str>, RefusedMessage>,
     /// The last final verdict on a device's reading.
-    pub(super) refused: Option<Verdict>,
+    pub(super) refused: Option<RefusedMessage>,
     /// Outbox messages whose accompanying request is not answered yet.
     pub(super) beside: BTreeMap<Token, OutboxMessage>,
 }

@@ -14,8 +14,8 @@ use crate::cse::subscription::rate_limit;
 use crate::cse::target::Target;
 use crate::cse::{Cse, Refusal, not_found};
 use crate::fate::pause;
-use crate::kind::Kind;
 use crate::primitive::{Operation, Request};
+use crate::resource_type::ResourceType;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -304,8 +304,8 @@ impl Cse {
                     return Err(not_found("no such entity"));
                 };
                 let route = chosen(self.route_to(slot)?);
-                if let (Kind::ApplicationEntity, EntityRoute::Urls(urls, _)) =
-                    (self.resource(slot)?.kind, &route)
+                if let (ResourceType::ApplicationEntity, EntityRoute::Urls(urls, _)) =
+                    (self.resource(slot)?.resource_type, &route)
                     && let Some(url) = urls.first()
                 {
                     request.to.clone_from(url);

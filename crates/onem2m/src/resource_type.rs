@@ -1,15 +1,15 @@
 //! Resource types (TS-0001 §9.6.1.1): numbers, names, and allowed children.
 
-macro_rules! kinds {
+macro_rules! resource_types {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $tag:literal, $prefix:literal;)+) => {
         /// A resource type that this CSE hosts.
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         #[non_exhaustive]
-        pub enum Kind {
+        pub enum ResourceType {
             $($(#[$doc])* $name,)+
         }
 
-        impl Kind {
+        impl ResourceType {
             /// Every hosted type, by ascending number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
@@ -46,7 +46,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! {
+resource_types! {
     /// accessControlPolicy: the rights of originators.
     AccessControlPolicy = 1, "m2m:acp", "acp";
     /// AE: a registered application.
@@ -105,7 +105,7 @@ kinds! {
     TimeSeriesInstanceAnnc = 10_030, "m2m:tsiA", "tsiA";
 }
 
-impl Kind {
+impl ResourceType {
     /// Whether a child of type `child` may be created below (TS-0001 §9.6, child tables).
     pub const fn takes(self, child: Self) -> bool {
         match self {
@@ -262,27 +262,33 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::Kind;
+    use super::ResourceType;
 
     #[test]
     fn every_number_leads_back_to_its_kind() {
-        for &kind in Kind::ALL {
-            assert_eq!(Kind::from_number(kind.number()), Some(kind));
+        for &resource_type in ResourceType::ALL {
+            assert_eq!(ResourceType::from_number(resource_type.number()), Some(resource_type));
         }
     }
 
     #[test]
     fn every_announced_variant_has_its_original() {
-        for &kind in Kind::ALL {
-            assert_eq!(kind.announced().and_then(Kind::original), kind.announced().map(|_| kind));
-            assert_eq!(kind.original().and_then(Kind::announced), kind.original().map(|_| kind));
+        for &resource_type in ResourceType::ALL {
+            assert_eq!(
+                resource_type.announced().and_then(ResourceType::original),
+                resource_type.announced().map(|_| resource_type)
+            );
+            assert_eq!(
+                resource_type.original().and_then(ResourceType::announced),
+                resource_type.original().map(|_| resource_type)
+            );
         }
     }
 
     #[test]
     fn instances_have_no_children() {
-        for &child in Kind::ALL {
-            assert!(!Kind::ContentInstance.takes(child));
+        for &child in ResourceType::ALL {
+            assert!(!ResourceType::ContentInstance.takes(child));
         }
     }
 }

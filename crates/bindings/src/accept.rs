@@ -1,10 +1,10 @@
 //! Accepts TCP connections, with a limit per listener and a limit per peer address.
 
-use crate::quota::network;
 use crate::tasks::spawn;
 use core::future::Future;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
+use gatewright_onem2m::network;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};

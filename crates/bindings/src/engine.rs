@@ -49,7 +49,7 @@ struct Inner {
     unreadable: Vec<Unreadable>,
     waiting: BTreeMap<Token, oneshot::Sender<Response>>,
     /// Requests that are answered again after each change.
-    observing: BTreeMap<Token, watch::Sender<Option<Response>>>,
+    observing: BTreeMap<Token, watch::Sender<Latest>>,
     asked: u64,
     /// Time at which the timer wakes.
     wakes: Option<Duration>,
@@ -76,20 +76,25 @@ pub(crate) enum Task {
     AskAndPost(Request, Box<OutboxMessage>),
 }
 
+/// The latest answer, until it is taken.
+type Latest = Arc<Mutex<Option<Response>>>;
+
 /// A retrieval that is answered after each change. Only the latest answer is kept; slow readers
 /// miss intermediate ones.
 #[derive(Debug)]
 pub(crate) struct Observing {
     engine: Weak<Engine>,
     token: Token,
-    answers: watch::Receiver<Option<Response>>,
+    answers: watch::Receiver<Latest>,
 }
 
 impl Observing {
     /// The next answer; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Response> {
         self.answers.changed().await.ok()?;
-        self.answers.borrow_and_update().clone()
+        let latest = Arc::clone(&self.answers.borrow_and_update());
+        // A poisoned lock is safe here: there is an answer or none.
+        latest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether another answer may follow the last one taken.
@@ -288,7 +293,7 @@ impl Engine {
 
     /// Sends a request and each later answer too, as long as the result lives.
     pub(crate) fn observe(self: &Arc<Self>, request: Request) -> Observing {
-        let (sender, answers) = watch::channel(None);
+        let (sender, answers) = watch::channel(Latest::default());
         let mut inner = self.lock();
         inner.asked += 1;
         let token = Token(inner.asked);
@@ -452,6 +457,11 @@ impl Engine {
         self.lock().cse.instances_paged_out()
     }
 
+    /// Octets of the answers that are not read yet, and the most that ever were.
+    pub fn unread_octets(&self) -> (usize, usize) {
+        self.lock().cse.unread_octets()
+    }
+
     /// Resources in the tree.
     pub fn resources(&self) -> usize {
         self.lock().cse.resources()
@@ -568,7 +578,7 @@ impl Inner {
                 }
                 Output::Respond { token, response } if self.observing.contains_key(&token) => {
                     if let Some(observing) = self.observing.get(&token) {
-                        observing.send_replace(Some(response));
+                        observing.send_replace(Arc::new(Mutex::new(Some(response))));
                     }
                     if !self.cse.is_observed(token) {
                         self.observing.remove(&token);

@@ -6,7 +6,7 @@ use crate::http::message::{accepted, read_request, request_id, write_response};
 use crate::tasks::spawn;
 use core::convert::Infallible;
 use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Status};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};
 use serde_json::Value;
 use std::io;
@@ -102,7 +102,7 @@ async fn accept(listener: TcpListener, admission: Admission, sender: mpsc::Sende
 async fn answer(
     message: hyper::Request<Incoming>,
     sender: mpsc::Sender<Value>,
-) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+) -> Result<hyper::Response<Bytes>, Infallible> {
     let (head, body) = message.into_parts();
     let body = Limited::new(body, OCTETS_MAX).collect().await;
     let outcome = match body {

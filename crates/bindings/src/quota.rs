@@ -6,9 +6,9 @@
 //! time to retry.
 
 use core::time::Duration;
-use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
+use gatewright_onem2m::{Refusal, Release, Request, Response, Status, network};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -341,22 +341,11 @@ impl Drop for Ticket {
     }
 }
 
-/// The address, for IPv6 its /64 network: a host may use any number of addresses there.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            const HIGH: u128 = !0 << 64;
-            Ipv6Addr::from_bits(address.to_bits() & HIGH).into()
-        }
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOSTILE: QuotaPeer = QuotaPeer::Address(IpAddr::V6(Ipv6Addr::LOCALHOST));
+    const HOSTILE: QuotaPeer = QuotaPeer::Address(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST));
 
     fn state(quota: Quota) -> State {
         State { quota, ..State::default() }

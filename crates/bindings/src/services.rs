@@ -21,7 +21,7 @@ use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{ClockDoubt, CseType, RefusedMessage, Registrar, Unreadable};
+use gatewright_onem2m::{ClockDoubt, CseType, Limits, RefusedMessage, Registrar, Unreadable};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::DiskSpace;
 use std::io;
@@ -199,6 +199,7 @@ impl Services {
             ("disk_free_octets", disk_space.free.unwrap_or_default()),
             ("resources", count(engine.resources())),
             ("instances_on_disk", count(engine.instances_paged_out())),
+            ("answers_unread_octets", count(engine.unread_octets().0)),
             ("messages_waiting", count(engine.messages_waiting())),
             ("containers_backlogged", count(engine.backlogs())),
             ("rows_unreadable", count(cse.unreadable().len())),
@@ -479,13 +480,7 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
         machine.provider = format!("//{}", provider.trim_start_matches('/'));
     }
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let limits = &mut machine.limits;
-    if let Some(most) = described.resources_max {
-        limits.resources = count(most);
-        limits.branch_resources = count(most / 4);
-    }
-    limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
-    limits.instances = described.instances_max.map_or(limits.instances, u64::from);
+    set_limits(&mut machine.limits, described);
     if let Some(devices) = &config.devices {
         machine.base_readers.clone_from(&devices.operators);
         machine.limits.messages_waiting = count(devices.waiting_max);
@@ -502,9 +497,6 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
         running.tls = Some(cse_tls(tls));
     }
     running.store = described.store.as_ref().map(PathBuf::from);
-    let memory = described.memory_mib.unwrap_or(MEMORY_MIB);
-    let memory = usize::try_from(u64::from(memory) * MIB).unwrap_or(usize::MAX);
-    running.cse.limits.resident_octets = described.store.is_some().then_some(memory);
     running.options.octets_max = described.store_mib.map(|mib| u64::from(mib) * MIB);
     if let Some(mib) = described.reserve_mib {
         running.options.reserve_octets = u64::from(mib) * MIB;
@@ -608,6 +600,23 @@ fn mapping(wanted: &gatewright_config::Devices) -> Mapping {
     });
     mapping.rules.splice(0..0, described);
     mapping
+}
+
+/// The limits of the machine that a description sets.
+fn set_limits(limits: &mut Limits, described: &gatewright_config::Cse) {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let octets = |mib: u32| usize::try_from(u64::from(mib) * MIB).unwrap_or(usize::MAX);
+    if let Some(most) = described.resources_max {
+        limits.resources = count(most);
+        limits.branch_resources = count(most / 4);
+    }
+    limits.branch_resources = described.branch_max.map_or(limits.branch_resources, count);
+    limits.instances = described.instances_max.map_or(limits.instances, u64::from);
+    let memory = octets(described.memory_mib.unwrap_or(MEMORY_MIB));
+    limits.resident_octets = described.store.is_some().then_some(memory);
+    let PeerBounds { answers_mib, answers_mib_of_all, .. } = described.peer;
+    limits.unread_octets_per_peer = answers_mib.map_or(limits.unread_octets_per_peer, octets);
+    limits.unread_octets = answers_mib_of_all.map_or(limits.unread_octets, octets);
 }
 
 fn quota(peer: PeerBounds) -> cse::Quota {

@@ -728,6 +728,10 @@ pub struct PeerBounds {
     pub mib: Option<u32>,
     /// The same for all peers together.
     pub mib_of_all: Option<u32>,
+    /// Content of answers that are not read yet, in MiB.
+    pub answers_mib: Option<u32>,
+    /// The same for all peers together.
+    pub answers_mib_of_all: Option<u32>,
     /// Maximum number of concurrent connections of one address.
     pub connections: Option<u32>,
 }

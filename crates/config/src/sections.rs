@@ -526,6 +526,8 @@ fn cse(table: View<'_>) -> Option<Cse> {
             requests: table.number("peer_requests"),
             mib: table.number("peer_mib"),
             mib_of_all: table.number("content_mib"),
+            answers_mib: table.number("peer_answers_mib"),
+            answers_mib_of_all: table.number("answers_mib"),
             connections: table.number("peer_connections"),
         },
         provider: table.owned("provider"),

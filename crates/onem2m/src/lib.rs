@@ -18,6 +18,7 @@
 //! | [`status`], [`fate`] | response status codes and refusals; what an answer means for who asked |
 //! | [`resource_type`] | resource types |
 //! | [`limits`] | bounds and counters |
+//! | `answer_octets` | octets of answers that are not read yet |
 //! | [`counters!`] | how counters are declared |
 //! | [`audit`] | what an audit log is told |
 //! | `schema` | attributes of each resource type |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod answer_octets;
 pub mod audit;
 mod clock;
 pub mod coap;
@@ -58,6 +60,7 @@ mod stored;
 pub mod time;
 mod tree;
 
+pub use answer_octets::{Reservation, SMALL_OCTETS};
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
     Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
@@ -67,6 +70,7 @@ pub use cse::{
 pub use fate::Fate;
 pub use filter::Filter;
 pub use limits::{Counters, Limits};
+pub use prefix::network;
 pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
 pub use resource_type::ResourceType;
 pub use status::{Meaning, Refusal, Status};

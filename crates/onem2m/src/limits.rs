@@ -56,6 +56,11 @@ pub struct Limits {
     pub resident_octets: Option<usize>,
     /// Octets of one answer with children, or with the answers of a group's members.
     pub answer_octets: usize,
+    /// Octets of all answers that are not read yet, a quarter of it for answers of at most
+    /// [`SMALL_OCTETS`](crate::SMALL_OCTETS).
+    pub unread_octets: usize,
+    /// Octets of those of one peer, divided alike.
+    pub unread_octets_per_peer: usize,
     /// Requests remembered to recognise a repetition.
     pub repeats: usize,
     /// How long a request is remembered.
@@ -112,6 +117,8 @@ impl Default for Limits {
             reads: 256,
             resident_octets: None,
             answer_octets: 64 * 1024 * 1024,
+            unread_octets: 256 * 1024 * 1024,
+            unread_octets_per_peer: 64 * 1024 * 1024,
             repeats: 65_536,
             repeats_age: Duration::from_mins(5),
             outstanding: 4_096,
@@ -192,6 +199,10 @@ crate::counters! {
     searches_full,
     /// Answers of a group's members left out because all together were too large.
     fan_octets_full,
+    /// Answers not given because the octets of all that are not read yet are too many.
+    answers_full,
+    /// Answers not given because those of their peer are.
+    answers_of_one_full,
     /// Results left out because a discovery found more than it may return.
     results_cut,
     /// Instances removed because their container was full, or the tree was.

@@ -45,6 +45,18 @@ impl Prefix {
     }
 }
 
+/// The peer of an address: for IPv6 its /64 network, since a host may use any number of addresses
+/// there.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            const HIGH: u128 = !0 << 64;
+            Ipv6Addr::from_bits(address.to_bits() & HIGH).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 /// An address and the length behind its slash: all bits without one.
 fn split(text: &str, bits: u32) -> Option<(&str, u32)> {
     let Some((address, length)) = text.split_once('/') else {

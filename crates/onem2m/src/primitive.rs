@@ -1,5 +1,6 @@
 //! Request and response primitives (TS-0004 §6.4), and their JSON and CBOR forms (§8).
 
+use crate::answer_octets::Reservation;
 use crate::filter::Filter;
 pub use crate::release::Release;
 use crate::resource_type::ResourceType;
@@ -592,19 +593,39 @@ pub struct Response {
     /// Time to retry, if the request was not judged because of overload. Bindings have statuses for
     /// it (HTTP 429 and 503, CoAP 4.29 and 5.03); primitives have none, and say 5000.
     pub retry_after: Option<Duration>,
+    /// With [`Self::retry_after`]: whether there is no room for the answer (HTTP 503, CoAP 5.03),
+    /// and the peer has not asked too much (HTTP 429, CoAP 4.29).
+    pub is_unavailable: bool,
+    /// The octets that are reserved for this answer, if it is one of a CSE to a peer.
+    pub reservation: Reservation,
 }
 
 impl Response {
     /// An answer without content.
     pub fn new(status: Status, id: impl Into<Arc<str>>, release: Release) -> Self {
         let id = id.into();
-        Self { status, id, release, content: None, location: None, cut_at: None, retry_after: None }
+        Self {
+            status,
+            id,
+            release,
+            content: None,
+            location: None,
+            cut_at: None,
+            retry_after: None,
+            is_unavailable: false,
+            reservation: Reservation::default(),
+        }
     }
 
     /// The answer that carries a refusal, its words in `m2m:dbg`.
     pub fn refusing(refusal: &Refusal, id: impl Into<Arc<str>>, release: Release) -> Self {
         let content = json!({ "m2m:dbg": refusal.debug }).to_string();
-        Self { content: Some(content.into()), ..Self::new(refusal.status, id, release) }
+        Self {
+            content: Some(content.into()),
+            retry_after: refusal.retry_after,
+            is_unavailable: refusal.retry_after.is_some(),
+            ..Self::new(refusal.status, id, release)
+        }
     }
 
     /// This answer with `content` (JSON text).

@@ -123,6 +123,24 @@ impl Resource {
             .filter_map(Value::as_str)
     }
 
+    /// Octets of the attributes' names and texts, as a measure of their JSON text.
+    pub(crate) fn text_octets(&self) -> usize {
+        fn octets_of(value: &Value) -> usize {
+            // Quotes, a comma or a number.
+            const BESIDE: usize = 8;
+            let inner: usize = match value {
+                Value::String(text) => text.len(),
+                Value::Array(values) => values.iter().map(octets_of).sum(),
+                Value::Object(members) => {
+                    members.iter().map(|(name, value)| name.len() + octets_of(value)).sum()
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            };
+            inner + BESIDE
+        }
+        self.attributes.iter().map(|(name, value)| name.len() + octets_of(value)).sum()
+    }
+
     /// Calls `each` with every label.
     pub(crate) fn each_label(&self, mut each: impl FnMut(&str)) {
         let Some(text) = &self.representation else {

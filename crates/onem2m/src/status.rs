@@ -1,5 +1,6 @@
 //! Response status codes (TS-0004 §6.6) and refusals that carry one.
 
+use core::time::Duration;
 use std::borrow::Cow;
 
 macro_rules! statuses {
@@ -209,12 +210,14 @@ pub struct Refusal {
     pub status: Status,
     /// What is wrong, in words; never a value of a resource.
     pub debug: Cow<'static, str>,
+    /// Time to retry, if it is refused because there is no room for its answer now.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
     /// A refusal with this code and these words.
     pub fn new(status: Status, debug: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, debug: debug.into() }
+        Self { status, debug: debug.into(), retry_after: None }
     }
 
     /// A malformed request (4000).

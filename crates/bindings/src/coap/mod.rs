@@ -10,11 +10,11 @@ use crate::tasks::spawn;
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
-use gatewright_onem2m::Serialisation;
 use gatewright_onem2m::coap::primitive::{option, read_request, request_id, write_response};
 use gatewright_onem2m::coap::{
     AskId, CoapMessage, Counters, Endpoint, Failure, Input, Limits, Output, RequestId,
 };
+use gatewright_onem2m::{Reservation, Serialisation};
 use gatewright_wire::coap::OptionNumber;
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -162,6 +162,8 @@ impl CoapSocket {
             return self.serve(answers, (id, message), serving).await;
         };
         let mut is_first = true;
+        // Octets of a notification that waits in the endpoint.
+        let mut kept = Reservation::default();
         while let Some(response) = observing.next().await {
             let mut message = write_response(&response, serialisation);
             if observing.goes_on() {
@@ -174,6 +176,9 @@ impl CoapSocket {
             } else {
                 Input::Notify { id, message }
             });
+            let waits = self.lock().endpoint.has_waiting_notification(id);
+            let reservation = if waits { response.reservation } else { Reservation::default() };
+            drop(core::mem::replace(&mut kept, reservation));
             self.wake.notify_one();
         }
         self.lock().telling.remove(&id);

@@ -2,12 +2,11 @@
 //! ones keep out nobody.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use gatewright_onem2m::network;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-
-use crate::quota::network;
 
 /// Connections without an association, by address. If there are too many, the oldest of the address
 /// with the most gives way.

@@ -3,21 +3,21 @@
 use crate::tasks::TaskExecutor;
 use core::convert::Infallible;
 use core::pin::Pin;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::rt::{self, Timer};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Sleep;
 
 /// Octets of a connection that are read in advance: a whole head, or a piece of a body.
@@ -28,6 +28,8 @@ const WINDOW: u32 = 64 * 1024;
 const STREAMS_MAX: u32 = 100;
 /// Connection preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Octets that a peer with unwritten answers accepts in [`Patience::take`] at least.
+const TAKEN_MIN: u64 = 1_024;
 
 /// Time limits for a silent peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,8 +41,9 @@ pub(crate) struct Patience {
     pub(crate) quiet: Duration,
     /// Until it has answered the PING.
     pub(crate) echo: Duration,
-    /// Until it has accepted some of the queued octets. A slow reader stays connected: its queue is
-    /// bounded, and nothing more of it is read meanwhile.
+    /// Until it has accepted some of the queued octets; [`TAKEN_MIN`] while an answer is unwritten,
+    /// as a peer of HTTP/2 may accept frames of the connection and nothing of its streams. A slow
+    /// reader stays connected: its queue is bounded, and nothing more of it is read meanwhile.
     pub(crate) take: Duration,
 }
 
@@ -70,7 +73,7 @@ pub(crate) async fn serve<S, F, R>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Fn(Request<Incoming>) -> R + Send + 'static,
-    R: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
+    R: Future<Output = Result<Response<Bytes>, Infallible>> + Send + 'static,
 {
     let mut builder = auto::Builder::new(TaskExecutor);
     builder
@@ -87,9 +90,18 @@ pub(crate) async fn serve<S, F, R>(
         .initial_connection_window_size(WINDOW)
         .initial_stream_window_size(WINDOW)
         .max_concurrent_streams(STREAMS_MAX);
-    let stream = TokioIo::new(Awaited::new(stream, patience, Arc::clone(&endings)));
-    let connection = builder.serve_connection(stream, service_fn(answer));
-    tokio::pin!(connection);
+    let taking = Arc::new(Taking::default());
+    let stream = Awaited::new(stream, patience, (Arc::clone(&endings), Arc::clone(&taking)));
+    let answers = Arc::clone(&taking);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        // Over HTTP/1, what a peer does not accept stops the connection.
+        let taking = (request.version() == Version::HTTP_2).then(|| Arc::clone(&answers));
+        let answer = answer(request);
+        async move { answer.await.map(|answer| answer.map(|body| unwritten(body, taking))) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    let stuck = taking.stuck(patience.take);
+    tokio::pin!(connection, stuck);
     tokio::select! {
         // A peer that breaks the protocol has been answered as far as that is possible.
         ended = connection.as_mut() => {
@@ -99,9 +111,79 @@ pub(crate) async fn serve<S, F, R>(
             }
             return;
         }
+        () = stuck.as_mut() => {
+            endings.stuck.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         _ = stop.changed() => connection.as_mut().graceful_shutdown(),
     }
-    let _ = connection.await;
+    tokio::select! {
+        _ = connection => {}
+        () = stuck => {
+            endings.stuck.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Answers of a connection that are not written, and the octets that its peer has accepted.
+#[derive(Debug, Default)]
+struct Taking {
+    unwritten: AtomicUsize,
+    octets: AtomicU64,
+    /// An answer is there.
+    begun: Notify,
+}
+
+impl Taking {
+    fn count(&self, sent: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(octets)) = sent {
+            let octets = u64::try_from(*octets).unwrap_or(u64::MAX);
+            self.octets.fetch_add(octets, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends when the peer accepts too little of its answers.
+    async fn stuck(&self, within: Duration) {
+        loop {
+            self.begun.notified().await;
+            while self.unwritten.load(Ordering::Relaxed) > 0 {
+                let before = self.octets.load(Ordering::Relaxed);
+                tokio::time::sleep(within).await;
+                let taken = self.octets.load(Ordering::Relaxed).wrapping_sub(before);
+                // Written in the meantime, or begun anew: each has its time.
+                let is_unwritten = self.unwritten.load(Ordering::Relaxed) > 0;
+                if is_unwritten && taken < TAKEN_MIN {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A body that counts as unwritten until it is written or dropped.
+fn unwritten(octets: Bytes, taking: Option<Arc<Taking>>) -> Full<Bytes> {
+    let Some(taking) = taking.filter(|_| !octets.is_empty()) else { return Full::new(octets) };
+    taking.unwritten.fetch_add(1, Ordering::Relaxed);
+    taking.begun.notify_one();
+    Full::new(Bytes::from_owner(UnwrittenBody { octets, taking }))
+}
+
+/// The octets of such a body.
+struct UnwrittenBody {
+    octets: Bytes,
+    taking: Arc<Taking>,
+}
+
+impl AsRef<[u8]> for UnwrittenBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
+    }
+}
+
+impl Drop for UnwrittenBody {
+    fn drop(&mut self) {
+        self.taking.unwritten.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Timer of one HTTP/1 connection, on which each request begins and ends a time limit.
@@ -183,13 +265,14 @@ struct Awaited<S> {
     /// End of that time limit; `None` while the peer accepts octets.
     stuck_at: Option<Pin<Box<Sleep>>>,
     endings: Arc<Endings>,
+    taking: Arc<Taking>,
 }
 
 impl<S> Awaited<S> {
-    fn new(stream: S, patience: Patience, endings: Arc<Endings>) -> Self {
+    fn new(stream: S, patience: Patience, (endings, taking): (Arc<Endings>, Arc<Taking>)) -> Self {
         let Patience { head, take, .. } = patience;
         let deadline = Some(Box::pin(tokio::time::sleep(head)));
-        Self { stream, rest: PREFACE, deadline, take, stuck_at: None, endings }
+        Self { stream, rest: PREFACE, deadline, take, stuck_at: None, endings, taking }
     }
 
     /// Fails a write that has waited too long for the peer.
@@ -246,6 +329,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
         octets: &[u8],
     ) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.stream).poll_write(context, octets);
+        self.taking.count(&sent);
         self.hurry(context, sent)
     }
 
@@ -255,6 +339,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Awaited<S> {
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.taking.count(&sent);
         self.hurry(context, sent)
     }
 
@@ -293,7 +378,7 @@ mod tests {
         let (mut peer, ours) = duplex(1 << 16);
         peer.write_all(said).await.unwrap();
         let (_stay, stop) = watch::channel(false);
-        let answer = |_| async { Ok(Response::new(Full::default())) };
+        let answer = |_| async { Ok(Response::new(Bytes::new())) };
         let endings = Arc::default();
         tokio::spawn(async move { serve(ours, (patience, endings), answer, stop).await });
         let mut told = Vec::new();
@@ -334,7 +419,7 @@ mod tests {
             let (mut peer, ours) = duplex(256);
             let patience = Patience { head: LONG, quiet: LONG, echo: LONG, take: SHORT };
             let (stop, stopped) = watch::channel(false);
-            let answer = |_| async { Ok(Response::new(Full::from(vec![b'x'; 1 << 20]))) };
+            let answer = |_| async { Ok(Response::new(Bytes::from(vec![b'x'; 1 << 20]))) };
             let endings = Arc::<Endings>::default();
             let serving = serve(ours, (patience, Arc::clone(&endings)), answer, stopped);
             let serving = tokio::spawn(serving);
@@ -345,6 +430,39 @@ mod tests {
             tokio::time::timeout(DEADLINE, serving).await.expect("let go in time").unwrap();
             assert_eq!(endings.stuck.load(Ordering::Relaxed), 1);
             assert_eq!(endings.silent.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    /// Its windows are closed (RFC 9113 §6.9): it accepts frames of the connection, and no answer.
+    #[tokio::test]
+    async fn a_peer_of_http_2_that_asks_and_opens_no_window_is_let_go() {
+        // INITIAL_WINDOW_SIZE is 0 (§6.5.2), then GET http://x/ on stream 1 in fields of HPACK's
+        // static table (RFC 7541 appendix A), the authority as a literal.
+        let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
+        let headers = [0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'x'];
+        let patience = Patience { head: LONG, quiet: LONG, echo: LONG, take: SHORT };
+        for stops in [false, true] {
+            let (mut peer, ours) = duplex(1 << 16);
+            peer.write_all(&[PREFACE.as_slice(), &settings, &headers].concat()).await.unwrap();
+            let (stop, stopped) = watch::channel(false);
+            let answer = |_| async { Ok(Response::new(Bytes::from(vec![b'x'; 100]))) };
+            let endings = Arc::<Endings>::default();
+            let serving = serve(ours, (patience, Arc::clone(&endings)), answer, stopped);
+            let serving = tokio::spawn(serving);
+            // The answer has begun: its HEADERS are there (RFC 9113 §6.2).
+            loop {
+                let mut head = [0; 9];
+                peer.read_exact(&mut head).await.unwrap();
+                let [a, b, c, kind, ..] = head;
+                let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap();
+                peer.read_exact(&mut vec![0; length]).await.unwrap();
+                if kind == 1 {
+                    break;
+                }
+            }
+            let _ = stop.send(stops);
+            tokio::time::timeout(DEADLINE, serving).await.expect("let go in time").unwrap();
+            assert_eq!(endings.stuck.load(Ordering::Relaxed), 1);
         }
     }
 
@@ -373,7 +491,7 @@ mod tests {
             let (mut peer, ours) = duplex(64);
             peer.write_all(said).await.unwrap();
             let patience = Patience { head: Duration::ZERO, ..Patience::default() };
-            let mut stream = Awaited::new(ours, patience, Arc::default());
+            let mut stream = Awaited::new(ours, patience, Default::default());
             assert_eq!(read(&mut stream).await.unwrap(), said.len());
             if is_known {
                 let mut octets = [0; 1];

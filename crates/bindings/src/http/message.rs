@@ -4,7 +4,9 @@ use super::codes::http_status;
 use core::fmt::Write;
 use core::time::Duration;
 use gatewright_onem2m::primitive::cbor_from_json;
-use gatewright_onem2m::{Operation, Refusal, Release, Request, Response, Serialisation, Status};
+use gatewright_onem2m::{
+    Operation, Refusal, Release, Request, Reservation, Response, Serialisation, Status,
+};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -334,12 +336,27 @@ fn write_url(url: &str, request: &Request) -> String {
     text
 }
 
-/// A shared text as the body of one message.
-struct SharedText(Arc<str>);
+/// The body of one message, whose octets are reserved until it is written.
+struct ReservedBody<T> {
+    octets: T,
+    _reservation: Reservation,
+}
 
-impl AsRef<[u8]> for SharedText {
+impl<T> ReservedBody<T> {
+    const fn new(octets: T, reservation: Reservation) -> Self {
+        Self { octets, _reservation: reservation }
+    }
+}
+
+impl AsRef<[u8]> for ReservedBody<Arc<str>> {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.octets.as_bytes()
+    }
+}
+
+impl AsRef<[u8]> for ReservedBody<Vec<u8>> {
+    fn as_ref(&self) -> &[u8] {
+        &self.octets
     }
 }
 
@@ -356,8 +373,8 @@ fn status_value(status: Status) -> HeaderValue {
 pub(crate) fn write_response(
     response: Response,
     serialisation: Serialisation,
-) -> hyper::Response<Full<Bytes>> {
-    let mut message = hyper::Response::new(Full::default());
+) -> hyper::Response<Bytes> {
+    let mut message = hyper::Response::new(Bytes::new());
     *message.status_mut() = http_status(response.status);
     let headers = message.headers_mut();
     headers.insert(STATUS, status_value(response.status));
@@ -377,12 +394,16 @@ pub(crate) fn write_response(
         return message;
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(serialisation.media_type()));
+    let reservation = response.reservation;
     let body = match serialisation {
-        Serialisation::Json => Bytes::from_owner(SharedText(content)),
+        Serialisation::Json => Bytes::from_owner(ReservedBody::new(content, reservation)),
         // What this CSE wrote is JSON; CBOR can say all of it.
-        Serialisation::Cbor => cbor_from_json(&content).unwrap_or_default().into(),
+        Serialisation::Cbor => {
+            let octets = cbor_from_json(&content).unwrap_or_default();
+            Bytes::from_owner(ReservedBody::new(octets, reservation))
+        }
     };
-    *message.body_mut() = Full::new(body);
+    *message.body_mut() = body;
     message
 }
 
@@ -406,6 +427,7 @@ pub(crate) fn read_response(head: &response::Parts, body: &[u8]) -> Result<Respo
     response.location = text(&CONTENT_LOCATION).map(Arc::from);
     response.retry_after =
         is_busy.then(|| text(&RETRY_AFTER).and_then(pause).unwrap_or(AGAIN_AFTER));
+    response.is_unavailable = head.status == StatusCode::SERVICE_UNAVAILABLE;
     response.cut_at = text(&CONTENT_OFFSET).and_then(|offset| offset.parse().ok());
     if !body.is_empty() {
         let media = text(&CONTENT_TYPE).unwrap_or("application/json");

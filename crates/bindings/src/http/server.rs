@@ -12,7 +12,7 @@ use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::RETRY_AFTER;
@@ -130,7 +130,7 @@ impl HttpServer {
         &self,
         message: hyper::Request<Incoming>,
         (identity, address): &Peer,
-    ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    ) -> Result<hyper::Response<Bytes>, Infallible> {
         let (head, body) = message.into_parts();
         let serialisation = accepted(&head.headers);
         let refuse = |refusal: &Refusal| {
@@ -157,11 +157,15 @@ impl HttpServer {
                 Ok(request) => self.engine.answer_to(request, *address).await,
             },
         };
-        let retry_after = response.retry_after;
+        let (retry_after, is_unavailable) = (response.retry_after, response.is_unavailable);
         let mut message = write_response(response, serialisation);
         if let Some(after) = retry_after {
-            // RFC 6585 §4: too many requests, and when to come again in whole seconds.
-            *message.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            // RFC 6585 §4 and RFC 9110 §15.6.4, and when to come again in whole seconds.
+            *message.status_mut() = if is_unavailable {
+                StatusCode::SERVICE_UNAVAILABLE
+            } else {
+                StatusCode::TOO_MANY_REQUESTS
+            };
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             message.headers_mut().insert(RETRY_AFTER, seconds.into());
         }

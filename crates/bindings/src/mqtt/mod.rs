@@ -13,11 +13,13 @@ use crate::tasks::spawn;
 use crate::tls::Identity;
 use core::time::Duration;
 use gatewright_onem2m::mqtt::{
-    Input, MqttSession, MqttSettings, Output, Purpose, Topic, filters, level,
+    Input, MqttSession, MqttSettings, Output, Purpose, Topic, filters, is_publication, level,
 };
-use gatewright_onem2m::{Operation, Request, ResourceType, Response, Serialisation, Unreachable};
-use std::collections::HashMap;
+use gatewright_onem2m::{
+    Operation, Request, Reservation, ResourceType, Response, Serialisation, Unreachable,
+};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -66,6 +68,8 @@ struct Inner {
     session: Option<MqttSession>,
     /// Callers that wait for responses, by receiver (as in topics) and request identifier.
     waiting: HashMap<(String, String), oneshot::Sender<Response>>,
+    /// Octets of published messages that are not sent yet, in their order.
+    unsent: VecDeque<Reservation>,
     counters: Counters,
     /// Why there is no connection.
     failure: Option<String>,
@@ -188,6 +192,7 @@ impl Broker {
                 self.ready.send_replace(false);
                 let mut inner = self.lock();
                 inner.session = None;
+                inner.unsent.clear();
                 // Their answers may be lost with the connection: they ask again.
                 inner.waiting.clear();
             }
@@ -270,6 +275,9 @@ impl Broker {
                     if !matches!(sent.await, Ok(Ok(()))) {
                         return false;
                     }
+                    if is_publication(&octets) {
+                        self.lock().unsent.pop_front();
+                    }
                 }
                 Some(Output::Ready) => {
                     self.lock().failure = None;
@@ -311,7 +319,7 @@ impl Broker {
                 Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
             };
             if let Ok(payload) = serialisation.write(&response.to_json()) {
-                broker.publish(&reply_to, &payload);
+                broker.publish(&reply_to, &payload, response.reservation);
             }
             drop(permit);
         });
@@ -347,7 +355,7 @@ impl Broker {
     }
 
     /// Publishes a message; returns whether there was a connection for it.
-    fn publish(&self, topic: &Topic, payload: &[u8]) -> bool {
+    fn publish(&self, topic: &Topic, payload: &[u8], octets: Reservation) -> bool {
         let mut inner = self.lock();
         let now = self.started.elapsed();
         let taken = inner.session.as_mut().is_some_and(|session| {
@@ -355,6 +363,9 @@ impl Broker {
             session.handle(now, Input::Publish { topic: &topic.to_string(), payload });
             session.dropped() == before
         });
+        if taken {
+            inner.unsent.push_back(octets);
+        }
         inner.counters.published += u64::from(taken);
         inner.counters.unpublished += u64::from(!taken);
         drop(inner);
@@ -392,7 +403,7 @@ impl Broker {
             receiver: level(receiver),
             serialisation,
         };
-        if !self.publish(&topic, &payload) {
+        if !self.publish(&topic, &payload, Reservation::default()) {
             return Err(away("too much is under way"));
         }
         answer.await.map_err(|_| away("the connection broke before the answer"))

@@ -15,7 +15,7 @@ use crate::tls::{ListenerSecurity, meet};
 use core::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
-use gatewright_onem2m::{Refusal, Request, Response, Serialisation};
+use gatewright_onem2m::{Refusal, Request, Reservation, Response, Serialisation};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -254,7 +254,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
     let mut waiting: HashMap<String, oneshot::Sender<Response>> = HashMap::new();
     loop {
         waiting.retain(|_, waiting| !waiting.is_closed());
-        let text = tokio::select! {
+        let (text, _reservation) = tokio::select! {
             // It takes what has come before it looks at the clock.
             heard = timeout_at(silence.until, socket.next()),
                 if answering.len() < ANSWERED_AT_ONCE =>
@@ -289,7 +289,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                 // It may not have been listened to.
                 silence = Silence::new(patience);
                 let Ok(Some(response)) = answer else { continue };
-                response.to_json()
+                // Its octets are reserved until the peer has accepted them.
+                (response.to_json(), response.reservation)
             }
             Some(OutgoingCall { id, text, waiting: waits }) = asked.recv() => {
                 // Who waits under a name that waits already is told that nothing comes.
@@ -297,7 +298,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin, A: Answers>(
                     Entry::Occupied(_) => continue,
                     Entry::Vacant(entry) => entry.insert(waits),
                 };
-                text
+                (text, Reservation::default())
             }
             _ = stop.changed() => {
                 let _ = tokio::time::timeout(WITHIN, socket.close(None)).await;

@@ -383,6 +383,17 @@ pub(super) static CSE: Table = Table {
             "The same for all peers together; 256 if not given.",
         ),
         key(
+            "peer_answers_mib",
+            Shape::Number(1, PEER_MIB_MAX),
+            "Maximum content of the answers that one peer has not read yet, in MiB; 64 if not \
+             given. A quarter is for answers of at most 64 KiB.",
+        ),
+        key(
+            "answers_mib",
+            Shape::Number(1, PEER_MIB_MAX),
+            "The same for all peers together; 256 if not given.",
+        ),
+        key(
             "peer_connections",
             Shape::Number(1, PEER_REQUESTS_MAX),
             "Maximum number of connections from one address; 1024 if not given.",

@@ -1,11 +1,12 @@
 //! Block-wise transfers (RFC 7959): bodies that peers send, and bodies that they fetch.
 
 use super::{CoapMessage, Counters, Limits};
+use crate::prefix;
 use core::time::Duration;
 use gatewright_wire::coap::{Block, Code};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// Key of a transfer: the peer, and a hash of code and options.
 pub(super) type Key = (SocketAddr, u64);
@@ -34,12 +35,8 @@ impl<T> Default for Kept<T> {
     }
 }
 
-/// A peer's address, for IPv6 its /64 network: a host may use any number of addresses there.
 fn network((peer, _): &Key) -> IpAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !0 << 64).into(),
-        address @ IpAddr::V4(_) => address,
-    }
+    prefix::network(peer.ip())
 }
 
 /// Size in octets.

@@ -142,6 +142,11 @@ impl Endpoint {
         self.timers.first().map(|&(due, _)| due)
     }
 
+    /// Whether a notification waits until the one before it is acknowledged.
+    pub fn has_waiting_notification(&self, id: AskId) -> bool {
+        self.observers.get(&id).is_some_and(Observer::has_next)
+    }
+
     /// Counters so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters

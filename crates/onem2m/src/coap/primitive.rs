@@ -337,8 +337,11 @@ pub fn write_response(response: &Response, serialisation: Serialisation) -> Coap
         message.put_uint(option::CTS, 1);
     }
     if let Some(after) = response.retry_after {
-        // 4.29 with Max-Age: when the request may be sent again (RFC 8516 §3).
-        message.code = Code::TOO_MANY_REQUESTS;
+        // 4.29 or 5.03 with Max-Age: when the request may be sent again (RFC 8516 §3, RFC 7252
+        // §5.9.3.4).
+        let is_unavailable = response.is_unavailable;
+        message.code =
+            if is_unavailable { Code::SERVICE_UNAVAILABLE } else { Code::TOO_MANY_REQUESTS };
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
         message.put_uint(OptionNumber::MAX_AGE, seconds);
     }
@@ -375,6 +378,7 @@ pub fn read_response(message: &CoapMessage) -> Result<Response, Refusal> {
     // RFC 7252 §5.9.3.4, RFC 8516 §3: Max-Age says when to come again.
     let again = || Duration::from_secs(message.uint(OptionNumber::MAX_AGE).unwrap_or(MAX_AGE));
     response.retry_after = is_busy.then(again);
+    response.is_unavailable = message.code == Code::SERVICE_UNAVAILABLE;
     response.cut_at = message.uint(option::CTO).and_then(|offset| usize::try_from(offset).ok());
     if !message.payload.is_empty()
         && let Ok(serialisation) = Serialisation::of_format(message)

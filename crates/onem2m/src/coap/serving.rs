@@ -46,6 +46,12 @@ pub(super) struct Observer {
     next: Option<CoapMessage>,
 }
 
+impl Observer {
+    pub(super) const fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
 /// Response to a request that is not passed on.
 struct Refusal {
     code: Code,

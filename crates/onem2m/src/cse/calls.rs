@@ -273,6 +273,7 @@ impl Cse {
                 content: answer.content,
                 location: answer.location,
                 cut_at: answer.cut_at,
+                reservation: answer.reservation,
             }),
             Ok(answer) => {
                 self.answer_remote_refusal(asker, answer);
@@ -291,6 +292,7 @@ impl Cse {
         let mut response = Response::new(answer.status, &*asker.id, asker.release);
         response.content = answer.content;
         response.retry_after = answer.retry_after;
+        response.is_unavailable = answer.is_unavailable;
         self.deliver(asker, response);
     }
 }

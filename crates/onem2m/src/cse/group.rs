@@ -3,6 +3,7 @@
 use super::access::{Originator, Right};
 use super::subscription::check_batch;
 use super::{Cse, Done, Recipient, Refusal, RequestContext, RequestRelation, denied, not_allowed};
+use crate::answer_octets::{Reservation, ReservedOctets};
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::push_json_text;
 use crate::resource_type::ResourceType;
@@ -36,8 +37,10 @@ pub(super) struct Fan {
     pub(super) asker: RequestContext,
     members: Vec<(String, Option<Response>)>,
     missing: usize,
-    /// Octets left for their answers.
-    octets_left: usize,
+    /// Octets of their answers.
+    octets: usize,
+    /// Those are reserved, unless this process asks.
+    reserved: Option<ReservedOctets>,
     /// Members that the request reaches, those of nested groups included; of the outermost fan-out.
     reached: usize,
 }
@@ -187,9 +190,10 @@ impl Cse {
         let members: Vec<(String, Option<Response>)> =
             targets.map(|target| (target, None)).collect();
         let each: Vec<String> = members.iter().map(|(target, _)| target.clone()).collect();
-        let octets_left = self.config.limits.answer_octets;
+        // No octets yet: there is room for them.
+        let reserved = self.reserve(asker, 0)?;
         let missing = members.len();
-        let fan = Fan { asker: asker.clone(), missing, octets_left, reached, members };
+        let fan = Fan { asker: asker.clone(), missing, octets: 0, reserved, reached, members };
         self.fans.insert(number, fan);
         if each.is_empty() {
             return Ok(self.finish_fan(number).map(|(_, done)| done));
@@ -244,25 +248,52 @@ impl Cse {
         let Some(fan) = self.fans.get_mut(&number) else {
             return;
         };
-        if let Some((_, answer @ None)) = fan.members.get_mut(at) {
+        if let Some((_, None)) = fan.members.get(at) {
+            // Its octets are the fan-out's from now on.
+            let response = Response { reservation: Reservation::default(), ..response };
             let octets = response.content.as_ref().map_or(0, |content| content.len());
-            let left = fan.octets_left.checked_sub(octets);
-            fan.octets_left = left.unwrap_or(fan.octets_left);
-            *answer = Some(if left.is_some() {
-                response
+            let sum = fan.octets.saturating_add(octets);
+            let limits = &self.config.limits;
+            let taken = if sum > limits.answer_octets {
+                Err(None)
             } else {
-                self.counters.fan_octets_full += 1;
-                let words = "the answers of all members are too large together";
-                let refusal = Refusal::new(Status::NotAcceptable, words);
-                Response::refusing(&refusal, response.id, response.release)
-            });
-            fan.missing -= 1;
+                let reserved = fan.reserved.as_mut().filter(|_| octets > 0);
+                reserved.map_or(Ok(()), |reserved| reserved.reserve(sum, limits)).map_err(Some)
+            };
+            let refusal = match taken {
+                Ok(()) => None,
+                Err(Some(full)) => Some(self.no_room_for_answer(full)),
+                Err(None) => {
+                    self.counters.fan_octets_full += 1;
+                    let words = "the answers of all members are too large together";
+                    Some(Refusal::new(Status::NotAcceptable, words))
+                }
+            };
+            self.note_member(number, at, (sum, response), refusal);
         }
-        if fan.missing == 0
-            && let Some((asker, done)) = self.finish_fan(number)
-        {
+        let is_complete = self.fans.get(&number).is_some_and(|fan| fan.missing == 0);
+        if is_complete && let Some((asker, done)) = self.finish_fan(number) {
             self.answer(&asker, Ok(done));
         }
+    }
+
+    /// Notes a member's answer, with the octets of all so far, or the refusal in its place.
+    fn note_member(
+        &mut self,
+        number: u64,
+        at: usize,
+        (sum, response): (usize, Response),
+        refusal: Option<Refusal>,
+    ) {
+        let Some(fan) = self.fans.get_mut(&number) else { return };
+        let Some((_, answer)) = fan.members.get_mut(at) else { return };
+        fan.missing -= 1;
+        *answer = Some(if let Some(refusal) = refusal {
+            Response::refusing(&refusal, response.id, response.release)
+        } else {
+            fan.octets = sum;
+            response
+        });
     }
 
     fn finish_fan(&mut self, number: u64) -> Option<(RequestContext, Done)> {
@@ -287,7 +318,12 @@ impl Cse {
             text.push('}');
         }
         text.push_str("]}}");
-        Some((fan.asker, Done::with(Status::Ok, text)))
+        let mut reserved = fan.reserved;
+        if let Some(reserved) = &mut reserved {
+            reserved.settle(text.len());
+        }
+        let reservation = reserved.map(Reservation::from).unwrap_or_default();
+        Some((fan.asker, Done { reservation, ..Done::with(Status::Ok, text) }))
     }
 }
 

@@ -45,6 +45,7 @@ mod update;
 mod watch;
 
 use crate::address::Address;
+use crate::answer_octets::AnswerOctets;
 use crate::audit::{Audit, AuditEntry, AuditedRequest, RequestRelation};
 use crate::clock::{Clock, Moment, Now};
 use crate::limits::Counters;
@@ -94,6 +95,7 @@ pub struct Cse {
     ledger: Ledger,
     repeats: Repeats,
     calls: Calls,
+    answers: AnswerOctets,
     outbox: Outbox,
     verifications: Verifications,
     consents: Consents,
@@ -159,6 +161,7 @@ impl Cse {
             repeats: Repeats::new(clock.salt()),
             tree: Tree::default(),
             calls: Calls::default(),
+            answers: AnswerOctets::default(),
             outbox: Outbox::default(),
             verifications: Verifications::new(),
             consents: Consents::default(),

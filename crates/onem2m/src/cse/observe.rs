@@ -5,8 +5,11 @@
 
 use super::{Cse, Recipient, RequestContext, RequestRelation, Slot, Target, Token};
 use crate::address::Address;
+use crate::answer_octets::SMALL_OCTETS;
 use crate::primitive::{Operation, Request};
 use crate::status::Status;
+use core::hash::{Hash, Hasher};
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -25,7 +28,27 @@ struct Observer {
     /// The resource whose changes affect the answer; for the latest instance, its container.
     slot: Slot,
     /// The last answer.
-    last: Option<Arc<str>>,
+    last: Option<LastAnswer>,
+}
+
+/// An answer to compare the next one with.
+#[derive(Debug, Eq, PartialEq)]
+enum LastAnswer {
+    /// A small one.
+    Text(Arc<str>),
+    /// Of a larger one, which is not kept, octets and a hash.
+    Digest(usize, u64),
+}
+
+impl LastAnswer {
+    fn new(content: &Arc<str>, salt: u64) -> Self {
+        if content.len() <= SMALL_OCTETS {
+            return Self::Text(Arc::clone(content));
+        }
+        let mut hasher = DefaultHasher::new();
+        (salt, content).hash(&mut hasher);
+        Self::Digest(content.len(), hasher.finish())
+    }
 }
 
 impl Observers {
@@ -88,13 +111,14 @@ impl Cse {
         }
     }
 
-    fn observed_now(&mut self, request: &Request) -> Option<Arc<str>> {
+    fn observed_now(&mut self, request: &Request) -> Option<LastAnswer> {
         let nobody = RequestContext {
             whom: Recipient::Nobody,
             ..RequestContext::outside(Token(0), None, request)
         };
         let nobody = RequestContext { is_repeated: true, ..nobody };
-        self.perform(&nobody, request).ok().flatten()?.content
+        let content = self.perform(&nobody, request).ok().flatten()?.content?;
+        Some(LastAnswer::new(&content, self.clock.salt()))
     }
 
     /// Answers observers whose answer has changed. A refusal is the last answer.
@@ -110,7 +134,7 @@ impl Cse {
     /// Answers an observer if its answer has changed.
     pub(super) fn tell_observer(&mut self, token: Token) {
         let Some(observer) = self.observers.by_token.get(&token) else { return };
-        let (request, last) = (observer.request.clone(), observer.last.clone());
+        let request = observer.request.clone();
         let asked = self.asked_part(&request, &request.to, RequestRelation::Again, "");
         let asker =
             RequestContext::outside(token, None, &request).noted(asked, self.ledger.number());
@@ -125,12 +149,14 @@ impl Cse {
             Err(refusal) => Err(refusal),
         };
         match &outcome {
-            Ok(done) if done.content == last => return,
             Ok(done) => {
-                let content = done.content.clone();
-                if let Some(observer) = self.observers.by_token.get_mut(&token) {
-                    observer.last = content;
+                let salt = self.clock.salt();
+                let now = done.content.as_ref().map(|content| LastAnswer::new(content, salt));
+                let Some(observer) = self.observers.by_token.get_mut(&token) else { return };
+                if observer.last == now {
+                    return;
                 }
+                observer.last = now;
             }
             // A container whose last instance is gone may have another.
             Err(refusal) if refusal.status == Status::NotFound && self.is_there(&request) => return,

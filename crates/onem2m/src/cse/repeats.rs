@@ -2,6 +2,7 @@
 
 use super::calls::node_of;
 use super::{Cse, Recipient, RequestContext, Token};
+use crate::answer_octets::Reservation;
 use crate::clock::Moment;
 use crate::limits::Limits;
 use crate::primitive::{Operation, Release, Request, Response};
@@ -186,7 +187,8 @@ impl Repeats {
             return Vec::new();
         };
         if !is_without_effect(response.status, creates) {
-            let response = response.clone();
+            // Memory of requests has a bound of its own.
+            let response = Response { reservation: Reservation::default(), ..response.clone() };
             let (before, after, after_of_peer) = (NOWHERE, NOWHERE, NOWHERE);
             let since = now;
             let known = Known { since, key, peer, place, response, before, after, after_of_peer };

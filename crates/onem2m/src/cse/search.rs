@@ -12,6 +12,7 @@
 
 use super::access::{Originator, Right};
 use super::{Cse, Done, Refusal, RequestContext, not_found};
+use crate::answer_octets::ReservedOctets;
 use crate::filter::{Combine, Filter, Steps, Usage};
 use crate::limits::share;
 use crate::paged::InstanceRecord;
@@ -75,6 +76,8 @@ pub(super) struct Search {
     missing: Vec<u64>,
     /// Whether the walk passes those by, because it cannot wait: it is made again.
     is_at_once: bool,
+    /// The octets of the answer, once the walk is over.
+    reserved: Option<ReservedOctets>,
 }
 
 /// A chosen resource by number, with its parent: an instance may leave memory before the answer.
@@ -83,6 +86,8 @@ struct ChosenResource {
     seq: u64,
     parent: Option<Slot>,
     is_instance: bool,
+    /// Octets that it takes up in the result.
+    octets: usize,
 }
 
 /// A request whose walk is not finished.
@@ -179,6 +184,7 @@ impl Cse {
             is_cut: false,
             missing: Vec::new(),
             is_at_once: false,
+            reserved: None,
         }
     }
 
@@ -253,6 +259,9 @@ impl Cse {
         let is_over = self.walk(&mut search, slice)?;
         if asker.is_repeated {
             self.demand_resident(&search)?;
+        }
+        if is_over {
+            search.reserved = self.reserve(asker, search.octets())?;
         }
         if is_over && self.paged_out_of(&search).is_empty() {
             return self.answer_of(asker, request, (slot, rcn), &mut search).map(Some);
@@ -339,7 +348,13 @@ impl Cse {
             let walked = self.walk(&mut unfinished.search, self.searches.slice_left);
             let missing = self.missing();
             match walked {
-                Ok(is_over) => unfinished.is_over = is_over,
+                Ok(true) => match self.reserve(&unfinished.asker, unfinished.search.octets()) {
+                    Ok(reserved) => {
+                        (unfinished.is_over, unfinished.search.reserved) = (true, reserved);
+                    }
+                    Err(refusal) => return self.answer(&unfinished.asker, Err(refusal)),
+                },
+                Ok(false) => {}
                 // A criterion that needs the text of many.
                 Err(_) if !missing.is_empty() => unfinished.search.missing = missing,
                 Err(refusal) => return self.answer(&unfinished.asker, Err(refusal)),
@@ -380,7 +395,11 @@ impl Cse {
         let chosen = self.chosen_by(search);
         let appended = search.filter.appended_path.as_deref();
         let from = search.originator();
-        let done = self.result_of(request, &from, (slot, rcn), &chosen, appended)?;
+        let mut done = self.result_of(request, &from, (slot, rcn), &chosen, appended)?;
+        if let Some(mut reserved) = search.reserved.take() {
+            reserved.settle(done.content.as_ref().map_or(0, |content| content.len()));
+            done.reservation = reserved.into();
+        }
         if search.filter.usage != Some(Usage::Discovery) && matches!(rcn, 4 | 8) {
             self.tell_if_empty(asker, slot);
         }
@@ -582,6 +601,11 @@ impl Search {
         Originator::at(&self.from, self.source, &self.by_place)
     }
 
+    /// Octets of the answer that is to be rendered.
+    fn octets(&self) -> usize {
+        self.chosen.iter().fold(RESOURCE_OCTETS, |sum, it| sum.saturating_add(it.octets))
+    }
+
     /// Whether the slice is over. Where there are no steps behind it, the next one is refused.
     const fn is_spent(&self, until: u64) -> bool {
         until > 0 && self.steps.left() <= until
@@ -613,7 +637,7 @@ impl Search {
         } else if self.right == Right::Discover || is_shown() {
             self.octets_left -= octets;
             let is_instance = found.resource_type == ResourceType::ContentInstance;
-            self.chosen.push(ChosenResource { seq: found.seq, parent, is_instance });
+            self.chosen.push(ChosenResource { seq: found.seq, parent, is_instance, octets });
             if found.family.is_some() && self.nested {
                 self.next.push_back(found.seq);
             }
@@ -629,6 +653,7 @@ fn octets_of(found: &Resource, is_whole: bool) -> usize {
         None if is_whole && found.resource_type == ResourceType::ContentInstance => {
             usize::try_from(found.size).unwrap_or(usize::MAX)
         }
+        _ if is_whole => RESOURCE_OCTETS.saturating_add(found.text_octets()),
         _ => RESOURCE_OCTETS,
     }
 }

@@ -10,7 +10,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use packet::PacketError;
+pub use packet::{PacketError, is_publication};
 pub use session::{End, Input, MqttSession, MqttSettings, Output};
 
 use crate::primitive::Serialisation;

@@ -5,6 +5,9 @@ const LENGTH_OCTETS_MAX: usize = 4;
 /// The highest remaining length (§2.2.3).
 pub(super) const LENGTH_MAX: usize = 268_435_455;
 
+/// The type of PUBLISH (§3.3).
+const PUBLISH: u8 = 3;
+
 /// Error of malformed packets: the broker's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -164,6 +167,11 @@ pub(super) fn publish(id: u16, topic: &str, payload: &[u8]) -> Option<Vec<u8>> {
     body.extend_from_slice(&id.to_be_bytes());
     body.extend_from_slice(payload);
     packet(0x32, &body)
+}
+
+/// Whether the octets of an [`Output::Send`](super::Output::Send) are a publication.
+pub fn is_publication(octets: &[u8]) -> bool {
+    octets.first().is_some_and(|first| first >> 4 == PUBLISH)
 }
 
 /// PUBACK (§3.4).

@@ -9,9 +9,10 @@ use gatewright_onem2m::{
 };
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::http::uri::Authority;
 use hyper::http::{request, response};
-use hyper::{Method, StatusCode, Uri};
+use hyper::{Method, StatusCode, Uri, Version};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -87,6 +88,7 @@ const PARAMETERS: [(&str, &str); 7] = [
 
 /// Parses a request. A refusal carries the request identifier, if there is one.
 pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request, Refusal> {
+    check_host(head)?;
     refuse_repeated(&head.headers)?;
     let said = ParsedHeaders::of(&head.headers);
     let media = said.media.map(HeaderValue::to_str).transpose();
@@ -123,6 +125,26 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
         request.content = Some(serialisation.read(body)?.into());
     }
     Ok(request)
+}
+
+/// "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that
+/// lacks a Host header field and to any request message that contains more than one Host header field
+/// line or a Host header field with an invalid field value" (RFC 9112 §3.2).
+fn check_host(head: &request::Parts) -> Result<(), Refusal> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let Some(host) = hosts.next() else {
+        let is_needed = head.version == Version::HTTP_11;
+        return if is_needed { Err(Refusal::bad("Host is missing")) } else { Ok(()) };
+    };
+    if hosts.next().is_some() {
+        return Err(Refusal::bad("Host is there more than once"));
+    }
+    let host = host.as_bytes();
+    // It is empty where the target has no authority.
+    if host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok()) {
+        return Ok(());
+    }
+    Err(Refusal::bad("Host is no host"))
 }
 
 /// Refuses several values of a header that has one: another reader may take another of them.
@@ -459,7 +481,7 @@ mod tests {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Request, u16> {
-        let mut builder = hyper::Request::builder().method(method).uri(uri);
+        let mut builder = hyper::Request::builder().method(method).uri(uri).header(HOST, "x");
         for (name, value) in headers {
             builder = builder.header(*name, *value);
         }
@@ -495,6 +517,32 @@ mod tests {
         }
         assert_eq!(fate(406, &[("x-m2m-rsc", "5207")]), Ok(Fate::Refused));
         assert!(fate(500, &[]).is_err());
+    }
+
+    /// RFC 9112 §3.2.
+    #[test]
+    fn a_request_has_one_host() {
+        let read = |version: Version, hosts: &[&str]| {
+            let mut builder = hyper::Request::builder().version(version).uri("/cse-in");
+            let said = [("x-m2m-ri", "1"), ("x-m2m-rvi", "4"), ("x-m2m-origin", "Ca")];
+            for (name, value) in said.into_iter().chain(hosts.iter().map(|host| ("host", *host))) {
+                builder = builder.header(name, value);
+            }
+            let (head, ()) = builder.body(()).unwrap().into_parts();
+            read_request(&head, b"").map(|_| ()).map_err(|refusal| refusal.status.number())
+        };
+        for host in ["x", "x:80", "192.0.2.1", "[2001:db8::1]:8080", ""] {
+            assert_eq!(read(Version::HTTP_11, &[host]), Ok(()), "{host}");
+        }
+        for host in ["a b", "a/b", "u@x", "[::1"] {
+            assert_eq!(read(Version::HTTP_11, &[host]), Err(4000), "{host}");
+        }
+        assert_eq!(read(Version::HTTP_11, &[]), Err(4000));
+        for version in [Version::HTTP_10, Version::HTTP_2] {
+            assert_eq!(read(version, &[]), Ok(()));
+            assert_eq!(read(version, &["x", "x"]), Err(4000));
+        }
+        assert_eq!(read(Version::HTTP_11, &["x", "x"]), Err(4000));
     }
 
     /// TS-0009 §6.2.2.1: the three forms of an address.
@@ -571,7 +619,9 @@ mod tests {
         }
         for serialisation in [Serialisation::Json, Serialisation::Cbor] {
             let message = write_request("http://host:80/", &request, serialisation).unwrap();
-            let (head, _) = message.into_parts();
+            let (mut head, _) = message.into_parts();
+            // Whoever sends it adds that.
+            head.headers.insert(HOST, HeaderValue::from_static("host:80"));
             let body = match serialisation {
                 Serialisation::Json => b"{}".to_vec(),
                 Serialisation::Cbor => vec![0xa0],

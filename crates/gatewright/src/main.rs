@@ -59,7 +59,8 @@ fn main() -> ExitCode {
     match cli {
         Ok(Cli { json, verb }) => {
             let face = Face::of_process(json);
-            let exit = verb.run(face).unwrap_or_else(|error| tell(face, &error));
+            let run = signals::survive_file_size().and_then(|()| verb.run(face));
+            let exit = run.unwrap_or_else(|error| tell(face, &error));
             ExitCode::from(exit.code())
         }
         Err(error) => {

@@ -7,6 +7,19 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
+/// Holds SIGXFSZ back from the whole process: a write beyond the largest size of a file
+/// (`ulimit -f`) then fails with EFBIG, as one to a full disk fails, and ends nothing. It is called
+/// before any other thread is there.
+///
+/// # Errors
+///
+/// If the system refuses.
+pub(crate) fn survive_file_size() -> Result<()> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGXFSZ);
+    set.thread_block().context("signals")
+}
+
 /// What a signal asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SignalRequest {

@@ -1,0 +1,117 @@
+//! A gateway with small files: it refuses what it cannot store, and goes on.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_testbed::{free_port, wait_until};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output};
+use std::time::Duration;
+use std::fs;
+
+/// How long anything may take to come about.
+const WITHIN: Duration = Duration::from_mins(1);
+
+/// A gateway with a service entity, started by a shell that sets limits first.
+struct Limited {
+    folder: PathBuf,
+    at: SocketAddr,
+    child: Child,
+}
+
+impl Limited {
+    fn start(name: &str, limits: &str, more: &str) -> Self {
+        let folder = format!("/tmp/gatewright-limited-{name}-{}", std::process::id());
+        let folder = PathBuf::from(folder);
+        fs::create_dir_all(&folder).unwrap();
+        let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let described = format!(
+            "[cse]\nbase = \"cse-in\"\nid = \"/id-in\"\nadmin = \"CAdmin\"\nhttp = \"{at}\"\n{more}"
+        );
+        fs::write(folder.join("gateway.toml"), described).unwrap();
+        let script = format!("{limits} && exec \"$0\" run gateway.toml --socket control");
+        let mut run = Command::new("/bin/sh");
+        run.args(["-c", &script, env!("CARGO_BIN_EXE_gatewright")]).current_dir(&folder);
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let child = run.stderr(log).spawn().unwrap();
+        let limited = Self { folder, at, child };
+        let serves = wait_until(WITHIN, || limited.gatewright(&["status"]).status.success());
+        assert!(serves, "it serves: {}", limited.log());
+        limited
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap()
+    }
+
+    fn gatewright(&self, arguments: &[&str]) -> Output {
+        let mut gatewright = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        gatewright.current_dir(&self.folder).args(arguments).args(["--socket", "control"]);
+        gatewright.output().unwrap()
+    }
+
+    /// The status of an answer, `HTTP/1.1 201 Created`; empty if the connection is closed.
+    fn ask(&self, method: &str, target: &str, more: &str, content: &str) -> String {
+        let Ok(mut stream) = TcpStream::connect(self.at) else { return String::new() };
+        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        let length = content.len();
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: x\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: r{}\r\n\
+             X-M2M-RVI: 4\r\n{more}Content-Length: {length}\r\nConnection: close\r\n\r\n{content}",
+            stream.local_addr().unwrap().port()
+        );
+        let mut answer = Vec::new();
+        let _closed = stream.write_all(request.as_bytes());
+        let _closed = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// SIGXFSZ would end it: a write beyond the largest size of a file is refused as by a full disk.
+#[test]
+fn a_file_that_may_not_grow_is_as_a_full_disk() {
+    // 512 or 1024 octets each, as the shell likes.
+    let more = "store = \"cse.db\"\nreserve_mib = 1\n";
+    let mut limited = Limited::start("size", "ulimit -f 4096", more);
+    let container = r#"{"m2m:cnt":{"rn":"c"}}"#;
+    let made = limited.ask("POST", "/cse-in", "Content-Type: application/json;ty=3\r\n", container);
+    assert!(made.contains(" 201 "), "{made}");
+    let instance = format!(r#"{{"m2m:cin":{{"con":"{}"}}}}"#, "x".repeat(200_000));
+    let create = || {
+        let kind = "Content-Type: application/json;ty=4\r\n";
+        limited.ask("POST", "/cse-in/c", kind, &instance)
+    };
+    let (mut stored, mut refused) = (0, 0);
+    for _ in 0..100 {
+        let made = create();
+        if made.contains(" 201 ") {
+            stored += 1;
+        } else {
+            assert!(made.contains(" 500 "), "{made}: {}", limited.log());
+            refused += 1;
+        }
+        if refused == 3 {
+            break;
+        }
+    }
+    assert!(stored > 0 && refused == 3, "{stored} {refused}");
+    assert_eq!(limited.child.try_wait().unwrap(), None, "{}", limited.log());
+    let there = limited.ask("GET", "/cse-in/c/la", "", "");
+    assert!(there.contains(" 200 "), "{there}");
+    assert!(limited.gatewright(&["status"]).status.success());
+}

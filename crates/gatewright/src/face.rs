@@ -1,10 +1,13 @@
 //! How verbs speak: answers on standard output, findings and failures on standard error.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
+use crate::lines::say;
 use anyhow::Result;
 use gatewright_diagnostic::{Diagnostic, Finding, Severity, Sources};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The way to the user, the same for every verb.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,30 @@ impl Face {
         Ok(out.flush()?)
     }
 
+    /// Answers as [`Self::answer`] does, but waits for who reads only so long.
+    ///
+    /// # Errors
+    ///
+    /// If it is not written by then.
+    pub(crate) fn answer_within(
+        self,
+        within: Duration,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let (value, text) = (serde_json::to_value(value)?, text());
+        let (tell, told) = channel();
+        let answer = move || {
+            // Who waited may have gone.
+            let _late = tell.send(self.answer(&value, || text));
+        };
+        std::thread::Builder::new().name("answer".to_owned()).spawn(answer)?;
+        told.recv_timeout(within).unwrap_or_else(|_| {
+            let words = "nobody reads standard output: the answer is lost";
+            Err(Failure::new(Exit::Negative, words).into())
+        })
+    }
+
     /// Shows findings as pictures of the text; with `--json` they are part of the answer instead.
     pub(crate) fn findings(self, findings: &[Diagnostic], sources: &Sources) {
         if self.json {
@@ -95,9 +122,4 @@ impl Face {
     pub(crate) fn data(findings: &[Diagnostic], sources: &Sources) -> Vec<Finding> {
         findings.iter().map(|finding| finding.finding(sources)).collect()
     }
-}
-
-/// A line on standard error. Where that is closed, there is nobody to tell.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

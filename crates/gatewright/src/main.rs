@@ -7,6 +7,7 @@
 mod description;
 mod exit;
 mod face;
+mod lines;
 mod signals;
 mod socket;
 mod verbs;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
             let face = Face::of_process(json);
             let run = signals::survive_file_size().and_then(|()| verb.run(face));
             let exit = run.unwrap_or_else(|error| tell(face, &error));
+            lines::settle();
             ExitCode::from(exit.code())
         }
         Err(error) => {

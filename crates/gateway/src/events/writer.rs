@@ -5,10 +5,12 @@ use crate::gateway::about;
 use gatewright_config::{Config, Log, LogFormat, LogLevel};
 use gatewright_part::{Change, LogEvent, Part, Staged, Unable};
 use std::{
+    fs::File,
     io::{self, Write},
+    os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Destination and severity of events; they override the description.
@@ -48,7 +50,8 @@ struct LogSettings {
     level: LogLevel,
 }
 
-/// A thread that writes events until this value is dropped; then all that were logged are written.
+/// A thread that writes events until this value is dropped; then all that were logged are written,
+/// unless nobody reads them: the thread is left to itself then.
 #[derive(Debug)]
 struct LogWriter {
     log: EventLog,
@@ -60,17 +63,17 @@ impl LogWriter {
     fn start(log: &EventLog, settings: Arc<Mutex<LogSettings>>) -> io::Result<Self> {
         let (mut reader, own) = (log.reader(Some(0), LogLevel::Debug), log.clone());
         let write = move || {
-            let (mut journal, mut losses) = (None, Losses::default());
+            let (mut out, mut losses) = (Out::default(), Losses::default());
             loop {
                 let read = reader.read(PATIENCE);
                 let LogSettings { format, level } = *lock(&settings);
                 if read.missed > 0 {
                     let missed = read.missed;
                     let line = format!("{missed} events came faster than they are written");
-                    let _told_below = write_line(format, &line);
+                    let _told_below = out.write_line(format, &line);
                 }
                 for entry in read.events.iter().filter(|entry| entry.event.level <= level) {
-                    let written = write_entry(entry, format, &mut journal);
+                    let written = out.write(entry, format);
                     // It is written, or lost and counted, like any other.
                     if let Some(event) = losses.take(written) {
                         own.log(event);
@@ -89,11 +92,17 @@ impl LogWriter {
 /// How long the thread waits for an event before it looks around.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// How long the last events may take to be written.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
 impl Drop for LogWriter {
     fn drop(&mut self) {
         self.log.end();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            let end = Instant::now() + ENDS_WITHIN;
+            while !thread.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }
@@ -130,37 +139,50 @@ impl Losses {
     }
 }
 
-/// Writes an entry; what cannot be written is still in the log.
-fn write_entry(
-    entry: &LogEntry,
-    format: LogFormat,
-    journal: &mut Option<Journal>,
-) -> io::Result<()> {
-    match format {
-        LogFormat::Text => write_line(format, &entry.to_string()),
-        LogFormat::Json => {
-            let line = serde_json::to_string(entry).unwrap_or_default();
-            writeln!(io::stderr().lock(), "{line}")
-        }
-        LogFormat::Journal => {
-            if journal.is_none() {
-                *journal = Journal::new().ok();
-            }
-            // A journal that is away or full: standard error has the event instead.
-            if journal.as_ref().is_none_or(|journal| journal.write(entry).is_err()) {
-                return write_line(LogFormat::Text, &entry.to_string());
-            }
-            Ok(())
-        }
-        LogFormat::None => Ok(()),
-    }
+/// Where events are written.
+#[derive(Debug, Default)]
+struct Out {
+    /// Standard error. It is a file of our own, as a write that waits for a reader would keep the
+    /// lock of the process's, and all others would wait, too.
+    stderr: Option<File>,
+    journal: Option<Journal>,
 }
 
-fn write_line(format: LogFormat, line: &str) -> io::Result<()> {
-    if matches!(format, LogFormat::Text | LogFormat::Journal) {
-        writeln!(io::stderr().lock(), "{line}")?;
+impl Out {
+    /// Writes an entry; what cannot be written is still in the log.
+    fn write(&mut self, entry: &LogEntry, format: LogFormat) -> io::Result<()> {
+        match format {
+            LogFormat::Text => self.write_line(format, &entry.to_string()),
+            LogFormat::Json => self.put(&serde_json::to_string(entry).unwrap_or_default()),
+            LogFormat::Journal => {
+                if self.journal.is_none() {
+                    self.journal = Journal::new().ok();
+                }
+                // A journal that is away or full: standard error has the event instead.
+                if self.journal.as_ref().is_none_or(|journal| journal.write(entry).is_err()) {
+                    return self.write_line(LogFormat::Text, &entry.to_string());
+                }
+                Ok(())
+            }
+            LogFormat::None => Ok(()),
+        }
     }
-    Ok(())
+
+    fn write_line(&mut self, format: LogFormat, line: &str) -> io::Result<()> {
+        if matches!(format, LogFormat::Text | LogFormat::Journal) {
+            self.put(line)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line at once: lines of others come before it or after it.
+    fn put(&mut self, line: &str) -> io::Result<()> {
+        if self.stderr.is_none() {
+            self.stderr = Some(io::stderr().as_fd().try_clone_to_owned()?.into());
+        }
+        let Some(stderr) = &mut self.stderr else { return Ok(()) };
+        stderr.write_all(format!("{line}\n").as_bytes())
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@ use crate::{
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
+    lines,
     signals::{SignalRequest, Signals, on_stop},
     socket,
 };
@@ -59,6 +60,7 @@ impl Run {
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
         let signals = Signals::hold()?;
+        lines::queue()?;
         let log = LogOptions {
             format: self.log,
             level: self.log_level,
@@ -101,10 +103,13 @@ impl Run {
         reloading.obey(&asked, end, &gateway);
         let status = gateway.stop().map_err(anyhow::Error::msg)?;
         drop(gateway);
-        face.answer(&status, || super::status::summary(&status))?;
+        face.answer_within(ANSWERED_WITHIN, &status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }
 }
+
+/// How long the status may take to be written at the end.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The start of all randomness, from the system.
 pub(super) fn seed() -> Result<u64> {

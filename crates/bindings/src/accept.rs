@@ -4,6 +4,7 @@ use crate::tasks::spawn;
 use core::future::Future;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
+use gatewright_descriptors::is_among_last;
 use gatewright_onem2m::network;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -74,7 +75,9 @@ impl Admission {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let Some(permit) = self.permit(peer.ip()) else {
+            // The last descriptors are for what serves no peer.
+            let permit = (!is_among_last(&stream)).then(|| self.permit(peer.ip())).flatten();
+            let Some(permit) = permit else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 refuse(stream, refusal);
                 continue;

@@ -5,14 +5,21 @@
 //! that itself up to the hard limit. Each part that serves connections makes a [`Claim`] for its
 //! maximum; the limit is raised to the sum of all claims. If the hard limit is too low, a
 //! [`Shortage`] reports it, with the numbers that an operator needs.
+//!
+//! The last descriptors are not for connections of peers ([`is_among_last`]): a flood of those leaves
+//! the control socket usable, and files and outgoing requests possible.
 #![forbid(unsafe_code)]
 
 use core::fmt;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Descriptors that belong to no connection: listeners, loops, the database, logs.
 const BESIDE: u64 = 128;
+
+/// Descriptors that no connection of a peer takes, unless the limit is below four times as many.
+const LAST: u64 = 32;
 
 /// Maximum of one claim: no kernel gives a process more (Linux, `sysctl_nr_open_max`).
 const COUNT_MAX: u64 = 1 << 31;
@@ -70,6 +77,17 @@ impl Drop for Claim {
     }
 }
 
+/// Whether a descriptor is one of the last that the process may have: a connection of a peer is then
+/// to be closed at once.
+///
+/// The system gives the lowest number that is free (accept(2)), so with one of the last all others
+/// are taken. They are a quarter of the limit, and 32 at the most.
+pub fn is_among_last(connection: impl AsFd) -> bool {
+    let number = u64::try_from(connection.as_fd().as_raw_fd()).unwrap_or_default();
+    // A system without this limit has no last one.
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| number >= soft - LAST.min(soft / 4))
+}
+
 /// A poisoned lock is safe here: the number is always whole.
 fn claimed() -> MutexGuard<'static, u64> {
     CLAIMED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,5 +132,21 @@ mod tests {
         assert_eq!(told, Shortage { needed: COUNT_MAX + 1 + BESIDE, allowed: hard });
         assert!(told.to_string().contains("2147483777 descriptors are needed"), "{told}");
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
+        the_last_descriptors_are_for_no_connection(hard);
+    }
+
+    fn the_last_descriptors_are_for_no_connection(hard: u64) {
+        let (limit, last) = (128.min(hard), LAST.min(128.min(hard) / 4));
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+        let mut taken = Vec::new();
+        let mut seen_last = 0;
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            seen_last += u64::from(is_among_last(&file));
+            taken.push(file);
+        }
+        // No other test of this crate opens files meanwhile.
+        assert_eq!(seen_last, last);
+        drop(taken);
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! A gateway with small files: it refuses what it cannot store, and goes on.
+//! A gateway with few descriptors and small files: it refuses what it cannot serve or store, and goes
+//! on.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -13,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::time::Duration;
-use std::fs;
+use std::{fs, thread};
 
 /// How long anything may take to come about.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -114,4 +115,32 @@ fn a_file_that_may_not_grow_is_as_a_full_disk() {
     let there = limited.ask("GET", "/cse-in/c/la", "", "");
     assert!(there.contains(" 200 "), "{there}");
     assert!(limited.gatewright(&["status"]).status.success());
+}
+
+/// Connections that nobody asks anything over, as many as there may be: the control socket has
+/// descriptors left.
+#[test]
+fn a_flood_of_connections_leaves_the_control_socket_its_descriptors() {
+    let limited = Limited::start("descriptors", "ulimit -n 96", "");
+    let served = limited.ask("GET", "/cse-in", "", "");
+    assert!(served.contains(" 200 "), "{served}");
+    let flood: Vec<_> = (0..200).map(|_| TcpStream::connect(limited.at)).collect();
+    let descriptors = format!("/proc/{}/fd", limited.child.id());
+    let taken = || fs::read_dir(&descriptors).unwrap().count() >= 70;
+    assert!(wait_until(WITHIN, taken), "the flood is there");
+    // It goes on, and so does what asks.
+    let floods = thread::scope(|scope| {
+        let floods =
+            scope.spawn(|| (0..500).filter(|_| TcpStream::connect(limited.at).is_ok()).count());
+        for _ in 0..10 {
+            let status = limited.gatewright(&["status"]);
+            let told = String::from_utf8_lossy(&status.stderr);
+            assert!(status.status.success(), "{told}{}", limited.log());
+        }
+        floods.join().unwrap()
+    });
+    assert!(floods > 0);
+    drop(flood);
+    let serves = || limited.ask("GET", "/cse-in", "", "").contains(" 200 ");
+    assert!(wait_until(WITHIN, serves), "it serves again");
 }

@@ -4,6 +4,7 @@
 //! `net.core.rmem_default` and `net.ipv4.tcp_rmem`.
 
 use crate::socket;
+use gatewright_descriptors::is_among_last;
 use gatewright_edge::{
     Bind, Datagrams, Listener, Network, Poller, READY_MAX, Readiness, Sharing, Stream, Token, Wake,
 };
@@ -11,6 +12,7 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry};
+use nix::errno::Errno;
 use nix::libc::{MSG_MORE, MSG_NOSIGNAL};
 use socket2::{SockRef, Type};
 use std::io::{self, ErrorKind, Read, Write};
@@ -183,7 +185,12 @@ impl Listener for KernelListener {
     type Stream = KernelStream;
 
     fn accept(&mut self) -> io::Result<(KernelStream, SocketAddr)> {
-        self.0.accept().map(|(stream, peer)| (KernelStream(stream), peer))
+        let (stream, peer) = self.0.accept()?;
+        if is_among_last(&stream) {
+            // As if there were none left: what serves no peer has the last ones.
+            return Err(Errno::EMFILE.into());
+        }
+        Ok((KernelStream(stream), peer))
     }
 
     fn local_address(&self) -> io::Result<SocketAddr> {

@@ -4,6 +4,7 @@ use super::{
     Counts, TcpProxySetup,
     pipe::{Carried, Pipe, Stay},
 };
+use gatewright_descriptors::is_among_last;
 use gatewright_histogram::{Sample, SharedHistogram};
 use nix::{
     errno::Errno,
@@ -151,7 +152,9 @@ impl ProxyServer {
             match self.listener.accept() {
                 Ok((client, _)) => {
                     count(&self.counts.accepted, 1);
-                    if self.connections.len() - self.vacant.len() >= self.setup.connections_max {
+                    let open = self.connections.len() - self.vacant.len();
+                    // The last descriptors are for what serves no peer.
+                    if open >= self.setup.connections_max || is_among_last(&client) {
                         count(&self.counts.refused, 1);
                         break_off(&client);
                     } else if let Err(client) = self.open(client, now) {
@@ -176,6 +179,9 @@ impl ProxyServer {
     /// Begins to connect to the server for a client; returns the client if that fails at once.
     fn open(&mut self, client: TcpStream, now: Instant) -> Result<(), TcpStream> {
         let Ok(server) = begin(self.setup.server) else { return Err(client) };
+        if is_among_last(&server) {
+            return Err(client);
+        }
         let ready = [client.set_nonblocking(true), client.set_nodelay(true)];
         if ready.iter().any(Result::is_err) {
             return Err(client);

@@ -36,6 +36,7 @@ mod results;
 mod search;
 mod sponsor;
 mod statuses;
+mod unread;
 
 /// Every instance stays in memory.
 const RESIDENT_OCTETS: Option<usize> = None;

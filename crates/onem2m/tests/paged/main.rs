@@ -64,6 +64,8 @@ mod search;
 mod sponsor;
 #[path = "../cse/statuses.rs"]
 mod statuses;
+#[path = "../cse/unread.rs"]
+mod unread;
 
 mod paging;
 

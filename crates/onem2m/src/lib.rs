@@ -23,6 +23,7 @@
 //! | [`audit`] | what an audit log is told |
 //! | `schema` | attributes of each resource type |
 //! | `schedule`, `prefix` | times that recur; addresses that begin alike |
+//! | `unique` | repeated names in JSON and CBOR |
 //! | `clock` | the clock that only goes on, and the wall clock, which may be wrong |
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | `stored` | stored rows as they are read back |
@@ -59,6 +60,7 @@ pub mod status;
 mod stored;
 pub mod time;
 mod tree;
+mod unique;
 
 pub use answer_octets::{Reservation, SMALL_OCTETS};
 pub use clock::{ClockDoubt, Now};

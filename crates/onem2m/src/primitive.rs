@@ -4,9 +4,11 @@ use crate::answer_octets::Reservation;
 use crate::filter::Filter;
 pub use crate::release::Release;
 use crate::resource_type::ResourceType;
+use crate::serialisation::value_of_cbor;
 pub use crate::serialisation::{Serialisation, cbor_from_json, json_from_cbor};
 use crate::status::{Refusal, Status};
 use crate::time::{Timestamp, parse_duration};
+use crate::unique::check_names;
 use core::net::IpAddr;
 use core::time::Duration;
 use serde_json::value::RawValue;
@@ -285,6 +287,8 @@ impl Request {
     pub fn from_json(text: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
         let (object, content) = fields(text, "m2m:rqp").map_err(|refusal| (None, refusal))?;
         let id = object.get("rqi").and_then(Value::as_str).map(str::to_owned);
+        let unique = core::str::from_utf8(text).map_or(Ok(()), check_names);
+        unique.map_err(|refusal| (id.clone(), refusal))?;
         let mut request = Self::from_object(&object).map_err(|refusal| (id.clone(), refusal))?;
         request.content = content.or(request.content);
         request.take_attribute_list().map_err(|refusal| (id, refusal))?;
@@ -320,8 +324,7 @@ impl Request {
     ///
     /// What is wrong, with the request identifier if it could be read.
     pub fn from_cbor(octets: &[u8]) -> Result<Self, (Option<String>, Refusal)> {
-        let value: Value = ciborium::from_reader(octets)
-            .map_err(|error| (None, Refusal::bad(format!("no CBOR: {error}"))))?;
+        let value = value_of_cbor(octets).map_err(|refusal| (None, refusal))?;
         let mut request = Self::from_value(&value)?;
         let id = Some(request.id.clone());
         request.take_attribute_list().map_err(|refusal| (id, refusal))?;

@@ -1,6 +1,7 @@
 //! Serialisation of content: JSON with short names, and the same values in CBOR (TS-0004 §8).
 
 use crate::status::{Refusal, Status};
+use crate::unique::check_keys;
 use serde_json::Value;
 
 /// Serialisation of content.
@@ -62,11 +63,20 @@ impl Serialisation {
 ///
 /// # Errors
 ///
-/// 4000 if the octets are no CBOR, or CBOR that JSON cannot say.
+/// 4000 if the octets are no CBOR, or CBOR that JSON cannot say, or a map has a key twice.
 pub fn json_from_cbor(octets: &[u8]) -> Result<String, Refusal> {
-    let value: Value =
-        ciborium::from_reader(octets).map_err(|error| Refusal::bad(format!("no CBOR: {error}")))?;
-    Ok(value.to_string())
+    Ok(value_of_cbor(octets)?.to_string())
+}
+
+/// The value that CBOR octets stand for.
+///
+/// # Errors
+///
+/// 4000 if the octets are no CBOR, or CBOR that JSON cannot say, or a map has a key twice.
+pub(crate) fn value_of_cbor(octets: &[u8]) -> Result<Value, Refusal> {
+    let no_cbor = |error| Refusal::bad(format!("no CBOR: {error}"));
+    check_keys(&ciborium::from_reader(octets).map_err(no_cbor)?)?;
+    ciborium::from_reader(octets).map_err(no_cbor)
 }
 
 /// CBOR octets from JSON text: how a binding sends content in CBOR.

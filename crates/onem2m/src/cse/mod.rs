@@ -56,6 +56,7 @@ use crate::status::{Refusal, Status};
 use crate::stored::{InstanceHeader, NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
+use crate::unique::check_names;
 use access::{Originator, source_of};
 use aggregate::ForwardingTargets;
 use answer::{Done, Recipient, RequestContext};
@@ -525,7 +526,8 @@ impl Cse {
                 format!("{octets} octets of content are too many"),
             ));
         }
-        Ok(())
+        // Also where it is sent on: another reader may take another of them.
+        request.content.as_deref().map_or(Ok(()), check_names)
     }
 
     fn resource(&self, slot: Slot) -> Result<&Resource, Refusal> {

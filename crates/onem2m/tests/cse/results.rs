@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, found, json};
 use core::time::Duration;
-use gatewright_onem2m::{Input, Operation, ResourceType};
+use gatewright_onem2m::{Input, Operation, Request, ResourceType, Status};
 use serde_json::json;
 
 #[test]
@@ -349,6 +349,32 @@ fn a_relative_path_leads_to_the_result() {
     let five = json(&bench.get("Ca", "cse-in/a?rcn=5&ty=3&arp=s"));
     let expected = json!([{ "nm": "s", "typ": 23, "val": "cse-in/a/c/s" }]);
     assert_eq!(five["m2m:ae"]["ch"], expected);
+}
+
+/// RFC 8259 §4: what a reader makes of a name that is there twice is not known.
+#[test]
+fn a_name_twice_is_refused_with_its_place() {
+    let mut bench = Bench::with_container();
+    let (container, instance) = (ResourceType::Container, ResourceType::ContentInstance);
+    for (kind, content, place) in [
+        (container, r#"{"m2m:cnt":{"rn":"d","rn":"e"}}"#, "m2m:cnt/rn"),
+        (instance, r#"{"m2m:cin":{"con":"1","con":"2"}}"#, "m2m:cin/con"),
+        (instance, r#"{"m2m:cin":{"con":{"a":[{"b":1,"\u0062":2}]}}}"#, "m2m:cin/con/a/b"),
+    ] {
+        let refused = bench.create("Ca", "cse-in/a/c", kind, content);
+        assert_eq!(refused.status, Status::BadRequest, "{content}");
+        let words = json(&refused)["m2m:dbg"].as_str().unwrap().to_owned();
+        assert_eq!(words, format!("the member {place} is there more than once"));
+    }
+    let changed = bench.update("Ca", "cse-in/a/c", r#"{"m2m:cnt":{"mni":1,"mni":2}}"#);
+    assert_eq!(changed.status, Status::BadRequest);
+    // The same name in other objects, and in a text.
+    let content = r#"{"m2m:cin":{"con":"{\"a\":1,\"a\":2}","lbl":["con","con:x"]}}"#;
+    let made = bench.create("Ca", "cse-in/a/c", instance, content);
+    assert_eq!(made.status, Status::Created, "{made:?}");
+    let primitive = r#"{"op":2,"to":"cse-in","to":"cse-in/a","rqi":"r","rvi":"4","fr":"Ca"}"#;
+    let (id, refusal) = Request::from_json(primitive.as_bytes()).unwrap_err();
+    assert_eq!((id.as_deref(), refusal.status), (Some("r"), Status::BadRequest));
 }
 
 /// TS-0001 §8.1.2, TS-0004 §7.3.3.12: what was not asked for, or became something else.

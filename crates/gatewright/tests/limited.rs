@@ -37,7 +37,7 @@ impl Limited {
         );
         fs::write(folder.join("gateway.toml"), described).unwrap();
         let script = format!("{limits} && exec \"$0\" run gateway.toml --socket control");
-        let mut run = Command::new("/bin/sh");
+        let mut run = Command::new("sh");
         run.args(["-c", &script, env!("CARGO_BIN_EXE_gatewright")]).current_dir(&folder);
         let log = fs::File::create(folder.join("log")).unwrap();
         let child = run.stderr(log).spawn().unwrap();

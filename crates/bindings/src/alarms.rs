@@ -82,10 +82,10 @@ impl fmt::Display for AlarmName {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Observation {
     pub(crate) name: AlarmName,
-    /// What it is about, if there can be several: a device, a file.
+    /// Its subject, if there can be several: a device, a file.
     pub(crate) subject: String,
     pub(crate) level: LogLevel,
-    /// What an operator reads.
+    /// The text for operators.
     pub(crate) detail: String,
     /// Whether it raises the alarm. If not, it only keeps a raised one: between the threshold that
     /// raises and the one that clears.

@@ -168,7 +168,7 @@ const LEAVING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Latch {
-    /// Called when the last device has gone: whether the listener closes now.
+    /// Called when the last device has disconnected: whether the listener closes now.
     pub(crate) fn close(&self) -> bool {
         self.0.compare_exchange(LEAVING, ENDED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }

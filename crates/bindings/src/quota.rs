@@ -320,7 +320,7 @@ impl Arriving {
         }
     }
 
-    /// Counts nothing more: the message is complete or counted elsewhere.
+    /// Stops counting: the message is complete, or another guard counts it.
     pub(crate) fn clear(&mut self) {
         if self.octets > 0 {
             let octets = core::mem::take(&mut self.octets);

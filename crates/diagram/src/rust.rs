@@ -387,7 +387,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The smallest type that holds so many bits.
+/// The smallest type that holds a number of bits.
 fn number_type(width: u32) -> String {
     if width == 1 { "bool".to_owned() } else { format!("u{}", width.next_power_of_two().max(8)) }
 }
@@ -539,7 +539,7 @@ pub struct Truncated {
     pub found: usize,
 }
 
-/// Where a field stands in its header.
+/// The position of a field in its header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Field {
     /// Its name, as the getter's.

@@ -197,7 +197,7 @@ pub trait Poller: Debug + Send + Sized + 'static {
     /// As the system: there is no memory left.
     fn watch_stream(&mut self, stream: &mut Self::Stream, token: Token) -> io::Result<()>;
 
-    /// Watches a datagram socket no more.
+    /// Stops watching a datagram socket.
     fn forget_datagrams(&mut self, socket: &Self::Datagrams);
 
     /// Connects a stream, and watches it under `token`. It is established when it is reported as

@@ -350,7 +350,7 @@ fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The least severe events that are wanted.
+/// The lowest severity of the requested events.
 fn least(level: Option<LogLevel>) -> LogLevel {
     level.unwrap_or(LogLevel::Debug)
 }

@@ -23,7 +23,7 @@ pub(crate) fn check_written(link: &Link, config: &Config) -> Result<(), RunError
     Err(RunError::of_link(link, OpenError::Capture { file: write.value.clone(), reason }))
 }
 
-/// What tells a file from all others.
+/// The identity of a file.
 #[derive(Debug, Eq, PartialEq)]
 enum FileIdentity {
     /// The device and inode of a file that exists.

@@ -72,14 +72,14 @@ impl RequestLines {
         Some(String::from_utf8_lossy(&line).into_owned())
     }
 
-    /// The octets after the last line, as one, once no more will come.
+    /// The octets after the last line, as a line, at the end of the connection.
     pub fn last_line(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.octets);
         self.searched = 0;
         (!rest.is_empty()).then(|| String::from_utf8_lossy(&rest).into_owned())
     }
 
-    /// Whether anything of a request is there.
+    /// Whether a request has begun.
     pub const fn has_begun(&self) -> bool {
         !self.octets.is_empty()
     }
@@ -111,7 +111,7 @@ pub(crate) struct Clients(Arc<Shared>);
 struct Shared {
     serve: Box<Serve>,
     state: Mutex<State>,
-    /// Readable while a client waits, and once no client is served any more.
+    /// Readable while a client waits, and after the end of the service.
     wanted: EventFd,
 }
 
@@ -170,7 +170,7 @@ impl Clients {
         self.enqueue(Client { clients, stream, process, lines, phase: Phase::Waiting })
     }
 
-    /// Ends the service: no client waits any more, and each that is served gets its answer.
+    /// Ends the service: waiting clients are closed, and each client being served gets its answer.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.has_ended = true;
@@ -208,7 +208,7 @@ impl Clients {
         }))
     }
 
-    /// Serves a client, and whoever waits after it, on a thread of its own.
+    /// Serves a client, and the clients that wait after it, on a new thread.
     fn spawn(&self, client: Client) -> io::Result<()> {
         let clients = self.clone();
         let thread = Builder::new().name("client".to_owned());
@@ -261,7 +261,7 @@ impl Clients {
         next
     }
 
-    /// How long a client has for a request or the rest of an answer; whether others wait for it.
+    /// Time limit for a request or the rest of an answer, and whether other clients wait.
     fn patience(&self, flags: PollFlags) -> (Duration, bool) {
         let state = self.lock();
         let others = !state.waiting.is_empty();
@@ -300,9 +300,9 @@ impl State {
         Some(client)
     }
 
-    /// Takes the client that gives way if too many wait: of the process with the most, the oldest
-    /// that has asked nothing, or else the newest. (A process in another container is no other one
-    /// here, and a client that has just connected has not asked yet.)
+    /// Removes a client if too many wait: of the process with the most, the oldest without a
+    /// request, or else the newest. (A process in another container is no other one here, and a
+    /// client that has just connected has not asked yet.)
     fn give_way(&mut self) -> Option<Client> {
         if self.waiting.len() <= WAITING_MAX {
             return None;
@@ -316,7 +316,7 @@ impl State {
         self.waiting.remove(at)
     }
 
-    /// Which of the waiting clients have asked nothing yet, in their order.
+    /// Waiting clients without a request so far, in order.
     fn silent(&self) -> Vec<bool> {
         let mut fds: Vec<_> = (self.waiting.iter())
             .map(|client| PollFd::new(client.stream.as_fd(), PollFlags::POLLIN))
@@ -328,7 +328,7 @@ impl State {
         asks.map(|asks| !asks).collect()
     }
 
-    /// A client of this process is not served any more.
+    /// Removes a served client of this process from the counts.
     fn leave(&mut self, process: ProcessId) {
         if let Some(at) = self.served.iter().position(|served| *served == process) {
             self.served.swap_remove(at);
@@ -336,7 +336,7 @@ impl State {
     }
 }
 
-/// Where a client is counted.
+/// The count that a client belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Waiting,
@@ -446,7 +446,8 @@ impl Client {
         Ok(&self.stream)
     }
 
-    /// Tells the client why it is not served. One that has no room for that is closed all the same.
+    /// Answers the client with the reason for the refusal. One that has no room for that is closed
+    /// all the same.
     fn refuse(&self, why: &str) {
         let line = json!({ "error": format!("the gateway is busy: {why}"), "busy": true });
         let _full = (&self.stream).write(format!("{line}\n").as_bytes());
@@ -483,7 +484,7 @@ impl Client {
         }
     }
 
-    /// Counts it no more.
+    /// Removes it from its count.
     fn leave(&mut self) {
         let mut state = self.clients.lock();
         match std::mem::replace(&mut self.phase, Phase::Waiting) {

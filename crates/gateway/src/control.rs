@@ -131,7 +131,7 @@ impl Staged for StagedListeners {
     fn undo(self: Box<Self>) {}
 }
 
-/// What decides where the control socket is, beside the description.
+/// Options for the control socket's path, which override the description.
 pub(crate) struct SocketPlace {
     /// The control socket from the command line, which overrides the description.
     pub(crate) named: Option<PathBuf>,

@@ -84,7 +84,7 @@ impl EventLog {
     }
 }
 
-/// A reader of an event log, at a place of its own.
+/// A reader of an event log with its own position.
 #[derive(Clone, Debug)]
 pub struct EventReader {
     log: EventLog,
@@ -92,14 +92,14 @@ pub struct EventReader {
     level: LogLevel,
 }
 
-/// Events that a reader has not had before.
+/// Events that the reader has not read before.
 #[derive(Clone, Debug, Default)]
 pub struct ReadEvents {
     /// The events, the oldest first.
     pub events: Vec<Arc<LogEntry>>,
-    /// The number of events of all levels that were dropped before this reader came to them.
+    /// Number of events of all levels that were dropped before this reader read them.
     pub missed: u64,
-    /// Whether the log has ended; then there will be no more.
+    /// Whether the log has ended.
     pub ended: bool,
 }
 

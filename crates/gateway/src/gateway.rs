@@ -106,7 +106,7 @@ impl StartError {
         }
     }
 
-    /// The key of the description whose request cannot be met, and why, if it is one key.
+    /// The key of the description that cannot be applied, and why, if it is one key.
     pub fn refused(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Service(error) => Some(error.key()),

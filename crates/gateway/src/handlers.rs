@@ -206,8 +206,8 @@ struct Made {
     recorder: Option<Recorder>,
 }
 
-/// A handler for a gateway whose links are `names`, as the planes build it; a capture, which begins
-/// its file, is made here.
+/// The request for a handler on the links `names`, which the planes build. Captures are built here,
+/// as they create their file.
 fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
     let made = |name, value| Made {

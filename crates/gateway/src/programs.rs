@@ -79,7 +79,7 @@ struct ConfiguredProgram {
     file: String,
     /// Addresses of its roles, which override the program's own.
     at: Vec<(String, String)>,
-    /// Roles whose sockets are those of the gateway's own stack.
+    /// Roles that use sockets of the gateway's own stack.
     stack: Vec<String>,
     /// The values of its parameters.
     settings: ProgramSettings,
@@ -108,7 +108,7 @@ pub(crate) struct RecordedProgram {
 enum Was {
     /// It, or its replacement, runs at this place of the list.
     At(usize, ConfiguredProgram),
-    /// It is in no list any more.
+    /// It has been removed from the list.
     Out(RemovedProgram),
 }
 
@@ -284,7 +284,7 @@ impl Programs {
         Ok((recording, RecordedProgram { texts, program }))
     }
 
-    /// Detaches the attachment of this id; its records receive nothing any more.
+    /// Detaches the attachment of this id; its records receive no further messages.
     pub(crate) fn detach(&self, id: u32) {
         self.lock().iter().for_each(|one| one.runner.detach(id));
     }
@@ -559,7 +559,7 @@ impl Drop for RemovedProgram {
     }
 }
 
-/// Findings about addresses for roles that the program does not have, each with the name.
+/// Findings about addresses for unknown roles, each with the role's name.
 pub fn strangers<'a>(
     program: Option<&'a Program>,
     at: &'a [(String, String)],
@@ -649,7 +649,7 @@ fn is_program(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "gate")
 }
 
-/// The programs in the folder of `file`, as many as a person would look through.
+/// Programs in the folder of `file`, up to a limit.
 fn programs_beside(file: &Path) -> Vec<String> {
     let folder = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     let names = folder.into_iter().flatten().take(FOLDER_MAX).filter_map(Result::ok);

@@ -84,7 +84,7 @@ pub(crate) struct Pages<W> {
     framing: Framing,
     /// Their names.
     links: Vec<String>,
-    /// Links whose packets begin otherwise, with their interfaces.
+    /// Links with another first header, with their interfaces.
     others: Vec<(LinkIndex, InterfaceId)>,
 }
 
@@ -123,7 +123,7 @@ impl<W: Write> Pages<W> {
         })
     }
 
-    /// The interface of a link, described now if its packets begin otherwise than those of others.
+    /// The interface of a link; described now if its packets have another first header.
     fn interface(&mut self, link: LinkIndex, framing: Framing) -> io::Result<InterfaceId> {
         if framing == self.framing {
             return Ok(InterfaceId(if link == LinkIndex::NONE { 0 } else { link.0.into() }));

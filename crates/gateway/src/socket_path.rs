@@ -76,7 +76,7 @@ impl Drop for SocketPath {
     }
 }
 
-/// What tells a file from all others: its device and its inode on it.
+/// The identity of a file: its device and inode.
 fn inode(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }

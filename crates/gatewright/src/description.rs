@@ -1,4 +1,4 @@
-//! Reading a description with everything that it names.
+//! Reads a description with the files that it names.
 
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
@@ -11,12 +11,12 @@ use gatewright_lang::ir::Program;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A description that was read, and what is wrong with it and its programs.
+/// A description, with the findings about it and its programs.
 #[derive(Debug)]
 pub(crate) struct Description {
     /// The description's text and those of its programs.
     pub(crate) sources: Sources,
-    /// What it says, if nothing refuses it; the files of its programs are whole paths.
+    /// The parsed description, if it has no errors; the files of its programs are absolute paths.
     pub(crate) config: Option<Config>,
     /// All findings.
     pub(crate) findings: Vec<Diagnostic>,
@@ -79,13 +79,14 @@ impl Description {
     }
 }
 
-/// What a gateway refuses of the description that is the first of `sources`, each at its key.
+/// A finding for each key that a gateway refuses, in the description that is first in `sources`.
 pub(crate) fn refusals(sources: &Sources, refused: &[Change], restart: bool) -> Vec<Diagnostic> {
     let one = |change: &Change| refusal(sources, &change.what, &change.how, restart);
     refused.iter().map(one).collect()
 }
 
-/// What a gateway refuses of a key, because of `why`: only now, or `restart`.
+/// A finding for a key that a gateway refuses, because of `why`; with `restart` a new start takes
+/// it.
 pub(crate) fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) -> Diagnostic {
     let source = SourceId::default();
     let span = place_of(source, sources.get(source).text(), key);
@@ -103,7 +104,7 @@ pub(crate) fn refusal(sources: &Sources, key: &str, why: &str, restart: bool) ->
     Diagnostic::error(code, span, format!("{key}: {why}")).help(help)
 }
 
-/// What is said of handlers at messages that no program has.
+/// Findings about attachments to unknown programs or handlers.
 fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
     // Whether one that does not compile has them cannot be said.
     if programs.len() < config.programs.len() {
@@ -125,7 +126,7 @@ fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
     config.message_attachments.iter().filter_map(stray).collect()
 }
 
-/// The folder of a description, as a whole path; that of this process for standard input.
+/// The folder of a description, as an absolute path; for standard input, the working directory.
 ///
 /// # Errors
 ///
@@ -150,7 +151,7 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     text_of(path, octets)
 }
 
-/// The whole text of a file, or of standard input for `-`, however long.
+/// The text of a file, or of standard input for `-`, without a limit.
 ///
 /// # Errors
 ///

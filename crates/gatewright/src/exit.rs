@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// How a verb ended. Numbers above 63 are those of `sysexits.h`.
+/// The result of a verb. Numbers above 63 are those of `sysexits.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exit {
     /// Done, or the answer is yes.
@@ -11,18 +11,18 @@ pub(crate) enum Exit {
     Negative,
     /// The command line is wrong.
     Usage,
-    /// No gateway runs there, or one that is to run cannot, as another has its control socket.
+    /// No gateway runs there, or another gateway has the control socket.
     Unavailable,
-    /// A gateway has too many clients now, or has the database open.
+    /// A gateway has too many clients, or has the database open.
     Busy,
-    /// A right is missing.
+    /// A permission is missing.
     Permission,
     /// A description or another input is wrong.
     Configuration,
 }
 
 impl Exit {
-    /// All of them with what help says.
+    /// All exit codes, with the texts for `--help`.
     pub(crate) const ALL: [(Self, &'static str); 7] = [
         (Self::Success, "done, or the answer is yes"),
         (Self::Negative, "the answer is no, or it did not work"),
@@ -33,7 +33,7 @@ impl Exit {
         (Self::Configuration, "a description or another input is wrong or cannot be read"),
     ];
 
-    /// How a verb ends for a library's exit code.
+    /// The result for a library's exit code.
     pub(crate) const fn of(code: u8) -> Self {
         match code {
             77 => Self::Permission,
@@ -56,7 +56,7 @@ impl Exit {
     }
 }
 
-/// The table that closes every help.
+/// The table of exit codes at the end of each help.
 pub(crate) fn table() -> String {
     let mut text = String::from("Exit codes:");
     for (exit, meaning) in Exit::ALL {
@@ -71,7 +71,7 @@ pub(crate) fn table() -> String {
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) exit: Exit,
-    /// What was wrong, with its name.
+    /// The error, with the name of its object.
     pub(crate) message: String,
 }
 

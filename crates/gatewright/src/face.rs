@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The way to the user, the same for every verb.
+/// Output to the user, the same for every verb.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Face {
     json: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Face {
 }
 
 impl Face {
-    /// That of this process: colours only on a terminal, and not if `NO_COLOR` is set.
+    /// The output of this process: colours only on a terminal, and not if `NO_COLOR` is set.
     pub(crate) fn of_process(json: bool) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -31,7 +31,7 @@ impl Face {
         self.json
     }
 
-    /// Answers with one of several: with `--json` a value in one line.
+    /// Prints one of several answers: with `--json`, a value in one line.
     pub(crate) fn line(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let text = if self.json { serde_json::to_string(value)? } else { text() };
         let mut out = std::io::stdout().lock();
@@ -39,7 +39,7 @@ impl Face {
         Ok(out.flush()?)
     }
 
-    /// Answers: `value` with `--json`, else the text.
+    /// Prints the answer: `value` with `--json`, else the text.
     pub(crate) fn answer(
         self,
         value: &impl Serialize,
@@ -54,7 +54,8 @@ impl Face {
         Ok(out.flush()?)
     }
 
-    /// Answers as [`Self::answer`] does, but waits for who reads only so long.
+    /// Prints the answer as [`Self::answer`] does, but waits for a slow reader only for a limited
+    /// time.
     ///
     /// # Errors
     ///
@@ -78,7 +79,8 @@ impl Face {
         })
     }
 
-    /// Shows findings as pictures of the text; with `--json` they are part of the answer instead.
+    /// Prints findings with excerpts of the text; with `--json` they are part of the answer
+    /// instead.
     pub(crate) fn findings(self, findings: &[Diagnostic], sources: &Sources) {
         if self.json {
             return;
@@ -98,14 +100,14 @@ impl Face {
         }
     }
 
-    /// Tells how it goes, on standard error; nothing with `--json`, whose answer has it all.
+    /// Prints progress on standard error; nothing with `--json`.
     pub(crate) fn note(self, text: &str) {
         if !self.json {
             say(text);
         }
     }
 
-    /// Tells why a verb could not do its work.
+    /// Prints why a verb failed.
     pub(crate) fn failure(self, exit: Exit, message: &str) {
         if self.json {
             let value = serde_json::json!({ "error": { "exit": exit.code(), "message": message } });

@@ -1,4 +1,4 @@
-//! Lines for standard error from a process that must not wait for who reads them.
+//! Lines on standard error, written without waiting for a slow reader.
 //!
 //! A thread writes them from a bounded queue. What finds the queue full is lost and counted, and
 //! the next line that is written says how many were.
@@ -17,20 +17,20 @@ use std::{
 /// Lines that wait to be written.
 const LINES_MAX: usize = 1_024;
 
-/// How long the end of the process waits for lines that are not written.
+/// Time that the end of the process waits for unwritten lines.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Pause between two looks whether they are.
+/// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The queue, once it is wanted.
+/// The queue, once [`queue`] was called.
 static QUEUE: OnceLock<SyncSender<String>> = OnceLock::new();
 /// Lines queued and not written.
 static UNWRITTEN: AtomicUsize = AtomicUsize::new(0);
-/// Lines lost since one was written.
+/// Lines lost since the last written line.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Has lines written by a thread of their own from now on.
+/// Starts a thread that writes all further lines.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(crate) fn say(text: &str) {
     }
 }
 
-/// Waits until queued lines are written, but not for long.
+/// Waits until queued lines are written, up to a limit.
 pub(crate) fn settle() {
     let end = Instant::now() + SETTLES_WITHIN;
     while UNWRITTEN.load(Ordering::SeqCst) > 0 && Instant::now() < end {

@@ -32,7 +32,7 @@ pub(crate) struct Cli {
     verb: Verb,
 }
 
-/// The command line with everything that is told about it.
+/// The command line with its help texts.
 pub(crate) fn command() -> clap::Command {
     Cli::command().after_help(exit::table()).mut_subcommands(|verb| {
         let shape = verbs::shape(verb.get_name());
@@ -44,8 +44,8 @@ pub(crate) fn command() -> clap::Command {
     })
 }
 
-/// What the shapes of a verb, `get, create: {…}; tree: {…}`, say of its part `name`; all of them
-/// if they do not name it.
+/// The shape for the subcommand `name` in the shapes of a verb, `get, create: {…}; tree: {…}`; all
+/// of them if `name` is not there.
 fn shape_of_part<'a>(shapes: &'a str, name: &str) -> &'a str {
     let is_about = |shape: &&str| {
         let (names, _) = shape.split_once(": ").unwrap_or_default();
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells why a verb could not do its work, and gives its exit code.
+/// Prints why a verb failed, and returns its exit code.
 fn tell(face: Face, error: &anyhow::Error) -> Exit {
     let broken_pipe = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<std::io::Error>();

@@ -1,4 +1,4 @@
-//! What a terminal or a service manager asks of a process.
+//! Signals from a terminal or a service manager.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
@@ -7,9 +7,8 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
-/// Holds SIGXFSZ back from the whole process: a write beyond the largest size of a file
-/// (`ulimit -f`) then fails with EFBIG, as one to a full disk fails, and ends nothing. It is called
-/// before any other thread is there.
+/// Blocks SIGXFSZ for the process: a write beyond the file size limit (`ulimit -f`) then fails with
+/// EFBIG instead of ending the process. It is called before any other thread is there.
 ///
 /// # Errors
 ///
@@ -20,25 +19,25 @@ pub(crate) fn survive_file_size() -> Result<()> {
     set.thread_block().context("signals")
 }
 
-/// What a signal asks.
+/// The request of a signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SignalRequest {
-    /// To end: SIGINT, SIGTERM, or SIGHUP because the terminal is gone.
+    /// Stop: SIGINT, SIGTERM, or SIGHUP from a terminal that was closed.
     Stop,
-    /// To take the description anew: SIGHUP.
+    /// Reload the description: SIGHUP.
     Reload,
 }
 
-/// Signals that wait until somebody listens.
+/// Blocked signals, until they are received.
 #[derive(Debug)]
 pub(crate) struct Signals {
     set: SigSet,
-    /// Whether a terminal was there at the start.
+    /// Whether the process had a terminal at the start.
     terminal: bool,
 }
 
 impl Signals {
-    /// Holds the signals back from this thread and all that it starts from now on.
+    /// Blocks the signals in this thread and all threads that it starts afterwards.
     ///
     /// # Errors
     ///
@@ -52,7 +51,7 @@ impl Signals {
         Ok(Self { set, terminal: has_terminal() })
     }
 
-    /// Tells each signal to whoever hears `told`.
+    /// Sends each signal to `told`.
     ///
     /// # Errors
     ///
@@ -90,7 +89,7 @@ pub(crate) fn on_stop(mut action: impl FnMut() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process belongs to a terminal that is still there.
+/// Whether the process has a terminal that is still open.
 fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }

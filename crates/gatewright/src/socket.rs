@@ -1,4 +1,4 @@
-//! Where control sockets are, and asking the gateway behind one.
+//! Paths of control sockets, and requests to the gateway behind one.
 
 use crate::{
     exit::{Exit, Failure},
@@ -23,12 +23,12 @@ fn folder() -> PathBuf {
     }
 }
 
-/// The control socket of the gateway `name`, unless it is told otherwise.
+/// The default control socket of the gateway `name`.
 pub(crate) fn default_path(name: &str) -> PathBuf {
     folder().join(format!("{name}.sock"))
 }
 
-/// Which running gateway is meant.
+/// Selects a running gateway.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
     /// Path of the control socket; the only one in the default folder if not given.
@@ -38,7 +38,7 @@ pub(crate) struct Which {
 }
 
 impl Which {
-    /// Asks that gateway.
+    /// Sends a request to that gateway.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Which {
         ask(&path, request).map_err(|error| refusal(&path, &error))
     }
 
-    /// Asks that gateway; what it refuses of a description, if it does, apart from what it says.
+    /// Sends a description to that gateway; refused keys are returned apart from other errors.
     ///
     /// # Errors
     ///
@@ -64,7 +64,8 @@ impl Which {
         })
     }
 
-    /// Asks that gateway, and tells each entry of the list `key` of its answer in a line.
+    /// Sends a request to that gateway, and prints each entry of the list `key` of its answer in a
+    /// line.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl Which {
         Ok(Exit::Success)
     }
 
-    /// Begins a live capture there.
+    /// Starts a live capture at that gateway.
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl Which {
         CaptureStream::open(&path, request).map_err(|error| refusal(&path, &error))
     }
 
-    /// Follows the events there, from those that `request` wants on; each is a line of JSON.
+    /// Follows that gateway's events as `request` selects them; each is a line of JSON.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ fn refusal(path: &Path, error: &io::Error) -> Failure {
     Failure::new(exit, text)
 }
 
-/// The one control socket there is.
+/// The only control socket in the default folder.
 fn only_one() -> Result<PathBuf, Failure> {
     let folder = folder();
     let found = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -32,7 +32,7 @@ mod version;
 use crate::exit::Exit;
 use crate::face::Face;
 
-/// Which packets are meant: those that agree with everything that is given.
+/// Selects packets that match all given options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Packets {
     /// Only packets of this link.
@@ -53,7 +53,7 @@ pub(crate) struct Packets {
 }
 
 impl Packets {
-    /// The same as the control socket has it.
+    /// The selection as a control request has it.
     fn into_which(self) -> gatewright_gateway::Which {
         let Self { link, source, destination, protocol, port } = self;
         gatewright_gateway::Which { link, source, destination, protocol, port }
@@ -62,14 +62,14 @@ impl Packets {
 
 macro_rules! verbs {
     ($($name:ident = $word:literal in $module:ident,)*) => {
-        /// What is to be done.
+        /// The verb.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $(#[command(name = $word)] $name($module::$name),)*
         }
 
         impl Verb {
-            /// Does it.
+            /// Runs it.
             ///
             /// # Errors
             ///

@@ -181,7 +181,7 @@ impl AssociateResult {
 pub struct Aarq<'a> {
     /// Versions of the association protocol, as bits.
     pub version: u32,
-    /// The data protocols that the agent speaks.
+    /// The agent's data protocols.
     pub protocols: List<'a, Protocol<'a>>,
 }
 

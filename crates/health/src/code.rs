@@ -57,7 +57,7 @@ impl Handle {
 }
 
 impl PersonId {
-    /// The device does not know who was measured.
+    /// The measured person is unknown to the device.
     pub const UNKNOWN: Self = Self(0xFFFF);
 }
 

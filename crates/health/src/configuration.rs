@@ -207,7 +207,7 @@ impl SampleForm {
 }
 
 impl Scale {
-    /// Takes two FLOATs and two samples of so many octets.
+    /// Takes two FLOATs and two samples of a number of octets.
     fn take(mut reader: Reader<'_>, octets: usize) -> Result<Self, Malformed> {
         let low = Number::from_float(reader.array()?);
         let high = Number::from_float(reader.array()?);

@@ -180,7 +180,7 @@ pub struct EventReport<'a> {
     pub handle: Handle,
     /// The device's running counter, or [`NO_RELATIVE_TIME`](crate::time::NO_RELATIVE_TIME).
     pub time: u32,
-    /// What is reported.
+    /// The type of the event.
     pub event: EventType,
     /// The report itself; see [`report`](crate::report).
     pub info: &'a [u8],

@@ -122,7 +122,7 @@ pub struct ConfigResult(pub u16);
 impl ConfigResult {
     /// Accepted; measurements may follow.
     pub const ACCEPTED: Self = Self(0);
-    /// Not supported; offer another one.
+    /// Not supported; the agent may offer a different one.
     pub const UNSUPPORTED: Self = Self(1);
     /// Unknown standard configuration; report it.
     pub const STANDARD_UNKNOWN: Self = Self(2);
@@ -379,7 +379,7 @@ impl<'a> Element<'a> for VariableObservation<'a> {
 /// The observations of one person.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ByPerson<'a, O: Element<'a>> {
-    /// Who.
+    /// The person.
     pub person: PersonId,
     /// The observations.
     pub observations: List<'a, O>,
@@ -399,7 +399,7 @@ impl<'a, O: Element<'a>> Element<'a> for ByPerson<'a, O> {
 /// The grouped observation of one person.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GroupedByPerson<'a> {
-    /// Who.
+    /// The person.
     pub person: PersonId,
     /// The octets of all objects of the scanner.
     pub octets: &'a [u8],

@@ -206,7 +206,7 @@ pub struct SimulatedDevice {
     measure_at: Option<Duration>,
     associate_at: Option<Duration>,
     release_at: Option<Duration>,
-    /// When to hand the agent further reports.
+    /// Time to pass the agent further reports.
     give_at: Option<Duration>,
     is_finishing: bool,
     outputs: VecDeque<Output>,
@@ -519,7 +519,7 @@ impl SimulatedDevice {
         });
     }
 
-    /// Hands the agent waiting reports, as far as it accepts more.
+    /// Passes waiting reports to the agent, as far as it accepts them.
     fn give(&mut self, now: Duration) {
         let waits = self.is_cycling && !self.is_finishing;
         if self.agent.state() != AssociationState::Operating || waits {

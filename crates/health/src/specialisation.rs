@@ -36,7 +36,7 @@ pub struct Metric {
     pub handle: Handle,
     /// The quantity measured.
     pub kind: Type,
-    /// How it is made available, as bits (MetricSpecSmall).
+    /// Its availability, as bits (MetricSpecSmall).
     pub spec: u16,
     /// Its unit.
     pub unit: Option<UnitCode>,

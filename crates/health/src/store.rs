@@ -131,16 +131,16 @@ const HEADER_HIGH_RESOLUTION: u16 = 0x2000;
 pub struct SegmentMap {
     /// Which times an entry begins with, as bits.
     pub header: u16,
-    /// What follows.
+    /// The parts of an entry, one for each object.
     pub elements: Vec<SegmentElement>,
 }
 
 /// One object's part of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SegmentElement {
-    /// What the object is.
+    /// The class of the object.
     pub class: ObjectClass,
-    /// What is measured.
+    /// The measured quantity.
     pub kind: Type,
     /// The object.
     pub handle: Handle,
@@ -210,7 +210,7 @@ impl SegmentMap {
     }
 }
 
-/// Reads the entries of a segment and hands each observation, with its entry's index, to `sink`.
+/// Reads the entries of a segment, and passes each observation, with its entry's index, to `sink`.
 ///
 /// Units come from the configuration's objects. Entries beyond the announced count are trailing
 /// octets; an entry that is cut ends the segment.

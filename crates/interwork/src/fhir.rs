@@ -24,7 +24,7 @@ const BEATS_PER_MINUTE: &str = "{beat}/min";
 /// Its computable UCUM code.
 const PER_MINUTE: &str = "/min";
 const LOINC: &str = "http://loinc.org";
-/// Where the profiles of the guide are defined.
+/// URL prefix of the guide's profiles.
 const PROFILE: &str = "http://hl7.org/fhir/uv/phd/StructureDefinition/";
 const CATEGORIES: &str = "http://hl7.org/fhir/uv/phd/CodeSystem/PhdObservationCategories";
 const VITAL_SIGNS: &str = "http://terminology.hl7.org/CodeSystem/observation-category";

@@ -31,7 +31,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// Maximum number of files of one program.
 const FILES_MAX: usize = 64;
 
-/// Maximum number of findings returned: nobody reads more, and excerpts take long to render.
+/// Maximum number of findings returned: more are not read, and excerpts take long to render.
 const FINDINGS_MAX: usize = 200;
 
 /// Result of compiling a program's text.
@@ -50,7 +50,7 @@ pub enum Import {
     Found(String, String),
     /// It cannot be read.
     Missing {
-        /// Where it was looked up, and why it cannot be read; empty if unknown.
+        /// The searched path, and the error; empty if unknown.
         why: String,
         /// Names of other texts there, in case of a misspelling.
         others: Vec<String>,

@@ -84,8 +84,8 @@ pub(crate) struct Outgoing {
     refused: u8,
 }
 
-/// So many super-frames refused in a row, and none is tried again: the device takes none, and past
-/// the queueing discipline the kernel does not cut them for it.
+/// Number of super-frames refused in a row after which none is tried again: the device takes none,
+/// and past the queueing discipline the kernel does not cut them for it.
 const REFUSED_MAX: u8 = 16;
 
 impl Outgoing {

@@ -69,7 +69,7 @@ pub trait Link {
     /// Its properties.
     fn info(&self) -> &LinkInfo;
 
-    /// Begins what waits for the whole gateway to be ready: the replay of a capture file. Frames of
+    /// Starts the replay of a capture file, which waits until the whole gateway is ready. Frames of
     /// all other links come from the start.
     fn begin(&mut self) {}
 

@@ -25,8 +25,8 @@ pub struct MemoryConfig {
     pub index: LinkIndex,
     /// The link's name.
     pub name: String,
-    /// The name of the segment: links of one [`Segments`] with the same name hear
-    /// each other.
+    /// The name of the segment: links of one [`Segments`] with the same name receive each other's
+    /// frames.
     pub segment: String,
     /// The impairment of the frames that the link sends.
     pub impairment: Impairment,

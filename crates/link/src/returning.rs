@@ -1,4 +1,4 @@
-//! A link whose device may go and come back.
+//! A link whose device may disappear and return.
 
 use crate::interface::Interface;
 use crate::open::HEADER_LEN_MAX;
@@ -29,11 +29,11 @@ pub(crate) struct Returning {
     opening: Option<Opening>,
     /// Chunks lent to the device that has gone.
     remaining: RemainingChunks,
-    /// The link's properties, or those before its device went.
+    /// The link's properties, or those before its device disappeared.
     info: LinkInfo,
     /// Octets of the largest packet that the slab's chunks hold.
     mtu_max: usize,
-    /// Counters from before the device went the last time, and of later drops.
+    /// Counters from before the device's last disappearance, and of later drops.
     before: LinkCounters,
 }
 

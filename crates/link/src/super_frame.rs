@@ -79,7 +79,7 @@ pub(crate) fn note_checksum(
     }
 }
 
-/// What a device had when it was asked for a frame.
+/// A device's answer to a request for a frame.
 pub(crate) enum Next {
     /// A packet.
     Packet(Packet),

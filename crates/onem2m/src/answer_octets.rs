@@ -45,8 +45,8 @@ impl Held {
         if octets <= SMALL_OCTETS { &mut self.small } else { &mut self.large }
     }
 
-    /// Whether so many octets more keep to their share of `bound`. One answer goes alone, however
-    /// large: whoever bounds answers bounds it.
+    /// Whether a number of further octets fits the answer's share of `bound`. One answer goes
+    /// alone, however large: whoever bounds answers bounds it.
     const fn has_room(mut self, octets: usize, bound: usize) -> bool {
         let small = bound / SMALL_SHARE;
         let share = if octets <= SMALL_OCTETS { small } else { bound - small };
@@ -81,7 +81,7 @@ impl AnswerPeer {
     }
 }
 
-/// Whose bound has no room for an answer.
+/// The bound that has no room for an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AnswersFull {
     /// The peer's own.

@@ -117,9 +117,9 @@ pub(crate) enum Change {
 /// Why the wall clock is in doubt; then only resources that have expired by both clocks expire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ClockDoubt {
-    /// It has stepped by so many seconds, ahead or back.
+    /// It has stepped by a number of seconds, forward or back.
     Leapt(i64),
-    /// The CSE did not run for so many seconds, by the wall clock alone.
+    /// The CSE did not run for a number of seconds, by the wall clock alone.
     Stopped(i64),
 }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// Entries of a full chunk.
 const CHUNK: usize = 512;
-/// Room for entries that is never given back.
+/// Room for entries that is never freed.
 const ROOM_MIN: usize = 16;
 
 /// An ordered map of small keys and values.

@@ -75,7 +75,7 @@ impl Response {
     }
 }
 
-/// Pause after so many earlier failures, or the one `told` by the receiver.
+/// Pause after a number of earlier failures, or the one that the receiver `told`.
 pub(crate) fn pause(failures: u32, told: Option<Duration>) -> Duration {
     let own = AGAIN_AFTER.saturating_mul(1 << failures.min(10)).min(AGAIN_AFTER_MAX);
     own.max(told.unwrap_or_default().min(TOLD_AFTER_MAX))

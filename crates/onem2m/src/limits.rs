@@ -72,7 +72,7 @@ pub struct Limits {
     pub answer_within: Duration,
     /// Maximum of that time, whatever the request sets.
     pub answer_within_max: Duration,
-    /// That time if no requester waits for the answer.
+    /// The same time if no requester waits for the answer.
     pub unattended_within: Duration,
     /// Default and maximum lifetime of a resource.
     pub lifetime: Duration,
@@ -137,7 +137,7 @@ impl Default for Limits {
     }
 }
 
-/// What one of those who share `all` may use up: a quarter.
+/// The share of `all` that one user may take: a quarter.
 pub(crate) fn share(all: usize) -> usize {
     (all / 4).max(1)
 }
@@ -163,7 +163,7 @@ crate::counters! {
     repeated,
     /// Repetitions refused, as enough of them wait for the first one's answer.
     repeated_too_often,
-    /// Batches of records handed out to be stored.
+    /// Batches of records passed to the store.
     batches,
     /// Batches that could not be stored and were taken back.
     rolled_back,
@@ -223,7 +223,7 @@ crate::counters! {
     delivered,
     /// Deliveries tried again because the target was away.
     delivery_retries,
-    /// Notifications not made because whoever subscribed may not see what they are about.
+    /// Notifications withheld because the subscriber lacks the right to see their subject.
     notifications_withheld,
     /// Notifications dropped because too many waited.
     notifications_dropped,
@@ -245,7 +245,7 @@ crate::counters! {
     messages_unauthorised,
     /// Announcements made, changed and taken back at other CSEs.
     announcements,
-    /// Updates that waited for the consent of whoever keeps their resource.
+    /// Updates that waited for the consent of a subscription's target.
     blocked,
     /// Requests that waited for their time.
     postponed,

@@ -12,7 +12,7 @@ use serde_json::Map;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What stays in memory of an instance whose text is in the store only.
+/// The part of an instance that stays in memory while its text is in the store only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct InstanceRecord {
     /// Number of the resource.

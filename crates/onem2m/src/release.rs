@@ -19,7 +19,7 @@ pub enum Release {
 }
 
 impl Release {
-    /// The releases that are spoken here, as a CSE announces them in srv.
+    /// The supported releases, as a CSE announces them in srv.
     pub const SUPPORTED: [&'static str; 4] = ["2a", "3", "4", "5"];
 
     /// The indicator on the wire.

@@ -38,9 +38,9 @@ pub(crate) struct Resource {
     pub(crate) expires: Timestamp,
     /// `st`, of the types that have one.
     pub(crate) state: u64,
-    /// Who created it: the default holder of every right.
+    /// Its creator: the default holder of every right.
     pub(crate) owner: Arc<str>,
-    /// Of an AE: the CSE that registered it by its own certificate, and speaks for it.
+    /// Of an AE: the CSE that registered it by its own certificate, and may name it as originator.
     pub(crate) sponsor: Option<Arc<str>>,
     /// Everything else, of types that are not instances.
     pub(crate) attributes: Map<String, Value>,
@@ -65,7 +65,7 @@ pub(crate) struct Family {
     pub(crate) names: HashMap<Arc<str>, Slot>,
     /// Those of the children that are subscriptions, but for those that lag behind.
     pub(crate) subscriptions: Vec<Slot>,
-    /// Subscriptions that lag behind: they are told of events later.
+    /// Subscriptions that lag behind: they are notified later.
     pub(crate) lagging: Vec<Slot>,
     /// The child that is a schedule.
     pub(crate) schedule: Option<Slot>,
@@ -256,7 +256,7 @@ impl Resource {
         text.get(self.tag.len() + 4..text.len().saturating_sub(1)).unwrap_or("{}")
     }
 
-    /// What the store keeps: the text, and owner and sponsor where they matter.
+    /// The stored part: the text, and owner and sponsor where they matter.
     pub(crate) fn to_record(&self) -> Arc<str> {
         if let Some(text) = &self.representation {
             return Arc::clone(text);

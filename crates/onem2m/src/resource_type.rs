@@ -69,7 +69,7 @@ resource_types! {
     RemoteCse = 16, "m2m:csr", "csr";
     /// request: a non-blocking request and its result.
     Request = 17, "m2m:req", "req";
-    /// schedule: times at which its parent is told of events, or is reached.
+    /// schedule: times at which its parent is notified, or can be reached.
     Schedule = 18, "m2m:sch", "sch";
     /// subscription: events and notification targets.
     Subscription = 23, "m2m:sub", "sub";

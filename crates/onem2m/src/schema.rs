@@ -75,7 +75,8 @@ use Form::{
     Any, Flag, Location, Object, Objects, Place, Serialisations, Text, Texts, Time, Uint, Uints,
 };
 
-/// Of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never given.
+/// Attributes of every resource type. The header (`ri`, `pi`, `ct`, `lt`, `ty`, `st`) is never
+/// given.
 const UNIVERSAL: &[Attribute] = &[
     ours("ri", Text),
     ours("pi", Text),
@@ -95,7 +96,7 @@ const UNIVERSAL: &[Attribute] = &[
     free("loc", Location),
 ];
 
-/// Of the types that name their own access control policies; the others follow their parent.
+/// Attributes of types that name their own access control policies; the others follow their parent.
 const POLICIES: Attribute = free("acpi", Texts);
 
 const ACCESS_CONTROL_POLICY: &[Attribute] = &[
@@ -305,7 +306,7 @@ const fn table(resource_type: ResourceType) -> &'static [Attribute] {
     }
 }
 
-/// Of announced variants, beside what they tell of their originals.
+/// Attributes of announced variants, beside those of their originals.
 const ANNOUNCED: &[Attribute] = &[fixed("lnk", Text)];
 
 /// Whether an attribute is announced with every resource of this type that is (TS-0001 §9.6,
@@ -508,7 +509,7 @@ fn check_form(attribute: Attribute, value: &Value, limits: &Limits) -> Result<()
     Err(Refusal::bad(format!("attribute {} has the wrong form", attribute.name)))
 }
 
-/// Whether a text is a media type that contents may have (TS-0004 §6.7), spoken here or not.
+/// Whether a text is a media type that contents may have (TS-0004 §6.7), supported here or not.
 fn is_serialisation(media: &str) -> bool {
     let syntax =
         media.strip_prefix("application/").and_then(|own| match own.strip_prefix("vnd.onem2m-") {

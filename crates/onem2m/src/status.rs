@@ -35,7 +35,7 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// Accepted, no more said.
+    /// Accepted, without a result.
     Accepted = 1000,
     /// Accepted; the answer is found in a request resource.
     AcceptedSynchronously = 1001,
@@ -45,13 +45,13 @@ statuses! {
     Ok = 2000,
     /// A resource was made.
     Created = 2001,
-    /// A resource is gone.
+    /// A resource was deleted.
     Deleted = 2002,
     /// A resource was changed.
     Updated = 2004,
     /// The request is malformed or breaks a rule of its resource type.
     BadRequest = 4000,
-    /// The release version indicator is not one that is spoken here.
+    /// The release version indicator is not supported here.
     ReleaseVersionNotSupported = 4001,
     /// No such resource.
     NotFound = 4004,
@@ -59,9 +59,9 @@ statuses! {
     OperationNotAllowed = 4005,
     /// The request expired before it was answered.
     RequestTimeout = 4008,
-    /// The serialisation is not one that is spoken here.
+    /// The serialisation is not supported here.
     UnsupportedMediaType = 4015,
-    /// The subscriber may not retrieve what it wants to hear of.
+    /// The subscriber may not retrieve the subscribed-to resource.
     SubscriptionCreatorHasNoPrivilege = 4101,
     /// The content is understood and refused.
     ContentsUnacceptable = 4102,
@@ -130,7 +130,7 @@ pub enum Meaning {
     Done,
     /// It is done: something was made.
     Created,
-    /// It is done: something is gone.
+    /// Success: a resource was deleted.
     Deleted,
     /// It is done: something was changed.
     Changed,
@@ -144,7 +144,7 @@ pub enum Meaning {
     NotAllowed,
     /// It took too long.
     TimedOut,
-    /// It is written in something that is not spoken here.
+    /// Its serialisation or release is not supported here.
     UnsupportedMediaType,
     /// It cannot be had, or taken, like that.
     NotAcceptable,
@@ -208,7 +208,7 @@ impl Status {
 pub struct Refusal {
     /// The response status code.
     pub status: Status,
-    /// What is wrong, in words; never a value of a resource.
+    /// The error in words, without values of resources.
     pub debug: Cow<'static, str>,
     /// Time to retry, if it is refused because there is no room for its answer now.
     pub retry_after: Option<Duration>,

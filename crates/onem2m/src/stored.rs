@@ -21,7 +21,7 @@ pub(crate) const NESTING_MAX: usize = 48;
 pub struct Unreadable {
     /// The number of the row.
     pub row: u64,
-    /// What is wrong with it.
+    /// The error found in it.
     pub damage: Damage,
 }
 

@@ -42,10 +42,10 @@ pub enum RowChange {
     Put {
         /// The row.
         seq: u64,
-        /// A JSON object whose first member's name says what it is.
+        /// A JSON object whose first member's name is its kind.
         body: Arc<str>,
     },
-    /// This row is gone.
+    /// A deleted row.
     Delete {
         /// The row.
         seq: u64,
@@ -190,7 +190,7 @@ impl Tree {
         others.chain(instances)
     }
 
-    /// Children from the number `first` on, oldest first, at most so many.
+    /// Children from the number `first` on, oldest first, up to a maximum.
     pub(crate) fn created_since(
         &self,
         parent: Slot,
@@ -208,7 +208,7 @@ impl Tree {
         found
     }
 
-    /// At most so many of the latest instances, the last first.
+    /// The latest instances up to a maximum, the last first.
     pub(crate) fn latest_instances(&self, parent: Slot, most: usize) -> Vec<(u64, Instance)> {
         let family = self.get(parent).and_then(|resource| resource.family.as_deref());
         let Some(family) = family else { return Vec::new() };
@@ -222,7 +222,7 @@ impl Tree {
         found
     }
 
-    /// Notes whether a subscription lags behind, so that it is not told of events now.
+    /// Marks whether a subscription lags behind, so that it is not notified now.
     pub(crate) fn set_lagging(&mut self, slot: Slot, lags: bool) {
         let parent = self.get(slot).and_then(|subscription| subscription.parent);
         let parent = parent.and_then(|parent| self.get_mut(parent));

@@ -119,7 +119,7 @@ fn repeated<T: Clone + Ord>(names: &mut [T]) -> Option<T> {
     None
 }
 
-/// The names on the way to an object in `levels`, and one of its own.
+/// The names on the path to an object in `levels`, and one in it.
 fn place(levels: &[Level], names: &[Cow<'_, str>], name: &str) -> String {
     let mut place = String::new();
     for (at, _) in levels.iter().enumerate().filter(|(_, level)| level.is_object) {

@@ -27,7 +27,7 @@ pub(crate) struct Home {
     chunks: u32,
     /// Indices of free chunks; only the owning worker touches it.
     free: UnsafeCell<Vec<u32>>,
-    /// Head of the list of chunks given back by other workers.
+    /// Head of the list of chunks returned by other workers.
     returned: AtomicU32,
     /// Requests that found no chunk.
     exhausted: Cell<u64>,
@@ -190,7 +190,7 @@ impl SlabShape {
     }
 }
 
-/// A slab of equal chunks, and the worker's right to hand them out.
+/// A slab of equal chunks, and the worker's right to allocate them.
 ///
 /// Neither `Send` nor `Sync`: it is created on the worker that uses it.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::{io, ptr::NonNull};
 
-/// Pages of zeros, page-aligned, given back on drop.
+/// Pages of zeros, page-aligned, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,

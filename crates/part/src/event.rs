@@ -91,8 +91,8 @@ pub struct Watched {
 pub enum When {
     /// A counter grows.
     Grows,
-    /// A word appears; when it is gone again, that is an event of level info.
+    /// A word appears. Its disappearance is an event of level info.
     Appears,
-    /// A word becomes another one.
+    /// A word changes.
     Changes,
 }

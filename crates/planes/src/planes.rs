@@ -319,8 +319,8 @@ impl Planes {
         changed
     }
 
-    /// Begins what waits for the whole gateway to be ready: replays of capture files, which no
-    /// handler or address should miss. Replays that have begun go on.
+    /// Starts the replays of capture files, which wait until the whole gateway is ready. Replays
+    /// that have begun go on.
     ///
     /// # Errors
     ///
@@ -360,7 +360,7 @@ impl Planes {
         self.control().plan.framing(link)
     }
 
-    /// Traces one packet: the next one that is meant, or the frame, received by the link now.
+    /// Traces one packet: the next that matches, or `frame`, as if the link received it now.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Start of a gateway whose data plane is a process of its own, or is found running.
+//! Start of a gateway with a data-plane process, or adoption of a running one.
 
 use crate::{
     planes::PlanesError,
@@ -82,7 +82,7 @@ fn adopt(
 /// `EX_UNAVAILABLE` of `sysexits.h`.
 const UNAVAILABLE: u8 = 69;
 
-/// What keeps a running data plane from being that of another setup.
+/// Differences that prevent the adoption of a running data plane.
 fn unlike(
     running: &DataSetup,
     wanted: &DataSetup,

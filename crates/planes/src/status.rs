@@ -19,9 +19,9 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// Its layers with their drops, by reason.
     pub layers: Vec<LayerStatus>,
-    /// Its ways with their packet counts.
+    /// Its edges with their packet counts.
     pub ways: Vec<WayStatus>,
-    /// Drops that belong to no layer, by reason.
+    /// Drops outside the layers, by reason.
     pub unclaimed: Vec<(String, u64)>,
     /// The host's own ICMP messages, by IP version and type.
     pub icmp: Vec<IcmpStatus>,
@@ -85,7 +85,7 @@ fn handlers<S: serde::Serializer>(
 /// A link at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkStatus {
-    /// Its number, by which layers and ways name it.
+    /// Its number, as in layers and edges.
     pub link: u16,
     /// Its name in the gateway.
     pub name: String,
@@ -95,12 +95,12 @@ pub struct LinkStatus {
     pub mode: String,
     /// Why this mode was chosen.
     pub why: String,
-    /// The received packets that the kernel's own stack sees.
+    /// Received packets that the kernel's own stack also processes.
     pub kernel: String,
     /// Whether it is up.
     pub up: bool,
-    /// The same in a word: `up`, `down`, `gone` if its device is not there, `ended` if its capture
-    /// file is replayed.
+    /// Its state in a word: `up`, `down`, `gone` (the device has disappeared) or `ended` (the
+    /// capture file was replayed).
     pub state: String,
     /// Maximum octets of a packet.
     pub mtu: usize,
@@ -244,20 +244,20 @@ impl IcmpStatus {
     }
 }
 
-/// A way at one moment.
+/// An edge of the graph at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct WayStatus {
     /// The position.
     pub at: String,
     /// The direction of packets.
     pub side: String,
-    /// The link whose packets take this way, if it is one link's.
+    /// The link, if the edge is of one link.
     pub link: Option<u16>,
-    /// The layer to which it leads; none if to a device, or to nobody.
+    /// The receiving layer; none for a device, or for an edge without a receiver.
     pub layer: Option<&'static str>,
-    /// Whether it leads to a device.
+    /// Whether the receiver is a device.
     pub to_device: bool,
-    /// Packets that took this way.
+    /// Packets that passed it.
     pub packets: u64,
 }
 

@@ -153,7 +153,7 @@ enum Trust {
 }
 
 impl Client {
-    /// When it gives up its place, if it stays silent.
+    /// The time after which its table entry may be reused, if it stays silent.
     fn until(&self) -> Duration {
         let silence = if self.trust == Trust::Confirmed { CLIENT_FOR } else { UNCONFIRMED_FOR };
         self.seen.saturating_add(silence)
@@ -297,7 +297,7 @@ impl Relay {
         }
     }
 
-    /// The place of the client that sent a datagram.
+    /// The table index of the client that sent a datagram.
     fn place(
         &mut self,
         datagram: &Datagram,
@@ -316,7 +316,7 @@ impl Relay {
         Some(place)
     }
 
-    /// Gives a new client a free place, or that of the client whose time ended first.
+    /// Allocates an entry for a new client: a free one, or that of the client that expired first.
     fn settle(
         &mut self,
         datagram: &Datagram,

@@ -1,4 +1,4 @@
-//! One program by one loop on the calling thread, without a thread of its own.
+//! A program with one loop that runs on the calling thread.
 
 use crate::resolver::Resolver;
 use crate::runner::{Listening, LoopPlan, RunnerError, RunnerOptions, listening, plan};
@@ -44,7 +44,7 @@ impl<N: Network> LocalLoop<N> {
         listening(&self.sites)
     }
 
-    /// Stops the loop from elsewhere.
+    /// Returns a handle that stops the loop from another thread.
     pub fn stopper(&self) -> Stopper<N::Poller> {
         Stopper(self.worker.mailbox())
     }

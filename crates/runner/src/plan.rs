@@ -19,7 +19,7 @@ pub(crate) enum RoleAddress {
     Ask(SocketAddr),
 }
 
-/// Where the socket of a role comes from.
+/// The origin of a role's socket.
 #[derive(Debug)]
 pub(crate) enum SocketOrigin<P: Poller> {
     Listener(P::Listener),
@@ -35,7 +35,7 @@ pub(crate) enum SocketOrigin<P: Poller> {
 pub(crate) struct RoleSite {
     pub(crate) endpoint: Endpoint,
     pub(crate) place: RoleAddress,
-    /// The domain of its sockets, in which alone they are handed over.
+    /// The domain of its sockets: they are handed over within it only.
     pub(crate) domain: Domain,
 }
 

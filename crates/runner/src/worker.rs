@@ -339,7 +339,7 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    /// Ends a recording; what it has so far goes to its receiver, unless that has gone.
+    /// Ends a recording, and sends what was recorded to its receiver, if that still exists.
     fn stop_recording(&mut self) {
         let generations = self.generations.iter_mut().flatten();
         let unfinished = generations.filter_map(|it| it.machine.stop_recording()).last();
@@ -348,7 +348,7 @@ impl<P: Poller> Worker<P> {
         }
     }
 
-    /// Frees programs that have ended, and cuts off those whose time is up.
+    /// Frees programs that have ended, and ends those past their time limit.
     fn bury(&mut self, now: Duration) {
         for index in 0..GENERATIONS_MAX {
             let Some(Some(generation)) = self.generations.get(index) else { continue };

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How far the clock goes on when nothing is on its way and nobody has a timer.
+/// Time by which the clock advances when nothing is in transit and no timer is set.
 const NOTHING_DUE: Duration = Duration::from_hours(1);
 
 /// A peer in a simulated world: a host's program that the world runs.

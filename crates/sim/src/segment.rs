@@ -24,8 +24,8 @@ pub struct PortIndex(pub u16);
 /// The way a segment passes frames on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Medium {
-    /// One medium for all: every other port that hears the sender hears a frame, and while one
-    /// sends, the others wait. It is a hub, or, with deaf ports ([`Segment::set_hears`]), a radio.
+    /// One medium for all: every port in range of the sender receives a frame, and while one sends,
+    /// the others wait. It is a hub, or, with deaf ports ([`Segment::set_hears`]), a radio.
     #[default]
     Shared,
     /// A line of its own for each port. A frame goes to the port where its Ethernet destination was
@@ -136,7 +136,7 @@ pub struct Segment {
     random: Random,
     ports: Vec<Port>,
     impairments: BTreeMap<(PortIndex, PortIndex), Impairment>,
-    /// Pairs of sender and receiver that do not hear each other.
+    /// Pairs of sender and receiver that are out of range.
     deaf: BTreeSet<(PortIndex, PortIndex)>,
     /// The port where a switch has last seen each source address.
     seen: BTreeMap<[u8; 6], PortIndex>,
@@ -371,7 +371,7 @@ impl Segment {
         of_pair.or_else(of_port).unwrap_or(self.config.impairment)
     }
 
-    /// What decides the impairments of frames from a port.
+    /// The random state that decides the impairments of frames from a port.
     fn random(&mut self, from: PortIndex) -> &mut Random {
         match self.ports.get_mut(usize::from(from.0)).and_then(|port| port.own.as_mut()) {
             Some((_, random)) => random,

@@ -116,7 +116,7 @@ enum Cargo {
     Reset { to: SocketId },
 }
 
-/// What a poller has to report.
+/// Readiness that a poller has to report.
 #[derive(Debug, Default)]
 pub(crate) struct PollerState {
     pub(crate) ready: BTreeMap<SocketId, Readiness>,
@@ -159,7 +159,7 @@ impl WorldState {
         }
     }
 
-    /// When the next thing arrives.
+    /// Time of the next arrival.
     pub(crate) fn next_arrival(&self) -> Option<Duration> {
         self.flights.peek().map(|Reverse(flight)| flight.at)
     }

@@ -164,7 +164,8 @@ pub(crate) struct Destinations<A> {
     kept: usize,
 }
 
-/// So many new destinations in one batch, and those of the next one are looked up together.
+/// Number of new destinations in one batch from which on those of the next batch are looked up
+/// together.
 const AHEAD_MIN: usize = 8;
 
 impl<A: DestinationKey> Default for Destinations<A> {

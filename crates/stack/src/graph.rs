@@ -262,7 +262,7 @@ impl Graph {
         self.run(now, exit);
     }
 
-    /// Hands a batch to the layer `node` from above, as a socket does.
+    /// Passes a batch to the layer `node` from above, as a socket does.
     pub fn transmit(
         &mut self,
         node: NodeIndex,
@@ -282,7 +282,7 @@ impl Graph {
         self.floor.told.handed.drain(..)
     }
 
-    /// Resumes packets that another worker handed over to the layer `node`, from below or above.
+    /// Resumes packets that another worker passed to the layer `node`, from below or above.
     pub fn resume(
         &mut self,
         (node, at, side): (NodeIndex, At, Side),
@@ -470,7 +470,7 @@ impl Floor {
         Counted { taken: taken.collect(), dropped, handed: self.told.handed.len() }
     }
 
-    /// The fate of the one packet that passed since `before` was counted.
+    /// The outcome of the one packet that passed since `before` was counted.
     fn fate(&self, edge: &Edge, before: &Counted) -> Fate {
         let Counted { taken, dropped, .. } = self.counted(edge);
         let new = taken.into_iter().find(|taken| !before.taken.contains(taken));

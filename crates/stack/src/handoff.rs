@@ -93,7 +93,7 @@ impl KeptNeighbours {
     }
 }
 
-/// Stands in for the first worker's layer `name`, and hands all packets to it.
+/// Replaces the first worker's layer `name`, and passes all packets to it.
 #[derive(Debug)]
 pub(crate) struct HandoffLayer {
     pub(crate) name: &'static str,

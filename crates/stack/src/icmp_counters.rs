@@ -21,12 +21,12 @@ pub(crate) enum IcmpType {
     V6(Icmpv6Type),
 }
 
-/// What happened to an ICMP message of this host.
+/// The outcome of an ICMP message of this host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum IcmpFate {
     /// It was received, and its checksum is right.
     Received,
-    /// It was handed to the network layer.
+    /// It was passed to the network layer.
     Sent,
     /// It was not sent because of the rate limit (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
     RateLimited,

@@ -132,7 +132,7 @@ impl Layer for Icmpv4Layer {
     }
 }
 
-/// Hands a message, an IPv4 header in front, to IPv4.
+/// Passes a message, an IPv4 header in front, to IPv4.
 fn send(packet: Packet, out: &mut Out<'_>) {
     let ihl = packet.octets().first().map_or(0, |first| usize::from(first & 0x0f) * 4);
     let message = packet.octets().get(ihl..).unwrap_or_default();

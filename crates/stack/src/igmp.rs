@@ -33,7 +33,7 @@ const INVALID: Reason = Reason("invalid-message");
 /// A message for routers, or of an unknown kind.
 const UNHANDLED: Reason = Reason("unhandled");
 
-/// All routers that speak version 3 (RFC 3376 §4.2.14).
+/// All routers of version 3 (RFC 3376 §4.2.14).
 const ALL_V3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 
 /// Maximum records of one report: so that it fits into 1,280 octets.

@@ -43,7 +43,7 @@ const NOT_FORWARDING: Reason = Reason("not-forwarding");
 /// The route is a blackhole.
 const BLACKHOLE: Reason = Reason("blackhole");
 
-/// The outgoing link is down or gone.
+/// The outgoing link is down, or its device has disappeared.
 const LINK_DOWN: Reason = Reason("link-down");
 
 /// The sender set the route itself, which is refused (RFC 7126 §4.3).
@@ -207,7 +207,7 @@ impl Ipv4Layer {
         }
     }
 
-    /// Hands a packet for this host to its protocol.
+    /// Passes a packet for this host to its protocol.
     fn deliver(&mut self, mut header: Header, mut packet: Packet, out: &mut Out<'_>) {
         if header.is_fragment {
             packet = match self.reassembly.ipv4(packet, out.now(), out) {

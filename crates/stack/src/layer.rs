@@ -276,7 +276,7 @@ impl Out<'_> {
         self.drops.add(reason, 1);
     }
 
-    /// Hands the packet over to the same layer of the first worker.
+    /// Passes the packet to the same layer of the first worker.
     pub(crate) fn hand_over(&mut self, side: Side, mut packet: Packet) {
         if self.told.handed.len() >= QUEUE_MAX {
             self.overflow(packet);

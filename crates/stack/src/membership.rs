@@ -24,7 +24,7 @@ const REPEAT_WITHIN_V2: Duration = Duration::from_secs(10);
 /// interval and a response interval.
 const OLDER_QUERIER: Duration = Duration::from_secs(2 * 125 + 10);
 
-/// The version that the link's querier speaks, as IGMP counts them.
+/// The version of the link's querier, as IGMP counts them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Version {
     V1,
@@ -136,7 +136,7 @@ impl<A> Default for Memberships<A> {
 }
 
 impl<A: Copy + Eq> Memberships<A> {
-    /// The version to speak (RFC 3376 §7.2.1).
+    /// The version to use (RFC 3376 §7.2.1).
     pub(super) fn version(&self, now: Duration) -> Version {
         if now < self.v1_until {
             Version::V1

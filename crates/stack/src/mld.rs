@@ -34,7 +34,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// All routers, the destination of leave messages in version 1 (RFC 2710 §4).
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// All routers that speak version 2 (RFC 3810 §5.2.14).
+/// All routers of version 2 (RFC 3810 §5.2.14).
 const ALL_V2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
 /// The lowest scope that leaves the host: groups of scope 0 and 1 are not reported (RFC 3810 §6).

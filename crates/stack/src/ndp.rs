@@ -230,7 +230,7 @@ impl NdpLink {
         }
     }
 
-    /// The interface is gone.
+    /// The interface was removed.
     fn end(&mut self, out: &mut Out<'_>) {
         let none = Interface { link: self.link, ..Interface::default() };
         // Nothing begins there, and so nothing is random.

@@ -129,7 +129,7 @@ pub enum NeighbourOutput {
     Drop(Reason, Packet),
     /// Count an occurrence.
     Count(Reason),
-    /// A router has ceased to be one, or is gone (RFC 4861 §7.2.5, §7.3.3).
+    /// A router has ceased to be one, or is unreachable (RFC 4861 §7.2.5, §7.3.3).
     RouterGone(IpAddr),
 }
 
@@ -461,8 +461,8 @@ impl Neighbours {
         self.journal.get_or_insert_default();
     }
 
-    /// The neighbours that have changed, come or gone since the last call; `None` if there are more
-    /// than the journal holds, or there is no journal.
+    /// Neighbours added, changed or removed since the last call; `None` if there are more than the
+    /// journal holds, or there is no journal.
     pub fn take_changed(&mut self) -> Option<Vec<IpAddr>> {
         let changed = std::mem::take(self.journal.as_mut()?);
         for address in &changed {

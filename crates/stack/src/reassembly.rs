@@ -135,7 +135,7 @@ enum Outcome {
 enum Fault {
     /// Its length.
     Length,
-    /// Where it ends.
+    /// The octet after its last.
     End,
 }
 

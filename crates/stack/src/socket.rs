@@ -87,7 +87,7 @@ impl SocketEnd {
         Ok(())
     }
 
-    /// Hands collected datagrams to the application, and wakes it if it waits.
+    /// Passes collected datagrams to the application, and wakes it if it waits.
     pub(crate) fn hand_over(&mut self) {
         let spare = self.spare.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.collected, spare);

@@ -44,7 +44,7 @@ pub struct TraceStep {
     pub at: At,
     /// Its direction.
     pub side: Side,
-    /// The layer to which it came; none for a device, or nobody.
+    /// The receiving layer; none for a device, or an edge without a receiver.
     pub layer: Option<&'static str>,
     /// The link that received it.
     pub ingress: LinkIndex,
@@ -58,7 +58,7 @@ pub struct TraceStep {
     pub handlers: Vec<AttachmentId>,
     /// The time in layer and handlers.
     pub took: Duration,
-    /// Its fate.
+    /// Its outcome there.
     pub fate: Fate,
     /// The reassembly of its datagram, if the layer took it as a fragment: at the end of the trace,
     /// or when the datagram went on.
@@ -68,7 +68,7 @@ pub struct TraceStep {
 /// The reassembly of a datagram of which a traced packet is a fragment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reassembling {
-    /// What has become of it.
+    /// Its state.
     pub state: ReassemblyState,
     /// Fragments that have come.
     pub fragments: usize,
@@ -89,7 +89,7 @@ pub enum ReassemblyState {
     GivenUp(Reason),
 }
 
-/// The fate of a packet at one place.
+/// The outcome of a packet at one place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
     /// It was passed on.
@@ -185,7 +185,7 @@ impl Trace {
         }
     }
 
-    /// Records the arrival of a packet; [`Self::end`] adds its fate.
+    /// Records the arrival of a packet; [`Self::end`] adds its outcome.
     pub(crate) fn begin(&mut self, step: TraceStep) -> Duration {
         if self.steps.len() < STEPS_MAX {
             self.steps.push(step);
@@ -193,7 +193,7 @@ impl Trace {
         (self.clock)()
     }
 
-    /// Records the fate of the packet that arrived at `begun`.
+    /// Records the outcome of the packet that arrived at `begun`.
     pub(crate) fn end(&mut self, begun: Duration) -> Option<&mut TraceStep> {
         let took = (self.clock)().saturating_sub(begun);
         let step = self.steps.last_mut()?;

@@ -365,7 +365,7 @@ impl UdpSockets {
         }
     }
 
-    /// Hands collected datagrams to all their receivers.
+    /// Passes collected datagrams to all their receivers.
     fn hand_over(&mut self, out: &mut Out<'_>) {
         for index in self.touched.drain(..) {
             if let Some(socket) = self.sockets.get_mut(index) {

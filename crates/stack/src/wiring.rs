@@ -50,7 +50,7 @@ pub struct Binding {
     pub at: At,
     /// The direction of the packets.
     pub side: Side,
-    /// The link whose packets take this way, if it is one link's.
+    /// The link, if the edge is of one link.
     pub link: Option<LinkIndex>,
     /// Its target.
     pub to: EdgeTarget,
@@ -138,7 +138,7 @@ impl Plan {
         Ok(())
     }
 
-    /// A copy for a further worker, whose packets are counted in the ways of this one.
+    /// A copy for a further worker, which counts in the edges of this one.
     #[must_use]
     pub fn part(&self) -> Self {
         let part = |(binding, packets): &(Binding, Counter)| (*binding, packets.part());

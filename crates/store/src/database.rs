@@ -365,7 +365,7 @@ impl Database {
         Ok(())
     }
 
-    /// Lets the reserve go if the disk is full; returns whether it is.
+    /// Frees the reserve if the disk is full; returns whether it is.
     fn let_go(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return false };
         let is_full = reserve.is_disk_full();
@@ -430,7 +430,7 @@ impl Database {
         }
     }
 
-    /// The file itself.
+    /// The path of the database file.
     fn file(&self) -> Option<Arc<File>> {
         self.lock.as_ref().and_then(|lock| lock.file.clone())
     }

@@ -41,12 +41,12 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     }
 }
 
-/// What a writer does where there is no database.
+/// A writer's action if there is no database.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Absent {
     /// It creates the file, so that it is locked before SQLite opens it.
     Create,
-    /// It leaves it so.
+    /// It creates none.
     Leave,
 }
 

@@ -28,7 +28,7 @@ const PROBED_MAX: u64 = 65_536;
 pub struct BadRow {
     /// Its number.
     pub row: u64,
-    /// What is wrong with it.
+    /// The error found in it.
     pub why: String,
     /// Its text, as far as it is one.
     pub body: Arc<str>,
@@ -45,7 +45,7 @@ pub struct Inspection {
     pub unchecked: u64,
     /// Resources that a start would serve.
     pub resources: u64,
-    /// What SQLite finds wrong with the file, and remembered requests that cannot be read.
+    /// SQLite's findings about the file, and unreadable remembered requests.
     pub structure: Vec<String>,
     /// Rows that a start would leave out.
     pub bad: Vec<BadRow>,
@@ -327,7 +327,7 @@ fn to_number(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// What SQLite finds wrong with the file.
+/// SQLite's findings about the file.
 fn structure(connection: &Connection) -> Vec<String> {
     let check = format!("PRAGMA integrity_check({STRUCTURE_MAX})");
     let found = connection.prepare(&check).and_then(|mut check| {
@@ -352,7 +352,7 @@ struct All {
     next_seq: u64,
 }
 
-/// Reads all rows; what lies between damaged pages is looked for number by number.
+/// Reads all rows; behind a damaged page, it probes numbers one by one.
 fn read_all(connection: &Connection) -> All {
     let next: Option<i64> = connection
         .query_row("SELECT value FROM mark WHERE name = 'next'", [], |row| row.get(0))
@@ -439,7 +439,7 @@ impl All {
     }
 }
 
-/// What a start makes of the rows.
+/// The result of reading the rows as a start does.
 #[derive(Debug, Default)]
 struct Judged {
     resources: u64,
@@ -500,7 +500,7 @@ fn refuse_existing(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Has a new name of a file survive a loss of power.
+/// Synchronises a folder, so that a new file name survives a loss of power.
 fn sync_folder(path: &Path) -> Result<(), StoreError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));

@@ -49,7 +49,7 @@ enum Turn {
     Rests,
     Asked,
     Moves,
-    /// It has finished a turn whose result was not taken yet.
+    /// It has finished a turn, and its result was not read yet.
     Done(Done),
     Ends,
 }

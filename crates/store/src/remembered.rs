@@ -104,7 +104,7 @@ pub(crate) struct Change {
     gone: Option<i64>,
 }
 
-/// What an earlier run has remembered.
+/// Requests remembered by an earlier run.
 #[derive(Debug, Default)]
 pub(crate) struct Recalled {
     /// The lines in their order, as rows 0.

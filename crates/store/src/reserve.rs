@@ -158,7 +158,7 @@ fn seen(path: &Path) -> Option<Statvfs> {
     statvfs(folder.unwrap_or_else(|| Path::new("."))).ok()
 }
 
-/// Octets of so many blocks.
+/// The octets of a number of blocks.
 #[allow(clippy::useless_conversion, reason = "the numbers are narrower on 32-bit systems")]
 fn octets(seen: &Statvfs, blocks: fsblkcnt_t) -> u64 {
     u64::from(blocks).saturating_mul(u64::from(seen.fragment_size()))

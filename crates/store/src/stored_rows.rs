@@ -24,7 +24,7 @@ pub struct StoredRows {
     end: Result<RestoredMarks, StoreError>,
 }
 
-/// What [`StoredRows`] told beside the rows.
+/// Marks that [`StoredRows`] found beside the rows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RestoredMarks {
@@ -49,7 +49,7 @@ impl StoredRows {
         Ok(rows)
     }
 
-    /// What was damaged, when all rows were taken.
+    /// The damage found, once all rows were read.
     ///
     /// # Errors
     ///

@@ -61,17 +61,17 @@ pub enum CounterOwner {
 pub struct CounterName {
     /// The worker that counts.
     pub worker: u16,
-    /// What it belongs to.
+    /// The object that it belongs to.
     pub owner: CounterOwner,
     /// The owner's own name: of a layer, a link, a position.
     pub of: Name,
     /// The one link whose packets are counted, if it is one.
     pub link: Option<u16>,
-    /// What is counted: a drop's reason, or a kind of packets.
+    /// The counted events: a drop's reason, or a kind of packets.
     pub item: Name,
 }
 
-/// Stands for every link where one could be named.
+/// All links, in place of one.
 const ALL_LINKS: u32 = u32::MAX;
 
 impl Record for CounterName {
@@ -280,14 +280,15 @@ impl CountersWriter {
         Self { table: CounterTable::new(words, shape), slots: None }
     }
 
-    /// Hands out slots. The first time, all names that an earlier writer has left are withdrawn.
+    /// Allocates slots. The first time, all names that an earlier writer has left are withdrawn.
     pub fn slots(&mut self) -> CounterSlots {
         let table = &self.table;
         self.slots.get_or_insert_with(|| CounterSlots::begin(table.clone())).clone()
     }
 }
 
-/// Hands out slots of counters, from any thread and without a lock; clones hand out the same.
+/// Allocates slots of counters, from any thread and without a lock; clones allocate from the same
+/// table.
 #[derive(Clone)]
 pub struct CounterSlots(Arc<Slots>);
 

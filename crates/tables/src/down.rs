@@ -18,7 +18,7 @@ impl Default for DownShares {
 }
 
 impl DownShares {
-    /// Those of so many links, all up, in this process's own memory.
+    /// The bits of a number of links, all up, in this process's own memory.
     pub fn private(links: usize) -> Self {
         Self(Words::zeroed(links))
     }

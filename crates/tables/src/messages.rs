@@ -165,7 +165,7 @@ impl MessageReceiver {
         self.ring.load(SENT, Ordering::Acquire) == taken
     }
 
-    /// Drops the messages that wait: those to a reader that is gone.
+    /// Drops waiting messages, whose reader has ended.
     pub fn clear(&mut self) {
         self.ring.store(TAKEN, self.ring.load(SENT, Ordering::Acquire), Ordering::Release);
     }

@@ -506,7 +506,7 @@ pub struct Attachment {
     pub place: u16,
 }
 
-/// Stands for every link where one could be named.
+/// All links, in place of one.
 const ALL_LINKS: u32 = u32::MAX;
 
 impl Record for Attachment {

@@ -416,7 +416,7 @@ impl Region {
     }
 }
 
-/// The writer's hold on a region: hands each table to one writer, once.
+/// The writer's handle of a region: gives each table to one writer, once.
 ///
 /// With a descriptor behind it the region has one owner among all processes, by a lock that ends
 /// with the owner in every case.
@@ -470,8 +470,8 @@ impl RegionOwner {
         Ok(owner)
     }
 
-    /// Becomes the writer of the region behind `descriptor`, whose last one is gone. Readers do
-    /// not notice.
+    /// Becomes the writer of the region behind `descriptor`, whose last writer has ended. Readers
+    /// do not notice.
     ///
     /// # Errors
     ///

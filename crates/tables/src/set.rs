@@ -135,7 +135,7 @@ pub struct Tables {
     pub routes4: Routes<Ipv4Addr>,
     /// The IPv6 routes.
     pub routes6: Routes<Ipv6Addr>,
-    /// What the workers count.
+    /// The workers' counters.
     pub counters: CounterTable,
     /// Sojourn times of packets, in nanoseconds, by worker.
     pub sojourns: WorkerHistograms,
@@ -285,17 +285,17 @@ impl DataTables {
         MessageSender::new(self.rings.answers.clone())
     }
 
-    /// The sleep flags of whoever reads the workers' events.
+    /// The sleep flags of the reader of the workers' events.
     pub fn event_reader(&self) -> WakeFlags {
         self.sleepers.of(EVENT_READER).unwrap_or_default()
     }
 
-    /// The sleep flags of whoever serves requests.
+    /// The sleep flags of the thread that serves requests.
     pub fn server(&self) -> WakeFlags {
         self.sleepers.of(SERVER).unwrap_or_default()
     }
 
-    /// The sleep flags of whoever reads answers.
+    /// The sleep flags of the reader of answers.
     pub fn answer_reader(&self) -> WakeFlags {
         self.sleepers.of(ANSWER_READER).unwrap_or_default()
     }
@@ -325,7 +325,7 @@ impl Rings {
     }
 }
 
-/// Those who sleep beside the workers.
+/// Sleeping threads other than the workers.
 const CONTROL_SLEEPERS: u32 = 3;
 const EVENT_READER: usize = 0;
 const SERVER: usize = 1;

@@ -11,7 +11,7 @@ const LINE: usize = 16;
 const HISTOGRAM_WORDS: usize =
     (size_of::<SharedHistogram>() / size_of::<u32>()).next_multiple_of(LINE);
 
-/// Words of the histograms of so many workers.
+/// Words of the histograms of a number of workers.
 pub(crate) fn histogram_words(workers: u32) -> Option<usize> {
     index(workers).checked_mul(HISTOGRAM_WORDS)
 }

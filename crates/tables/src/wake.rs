@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, Ordering, fence};
 /// Words of a worker: a cache line.
 const LINE: usize = 16;
 
-/// Words of the flags of so many workers.
+/// Words of the flags of a number of workers.
 pub(crate) fn wake_words(workers: u32) -> Option<usize> {
     index(workers).checked_mul(LINE)
 }
@@ -58,7 +58,7 @@ const CALLED: usize = 1;
 const STOP: usize = 2;
 
 impl WakeFlags {
-    /// Clears all flags: nobody sleeps, calls or stops yet.
+    /// Clears all flags: asleep, called and stop.
     pub fn reset(&self) {
         for word in [ASLEEP, CALLED, STOP] {
             self.take(word);

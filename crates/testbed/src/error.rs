@@ -25,7 +25,7 @@ pub enum TestbedError {
     Failed {
         /// The program with its arguments.
         command: String,
-        /// What it wrote to its standard error, or its exit status if it wrote nothing.
+        /// Its output on standard error, or else its exit status.
         message: String,
     },
     /// A file of the namespace's `/proc` could not be read or written.

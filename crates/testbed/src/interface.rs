@@ -162,7 +162,7 @@ impl Veth {
         Ok(Self { a: TestInterface::existing(a_in, a), b: TestInterface::existing(b_in, b) })
     }
 
-    /// As [`Self::pair`], with so many receive and transmit queues at both ends.
+    /// As [`Self::pair`], with a number of receive and transmit queues at both ends.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub struct TwoSubnets {
 }
 
 impl TwoSubnets {
-    /// Makes them with cables of so many queues each way.
+    /// Makes them with cables of a number of queues each way.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub struct Malformed {
     pub reason: MalformedReason,
     /// Octets of the message before the item that failed.
     pub at: u64,
-    /// What of it is too long, if that is the reason and a protocol may answer it as such.
+    /// The item that is too long, if that is the reason and a protocol may answer it so.
     pub too_long: Option<TooLong>,
     /// The item of the layout.
     pub span: Span,
@@ -294,7 +294,7 @@ impl Parser {
         }
     }
 
-    /// What of the message was too long.
+    /// The item of the message that was too long.
     pub(crate) fn too_long(&self) -> Option<TooLong> {
         self.outcome?.err()?.too_long
     }

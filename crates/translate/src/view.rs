@@ -167,7 +167,7 @@ pub struct View {
     /// The lists; the first `lists_used` belong to slots.
     lists: Vec<List>,
     lists_used: usize,
-    /// Number of `octets` that no slot uses any more.
+    /// Number of `octets` that no slot uses.
     unused: usize,
     /// Whether `octets` are a whole message of which slots are ranges. Two of them may overlap, so
     /// none is freed before the others.

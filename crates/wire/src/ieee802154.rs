@@ -70,7 +70,7 @@ pub const PAN_BROADCAST: u16 = 0xffff;
 /// first, whatever its order on the air.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum StationAddress {
-    /// No address: the coordinator is meant, or nobody.
+    /// No address: that of the coordinator, or none at all.
     #[default]
     None,
     /// A short address, valid in one network.

@@ -143,7 +143,7 @@ pub enum Ipv6Option<'p> {
     JumboPayload(u32),
     /// Any other option.
     Other {
-        /// What to do if it is not known, whether it may change on the way, and its number.
+        /// The action if it is unknown, whether it may change in transit, and its number.
         kind: u8,
         /// The octets after the length.
         data: &'p [u8],

@@ -150,7 +150,7 @@ pub(crate) fn exchange(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Res
 /// The result of a program that ran on octets instead of a received frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
-    /// What the program returned.
+    /// The program's return value.
     pub(crate) verdict: u32,
     /// Octets of the frame afterwards.
     pub(crate) len: usize,

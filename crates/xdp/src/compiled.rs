@@ -19,7 +19,7 @@ const MAGIC: &[u8; 8] = b"GWBPF001";
 const NAME_LEN: usize = 16;
 /// `BPF_LD | BPF_IMM | BPF_DW`.
 const LOAD_IMMEDIATE_64: u8 = 0x18;
-/// The source register that stands for a name.
+/// The source register that marks a name.
 const NAMED: u8 = 15;
 
 /// A compiled program whose names have no meaning yet.

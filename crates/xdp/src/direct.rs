@@ -46,7 +46,7 @@ pub struct Direct {
 #[error("the table does not have the route")]
 pub struct Undecided;
 
-/// What an entry says.
+/// The meaning of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Entry {
     Value(u16),
@@ -217,7 +217,7 @@ impl Direct {
         }
     }
 
-    /// Makes an entry a plain one again, if no longer prefix is in it any more.
+    /// Makes an entry a plain one again, if it holds no longer prefix.
     fn flatten(&mut self, entry: u32, routes: &RoutesWriter<Ipv4Addr>) {
         let group = match self.entry(entry) {
             Entry::Group(group) => {

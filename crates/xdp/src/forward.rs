@@ -57,7 +57,7 @@ pub enum ForwardingError {
     /// A next hop or link beyond the size of its table.
     #[error("there is no room for {what} {index}")]
     Index {
-        /// What it would be.
+        /// The kind of the index: `next hop` or `link`.
         what: &'static str,
         /// Its index.
         index: u32,

@@ -16,7 +16,7 @@ static RECEIVE: &[u8] = include_bytes!("../programs/receive.bpf");
 
 /// Octets of each frame that are written anew.
 const TEMPLATE_OCTETS: usize = 64;
-/// Places of destinations; at most so many take turns.
+/// Maximum number of destinations, which take turns.
 const PLACES: usize = 1 << 20;
 /// Words of `struct place`.
 const PLACE_WORDS: usize = 6;
@@ -24,7 +24,7 @@ const PLACE_WORDS: usize = 6;
 const CONSTANTS_LEN: usize = TEMPLATE_OCTETS + 16;
 /// Frames that the kernel passes on at once.
 const AT_ONCE: u32 = 64;
-/// Where the IPv4 header's checksum is in a frame.
+/// Position of the IPv4 header's checksum in a frame.
 const CHECKSUM_AT: usize = 24;
 
 /// Sends copies of a frame by an interface, to many destinations by turns.

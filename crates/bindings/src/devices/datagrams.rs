@@ -33,8 +33,8 @@ fn forget(connections: &mut Connections, peer: &SocketAddr) {
     }
 }
 
-/// Receives datagrams until `stop` is set, or until the listener `leaves` and the last of its
-/// devices has gone.
+/// Receives datagrams until `stop` is set, or until the listener `leaves` and its last device has
+/// disassociated.
 pub(super) async fn serve(
     socket: UdpSocket,
     (shared, connections_max): (Arc<Shared>, usize),

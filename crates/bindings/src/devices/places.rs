@@ -67,7 +67,6 @@ impl Shared {
 
 /// Creations for an AE and its containers, from the AE with its children: whether the parent is the
 /// CSEBase, the type, the content.
-/// parent is the CSEBase, the type, the content.
 fn places(entity: &Value) -> Vec<(bool, ResourceType, String)> {
     let some = |from: &Value, names: &[&str]| -> Map<String, Value> {
         let member = |name: &&str| Some(((*name).to_owned(), from.get(*name)?.clone()));

@@ -217,7 +217,7 @@ struct PipelinedRequest {
 enum Ended {
     /// Nothing was to be sent for a while.
     Idle,
-    /// Nothing will be sent any more.
+    /// No further request is sent.
     Stopped,
     /// The target closed it, or it failed.
     Closed(String),

@@ -22,7 +22,7 @@ pub(super) struct Reply {
     pub(super) is_persistent: bool,
 }
 
-/// What the octets begin with.
+/// The kind of message at the front of the octets.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// Part of a response.
@@ -33,7 +33,7 @@ pub(super) enum Taken {
     Whole(Box<Reply>),
 }
 
-/// How a body ends (RFC 9112 §6.3).
+/// The framing of a body (RFC 9112 §6.3).
 enum Framing {
     Length(usize),
     Chunked,

@@ -102,8 +102,8 @@ impl Part for Devices {
     }
 }
 
-/// An event for each row that is not served, and for each remembered transaction that cannot be
-/// read: of each kind as many as a person looks through, and then their number.
+/// Events for rows that are not served and remembered transactions that cannot be read: up to a
+/// limit of each kind, and then their number.
 fn start_events(cse: &cse::RunningCse) -> Vec<LogEvent> {
     let row = |bad: &Unreadable| {
         let text = format!(

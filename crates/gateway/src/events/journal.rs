@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the journal listens.
+/// The journal's socket.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// Our name in the journal.

@@ -55,7 +55,7 @@ pub struct EventCount {
     pub level: LogLevel,
     /// All events.
     pub events: u64,
-    /// Of these, events that are not in the log, as too many came at once.
+    /// Of these, events left out of the log by the rate limit.
     pub suppressed: u64,
 }
 

@@ -77,7 +77,7 @@ struct LastValues {
 }
 
 impl LastValues {
-    /// The events between the last report and `told`.
+    /// Events from the differences between the last report and `told`.
     fn look(
         &mut self,
         part: &'static str,

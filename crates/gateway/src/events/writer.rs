@@ -16,9 +16,9 @@ use std::{
 /// Destination and severity of events; they override the description.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LogOptions {
-    /// How they are written.
+    /// Their format.
     pub format: Option<LogFormat>,
-    /// The least severe ones.
+    /// The lowest severity to write.
     pub level: Option<LogLevel>,
     /// The format if neither this nor the description names one; the journal if standard error
     /// leads there, else text, if not given.
@@ -50,8 +50,8 @@ struct LogSettings {
     level: LogLevel,
 }
 
-/// A thread that writes events until this value is dropped; then all that were logged are written,
-/// unless nobody reads them: the thread is left to itself then.
+/// A thread that writes events until this value is dropped. It then writes the remaining events; if
+/// their reader is stuck, the thread is detached.
 #[derive(Debug)]
 struct LogWriter {
     log: EventLog,
@@ -107,14 +107,14 @@ impl Drop for LogWriter {
     }
 }
 
-/// Events that could not be written since one was: a disk is full, or nobody reads the pipe.
+/// Events lost since the last successful write: the disk is full, or the pipe has no reader.
 #[derive(Debug, Default)]
 struct Losses {
     count: u64,
 }
 
 impl Losses {
-    /// The event that says so, at the first lost event, and that which says that it is over.
+    /// The event that reports the first lost event, and the one that reports the end of the losses.
     fn take(&mut self, written: io::Result<()>) -> Option<LogEvent> {
         match (written, self.count) {
             (Ok(()), 0) => None,
@@ -149,7 +149,7 @@ struct Out {
 }
 
 impl Out {
-    /// Writes an entry; what cannot be written is still in the log.
+    /// Writes an entry; one that cannot be written remains in the log.
     fn write(&mut self, entry: &LogEntry, format: LogFormat) -> io::Result<()> {
         match format {
             LogFormat::Text => self.write_line(format, &entry.to_string()),

@@ -43,13 +43,13 @@ pub struct ConversationStepAnswer {
     pub at_us: u64,
     /// The role.
     pub role: String,
-    /// What its peer does.
+    /// Its peer's actions.
     pub does: PeerAction,
     /// Octets that it sends or sees, in hexadecimal digits.
     pub octets: String,
 }
 
-/// What a peer does in a step.
+/// A peer's action in a step.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerAction {

@@ -153,7 +153,7 @@ impl ClientStream {
 /// A client that a thread serves; it is closed and the thread has ended once this is dropped.
 #[derive(Debug)]
 struct Served {
-    /// Gone once the thread has closed it.
+    /// `None` once the thread has closed it.
     stream: Weak<ClientStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -261,7 +261,7 @@ impl Write for PageClient {
     }
 }
 
-/// Whether the empty line that ends a head is there.
+/// Whether the octets contain the empty line that ends a head.
 fn ends(head: &[u8]) -> bool {
     head.windows(4).any(|four| four == b"\r\n\r\n")
 }

@@ -20,7 +20,7 @@ struct RunningProxies {
 }
 
 impl RunningProxies {
-    /// Counters of the proxies that are in no list any more.
+    /// Counters of removed proxies.
     fn gone(&self) -> TcpProxyCounters {
         self.ending.iter().map(|counts| counts.read()).fold(self.ended, TcpProxyCounters::and)
     }

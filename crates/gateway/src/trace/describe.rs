@@ -56,7 +56,7 @@ struct IpPacket<'a> {
     source: IpAddr,
     destination: IpAddr,
     protocol: IpProtocol,
-    /// What is there of its payload, behind all headers.
+    /// The captured part of its payload.
     payload: &'a [u8],
     fragment: Option<FragmentRange>,
 }

@@ -38,7 +38,7 @@ struct Judgement {
     findings: Vec<Finding>,
 }
 
-/// What a description has, in numbers.
+/// The contents of a description, in numbers.
 #[derive(Serialize)]
 struct DescribedGateway {
     name: String,
@@ -52,7 +52,7 @@ struct DescribedGateway {
     devices: bool,
     /// Whether it has a service entity.
     cse: bool,
-    /// The keys that it has of which only a gateway that is started anew takes another value.
+    /// Its keys that only a restarted gateway takes.
     restart: Vec<String>,
 }
 

@@ -56,14 +56,14 @@ impl Cse {
     }
 }
 
-/// Whom to ask, and as whom.
+/// The CSE, and the originator of requests.
 #[derive(Debug, clap::Args)]
 pub(super) struct Whom {
     /// Address of the CSE: http://, https://, coap://, ws:// or wss://HOST:PORT,
     /// mqtt://BROKER:PORT/CSE-ID.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
     pub(super) url: String,
-    /// The originator: an AE-ID, or another one that the CSE knows.
+    /// The originator: an AE-ID, or another identifier that the CSE accepts.
     #[arg(long = "as", value_name = "ORIGINATOR")]
     pub(super) originator: String,
     #[command(flatten)]

@@ -28,8 +28,8 @@ pub(super) const JSON: &str = "simulate: {kind, to, seconds, devices, unanswered
      {entity, command, status, result}; export --to: {devices, \
      observations, bundles, skipped, nobody}";
 
-/// Devices that are switched on in a second: a manager's listener has room for a few thousand that
-/// come at once at the most, and those that find none come again in bursts.
+/// Devices started per second: a listener queues at most a few thousand connections, and refused
+/// ones return in bursts.
 const SWITCHED_ON_PER_SECOND: u32 = 1_000;
 
 /// Devices in one process; each has a socket.
@@ -123,16 +123,16 @@ struct SimulationReport {
     forgotten: u64,
     /// Control messages sent, those that want an answer, and their answers.
     control: [u64; 3],
-    /// Reports that were not made because this process came to them too late.
+    /// Reports left out because this process was too late.
     left_out: u64,
-    /// How long answers took after their reports were made, in milliseconds: the median, the 99th
-    /// percentile, the longest. What the manager held back counts from when it was due.
+    /// Delay of answers after their reports were made, in milliseconds: median, 99th percentile,
+    /// maximum. What the manager held back counts from when it was due.
     delay_ms: [f64; 3],
-    /// How late the reports were made, this process having other things to do.
+    /// Lateness of reports, caused by this process itself.
     late_ms: [f64; 3],
-    /// Both together: how long answers took after their reports were due.
+    /// Sum of both: delay of answers after their reports were due.
     delay_from_due_ms: [f64; 3],
-    /// How many answers were noted, and the time in which each device was.
+    /// Number of recorded answers, and the time span of each device.
     noted: usize,
     noted_seconds: f64,
     passed: bool,

@@ -19,7 +19,7 @@ pub(crate) struct Explain {
     code: Option<String>,
 }
 
-/// Every code of the house, in order.
+/// All codes, in order.
 fn codes() -> Vec<&'static Code> {
     let all = [
         gatewright_diagram::codes::ALL,

@@ -42,7 +42,7 @@ pub(crate) struct Gw {
     part: GwVerb,
 }
 
-/// What is to be done with a program.
+/// The action on a program.
 #[derive(Debug, clap::Subcommand)]
 enum GwVerb {
     Build(build::Build),

@@ -120,7 +120,7 @@ pub(super) fn seed() -> Result<u64> {
     Ok(u64::from_be_bytes(octets))
 }
 
-/// Hears of an interrupt, once for the process.
+/// Receives interrupts, once for the process.
 pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     let (stop, stopped) = mpsc::channel();
     on_stop(move || {
@@ -130,7 +130,7 @@ pub(super) fn stopped() -> Result<mpsc::Receiver<()>> {
     Ok(stopped)
 }
 
-/// What is kept from one reload by a signal to the next.
+/// State kept between two reloads by signal.
 struct Reloading<'a> {
     face: Face,
     file: &'a str,

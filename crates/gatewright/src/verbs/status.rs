@@ -177,7 +177,7 @@ fn icmp(status: &Value, out: &mut String) {
     }
 }
 
-/// What is followed of the kernel, where links are shared with it.
+/// The state followed from the kernel, where links are shared with it.
 fn kernel(status: &Value, out: &mut String) {
     let Some(kernel) = status.get("kernel").filter(|kernel| kernel.is_object()) else { return };
     let [routes, forwarded, neighbours, renewed, overruns] =
@@ -192,7 +192,7 @@ fn kernel(status: &Value, out: &mut String) {
     );
 }
 
-/// What each worker has handled, where there are several.
+/// The counts of each worker, where there are several.
 fn workers(status: &Value, out: &mut String) {
     for one in list(status, "workers") {
         let [worker, received, taken, given] =

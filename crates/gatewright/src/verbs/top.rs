@@ -131,7 +131,7 @@ fn draw(text: &str) -> io::Result<()> {
     write(&(out + CLEAR_BELOW))
 }
 
-/// What a terminal without a known size has.
+/// The assumed size of a terminal.
 const COLUMNS: usize = 80;
 const ROWS: usize = 24;
 

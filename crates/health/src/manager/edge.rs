@@ -88,7 +88,7 @@ pub enum Output {
     Configured {
         /// The configuration.
         configuration: Arc<Configuration>,
-        /// How it compares with the known one.
+        /// Its relation to the known one.
         remembered: Remembered,
     },
     /// Store this report.

@@ -72,7 +72,7 @@ pub struct Program {
     pub literals: Vec<Vec<u8>>,
     /// The layouts that its roles read and write.
     pub messages: Vec<Message>,
-    /// The protocols that it speaks, each on one side.
+    /// Its protocols, each on one side.
     pub roles: Vec<Role>,
     /// Parameters set at its start.
     pub parameters: Vec<Parameter>,

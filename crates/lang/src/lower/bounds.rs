@@ -16,8 +16,8 @@ const BUFFER_OCTETS: u64 = 8_192;
 /// Cost of a value beside its octets: its position, its length and whether it is present.
 const VALUE_OCTETS: u64 = 16;
 
-/// Cost of a stored peer beside the values kept of its request: an address or a connection, here
-/// and in the index that finds the peer when it is gone.
+/// Octets of a stored peer beside the values kept of its request: an address or a connection, here
+/// and in the index by connection.
 const PEER_OCTETS: u64 = 512;
 
 /// Cost of a suspended handler beside its registers: its next block and its timer.

@@ -278,7 +278,7 @@ impl<'a> Context<'a> {
         Some(build)
     }
 
-    /// What to do if the call itself has constants alone, and its template computes with them.
+    /// Help for a call with constants only whose template computes with them.
     fn computing_template(&self, info: &RoleInfo<'a>, call: &Call) -> Option<String> {
         let name = &call.path.name.text;
         self.template(&info.module.name.text, name)?;

@@ -35,8 +35,8 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// As [`create`], but a regular file at `path` is replaced by a new one: who still writes the old
-/// one can finish.
+/// As [`create`], but a regular file at `path` is replaced by a new one: a writer of the old one
+/// can finish.
 ///
 /// # Errors
 ///

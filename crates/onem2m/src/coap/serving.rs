@@ -38,7 +38,7 @@ pub(super) struct Observer {
     token: Vec<u8>,
     key: Key,
     size: usize,
-    /// Of the last notification; the low 24 bits go out.
+    /// Number of the last notification, of which the low 24 bits are sent.
     sequence: u64,
     /// Whether the last notification is unacknowledged.
     flying: bool,

@@ -44,7 +44,7 @@ impl Right {
     }
 }
 
-/// An entity whose rights are checked, with the address that it asks from.
+/// An entity whose rights are checked, with the address of its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Originator<'name> {
     name: &'name str,

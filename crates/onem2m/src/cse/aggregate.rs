@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Receivers of aggregated notifications that are remembered as verified; beyond, all are verified
 /// again.
 const VERIFIED_MAX: usize = 1_024;
-/// What stands before the address of the group above, behind a group's fan-out point.
+/// The prefix of the address of the group above, behind a group's fan-out point.
 const ABOVE: &str = "~";
 /// Name of a group's fan-out point.
 const FAN_OUT_POINT: &str = "fopt";
@@ -70,7 +70,7 @@ pub(super) struct MemberNotifications {
 }
 
 impl MemberNotifications {
-    /// Who gets them.
+    /// The receiver.
     pub(super) fn receivers(&self) -> impl Iterator<Item = &str> {
         self.each.iter().map(|(receiver, _)| receiver.as_str())
     }

@@ -20,7 +20,7 @@ pub(super) struct RequestContext {
     pub(super) release: Release,
     /// Whether this process sent the request itself.
     pub(super) is_own: bool,
-    /// Whether it is for an observer, which is told again: no request of its own.
+    /// Whether it is a later notification of an observer, not the answer to a request.
     pub(super) is_repeated: bool,
     /// Groups that the request has come through.
     pub(super) depth: usize,

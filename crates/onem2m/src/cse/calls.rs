@@ -83,7 +83,7 @@ pub(super) enum Purpose {
     Verification(u64),
     /// Consent to an update of the resource with this number.
     Consent(u64),
-    /// None: its effect shows elsewhere.
+    /// None: its effect is visible in other ways.
     Nothing,
 }
 

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use crate::tree::{RowChange, Slot};
 use core::time::Duration;
 
-/// Shifts from which on those that are not needed any more are looked for.
+/// Number of shifts from which on unused ones are removed.
 const SHIFTS: usize = 64;
 
 impl Cse {
@@ -87,7 +87,7 @@ impl Cse {
         }
     }
 
-    /// Forgets what is said of instances that are gone.
+    /// Removes records of deleted instances.
     pub(super) fn forget_shifts(&mut self) {
         if self.clock.shifts().is_empty() {
             return;

@@ -41,7 +41,7 @@ pub struct CseConfig {
     pub admin: Option<String>,
     /// URLs of the CSE.
     pub points_of_access: Vec<String>,
-    /// Patterns of AE-IDs that may register; `*` stands for any characters.
+    /// Patterns of AE-IDs that may register; `*` matches any characters.
     pub admitted_entities: Vec<String>,
     /// Patterns of CSE-IDs that may register.
     pub admitted_cses: Vec<String>,
@@ -54,8 +54,8 @@ pub struct CseConfig {
     /// CSEs below those registered here, as `/id-mn/id-leaf`: the registered CSE that forwards
     /// requests, and the CSE below it.
     pub cses_beyond: Vec<String>,
-    /// Originators that may retrieve the CSEBase and discover below it without being registered: what
-    /// they find there has policies of its own.
+    /// Originators that may retrieve the CSEBase and discover below it without being registered;
+    /// the policies of found resources apply.
     pub base_readers: Vec<String>,
     /// The registrar of this CSE.
     pub registrar: Option<Registrar>,

@@ -24,7 +24,7 @@ const MIXED: u64 = 0;
 
 /// The last number of m2m:resourceType (TS-0004 §6.3.4.2.1).
 const RESOURCE_TYPE_MAX: u64 = 66;
-/// What the number of an announced variant is above its original's.
+/// Difference between the numbers of an announced variant and its original.
 const ANNOUNCED: u64 = 10_000;
 /// m2m:memberType of the oldest instances of containers.
 const OLDEST: u64 = 20_001;

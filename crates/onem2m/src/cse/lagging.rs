@@ -88,7 +88,7 @@ impl Lagging {
 }
 
 impl Cse {
-    /// Whether a subscription lags behind with this event, so that it is told later.
+    /// Whether a subscription lags behind with this event, and is notified later.
     pub(super) fn lags(&mut self, slot: Slot, event: NotificationEventType, about: Slot) -> bool {
         if event != NotificationEventType::ChildCreated {
             return false;
@@ -166,8 +166,8 @@ impl Cse {
         }
     }
 
-    /// Tells a subscription of a child that was created earlier, and counts those before it that are
-    /// gone.
+    /// Notifies a subscription of a child that was created earlier, and counts those before it that
+    /// were deleted.
     fn tell_behind(&mut self, queue: &Arc<str>, slot: Slot, (seq, child): (u64, Slot)) {
         let state =
             self.tree.get(child).filter(|it| it.resource_type == ResourceType::ContentInstance);
@@ -246,8 +246,8 @@ impl Cse {
     }
 }
 
-/// The queue of a subscription whose notifications can be made from the tree: it hears of created
-/// children alone, of each of them, and has one target.
+/// The queue of a subscription whose notifications can be made from the tree: it is about created
+/// children only, about each of them, and has one target.
 fn queue_of(subscription: &Resource) -> Option<Arc<str>> {
     let mut targets = subscription.texts("nu");
     let (target, None) = (targets.next()?, targets.next()) else { return None };

@@ -19,8 +19,8 @@ pub(super) struct Ledger {
     number: u64,
     committed: u64,
     records: Vec<RowChange>,
-    /// Undo records with their batches' numbers: of the batch being written, and of batches handed
-    /// out and not yet known to be stored.
+    /// Undo records with their batches' numbers: of the batch being written, and of batches passed
+    /// to the store and not yet known to be stored.
     open: VecDeque<(u64, Undo)>,
     /// Audit log entries of the current step.
     entries: Vec<AuditEntry>,
@@ -147,7 +147,7 @@ impl Ledger {
         self.ready.push_back(Output::Respond { token, response });
     }
 
-    /// Hands out an output that depends on no batch.
+    /// Emits an output that depends on no batch.
     pub(super) fn say_now(&mut self, output: Output) {
         self.ready.push_back(output);
     }

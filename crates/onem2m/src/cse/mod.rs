@@ -283,7 +283,7 @@ impl Cse {
         }
     }
 
-    /// Hands out what is not stored yet, before the process ends.
+    /// Emits unstored changes, before the process ends.
     pub fn end(&mut self, now: impl Into<Now>) {
         self.set_clocks(now.into());
         self.store_statistics(true);

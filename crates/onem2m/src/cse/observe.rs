@@ -36,7 +36,7 @@ struct Observer {
 enum LastAnswer {
     /// A small one.
     Text(Arc<str>),
-    /// Of a larger one, which is not kept, octets and a hash.
+    /// Length and hash of a larger answer, which is not kept.
     Digest(usize, u64),
 }
 

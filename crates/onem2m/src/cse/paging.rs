@@ -39,7 +39,7 @@ pub type ReadRow = (u64, Result<Arc<str>, Damage>);
 
 /// Rows from which a read has no more of those that wait.
 const READ_ROWS: usize = 1_024;
-/// Expired instances that are read at a time, as subscribers are to be told of them.
+/// Expired instances read at a time, for the notifications about them.
 const EXPIRED_AT_ONCE: usize = 256;
 /// Pause after a read that failed.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ const RECENT_SPARE: usize = 1_024;
 /// Attributes of an instance that stays in memory: it is found or changed by them.
 const RESIDENT_BY: [&str; 4] = ["lbl", "at", "aa", "loc"];
 
-/// What waits for rows.
+/// An operation that waits for rows.
 #[derive(Debug)]
 enum Waiter {
     Request(Box<WaitingRequest>),
@@ -75,12 +75,12 @@ struct WaitingRequest {
     attempt: Attempt,
 }
 
-/// What earlier attempts to execute a request have done.
+/// The effects of earlier attempts to execute a request.
 #[derive(Clone, Debug, Default)]
 struct Attempt {
     /// Rows that it has waited for.
     rows: BTreeSet<u64>,
-    /// Whether the monitors of its target were told of it.
+    /// Whether the monitors of its target were notified of it.
     has_told: bool,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct Paging {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Leaving {
     Now,
-    /// What keeps it may change.
+    /// The reason why it is kept may change.
     Later,
     Never,
 }
@@ -290,8 +290,8 @@ impl Cse {
         !self.paging.missing.borrow().is_empty()
     }
 
-    /// Whether the monitors of the target have been told of the request being executed; from now on
-    /// they have.
+    /// Whether the monitors of the target were notified of the request being executed; marks them
+    /// as notified.
     pub(super) fn has_told_monitors(&mut self) -> bool {
         core::mem::replace(&mut self.paging.attempt.has_told, true)
     }
@@ -580,7 +580,7 @@ impl Cse {
         }
     }
 
-    /// Whether subscribers of a container are told of deleted children.
+    /// Whether subscribers of a container are notified of deleted children.
     pub(super) fn tells_of_deletions(&self, container: Slot) -> bool {
         let deleted = NotificationEventType::ChildDeleted.number();
         let family = self.tree.get(container).and_then(|it| it.family.as_ref());

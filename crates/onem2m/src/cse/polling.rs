@@ -28,7 +28,7 @@ struct Channel {
     requests: VecDeque<(CallId, Request)>,
     /// Fetched and unanswered requests, by request identifier.
     fetched: BTreeMap<String, CallId>,
-    /// Of those, requests handed to pollers, by the token of their answer.
+    /// Of those, requests given to pollers, by the token of their answer.
     given: BTreeMap<Token, Vec<(CallId, Request)>>,
     /// Waiting pollers: by deadline, then in order of arrival. The next request goes to the poller
     /// with the earliest deadline.
@@ -99,7 +99,7 @@ impl Cse {
         Ok(())
     }
 
-    /// Hands the next request to a poller of the channel.
+    /// Gives the next request to a poller of the channel.
     fn serve_poller(&mut self, channel: u64) {
         let Some(queue) = self.channels.0.get_mut(&channel) else { return };
         if let Some((_, poller)) = queue.pollers.pop_first()
@@ -109,7 +109,7 @@ impl Cse {
         }
     }
 
-    /// Returns the requests of a poller that has gone: the next one gets them.
+    /// Takes back the requests of a poller that has disconnected, for the next one.
     pub(super) fn take_back(&mut self, token: Token) {
         let given = self.channels.0.iter_mut().find_map(|(channel, queue)| {
             queue.given.remove(&token).map(|given| (*channel, queue, given))

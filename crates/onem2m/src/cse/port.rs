@@ -66,7 +66,7 @@ pub enum Input {
     Together(Vec<Self>),
     /// The answer to an outgoing request, or its failure.
     Answer {
-        /// Of the [`Output::Call`].
+        /// The token of the [`Output::Call`].
         call: CallId,
         /// The answer.
         answer: Result<Response, Unreachable>,
@@ -80,7 +80,7 @@ pub enum Input {
     /// The rows of an [`Output::Read`], each with its number; one that is not there is
     /// [`Damage::Missing`](crate::Damage).
     Rows {
-        /// Of the output.
+        /// The token of the output.
         read: ReadId,
         /// The rows in any order, or why none of them could be read.
         rows: Result<Vec<ReadRow>, ReadError>,
@@ -92,7 +92,7 @@ pub enum Input {
         /// The peer's address, if known.
         address: Option<IpAddr>,
     },
-    /// The receiver of this answer has gone.
+    /// The receiver of this answer has disconnected.
     Unheard(Token),
     /// The wall clock is right, according to an operator or a time server.
     ClockConfirmed,
@@ -107,7 +107,7 @@ pub enum Output {
     Store(Batch),
     /// Send this answer.
     Respond {
-        /// Of the request.
+        /// The token of the request.
         token: Token,
         /// The answer.
         response: Response,

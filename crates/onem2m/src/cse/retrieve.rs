@@ -229,9 +229,10 @@ impl Cse {
         families
     }
 
-    /// Writes a resource with the chosen below it, each under the name of its type in its parent's
-    /// object; of the top one its attributes only if they are asked for. A resource whose parent was
-    /// not chosen is not shown. What is kept as text is written as it is: a number keeps its digits.
+    /// Writes a resource with the selected ones below it, each under the name of its type in its
+    /// parent's object; the attributes of the top one only if requested. A resource whose parent
+    /// was not chosen is not shown. What is kept as text is written as it is: a number keeps its
+    /// digits.
     fn nest(
         &self,
         slot: Slot,
@@ -283,9 +284,9 @@ impl Cse {
             .collect()
     }
 
-    /// What the result is made of: the chosen, or what lies at a path below each. "If the combined
-    /// relative path does not represent a valid resource, the outcome is the same as if no match was
-    /// found" (TS-0004 §7.3.3.17.17).
+    /// The resources of the result: the selected ones, or those at a path below each. "If the
+    /// combined relative path does not represent a valid resource, the outcome is the same as if no
+    /// match was found" (TS-0004 §7.3.3.17.17).
     fn results(
         &self,
         request: &Request,

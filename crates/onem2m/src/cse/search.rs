@@ -105,7 +105,7 @@ pub(super) struct UnfinishedSearch {
 }
 
 impl UnfinishedSearch {
-    /// Who asked.
+    /// The originator.
     pub(super) const fn asker(&self) -> &RequestContext {
         &self.asker
     }
@@ -122,7 +122,7 @@ pub(super) struct Searches {
 }
 
 impl Searches {
-    /// Begins a step of the machine, in which walks may take so many steps.
+    /// Begins a step of the machine, with a number of steps that walks may take.
     pub(super) const fn begin_step(&mut self, slice: u64) {
         self.slice_left = slice;
     }
@@ -430,7 +430,7 @@ impl Cse {
         search.chosen.truncate(count);
     }
 
-    /// Continues for about so many steps; returns whether the walk is finished.
+    /// Continues for about a number of steps; returns whether the walk is finished.
     fn walk(&mut self, search: &mut Search, slice: u64) -> Result<bool, Refusal> {
         let until = search.steps.left().saturating_sub(slice);
         let before = search.steps.left();
@@ -646,7 +646,7 @@ impl Search {
     }
 }
 
-/// Octets of a resource in a result; of an instance that is paged out, at least so many.
+/// Octets of a resource in a result; for an instance that is paged out, the minimum.
 fn octets_of(found: &Resource, is_whole: bool) -> usize {
     match &found.representation {
         Some(text) if is_whole => text.len(),

@@ -1,6 +1,6 @@
-//! As whom a request from outside may come: never as this CSE, and over TLS as those for whom the
-//! peer's certificate speaks. A CSE's speaks for itself, for the entities below it, and as follows
-//! (TS-0003 §7.2.1).
+//! Originators that a peer may name in a request: never as this CSE, and over TLS as those for whom
+//! the peer's certificate speaks. A CSE's speaks for itself, for the entities below it, and as
+//! follows (TS-0003 §7.2.1).
 //!
 //! The standard has a registrar check an AE's requests against the AE's certificate and leaves out
 //! CSEs, as what a CSE sends on is always another's. Here a CSE is checked, too: it speaks for the

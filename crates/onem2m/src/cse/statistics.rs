@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// Longest time that a changed statistic is in memory alone.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is counted for a target (m2m:notificationStatsInfo).
+/// Counts of a target (m2m:notificationStatsInfo).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Statistic {
     /// Notification events, sent or not.
@@ -114,8 +114,8 @@ fn is_counted(resource: &crate::resource::Resource) -> bool {
     resource.resource_type == ResourceType::Subscription && resource.flag("nse")
 }
 
-/// Settles the statistics of a subscription after an update: switched on, they begin again; switched
-/// off, they stay; a target that is gone has none.
+/// Adapts the statistics of a subscription to an update: switched on, they begin again; switched
+/// off, they stay; those of removed targets are removed.
 pub(super) fn settle_statistics(attributes: &mut Map<String, Value>, nse: Option<&Value>) {
     if matches!(nse, Some(Value::Null | Value::Bool(true))) {
         attributes.remove("nsi");

@@ -16,7 +16,7 @@ use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// What is monitored, which has no number among the events.
+/// The monitored operations, which have no number among the events.
 const OPERATION: u64 = 0;
 /// m2m:notificationEventType: a retrieval from a container without instances.
 const NO_INSTANCE: u64 = 5;
@@ -106,8 +106,7 @@ impl Cse {
         self.tell_end(&id, told);
     }
 
-    /// Tells entities that a subscription is deleted, or is no part any more of what they have
-    /// combined.
+    /// Notifies entities that a subscription is deleted, or was removed from their combination.
     fn tell_end(&mut self, id: &str, targets: impl IntoIterator<Item = String>) {
         let reference = format!("{}/{id}", self.config.cse_id);
         let content = json!({ "m2m:sgn": { "sud": true, "sur": reference } }).to_string();
@@ -399,7 +398,7 @@ fn check_monitors(monitors: &Value, entries_max: usize) -> Result<(), Refusal> {
     Err(Refusal::bad("om is a list of monitors: ops from 1 to 63, an originator or, or both"))
 }
 
-/// A rate limit (m2m:rateLimit): so many notifications in so long.
+/// A rate limit (m2m:rateLimit): a number of notifications in a time.
 pub(super) fn rate_limit(limit: &Value) -> Option<(usize, Duration)> {
     let most = usize::try_from(limit.get("mnn")?.as_u64()?).ok()?;
     let window = duration_of(limit.get("tww")?)?;

@@ -232,9 +232,9 @@ impl Cse {
     }
 }
 
-/// Says what an update means that does not say it: without criteria a subscription hears of updates
-/// (TS-0004 §7.5.1.2.2), a time series whose period changes gets the tolerance that goes with it,
-/// and what is not announced of a type is not kept as if it were.
+/// Completes an update by its defaults: without criteria a subscription is about updates (TS-0004
+/// §7.5.1.2.2), a time series with a new period gets the matching tolerance, and attributes that a
+/// type never announces are left out of the announced ones.
 fn settle_update(resource_type: ResourceType, given: &mut Map<String, Value>) {
     if resource_type == ResourceType::Subscription && given.get("enc").is_some_and(Value::is_null) {
         given.insert("enc".into(), json!({ "net": [1] }));

@@ -306,7 +306,7 @@ fn settle(
     }
 }
 
-/// What a series says that begins to be watched.
+/// The attributes of a series when its monitoring begins.
 fn begin(attributes: &mut Map<String, Value>) {
     attributes.insert("mdc".into(), json!(0));
     // Absent while nothing is missing.

@@ -72,7 +72,7 @@ impl fmt::Display for ContentQuery {
     }
 }
 
-/// What can be counted in a query's text, quoted names and texts apart.
+/// Counts over a query's text, without quoted names and texts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Shape {
     depth: u32,

@@ -39,7 +39,7 @@ pub struct Filter {
     pub expire_before: Option<Timestamp>,
     /// `exa`: expires then or after.
     pub expire_after: Option<Timestamp>,
-    /// `sza`: content of at least so many octets.
+    /// `sza`: minimum octets of the content.
     pub size_above: Option<u64>,
     /// `szb`: content of fewer octets.
     pub size_below: Option<u64>,
@@ -72,11 +72,11 @@ pub struct Filter {
     pub content_queries: Vec<ContentQuery>,
     /// `gmty`, `geom`, `gsf`: the spatial relation of the location to a geometry.
     pub place: PlaceQuery,
-    /// `lim`: at most so many results.
+    /// `lim`: maximum number of results.
     pub limit: Option<usize>,
     /// `ofst`: results begin with the one of this number, counted from 1.
     pub offset: Option<usize>,
-    /// `lvl`: at most so many levels below the target.
+    /// `lvl`: maximum number of levels below the target.
     pub level: Option<usize>,
     /// `arp`: a relative path appended to each result.
     pub appended_path: Option<String>,

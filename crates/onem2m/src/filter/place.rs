@@ -11,7 +11,7 @@ pub struct PlaceQuery {
     kind: Option<GeometryType>,
     coordinates: Option<String>,
     function: Option<SpatialFunction>,
-    /// What the first two say.
+    /// The values of the first two.
     geometry: Option<Geometry>,
 }
 

@@ -7,7 +7,7 @@ use crate::status::{Refusal, Status};
 pub struct Steps(u64);
 
 impl Steps {
-    /// A budget of so many steps.
+    /// A budget of a number of steps.
     pub const fn new(steps: u64) -> Self {
         Self(steps)
     }

@@ -127,7 +127,7 @@ fn any<T>(
     items.try_fold(false, |held, item| Ok(held || holds(item)?))
 }
 
-/// Where a position is, seen from a geometry.
+/// The relation of a position to a geometry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Location {
     Inside,
@@ -291,7 +291,7 @@ impl Position {
     }
 }
 
-/// A position, gone from infinitely little along one way and, less still, along another.
+/// A position moved infinitely little in one direction and, by a smaller order, in another.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     at: Position,

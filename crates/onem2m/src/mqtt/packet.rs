@@ -18,9 +18,9 @@ pub enum PacketError {
     /// A packet longer than what is taken.
     #[error("packet of {length} octets, more than {most}")]
     TooLarge {
-        /// What it says.
+        /// Its content.
         length: usize,
-        /// What is taken.
+        /// The granted topics.
         most: usize,
     },
     /// A packet that ends before its fields do, or with fields that cannot be.
@@ -38,7 +38,7 @@ pub(super) enum Packet {
     ConnectAck(u8),
     /// Something was published; the identifier wants an acknowledgement.
     Publish { topic: String, payload: Vec<u8>, id: Option<u16> },
-    /// What we published has arrived.
+    /// Our publication has arrived.
     PublishAck(u16),
     /// What we subscribed to, in its order; 0x80 is a refusal.
     SubscribeAck(Vec<u8>),

@@ -47,7 +47,7 @@ pub(super) struct Mirror {
     overfull: bool,
 }
 
-/// The way of a packet, and who forwards it.
+/// The route of a packet, and which host forwards it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Way {
     /// Our router's route for its own packets to that destination.

@@ -30,7 +30,7 @@ const RATE_LIMIT_INTERVAL: Duration = Duration::from_mins(1);
 enum Phase {
     /// This many probes were sent.
     Probing(u8),
-    /// Nobody objected; the control side has not yet put the address in use.
+    /// No station objected; the control side has not put the address in use yet.
     Unique,
     /// In use already, and this many probes were sent: traffic does not wait for probing.
     Checking(u8),
@@ -47,7 +47,7 @@ pub(super) enum ClaimVerdict {
     Defend,
     /// Nothing changes and nothing is sent.
     Silent,
-    /// The address belongs to the other station until that is gone.
+    /// The address belongs to the other station until that disappears.
     GiveUp,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Claim {
 pub(super) enum Due {
     Probe,
     Announce,
-    /// Nobody else has the address.
+    /// No other station has the address.
     Unique,
 }
 

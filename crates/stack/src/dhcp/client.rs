@@ -58,7 +58,7 @@ const START_WAIT: Duration = Duration::from_secs(1);
 /// Octets of the longest message we send.
 const MESSAGE_LEN_MAX: usize = 576;
 
-/// What we want to know.
+/// The requested parameters.
 const WANTED: [u8; 5] = [
     DhcpOption::SUBNET_MASK,
     DhcpOption::CLASSLESS_ROUTES,
@@ -67,7 +67,7 @@ const WANTED: [u8; 5] = [
     DhcpOption::LEASE_TIME,
 ];
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Output {
     /// A message to port 67.
@@ -103,7 +103,7 @@ pub(super) struct DhcpClient {
     began: Duration,
     sent: u32,
     due: Duration,
-    /// What is asked for, held, or remembered, with its server.
+    /// The lease that is requested, held or remembered, with its server.
     offer: Option<Offer>,
     /// When what is held began.
     leased_at: Duration,
@@ -361,7 +361,7 @@ impl DhcpClient {
         self.sent += 1;
     }
 
-    /// The wait after so many others.
+    /// The wait after a number of earlier ones.
     fn wait(&mut self, before: u32) -> Duration {
         let wait = (RETRANSMIT_FIRST * (1 << before.min(4))).min(RETRANSMIT_MAX);
         self.random.between(wait.saturating_sub(RETRANSMIT_JITTER), wait + RETRANSMIT_JITTER)

@@ -11,7 +11,7 @@ use std::{
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A link went, or came back. The owner of the graph reports it.
+    /// A link went down, or came up again. The owner of the graph reports it.
     Link {
         /// The link.
         link: LinkIndex,
@@ -47,7 +47,7 @@ pub enum Event {
         /// The other station; none if it did not say.
         by: LinkAddress,
     },
-    /// A checked address belongs to nobody else: it was tentative, or a duplicate.
+    /// A checked address has no other owner: it was tentative, or a duplicate.
     Unique {
         /// The link.
         link: LinkIndex,

@@ -36,8 +36,8 @@ impl Host {
         tables.map(Self::over).map_err(|_: RegionError| HostError::Memory(routes_max))
     }
 
-    /// The host whose tables are behind `descriptor` and whose control side is gone, while a data
-    /// plane goes on reading them. It begins without interfaces and routes; workers keep those of
+    /// Takes over the host whose tables are behind `descriptor`: its control side has ended, and a
+    /// data plane still reads them. It begins without interfaces and routes; workers keep those of
     /// before until [`Self::release`].
     ///
     /// # Errors

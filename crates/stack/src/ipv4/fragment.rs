@@ -46,7 +46,7 @@ struct Cut<'p> {
     first_header: HeaderOctets,
     later_header: HeaderOctets,
     payload: &'p [u8],
-    /// Where the payload stood in a larger datagram, in octets.
+    /// Offset of the payload in a larger datagram, in octets.
     start: usize,
     /// Whether fragments follow the last of these.
     more: bool,

@@ -45,7 +45,7 @@ pub(super) enum DadVerdict {
     Defend,
     /// Nothing changes and nothing is sent.
     Silent,
-    /// The address belongs to the other station until that is gone.
+    /// The address belongs to the other station until that disappears.
     GiveUp,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum DadVerdict {
 pub(super) enum Probe {
     /// Ask for the address.
     Ask(Ipv6Addr),
-    /// Nobody answered: it is ours.
+    /// No station answered: it is ours.
     Unique(Ipv6Addr),
 }
 

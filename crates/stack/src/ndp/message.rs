@@ -153,8 +153,8 @@ fn compose<'o>(
     packet
 }
 
-/// Asks who has `target`, or whether the station `to` still does (RFC 4861 §7.2.2). Our own station is
-/// told if `source` is not being checked (RFC 4429 §3.2).
+/// A neighbour solicitation for `target`, to its group or to the station `to` (RFC 4861 §7.2.2).
+/// Our own station is told if `source` is not being checked (RFC 4429 §3.2).
 pub(super) fn solicit(
     link: LinkIndex,
     target: Ipv6Addr,

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Origins that are told apart; those whose hash is the same share.
+/// Number of distinguished origins; those with the same hash share an entry.
 const ORIGINS_BITS: u32 = 6;
 
 /// The part of all that one origin may have.
@@ -28,7 +28,7 @@ const NETWORK_BITS_V6: u32 = 64;
 pub(super) struct Origins {
     all: Quota,
     each: Vec<Quota>,
-    /// Odd and secret, so that no sender can choose whom it shares with.
+    /// An odd, secret multiplier, so that no sender can choose the origin that it shares with.
     key: u64,
 }
 

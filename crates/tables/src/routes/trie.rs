@@ -14,7 +14,7 @@ use crate::sync::{AtomicU32, Ordering};
 pub(crate) struct PrefixEntry<K> {
     pub(crate) key: K,
     pub(crate) len: u8,
-    /// The next hop plus one, as 0 stands for none.
+    /// The next hop plus one; 0 is none.
     pub(crate) hop: u32,
 }
 

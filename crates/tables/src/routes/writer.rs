@@ -80,7 +80,7 @@ impl<A: Family> RoutesWriter<A> {
         Ok(Self::new(Words::zeroed(index(words)), shape))
     }
 
-    /// Words that a table for `routes_max` routes needs; nothing if so many cannot be addressed.
+    /// Words that a table for `routes_max` routes needs; `None` if they cannot be addressed.
     pub fn words(routes_max: u32) -> Option<u32> {
         Shape::of::<A>(routes_max).words()
     }
@@ -337,7 +337,7 @@ impl<A: Family> RoutesWriter<A> {
         Ok(())
     }
 
-    /// Unlinks a route that is gone from the set already.
+    /// Unlinks a route that was removed from the set already.
     fn unlink(&mut self, (key, len): (A::Key, u8)) -> Result<(), Exhausted> {
         if len <= self.active.bits {
             self.uncover(key, len);
@@ -414,7 +414,7 @@ fn key<A: Family>(prefix: Prefix<A>) -> (A::Key, u8) {
     (prefix.address().to_key(), prefix.len())
 }
 
-/// A next hop as it lies in the trie, where 0 stands for none.
+/// A next hop as stored in the trie, where 0 is none.
 fn value(HopIndex(hop): HopIndex) -> u32 {
     hop.saturating_add(1)
 }

@@ -90,7 +90,7 @@ pub(crate) struct Code {
     pub(crate) ops: Vec<Op>,
     /// Source position of the layout's item for each op.
     pub(crate) spans: Vec<Span>,
-    /// What is too long if an op finds more than it may.
+    /// The item that is too long if an op exceeds its limit.
     pub(crate) too_long: Vec<Option<TooLong>>,
     /// All constant octets.
     octets: Vec<u8>,

@@ -49,7 +49,7 @@ struct Step {
     next: u32,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Word {
@@ -161,7 +161,7 @@ impl Builder<'_> {
         None
     }
 
-    /// Where a switch leads for every number of a range, if that is one place.
+    /// The target of a switch for every number of a range, if that is one target.
     fn same(&self, arms: SideRange, otherwise: OpIndex, low: i64, high: i64) -> Option<usize> {
         let first = self.then(arms, otherwise, low);
         let same = (low..=high).all(|number| self.then(arms, otherwise, number) == first);
@@ -233,7 +233,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lists where a switch leads: to a block of its own for each arm.
+    /// Lists the targets of a switch: one block for each arm.
     fn switch(
         &mut self,
         slot: SlotId,

@@ -228,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// What of a message was too long.
+    /// The item of a message that was too long.
     pub(crate) fn too_long(&self, id: IncomingId) -> Option<TooLong> {
         self.incomings.get(id)?.parser.too_long()
     }

@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Discards the rest of a stream that cannot be written any more.
+    /// Discards the rest of a stream that can no longer be written.
     fn sink_lost(&mut self, from: IncomingId) {
         if let Some(incoming) = self.incomings.get_mut(from) {
             incoming.passing = Passing::Discarded;

@@ -199,7 +199,7 @@ pub enum Output {
     Close {
         /// The connection.
         conn: ConnId,
-        /// Whether to reset the connection, so that the peer does not take a part for the whole.
+        /// Whether to reset the connection, so that the peer does not accept a part as complete.
         reset: bool,
     },
     /// Send a datagram from the role's own socket.
@@ -301,7 +301,7 @@ pub struct Machine {
     traced: Option<Vec<MachineStep>>,
     /// Posts attached to handlers, if any.
     posts: Option<Box<Posts>>,
-    /// Records the next conversation that reaches certain handlers, if somebody wants it.
+    /// Records the next conversation that reaches certain handlers, if requested.
     recorder: Option<Box<ConversationRecorder>>,
 }
 

@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// Removes a peer that is gone.
+    /// Removes a peer whose connection has ended.
     pub(crate) fn peer_is_gone(&mut self, conn: ConnId) {
         let place = PeerAddress::Conn(conn);
         for session in self.stored.remove(&place).unwrap_or_default() {
@@ -152,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Removes a peer from the index, unless the session still stores it elsewhere.
+    /// Removes a peer from the index, unless another variable of the session has it.
     fn unindex(&mut self, session: SessionId, place: PeerAddress) {
         let of = self.sessions.get(session);
         let there = of.is_some_and(|of| of.peers.iter().flatten().any(|peer| peer.place == place));

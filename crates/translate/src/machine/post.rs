@@ -24,7 +24,7 @@ pub struct Post {
     pub handler: String,
     /// Which of their messages it sees.
     pub way: Direction,
-    /// What it does with them.
+    /// Its action on them.
     pub does: Does,
     /// Its counters; machines that run the same program share them.
     pub counted: Arc<PostCounters>,
@@ -66,7 +66,7 @@ pub struct Matching {
 /// Counters of a post.
 #[derive(Debug, Default)]
 pub struct PostCounters {
-    /// Messages seen, without those refused elsewhere.
+    /// Messages seen, without those refused by other posts.
     pub messages: AtomicU64,
     /// Their octets, as they were on the wire.
     pub octets: AtomicU64,

@@ -53,11 +53,11 @@ pub struct ConversationStep {
     pub at: Duration,
     /// The role whose peer it concerns.
     pub role: RoleId,
-    /// What happened.
+    /// The event.
     pub event: PeerEvent,
 }
 
-/// What happens at a role's peer.
+/// An event at a role's peer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PeerEvent {
     /// It sends octets (UDP: one datagram).

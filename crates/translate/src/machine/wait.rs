@@ -8,7 +8,7 @@ use super::{Count, Machine, Work};
 use core::time::Duration;
 use gatewright_lang::ir::{BlockId, MessageId, RegisterId, Terminator};
 
-/// Where a waiting handler can resume.
+/// The point at which a waiting handler can resume.
 #[derive(Clone, Copy, Debug)]
 struct Edges {
     /// Next block on success.

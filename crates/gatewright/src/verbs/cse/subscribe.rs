@@ -48,7 +48,7 @@ pub(super) struct Subscribe {
     whom: Whom,
 }
 
-/// A name that nobody else has taken: processes of two containers may have the same number.
+/// A unique name; processes of two containers may have the same number.
 fn new_name() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("gw{:x}-{:x}", std::process::id(), since.as_nanos())

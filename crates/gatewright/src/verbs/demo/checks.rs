@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was seen, or why it failed.
+/// The observation, or why the check failed.
 type Outcome = Result<String, String>;
 
-/// One thing that is shown.
+/// One check of the demo.
 type Check = fn(&DemoNetwork) -> Outcome;
 
 /// The checks in the order of the story.

@@ -29,13 +29,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::task::JoinHandle;
 
-/// How long the devices measure unless told otherwise.
+/// Default duration of measuring.
 const SECONDS: u64 = 12;
 /// At some ten values a second; a CSE names at most 10,000 instances when they are counted.
 const SECONDS_MAX: u64 = 600;
 /// How long devices and monitor may take to end after the last measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the picture is drawn.
+/// Interval between two drawings of the screen.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const KINDS: [&Specialisation; 3] = [&OXIMETER, &DISPENSER, &ACTIVITY];
 /// The gateway's CSE.
@@ -46,7 +46,7 @@ const PICTURE: &str = "
     activity  ──┘               outbox      HTTP        a process of its own
 ";
 
-/// What the user asked for.
+/// The user's options.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) seconds: Option<u64>,
@@ -62,7 +62,7 @@ struct Bed {
     number: usize,
     kind: &'static str,
     system_id: String,
-    /// What is measured, by handle.
+    /// Names of the measured quantities, by handle.
     places: BTreeMap<String, String>,
 }
 
@@ -93,7 +93,7 @@ struct DeviceAnswer {
     passed: bool,
 }
 
-/// Everything at work.
+/// The running demo.
 struct Scene {
     central: Option<Central>,
     place: CentralAddress,
@@ -110,7 +110,7 @@ struct Scene {
     waited: usize,
 }
 
-/// A folder that goes with the demo.
+/// A folder that is removed at the end of the demo.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -120,7 +120,7 @@ impl Drop for Folder {
     }
 }
 
-/// Shows the ward and proves that what was sent is what was stored and received.
+/// Runs the ward, and compares sent readings with stored and received ones.
 pub(super) fn run(wish: &Wish, face: Face) -> Result<Exit> {
     let seconds = wish.seconds.unwrap_or(SECONDS);
     if !(1..=SECONDS_MAX).contains(&seconds) {
@@ -150,7 +150,7 @@ pub(super) fn run(wish: &Wish, face: Face) -> Result<Exit> {
     Ok(if answer.passed { Exit::Success } else { Exit::Negative })
 }
 
-/// A CSE that is not ours.
+/// The address of a CSE that the user named.
 fn elsewhere(url: &str, wish: &Wish) -> Result<CentralAddress, Failure> {
     let parts = wish.in_base.rsplit_once('/').filter(|(id, _)| id.starts_with('/'));
     let (id, base) = parts.ok_or_else(|| {
@@ -180,7 +180,7 @@ fn gateway(folder: &std::path::Path, above: &CentralAddress) -> Result<std::sync
     Services::start(&config)?.context("the description has a CSE")
 }
 
-/// A number of this run, so that a CSE that remembers others is not confused.
+/// A number of this run, so that its names differ from those of earlier runs.
 fn run_number() -> [u8; 4] {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mixed = now.as_secs().wrapping_mul(0x9E37_79B9) ^ u64::from(std::process::id());
@@ -188,14 +188,14 @@ fn run_number() -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Who lies in this bed: a locally administered EUI-64.
+/// The system-id of a bed's device: a locally administered EUI-64.
 fn system([a, b, c, d]: [u8; 4], bed: usize) -> SystemId {
     SystemId([0x02, b'G', b'W', a, b, c, d, u8::try_from(bed).unwrap_or_default()])
 }
 
 impl Scene {
-    /// Makes the places of the readings, has the monitor told of each, and switches the devices
-    /// on.
+    /// Creates the containers of the readings, subscribes the monitor to each, and starts the
+    /// devices.
     async fn set(
         face: Face,
         central: Option<Central>,
@@ -254,7 +254,7 @@ impl Scene {
         })
     }
 
-    /// Watches until the devices are done and all has arrived.
+    /// Runs until the devices have finished and all readings have arrived.
     async fn play(mut self) -> Result<WardReport> {
         let mut look = tokio::time::interval(LOOK_EVERY);
         let end = self.started + self.measuring + PATIENCE;
@@ -289,7 +289,7 @@ impl Scene {
         Ok(answer)
     }
 
-    /// Draws, and kills and starts the central CSE when it is time.
+    /// Draws the screen, and kills and restarts the central CSE on schedule.
     fn look(&mut self) -> Result<()> {
         let elapsed = self.started.elapsed();
         if let Some(central) = &mut self.central {
@@ -321,7 +321,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What the devices came to.
+    /// The devices' final reports.
     async fn outcomes(&mut self) -> Result<Vec<DeviceAnswer>> {
         let mut devices = Vec::new();
         for (kind, run) in KINDS.into_iter().zip(std::mem::take(&mut self.runs)) {

@@ -85,9 +85,9 @@ struct ExportReport {
     observations: u64,
     /// Bundles written; none with --ndjson.
     bundles: u64,
-    /// Readings that FHIR cannot say here: waveforms, and what is no reading.
+    /// Readings not exported: waveforms, and instances that are no readings.
     skipped: u64,
-    /// Devices that measure nobody who was named.
+    /// Devices without a patient among the given ones.
     nobody: u64,
 }
 
@@ -178,12 +178,12 @@ impl ExportReport {
     }
 }
 
-/// What the resources are written to.
+/// The output of the export.
 struct Sheet {
     out: BufWriter<Box<dyn Write>>,
     /// Resources of one Bundle; each resource has a line of its own, if `None`.
     most: Option<usize>,
-    /// The device whose observations are written.
+    /// The device of the present observations.
     device: Option<Exported>,
     bundle: Vec<Exported>,
     bundles: u64,

@@ -1,4 +1,4 @@
-//! Where exported readings come from: a CSE that answers, or the database of one that is stopped.
+//! The source of exported readings: a CSE that answers, or the database of one that is stopped.
 
 use crate::exit::{Exit, Failure};
 use crate::verbs::cse::{Whom, parsed};
@@ -26,7 +26,7 @@ pub(super) enum ReadingSource {
 }
 
 impl ReadingSource {
-    /// The CSE that `whom` says.
+    /// The CSE at the address in `whom`.
     pub(super) fn running(whom: Whom) -> Result<Self> {
         Ok(Self::Running(Box::new(whom.client()?), whom))
     }
@@ -77,8 +77,8 @@ impl ReadingSource {
         }
     }
 
-    /// The children of the resource at `to` that are of a type and created at a time or later, a
-    /// page of them, from the one of this number on; whether there are more.
+    /// One page of the children of the resource at `to`, by type and time of creation, from the
+    /// given offset; and whether more follow.
     pub(super) async fn children(
         &mut self,
         to: &str,
@@ -109,7 +109,7 @@ impl ReadingSource {
     }
 }
 
-/// Retrieves from a CSE that has no store: what it would write is taken as written.
+/// Retrieves from a CSE without a store: its writes are reported as done.
 fn read(cse: &mut Cse, token: Token, to: &str) -> Result<Response> {
     let (address, query) = to.split_once('?').unwrap_or((to, ""));
     let id = format!("read-{}", token.0);
@@ -128,14 +128,14 @@ fn read(cse: &mut Cse, token: Token, to: &str) -> Result<Response> {
     Err(Failure::new(Exit::Negative, format!("{to}: no answer")).into())
 }
 
-/// CSE-ID and name of the CSEBase, if that is what the row has.
+/// CSE-ID and name of the CSEBase, if the row is one.
 fn base(body: &str) -> Option<(String, String)> {
     let row: Value = serde_json::from_str(body).ok()?;
     let text = |name: &str| row.pointer(&format!("/m2m:cb/{name}"))?.as_str().map(str::to_owned);
     Some((text("csi")?, text("rn")?))
 }
 
-/// What stands below the tag.
+/// The object below the tag.
 fn inner(content: &Value) -> Option<&Value> {
     content.as_object()?.values().next()
 }

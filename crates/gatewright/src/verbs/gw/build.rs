@@ -47,7 +47,7 @@ struct BuildReport {
     findings: Vec<Finding>,
 }
 
-/// What the first line of a Makefile of ours says.
+/// The first line of a generated Makefile.
 const MARK: &str = "written by gatewright";
 
 impl Build {

@@ -34,7 +34,7 @@ struct Judgement {
     findings: Vec<Finding>,
 }
 
-/// What a program has, in numbers, and the worst case that the compiler computed.
+/// The contents of a program in numbers, and its computed maximum memory.
 #[derive(Serialize)]
 struct Program {
     name: String,

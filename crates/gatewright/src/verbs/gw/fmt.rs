@@ -73,7 +73,7 @@ impl Fmt {
     }
 }
 
-/// Lays one file out, and rewrites it if anything changed and nothing speaks against it.
+/// Formats one file, and rewrites it if the text changed and `--check` is not given.
 fn lay(face: Face, file: String, check: bool) -> Result<Laid, Failure> {
     let before = read(&file)?;
     match gatewright_lang::format(SourceId::default(), &before) {
@@ -94,5 +94,5 @@ fn lay(face: Face, file: String, check: bool) -> Result<Laid, Failure> {
     }
 }
 
-/// What stands for standard input among files.
+/// The file name for standard input.
 const STANDARD_INPUT: &str = "-";

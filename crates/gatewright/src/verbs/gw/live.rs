@@ -129,7 +129,7 @@ fn fresh(numbers: &[(String, u32)]) -> Vec<String> {
     lines
 }
 
-/// Lines for parameters whose values are not those that tests have.
+/// Lines for parameters with other values than in tests.
 fn parameters(program: &Program, answer: &ConversationAnswer) -> Option<Vec<String>> {
     let defaults = program.with_parameters_for_tests();
     let mut lines = Vec::new();

@@ -86,7 +86,7 @@ struct RecordedRole<'p> {
     port: u16,
     /// The first peer of a server; a test has one.
     peer: Option<SocketAddr>,
-    /// Whether a connection's end is told.
+    /// Whether the end of a connection was recorded.
     is_closed: bool,
 }
 
@@ -119,7 +119,7 @@ impl SegmentOrder {
     }
 }
 
-/// What a capture says about the roles of a program.
+/// The conversation of a program's roles in a capture.
 struct Recording<'p> {
     roles: Vec<RecordedRole<'p>>,
     connections: BTreeMap<(SocketAddr, SocketAddr), SegmentOrder>,
@@ -214,7 +214,7 @@ impl<'p> Recording<'p> {
         }
     }
 
-    /// Tells the end of a role's connection, by whoever ended it first.
+    /// Records the end of a role's connection, by the side that ended it first.
     fn end(&mut self, at: Duration, role: usize, is_inbound: bool) {
         let Some(of) = self.roles.get_mut(role).filter(|of| !of.is_closed) else { return };
         of.is_closed = true;

@@ -66,7 +66,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What became of a program's requests, when it has ended.
+/// Results of a program's requests, at its end.
 #[derive(Serialize)]
 struct Ran {
     file: String,
@@ -83,7 +83,7 @@ struct Handled {
     started: u64,
     finished: u64,
     failed: u64,
-    /// Half of them and 99 of 100 took so many microseconds at the most.
+    /// Median and 99th percentile, in microseconds.
     p50_us: Option<u64>,
     p99_us: Option<u64>,
 }
@@ -148,7 +148,7 @@ impl Run {
         Ok(Exit::Success)
     }
 
-    /// What is set of a program: of several, each has the parameters that it declares.
+    /// The settings of a program: of several programs, each gets the parameters that it declares.
     fn settings(&self, program: &Program) -> ProgramSettings {
         let is_for = |name: &str| self.files.len() == 1 || has_parameter(program, name);
         let of = |pairs: &[(String, String)]| {
@@ -268,7 +268,7 @@ fn failure(file: &str, source: RunnerError) -> Failure {
     Failure::new(Exit::of(error.exit_code()), error.to_string())
 }
 
-/// How a file was when it was read.
+/// The state of a file when it was read.
 #[derive(Eq, PartialEq)]
 struct Stamp {
     file: PathBuf,

@@ -63,7 +63,7 @@ struct TestOutcome {
     virtual_ms: u128,
 }
 
-/// What came of writing and reading back messages of a view.
+/// The result of writing and reading back messages of a view.
 #[derive(Serialize)]
 struct Tried {
     view: String,

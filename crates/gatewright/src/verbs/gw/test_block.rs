@@ -11,7 +11,7 @@ pub(super) struct RecordedStep {
     pub(super) event: PeerEvent,
 }
 
-/// What happens at a peer.
+/// An event at a peer.
 pub(super) enum PeerEvent {
     Sends(Vec<u8>),
     Sees(Vec<u8>),

@@ -70,7 +70,7 @@ struct TracedStep {
     place: Option<SourceRange>,
 }
 
-/// What is shown: a program and one of its tests.
+/// The traced program and test.
 struct Shown {
     sources: Sources,
     compiled: Compiled,

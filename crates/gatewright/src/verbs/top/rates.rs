@@ -15,7 +15,7 @@ pub(super) struct Look {
     pub(super) sojourn: Value,
 }
 
-/// What happened in a time.
+/// The changes in an interval.
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
     /// How long the gateway has run.
@@ -62,7 +62,7 @@ pub(super) struct LayerRates {
     pub(super) transmit: f64,
 }
 
-/// What a link or a layer dropped for a reason.
+/// Drops of a link or layer, by reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Drop {
     /// `link lan`, `ipv4`, or `graph` for what is no layer's.
@@ -86,7 +86,7 @@ pub(super) struct HandlerRates {
     pub(super) messages: bool,
 }
 
-/// How long the packets of this time stayed: within so many nanoseconds.
+/// Delays of the packets in this interval, in nanoseconds.
 #[derive(Debug, Default, Eq, PartialEq, Serialize)]
 pub(super) struct Sojourn {
     pub(super) packets: u64,
@@ -108,7 +108,7 @@ const NO_DROP: [&str; 8] = [
     "super_frames_sent",
 ];
 
-/// What happened between two looks, or since the start if there was none before.
+/// The changes between two status answers, or since the start.
 pub(super) fn rates(before: Option<&Look>, now: &Look) -> Rates {
     let nothing = Value::Null;
     let old = before.map_or(&nothing, |look| &look.status);
@@ -253,7 +253,7 @@ fn counter(link: &Value, name: &str) -> u64 {
     pairs(link, "counters").find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
 }
 
-/// Packets that went to each layer by each side.
+/// Packets to each layer, by direction.
 fn ways(status: &Value) -> BTreeMap<(String, String), u64> {
     let mut ways = BTreeMap::new();
     for way in list(status, "ways") {
@@ -265,7 +265,7 @@ fn ways(status: &Value) -> BTreeMap<(String, String), u64> {
     ways
 }
 
-/// Everything that was dropped, by whom and why; what never happened is left out.
+/// All drops by component and reason, without those that are zero.
 fn all_drops(status: &Value) -> BTreeMap<(String, String), u64> {
     let mut drops = BTreeMap::new();
     let mut add = |by: &str, reason: &str, count: u64| {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// a subscription, of answers or of announcements begins so.
 pub const DEVICE_QUEUE: &str = "device/";
 
-/// Messages whose rows are deleted together, at the latest.
+/// Maximum messages before their rows are deleted together.
 const DELETED_TOGETHER: usize = 256;
 /// Time that the row of a message stays after it has arrived, at the latest.
 const DELETED_WITHIN: Duration = Duration::from_millis(100);

@@ -81,7 +81,7 @@ pub(super) struct Sending {
     pub(super) messages: Vec<u64>,
 }
 
-/// What is to be checked at a time.
+/// The check that is due at a time.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Due {
     Queue(Arc<str>),
@@ -102,7 +102,7 @@ pub(crate) struct Outbox {
     /// Requests in progress by their numbers.
     pub(super) sendings: BTreeMap<u64, Sending>,
     pub(super) sendings_made: u64,
-    /// Messages that are done with and whose rows are still to be deleted.
+    /// Finished messages whose rows are still to be deleted.
     pub(super) done: Vec<(u64, Kept)>,
     /// Latest time of their deletion.
     pub(super) delete_by: Option<Moment>,

@@ -28,7 +28,7 @@ struct Next {
     stored_by: u64,
 }
 
-/// What a queue does next.
+/// The next action of a queue.
 enum QueueAction {
     /// It has a message for this target.
     Send(Arc<str>),

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take to answer after it was started.
+/// Time limit for its first answer after the start.
 const UP_WITHIN: Duration = Duration::from_secs(20);
-/// How often it is asked meanwhile.
+/// Interval between two requests meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// Where it is and what it is called.
+/// Its address and name.
 #[derive(Clone, Debug)]
 pub(super) struct CentralAddress {
     pub(super) url: String,
     /// Its CSE-ID and the name of its CSEBase.
     pub(super) id: String,
     pub(super) base: String,
-    /// Who may subscribe there.
+    /// The originator that may subscribe there.
     pub(super) originator: String,
 }
 
@@ -96,7 +96,7 @@ impl Central {
         Ok(())
     }
 
-    /// Kills it without a word (SIGKILL).
+    /// Kills it (SIGKILL).
     pub(super) fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -113,7 +113,7 @@ impl Drop for Central {
     }
 }
 
-/// A port that nobody listens at just now.
+/// A free port.
 pub(super) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 
-/// What has happened, kept for the foot of the picture.
+/// Events shown at the bottom of the screen.
 const EVENTS_SHOWN: usize = 4;
 
 /// The monitor's screen, and what it has received.
@@ -30,7 +30,7 @@ struct Row {
     received: String,
 }
 
-/// How the rest of the ward is at the moment.
+/// The present state of the rest of the ward.
 pub(super) struct Ward {
     pub(super) seconds: u64,
     pub(super) devices: usize,
@@ -58,12 +58,12 @@ impl Screen {
         &self.names
     }
 
-    /// Readings told once more, whose name is known: their answer was lost with the CSE.
+    /// Repeated notifications of known readings: their first answer was lost with the CSE.
     pub(super) const fn again(&self) -> usize {
         self.again
     }
 
-    /// Tells of something that has happened.
+    /// Adds an event.
     pub(super) fn event(&mut self, text: &str) {
         if !self.is_live {
             return self.face.note(&format!("--- {text}"));
@@ -101,7 +101,7 @@ impl Screen {
         row.values.insert(what, value);
     }
 
-    /// Draws the picture anew, on a terminal.
+    /// Redraws the screen, on a terminal.
     pub(super) fn draw(&mut self, ward: &Ward) {
         if !self.is_live {
             return;
@@ -150,8 +150,7 @@ fn told(instance: &Value, member: &str) -> Option<String> {
     Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-/// A reading's value as one would say it: a number with its unit, what a code means and how long
-/// it lasted, flags as they are.
+/// A reading's value as text: a number with its unit, a code's meaning and duration, or flags.
 fn shown(instance: &Value) -> String {
     let value = told(instance, "value").unwrap_or_default();
     if let Some(meaning) = told(instance, "meaning") {

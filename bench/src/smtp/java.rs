@@ -14,6 +14,11 @@ const WARM_UP: u32 = 5_000;
 
 /// The one-hop relay in front of the sink, with one loop, warm.
 pub(super) fn relay(world: &MailSink, octets: u32) -> Result<Process, String> {
+    relay_at(world, octets, JAVA)
+}
+
+/// The same at another port.
+pub(super) fn relay_at(world: &MailSink, octets: u32, port: u16) -> Result<Process, String> {
     let folder = world.folder.join("java");
     let file = example("smtp_relay.gate");
     succeed(
@@ -24,12 +29,12 @@ pub(super) fn relay(world: &MailSink, octets: u32) -> Result<Process, String> {
     )?;
     succeed(Command::new("make").arg("-s").arg("-C").arg(&folder))?;
     let jar = folder.join("smtp_relay.jar");
-    let at = [format!("inside=127.0.0.1:{JAVA}"), format!("next=127.0.0.1:{SINK}")];
+    let at = [format!("inside=127.0.0.1:{port}"), format!("next=127.0.0.1:{SINK}")];
     let arguments = ["-jar", &jar.to_string_lossy(), &at[0], &at[1]];
-    let process = world.start("java", &arguments, JAVA)?;
+    let process = world.start("java", &arguments, port)?;
     for kept in [false, true] {
         let load = Load { sessions: 10, messages: WARM_UP / 2, octets, kept };
-        world.send(JAVA, load)?;
+        world.send(port, load)?;
     }
     Ok(process)
 }

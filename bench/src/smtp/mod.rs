@@ -200,18 +200,22 @@ fn many(bench: &mut Bench, world: &MailSink) -> Result<(), String> {
 
 /// Mail while others pipeline, through the relay on each back end.
 fn pipelining(bench: &mut Bench, world: &MailSink) -> Result<(), String> {
-    let relays = [("relay", ours::RELAY), ("relay_c", ours::RELAY_IN_C), ("java", java::JAVA)];
-    for (name, port) in relays {
-        let relay = match name {
-            "relay" => ours::relay(world)?,
-            "relay_c" => ours::relay_in_c(world)?,
-            _ if without_java().is_some() => continue,
-            _ => java::relay(world, OCTETS)?,
-        };
-        for _round in 0..bench.options().rounds() {
-            pipelining::sample(bench, world, (name, port))?;
+    type Start = fn(&MailSink, u16) -> Result<Process, String>;
+    let kinds: [(&'static str, u16, Start); 3] = [
+        ("relay", ours::RELAY, ours::relay_at),
+        ("relay_c", ours::RELAY_IN_C, ours::relay_in_c_at),
+        ("java", java::JAVA, |world, port| java::relay_at(world, OCTETS, port)),
+    ];
+    for (name, port, start) in kinds {
+        if name == "java" && without_java().is_some() {
+            continue;
         }
-        relay.kill();
+        let both = [start(world, port)?, start(world, ours::APART)?];
+        for _round in 0..bench.options().rounds() {
+            let relays = pipelining::Relays { name, port, apart: ours::APART };
+            pipelining::sample(bench, world, relays)?;
+        }
+        both.into_iter().for_each(Process::kill);
     }
     Ok(())
 }
@@ -252,8 +256,11 @@ fn promises(bench: &mut Bench) {
         if name == "java" && java.is_some() {
             continue;
         }
-        let ratio = format!("pipelined_p99_vs_calm{ending}");
-        bench.ratio(&ratio, &format!("{name}_pipelined_p99_ms"), &format!("{name}_calm_p99_ms"));
+        for beside in ["calm", "apart"] {
+            let ratio = format!("pipelined_p99_vs_{beside}{ending}");
+            let beside = format!("{name}_{beside}_p99_ms");
+            bench.ratio(&ratio, &format!("{name}_pipelined_p99_ms"), &beside);
+        }
     }
     bench.ratio("c_cpu_new_vs_native", "relay_c_cpu_us_new", "relay_cpu_us_new");
     bench.ratio("c_cpu_kept_vs_native", "relay_c_cpu_us_kept", "relay_cpu_us_kept");
@@ -309,7 +316,8 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     );
     bench.note(
         "pipelined: mails of one client while 50 others send NOOP without waiting for answers; \
-         calm: the same mails without them",
+         calm: the same mails without them; apart: the same clients at another process of the same \
+         relay, so that what the processors' other work costs a mail is seen by itself",
     );
     bench.note(
         "relay_c: the relay's program written as C, built with -O2; figures ending in _c are its own",

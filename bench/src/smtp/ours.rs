@@ -13,6 +13,8 @@ pub(super) const TUNNEL: u16 = 2542;
 pub(super) const THREADS: u16 = 2543;
 pub(super) const RELAY_IN_C: u16 = 2545;
 pub(super) const RELAY_EACH: u16 = 2546;
+/// Port of a second relay of any kind, which the clients that pipeline have for themselves.
+pub(super) const APART: u16 = 2547;
 const TUNNEL_WEB: u16 = 8080;
 
 /// Runs an example with one loop, as the peers have one worker.
@@ -32,7 +34,12 @@ fn gateway_of(world: &MailSink, file: &Path, at: [(&str, u16); 2]) -> Result<Pro
 
 /// The one-hop relay in front of the sink.
 pub(super) fn relay(world: &MailSink) -> Result<Process, String> {
-    gateway(world, "smtp_relay.gate", [("inside", RELAY), ("next", SINK)])
+    relay_at(world, RELAY)
+}
+
+/// The same at another port.
+pub(super) fn relay_at(world: &MailSink, port: u16) -> Result<Process, String> {
+    gateway(world, "smtp_relay.gate", [("inside", port), ("next", SINK)])
 }
 
 /// The same program without the line that keeps connections to the next server: it opens one for
@@ -57,14 +64,19 @@ pub(super) fn relay_each(world: &MailSink) -> Result<Process, String> {
 
 /// The same program, written as C and built in the folder of `world` unless it is there.
 pub(super) fn relay_in_c(world: &MailSink) -> Result<Process, String> {
+    relay_in_c_at(world, RELAY_IN_C)
+}
+
+/// The same at another port.
+pub(super) fn relay_in_c_at(world: &MailSink, port: u16) -> Result<Process, String> {
     let folder = world.folder.join("c");
     if !folder.exists() {
         written_in_c("smtp_relay.gate", &folder)?;
         made(&folder)?;
     }
-    let at = [format!("inside=127.0.0.1:{RELAY_IN_C}"), format!("next=127.0.0.1:{SINK}")];
+    let at = [format!("inside=127.0.0.1:{port}"), format!("next=127.0.0.1:{SINK}")];
     let program = folder.join("smtp_relay");
-    world.start(&program.to_string_lossy(), &at.each_ref().map(String::as_str), RELAY_IN_C)
+    world.start(&program.to_string_lossy(), &at.each_ref().map(String::as_str), port)
 }
 
 /// Both ends of the tunnel: SMTP to HTTP, and HTTP to SMTP.

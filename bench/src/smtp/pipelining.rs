@@ -1,5 +1,5 @@
-//! Mail of one client while others send commands without waiting for answers, beside the same mail
-//! while nobody else is there.
+//! Mail of one client while others send commands without waiting for answers: to the same relay, to
+//! another process of the same relay, and not at all.
 
 use super::clients::{body, client};
 use super::percentile;
@@ -23,30 +23,53 @@ const OCTETS: u32 = 10 << 10;
 /// Milliseconds after which the clients look whether it is over.
 const LOOK_EVERY: u8 = 10;
 
-/// Samples the 99th percentile of a mail's time in both states; `name` is the relay's.
-pub(super) fn sample(
-    bench: &mut Bench,
-    world: &MailSink,
-    (name, port): (&str, u16),
-) -> Result<(), String> {
+/// A relay by name: the port of the mails, and that of a second process which only the clients that
+/// pipeline have.
+#[derive(Clone, Copy)]
+pub(super) struct Relays {
+    pub(super) name: &'static str,
+    pub(super) port: u16,
+    pub(super) apart: u16,
+}
+
+/// Samples the percentiles of a mail's time in each state.
+///
+/// `apart` is the load without the relay's own part: the same clients, and as much to do for the
+/// processors, but another process serves them.
+pub(super) fn sample(bench: &mut Bench, world: &MailSink, relays: Relays) -> Result<(), String> {
+    let Relays { name, port, apart } = relays;
     let mails = bench.options().pick(MAILS, MAILS / 2);
     let calm = mail(world, port, mails)?;
+    let busy = mail_beside(world, relays, port, mails)?;
+    let apart = mail_beside(world, relays, apart, mails)?;
+    for (key, times) in [("calm", calm), ("pipelined", busy), ("apart", apart)] {
+        bench.sample(&format!("{name}_{key}_p50_ms"), "ms", percentile(&times, 50));
+        bench.sample(&format!("{name}_{key}_p99_ms"), "ms", percentile(&times, 99));
+    }
+    Ok(())
+}
+
+/// The times of some mails while clients pipeline at the port `pipelined`, sorted.
+fn mail_beside(
+    world: &MailSink,
+    relays: Relays,
+    pipelined: u16,
+    mails: u32,
+) -> Result<Vec<f64>, String> {
     let stop = AtomicBool::new(false);
     let (busy, answered) = std::thread::scope(|scope| {
-        let pipelining = scope.spawn(|| world.net.run(|| pipeline(port, &stop)).map_err(text)?);
-        let busy = mail(world, port, mails);
+        let pipelining =
+            scope.spawn(|| world.net.run(|| pipeline(pipelined, &stop)).map_err(text)?);
+        let busy = mail(world, relays.port, mails);
         stop.store(true, Ordering::Relaxed);
         let answered = pipelining.join().map_err(|_| "the pipelining clients panicked")??;
         Ok::<_, String>((busy?, answered))
     })?;
     if answered.contains(&0) {
+        let name = relays.name;
         return Err(format!("a pipelining client of {name} had no answer: {answered:?}"));
     }
-    for (key, times) in [("calm", calm), ("pipelined", busy)] {
-        bench.sample(&format!("{name}_{key}_p50_ms"), "ms", percentile(&times, 50));
-        bench.sample(&format!("{name}_{key}_p99_ms"), "ms", percentile(&times, 99));
-    }
-    Ok(())
+    Ok(busy)
 }
 
 /// The times of some mails of one client, sorted.

@@ -17,6 +17,7 @@
 
 pub mod codes;
 mod difference;
+mod experiment;
 mod filter;
 mod form;
 mod handler_spec;
@@ -35,6 +36,9 @@ mod values;
 
 pub use codes::CODES;
 pub use difference::{KeyDifference, WrittenValues, differences, differences_of};
+pub use experiment::{
+    Arrivals, Centre, Experiment, LinkShape, NodeShape, RelayKind, Vary, parse_experiment,
+};
 pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
 pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};

@@ -1,0 +1,392 @@
+//! A delay experiment of the lab: from TOML to a typed [`Experiment`], or to findings.
+
+use crate::codes;
+use gatewright_diagnostic::{Code, Diagnostic, SourceId, Span};
+use serde::{Deserialize, Serialize};
+use std::ops::{Range, RangeInclusive};
+use std::time::Duration;
+use toml::Spanned;
+
+/// A relay whose delay is measured.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelayKind {
+    /// The kernel routes, by static routes.
+    Kernel,
+    /// A process relays UDP datagrams between two sockets: address translation.
+    TranslateUdp,
+    /// A process relays a TCP stream between two sockets.
+    TranslateTcp,
+    /// Address translation that encrypts by AES-128-CTR with portable code.
+    EncryptPortable,
+    /// The same, with the processor's AES instructions where it has them.
+    EncryptHardware,
+    /// A program in the gateway language relays UDP datagrams, run natively.
+    Program,
+    /// Our stack routes, on packet sockets.
+    GraphPacketSocket,
+    /// Our stack routes, on AF_XDP.
+    GraphXdp,
+    /// The same, with a handler that counts IPv4 packets.
+    GraphXdpHandler,
+    /// Our UDP gateway translates addresses in the data plane, on AF_XDP, polling.
+    GatewayXdp,
+    /// A process relays UDP datagrams after a known time of computing: the lab's own check.
+    Spin,
+}
+
+impl RelayKind {
+    /// All of them, in the order of reports.
+    pub const ALL: [Self; 11] = [
+        Self::Kernel,
+        Self::TranslateUdp,
+        Self::TranslateTcp,
+        Self::EncryptPortable,
+        Self::EncryptHardware,
+        Self::Program,
+        Self::GraphPacketSocket,
+        Self::GraphXdp,
+        Self::GraphXdpHandler,
+        Self::GatewayXdp,
+        Self::Spin,
+    ];
+
+    /// The name in experiments and results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::TranslateUdp => "translate-udp",
+            Self::TranslateTcp => "translate-tcp",
+            Self::EncryptPortable => "encrypt-portable",
+            Self::EncryptHardware => "encrypt-hardware",
+            Self::Program => "program",
+            Self::GraphPacketSocket => "graph-packet-socket",
+            Self::GraphXdp => "graph-xdp",
+            Self::GraphXdpHandler => "graph-xdp-handler",
+            Self::GatewayXdp => "gateway-xdp",
+            Self::Spin => "spin",
+        }
+    }
+
+    /// The relay of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// The gaps between the packets of the sender.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// All equal.
+    #[default]
+    Periodic,
+    /// Exponentially distributed: a Poisson process.
+    Poisson,
+}
+
+/// One condition.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Centre {
+    /// Octets of payload of a packet.
+    pub octets: u16,
+    /// Packets a second.
+    pub rate: u32,
+    /// Share of the relay's processor that another process takes, in percent.
+    #[serde(default)]
+    pub load_pct: u8,
+}
+
+/// Values that replace those of the centre, one after the other.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Vary {
+    /// Octets of payload.
+    pub octets: Vec<u16>,
+    /// Packets a second.
+    pub rate: Vec<u32>,
+    /// Share of the relay's processor that another process takes, in percent.
+    pub load_pct: Vec<u8>,
+}
+
+/// The links on both sides of the relay.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkShape {
+    /// Capacity in megabits a second; 0 is unlimited.
+    #[serde(default)]
+    pub capacity_mbps: f64,
+    /// Latency of every frame, in microseconds.
+    #[serde(default)]
+    pub latency_us: u32,
+    /// Greatest additional latency, uniformly distributed, in microseconds.
+    #[serde(default)]
+    pub jitter_us: u32,
+    /// Frames that are lost, in percent.
+    #[serde(default)]
+    pub loss_pct: f64,
+}
+
+/// The node under test.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeShape {
+    /// The relay does its work so many times, which is the work of a processor that many times
+    /// slower.
+    pub slowdown: u32,
+    /// Relays in line.
+    pub relays: u8,
+}
+
+impl Default for NodeShape {
+    fn default() -> Self {
+        Self { slowdown: 1, relays: 1 }
+    }
+}
+
+/// A delay experiment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Title of the report.
+    pub title: String,
+    /// Relays that are compared.
+    pub relays: Vec<RelayKind>,
+    /// The condition from which one value at a time departs.
+    pub centre: Centre,
+    /// The departures.
+    #[serde(default)]
+    pub vary: Vary,
+    /// All combinations of the varied values in place of one departure at a time.
+    #[serde(default)]
+    pub factorial: bool,
+    /// Seconds of a repetition of a condition.
+    #[serde(default = "seconds")]
+    pub seconds: f64,
+    /// Repetitions of each condition, interleaved.
+    #[serde(default = "repeats")]
+    pub repeats: u32,
+    /// Repetitions at the most, where the first ones differ too much.
+    #[serde(default = "repeats_max")]
+    pub repeats_max: u32,
+    /// Coefficient of variation of the repetitions' medians below which a condition is steady, in
+    /// percent.
+    #[serde(default = "steady_pct")]
+    pub steady_pct: f64,
+    /// Gaps between packets.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Seed of everything random.
+    #[serde(default = "seed")]
+    pub seed: u64,
+    /// Links between the hosts; without it they are plain virtual cables.
+    #[serde(default)]
+    pub link: Option<LinkShape>,
+    /// The node.
+    #[serde(default)]
+    pub node: NodeShape,
+}
+
+const fn seconds() -> f64 {
+    1.0
+}
+
+const fn repeats() -> u32 {
+    3
+}
+
+const fn repeats_max() -> u32 {
+    5
+}
+
+const fn steady_pct() -> f64 {
+    5.0
+}
+
+const fn seed() -> u64 {
+    1
+}
+
+/// Octets of payload: the packet's identity at the least, an Ethernet frame at the most.
+const OCTETS: RangeInclusive<u64> = 16..=1472;
+/// Packets a second.
+const RATES: RangeInclusive<u64> = 1..=100_000;
+/// Values of one key at the most.
+const VALUES_MAX: usize = 64;
+
+impl Experiment {
+    /// Its conditions: the centre, and each departure from it once.
+    pub fn conditions(&self) -> Vec<Centre> {
+        let Vary { octets, rate, load_pct } = &self.vary;
+        let mut all = vec![self.centre];
+        if self.factorial {
+            let or_centre = |values: &[u64], centre: u64| {
+                if values.is_empty() { vec![centre] } else { values.to_vec() }
+            };
+            let wide = |values: &[u16]| values.iter().map(|&it| u64::from(it)).collect::<Vec<_>>();
+            let rates: Vec<u64> = rate.iter().map(|&it| u64::from(it)).collect();
+            let loads: Vec<u64> = load_pct.iter().map(|&it| u64::from(it)).collect();
+            for octets in or_centre(&wide(octets), u64::from(self.centre.octets)) {
+                for rate in or_centre(&rates, u64::from(self.centre.rate)) {
+                    for load in or_centre(&loads, u64::from(self.centre.load_pct)) {
+                        all.push(Centre {
+                            octets: u16::try_from(octets).unwrap_or(u16::MAX),
+                            rate: u32::try_from(rate).unwrap_or(u32::MAX),
+                            load_pct: u8::try_from(load).unwrap_or(u8::MAX),
+                        });
+                    }
+                }
+            }
+        } else {
+            let centre = self.centre;
+            all.extend(octets.iter().map(|&octets| Centre { octets, ..centre }));
+            all.extend(rate.iter().map(|&rate| Centre { rate, ..centre }));
+            all.extend(load_pct.iter().map(|&load_pct| Centre { load_pct, ..centre }));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Time of a repetition.
+    pub fn repetition(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::ZERO)
+    }
+}
+
+/// Reads an experiment; `source` is its id in the caller's
+/// [`Sources`](gatewright_diagnostic::Sources).
+///
+/// # Errors
+///
+/// Findings: the first about the form of the text, or all about its values.
+pub fn parse_experiment(source: SourceId, text: &str) -> Result<Experiment, Vec<Diagnostic>> {
+    let span = |range: Range<usize>| Span::new(source, range.start, range.end);
+    if text.len() > crate::TEXT_LEN_MAX {
+        let message = format!("an experiment of more than {} octets", crate::TEXT_LEN_MAX);
+        return Err(vec![Diagnostic::error(&codes::TOO_MANY, span(0..0), message)]);
+    }
+    let experiment: Spanned<Experiment> = toml::from_str(text).map_err(|error| {
+        let range = error.span().unwrap_or(0..0);
+        vec![Diagnostic::error(code_of(error.message()), span(range), error.message())]
+    })?;
+    let experiment = experiment.into_inner();
+    let findings: Vec<Diagnostic> = wrong_values(&experiment)
+        .into_iter()
+        .map(|(key, message)| {
+            let at = key_range(text, key);
+            Diagnostic::error(&codes::OUT_OF_RANGE, span(at), format!("`{key}`: {message}"))
+        })
+        .collect();
+    if findings.is_empty() { Ok(experiment) } else { Err(findings) }
+}
+
+/// Keys whose values are out of range, each with the range.
+fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    let mut check = |key, good: bool, range: &str| {
+        if !good {
+            wrong.push((key, format!("{range} is needed")));
+        }
+    };
+    let Experiment { relays, centre, vary, seconds, repeats, repeats_max, .. } = experiment;
+    check("relays", !relays.is_empty(), "at least one relay");
+    let mut octets = vary.octets.iter().chain([&centre.octets]);
+    check("octets", octets.all(|&it| OCTETS.contains(&it.into())), "16 to 1472 octets");
+    let mut rates = vary.rate.iter().chain([&centre.rate]);
+    check("rate", rates.all(|&it| RATES.contains(&it.into())), "1 to 100000 packets a second");
+    let mut loads = vary.load_pct.iter().chain([&centre.load_pct]);
+    check("load_pct", loads.all(|&it| it <= 100), "0 to 100 percent");
+    let lists = [vary.octets.len(), vary.rate.len(), vary.load_pct.len()];
+    check("vary", lists.iter().all(|&len| len <= VALUES_MAX), "a list of at most 64 values");
+    check("seconds", (0.05..=3600.0).contains(seconds), "a time of 0.05 to 3600 seconds");
+    check("repeats", (1..=1000).contains(repeats), "1 to 1000 repetitions");
+    check("repeats_max", repeats_max >= repeats, "at least as many as `repeats`");
+    check("steady_pct", (0.1..=1000.0).contains(&experiment.steady_pct), "0.1 to 1000 percent");
+    let NodeShape { slowdown, relays } = experiment.node;
+    check("slowdown", (1..=1000).contains(&slowdown), "1 to 1000");
+    check("relays", (1..=8).contains(&relays), "1 to 8 relays in line");
+    if let Some(link) = experiment.link {
+        check("capacity_mbps", (0.0..=100_000.0).contains(&link.capacity_mbps), "0 to 100000");
+        check("loss_pct", (0.0..=100.0).contains(&link.loss_pct), "0 to 100 percent");
+        check("latency_us", link.latency_us <= 10_000_000, "at most 10 seconds");
+        check("jitter_us", link.jitter_us <= 10_000_000, "at most 10 seconds");
+    }
+    wrong
+}
+
+/// The code of an error of the deserialiser, by the beginning of its message.
+fn code_of(message: &str) -> &'static Code {
+    let known = [
+        ("unknown field", &codes::UNKNOWN_KEY),
+        ("unknown variant", &codes::NOT_A_CHOICE),
+        ("missing field", &codes::MISSING_KEY),
+        ("invalid type", &codes::WRONG_TYPE),
+        ("invalid value", &codes::OUT_OF_RANGE),
+    ];
+    known.iter().find(|(begin, _)| message.starts_with(begin)).map_or(&codes::SYNTAX, |it| it.1)
+}
+
+/// Where the first line with `key` has it; the beginning of the text if it stands nowhere.
+fn key_range(text: &str, key: &str) -> Range<usize> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let bare = line.trim_start();
+        let indent = line.len() - bare.len();
+        let rest = bare.strip_prefix(key).map(str::trim_start);
+        if rest.is_some_and(|rest| rest.starts_with('=')) || bare.starts_with(&format!("[{key}]")) {
+            return at + indent..at + indent + key.len();
+        }
+        at += line.len();
+    }
+    0..0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "title = 't'\nrelays = ['kernel', 'translate-udp']\n\
+        [centre]\noctets = 1000\nrate = 200\n[vary]\noctets = [100, 1000]\nload_pct = [50]\n";
+
+    #[test]
+    fn one_departure_at_a_time() {
+        let experiment = parse_experiment(SourceId::default(), SMALL).unwrap();
+        let conditions = experiment.conditions();
+        let condition = |octets, load_pct| Centre { octets, rate: 200, load_pct };
+        assert_eq!(conditions, [condition(100, 0), condition(1000, 0), condition(1000, 50)]);
+        let factorial = Experiment { factorial: true, ..experiment };
+        assert_eq!(factorial.conditions().len(), 3, "two sizes at 50 %, and the centre");
+    }
+
+    #[test]
+    fn every_relay_has_its_name() {
+        for kind in RelayKind::ALL {
+            assert_eq!(RelayKind::named(kind.name()), Some(kind));
+            let text = SMALL.replace("'kernel'", &format!("'{}'", kind.name()));
+            assert_eq!(parse_experiment(SourceId::default(), &text).unwrap().relays[0], kind);
+        }
+    }
+
+    #[test]
+    fn a_wrong_text_is_found_at_its_place() {
+        for (from, to, code, at) in [
+            ("rate =", "pace =", 101, "pace"),
+            ("'kernel'", "'kernal'", 106, "'kernal'"),
+            ("rate = 200", "rate = '200'", 103, "'200'"),
+            ("rate = 200", "rate = 0", 105, "rate"),
+            ("octets = 1000", "octets = 9", 105, "octets"),
+            ("[centre]", "[centre", 100, ""),
+        ] {
+            let text = SMALL.replace(from, to);
+            let findings = parse_experiment(SourceId::default(), &text).unwrap_err();
+            let finding = &findings[0];
+            assert_eq!(finding.code.number, code, "{to}: {}", finding.message);
+            let span = finding.primary.span;
+            assert!(text[span.start..].starts_with(at), "{to}: at {}", &text[span.start..]);
+        }
+        let two = SMALL.replace("rate = 200", "rate = 0\nload_pct = 101");
+        assert_eq!(parse_experiment(SourceId::default(), &two).unwrap_err().len(), 2);
+    }
+}

@@ -1,0 +1,41 @@
+//! Statistics of delays, without a clock and without devices.
+//!
+//! Every function takes values, and a seed where it draws numbers. No result is without its number
+//! of samples; what is estimated has an interval.
+
+mod difference;
+mod hampel;
+mod linear;
+mod periodicity;
+mod sample;
+mod sojourn;
+mod tail;
+
+pub use difference::{DelayDifference, Verdict, difference};
+pub use hampel::{HAMPEL_SIGMA, hampel_spikes};
+pub use linear::{
+    ConfidenceInterval, FitIntervals, LinearFit, bootstrap_fit, least_squares, theil_sen,
+};
+pub use periodicity::{Periodicity, periodicity};
+pub use sample::{
+    DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean,
+    median_interval, quantile, sorted,
+};
+pub use sojourn::{LoadPoint, ModelChoice, QueueModel, choose_model};
+pub use tail::{TailFit, fit_tail};
+
+/// The number as a real one: counts and nanoseconds here are far below 2⁵³.
+#[expect(clippy::cast_precision_loss, reason = "counts and times of one run are below 2^53")]
+pub(crate) const fn real(value: usize) -> f64 {
+    value as f64
+}
+
+/// The index at the share `part` of `count`, rounded down and at most the last.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a count is between zero and that count"
+)]
+pub(crate) fn index_at(part: f64, count: usize) -> usize {
+    ((part.clamp(0.0, 1.0) * real(count)) as usize).min(count.saturating_sub(1))
+}

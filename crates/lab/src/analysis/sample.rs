@@ -1,0 +1,184 @@
+//! Summaries of one sample of delays.
+
+use super::linear::ConfidenceInterval;
+use super::{index_at, real};
+use gatewright_sim::Random;
+use serde::{Deserialize, Serialize};
+
+/// Summary of a sample of delays, in the unit of its values.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct DelaySummary {
+    /// Number of values.
+    pub count: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation (n − 1).
+    pub deviation: f64,
+    /// Smallest value.
+    pub min: f64,
+    /// Quantile 0.05.
+    pub p5: f64,
+    /// Quantile 0.25.
+    pub p25: f64,
+    /// Median.
+    pub p50: f64,
+    /// Quantile 0.75.
+    pub p75: f64,
+    /// Quantile 0.95.
+    pub p95: f64,
+    /// Quantile 0.99.
+    pub p99: f64,
+    /// Largest value.
+    pub max: f64,
+}
+
+impl DelaySummary {
+    /// The summary of `values`; `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let at = |part| quantile(&sorted, part);
+        Some(Self {
+            count: sorted.len(),
+            mean: mean(&sorted)?,
+            deviation: deviation(&sorted).unwrap_or(0.0),
+            min,
+            p5: at(0.05)?,
+            p25: at(0.25)?,
+            p50: at(0.5)?,
+            p75: at(0.75)?,
+            p95: at(0.95)?,
+            p99: at(0.99)?,
+            max,
+        })
+    }
+
+    /// Squared coefficient of variation.
+    pub fn variation_squared(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { (self.deviation / self.mean).powi(2) }
+    }
+}
+
+/// Jitter: absolute differences of the delays of successive packets (RFC 3393 §1).
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct DelayJitter {
+    /// Number of differences.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// The jitter of delays in the order of sending; `None` below two.
+pub fn jitter(delays: &[f64]) -> Option<DelayJitter> {
+    let steps = delays.windows(2).filter_map(|pair| match pair {
+        [before, after] => Some((after - before).abs()),
+        _ => None,
+    });
+    let steps: Vec<f64> = steps.collect();
+    let summary = DelaySummary::of(&steps)?;
+    let DelaySummary { count, mean, min, max, .. } = summary;
+    Some(DelayJitter { count, mean, min, max })
+}
+
+/// Empirical distribution function with a band that contains the true one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct EmpiricalCdf {
+    /// Number of values behind it.
+    pub count: usize,
+    /// Value and the share of values that do not exceed it, in ascending order.
+    pub points: Vec<(f64, f64)>,
+    /// Half width of the band of 95 % (Dvoretzky, Kiefer, Wolfowitz; Massart's constant).
+    pub band: f64,
+}
+
+/// Points that a stored distribution has at the most.
+const POINTS_MAX: usize = 200;
+
+impl EmpiricalCdf {
+    /// The distribution of `values` with at most 200 points; `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let sorted = sorted(values);
+        let count = sorted.len();
+        let step = |at: usize| {
+            let rank = index_at(real(at + 1) / real(POINTS_MAX), count);
+            sorted.get(rank).map(|&value| (value, real(rank + 1) / real(count)))
+        };
+        let mut points: Vec<(f64, f64)> = if count <= POINTS_MAX {
+            (0..count)
+                .zip(&sorted)
+                .map(|(at, &value)| (value, real(at + 1) / real(count)))
+                .collect()
+        } else {
+            let first = sorted.first().map(|&value| (value, 1.0 / real(count)));
+            first.into_iter().chain((0..POINTS_MAX).filter_map(step)).collect()
+        };
+        points.dedup();
+        let band = ((2.0 / 0.05_f64).ln() / (2.0 * real(count))).sqrt();
+        (count > 0).then_some(Self { count, points, band })
+    }
+}
+
+/// The finite values in ascending order.
+pub fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The quantile `part` of ascending values, interpolated linearly (type 7 of Hyndman and Fan).
+pub fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = part.clamp(0.0, 1.0) * real(last);
+    let below = index_at(place / real(last.max(1)), last + 1).min(last);
+    // The index was rounded from a share; it may be one off where the share is not exact.
+    let below = if real(below) > place { below.saturating_sub(1) } else { below };
+    let below = if real(below + 1) <= place { (below + 1).min(last) } else { below };
+    let low = *sorted.get(below)?;
+    let high = sorted.get(below + 1).copied().unwrap_or(low);
+    Some(low + (high - low) * (place - real(below)))
+}
+
+/// The arithmetic mean; `None` without values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / real(values.len()))
+}
+
+/// The standard deviation (n − 1); `None` below two values.
+fn deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / real(values.len() - 1)).sqrt())
+}
+
+/// The coefficient of variation; `None` below two values or if their mean is 0.
+pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|mean| *mean != 0.0)?;
+    Some(deviation(values)? / mean.abs())
+}
+
+/// The bootstrap interval of the median at `level` (0.95), from `resamples` resamples; values are
+/// resampled in blocks of successive ones, since delays of neighbours depend on each other.
+pub fn median_interval(
+    values: &[f64],
+    level: f64,
+    resamples: usize,
+    random: &mut Random,
+) -> Option<ConfidenceInterval> {
+    let count = values.len();
+    let block = index_at(real(count).sqrt() / real(count.max(1)), count).max(1);
+    let mut medians = Vec::with_capacity(resamples);
+    for _resample in 0..resamples {
+        let mut resample = Vec::with_capacity(count + block);
+        while resample.len() < count {
+            let from = usize::try_from(random.below(u64::try_from(count).ok()?)).ok()?;
+            resample.extend(values.iter().cycle().skip(from).take(block));
+        }
+        resample.truncate(count);
+        medians.push(quantile(&sorted(&resample), 0.5)?);
+    }
+    ConfidenceInterval::of(&medians, level)
+}

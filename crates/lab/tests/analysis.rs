@@ -1,0 +1,222 @@
+//! Known truth in, known truth out: planted spikes, known models, known tails.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_lab::analysis::{
+    DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, QueueModel, Verdict, bootstrap_fit,
+    choose_model, coefficient_of_variation, difference, fit_tail, hampel_spikes, jitter,
+    least_squares, median_interval, periodicity, quantile, sorted, theil_sen,
+};
+use gatewright_sim::Random;
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
+
+/// A uniform number from 0 up to 1.
+fn uniform(random: &mut Random) -> f64 {
+    f64::from(u32::try_from(random.bits() >> 32).unwrap()) / f64::from(u32::MAX)
+}
+
+/// A standard normal number (Box and Muller).
+fn normal(random: &mut Random) -> f64 {
+    let (one, other) = (1.0 - uniform(random) * 0.999_999, uniform(random));
+    (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+}
+
+fn is_near(value: f64, expected: f64, share: f64) -> bool {
+    (value / expected - 1.0).abs() <= share
+}
+
+#[test]
+fn quantiles_are_those_of_the_hand_calculation() {
+    // numpy.quantile([1, 2, 3, 4], [0, .25, .5, .75, 1]) has 1, 1.75, 2.5, 3.25, 4.
+    let values = [4.0, 1.0, 3.0, 2.0];
+    let sorted = sorted(&values);
+    let expected = [(0.0, 1.0), (0.25, 1.75), (0.5, 2.5), (0.75, 3.25), (1.0, 4.0)];
+    for (part, expected) in expected {
+        assert_eq!(quantile(&sorted, part), Some(expected), "{part}");
+    }
+    assert_eq!(quantile(&[], 0.5), None);
+    assert_eq!(DelaySummary::of(&[f64::NAN]), None, "what is no number is no sample");
+    let summary = DelaySummary::of(&values).unwrap();
+    assert_eq!((summary.count, summary.mean, summary.min, summary.max), (4, 2.5, 1.0, 4.0));
+    // Squares of the distances are 2.25, 0.25, 0.25, 2.25: 5/3.
+    assert!(is_near(summary.deviation, (5.0_f64 / 3.0).sqrt(), 1e-12));
+}
+
+#[test]
+fn jitter_is_the_difference_of_neighbours() {
+    let jitter = jitter(&[5.0, 7.0, 6.0, 6.0]).unwrap();
+    assert_eq!((jitter.count, jitter.mean, jitter.min, jitter.max), (3, 1.0, 0.0, 2.0));
+    assert_eq!(gatewright_lab::analysis::jitter(&[1.0]), None);
+}
+
+#[test]
+fn a_distribution_is_bounded_and_ends_at_one() {
+    let values: Vec<f64> = (0..10_000).map(f64::from).collect();
+    let cdf = EmpiricalCdf::of(&values).unwrap();
+    assert!(cdf.points.len() <= 202, "{}", cdf.points.len());
+    assert_eq!(*cdf.points.last().unwrap(), (9999.0, 1.0));
+    // sqrt(ln(2 / 0.05) / (2 · 10000)).
+    assert!(is_near(cdf.band, 0.013_581, 1e-4), "{}", cdf.band);
+    assert_eq!(EmpiricalCdf::of(&[]), None);
+}
+
+#[test]
+fn the_period_of_a_coffee_break_is_found() {
+    let mut random = Random::new(3);
+    let times: Vec<f64> =
+        (0..30).map(|at| f64::from(at) * 2.0 + 0.1 * uniform(&mut random)).collect();
+    let found = periodicity(&times, 60.0).unwrap();
+    assert!(is_near(found.period, 2.0, 0.02), "{found:?}");
+    let chance: Vec<f64> =
+        sorted(&(0..30).map(|_| 60.0 * uniform(&mut random)).collect::<Vec<_>>());
+    assert_eq!(periodicity(&chance, 60.0), None);
+    assert_eq!(periodicity(&[1.0, 2.0], 60.0), None, "two events have no period");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_model_that_made_the_data_is_chosen(
+        processor_shared in any::<bool>(), a in 0.000_2..0.000_5_f64, c in 1e-7..6e-7_f64,
+    ) {
+        let truth = QueueModel::ALL[usize::from(processor_shared)];
+        let mut points = Vec::new();
+        for octets in [100.0, 400.0, 800.0, 1200.0] {
+            for rate in [50.0, 200.0, 400.0, 700.0] {
+                let service = a + c * octets;
+                let mut point = LoadPoint {
+                    octets, rate, sojourn: 0.0, service_variation: 0.2, arrival_variation: 1.0,
+                };
+                point.sojourn = truth.sojourn(service, &point).unwrap();
+                points.push(point);
+            }
+        }
+        let choice = choose_model(&points).unwrap();
+        prop_assert_eq!(choice.chosen, truth);
+        prop_assert!(choice.error_pct < 0.01, "{choice:?}");
+        prop_assert!(choice.loser_error_pct > choice.error_pct);
+        prop_assert!(is_near(choice.service.intercept, a, 0.001), "{choice:?}");
+        prop_assert!(is_near(choice.service.slope, c, 0.001), "{choice:?}");
+    }
+}
+
+/// Seeds of the tests below. They are the same in each run: an interval of 95 % misses the truth
+/// in one case of twenty, so a new seed each time would fail now and then.
+const SEEDS: std::ops::Range<u64> = 0..20;
+
+#[test]
+fn planted_spikes_are_found_and_little_else() {
+    for seed in SEEDS {
+        let mut random = Random::new(seed);
+        let mut values: Vec<f64> = (0..1000).map(|_| 100.0 + normal(&mut random)).collect();
+        let draw = |_| usize::try_from(random.below(1000)).unwrap();
+        let places: std::collections::BTreeSet<usize> = (0..15).map(draw).collect();
+        for &place in &places {
+            values[place] += 40.0;
+        }
+        let found = hampel_spikes(&values, 50, HAMPEL_SIGMA);
+        for place in &places {
+            assert!(found.contains(place), "seed {seed}: the spike at {place} is missing");
+        }
+        // One normal value in 740 exceeds 3 σ upwards; the window's σ is itself estimated.
+        assert!(found.len() <= places.len() + 15, "seed {seed}: {} found", found.len());
+    }
+}
+
+#[test]
+fn a_known_line_is_inside_its_intervals() {
+    let mut inside = 0;
+    for seed in SEEDS {
+        let mut random = Random::new(seed);
+        let (a, c) = (10.0 + 900.0 * uniform(&mut random), 0.01 + uniform(&mut random));
+        let points: Vec<(f64, f64)> = (0..280_u32)
+            .map(|at| {
+                let octets = f64::from(100 + at % 14 * 100);
+                (octets, a + c * octets + 5.0 * normal(&mut random))
+            })
+            .collect();
+        let fit = least_squares(&points).unwrap();
+        assert!((fit.intercept - a).abs() < 3.0, "{fit:?}");
+        assert!((fit.slope - c).abs() < 0.004, "{fit:?}");
+        let intervals = bootstrap_fit(&points, 0.95, 300, &mut random).unwrap();
+        inside += usize::from(intervals.intercept.contains(a));
+        inside += usize::from(intervals.slope.contains(c));
+        // A tenth of wild values moves the line of least squares, not that of Theil and Sen.
+        let mut wild = points;
+        wild.iter_mut().step_by(10).for_each(|point| point.1 += 10_000.0);
+        let robust = theil_sen(&wild, &mut random).unwrap();
+        assert!((robust.slope - c).abs() < 0.02, "{robust:?}");
+    }
+    // 38 of 40 are expected.
+    assert!((34..=40).contains(&inside), "{inside} of 40");
+}
+
+#[test]
+fn a_known_tail_comes_out() {
+    for seed in SEEDS {
+        let mut random = Random::new(seed);
+        let scale = 5.0 + 500.0 * uniform(&mut random);
+        let mut draw = || 10.0 - scale * (1.0 - uniform(&mut random) * 0.999_999).ln();
+        let values: Vec<f64> = (0..4000).map(|_| draw()).collect();
+        let tail = fit_tail(&values).unwrap();
+        // The quantile 0.99 of an exponential distribution is its scale times ln 100.
+        assert!(is_near(tail.quantile(0.99), 10.0 + scale * 100.0_f64.ln(), 0.12), "{tail:?}");
+        assert!(is_near(tail.quantile(0.999), 10.0 + scale * 1000.0_f64.ln(), 0.35));
+    }
+    assert_eq!(fit_tail(&[1.0; 50]), None, "equal values have no tail");
+}
+
+#[test]
+fn the_interval_of_the_median_has_it() {
+    let mut inside = 0;
+    for seed in SEEDS {
+        let mut random = Random::new(seed);
+        let values: Vec<f64> = (0..200).map(|_| 50.0 + normal(&mut random)).collect();
+        let interval = median_interval(&values, 0.95, 200, &mut random).unwrap();
+        inside += usize::from(interval.contains(50.0));
+        assert!(interval.high - interval.low < 0.8, "{interval:?}");
+    }
+    // 19 of 20 are expected.
+    assert!(inside >= 16, "{inside} of 20");
+}
+
+#[test]
+fn only_what_is_beyond_noise_is_a_difference() {
+    for seed in SEEDS {
+        let mut random = Random::new(seed);
+        let mut run =
+            |mean: f64| -> Vec<f64> { (0..7).map(|_| mean + normal(&mut random)).collect() };
+        let (first, same, slower) = (run(100.0), run(100.0), run(130.0));
+        let mut random = Random::new(1);
+        let mut judge = |one: &[f64], other: &[f64], level| {
+            difference(one, other, level, 0.02, &mut random).unwrap().verdict
+        };
+        assert_eq!(judge(&first, &slower, 0.99), Verdict::Slower);
+        assert_eq!(judge(&slower, &first, 0.99), Verdict::Faster);
+        assert_eq!(judge(&first, &same, 0.9999), Verdict::Noise);
+    }
+}
+
+#[test]
+fn two_repetitions_are_not_judged() {
+    let judged = difference(&[1.0, 1.0], &[9.0, 9.0], 0.95, 0.02, &mut Random::new(1)).unwrap();
+    assert_eq!((judged.verdict, judged.interval), (Verdict::Unknown, None));
+    assert_eq!(coefficient_of_variation(&[1.0]), None);
+}
+
+#[test]
+fn an_overloaded_node_has_no_sojourn_time() {
+    let point = LoadPoint {
+        octets: 100.0,
+        rate: 100.0,
+        sojourn: 0.0,
+        service_variation: 0.0,
+        arrival_variation: 1.0,
+    };
+    for model in QueueModel::ALL {
+        assert_eq!(model.sojourn(0.01, &point), None, "ρ is 1");
+    }
+    // M/D/1 at ρ = 1/2: S (1 + ρ / (2 (1 − ρ))) = 1.5 S; shared, S / (1 − ρ) = 2 S.
+    let [fifo, shared] = QueueModel::ALL.map(|model| model.sojourn(0.005, &point).unwrap());
+    assert!(is_near(fifo, 0.0075, 1e-12) && is_near(shared, 0.01, 1e-12), "{fifo} {shared}");
+}

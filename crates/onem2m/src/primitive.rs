@@ -351,7 +351,7 @@ impl Request {
             match (name.as_str(), value) {
                 ("pc", content) => request.content = Some(content.to_string().into()),
                 ("ty", resource_type) => {
-                    request.set_resource_type(&scalar("ty", resource_type)?)?
+                    request.set_resource_type(&scalar("ty", resource_type)?)?;
                 }
                 ("fc", Value::Object(criteria)) => request.set_criteria(criteria)?,
                 ("rt", Value::Object(response)) => request.set_response_type(response)?,

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub(crate) const LABELS: &str = "\"lbl\":";
 
 /// A resource in the tree.
+#[expect(clippy::struct_field_names, reason = "resourceType is the attribute's name (TS-0001)")]
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     /// Number of the resource, never reused; its row in the store.

@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub(super) struct Observers {
     by_token: BTreeMap<Token, Observer>,
     by_slot: BTreeMap<Slot, BTreeSet<Token>>,
+    /// Retrievals that are to be observed when the rows are read that they wait for.
+    awaiting: BTreeMap<Token, Request>,
     /// Observed resources changed in the current step.
     touched: BTreeSet<Slot>,
 }
@@ -65,6 +67,7 @@ impl Observers {
     }
 
     pub(super) fn forget(&mut self, token: Token) {
+        self.awaiting.remove(&token);
         let Some(observer) = self.by_token.remove(&token) else { return };
         if let Some(tokens) = self.by_slot.get_mut(&observer.slot) {
             tokens.remove(&token);
@@ -84,10 +87,29 @@ impl Cse {
 
     /// Answers a retrieval and registers its observer.
     pub(super) fn take_observation(&mut self, token: Token, request: Request) {
+        self.take_foreign(token, &request);
+        if self.paging.has_waiting(token) {
+            self.observers.awaiting.insert(token, request);
+        } else {
+            self.observe_answered(token, request);
+        }
+    }
+
+    /// Registers the observer of a retrieval that has waited for rows, if it is answered now.
+    pub(super) fn observe_after_read(&mut self, token: Token) {
+        if self.paging.has_waiting(token) {
+            return;
+        }
+        if let Some(request) = self.observers.awaiting.remove(&token) {
+            self.observe_answered(token, request);
+        }
+    }
+
+    /// Registers the observer of a retrieval that was answered in this step.
+    fn observe_answered(&mut self, token: Token, request: Request) {
         let slot = self.observable(&request);
         let full = self.observers.by_token.len() >= self.config.limits.observers;
         self.counters.observers_full += u64::from(full && slot.is_some());
-        self.take_foreign(token, &request);
         let answered = self.ledger.has_succeeded(token);
         let (Some(slot), true, false) = (slot, answered, full) else { return };
         let last = self.observed_now(&request);

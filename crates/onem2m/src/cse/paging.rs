@@ -143,6 +143,12 @@ impl Paging {
         })
     }
 
+    /// Whether the request with this token waits for rows.
+    pub(super) fn has_waiting(&self, token: Token) -> bool {
+        let asks = |asker: &RequestContext| matches!(asker.whom, Recipient::Outside(other, _) if other == token);
+        self.awaits(|it| matches!(it, Waiter::Request(waiting) if asks(&waiting.asker)))
+    }
+
     /// Whether something of this form waits.
     fn awaits(&self, is_it: impl Fn(&Waiter) -> bool) -> bool {
         self.waiting.iter().any(|it| is_it(&it.waiter))
@@ -179,6 +185,7 @@ impl Cse {
     fn attempt(&mut self, asker: &RequestContext, request: &Request, attempt: Attempt) {
         self.paging.missing.take();
         self.paging.attempt = attempt.clone();
+        self.outbox.first_made = self.ledger.peek_seq();
         let performed = self.perform(asker, request);
         let missing = self.paging.missing.take();
         match performed {
@@ -212,6 +219,7 @@ impl Cse {
             return;
         }
         self.counters.requests_paged += 1;
+        self.note_backlog_place(asker, request);
         let (asker, request) = (asker.clone(), request.clone());
         let waiting = Box::new(WaitingRequest { asker, request, attempt });
         self.read_for(rows, Waiter::Request(waiting));
@@ -433,6 +441,9 @@ impl Cse {
             Waiter::Request(waiting) => {
                 let WaitingRequest { asker, request, attempt } = *waiting;
                 self.attempt(&asker, &request, attempt);
+                if let Recipient::Outside(token, _) = asker.whom {
+                    self.observe_after_read(token);
+                }
             }
             Waiter::Search(search) => self.continue_search(*search),
             Waiter::Observer(token) => self.tell_observer(token),
@@ -451,7 +462,12 @@ impl Cse {
     fn fail_after_read(&mut self, waiting: Waiting, error: &ReadError) {
         let refusal = || Refusal::new(Status::InternalServerError, error.to_string());
         match waiting.waiter {
-            Waiter::Request(waiting) => self.answer(&waiting.asker, Err(refusal())),
+            Waiter::Request(waiting) => {
+                if let Recipient::Outside(token, _) = waiting.asker.whom {
+                    self.observers.forget(token);
+                }
+                self.answer(&waiting.asker, Err(refusal()));
+            }
             Waiter::Search(search) => self.fail_search(&search, refusal()),
             // Nobody waits for their answer: they are read for again.
             _ => self.paging.waiting.push_back(waiting),

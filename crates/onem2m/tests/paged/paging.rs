@@ -3,8 +3,8 @@
 use crate::bench::{Bench, config, found, json};
 use core::time::Duration;
 use gatewright_onem2m::{
-    Damage, Input, Operation, Output, ReadError, ReadId, Request, ResourceType, Response, Token,
-    Unreadable,
+    Damage, Input, Operation, OutboxMessage, Output, ReadError, ReadId, Request, ResourceType,
+    Response, Status, Token, Unreadable,
 };
 use proptest::prelude::*;
 
@@ -24,15 +24,17 @@ fn ask(bench: &mut Bench, token: u64, request: Request) -> Vec<Output> {
     outputs(bench)
 }
 
-/// What comes out, batches being stored.
+/// What comes out beside requests to be sent, batches being stored.
 fn outputs(bench: &mut Bench) -> Vec<Output> {
     let mut outputs = Vec::new();
     while let Some(output) = bench.cse.poll_output() {
-        if let Output::Store(batch) = output {
-            bench.store(&batch.records);
-            bench.cse.handle(bench.now, Input::Committed(batch.number));
-        } else {
-            outputs.push(output);
+        match output {
+            Output::Store(batch) => {
+                bench.store(&batch.records);
+                bench.cse.handle(bench.now, Input::Committed(batch.number));
+            }
+            Output::Call(call) => bench.calls.push(*call),
+            other => outputs.push(other),
         }
     }
     outputs
@@ -216,4 +218,100 @@ proptest! {
         }
         prop_assert_eq!(whole.rows, paged.rows);
     }
+}
+
+/// An observer whose target is not in memory is told of its changes as any other is.
+#[test]
+fn an_observation_whose_target_is_paged_out_is_registered_when_it_is_answered() {
+    let mut bench = paged(3);
+    let request = get(&mut bench, "cse-in/a/c/n0");
+    let token = Token(900);
+    bench.cse.handle(bench.now, Input::Observe { token, request });
+    let waiting = outputs(&mut bench);
+    let (read, rows) = read_of(&waiting).expect("a read");
+    assert!(answers(&waiting).is_empty() && !bench.cse.is_observed(token));
+    let rows = Ok(bench.read(&rows));
+    bench.cse.handle(bench.now, Input::Rows { read, rows });
+    let told = outputs(&mut bench);
+    assert_eq!((answers(&told)[0].0, bench.cse.is_observed(token)), (900, true));
+    // It stays in memory as long as it is observed, and its end is told.
+    assert_eq!(bench.reading("n3", "1").status.number(), 2001);
+    assert_eq!(bench.cse.instances_paged_out(), 2);
+    let gone = bench.request(Operation::Delete, "Ca", "cse-in/a/c/n0");
+    assert_eq!(bench.ask_all(gone).len(), 2, "the deletion's answer and the observer's");
+    assert!(!bench.cse.is_observed(token));
+}
+
+#[test]
+fn an_observation_whose_read_fails_or_that_ends_meanwhile_is_not_registered() {
+    for is_ended in [false, true] {
+        let mut bench = paged(3);
+        let request = get(&mut bench, "cse-in/a/c/n0");
+        let token = Token(900);
+        bench.cse.handle(bench.now, Input::Observe { token, request });
+        let (read, rows) = read_of(&outputs(&mut bench)).expect("a read");
+        let rows = if is_ended {
+            bench.cse.handle(bench.now, Input::Unobserve(token));
+            Ok(bench.read(&rows))
+        } else {
+            Err(ReadError("no".to_owned()))
+        };
+        bench.cse.handle(bench.now, Input::Rows { read, rows });
+        let told = outputs(&mut bench);
+        assert_eq!((answers(&told).len(), bench.cse.is_observed(token)), (1, false));
+    }
+}
+
+/// A reading whose name may be that of one that is paged out waits until that is read. Meanwhile the
+/// outbox may fill, or the container's backlog may end: its message is made all the same.
+#[test]
+fn a_reading_that_waits_for_a_row_has_its_message_whenever_the_outbox_is_full() {
+    for (room, fills) in [(1, false), (2, true)] {
+        let mut config = config();
+        config.limits.messages_waiting = room;
+        let mut bench = Bench::with(config);
+        bench.register("Ca", "a");
+        let container = r#"{"m2m:cnt":{"rn":"c"}}"#;
+        bench.create("Ca", "cse-in/a", ResourceType::Container, container);
+        assert_eq!(bench.reading("n0", "1").status.number(), 2001);
+        post(&mut bench, 800, "n1");
+        outputs(&mut bench);
+        post(&mut bench, 801, "n0");
+        let (read, rows) = read_of(&outputs(&mut bench)).expect("a read");
+        if fills {
+            post(&mut bench, 802, "n2");
+            outputs(&mut bench);
+        }
+        // The one that is stored cannot be read: the name is free.
+        let damaged = rows.iter().map(|&row| (row, Err(Damage::Checksum))).collect();
+        bench.cse.handle(bench.now, Input::Rows { read, rows: Ok(damaged) });
+        let told = outputs(&mut bench);
+        assert_eq!(answers(&told)[0].1.status.number(), 2001, "{told:?}");
+        assert_eq!(bench.cse.counters().readings_backlogged, 1);
+        let mut sent = 0;
+        while let Some(call) = bench.calls.pop() {
+            sent += 1;
+            bench.reply(&call, Status::Created);
+        }
+        bench.pass(Duration::from_millis(100));
+        assert_eq!((sent, bench.cse.backlogs()), (room + 1, 0), "{:?}", bench.rows);
+    }
+}
+
+/// Posts a reading with its outbox message.
+fn post(bench: &mut Bench, token: u64, name: &str) {
+    let content = format!(r#"{{"m2m:cin":{{"rn":"{name}","con":"1"}}}}"#);
+    let create = |to: &str, id: &str| {
+        Request::new(Operation::Create, to, "Ca", id)
+            .creating(ResourceType::ContentInstance, &*content)
+    };
+    let message = Box::new(OutboxMessage {
+        queue: "device/Ca".into(),
+        target: "http://up.example:8080".into(),
+        request: create("/id-up/cse-up/c", name),
+        keep: None,
+        batch: None,
+    });
+    let request = create("cse-in/a/c", &format!("p{token}"));
+    bench.cse.handle(bench.now, Input::AskAndPost { token: Token(token), request, message });
 }

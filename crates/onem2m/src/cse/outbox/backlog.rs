@@ -124,6 +124,10 @@ impl Backlogs {
         self.all.len()
     }
 
+    pub(super) fn has(&self, container: u64) -> bool {
+        self.all.contains_key(&container)
+    }
+
     pub(super) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -197,30 +201,31 @@ impl Cse {
     /// no room.
     pub(super) fn backlog_of(&self, request: &Request, message: &OutboxMessage) -> Option<u64> {
         let has_room = self.has_room(&message.queue, 1);
-        if !message.is_reading()
-            || !message.queue.starts_with(DEVICE_QUEUE)
-            || (has_room && self.outbox.backlogs.is_empty())
-        {
+        if !message.may_be_made_later() || (has_room && self.outbox.backlogs.is_empty()) {
             return None;
         }
+        let container = self.container_of(request)?;
+        (self.outbox.backlogs.has(container) || !has_room).then_some(container)
+    }
+
+    /// The number of the resource below which a request creates.
+    pub(super) fn container_of(&self, request: &Request) -> Option<u64> {
         let to = Address::parse(&request.to, &self.config.cse_id, &self.config.provider);
         let Address::Here(path) = to else { return None };
         let Some(Target::Resource(slot)) = self.resolve(path) else { return None };
-        let container = self.tree.get(slot)?.seq;
-        let is_there = self.outbox.backlogs.all.contains_key(&container);
-        (is_there || !has_room).then_some(container)
+        self.tree.get(slot).map(|container| container.seq)
     }
 
-    /// Puts the next instance of a container into its backlog.
+    /// Puts the instance of a container that was created last into its backlog.
     pub(super) fn put_in_backlog(&mut self, container: u64, message: OutboxMessage) {
         self.counters.readings_backlogged += 1;
-        if self.outbox.backlogs.all.contains_key(&container) {
+        if self.outbox.backlogs.has(container) {
             return;
         }
         let row = self.ledger.next_seq();
         let OutboxMessage { queue, target, request, keep, .. } = message;
         let Request { to, from, release, .. } = request;
-        let (next, waiting, stored) = (self.ledger.peek_seq(), BTreeSet::new(), "".into());
+        let (next, waiting, stored) = (self.outbox.first_made, BTreeSet::new(), "".into());
         let mut backlog =
             Backlog { row, queue, target, to, from, release, keep, next, waiting, stored };
         backlog.stored = backlog.to_record(container);

@@ -8,7 +8,7 @@ mod record;
 mod send;
 
 use super::ledger::Undo;
-use super::{Cse, Refusal, Token};
+use super::{Cse, Recipient, Refusal, RequestContext, Token};
 use crate::audit::End;
 use crate::limits::share;
 use crate::primitive::{Operation, Request, Response};
@@ -17,6 +17,7 @@ use crate::status::Status;
 use crate::stored::{Damage, InstanceHeader};
 use crate::tree::RowChange;
 use core::time::Duration;
+use queue::MessageBeside;
 pub(super) use queue::Outbox;
 pub(super) use record::Kept;
 use std::sync::Arc;
@@ -46,6 +47,11 @@ pub struct OutboxMessage {
 }
 
 impl OutboxMessage {
+    /// Whether it is a device's reading, whose message can be made from the tree.
+    fn may_be_made_later(&self) -> bool {
+        self.is_reading() && self.queue.starts_with(DEVICE_QUEUE)
+    }
+
     /// Whether it creates a contentInstance.
     fn is_reading(&self) -> bool {
         let Request { operation, resource_type, .. } = &self.request;
@@ -218,15 +224,9 @@ impl Cse {
     /// request is executed whether the outbox has room or not: the message of a reading is made from
     /// the tree later, and resources that the CSE above lacks are created there when it says so.
     pub(super) fn take_both(&mut self, token: Token, request: &Request, message: OutboxMessage) {
-        if let Some(container) = self.backlog_of(request, &message) {
-            let queue = Arc::clone(&message.queue);
-            self.put_in_backlog(container, message);
-            self.take_request(token, request, true);
-            self.run_queue(&queue);
-            return;
-        }
-        if self.fits(&message) {
-            self.outbox.beside.insert(token, message);
+        let container = self.backlog_of(request, &message);
+        if container.is_some() || self.fits(&message) {
+            self.outbox.beside.insert(token, MessageBeside { message, container });
         } else if message.queue.starts_with(DEVICE_QUEUE) {
             self.counters.messages_left_out += 1;
         } else {
@@ -237,16 +237,40 @@ impl Cse {
         self.take_request(token, request, true);
     }
 
-    /// Queues the outbox message of an answered request if that succeeded; returns the answer to
-    /// both.
+    /// Notes the container of a reading that waits: when it is stored, there may be no room for its
+    /// message any more.
+    pub(super) fn note_backlog_place(&mut self, asker: &RequestContext, request: &Request) {
+        let Recipient::Outside(token, _) = asker.whom else { return };
+        let Some(beside) = self.outbox.beside.get(&token) else { return };
+        if beside.container.is_none() && beside.message.may_be_made_later() {
+            let container = self.container_of(request);
+            if let Some(beside) = self.outbox.beside.get_mut(&token) {
+                beside.container = container;
+            }
+        }
+    }
+
+    /// Queues the outbox message of an answered request if that succeeded, or puts its reading into
+    /// the backlog of its container; returns the answer to both.
     pub(super) fn post_beside(&mut self, token: Token, response: Response) -> Response {
-        match self.outbox.take_beside(token) {
-            Some(message) if response.fate().is_stored() => match self.post(message) {
-                Ok(()) => response,
-                // Who asked waited for others, and the room is gone.
-                Err(refusal) => Response::refusing(&refusal, response.id, response.release),
-            },
-            _ => response,
+        let Some(MessageBeside { message, container }) = self.outbox.take_beside(token) else {
+            return response;
+        };
+        if !response.fate().is_stored() {
+            return response;
+        }
+        if let Some(container) = container
+            && (self.outbox.backlogs.has(container) || !self.has_room(&message.queue, 1))
+        {
+            let queue = Arc::clone(&message.queue);
+            self.put_in_backlog(container, message);
+            self.run_queue(&queue);
+            return response;
+        }
+        match self.post(message) {
+            Ok(()) => response,
+            // Who asked waited for others, and the room is gone.
+            Err(refusal) => Response::refusing(&refusal, response.id, response.release),
         }
     }
 

@@ -114,7 +114,17 @@ pub(crate) struct Outbox {
     /// The last final verdict on a device's reading.
     pub(super) refused: Option<RefusedMessage>,
     /// Outbox messages whose accompanying request is not answered yet.
-    pub(super) beside: BTreeMap<Token, OutboxMessage>,
+    pub(super) beside: BTreeMap<Token, MessageBeside>,
+    /// Number of the first row that the request made which was executed last, if it made any.
+    pub(in crate::cse) first_made: u64,
+}
+
+/// An outbox message whose accompanying request is not answered yet.
+#[derive(Clone, Debug)]
+pub(in crate::cse) struct MessageBeside {
+    pub(super) message: OutboxMessage,
+    /// The container, by number, in whose backlog the message belongs if there is no room for it.
+    pub(super) container: Option<u64>,
 }
 
 impl Outbox {
@@ -135,7 +145,7 @@ impl Outbox {
     }
 
     /// Removes the outbox message of a request, if there is one.
-    pub(crate) fn take_beside(&mut self, token: Token) -> Option<OutboxMessage> {
+    pub(in crate::cse) fn take_beside(&mut self, token: Token) -> Option<MessageBeside> {
         if self.beside.is_empty() { None } else { self.beside.remove(&token) }
     }
 

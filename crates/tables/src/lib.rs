@@ -8,6 +8,8 @@
 //!   its one writer; [`Region`] attaches to one, read-only.
 //! - [`Table`]: an array of records, found by place. [`Map`]: records found by a key.
 //! - [`RoutesWriter`] and [`Routes`]: longest-prefix match for both families.
+//! - [`LabelTable`] and [`LabelTableWriter`]: labels and paths with their next hops, which programs
+//!   in the kernel read, too.
 //! - [`CounterSlots`] and [`CounterTable`]: counters of workers, by name; each is a number that its
 //!   one writer increments without a lock.
 //! - [`Wakers`]: the flags by which sleeping workers are woken.
@@ -35,6 +37,8 @@ mod counters;
 mod down;
 #[cfg(all(test, loom))]
 mod interleavings;
+#[cfg(not(loom))]
+mod labels;
 mod map;
 #[cfg(not(loom))]
 mod mapping;
@@ -60,6 +64,12 @@ pub use counters::{
     CountersFull, CountersWriter,
 };
 pub use down::DownShares;
+#[cfg(not(loom))]
+pub use labels::{
+    LABEL_CLASSES, LABEL_LINKS_MAX, LABEL_PATHS_MAX, LABEL_TTL, LABELS_MAX, LabelAreas, LabelHop,
+    LabelHops, LabelLink, LabelTable, LabelTableError, LabelTableWriter, NoLabelHop, PathKey,
+    label_class,
+};
 pub use map::{Map, MapFull, MapWriter};
 #[cfg(not(loom))]
 pub use memory::SharedWords;

@@ -23,6 +23,7 @@
 
 mod error;
 mod interface;
+mod line;
 mod namespace;
 mod needs;
 mod port;
@@ -33,6 +34,7 @@ mod vlan;
 
 pub use error::TestbedError;
 pub use interface::{TestInterface, Veth};
+pub use line::NodeLine;
 pub use namespace::{Namespace, Transport};
 pub use needs::{Missing, Needs};
 pub use port::free_port;

@@ -118,9 +118,9 @@ enum Routes4 {
 
 /// A map and its memory.
 #[derive(Debug)]
-struct SharedMap {
-    map: BpfMap,
-    words: SharedWords,
+pub(crate) struct SharedMap {
+    pub(crate) map: BpfMap,
+    pub(crate) words: SharedWords,
 }
 
 /// Tables and counters of forwarding, shared by the programs of all links.
@@ -429,7 +429,7 @@ impl Forwarding {
 }
 
 impl SharedMap {
-    fn new(name: &str, value_len: u32, entries: u32) -> Result<Self, ForwardingError> {
+    pub(crate) fn new(name: &str, value_len: u32, entries: u32) -> Result<Self, ForwardingError> {
         let map = BpfMap::new(MapType::SharedArray, name, 4, value_len, entries);
         let map = map.map_err(failed("make a table"))?;
         let words = map.words().map_err(failed("map a table's memory"))?;
@@ -438,7 +438,7 @@ impl SharedMap {
 }
 
 /// The sum of a counter over all processors.
-fn total(map: &BpfMap, index: u32) -> Result<PacketCount, ForwardingError> {
+pub(crate) fn total(map: &BpfMap, index: u32) -> Result<PacketCount, ForwardingError> {
     let values = map.get(&index.to_ne_bytes()).map_err(failed("read a counter"))?;
     let (counts, _) = values.as_chunks::<COUNT_LEN>();
     Ok(counts.iter().fold(PacketCount::default(), |sum, count| {

@@ -2,7 +2,8 @@
 //!
 //! [`Forwarding`] holds tables and counters that all links share. [`Forwarding::program`] makes the
 //! program of one link, which forwards in the driver what is plainly to be forwarded, and passes
-//! everything else up as it came. [`map`] and [`program`] are the calls below, for any program.
+//! everything else up as it came. [`LabelSwitching`] has programs that push, swap and pop labels,
+//! with their tables. [`map`] and [`program`] are the calls below, for any program.
 //!
 //! The programs are C (`programs/`), compiled by `cargo xtask bpf` for little-endian machines; the
 //! result lies beside the source, and a test compares it. So nobody who installs the command needs
@@ -13,6 +14,7 @@ mod compiled;
 mod direct;
 mod forward;
 mod generate;
+mod label;
 mod layout;
 pub mod map;
 pub mod program;
@@ -23,6 +25,7 @@ pub use forward::{
     Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, PacketCount, TableSizes,
 };
 pub use generate::{Generator, ReceivedFrames, Receiver};
+pub use label::{LabelReason, LabelSwitching};
 pub use layout::{ForwardingReason, LINKS_MAX};
 
 /// A name as the kernel keeps it: at most fifteen octets and a zero.

@@ -11,6 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+/// The programs, without the endings of their files.
+const PROGRAMS: [&str; 6] =
+    ["forward", "generate", "receive", "label_push", "label_switch", "label_swap"];
+
 /// The compiler's major version: another one makes other octets of the same meaning.
 const CLANG: &str = "14";
 
@@ -21,7 +25,7 @@ fn main() -> ExitCode {
         Some(version) => Some(format!("clang {CLANG}, not {version}")),
         None => Needs::new().program("clang").missing().map(|missing| missing.to_string()),
     };
-    let trials = ["forward", "generate", "receive"].map(|name| match &missing {
+    let trials = PROGRAMS.map(|name| match &missing {
         None => Trial::test(name, move || is_compiled(name)),
         Some(missing) => {
             let name = format!("{name} (needs {missing})");
@@ -74,7 +78,8 @@ fn compile(name: &str) -> Result<Vec<u8>, Failed> {
 fn flat(octets: &[u8]) -> Result<Vec<u8>, Failed> {
     const NAMED: u8 = 0xf0;
     let object = object::File::parse(octets)?;
-    let section = object.section_by_name("xdp").ok_or("no section `xdp`")?;
+    let section = object.section_by_name("xdp").or_else(|| object.section_by_name("tc"));
+    let section = section.ok_or("no section `xdp` or `tc`")?;
     let mut code = section.data()?.to_vec();
     let mut names: Vec<String> = Vec::new();
     for (at, relocation) in section.relocations() {

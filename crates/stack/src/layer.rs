@@ -161,6 +161,16 @@ impl Out<'_> {
         self.edge(down_key(link))
     }
 
+    /// Whether a handler is at the position of any label that this layer pushes to.
+    pub(crate) fn has_label_handlers(&self) -> bool {
+        self.wiring.has_label_handlers(self.node)
+    }
+
+    /// Pushes the packet by an edge that [`Self::way`] or [`Self::way_down`] has found.
+    pub(crate) fn push_by(&mut self, way: EdgeIndex, packet: Packet) {
+        self.enqueue(way, packet);
+    }
+
     /// Whether there is a layer or a handler at `at`, or at any value of its kind.
     pub fn leads_somewhere(&mut self, at: At) -> bool {
         self.edge_at(at).is_some()

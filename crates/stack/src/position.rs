@@ -108,6 +108,9 @@ pub enum At {
 }
 
 impl At {
+    /// The position for labels without one of their own.
+    pub(crate) const ANY_LABEL: Self = Self::Label(3);
+
     /// The texts of positions that have a name, for suggestions.
     pub fn names() -> impl Iterator<Item = String> {
         let ether = ETHER_NAMES.iter().map(|(name, _)| format!("ether:{name}"));
@@ -116,11 +119,13 @@ impl At {
     }
 
     /// The position for any value of this kind, if the kind has one: a layer that finds nothing at
-    /// the exact position pushes there. Port 0 is no port (RFC 6335 §6).
+    /// the exact position pushes there. Port 0 is no port (RFC 6335 §6), and label 3 is never in a
+    /// packet (RFC 3032 §2.1).
     pub const fn any(self) -> Option<Self> {
         match self {
             Self::UdpPort(_) => Some(Self::UdpPort(0)),
             Self::TcpPort(_) => Some(Self::TcpPort(0)),
+            Self::Label(_) => Some(Self::ANY_LABEL),
             _ => None,
         }
     }

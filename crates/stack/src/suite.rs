@@ -2,10 +2,10 @@
 
 use crate::{
     ArpLayer, At, Binding, DhcpLayer, EdgeTarget, EthernetLayer, IcmpError, Icmpv4Layer,
-    Icmpv6Layer, IgmpLayer, Ipv4Layer, Ipv6Layer, Layer, LinkNeighbours, LinkTag, MldLayer,
-    NdpLayer, NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets, UdpLayer, UdpSockets,
-    VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake, handoff::HandoffLayer,
-    icmpv4::error_positions, random::Random,
+    Icmpv6Layer, IgmpLayer, Ipv4Layer, Ipv6Layer, LabelLayer, LabelledLink, Layer, LinkNeighbours,
+    LinkTag, MldLayer, NdpLayer, NeighbourLimits, NodeIndex, Plan, RawIpLayer, Side, Sockets,
+    UdpLayer, UdpSockets, VirtualLink, VirtualLinkCounters, VlanLayer, VlanMember, Wake,
+    handoff::HandoffLayer, icmpv4::error_positions, random::Random,
 };
 use gatewright_packet::LinkIndex;
 use gatewright_wire::{
@@ -105,9 +105,23 @@ pub fn assemble_within(
     random: u64,
     limits: NeighbourLimits,
 ) -> Suite {
+    assemble_labelled(links, wake, random, limits, None)
+}
+
+/// As [`assemble_within`], with label switching over the Ethernet links, if `labelled` is given.
+pub fn assemble_labelled(
+    links: &[SuiteLink],
+    wake: Arc<dyn Wake>,
+    random: u64,
+    limits: NeighbourLimits,
+    labelled: Option<LabelledLink>,
+) -> Suite {
     let mut random = Random::new(random);
     let mut builder = Builder { limits, ..Builder::default() };
     builder.links(links, &mut random);
+    if let Some(labelled) = labelled {
+        builder.labels(labelled, links, &mut random);
+    }
     let (ipv4, icmpv4) = builder.ipv4(&mut random);
     let (ipv6, icmpv6) = builder.ipv6(&mut random);
     let (udp, sockets) =
@@ -228,6 +242,23 @@ impl Builder {
         self.down(vlan, At::EtherType(EtherType::VLAN), link_only, ethernet);
         self.bottoms.extend(caches.iter().map(|cache| (cache.link, vlan)));
         self.neighbours.extend(caches);
+    }
+
+    /// Label switching over the Ethernet links.
+    fn labels(&mut self, own: LabelledLink, links: &[SuiteLink], random: &mut Random) {
+        let link = own.link;
+        let neighbours = LinkNeighbours::new(link, random.draw(), self.limits);
+        let label = self.add(LabelLayer::new(own, neighbours.clone()), Some(link));
+        let mpls = At::EtherType(EtherType::MPLS);
+        let is_ethernet = |of| links.contains(&SuiteLink::Ethernet(of));
+        for (of, bottom) in self.bottoms.clone().into_iter().filter(|(of, _)| is_ethernet(*of)) {
+            self.up(bottom, mpls, Some(of), label);
+            self.down(label, mpls, Some(of), bottom);
+        }
+        // What comes back from the handlers of labels, and all labels while there are any.
+        self.up(label, At::ANY_LABEL, None, label);
+        self.bottoms.push((link, label));
+        self.neighbours.push(neighbours);
     }
 
     /// IPv4 with ARP, ICMP and IGMP; the network layer and ICMP.

@@ -443,6 +443,14 @@ impl Wiring {
         keys.get(found).map(|&(_, edge)| edge)
     }
 
+    /// Whether a handler is at a label that the layer pushes to.
+    pub(crate) fn has_label_handlers(&self, node: usize) -> bool {
+        let edges = self.by_key.get(node).into_iter().flatten();
+        edges
+            .filter_map(|(_, edge)| self.edges.get(edge.index()))
+            .any(|edge| matches!(edge.binding.at, At::Label(_)) && edge.binding.at != At::ANY_LABEL)
+    }
+
     pub(crate) fn entry(&self, link: LinkIndex) -> Option<EdgeIndex> {
         self.entries.get(link.index()).copied().flatten()
     }

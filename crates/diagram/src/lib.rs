@@ -131,6 +131,32 @@ fn read_with(name: &str, text: &str, section: Option<&str>, beside: &mut Beside)
     document
 }
 
+/// The first fenced block below the `heading` of a page in Markdown, without its fences; `None` if
+/// there is no such heading, or no block before the next one.
+///
+/// ```
+/// let page = "### Probe\n\nIts layout:\n\n```diagram\n+-+-+\n```\n\n### Other\n";
+/// assert_eq!(gatewright_diagram::fenced(page, "Probe"), Some("+-+-+\n"));
+/// assert_eq!(gatewright_diagram::fenced(page, "Other"), None);
+/// ```
+pub fn fenced<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
+    let mut below = false;
+    let mut start = None;
+    let mut at = 0;
+    for line in page.split_inclusive('\n') {
+        match start {
+            Some(start) if line.starts_with("```") => return page.get(start..at),
+            None if below && line.starts_with("```") => start = Some(at + line.len()),
+            None if line.starts_with('#') => {
+                below = line.trim_start_matches('#').trim() == heading;
+            }
+            Some(_) | None => {}
+        }
+        at += line.len();
+    }
+    None
+}
+
 /// Reads one diagram, followed by its annotations, as the header `name`.
 ///
 /// # Errors

@@ -23,6 +23,9 @@ use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenSt
 ///
 /// Annotations that a diagram cannot express follow `where`: see `gatewright_diagram`. The diagram
 /// is read as printed; an invalid one is a compile error that shows it.
+///
+/// A protocol whose page has the diagrams takes them from there: `Udp = page "docs/udp.md", "UDP"`
+/// reads the fenced block below the heading *UDP*. The path is relative to the crate's manifest.
 #[proc_macro]
 pub fn header(input: TokenStream) -> TokenStream {
     match expand(input) {
@@ -48,8 +51,14 @@ fn expand(input: TokenStream) -> Result<TokenStream, Failure> {
         Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {}
         other => return Err(expected("`=`", other.as_ref())),
     }
+    let mut page = None;
     let (art, span) = match tokens.next() {
         Some(TokenTree::Literal(literal)) => (text(&literal)?, literal.span()),
+        Some(TokenTree::Ident(word)) if word.to_string() == "page" => {
+            let (path, art) = on_page(&mut tokens)?;
+            page = Some(path);
+            (art, word.span())
+        }
         other => return Err(expected("the diagram as a string", other.as_ref())),
     };
     let annotations = tokens.collect::<TokenStream>().to_string();
@@ -58,7 +67,30 @@ fn expand(input: TokenStream) -> Result<TokenStream, Failure> {
         rust.parse().map_err(|error| (format!("the generated code is no Rust: {error}"), span))?;
     let mut output = TokenStream::from_iter(documentation);
     output.extend(rust);
+    // The compiler builds the crate anew when the page has changed.
+    let watched =
+        page.and_then(|path| format!("const _: &str = include_str!({path:?});").parse().ok());
+    output.extend(watched.unwrap_or_else(TokenStream::new));
     Ok(output)
+}
+
+/// The path of a page, and the diagram below one of its headings.
+fn on_page(tokens: &mut impl Iterator<Item = TokenTree>) -> Result<(String, String), Failure> {
+    let mut string = |wanted| match tokens.find(|token| !matches!(token, TokenTree::Punct(_))) {
+        Some(TokenTree::Literal(literal)) => Ok((text(&literal)?, literal.span())),
+        other => Err(expected(wanted, other.as_ref())),
+    };
+    let (page, span) = string("the path of the page as a string")?;
+    let (heading, _) = string("the heading as a string")?;
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
+    let path = std::path::Path::new(&manifest).join(page);
+    let shown = path.display().to_string();
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| (format!("{shown}: {error}"), span))?;
+    match gatewright_diagram::fenced(&text, &heading) {
+        Some(art) => Ok((shown, art.to_owned())),
+        None => Err((format!("{shown}: no diagram below the heading `{heading}`"), span)),
+    }
 }
 
 /// The header as Rust text, or the diagram with its errors.

@@ -15,6 +15,7 @@ mod criteria;
 mod cse;
 mod layouts;
 mod machine;
+mod mesh;
 pub mod stack;
 mod stored;
 
@@ -24,6 +25,7 @@ pub use criteria::criteria;
 pub use cse::{cse, rows};
 pub use layouts::layouts;
 pub use machine::machine;
+pub use mesh::mesh_message;
 pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
@@ -58,6 +60,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rows", rows),
     ("stored", stored),
     ("criteria", criteria),
+    ("mesh_message", mesh_message),
 ];
 
 /// Options of every header that has some.

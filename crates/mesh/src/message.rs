@@ -1,0 +1,517 @@
+//! Messages as values: decoding is total and bounded, encoding its inverse.
+//!
+//! The layouts are in `docs/mesh-protocol.md`.
+
+use crate::identity::{NodeId, PathId, Reason};
+use crate::layout::{
+    AcknowledgementHeader, AcknowledgementHeaderFields, AliveHeader, AliveHeaderFields,
+    BroadcastHeader, BroadcastHeaderFields, CommonHeader, CommonHeaderFields, HopRecord,
+    HopRecordFields, LabelRecord, LabelRecordFields, LivenessHeader, LivenessHeaderFields,
+    NodeRecord, NodeRecordFields, PathEndHeader, PathEndHeaderFields, ReplyHeader,
+    ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
+};
+use gatewright_wire::{Truncated, mpls::Label};
+
+/// EtherType of control messages: local experimental (IEEE 802-2014 §9.2.4).
+pub const ETHER_TYPE: u16 = 0x88b5;
+
+/// Ethernet group address of messages to all neighbours of a link.
+pub const GROUP_ADDRESS: [u8; 6] = [0x33, 0x33, 0, 0, 0x6d, 0x68];
+
+/// Relays of a path, and entries of a request's record, at the most.
+pub const HOPS_MAX: usize = 32;
+
+/// Entries of a request's list of nodes to avoid, at the most.
+pub const AVOID_MAX: usize = HOPS_MAX;
+
+/// Neighbours in one I'M ALIVE at the most.
+pub const NEIGHBOURS_LISTED_MAX: usize = 48;
+
+/// Labels in one I'M ALIVE at the most: with the neighbours it fits into 1,500 octets.
+pub const LABELS_LISTED_MAX: usize = 128;
+
+/// Messages that an I'M ALIVE can be divided into.
+pub const PARTS_MAX: usize = 64;
+
+/// Protocol profile of a whole mesh.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Profile {
+    /// The paper's protocol, message by message.
+    Classic,
+    /// Paths of both directions in one round trip, acknowledged, monitored and repaired.
+    #[default]
+    Default,
+}
+
+impl Profile {
+    /// Its number on the wire.
+    const fn number(self) -> u8 {
+        match self {
+            Self::Classic => 0,
+            Self::Default => 1,
+        }
+    }
+}
+
+/// Why octets are not a message for this node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The peer's message ends too early.
+    #[error("{0}")]
+    Truncated(Truncated),
+    /// The peer's counts or numbers contradict the page.
+    #[error("a field has a value that it cannot have")]
+    Malformed,
+    /// The peer has another version of the protocol.
+    #[error("version {0} of the mesh protocol; this is 1")]
+    Version(u8),
+    /// The mesh has another profile.
+    #[error("profile {0}, not this mesh's")]
+    Profile(u8),
+    /// No message of this version has the type.
+    #[error("message type {0}")]
+    Type(u8),
+}
+
+impl From<Truncated> for MessageError {
+    fn from(truncated: Truncated) -> Self {
+        Self::Truncated(truncated)
+    }
+}
+
+/// What the common header says about the sender of a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Sender {
+    /// The neighbour.
+    pub node: NodeId,
+    /// Its start.
+    pub epoch: u32,
+    /// Number of the message since that start.
+    pub sequence: u32,
+}
+
+/// A relay in a request's record.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RecordedHop {
+    /// The relay.
+    pub node: NodeId,
+    /// Cost of the link to it.
+    pub cost: u16,
+    /// Delay of that link and of the relay, in microseconds.
+    pub delay_us: u16,
+}
+
+/// I'M ALIVE, with its lists as octets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Alive<'p> {
+    /// Interval in milliseconds.
+    pub interval_ms: u16,
+    /// Whether another part follows.
+    pub more: bool,
+    /// Number of the part.
+    pub part: u8,
+    /// Time that a packet spends in the sender, in microseconds.
+    pub relay_delay_us: u16,
+    /// Octets of the neighbour list, if the message has one.
+    pub neighbours: Option<&'p [u8]>,
+    /// Octets of the label list.
+    pub labels: &'p [u8],
+}
+
+impl Alive<'_> {
+    /// The neighbours in the list; none without one.
+    pub fn neighbours(&self) -> impl Iterator<Item = NodeId> {
+        nodes(self.neighbours.unwrap_or_default())
+    }
+
+    /// The labels with the octets received by each.
+    pub fn labels(&self) -> impl Iterator<Item = (Label, u32)> {
+        let entries = self.labels.as_chunks().0.iter().map(LabelRecord::of);
+        entries.map(|entry| (entry.label(), entry.octets_received()))
+    }
+}
+
+/// ROUTE REQUEST with PATH REQUEST.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RouteRequest {
+    /// The node that searches.
+    pub origin: NodeId,
+    /// Its start.
+    pub origin_epoch: u32,
+    /// Number of the request.
+    pub request: u32,
+    /// The node that is searched.
+    pub target: NodeId,
+    /// Class of the paths.
+    pub class: u8,
+    /// Whether the search is one in the background.
+    pub background: bool,
+    /// Largest frame that the links so far carry, in octets; 0 if no link has a limit.
+    pub frame_limit: u16,
+    /// Paths that the origin wants.
+    pub paths: u8,
+    /// Relays that it may still pass.
+    pub hops_left: u8,
+    /// Nodes that do not relay it.
+    pub avoid: Vec<NodeId>,
+    /// The relays so far.
+    pub record: Vec<RecordedHop>,
+}
+
+/// ROUTE REPLY with PATH REPLY.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RouteReply {
+    /// The path.
+    pub path: PathId,
+    /// The request that it answers.
+    pub request: u32,
+    /// What the sender expects on packets to the target.
+    pub label: Label,
+    /// Class of the path.
+    pub class: u8,
+    /// Largest frame that the path carries, in octets; 0 if no link has a limit.
+    pub frame_limit: u16,
+    /// Relays that the reply has still to pass.
+    pub position: u8,
+    /// Sum of the costs of the links.
+    pub cost: u16,
+    /// Sum of the delays, in microseconds.
+    pub delay_us: u16,
+    /// The relays from the origin's side to the target's.
+    pub record: Vec<NodeId>,
+}
+
+/// A message's content.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Message<'p> {
+    /// I'M ALIVE.
+    Alive(Alive<'p>),
+    /// ROUTE REQUEST with PATH REQUEST.
+    Request(RouteRequest),
+    /// ROUTE REPLY with PATH REPLY.
+    Reply(RouteReply),
+    /// BROADCAST.
+    Broadcast {
+        /// The node that sent it first.
+        origin: NodeId,
+        /// Its start.
+        origin_epoch: u32,
+        /// Its number.
+        number: u32,
+        /// Relays that it may still pass.
+        hops_left: u8,
+        /// The packet.
+        payload: &'p [u8],
+    },
+    /// PATH ACKNOWLEDGEMENT.
+    Acknowledgement {
+        /// Sequence of the acknowledged message.
+        acknowledged: u32,
+        /// What the sender expects on packets to the origin, if a reply is acknowledged.
+        label: Option<Label>,
+    },
+    /// PATH ERROR or, with [`Reason::UNUSED`], PATH TEAR.
+    PathEnd {
+        /// The path.
+        path: PathId,
+        /// The node that found the fault.
+        reporter: NodeId,
+        /// The fault.
+        reason: Reason,
+    },
+    /// LABEL UNKNOWN.
+    LabelUnknown(Label),
+    /// LIVENESS.
+    Liveness(LivenessHeaderFields),
+}
+
+const ALIVE: u8 = 1;
+const REQUEST: u8 = 2;
+const REPLY: u8 = 3;
+const BROADCAST: u8 = 4;
+const ACKNOWLEDGEMENT: u8 = 5;
+const PATH_ERROR: u8 = 6;
+const PATH_TEAR: u8 = 7;
+const LABEL_UNKNOWN: u8 = 8;
+const LIVENESS: u8 = 9;
+
+/// Nodes of a list of them.
+fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
+    octets.as_chunks().0.iter().map(|octets| NodeRecord::of(octets).node())
+}
+
+impl<'p> Message<'p> {
+    /// Decodes a message of `profile`.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError`] if it is malformed, or of another version or profile.
+    pub fn decode(octets: &'p [u8], profile: Profile) -> Result<(Sender, Self), MessageError> {
+        let (head, rest) = CommonHeader::split(octets)?;
+        if !head.has_constants() {
+            return Err(MessageError::Version(octets.first().map_or(0, |first| first >> 4)));
+        }
+        if head.profile() != profile.number() {
+            return Err(MessageError::Profile(head.profile()));
+        }
+        let needed = usize::from(head.length());
+        let body = rest.get(..needed).ok_or(Truncated { needed, found: rest.len() })?;
+        let sender = Sender { node: head.sender(), epoch: head.epoch(), sequence: head.sequence() };
+        Ok((sender, Self::body(head.kind(), body)?))
+    }
+
+    fn body(kind: u8, body: &'p [u8]) -> Result<Self, MessageError> {
+        Ok(match kind {
+            ALIVE => Self::Alive(alive(body)?),
+            REQUEST => Self::Request(request(body)?),
+            REPLY => Self::Reply(reply(body)?),
+            BROADCAST => {
+                let (head, payload) = BroadcastHeader::split(body)?;
+                Self::Broadcast {
+                    origin: head.origin(),
+                    origin_epoch: head.origin_epoch(),
+                    number: head.number(),
+                    hops_left: head.hops_left(),
+                    payload,
+                }
+            }
+            ACKNOWLEDGEMENT => {
+                let (head, _) = AcknowledgementHeader::split(body)?;
+                let label = Some(head.label()).filter(|label| !label.is_reserved());
+                Self::Acknowledgement { acknowledged: head.acknowledged(), label }
+            }
+            PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
+            LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
+            LIVENESS => Self::Liveness(liveness(body)?),
+            other => return Err(MessageError::Type(other)),
+        })
+    }
+
+    /// Encodes the message behind the common header of `sender`.
+    ///
+    /// Lists beyond their bounds are cut: the machine never makes them.
+    pub fn encode(&self, sender: Sender, profile: Profile) -> Vec<u8> {
+        let mut octets = vec![0; CommonHeader::LEN];
+        let kind = self.write(&mut octets);
+        let length = octets.len().saturating_sub(CommonHeader::LEN);
+        let head = CommonHeaderFields {
+            profile: profile.number(),
+            kind,
+            length: u16::try_from(length).unwrap_or(u16::MAX),
+            sender: sender.node,
+            epoch: sender.epoch,
+            sequence: sender.sequence,
+        };
+        if let Some(place) = octets.first_chunk_mut() {
+            *place = head.emit();
+        }
+        octets
+    }
+
+    /// Appends the body, and gives its type.
+    fn write(&self, octets: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Alive(alive) => {
+                write_alive(alive, octets);
+                ALIVE
+            }
+            Self::Request(request) => {
+                write_request(request, octets);
+                REQUEST
+            }
+            Self::Reply(reply) => {
+                write_reply(reply, octets);
+                REPLY
+            }
+            &Self::Broadcast { origin, origin_epoch, number, hops_left, payload } => {
+                let head = BroadcastHeaderFields { origin, origin_epoch, number, hops_left };
+                octets.extend(head.emit());
+                octets.extend(payload);
+                BROADCAST
+            }
+            &Self::Acknowledgement { acknowledged, label } => {
+                let label = label.unwrap_or(Label::IPV4_EXPLICIT_NULL);
+                octets.extend(AcknowledgementHeaderFields { acknowledged, label }.emit());
+                ACKNOWLEDGEMENT
+            }
+            &Self::PathEnd { path, reporter, reason } => {
+                let PathId { origin, target, number } = path;
+                let head = PathEndHeaderFields { origin, target, path: number, reporter, reason };
+                octets.extend(head.emit());
+                if reason == Reason::UNUSED { PATH_TEAR } else { PATH_ERROR }
+            }
+            &Self::LabelUnknown(label) => {
+                octets.extend(UnknownHeaderFields { label }.emit());
+                LABEL_UNKNOWN
+            }
+            Self::Liveness(fields) => {
+                octets.extend(fields.emit());
+                LIVENESS
+            }
+        }
+    }
+}
+
+fn alive(body: &[u8]) -> Result<Alive<'_>, MessageError> {
+    let (head, rest) = AliveHeader::split(body)?;
+    let (neighbours, rest) = head.neighbour_list(rest)?;
+    let (labels, _) = head.label_list(rest)?;
+    if (!head.full() && !neighbours.is_empty()) || head.interval() == 0 {
+        return Err(MessageError::Malformed);
+    }
+    Ok(Alive {
+        interval_ms: head.interval(),
+        more: head.more(),
+        part: head.part(),
+        relay_delay_us: head.relay_delay(),
+        neighbours: head.full().then_some(neighbours),
+        labels,
+    })
+}
+
+fn write_alive(alive: &Alive<'_>, octets: &mut Vec<u8>) {
+    let neighbours = alive.neighbours.unwrap_or_default();
+    let count = |octets: &[u8]| u8::try_from(octets.len() / NodeRecord::LEN).unwrap_or(u8::MAX);
+    let head = AliveHeaderFields {
+        interval: alive.interval_ms,
+        full: alive.neighbours.is_some(),
+        more: alive.more,
+        part: alive.part,
+        relay_delay: alive.relay_delay_us,
+        neighbours: count(neighbours),
+        labels: count(alive.labels),
+    };
+    octets.extend(head.emit());
+    octets.extend(neighbours);
+    octets.extend(alive.labels);
+}
+
+/// The octets of a neighbour list with at most [`NEIGHBOURS_LISTED_MAX`] entries.
+pub fn node_list(nodes: impl Iterator<Item = NodeId>) -> Vec<u8> {
+    nodes.take(NEIGHBOURS_LISTED_MAX).flat_map(|node| NodeRecordFields { node }.emit()).collect()
+}
+
+/// The octets of a label list with at most [`LABELS_LISTED_MAX`] entries.
+pub fn label_list(labels: &[(Label, u32)]) -> Vec<u8> {
+    let entry = |&(label, octets_received)| LabelRecordFields { label, octets_received }.emit();
+    labels.iter().take(LABELS_LISTED_MAX).flat_map(entry).collect()
+}
+
+fn request(body: &[u8]) -> Result<RouteRequest, MessageError> {
+    let (head, rest) = RequestHeader::split(body)?;
+    let (avoid, rest) = head.avoided(rest)?;
+    let (record, _) = head.record(rest)?;
+    let hops = usize::from(head.hops());
+    if hops > HOPS_MAX || usize::from(head.avoid()) > AVOID_MAX || head.origin() == head.target() {
+        return Err(MessageError::Malformed);
+    }
+    let entry = |octets| {
+        let entry = HopRecord::of(octets);
+        RecordedHop { node: entry.relay(), cost: entry.cost(), delay_us: entry.delay() }
+    };
+    Ok(RouteRequest {
+        origin: head.origin(),
+        origin_epoch: head.origin_epoch(),
+        request: head.request(),
+        target: head.target(),
+        class: head.class(),
+        background: head.background(),
+        frame_limit: head.frame_limit(),
+        paths: head.paths(),
+        hops_left: head.hops_left(),
+        avoid: nodes(avoid).collect(),
+        record: record.as_chunks().0.iter().map(entry).collect(),
+    })
+}
+
+fn write_request(request: &RouteRequest, octets: &mut Vec<u8>) {
+    let (avoid, hops) = (request.avoid.len().min(AVOID_MAX), request.record.len().min(HOPS_MAX));
+    let head = RequestHeaderFields {
+        origin: request.origin,
+        target: request.target,
+        origin_epoch: request.origin_epoch,
+        request: request.request,
+        frame_limit: request.frame_limit,
+        background: request.background,
+        class: request.class,
+        paths: request.paths,
+        hops_left: request.hops_left,
+        avoid: u8::try_from(avoid).unwrap_or(0),
+        hops: u8::try_from(hops).unwrap_or(0),
+    };
+    octets.extend(head.emit());
+    for &node in request.avoid.iter().take(avoid) {
+        octets.extend(NodeRecordFields { node }.emit());
+    }
+    for hop in request.record.iter().take(hops) {
+        let entry = HopRecordFields { relay: hop.node, cost: hop.cost, delay: hop.delay_us };
+        octets.extend(entry.emit());
+    }
+}
+
+fn reply(body: &[u8]) -> Result<RouteReply, MessageError> {
+    let (head, rest) = ReplyHeader::split(body)?;
+    let (record, _) = head.record(rest)?;
+    let path = PathId { origin: head.origin(), target: head.target(), number: head.path() };
+    let fits = usize::from(head.hops()) <= HOPS_MAX && head.position() <= head.hops();
+    if !fits || head.label().is_reserved() || path.origin == path.target {
+        return Err(MessageError::Malformed);
+    }
+    Ok(RouteReply {
+        path,
+        request: head.request(),
+        label: head.label(),
+        class: head.class(),
+        frame_limit: head.frame_limit(),
+        position: head.position(),
+        cost: head.cost(),
+        delay_us: head.delay(),
+        record: nodes(record).collect(),
+    })
+}
+
+fn write_reply(reply: &RouteReply, octets: &mut Vec<u8>) {
+    let hops = reply.record.len().min(HOPS_MAX);
+    let head = ReplyHeaderFields {
+        origin: reply.path.origin,
+        target: reply.path.target,
+        request: reply.request,
+        path: reply.path.number,
+        label: reply.label,
+        class: reply.class,
+        frame_limit: reply.frame_limit,
+        hops: u8::try_from(hops).unwrap_or(0),
+        position: reply.position,
+        cost: reply.cost,
+        delay: reply.delay_us,
+    };
+    octets.extend(head.emit());
+    for &node in reply.record.iter().take(hops) {
+        octets.extend(NodeRecordFields { node }.emit());
+    }
+}
+
+fn path_end(kind: u8, body: &[u8]) -> Result<Message<'_>, MessageError> {
+    let (head, _) = PathEndHeader::split(body)?;
+    let path = PathId { origin: head.origin(), target: head.target(), number: head.path() };
+    // The type and the reason say the same.
+    if (kind == PATH_TEAR) != (head.reason() == Reason::UNUSED) || path.origin == path.target {
+        return Err(MessageError::Malformed);
+    }
+    Ok(Message::PathEnd { path, reporter: head.reporter(), reason: head.reason() })
+}
+
+/// RFC 5880 §6.8.6: the checks that need no session.
+fn liveness(body: &[u8]) -> Result<LivenessHeaderFields, MessageError> {
+    let (head, _) = LivenessHeader::split(body)?;
+    let whole = usize::from(head.length()) == LivenessHeader::LEN;
+    let valid = head.has_constants()
+        && whole
+        && head.detect_mult() != 0
+        && head.my_discriminator() != 0
+        && !head.multipoint()
+        && !head.authentication();
+    if valid { Ok(head.fields()) } else { Err(MessageError::Malformed) }
+}

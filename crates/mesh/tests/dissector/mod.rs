@@ -1,0 +1,194 @@
+//! The dissector for Wireshark, generated from the page of the protocol.
+
+use gatewright_diagram::{
+    Expression, Field, FieldKind, FieldRole, Layout, Operator, fenced, read_art,
+};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// The diagrams of the page: heading, short name, and the type of the message if it is one.
+const MESSAGES: [(&str, &str, &[u8]); 12] = [
+    ("Common header", "head", &[]),
+    ("Neighbour", "node", &[]),
+    ("Label", "label", &[]),
+    ("Record", "hop", &[]),
+    ("I'M ALIVE", "alive", &[1]),
+    ("ROUTE REQUEST", "request", &[2]),
+    ("ROUTE REPLY", "reply", &[3]),
+    ("BROADCAST", "broadcast", &[4]),
+    ("PATH ACKNOWLEDGEMENT", "acknowledgement", &[5]),
+    ("PATH ERROR", "path_end", &[6, 7]),
+    ("LABEL UNKNOWN", "unknown", &[8]),
+    ("LIVENESS", "liveness", &[9]),
+];
+
+/// The entries of each list: the list's layout and name, and the entry's layout.
+const LISTS: [(&str, &str, &str); 5] = [
+    ("alive", "neighbour_list", "node"),
+    ("alive", "label_list", "label"),
+    ("request", "avoided", "node"),
+    ("request", "record", "hop"),
+    ("reply", "record", "node"),
+];
+
+/// The path of a file of the repository.
+pub fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The dissector as Lua text.
+pub fn dissector() -> String {
+    let page = std::fs::read_to_string(repository("docs/mesh-protocol.md")).unwrap();
+    let mut fields = String::new();
+    let mut layouts = String::new();
+    for (heading, name, _) in MESSAGES {
+        let art = fenced(&page, heading).unwrap_or_else(|| panic!("no diagram below {heading}"));
+        let layout =
+            read_art(name, art).unwrap_or_else(|findings| panic!("{heading}: {findings:?}"));
+        write_layout(&layout, &mut fields, &mut layouts);
+    }
+    let mut types = String::new();
+    for (heading, name, numbers) in MESSAGES {
+        for number in numbers {
+            let heading = if *number == 7 { "PATH TEAR" } else { heading };
+            writeln!(types, "  [{number}] = {{ layouts.{name}, \"{heading}\" }},").unwrap();
+        }
+    }
+    TEMPLATE.replace("@FIELDS@", &fields).replace("@LAYOUTS@", &layouts).replace("@TYPES@", &types)
+}
+
+/// Whether a value is shown in hexadecimal: identities, labels and numbers without a unit.
+fn is_hexadecimal(field: &Field) -> bool {
+    matches!(&field.kind, FieldKind::Newtype(name) if name == "NodeId")
+}
+
+fn write_layout(layout: &Layout, fields: &mut String, layouts: &mut String) {
+    let name = &layout.name;
+    writeln!(layouts, "layouts.{name} = {{ octets = {}, fields = {{", layout.octets()).unwrap();
+    for field in layout.fields.iter().filter(|field| field.role != FieldRole::Reserved) {
+        let key = format!("{name}_{}", field.name);
+        let (kind, base) = match (field.width, is_hexadecimal(field)) {
+            (1, _) => ("bool", "base.NONE"),
+            (33.., true) => ("uint64", "base.HEX"),
+            (33.., false) => ("uint64", "base.DEC"),
+            (_, true) => ("uint32", "base.HEX"),
+            (_, false) => ("uint32", "base.DEC"),
+        };
+        let shown = field.name.replace('_', " ");
+        writeln!(
+            fields,
+            "f.{key} = ProtoField.{kind}(\"gwmesh.{name}.{}\", \"{shown}\", {base})",
+            field.name
+        )
+        .unwrap();
+        writeln!(
+            layouts,
+            "  {{ field = f.{key}, offset = {}, width = {} }},",
+            field.offset, field.width
+        )
+        .unwrap();
+    }
+    layouts.push_str("}, parts = {\n");
+    for part in &layout.variable {
+        let entry = LISTS.iter().find(|(of, list, _)| of == name && *list == part.name);
+        let entry = entry.map_or("nil".to_owned(), |(_, _, entry)| format!("layouts.{entry}"));
+        let length = part.length.as_ref().map_or("nil".to_owned(), |length| {
+            format!("function(at) return {} end", expression(layout, length))
+        });
+        writeln!(layouts, "  {{ name = \"{}\", entry = {entry}, length = {length} }},", part.name)
+            .unwrap();
+    }
+    layouts.push_str("} }\n");
+}
+
+/// A length as a Lua expression over the fixed part `at`.
+fn expression(layout: &Layout, length: &Expression) -> String {
+    match length {
+        Expression::Number(number) => number.to_string(),
+        Expression::Field(name) => {
+            let field = layout.fields.iter().find(|field| field.name == *name).unwrap();
+            format!("at:bitfield({}, {})", field.offset, field.width)
+        }
+        Expression::Binary(left, operator, right) => {
+            let operator = match operator {
+                Operator::Add => "+",
+                Operator::Subtract => "-",
+                Operator::Multiply => "*",
+            };
+            format!("({} {operator} {})", expression(layout, left), expression(layout, right))
+        }
+    }
+}
+
+/// What the generated tables are put into. A LIVENESS message is left to Wireshark's own dissector.
+const TEMPLATE: &str = r#"-- Dissector for the mesh protocol. Generated from docs/mesh-protocol.md by
+-- crates/mesh/tests/page.rs; changes are overwritten.
+local mesh = Proto("gwmesh", "Gatewright Mesh")
+local f = mesh.fields
+local layouts = {}
+
+@FIELDS@f.payload = ProtoField.bytes("gwmesh.payload", "payload")
+
+@LAYOUTS@
+local types = {
+@TYPES@}
+
+local truncated = ProtoExpert.new("gwmesh.truncated", "message too short", expert.group.MALFORMED,
+  expert.severity.ERROR)
+mesh.experts = { truncated }
+
+local function show(layout, buffer, at, tree)
+  if at + layout.octets > buffer:len() then
+    tree:add_proto_expert_info(truncated)
+    return nil
+  end
+  local fixed = buffer(at, layout.octets)
+  for _, field in ipairs(layout.fields) do
+    local first = math.floor(field.offset / 8)
+    local last = math.floor((field.offset + field.width - 1) / 8)
+    local range = buffer(at + first, last - first + 1)
+    tree:add(field.field, range, fixed:bitfield(field.offset, field.width))
+  end
+  at = at + layout.octets
+  for _, part in ipairs(layout.parts) do
+    local length = part.length and part.length(fixed) or buffer:len() - at
+    if at + length > buffer:len() then
+      tree:add_proto_expert_info(truncated)
+      return nil
+    end
+    if part.entry then
+      for entry = at, at + length - 1, part.entry.octets do
+        local branch = tree:add(mesh, buffer(entry, part.entry.octets), part.name)
+        show(part.entry, buffer, entry, branch)
+      end
+    elseif length > 0 then
+      tree:add(f.payload, buffer(at, length))
+    end
+    at = at + length
+  end
+  return at
+end
+
+function mesh.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "GWMESH"
+  local tree = root:add(mesh, buffer())
+  local at = show(layouts.head, buffer, 0, tree)
+  if not at then return end
+  local length = buffer(2, 2):uint()
+  if at + length > buffer:len() then
+    tree:add_proto_expert_info(truncated)
+    return
+  end
+  local known = types[buffer(1, 1):uint()]
+  if not known then return end
+  local layout, name = known[1], known[2]
+  pinfo.cols.info = name
+  local body = buffer(at, length):tvb()
+  show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
+  if layout == layouts.liveness then
+    DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
+  end
+end
+
+DissectorTable.get("ethertype"):add(0x88b5, mesh)
+"#;

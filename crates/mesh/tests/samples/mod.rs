@@ -1,0 +1,167 @@
+//! One message of each type, with what its fields say.
+
+use gatewright_mesh::message::{
+    Alive, Message, Profile, RecordedHop, RouteReply, RouteRequest, Sender,
+};
+use gatewright_mesh::{NodeId, PathId, Reason};
+use gatewright_wire::mpls::Label;
+
+/// The sender of all samples.
+pub const SENDER: Sender =
+    Sender { node: NodeId(0x0123_4567_89ab_cdef), epoch: 7, sequence: 4_000_000_000 };
+/// The path of all samples.
+pub const PATH: PathId =
+    PathId { origin: NodeId(0xa0), target: NodeId(0xffff_ffff_ffff_ffff), number: 99 };
+
+/// Encoded messages with the fields that Wireshark must find.
+pub fn samples() -> Vec<(&'static str, Vec<u8>, Vec<(&'static str, &'static str)>)> {
+    let neighbours: Vec<u8> = [1_u64, 2].iter().flat_map(|node| node.to_be_bytes()).collect();
+    // Label 16 with 300 octets, label 1,048,575 with 2.
+    let labels = [0x00, 0x01, 0x00, 0, 0, 0, 1, 44, 0xff, 0xff, 0xf0, 0, 0, 0, 0, 2];
+    let alive = Message::Alive(Alive {
+        interval_ms: 2_000,
+        more: true,
+        part: 5,
+        relay_delay_us: 77,
+        neighbours: Some(&neighbours),
+        labels: &labels,
+    });
+    let request = Message::Request(RouteRequest {
+        origin: PATH.origin,
+        origin_epoch: 3,
+        request: 12,
+        target: PATH.target,
+        class: 2,
+        background: true,
+        frame_limit: 1_500,
+        paths: 3,
+        hops_left: 8,
+        avoid: vec![NodeId(9)],
+        record: vec![RecordedHop { node: NodeId(10), cost: 20, delay_us: 30 }],
+    });
+    let reply = Message::Reply(RouteReply {
+        path: PATH,
+        request: 12,
+        label: Label(1_000_000),
+        class: 1,
+        frame_limit: 9_000,
+        position: 1,
+        cost: 40,
+        delay_us: 50,
+        record: vec![NodeId(10), NodeId(11)],
+    });
+    let broadcast = Message::Broadcast {
+        origin: NodeId(1),
+        origin_epoch: 2,
+        number: 3,
+        hops_left: 4,
+        payload: &[0xca, 0xfe],
+    };
+    let acknowledgement = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
+    let error = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::SILENT };
+    let tear = Message::PathEnd { path: PATH, reporter: NodeId(10), reason: Reason::UNUSED };
+    let liveness = Message::Liveness(gatewright_mesh::layout::LivenessHeaderFields {
+        diagnostic: 1,
+        state: 3,
+        poll: true,
+        final_: false,
+        control_plane_independent: false,
+        authentication: false,
+        demand: false,
+        multipoint: false,
+        detect_mult: 3,
+        length: 24,
+        my_discriminator: 5,
+        your_discriminator: 6,
+        desired_min_tx_interval: 50_000,
+        required_min_rx_interval: 40_000,
+        required_min_echo_rx_interval: 0,
+    });
+    let written = |message: &Message<'_>| message.encode(SENDER, Profile::Default);
+    vec![
+        (
+            "I'M ALIVE",
+            written(&alive),
+            vec![
+                ("gwmesh.head.kind", "1"),
+                ("gwmesh.head.profile", "1"),
+                ("gwmesh.head.sender", "0x0123456789abcdef"),
+                ("gwmesh.head.sequence", "4000000000"),
+                ("gwmesh.alive.interval", "2000"),
+                ("gwmesh.alive.part", "5"),
+                ("gwmesh.alive.relay_delay", "77"),
+                ("gwmesh.node.node", "0x0000000000000001,0x0000000000000002"),
+                ("gwmesh.label.label", "16,1048575"),
+                ("gwmesh.label.octets_received", "300,2"),
+            ],
+        ),
+        (
+            "ROUTE REQUEST",
+            written(&request),
+            vec![
+                ("gwmesh.request.origin", "0x00000000000000a0"),
+                ("gwmesh.request.target", "0xffffffffffffffff"),
+                ("gwmesh.request.request", "12"),
+                ("gwmesh.request.frame_limit", "1500"),
+                ("gwmesh.request.hops_left", "8"),
+                ("gwmesh.node.node", "0x0000000000000009"),
+                ("gwmesh.hop.relay", "0x000000000000000a"),
+                ("gwmesh.hop.cost", "20"),
+                ("gwmesh.hop.delay", "30"),
+            ],
+        ),
+        (
+            "ROUTE REPLY",
+            written(&reply),
+            vec![
+                ("gwmesh.reply.path", "99"),
+                ("gwmesh.reply.label", "1000000"),
+                ("gwmesh.reply.position", "1"),
+                ("gwmesh.reply.cost", "40"),
+                ("gwmesh.node.node", "0x000000000000000a,0x000000000000000b"),
+            ],
+        ),
+        (
+            "BROADCAST",
+            written(&broadcast),
+            vec![("gwmesh.broadcast.number", "3"), ("gwmesh.payload", "cafe")],
+        ),
+        (
+            "PATH ACKNOWLEDGEMENT",
+            written(&acknowledgement),
+            vec![
+                ("gwmesh.acknowledgement.acknowledged", "41"),
+                ("gwmesh.acknowledgement.label", "17"),
+            ],
+        ),
+        (
+            "PATH ERROR",
+            written(&error),
+            vec![("gwmesh.head.kind", "6"), ("gwmesh.path_end.reason", "2")],
+        ),
+        (
+            "PATH TEAR",
+            written(&tear),
+            vec![("gwmesh.head.kind", "7"), ("gwmesh.path_end.reason", "7")],
+        ),
+        (
+            "LABEL UNKNOWN",
+            written(&Message::LabelUnknown(Label(99_999))),
+            vec![("gwmesh.unknown.label", "99999")],
+        ),
+        (
+            // These fields are those of Wireshark's own dissector.
+            "LIVENESS",
+            written(&liveness),
+            vec![
+                ("bfd.version", "1"),
+                ("bfd.sta", "0x03"),
+                ("bfd.detect_time_multiplier", "3"),
+                ("bfd.my_discriminator", "0x00000005"),
+                ("bfd.your_discriminator", "0x00000006"),
+                ("bfd.desired_min_tx_interval", "50000"),
+                ("bfd.required_min_rx_interval", "40000"),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,73 @@
+//! Each message as Wireshark reads it with the generated dissector; a LIVENESS message is also read
+//! by Wireshark's own dissector of BFD.
+//!
+//! Skipped by name where tshark is not installed (last run with 4.0.17).
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod dissector;
+mod samples;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{env, fs, path::PathBuf, process::Command};
+
+fn main() {
+    let ignored = !is_installed("tshark");
+    let trials = samples::samples().into_iter().map(|(name, octets, expected)| {
+        Trial::test(name, move || compare(name, &octets, &expected)).with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+}
+
+fn is_installed(tool: &str) -> bool {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&paths).any(|directory| directory.join(tool).is_file())
+}
+
+fn compare(name: &str, octets: &[u8], expected: &[(&str, &str)]) -> Result<(), Failed> {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = directory.join(format!("mesh-{}.pcap", name.replace([' ', '\''], "-")));
+    fs::write(&file, capture(octets))?;
+    let script = dissector::repository("docs/mesh-protocol.lua");
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-n").arg("-X").arg(format!("lua_script:{}", script.display()));
+    tshark.arg("-r").arg(&file).args(["-T", "fields", "-E", "separator=|"]);
+    tshark.args(["-E", "occurrence=a", "-E", "aggregator=,"]);
+    for field in ["_ws.malformed", "gwmesh.truncated"].iter().chain(expected.iter().map(|(f, _)| f))
+    {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found = text.trim_end_matches('\n').split('|');
+    if found.next() != Some("") || found.next() != Some("") {
+        return Err(format!("malformed: {text}{}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    for (field, expected) in expected {
+        let found = found.next().unwrap_or_default();
+        // Wireshark 4.0 and later print small numbers of some fields without leading zeros.
+        if found != *expected {
+            return Err(format!("{field}: wrote {expected}, read {found}").into());
+        }
+    }
+    Ok(())
+}
+
+/// A capture file (libpcap format, big endian) of one Ethernet frame.
+fn capture(message: &[u8]) -> Vec<u8> {
+    let mut frame = gatewright_mesh::message::GROUP_ADDRESS.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 1]);
+    frame.extend(gatewright_mesh::message::ETHER_TYPE.to_be_bytes());
+    frame.extend(message);
+    let length = u32::try_from(frame.len()).unwrap();
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0002_0004, 0, 0, 0xffff, 1, 0, 0, length, length] {
+        file.extend(u32::to_be_bytes(word));
+    }
+    file.extend(frame);
+    file
+}

@@ -1,0 +1,261 @@
+-- Dissector for the mesh protocol. Generated from docs/mesh-protocol.md by
+-- crates/mesh/tests/page.rs; changes are overwritten.
+local mesh = Proto("gwmesh", "Gatewright Mesh")
+local f = mesh.fields
+local layouts = {}
+
+f.head_version = ProtoField.uint32("gwmesh.head.version", "version", base.DEC)
+f.head_profile = ProtoField.uint32("gwmesh.head.profile", "profile", base.DEC)
+f.head_kind = ProtoField.uint32("gwmesh.head.kind", "kind", base.DEC)
+f.head_length = ProtoField.uint32("gwmesh.head.length", "length", base.DEC)
+f.head_sender = ProtoField.uint64("gwmesh.head.sender", "sender", base.HEX)
+f.head_epoch = ProtoField.uint32("gwmesh.head.epoch", "epoch", base.DEC)
+f.head_sequence = ProtoField.uint32("gwmesh.head.sequence", "sequence", base.DEC)
+f.node_node = ProtoField.uint64("gwmesh.node.node", "node", base.HEX)
+f.label_label = ProtoField.uint32("gwmesh.label.label", "label", base.DEC)
+f.label_octets_received = ProtoField.uint32("gwmesh.label.octets_received", "octets received", base.DEC)
+f.hop_relay = ProtoField.uint64("gwmesh.hop.relay", "relay", base.HEX)
+f.hop_cost = ProtoField.uint32("gwmesh.hop.cost", "cost", base.DEC)
+f.hop_delay = ProtoField.uint32("gwmesh.hop.delay", "delay", base.DEC)
+f.alive_interval = ProtoField.uint32("gwmesh.alive.interval", "interval", base.DEC)
+f.alive_full = ProtoField.bool("gwmesh.alive.full", "full", base.NONE)
+f.alive_more = ProtoField.bool("gwmesh.alive.more", "more", base.NONE)
+f.alive_part = ProtoField.uint32("gwmesh.alive.part", "part", base.DEC)
+f.alive_relay_delay = ProtoField.uint32("gwmesh.alive.relay_delay", "relay delay", base.DEC)
+f.alive_neighbours = ProtoField.uint32("gwmesh.alive.neighbours", "neighbours", base.DEC)
+f.alive_labels = ProtoField.uint32("gwmesh.alive.labels", "labels", base.DEC)
+f.request_origin = ProtoField.uint64("gwmesh.request.origin", "origin", base.HEX)
+f.request_target = ProtoField.uint64("gwmesh.request.target", "target", base.HEX)
+f.request_origin_epoch = ProtoField.uint32("gwmesh.request.origin_epoch", "origin epoch", base.DEC)
+f.request_request = ProtoField.uint32("gwmesh.request.request", "request", base.DEC)
+f.request_frame_limit = ProtoField.uint32("gwmesh.request.frame_limit", "frame limit", base.DEC)
+f.request_background = ProtoField.bool("gwmesh.request.background", "background", base.NONE)
+f.request_class = ProtoField.uint32("gwmesh.request.class", "class", base.DEC)
+f.request_paths = ProtoField.uint32("gwmesh.request.paths", "paths", base.DEC)
+f.request_hops_left = ProtoField.uint32("gwmesh.request.hops_left", "hops left", base.DEC)
+f.request_avoid = ProtoField.uint32("gwmesh.request.avoid", "avoid", base.DEC)
+f.request_hops = ProtoField.uint32("gwmesh.request.hops", "hops", base.DEC)
+f.reply_origin = ProtoField.uint64("gwmesh.reply.origin", "origin", base.HEX)
+f.reply_target = ProtoField.uint64("gwmesh.reply.target", "target", base.HEX)
+f.reply_request = ProtoField.uint32("gwmesh.reply.request", "request", base.DEC)
+f.reply_path = ProtoField.uint32("gwmesh.reply.path", "path", base.DEC)
+f.reply_label = ProtoField.uint32("gwmesh.reply.label", "label", base.DEC)
+f.reply_class = ProtoField.uint32("gwmesh.reply.class", "class", base.DEC)
+f.reply_frame_limit = ProtoField.uint32("gwmesh.reply.frame_limit", "frame limit", base.DEC)
+f.reply_hops = ProtoField.uint32("gwmesh.reply.hops", "hops", base.DEC)
+f.reply_position = ProtoField.uint32("gwmesh.reply.position", "position", base.DEC)
+f.reply_cost = ProtoField.uint32("gwmesh.reply.cost", "cost", base.DEC)
+f.reply_delay = ProtoField.uint32("gwmesh.reply.delay", "delay", base.DEC)
+f.broadcast_origin = ProtoField.uint64("gwmesh.broadcast.origin", "origin", base.HEX)
+f.broadcast_origin_epoch = ProtoField.uint32("gwmesh.broadcast.origin_epoch", "origin epoch", base.DEC)
+f.broadcast_number = ProtoField.uint32("gwmesh.broadcast.number", "number", base.DEC)
+f.broadcast_hops_left = ProtoField.uint32("gwmesh.broadcast.hops_left", "hops left", base.DEC)
+f.acknowledgement_acknowledged = ProtoField.uint32("gwmesh.acknowledgement.acknowledged", "acknowledged", base.DEC)
+f.acknowledgement_label = ProtoField.uint32("gwmesh.acknowledgement.label", "label", base.DEC)
+f.path_end_origin = ProtoField.uint64("gwmesh.path_end.origin", "origin", base.HEX)
+f.path_end_target = ProtoField.uint64("gwmesh.path_end.target", "target", base.HEX)
+f.path_end_path = ProtoField.uint32("gwmesh.path_end.path", "path", base.DEC)
+f.path_end_reporter = ProtoField.uint64("gwmesh.path_end.reporter", "reporter", base.HEX)
+f.path_end_reason = ProtoField.uint32("gwmesh.path_end.reason", "reason", base.DEC)
+f.unknown_label = ProtoField.uint32("gwmesh.unknown.label", "label", base.DEC)
+f.liveness_vers = ProtoField.uint32("gwmesh.liveness.vers", "vers", base.DEC)
+f.liveness_diagnostic = ProtoField.uint32("gwmesh.liveness.diagnostic", "diagnostic", base.DEC)
+f.liveness_state = ProtoField.uint32("gwmesh.liveness.state", "state", base.DEC)
+f.liveness_poll = ProtoField.bool("gwmesh.liveness.poll", "poll", base.NONE)
+f.liveness_final = ProtoField.bool("gwmesh.liveness.final", "final", base.NONE)
+f.liveness_control_plane_independent = ProtoField.bool("gwmesh.liveness.control_plane_independent", "control plane independent", base.NONE)
+f.liveness_authentication = ProtoField.bool("gwmesh.liveness.authentication", "authentication", base.NONE)
+f.liveness_demand = ProtoField.bool("gwmesh.liveness.demand", "demand", base.NONE)
+f.liveness_multipoint = ProtoField.bool("gwmesh.liveness.multipoint", "multipoint", base.NONE)
+f.liveness_detect_mult = ProtoField.uint32("gwmesh.liveness.detect_mult", "detect mult", base.DEC)
+f.liveness_length = ProtoField.uint32("gwmesh.liveness.length", "length", base.DEC)
+f.liveness_my_discriminator = ProtoField.uint32("gwmesh.liveness.my_discriminator", "my discriminator", base.DEC)
+f.liveness_your_discriminator = ProtoField.uint32("gwmesh.liveness.your_discriminator", "your discriminator", base.DEC)
+f.liveness_desired_min_tx_interval = ProtoField.uint32("gwmesh.liveness.desired_min_tx_interval", "desired min tx interval", base.DEC)
+f.liveness_required_min_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_rx_interval", "required min rx interval", base.DEC)
+f.liveness_required_min_echo_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_echo_rx_interval", "required min echo rx interval", base.DEC)
+f.payload = ProtoField.bytes("gwmesh.payload", "payload")
+
+layouts.head = { octets = 20, fields = {
+  { field = f.head_version, offset = 0, width = 4 },
+  { field = f.head_profile, offset = 4, width = 4 },
+  { field = f.head_kind, offset = 8, width = 8 },
+  { field = f.head_length, offset = 16, width = 16 },
+  { field = f.head_sender, offset = 32, width = 64 },
+  { field = f.head_epoch, offset = 96, width = 32 },
+  { field = f.head_sequence, offset = 128, width = 32 },
+}, parts = {
+} }
+layouts.node = { octets = 8, fields = {
+  { field = f.node_node, offset = 0, width = 64 },
+}, parts = {
+} }
+layouts.label = { octets = 8, fields = {
+  { field = f.label_label, offset = 0, width = 20 },
+  { field = f.label_octets_received, offset = 32, width = 32 },
+}, parts = {
+} }
+layouts.hop = { octets = 12, fields = {
+  { field = f.hop_relay, offset = 0, width = 64 },
+  { field = f.hop_cost, offset = 64, width = 16 },
+  { field = f.hop_delay, offset = 80, width = 16 },
+}, parts = {
+} }
+layouts.alive = { octets = 8, fields = {
+  { field = f.alive_interval, offset = 0, width = 16 },
+  { field = f.alive_full, offset = 16, width = 1 },
+  { field = f.alive_more, offset = 17, width = 1 },
+  { field = f.alive_part, offset = 18, width = 6 },
+  { field = f.alive_relay_delay, offset = 32, width = 16 },
+  { field = f.alive_neighbours, offset = 48, width = 8 },
+  { field = f.alive_labels, offset = 56, width = 8 },
+}, parts = {
+  { name = "neighbour_list", entry = layouts.node, length = function(at) return (at:bitfield(48, 8) * 8) end },
+  { name = "label_list", entry = layouts.label, length = function(at) return (at:bitfield(56, 8) * 8) end },
+} }
+layouts.request = { octets = 32, fields = {
+  { field = f.request_origin, offset = 0, width = 64 },
+  { field = f.request_target, offset = 64, width = 64 },
+  { field = f.request_origin_epoch, offset = 128, width = 32 },
+  { field = f.request_request, offset = 160, width = 32 },
+  { field = f.request_frame_limit, offset = 192, width = 16 },
+  { field = f.request_background, offset = 208, width = 1 },
+  { field = f.request_class, offset = 216, width = 8 },
+  { field = f.request_paths, offset = 224, width = 8 },
+  { field = f.request_hops_left, offset = 232, width = 8 },
+  { field = f.request_avoid, offset = 240, width = 8 },
+  { field = f.request_hops, offset = 248, width = 8 },
+}, parts = {
+  { name = "avoided", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
+  { name = "record", entry = layouts.hop, length = function(at) return (at:bitfield(248, 8) * 12) end },
+} }
+layouts.reply = { octets = 36, fields = {
+  { field = f.reply_origin, offset = 0, width = 64 },
+  { field = f.reply_target, offset = 64, width = 64 },
+  { field = f.reply_request, offset = 128, width = 32 },
+  { field = f.reply_path, offset = 160, width = 32 },
+  { field = f.reply_label, offset = 192, width = 20 },
+  { field = f.reply_class, offset = 216, width = 8 },
+  { field = f.reply_frame_limit, offset = 224, width = 16 },
+  { field = f.reply_hops, offset = 240, width = 8 },
+  { field = f.reply_position, offset = 248, width = 8 },
+  { field = f.reply_cost, offset = 256, width = 16 },
+  { field = f.reply_delay, offset = 272, width = 16 },
+}, parts = {
+  { name = "record", entry = layouts.node, length = function(at) return (at:bitfield(240, 8) * 8) end },
+} }
+layouts.broadcast = { octets = 20, fields = {
+  { field = f.broadcast_origin, offset = 0, width = 64 },
+  { field = f.broadcast_origin_epoch, offset = 64, width = 32 },
+  { field = f.broadcast_number, offset = 96, width = 32 },
+  { field = f.broadcast_hops_left, offset = 128, width = 8 },
+}, parts = {
+  { name = "payload", entry = nil, length = nil },
+} }
+layouts.acknowledgement = { octets = 8, fields = {
+  { field = f.acknowledgement_acknowledged, offset = 0, width = 32 },
+  { field = f.acknowledgement_label, offset = 32, width = 20 },
+}, parts = {
+} }
+layouts.path_end = { octets = 32, fields = {
+  { field = f.path_end_origin, offset = 0, width = 64 },
+  { field = f.path_end_target, offset = 64, width = 64 },
+  { field = f.path_end_path, offset = 128, width = 32 },
+  { field = f.path_end_reporter, offset = 160, width = 64 },
+  { field = f.path_end_reason, offset = 224, width = 8 },
+}, parts = {
+} }
+layouts.unknown = { octets = 4, fields = {
+  { field = f.unknown_label, offset = 0, width = 20 },
+}, parts = {
+} }
+layouts.liveness = { octets = 24, fields = {
+  { field = f.liveness_vers, offset = 0, width = 3 },
+  { field = f.liveness_diagnostic, offset = 3, width = 5 },
+  { field = f.liveness_state, offset = 8, width = 2 },
+  { field = f.liveness_poll, offset = 10, width = 1 },
+  { field = f.liveness_final, offset = 11, width = 1 },
+  { field = f.liveness_control_plane_independent, offset = 12, width = 1 },
+  { field = f.liveness_authentication, offset = 13, width = 1 },
+  { field = f.liveness_demand, offset = 14, width = 1 },
+  { field = f.liveness_multipoint, offset = 15, width = 1 },
+  { field = f.liveness_detect_mult, offset = 16, width = 8 },
+  { field = f.liveness_length, offset = 24, width = 8 },
+  { field = f.liveness_my_discriminator, offset = 32, width = 32 },
+  { field = f.liveness_your_discriminator, offset = 64, width = 32 },
+  { field = f.liveness_desired_min_tx_interval, offset = 96, width = 32 },
+  { field = f.liveness_required_min_rx_interval, offset = 128, width = 32 },
+  { field = f.liveness_required_min_echo_rx_interval, offset = 160, width = 32 },
+}, parts = {
+} }
+
+local types = {
+  [1] = { layouts.alive, "I'M ALIVE" },
+  [2] = { layouts.request, "ROUTE REQUEST" },
+  [3] = { layouts.reply, "ROUTE REPLY" },
+  [4] = { layouts.broadcast, "BROADCAST" },
+  [5] = { layouts.acknowledgement, "PATH ACKNOWLEDGEMENT" },
+  [6] = { layouts.path_end, "PATH ERROR" },
+  [7] = { layouts.path_end, "PATH TEAR" },
+  [8] = { layouts.unknown, "LABEL UNKNOWN" },
+  [9] = { layouts.liveness, "LIVENESS" },
+}
+
+local truncated = ProtoExpert.new("gwmesh.truncated", "message too short", expert.group.MALFORMED,
+  expert.severity.ERROR)
+mesh.experts = { truncated }
+
+local function show(layout, buffer, at, tree)
+  if at + layout.octets > buffer:len() then
+    tree:add_proto_expert_info(truncated)
+    return nil
+  end
+  local fixed = buffer(at, layout.octets)
+  for _, field in ipairs(layout.fields) do
+    local first = math.floor(field.offset / 8)
+    local last = math.floor((field.offset + field.width - 1) / 8)
+    local range = buffer(at + first, last - first + 1)
+    tree:add(field.field, range, fixed:bitfield(field.offset, field.width))
+  end
+  at = at + layout.octets
+  for _, part in ipairs(layout.parts) do
+    local length = part.length and part.length(fixed) or buffer:len() - at
+    if at + length > buffer:len() then
+      tree:add_proto_expert_info(truncated)
+      return nil
+    end
+    if part.entry then
+      for entry = at, at + length - 1, part.entry.octets do
+        local branch = tree:add(mesh, buffer(entry, part.entry.octets), part.name)
+        show(part.entry, buffer, entry, branch)
+      end
+    elseif length > 0 then
+      tree:add(f.payload, buffer(at, length))
+    end
+    at = at + length
+  end
+  return at
+end
+
+function mesh.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "GWMESH"
+  local tree = root:add(mesh, buffer())
+  local at = show(layouts.head, buffer, 0, tree)
+  if not at then return end
+  local length = buffer(2, 2):uint()
+  if at + length > buffer:len() then
+    tree:add_proto_expert_info(truncated)
+    return
+  end
+  local known = types[buffer(1, 1):uint()]
+  if not known then return end
+  local layout, name = known[1], known[2]
+  pinfo.cols.info = name
+  local body = buffer(at, length):tvb()
+  show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
+  if layout == layouts.liveness then
+    DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
+  end
+end
+
+DissectorTable.get("ethertype"):add(0x88b5, mesh)

@@ -1,5 +1,5 @@
 /* Forwards IPv4 and IPv6 from link to link in the driver. What is not plainly to be forwarded goes
- * up: to the program behind this one, and so to the graph or to the kernel, as it came. */
+ * up as it came: to the link's own program, and so to the graph or to the kernel. */
 #include "bpf.h"
 #include "tables.h"
 
@@ -46,7 +46,11 @@ MAP(neighbours);
 MAP(ports);
 MAP(counts);
 MAP(hop_counts);
-MAP(up);
+
+/* The link's own programs, which the loader puts behind this one: whether the driver has taken a
+ * VLAN tag out of the frame, and what happens to frames that go up. */
+extern int tag_taken(struct xdp_md *context);
+extern int up(struct xdp_md *context);
 
 /* An address as 128 bits, IPv4 in the first 32. */
 struct key {
@@ -222,8 +226,9 @@ struct found {
     u16 macs[6];
 };
 
-/* The next hop and the neighbour behind it. */
-INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, struct found *found)
+/* The next hop and the neighbour behind it; `sent` is the bit of the family in `struct link`. */
+INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, u32 sent,
+                           struct found *found)
 {
     struct hop *hop = map_lookup(&hops, &index);
     if (UNLIKELY(!hop))
@@ -243,21 +248,61 @@ INLINE enum reason resolve(u32 index, struct neighbour_key *neighbour, struct fo
         return UNSETTLED;
     if (UNLIKELY(found->mtu == 0))
         return NO_ROUTE;
+    if (UNLIKELY(flags & HOP_ELSEWHERE))
+        return ELSEWHERE;
+    if (found->port == constants.link)
+        return SAME_LINK;
+    if (UNLIKELY(found->port >= LINKS_MAX || links[found->port].up & sent))
+        return LOOKED_AT;
     if (flags & HOP_NEIGHBOUR) {
         neighbour->port = found->port;
         struct neighbour *known = map_lookup(&neighbours, neighbour);
         if (!known)
             return NO_NEIGHBOUR;
-        u16 *mac = (u16 *)known->mac;
+        volatile u16 *mac = (volatile u16 *)known->mac;
         found->macs[0] = mac[0];
         found->macs[1] = mac[1];
         found->macs[2] = mac[2];
+        volatile u16 *stale = &known->stale;
+        if (UNLIKELY(*stale)) {
+            *stale = 0;
+            return STALE;
+        }
+        return FORWARDED;
     }
     if (UNLIKELY(!(found->macs[0] | found->macs[1] | found->macs[2])))
         return NO_NEIGHBOUR;
-    if (found->port == constants.link)
-        return SAME_LINK;
+    if (UNLIKELY(shared->stale)) {
+        shared->stale = 0;
+        return STALE;
+    }
     return FORWARDED;
+}
+
+/* Protocols with a transport checksum, and what may be in front of them (RFC 8200 §4). */
+#define TCP 6
+#define UDP 17
+#define SCTP 132
+#define ROUTING 43
+#define DESTINATION_OPTIONS 60
+
+INLINE u32 halves(u32 word)
+{
+    return (word & 0xffff) + (word >> 16);
+}
+
+/* Whether the transport checksum is left to the device that sends (`wire`'s `partial.rs`): a kernel
+ * writes the folded sum of the pseudo-header, of which `sum` is the part of the addresses. */
+INLINE int is_partial(struct xdp_md *context, u16 *transport, u32 protocol, u32 length, u32 sum)
+{
+    u16 *end = (u16 *)(u64)context->data_end;
+    u16 *field = transport + (protocol == TCP ? 8 : 3);
+    if (protocol != TCP && protocol != UDP)
+        return protocol == SCTP || protocol == ROUTING || protocol == DESTINATION_OPTIONS;
+    if (field + 1 > end)
+        return 1;
+    sum += BE16(protocol) + BE16(length);
+    return *field == (u16)halves(halves(sum));
 }
 
 /* Sends a frame whose IP header is changed already. */
@@ -316,11 +361,16 @@ INLINE enum reason forward4(struct xdp_md *context, struct ipv4 *ip, u32 octets,
     hop -= 1;
     struct neighbour_key neighbour = {0, {ip->destination, 0, 0, 0}};
     struct found found;
-    reason = resolve(hop, &neighbour, &found);
+    reason = resolve(hop, &neighbour, SENT_4, &found);
     if (reason != FORWARDED)
         return reason;
     if (length > found.mtu)
         return TOO_BIG;
+    if (constants.partial && !(ip->fragment & BE16(0x3fff))) {
+        u32 sum = halves(ip->source) + halves(ip->destination);
+        if (is_partial(context, (u16 *)(ip + 1), ip->protocol, length - sizeof(*ip), sum))
+            return PARTIAL;
+    }
     ip->ttl -= 1;
     /* RFC 1624: the checksum grows by what the TTL's word loses, one in its upper octet. */
     u32 checksum = ip->checksum + (u32)BE16(0x0100);
@@ -360,11 +410,19 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
     struct neighbour_key neighbour = {
         0, {ip->destination[0], ip->destination[1], ip->destination[2], ip->destination[3]}};
     struct found found;
-    reason = resolve(hop, &neighbour, &found);
+    reason = resolve(hop, &neighbour, SENT_6, &found);
     if (reason != FORWARDED)
         return reason;
     if (length > found.mtu)
         return TOO_BIG;
+    if (constants.partial) {
+        u32 sum = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum += halves(ip->source[i]) + halves(ip->destination[i]);
+        if (is_partial(context, (u16 *)(ip + 1), ip->next_header, length - sizeof(*ip), sum))
+            return PARTIAL;
+    }
     ip->hop_limit -= 1;
     if (octets != length)
         adjust_tail(context, (int)length - (int)octets);
@@ -374,31 +432,34 @@ INLINE enum reason forward6(struct xdp_md *context, struct ipv6 *ip, u32 octets,
 
 SECTION("xdp") int forward(struct xdp_md *context)
 {
+    int tagged = tag_taken(context);
     void *data = (void *)(u64)context->data, *end = (void *)(u64)context->data_end;
     struct ethernet *ethernet = data;
     u32 octets = context->data_end - context->data;
     enum reason reason = NOT_IP;
     int verdict = XDP_PASS;
-    if ((void *)(ethernet + 1) > end)
+    if (tagged || (void *)(ethernet + 1) > end)
         goto up;
     octets -= sizeof(*ethernet);
+    u32 link = constants.link;
+    if (link >= LINKS_MAX)
+        goto up;
     reason = NOT_OURS;
-    volatile const u16 *mac = (volatile const u16 *)constants.mac;
+    volatile u16 *mac = (volatile u16 *)links[link].mac;
     if (ethernet->macs[0] != mac[0] || ethernet->macs[1] != mac[1] || ethernet->macs[2] != mac[2])
         goto up;
+    u32 looked_at = links[link].up;
     reason = LOOKED_AT;
-    u32 link = constants.link;
-    u32 looked_at = link < LINKS_MAX ? links[link].up : ~0u;
     if (ethernet->type == BE16(ETHERTYPE_IPV4)) {
         struct ipv4 *ip = (void *)(ethernet + 1);
-        if (looked_at & 1)
+        if (looked_at & RECEIVED_4)
             goto up;
         reason = MALFORMED;
         if ((void *)(ip + 1) <= end)
             reason = forward4(context, ip, octets, &verdict);
     } else if (ethernet->type == BE16(ETHERTYPE_IPV6)) {
         struct ipv6 *ip = (void *)(ethernet + 1);
-        if (looked_at & 2)
+        if (looked_at & RECEIVED_6)
             goto up;
         reason = MALFORMED;
         if ((void *)(ip + 1) <= end)
@@ -410,6 +471,5 @@ SECTION("xdp") int forward(struct xdp_md *context)
         return verdict;
 up:
     count(&counts, constants.link * REASON_ROOM + reason, octets);
-    tail_call(context, &up, constants.link);
-    return XDP_PASS;
+    return up(context);
 }

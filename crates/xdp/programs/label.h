@@ -15,7 +15,7 @@
 #define PATHS_MAX 1024
 #define LINKS_MAX 64
 #define PROBES 8
-/* Labels below have a meaning of their own (RFC 3032 section 2.1). */
+/* Labels below have a meaning of their own (RFC 3032 §2.1). */
 #define LABEL_FIRST 16
 #define LABEL_PRESENT (1u << 31)
 #define LABEL_POP 0xffffffffu

@@ -74,7 +74,7 @@ SECTION("tc") int label_switch(struct sk_buff *skb)
     reason = choose(&labels[place], label | LABEL_PRESENT, 0, &found);
     if (UNLIKELY(reason != SWAPPED))
         goto up;
-    /* RFC 3032 section 2.4.2: a packet whose outgoing TTL would be 0 is not forwarded. */
+    /* RFC 3032 §2.4.2: a packet whose outgoing TTL would be 0 is not forwarded. */
     reason = EXPIRED;
     if ((entry & 0xff) <= 1)
         goto up;

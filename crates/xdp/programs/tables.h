@@ -1,7 +1,7 @@
 /* What the forwarding program shares with user space: `src/forward/layout.rs` has the same. */
 
 /* Reasons of what happens to a frame; `counts` has room for REASON_ROOM of each link. */
-#define REASON_ROOM 16
+#define REASON_ROOM 32
 enum reason {
     FORWARDED,
     NOT_IP,       /* another EtherType, or shorter than its header */
@@ -17,6 +17,9 @@ enum reason {
     TOO_BIG,      /* larger than the egress link's MTU */
     SAME_LINK,    /* leaves by the link it came from: a redirect is due */
     NO_PORT,      /* the egress link has just gone: the frame is dropped */
+    STALE,        /* the neighbour is stale: one packet goes up, so that the graph asks it */
+    ELSEWHERE,    /* the egress link takes no frames from a driver */
+    PARTIAL,      /* a transport checksum that is left to the device: the graph completes it */
 };
 
 /* A link's constants: one program is loaded for each link. */
@@ -27,15 +30,20 @@ struct constants {
     u32 groups;        /* groups of 256 entries in `groups` */
     u32 hops;          /* entries of `hops` */
     u32 fence;         /* whether loads may be reordered on this machine */
-    u8 mac[6];         /* the link's own address */
-    u16 unused;
+    u32 partial;       /* whether frames may have partial transport checksums */
 };
 
 /* What may change at any time, by link. */
 #define LINKS_MAX 64
+#define RECEIVED_4 1 /* IPv4 that arrives here goes up */
+#define RECEIVED_6 2
+#define SENT_4 4 /* IPv4 that would leave here goes up */
+#define SENT_6 8
 struct link {
-    u32 up; /* bit 0: IPv4 goes up, bit 1: IPv6 */
-    u32 unused;
+    u32 up;
+    u8 mac[6]; /* the link's own address */
+    u16 unused;
+    u32 unused_too;
 };
 
 /* Bits of addresses that are ours or a subnet's broadcast: a set bit says *perhaps*. */
@@ -43,13 +51,14 @@ struct link {
 
 /* A next hop; an odd `version` says that it is being written. */
 #define HOP_NEIGHBOUR 1 /* the neighbour is the destination itself */
+#define HOP_ELSEWHERE 2 /* the egress link takes no frames from a driver */
 struct hop {
     u32 version;
     u32 flags;
     u32 port; /* index of the egress link in `ports` and its number */
     u32 mtu;
     u8 macs[12]; /* destination, source */
-    u32 unused;
+    u32 stale;   /* set by user space, cleared by the packet that goes up; outside the version */
 };
 
 /* A neighbour on a link; IPv4 addresses are in the first word. */
@@ -59,7 +68,7 @@ struct neighbour_key {
 };
 struct neighbour {
     u8 mac[6];
-    u16 unused;
+    u16 stale; /* as of a next hop */
 };
 
 struct count {

@@ -10,7 +10,8 @@
 //!
 //! An instruction that loads a name (`BPF_LD | BPF_IMM | BPF_DW`) has 15 as its source register and
 //! the number of the name as its immediate value; the offset into the memory behind the name is the
-//! immediate value of its second half.
+//! immediate value of its second half. A call (`BPF_JMP | BPF_CALL`) of a name has the same marks:
+//! it calls instructions that the loader puts behind the program.
 
 use crate::program::Instruction;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,6 +20,10 @@ const MAGIC: &[u8; 8] = b"GWBPF001";
 const NAME_LEN: usize = 16;
 /// `BPF_LD | BPF_IMM | BPF_DW`.
 const LOAD_IMMEDIATE_64: u8 = 0x18;
+/// `BPF_JMP | BPF_CALL`.
+const CALL: u8 = 0x85;
+/// The source register of a call within a program (`BPF_PSEUDO_CALL`).
+const OWN_CALL: u8 = 1;
 /// The source register that marks a name.
 const NAMED: u8 = 15;
 
@@ -36,6 +41,8 @@ pub enum Symbol<'map> {
     Map(BorrowedFd<'map>),
     /// The memory of a map with one value (`BPF_PSEUDO_MAP_VALUE`).
     Memory(BorrowedFd<'map>),
+    /// A function of one argument (`BPF_PSEUDO_CALL`), which ends by itself.
+    Code(&'map [Instruction]),
 }
 
 /// Why octets are no program, or a program cannot be linked.
@@ -93,19 +100,51 @@ impl<'octets> CompiledProgram<'octets> {
         let resolve = |name| meaning(name).ok_or_else(|| CompiledError::Name(name.to_owned()));
         let symbols = self.names().map(resolve).collect::<Result<Vec<_>, _>>()?;
         let symbol = |number: i32| symbols.get(usize::try_from(number).ok()?);
-        let instructions = self.instructions.iter().map(|&[code, registers, o1, o2, v @ ..]| {
+        let starts = self.starts(&symbols);
+        let linked = |(at, &[code, registers, o1, o2, v @ ..]): (usize, &[u8; 8])| {
             let (offset, value) = (i16::from_le_bytes([o1, o2]), i32::from_le_bytes(v));
-            if code != LOAD_IMMEDIATE_64 || registers >> 4 != NAMED {
+            if !matches!(code, LOAD_IMMEDIATE_64 | CALL) || registers >> 4 != NAMED {
                 return Ok(Instruction(code, registers, offset, value));
             }
-            let (kind, map) = match symbol(value) {
-                Some(Symbol::Map(map)) => (MAP, map),
-                Some(Symbol::Memory(map)) => (MEMORY, map),
-                None => return Err(CompiledError::Form),
-            };
-            Ok(Instruction(code, registers & 0xf | kind << 4, offset, map.as_raw_fd()))
-        });
-        instructions.collect()
+            let named = |kind, value| Instruction(code, registers & 0xf | kind << 4, offset, value);
+            match (code, symbol(value)) {
+                (LOAD_IMMEDIATE_64, Some(Symbol::Map(map))) => Ok(named(MAP, map.as_raw_fd())),
+                (LOAD_IMMEDIATE_64, Some(Symbol::Memory(map))) => {
+                    Ok(named(MEMORY, map.as_raw_fd()))
+                }
+                (CALL, Some(Symbol::Code(_))) => {
+                    let start = usize::try_from(value).ok().and_then(|number| starts.get(number));
+                    let distance = start.and_then(|start| start.checked_sub(at + 1));
+                    let distance = distance.and_then(|distance| i32::try_from(distance).ok());
+                    distance.map(|distance| named(OWN_CALL, distance)).ok_or(CompiledError::Form)
+                }
+                _ => Err(CompiledError::Form),
+            }
+        };
+        let own = self.instructions.iter().enumerate().map(linked);
+        let mut all = own.collect::<Result<Vec<_>, _>>()?;
+        all.extend(symbols.iter().flat_map(Symbol::code));
+        Ok(all)
+    }
+
+    /// The place behind the program where the code of each symbol begins.
+    fn starts(&self, symbols: &[Symbol<'_>]) -> Vec<usize> {
+        let mut end = self.instructions.len();
+        let start = |symbol: &Symbol<'_>| {
+            let start = end;
+            end += symbol.code().len();
+            start
+        };
+        symbols.iter().map(start).collect()
+    }
+}
+
+impl Symbol<'_> {
+    fn code(&self) -> &[Instruction] {
+        match self {
+            Self::Code(code) => code,
+            Self::Map(_) | Self::Memory(_) => &[],
+        }
     }
 }
 
@@ -148,6 +187,24 @@ mod tests {
         assert_eq!(linked, expected);
         let unknown = compiled.link(|name| (name == "a").then_some(Symbol::Map(file.as_fd())));
         assert_eq!(unknown, Err(CompiledError::Name("memory".to_owned())));
+        Ok(())
+    }
+
+    #[test]
+    fn a_called_name_becomes_code_behind_the_program() -> Result<(), Box<dyn std::error::Error>> {
+        let call = |name: u8| [0x85, 0xf0, 0, 0, name, 0, 0, 0];
+        let octets = program(&["one", "two"], &[call(1), call(0), [0x95, 0, 0, 0, 0, 0, 0, 0]]);
+        let exit = Instruction(0x95, 0, 0, 0);
+        let [one, two] = [[Instruction(0xb7, 0, 0, 1), exit], [Instruction(0xb7, 0, 0, 2), exit]];
+        let linked = CompiledProgram::read(&octets)?
+            .link(|name| Some(Symbol::Code(if name == "one" { &one } else { &two })))?;
+        // Distances are from the instruction behind the call (RFC 9669 §5.4).
+        let calls = [Instruction(0x85, 0x10, 0, 4), Instruction(0x85, 0x10, 0, 1)];
+        let expected = [&calls[..], &[exit], &one, &two].concat();
+        assert_eq!(linked, expected);
+        let file = std::fs::File::open("/dev/null")?;
+        let map = CompiledProgram::read(&octets)?.link(|_| Some(Symbol::Map(file.as_fd())));
+        assert_eq!(map, Err(CompiledError::Form));
         Ok(())
     }
 

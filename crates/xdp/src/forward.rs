@@ -1,21 +1,21 @@
 //! Forwarding in the driver: tables that all links share, and a program for each link.
 
-use crate::compiled::{CompiledError, CompiledProgram, Symbol};
+mod maps;
+
+pub use maps::{ForwardingMaps, LinkProgram};
+
+use crate::compiled::CompiledError;
 use crate::direct::Direct;
 use crate::layout::{
-    CONSTANTS_LEN, COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
+    COUNT_LEN, DIRECT_ENTRIES, ForwardingReason, HOP_ELSEWHERE, HOP_LEN, HOP_NEIGHBOUR, LINK_LEN,
     LINKS_MAX, NEIGHBOUR_KEY_LEN, NEIGHBOUR_LEN, OWN_BITS, REASON_ROOM, own_bit,
 };
 use crate::map::{BpfMap, MapType};
-use crate::program::{BpfProgram, LoadError, ProgramType};
+use crate::program::{BpfProgram, LoadError};
 use gatewright_tables::{HopIndex, Prefix, RoutesFull, RoutesWriter, SharedWords};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{Ordering, fence};
-
-/// The compiled program.
-static PROGRAM: &[u8] = include_bytes!("../programs/forward.bpf");
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// The size of the tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,6 +89,8 @@ pub enum HopNeighbour {
     Router([u8; 6]),
     /// A router whose link address is not known: packets go up.
     Unknown,
+    /// Any, on a link that takes no frames from a driver: packets go up.
+    Elsewhere,
 }
 
 /// A link as its program needs it.
@@ -138,7 +140,6 @@ pub struct Forwarding {
     ports: BpfMap,
     counts: BpfMap,
     hop_counts: BpfMap,
-    up: BpfMap,
 }
 
 impl Forwarding {
@@ -183,62 +184,61 @@ impl Forwarding {
             ports: map(MapType::Interfaces, "ports", 4, 4, LINKS_MAX)?,
             counts: map(each, "counts", 4, COUNT_LEN, LINKS_MAX * REASON_ROOM)?,
             hop_counts: map(each, "hop_counts", 4, COUNT_LEN, sizes.hops)?,
-            up: map(MapType::Programs, "up", 4, 4, LINKS_MAX)?,
             areas: [direct.map, groups.map, area4.map, area6.map],
             sizes,
             routes4,
         })
     }
 
-    /// Loads the program of a link.
+    /// Loads a program for a link that hands what goes up to the kernel.
     ///
     /// # Errors
     ///
     /// [`ForwardingError::Load`] if the kernel refuses it.
     pub fn program(&self, link: &LinkPort) -> Result<BpfProgram, ForwardingError> {
-        check("link", link.index, LINKS_MAX)?;
-        let constants = self.constants(link).map_err(failed("make a map of constants"))?;
-        let [direct, groups, routes4, routes6] = &self.areas;
-        let linked = CompiledProgram::read(PROGRAM)?.link(|name| {
-            Some(match name {
-                "constants" => Symbol::Memory(constants.as_fd()),
-                "links" => Symbol::Memory(self.links.map.as_fd()),
-                "own" => Symbol::Memory(self.own.map.as_fd()),
-                "direct" => Symbol::Memory(direct.as_fd()),
-                "groups" => Symbol::Memory(groups.as_fd()),
-                "routes4" => Symbol::Memory(routes4.as_fd()),
-                "routes6" => Symbol::Memory(routes6.as_fd()),
-                "hops" => Symbol::Map(self.hops.map.as_fd()),
-                "neighbours" => Symbol::Map(self.neighbours.as_fd()),
-                "ports" => Symbol::Map(self.ports.as_fd()),
-                "counts" => Symbol::Map(self.counts.as_fd()),
-                "hop_counts" => Symbol::Map(self.hop_counts.as_fd()),
-                "up" => Symbol::Map(self.up.as_fd()),
-                _ => return None,
-            })
-        })?;
-        Ok(BpfProgram::load(ProgramType::Xdp, "gw_forward", &linked, 0)?)
+        self.set_mac(link.index, link.mac)?;
+        self.maps()?.program(&LinkProgram::passing(link.index))
     }
 
-    /// The constants of a link's program, which the kernel checks it with.
-    fn constants(&self, link: &LinkPort) -> io::Result<BpfMap> {
+    /// The maps, for whoever loads and attaches programs.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Map`] if the process has no descriptors left.
+    pub fn maps(&self) -> Result<ForwardingMaps, ForwardingError> {
         let words4 = match &self.routes4 {
             Routes4::Direct(_) => 0,
             Routes4::Trie(_) => RoutesWriter::<Ipv4Addr>::words(self.sizes.routes4).unwrap_or(0),
         };
-        let words6 = RoutesWriter::<Ipv6Addr>::words(self.sizes.routes6).unwrap_or(0);
-        // Loads are not reordered with loads on x86-64.
-        let needs_fence = u32::from(cfg!(not(target_arch = "x86_64")));
-        let groups = u32::from(self.sizes.groups.max(1));
-        let numbers = [link.index, words4, words6, groups, self.sizes.hops, needs_fence];
-        let mut value: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        value.extend(link.mac);
-        value.resize(CONSTANTS_LEN, 0);
-        let len = u32::try_from(CONSTANTS_LEN).unwrap_or(u32::MAX);
-        let map = BpfMap::new(MapType::Constants, "constants", 4, len, 1)?;
-        map.set(&0_u32.to_ne_bytes(), &value)?;
-        map.freeze()?;
-        Ok(map)
+        let [direct, groups, routes4, routes6] = &self.areas;
+        let (links, own, hops) = (&self.links.map, &self.own.map, &self.hops.map);
+        let tables = [links, own, direct, groups, routes4, routes6, hops];
+        let others = [&self.neighbours, &self.ports, &self.counts, &self.hop_counts];
+        ForwardingMaps::of(&self.sizes, words4, tables.into_iter().chain(others))
+    }
+
+    /// Sets a link's own address; frames to others go up.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardingError::Index`] for a link beyond [`LINKS_MAX`].
+    pub fn set_mac(&self, link: u32, mac: [u8; 6]) -> Result<(), ForwardingError> {
+        let mut octets = [0; 12];
+        octets.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
+        let [front, back, _] = chunks(octets);
+        for (word, value) in self.link(link)?.iter().skip(1).zip([front, back]) {
+            word.store(value, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The words of a link's record.
+    fn link(&self, link: u32) -> Result<&[AtomicU32], ForwardingError> {
+        check("link", link, LINKS_MAX)?;
+        let len = LINK_LEN / 4;
+        let [start, end] =
+            [link * len, (link + 1) * len].map(|at| usize::try_from(at).unwrap_or(0));
+        Ok(self.links.words.all().get(start..end).unwrap_or(&[]))
     }
 
     /// Sets the next hop of an IPv4 prefix, which `routes` has already.
@@ -297,13 +297,12 @@ impl Forwarding {
                 HopNeighbour::Destination => flags = HOP_NEIGHBOUR,
                 HopNeighbour::Router(mac) => destination.copy_from_slice(&mac),
                 HopNeighbour::Unknown => {}
+                HopNeighbour::Elsewhere => flags = HOP_ELSEWHERE,
             }
         }
         let (port, mtu) = hop.map_or((0, 0), |hop| (hop.port, hop.mtu));
         let [a, b, c] = chunks(macs);
-        let per_hop = HOP_LEN / 4;
-        let start = usize::try_from(index.0 * per_hop).unwrap_or(usize::MAX);
-        let words = self.hops.words.all().get(start..).unwrap_or(&[]);
+        let words = self.hop(index);
         let Some((version, rest)) = words.split_first() else { return Ok(()) };
         // Odd while the rest is being written, so that a program which reads meanwhile knows.
         let next = version.load(Ordering::Relaxed).wrapping_add(1) | 1;
@@ -316,6 +315,38 @@ impl Forwarding {
         Ok(())
     }
 
+    /// Passes one packet of a next hop's router to the graph, which asks whether the router is
+    /// still there.
+    pub fn ask_router(&self, index: HopIndex) {
+        const STALE: usize = 7;
+        if let Some(stale) = self.hop(index).get(STALE) {
+            stale.store(1, Ordering::Release);
+        }
+    }
+
+    /// The words of a next hop's record.
+    fn hop(&self, index: HopIndex) -> &[AtomicU32] {
+        let len = usize::try_from(HOP_LEN / 4).unwrap_or(0);
+        let start = usize::try_from(index.0).unwrap_or(usize::MAX).saturating_mul(len);
+        let words = self.hops.words.all();
+        words.get(start..start.saturating_add(len)).unwrap_or(&[])
+    }
+
+    /// As [`Self::set_neighbour`]; one packet for it goes to the graph, which asks whether the
+    /// neighbour is still there.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn ask_neighbour(
+        &self,
+        port: u32,
+        address: IpAddr,
+        mac: [u8; 6],
+    ) -> Result<(), ForwardingError> {
+        self.put_neighbour(port, address, Some(mac), 1)
+    }
+
     /// Sets the link address of a neighbour on a link; `None` takes it away.
     ///
     /// # Errors
@@ -326,6 +357,16 @@ impl Forwarding {
         port: u32,
         address: IpAddr,
         mac: Option<[u8; 6]>,
+    ) -> Result<(), ForwardingError> {
+        self.put_neighbour(port, address, mac, 0)
+    }
+
+    fn put_neighbour(
+        &self,
+        port: u32,
+        address: IpAddr,
+        mac: Option<[u8; 6]>,
+        stale: u16,
     ) -> Result<(), ForwardingError> {
         let mut key = port.to_ne_bytes().to_vec();
         match address {
@@ -340,7 +381,8 @@ impl Forwarding {
             };
         };
         let mut value = [0; NEIGHBOUR_LEN];
-        value.iter_mut().zip(mac).for_each(|(to, from)| *to = from);
+        let octets = mac.into_iter().chain(stale.to_ne_bytes());
+        value.iter_mut().zip(octets).for_each(|(to, from)| *to = from);
         self.neighbours.set(&key, &value).map_err(failed("add a neighbour"))
     }
 
@@ -354,27 +396,35 @@ impl Forwarding {
         set.map_err(failed("set a link's interface"))
     }
 
-    /// Sets the program that takes what a link's program passes up.
+    /// Removes the interface of a link: what is routed there is dropped, until its next hops say
+    /// otherwise.
     ///
     /// # Errors
     ///
     /// [`ForwardingError::Map`] if the system refuses it.
-    pub fn set_up(&self, link: u32, program: &BpfProgram) -> Result<(), ForwardingError> {
-        let descriptor = program.as_fd().as_raw_fd().to_ne_bytes();
-        let set = self.up.set(&link.to_ne_bytes(), &descriptor);
-        set.map_err(failed("set the program behind a link's program"))
+    pub fn remove_port(&self, link: u32) -> Result<(), ForwardingError> {
+        match self.ports.remove(&link.to_ne_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(failed("remove a link's interface")),
+        }
     }
 
-    /// Passes all packets of a family that arrive on a link to the graph, or forwards them again.
+    /// Passes packets to the graph, IPv4 and IPv6 apart: those that a link receives, and those that
+    /// it would send.
     ///
     /// # Errors
     ///
     /// [`ForwardingError::Index`] for a link beyond [`LINKS_MAX`].
-    pub fn look_at(&self, link: u32, ipv4: bool, ipv6: bool) -> Result<(), ForwardingError> {
-        check("link", link, LINKS_MAX)?;
-        let at = usize::try_from(link * LINK_LEN / 4).unwrap_or(usize::MAX);
-        if let Some(word) = self.links.words.all().get(at) {
-            word.store(u32::from(ipv4) | u32::from(ipv6) << 1, Ordering::Release);
+    pub fn look_at(
+        &self,
+        link: u32,
+        received: [bool; 2],
+        sent: [bool; 2],
+    ) -> Result<(), ForwardingError> {
+        let bits = received.into_iter().chain(sent);
+        let up = (0..).zip(bits).fold(0, |up, (bit, is_up)| up | u32::from(is_up) << bit);
+        if let Some(word) = self.link(link)?.first() {
+            word.store(up, Ordering::Release);
         }
         Ok(())
     }

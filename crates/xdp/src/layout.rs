@@ -15,10 +15,10 @@ pub const LINKS_MAX: u32 = 64;
 pub(crate) const OWN_BITS: u32 = 8192;
 
 /// Places of each link in `counts`.
-pub(crate) const REASON_ROOM: u32 = 16;
+pub(crate) const REASON_ROOM: u32 = 32;
 
 /// Octets of `struct constants`.
-pub(crate) const CONSTANTS_LEN: usize = 32;
+pub(crate) const CONSTANTS_LEN: usize = 28;
 /// Octets of `struct hop`.
 pub(crate) const HOP_LEN: u32 = 32;
 /// Octets of `struct neighbour_key`.
@@ -28,10 +28,12 @@ pub(crate) const NEIGHBOUR_LEN: usize = 8;
 /// Octets of `struct count`.
 pub(crate) const COUNT_LEN: usize = 16;
 /// Octets of `struct link`.
-pub(crate) const LINK_LEN: u32 = 8;
+pub(crate) const LINK_LEN: u32 = 16;
 
 /// `HOP_NEIGHBOUR`.
 pub(crate) const HOP_NEIGHBOUR: u32 = 1;
+/// `HOP_ELSEWHERE`.
+pub(crate) const HOP_ELSEWHERE: u32 = 2;
 
 /// Why a frame was forwarded, passed up or dropped by the forwarding program (`enum reason`).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -65,11 +67,17 @@ pub enum ForwardingReason {
     SameLink,
     /// The egress link has just gone: the frame is dropped.
     NoPort,
+    /// The neighbour is stale: this packet goes up, so that the graph asks it.
+    Stale,
+    /// The egress link takes no frames from a driver.
+    Elsewhere,
+    /// The transport checksum is left to the device: the graph completes it.
+    Partial,
 }
 
 impl ForwardingReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Forwarded,
         Self::NotIp,
         Self::NotOurs,
@@ -84,6 +92,9 @@ impl ForwardingReason {
         Self::TooBig,
         Self::SameLink,
         Self::NoPort,
+        Self::Stale,
+        Self::Elsewhere,
+        Self::Partial,
     ];
 
     /// Its name in `status` and metrics.
@@ -103,6 +114,9 @@ impl ForwardingReason {
             Self::TooBig => "too-big",
             Self::SameLink => "same-link",
             Self::NoPort => "no-port",
+            Self::Stale => "stale",
+            Self::Elsewhere => "elsewhere",
+            Self::Partial => "partial",
         }
     }
 }

@@ -22,7 +22,8 @@ pub mod program;
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
 pub use forward::{
-    Forwarding, ForwardingError, Hop, HopNeighbour, LinkPort, PacketCount, TableSizes,
+    Forwarding, ForwardingError, ForwardingMaps, Hop, HopNeighbour, LinkPort, LinkProgram,
+    PacketCount, TableSizes,
 };
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};

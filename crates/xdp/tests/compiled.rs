@@ -94,10 +94,13 @@ fn flat(octets: &[u8]) -> Result<Vec<u8>, Failed> {
         let at = usize::try_from(at)?;
         // The offset lies in the first half of the instruction; the kernel wants it in the second.
         let offset: [u8; 4] = code[at + 4..at + 8].try_into()?;
-        assert_eq!(code[at], 0x18, "a relocation of another instruction");
-        code[at + 1] |= NAMED;
+        code[at + 1] = code[at + 1] & 0xf | NAMED;
         code[at + 4..at + 8].copy_from_slice(&u32::try_from(number)?.to_le_bytes());
-        code[at + 12..at + 16].copy_from_slice(&offset);
+        match code[at] {
+            0x18 => code[at + 12..at + 16].copy_from_slice(&offset),
+            0x85 => {}
+            other => return Err(format!("a relocation of instruction {other:#x}").into()),
+        }
     }
     let mut made = b"GWBPF001".to_vec();
     for count in [names.len(), code.len() / 8] {

@@ -3,10 +3,10 @@
 
 use gatewright_tables::{HopIndex, Prefix, RoutesWriter};
 use gatewright_testbed::{Namespace, Needs, Veth};
-use gatewright_xdp::program::{BpfProgram, Hook, TestRun};
+use gatewright_xdp::program::{BpfProgram, Hook, Instruction, TestRun};
 use gatewright_xdp::{
-    Forwarding, ForwardingReason, Generator, Hop, HopNeighbour, LinkPort, PacketCount, Receiver,
-    TableSizes,
+    Forwarding, ForwardingReason, Generator, Hop, HopNeighbour, LinkPort, LinkProgram, PacketCount,
+    Receiver, TableSizes,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,9 @@ use std::process::ExitCode;
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const EGRESS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const NEIGHBOUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
 
 /// The forms of IPv4 routes.
@@ -37,6 +39,9 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("packets_are_forwarded", packets_are_forwarded),
         trial("what_is_not_plain_goes_up_as_it_came", what_is_not_plain_goes_up_as_it_came),
+        trial("egress_and_neighbour_decide_too", egress_and_neighbour_decide_too),
+        trial("partial_checksums_go_up", partial_checksums_go_up),
+        trial("code_of_the_link_takes_what_goes_up", code_of_the_link_takes_what_goes_up),
         trial("routes_are_those_of_the_trie", routes_are_those_of_the_trie),
         match Needs::new().namespaces().linux(5, 18).missing() {
             None => trial("frames_are_made_and_counted", frames_are_made_and_counted),
@@ -226,11 +231,11 @@ fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
             assert_eq!(bench.count(*reason)?.packets, before + 1, "{reason:?}");
         }
         let plain = ipv4(to, |_| {});
-        bench.forwarding.look_at(0, true, false)?;
+        bench.forwarding.look_at(0, [true, false], [false; 2])?;
         assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
         assert_eq!(bench.run(&ipv6(to6, |_| {}))?.verdict, XDP_REDIRECT);
         assert_eq!(bench.count(ForwardingReason::LookedAt)?.packets, 1);
-        bench.forwarding.look_at(0, false, false)?;
+        bench.forwarding.look_at(0, [false; 2], [false; 2])?;
         assert_eq!(bench.run(&plain)?.verdict, XDP_REDIRECT);
         let small = Hop {
             port: 1,
@@ -242,6 +247,100 @@ fn what_is_not_plain_goes_up_as_it_came() -> Result<(), Failed> {
         assert_eq!(bench.run(&plain)?.verdict, XDP_PASS);
         assert_eq!(bench.count(ForwardingReason::TooBig)?.packets, 1);
     }
+    Ok(())
+}
+
+/// What an egress link and a stale neighbour keep from the driver's path.
+fn egress_and_neighbour_decide_too() -> Result<(), Failed> {
+    let mut bench = Bench::new(SIZES[1])?;
+    for (prefix, hop) in
+        [("198.51.100.0/24", 0), ("203.0.113.0/24", 1), ("192.0.3.0/24", 4), ("2001:db8:1::/48", 0)]
+    {
+        bench.route(prefix, hop)?;
+    }
+    let neighbour = HopNeighbour::Elsewhere;
+    let elsewhere = Hop { port: 1, mtu: 1500, source: EGRESS_MAC, neighbour };
+    bench.forwarding.set_hop(HopIndex(4), Some(&elsewhere))?;
+    let (by_router, direct) = (ipv4([198, 51, 100, 1], |_| {}), ipv4([203, 0, 113, 7], |_| {}));
+    let by_router6 = ipv6("2001:db8:1::9".parse()?, |_| {});
+    bench.forwarding.ask_neighbour(1, "203.0.113.7".parse()?, [2, 0, 0, 0, 0, 7])?;
+    bench.forwarding.ask_router(HopIndex(0));
+    // One packet of each goes up, for the graph to ask the neighbour.
+    for (frame, stale) in [(&by_router, 1), (&direct, 2)] {
+        assert_eq!(bench.run(frame)?.verdict, XDP_PASS);
+        assert_eq!(bench.count(ForwardingReason::Stale)?.packets, stale);
+        assert_eq!(bench.run(frame)?.verdict, XDP_REDIRECT);
+    }
+    assert_eq!(bench.run(&ipv4([192, 0, 3, 1], |_| {}))?.verdict, XDP_PASS);
+    assert_eq!(bench.count(ForwardingReason::Elsewhere)?.packets, 1);
+    // Somebody looks at IPv6 where it would leave.
+    bench.forwarding.look_at(1, [false; 2], [false, true])?;
+    assert_eq!(bench.run(&by_router6)?.verdict, XDP_PASS);
+    assert_eq!(bench.run(&by_router)?.verdict, XDP_REDIRECT);
+    assert_eq!(bench.count(ForwardingReason::LookedAt)?.packets, 1);
+    // A failed neighbour is gone at once, and so is a link.
+    bench.forwarding.set_neighbour(1, "203.0.113.7".parse()?, None)?;
+    assert_eq!(bench.run(&direct)?.verdict, XDP_PASS);
+    assert_eq!(bench.count(ForwardingReason::NoNeighbour)?.packets, 1);
+    bench.forwarding.remove_port(1)?;
+    bench.forwarding.remove_port(1)?;
+    assert_eq!(bench.run(&by_router)?.verdict, XDP_DROP);
+    assert_eq!(bench.count(ForwardingReason::NoPort)?.packets, 1);
+    Ok(())
+}
+
+/// The sum that a kernel leaves in the checksum's field (RFC 768, RFC 9293 §3.1, RFC 8200 §8.1).
+fn pseudo_header_sum(addresses: &[u8], protocol: u8, length: u8) -> [u8; 2] {
+    let octets = [addresses, &[0, protocol, 0, length]].concat();
+    (!checksum(&octets)).to_be_bytes()
+}
+
+/// UDP and TCP of both families whose checksum is left to the device go up; all else is forwarded.
+fn partial_checksums_go_up() -> Result<(), Failed> {
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    bench.route("2001:db8:1::/48", 0)?;
+    let virtual_link = LinkProgram { partial: true, ..LinkProgram::passing(0) };
+    let program = bench.forwarding.maps()?.program(&virtual_link)?;
+    for (protocol, field) in [(17_u8, 6), (6, 16)] {
+        let mut v4 = ipv4([198, 51, 100, 1], |header| header[9] = protocol);
+        let mut v6 = ipv6("2001:db8:1::9".parse()?, |header| header[6] = protocol);
+        assert_eq!(program.run(&v4, 1)?.verdict, XDP_REDIRECT, "another sum");
+        assert_eq!(program.run(&v6, 1)?.verdict, XDP_REDIRECT, "another sum");
+        let sum = pseudo_header_sum(&v4[26..34], protocol, 20);
+        v4[34 + field..36 + field].copy_from_slice(&sum);
+        let sum = pseudo_header_sum(&v6[22..54], protocol, 20);
+        v6[54 + field..56 + field].copy_from_slice(&sum);
+        let before = bench.count(ForwardingReason::Partial)?.packets;
+        for frame in [&v4, &v6] {
+            assert_eq!(program.run(frame, 1)?.verdict, XDP_PASS, "{protocol}");
+            // A link of another kind does not look.
+            assert_eq!(bench.run(frame)?.verdict, XDP_REDIRECT, "{protocol}");
+        }
+        assert_eq!(bench.count(ForwardingReason::Partial)?.packets, before + 2);
+        // A fragment's sender has summed the whole datagram.
+        let fragment = ipv4([198, 51, 100, 1], |header| (header[9], header[7]) = (protocol, 8));
+        let fragment = [&fragment[..34], &v4[34..]].concat();
+        assert_eq!(program.run(&fragment, 1)?.verdict, XDP_REDIRECT, "{protocol}");
+    }
+    Ok(())
+}
+
+/// The link's own code decides what happens to frames that go up, and to those with a tag.
+fn code_of_the_link_takes_what_goes_up() -> Result<(), Failed> {
+    const EXIT: Instruction = Instruction(0x95, 0, 0, 0);
+    let mut bench = Bench::new(SIZES[1])?;
+    bench.route("198.51.100.0/24", 0)?;
+    let [up, tagged] =
+        [XDP_TX, 1].map(|value| [Instruction(0xb7, 0, 0, value.try_into().unwrap_or(0)), EXIT]);
+    let own = LinkProgram { up: &up, ..LinkProgram::passing(0) };
+    let program = bench.forwarding.maps()?.program(&own)?;
+    assert_eq!(program.run(&ipv4([198, 51, 100, 1], |_| {}), 1)?.verdict, XDP_REDIRECT);
+    assert_eq!(program.run(&ipv4([8, 8, 8, 8], |_| {}), 1)?.verdict, XDP_TX);
+    let all_tagged = LinkProgram { tag_taken: &tagged, ..own };
+    let program = bench.forwarding.maps()?.program(&all_tagged)?;
+    assert_eq!(program.run(&ipv4([198, 51, 100, 1], |_| {}), 1)?.verdict, XDP_TX);
+    assert_eq!(bench.count(ForwardingReason::NotIp)?.packets, 1);
     Ok(())
 }
 

@@ -20,7 +20,6 @@ pub(crate) const LABELS: &str = "\"lbl\":";
 /// A resource in the tree.
 #[expect(clippy::struct_field_names, reason = "resourceType is the attribute's name (TS-0001)")]
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_field_names, reason = "TS-0001 calls the attribute resourceType")]
 pub(crate) struct Resource {
     /// Number of the resource, never reused; its row in the store.
     pub(crate) seq: u64,

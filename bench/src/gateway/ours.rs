@@ -44,7 +44,7 @@ pub(crate) fn gateway(
     if let Some(link) = status.links.iter().find(|link| link.mode != wanted.to_string()) {
         return Err(format!("wanted {wanted}, got {}", link.mode));
     }
-    if relay.is_some_and(|relay| relay.counters().sent.load(Ordering::Relaxed) == 0) {
+    if relay.is_some_and(|relay| relay.counts().sent == 0) {
         return Err("it relayed nothing".to_owned());
     }
     let times = gateway.sojourn();

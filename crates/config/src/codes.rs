@@ -24,7 +24,7 @@ codes! {
     leave the default in force. `gatewright schema` lists every table with its keys."
 
     UNKNOWN_TABLE 102 "unknown table"
-    "The tables of a description are [gateway], [link.NAME], [[route]], [[attach]], \
+    "The tables of a description are [gateway], [planes], [link.NAME], [[route]], [[attach]], \
     [udp_gateway.NAME], [tcp_proxy.NAME], [control], [log], [[program]], [devices] and [cse]."
 
     WRONG_TYPE 103 "a value of the wrong type"
@@ -323,4 +323,10 @@ codes! {
     "`host` makes an interface at which the kernel has the link's addresses, so that programs of this \
     machine (ssh) are reached there. They are those of the description: what DHCP or routers give to \
     the link is not told to the kernel in this version."
+
+    OLD_NAME 185 "a key by its former name"
+    "The key has a new name. The former one is still read, and means the same:\n\n    \
+    [gateway]                         [planes]\n    \
+    workers = 2          former       data_cores = 2          now\n\n\
+    Both together would say it twice, so that is refused."
 }

@@ -206,7 +206,8 @@ mod tests {
             parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
         };
         let (old, new) = (read(OLD), read(text));
-        let all = ["gateway", "cse", "devices", "log"].map(|name| differences(&old, &new, name));
+        let all = ["gateway", "planes", "cse", "devices", "log"]
+            .map(|name| differences(&old, &new, name));
         let line = |found: KeyDifference| {
             let restart = if found.restart { " (restart)" } else { "" };
             format!("{}: {}{restart}", found.key, found.how)
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn each_key_is_compared_by_the_key_tables() {
-        let cases: [(&str, &str, &[&str]); 10] = [
+        let cases: [(&str, &str, &[&str]); 11] = [
             ("\n[cse]", "\n# the same\n\n[cse]  ", &[]),
             ("[\"/x\", \"/y\"]", "[ \"/x\",\n\"/y\" ]", &[]),
             ("\"a\"", "\"a\"\nworkers = 1", &[]),
@@ -224,6 +225,11 @@ mod tests {
                 "\"a\"",
                 "\"b\"\nworkers = 2",
                 &["[gateway] name: b, not a (restart)", "[gateway] workers: 2, not 1 (restart)"],
+            ),
+            (
+                "[cse]",
+                "[planes]\nmode = \"process\"\n[cse]",
+                &["[planes] mode: process, not threads (restart)"],
             ),
             (":8080", ":8081", &["[cse] http: 127.0.0.1:8081, not 127.0.0.1:8080"]),
             ("http = \"127.0.0.1:8080\"\n", "", &["[cse] http: no longer 127.0.0.1:8080"]),
@@ -311,7 +317,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_typed_description() {
         let text = "[link.lan]\n[devices]\nlisten = \"127.0.0.1:1\"\n[cse]\nbase = \"a\"\nid = \"/a\"\n\
-            [gateway]\n";
+            [gateway]\n[planes]\n";
         let read = |text: &str| {
             let parsed = parse(SourceId::default(), text);
             let config =
@@ -332,6 +338,6 @@ mod tests {
                 defaults += 1;
             }
         }
-        assert_eq!(defaults, 5);
+        assert_eq!(defaults, 7);
     }
 }

@@ -45,8 +45,8 @@ pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mode,
-    PeerBounds, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, SilentAfter,
-    SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
+    PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series,
+    SilentAfter, SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
 };
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;

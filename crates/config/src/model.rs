@@ -5,6 +5,7 @@ use crate::difference::WrittenValues;
 use crate::log::Log;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
+pub use gatewright_stack::builtin::HostPart;
 use gatewright_stack::builtin::{Rule, Verdict};
 pub(crate) use gatewright_stack::{At, Place, Side};
 use std::fmt;
@@ -56,8 +57,12 @@ pub const WORKERS_MAX: u16 = 16;
 pub struct Config {
     /// `[gateway] name`; default `gatewright`.
     pub name: String,
-    /// `[gateway] workers`: threads that move packets; default 1.
+    /// `[planes] data_cores`: threads that move packets; default 1.
     pub workers: u16,
+    /// `[planes] mode`: where these threads run.
+    pub plane_mode: PlaneMode,
+    /// `[planes] control_core`: the processor core of the control plane, if given.
+    pub control_core: Option<u16>,
     /// `[gateway] neighbours_max`: neighbours of each link and family, if given.
     pub neighbours_max: Option<u32>,
     /// `[gateway] routes_max`: routes of each family, if given.
@@ -124,6 +129,16 @@ impl Config {
         }
         self
     }
+}
+
+/// Where the data plane runs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum PlaneMode {
+    /// As threads of the control plane's process.
+    #[default]
+    Threads,
+    /// As a process of its own.
+    Process,
 }
 
 /// A network link.
@@ -386,18 +401,6 @@ impl Handler {
             Self::RateLimit { .. } => "rate-limit",
         }
     }
-}
-
-/// Packets that a handler carries between a link and the kernel.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum HostPart {
-    /// Packets for this host that our stack has no use for go to the kernel.
-    Deliver,
-    /// The kernel gets copies of what concerns it and our stack: answers to its questions about
-    /// neighbours, ICMP messages about its packets, datagrams to groups.
-    Copy,
-    /// The kernel's frames leave by the link.
-    Send,
 }
 
 /// Which packets match: those that agree with every given condition.

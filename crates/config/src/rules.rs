@@ -19,11 +19,25 @@ use std::net::IpAddr;
 
 /// Reports every broken rule, and derives values from others: the link of a route.
 pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings) {
+    check_former_names(root, findings);
     let names: Vec<String> = root.named("link").into_iter().map(|(name, _)| name.value).collect();
     links::check(config, root, findings);
     routes::check(config, root, &names, findings);
     attachments::check(config, root, &names, findings);
     services::check(config, root, &names, findings);
+}
+
+/// Tells keys by their former names.
+fn check_former_names(root: View<'_>, findings: &mut Findings) {
+    let key = |table, key| root.table(table).and_then(|table| table.key(key));
+    let Some(former) = key("gateway", "workers") else { return };
+    if let Some(now) = key("planes", "data_cores") {
+        let message = "`workers` and `data_cores` say the same twice".to_owned();
+        twice(&codes::OLD_NAME, (now, former), message, findings);
+    } else {
+        let message = "`[gateway] workers` is now `[planes] data_cores`".to_owned();
+        findings.add(Diagnostic::warning(&codes::OLD_NAME, former, message));
+    }
 }
 
 /// Checks that the link's name is one of `names`.

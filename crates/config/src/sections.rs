@@ -7,8 +7,8 @@ use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode,
-    PeerBounds, Place, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series, Side,
-    SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
+    PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series,
+    Side, SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
 };
 use crate::shape::integer;
 use crate::values::{self, Prefix};
@@ -158,11 +158,19 @@ impl<'a> View<'a> {
 
 /// Reads the whole description.
 pub(crate) fn config(root: View<'_>) -> Config {
-    let gateway = root.table("gateway");
+    let (gateway, planes) = (root.table("gateway"), root.table("planes"));
     let name = gateway.and_then(|table| table.owned("name"));
     Config {
         name: name.unwrap_or_else(|| "gatewright".to_owned()),
-        workers: gateway.and_then(|table| table.number("workers")).unwrap_or(1),
+        workers: planes
+            .and_then(|table| table.number("data_cores"))
+            .or_else(|| gateway.and_then(|table| table.number("workers")))
+            .unwrap_or(1),
+        plane_mode: match planes.and_then(|table| table.text("mode")).map(|mode| mode.value) {
+            Some("process") => PlaneMode::Process,
+            _ => PlaneMode::Threads,
+        },
+        control_core: planes.and_then(|table| table.number("control_core")),
         neighbours_max: gateway.and_then(|table| table.number("neighbours_max")),
         routes_max: gateway.and_then(|table| table.number("routes_max")),
         links: root

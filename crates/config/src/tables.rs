@@ -184,6 +184,9 @@ pub(crate) const HANDLERS: &[&str] =
 pub(crate) const VERDICTS: &[&str] = &["accept", "drop"];
 pub(crate) const PLACES: &[&str] = &["before", "instead", "after", "tap"];
 pub(crate) const SIDES: &[&str] = &["receive", "transmit"];
+pub(crate) const PLANE_MODES: &[&str] = &["threads", "process"];
+/// The highest number of a processor core (`CPU_SETSIZE`).
+const CORE_MAX: i64 = 1023;
 pub(crate) const SERIES: &[&str] = &["plain", "merge", "split"];
 pub(crate) const MERGES: &[&str] = &["off", "mtu"];
 /// Maximum number of addresses of a program's roles.
@@ -202,6 +205,7 @@ pub(crate) static ROOT: Table = Table {
     doc: "A gateway.",
     keys: &[
         key("gateway", Shape::Table(&GATEWAY), "The gateway itself."),
+        key("planes", Shape::Table(&PLANES), "What moves packets, and what controls it."),
         key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
         key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
@@ -226,8 +230,7 @@ static GATEWAY: Table = Table {
         key(
             "workers",
             Shape::Number(1, WORKERS_MAX as i64),
-            "Threads that forward packets; 1 if not given. All packets of a flow use the \
-             same one.",
+            "The former name of [planes] data_cores.",
         )
         .fixed()
         .or("1"),
@@ -243,6 +246,36 @@ static GATEWAY: Table = Table {
             Shape::Number(16, ROUTES_MAX),
             "Maximum number of routes of each family; 1048576 if not given. Each takes \
              some 30 octets.",
+        )
+        .fixed(),
+    ],
+};
+
+static PLANES: Table = Table {
+    name: "[planes]",
+    doc: "The data plane, which moves packets, and the control plane, which does everything else.",
+    keys: &[
+        key(
+            "mode",
+            Shape::Choice(PLANE_MODES),
+            "Where the data plane runs: as threads of this process, or as a process of its own, \
+             which forwards on while the control plane is away. threads if not given.",
+        )
+        .fixed()
+        .or("threads"),
+        key(
+            "data_cores",
+            Shape::Number(1, WORKERS_MAX as i64),
+            "Threads that forward packets; 1 if not given. All packets of a flow use the \
+             same one.",
+        )
+        .fixed()
+        .or("1"),
+        key(
+            "control_core",
+            Shape::Number(0, CORE_MAX),
+            "The processor core of the control plane. Each thread that forwards packets gets one \
+             of the others for itself. If not given, the system places all threads.",
         )
         .fixed(),
     ],

@@ -1,17 +1,18 @@
 //! The handlers of all workers: built from values, compiled to wirings, exchanged.
 
 use crate::{
+    captures::CaptureReaders,
     error::DataError,
     port::{HandlerOrder, HandlerValue, KeptHandler, StageNumber},
 };
 use gatewright_stack::{
     Attachment, AttachmentId, Counter, Handler, Plan, Swap, WiringError,
-    builtin::{Count, Filter, Mirror, RateLimit},
+    builtin::{Capture, Count, Filter, HostHandler, Mirror, RateLimit},
 };
 use gatewright_tables::{
     CounterName, CounterOwner, CounterSlots, CounterSums, CountersFull, records::Name,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Staged wirings that are kept: with more, the oldest is dropped.
 const STAGED_MAX: usize = 8;
@@ -35,6 +36,8 @@ pub(crate) struct Attachments {
     detached: BTreeMap<KeptHandler, Box<dyn Handler>>,
     /// Where handlers count.
     counters: CounterSlots,
+    /// Where captured packets go.
+    readers: Arc<CaptureReaders>,
 }
 
 /// An attached handler.
@@ -130,7 +133,13 @@ impl Attachments {
     pub(crate) fn new(plans: Vec<Plan>, counters: CounterSlots) -> Self {
         let (standing, staged) = (Vec::new(), BTreeMap::new());
         let (kept, detached, leaving) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { plans, standing, staged, next: 1, kept, leaving, detached, counters }
+        let readers = Arc::default();
+        Self { plans, standing, staged, next: 1, kept, leaving, detached, counters, readers }
+    }
+
+    /// The readers of captured packets.
+    pub(crate) const fn capture_readers(&self) -> &Arc<CaptureReaders> {
+        &self.readers
     }
 
     const fn number(&mut self) -> u64 {
@@ -208,6 +217,15 @@ impl Attachments {
                 (HandlerValue::Mirror { to }, _) => {
                     Box::new(Mirror::counting(*to, counters.counter(worker, MISSED)?))
                 }
+                (HandlerValue::Host { part, to }, _) => {
+                    Box::new(HostHandler::new(*part, *to, counters.counter(worker, MISSED)?))
+                }
+                (HandlerValue::Capture { which, to }, _) => {
+                    let out = self.readers.channel(*to).ok_or(DataError::Unknown)?;
+                    let (missed, position) =
+                        (counters.counter(worker, MISSED)?, (attachment.at, attachment.side));
+                    Box::new(Capture::sending((to.0, out), missed, position, *which))
+                }
                 (_, Some(Built { handler: first, .. })) => {
                     first.another().ok_or(DataError::OneOnly(attachment))?
                 }
@@ -221,14 +239,17 @@ impl Attachments {
     /// The first worker's handler, of which the others have copies.
     fn first(&mut self, value: &HandlerValue) -> Result<Box<dyn Handler>, DataError> {
         Ok(match value {
-            HandlerValue::Count => Box::new(Count::default()),
-            HandlerValue::Mirror { to } => Box::new(Mirror::new(*to)),
             HandlerValue::Drop { which } => Box::new(Filter::dropping(*which)),
             HandlerValue::Filter { rules, default } => {
                 Box::new(Filter::new(rules.clone(), *default))
             }
             HandlerValue::RateLimit { rate, burst } => Box::new(RateLimit::new(*rate, *burst)),
             HandlerValue::Kept(number) => self.kept.remove(number).ok_or(DataError::Unknown)?,
+            // Each of these counts for itself.
+            HandlerValue::Count
+            | HandlerValue::Mirror { .. }
+            | HandlerValue::Host { .. }
+            | HandlerValue::Capture { .. } => return Err(DataError::Unknown),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     attachments::{Attachments, HandlerNow},
+    captures::CaptureReaders,
     error::DataError,
     group::FIRST,
     port::{HandlerValue, KeptHandler, PortAnswer, PortRequest, RequestNumber, TraceOrder},
@@ -14,7 +15,7 @@ use gatewright_tables::CounterSlots;
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, channel},
     },
     time::{Duration, Instant},
@@ -69,6 +70,10 @@ impl Front {
 
     pub(crate) fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
         lock(&self.attachments).take_kept(number)
+    }
+
+    pub(crate) fn capture_readers(&self) -> Arc<CaptureReaders> {
+        Arc::clone(lock(&self.attachments).capture_readers())
     }
 
     pub(crate) fn handlers(&self) -> Vec<HandlerNow> {
@@ -142,6 +147,8 @@ impl Front {
                 }
                 PendingAnswer::Ready(PortAnswer::Done)
             }
+            // Handlers on threads send straight to the readers.
+            PortRequest::FlushCaptures => PendingAnswer::Ready(PortAnswer::Done),
         };
         Ok(self.wait(waiting))
     }

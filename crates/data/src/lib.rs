@@ -11,6 +11,7 @@
 //! | [`DataProcess`] | on threads of a process of its own |
 //! | [`Simulator`] | on the caller's thread, in virtual time |
 mod attachments;
+mod captures;
 mod clock;
 mod closed;
 mod error;
@@ -28,12 +29,14 @@ mod setup;
 mod shares;
 mod simulator;
 mod start;
+mod udp_gateway;
 mod virtual_link;
 mod waker;
 mod worker;
 mod workers;
 
 pub use attachments::{HANDLER_TAKEN, HandlerNow};
+pub use captures::{CaptureCloser, CaptureNumber, CaptureReaders, OpenCapture};
 pub use clock::{Clock, VirtualClock};
 pub use error::DataError;
 pub use events::EventQueue;
@@ -51,6 +54,9 @@ pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};
+pub use udp_gateway::{
+    MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts, UdpGatewaySetup,
+};
 pub use waker::Waker;
 pub use worker::Pace;
 pub use workers::{LinkNow, ThreadPort, Workers};

@@ -2,6 +2,7 @@
 
 use crate::{
     attachments::HandlerNow,
+    captures::{CaptureCloser, CaptureReaders, OpenCapture},
     error::DataError,
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     process::DataProcess,
@@ -116,6 +117,17 @@ impl fmt::Debug for PlanePort {
     }
 }
 
+impl PlanePort {
+    /// Opens a capture, whose packets handlers send.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Busy`] if too many are open.
+    pub fn capture(&self) -> Result<OpenCapture, DataError> {
+        CaptureCloser::open(self.clone())
+    }
+}
+
 impl Port for PlanePort {
     fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
         self.0.submit(request)
@@ -135,5 +147,9 @@ impl Port for PlanePort {
 
     fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
         self.0.take_kept(number)
+    }
+
+    fn capture_readers(&self) -> Arc<CaptureReaders> {
+        self.0.capture_readers()
     }
 }

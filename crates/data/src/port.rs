@@ -7,12 +7,15 @@
 //! ([`HandlerValue`]), and is built by the data plane. Only handlers of embedders' own code need
 //! another way in, which threads alone have ([`Port::keep`]).
 
-use crate::{DataError, Forget, HandlerNow, LinkNow, NeighbourUpdate, Pace, Reopen};
+use crate::{
+    CaptureNumber, CaptureReaders, DataError, Forget, HandlerNow, LinkNow, NeighbourUpdate, Pace,
+    Reopen,
+};
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{
     Attachment, AttachmentId, Handler, TraceStep, VirtualLink,
-    builtin::{Match, Rule, Verdict},
+    builtin::{HostPart, Match, Rule, Verdict},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -54,6 +57,8 @@ pub enum PortRequest {
     Trace(TraceOrder),
     /// End the running traces. [`PortAnswer::Done`], at once.
     EndTrace,
+    /// Have the packets that were captured until now given to their readers. [`PortAnswer::Done`].
+    FlushCaptures,
 }
 
 impl PortRequest {
@@ -129,6 +134,20 @@ pub enum HandlerValue {
         /// The link.
         to: LinkIndex,
     },
+    /// Sends copies of packets to the reader of a capture.
+    Capture {
+        /// Which packets.
+        which: Match,
+        /// The capture.
+        to: CaptureNumber,
+    },
+    /// Carries packets between a link and the kernel's interface beside it.
+    Host {
+        /// Which packets.
+        part: HostPart,
+        /// The link that they leave by.
+        to: LinkIndex,
+    },
     /// A handler of the embedder's own code, kept by [`Port::keep`].
     Kept(KeptHandler),
 }
@@ -188,6 +207,9 @@ pub trait Port {
         None
     }
 
+    /// The readers of captured packets.
+    fn capture_readers(&self) -> Arc<CaptureReaders>;
+
     /// Takes a request and awaits its answer.
     ///
     /// # Errors
@@ -218,5 +240,9 @@ impl<P: Port + ?Sized> Port for Arc<P> {
 
     fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
         (**self).take_kept(number)
+    }
+
+    fn capture_readers(&self) -> Arc<CaptureReaders> {
+        (**self).capture_readers()
     }
 }

@@ -21,6 +21,8 @@ pub struct DataSetup {
     pub frames: usize,
     /// Minimum octets of a chunk of the slab; links with larger frames enlarge it.
     pub chunk_size: usize,
+    /// The processor core of each worker; the system places workers without one.
+    pub cores: Vec<usize>,
     /// Limits of the neighbours of each link and family.
     pub neighbours: NeighbourLimits,
     /// The seed of random numbers: identifications, jitter, secrets.

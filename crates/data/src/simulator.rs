@@ -2,6 +2,7 @@
 
 use crate::{
     attachments::HandlerNow,
+    captures::CaptureReaders,
     clock::{Clock, VirtualClock},
     error::DataError,
     events::EventQueue,
@@ -13,7 +14,7 @@ use crate::{
 };
 use gatewright_packet::Batch;
 use gatewright_stack::Host;
-use std::{cell::RefCell, time::Duration};
+use std::{cell::RefCell, sync::Arc, time::Duration};
 
 /// A data plane in virtual time, on the thread of its caller.
 ///
@@ -121,5 +122,9 @@ impl Port for Simulator {
 
     fn handlers(&self) -> Vec<HandlerNow> {
         self.front.handlers()
+    }
+
+    fn capture_readers(&self) -> Arc<CaptureReaders> {
+        self.front.capture_readers()
     }
 }

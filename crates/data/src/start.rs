@@ -31,6 +31,10 @@ use gatewright_tables::{
     WorkerHistogram,
     records::{Neighbour, NeighbourKey},
 };
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
 use std::{
     rc::Rc,
     sync::{
@@ -278,7 +282,8 @@ fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> DataError {
 
 /// A worker's thread: opens everything, reports it, and runs.
 fn work(order: Order, opened: SyncSender<Result<Opened, DataError>>) {
-    match build(order) {
+    let bound = order.setup.cores.get(order.slot.own).map_or(Ok(()), |core| bind_to(*core));
+    match bound.and_then(|()| build(order)) {
         Ok((worker, told)) => {
             if opened.send(Ok(told)).is_ok() {
                 drop(opened);
@@ -290,6 +295,13 @@ fn work(order: Order, opened: SyncSender<Result<Opened, DataError>>) {
             let _gone = opened.send(Err(error));
         }
     }
+}
+
+/// Binds the calling thread to a processor core.
+fn bind_to(core: usize) -> Result<(), DataError> {
+    let mut only = CpuSet::new();
+    let bound = only.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only));
+    bound.map_err(|errno| system("bind a worker to its core")(errno.into()))
 }
 
 /// Opens all devices of a worker's links, interfaces together: the kernel takes milliseconds for
@@ -419,11 +431,9 @@ fn link_counts(
     setup.links.iter().map(of).collect()
 }
 
-/// The plan of the first worker's layers, which run elsewhere, and their sockets, which nobody
-/// serves here.
-pub(crate) fn first_plan(setup: &DataSetup) -> (Plan, Sockets) {
-    let Suite { plan, sockets, .. } = suite(setup, FIRST, Arc::new(Nobody));
-    (plan, sockets)
+/// The plan of the first worker's layers, which run elsewhere.
+pub(crate) fn first_plan(setup: &DataSetup) -> Plan {
+    suite(setup, FIRST, Arc::new(Nobody)).plan
 }
 
 /// Nobody to be woken.

@@ -2,6 +2,7 @@
 
 use crate::{
     attachments::HandlerNow,
+    captures::CaptureReaders,
     error::DataError,
     front::{Front, PendingAnswer},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
@@ -134,6 +135,10 @@ impl Port for ThreadPort {
 
     fn take_kept(&self, number: KeptHandler) -> Option<Box<dyn Handler>> {
         self.front.take_kept(number)
+    }
+
+    fn capture_readers(&self) -> Arc<CaptureReaders> {
+        self.front.capture_readers()
     }
 }
 

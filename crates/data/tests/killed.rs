@@ -42,7 +42,7 @@ const HANDLER: AttachmentId = AttachmentId(7);
 
 fn main() {
     if std::env::var_os(SERVES).is_some() {
-        return gatewright_data::serve().unwrap();
+        return gatewright_data::serve(|| {}).unwrap();
     }
     if let Ok(name) = std::env::var(CONTROLS) {
         return control(&name);
@@ -66,6 +66,7 @@ fn command(name: &str) -> ProcessCommand {
         name: name.to_owned(),
         routes_max: ROUTES_MAX,
         clock: None,
+        divided: false,
     }
 }
 
@@ -81,6 +82,7 @@ fn setup() -> DataSetup {
         spin: Duration::ZERO,
         frames: 256,
         chunk_size: CHUNK_SIZE,
+        cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
     }
@@ -105,7 +107,7 @@ fn start(name: &str) -> (ProcessStarted, Host, Receiver<ProcessEvent>) {
     furnish(&mut host);
     let (tell, told) = channel();
     let watch = move |event| tell.send(event).unwrap_or_default();
-    let started = DataProcess::start(command(name), &setup(), &mut host, watch).unwrap();
+    let started = DataProcess::start(command(name), &setup(), (&mut host, None), watch).unwrap();
     attach(&started, HANDLER);
     (started, host, told)
 }
@@ -286,8 +288,8 @@ fn confined() -> Result<(), Failed> {
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         line.trim_start_matches(':').trim().to_owned()
     };
-    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_SYS_RESOURCE 24, CAP_PERFMON 38, CAP_BPF 39.
-    let links = 1_u64 << 12 | 1 << 13 | 1 << 24 | 1 << 38 | 1 << 39;
+    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_PERFMON 38, CAP_BPF 39.
+    let links = 1_u64 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39;
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd"] {
         let mask = u64::from_str_radix(&of(set), 16)?;
         // A machine may not let a process give up what it could get.

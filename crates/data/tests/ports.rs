@@ -181,6 +181,7 @@ fn setup(workers: usize) -> DataSetup {
         spin: Duration::ZERO,
         frames: 1024,
         chunk_size: CHUNK_SIZE,
+        cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
     }
@@ -327,10 +328,11 @@ fn process(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ProcessPo
         name: String::new(),
         routes_max: ROUTES_MAX,
         clock: Some(Duration::ZERO),
+        divided: false,
     };
     let watch = |event| panic!("{event:?}");
     let ProcessStarted { process, .. } =
-        DataProcess::start(command, &setup(workers), &mut host, watch).unwrap();
+        DataProcess::start(command, &setup(workers), (&mut host, None), watch).unwrap();
     let (port, id) = (std::sync::Arc::clone(process.port()), process.id());
     let tell = Box::new(move |now| process.set_clock(now).unwrap());
     (Gateway { port, clock, host, attached: Vec::new(), next_id: 1, tell }, id)
@@ -340,7 +342,7 @@ fn process(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ProcessPo
 #[test]
 fn serves_the_other_process() {
     if std::env::var_os(SERVES).is_some() {
-        gatewright_data::serve().unwrap();
+        gatewright_data::serve(|| {}).unwrap();
     }
 }
 

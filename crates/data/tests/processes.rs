@@ -109,6 +109,7 @@ fn setup() -> DataSetup {
         spin: Duration::ZERO,
         frames: 256,
         chunk_size: CHUNK_SIZE,
+        cores: Vec::new(),
         neighbours: NeighbourLimits::DEFAULT,
         seed: 7,
     }

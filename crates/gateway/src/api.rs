@@ -44,7 +44,7 @@ use crate::{
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec, MessageHandler};
 use gatewright_diagnostic::{Severity, SourceId};
 use gatewright_part::{Change, LogLevel, NamedStatus};
-use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounters};
+use gatewright_planes::{RouteOrder, RouteTarget, Status, UdpGatewayCounts};
 use gatewright_stack::{Attachment, AttachmentId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -54,7 +54,7 @@ use std::{
     net::IpAddr,
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -522,14 +522,13 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     let attached = standing.iter().map(|attached| {
         let now = handlers.iter().find(|now| now.id == attached.id);
         let counted = now.and_then(|now| now.counted);
-        let missed = attached.missed.as_ref().map(gatewright_stack::Counter::get);
         AttachedAnswer {
             id: attached.id.0,
             handler: attached.name,
             at: place_of(attached.attachment, &names),
             packets: counted.map(|(packets, _)| packets),
             octets: counted.map(|(_, octets)| octets),
-            missed: missed.or_else(|| now.and_then(|now| now.missed)),
+            missed: now.and_then(|now| now.missed),
             messages: None,
             refused: None,
         }
@@ -542,7 +541,7 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     Ok(StatusAnswer {
         gateway: planes,
         attached: attached.collect(),
-        udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counters())),
+        udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counts())),
         parts,
         events: gateway.events().counts(),
     })
@@ -572,14 +571,13 @@ fn place_of(attachment: Attachment, names: &[String]) -> String {
     name.map_or(everywhere.clone(), |name| format!("{everywhere} on {name}"))
 }
 
-fn relay_answer(name: &str, counters: &UdpGatewayCounters) -> UdpGatewayAnswer {
-    let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+fn relay_answer(name: &str, counts: UdpGatewayCounts) -> UdpGatewayAnswer {
     UdpGatewayAnswer {
         name: name.to_owned(),
-        received: of(&counters.received),
-        sent: of(&counters.sent),
-        returned: of(&counters.returned),
-        lost: of(&counters.cut_short) + of(&counters.not_sent) + of(&counters.too_many_clients),
+        received: counts.received,
+        sent: counts.sent,
+        returned: counts.returned,
+        lost: counts.cut_short + counts.not_sent + counts.too_many_clients,
     }
 }
 

@@ -11,10 +11,10 @@ use crate::{
     Gateway,
     recorder::{FLUSH_EVERY, Pages},
 };
-use gatewright_planes::network;
+use gatewright_planes::{CaptureCloser, HandlerValue, OpenCapture, Placement, network};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Counter, Place, Side,
-    builtin::{Capture, CapturedPacket, Match},
+    At, Attachment, AttachmentId, Place, Side,
+    builtin::{CapturedPacket, Match},
     ip_protocol,
 };
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ pub struct CaptureRequest {
 pub(crate) struct Live {
     ids: Vec<AttachmentId>,
     captured: Receiver<CapturedPacket>,
-    missed: Counter,
+    closer: CaptureCloser,
     at: At,
     links: Vec<String>,
     count: u64,
@@ -109,12 +109,14 @@ impl Live {
         let link =
             request.which.link.as_deref().map(|name| gateway.planes().link(name)).transpose()?;
         let which = request.which.matching()?;
-        let (capture, captured, missed) = Capture::new(at, Side::Receive, which);
+        let OpenCapture { number, captured, closer } =
+            gateway.planes().capture().map_err(|error| error.to_string())?;
         let (mut ids, mut refused) = (Vec::new(), None);
         let in_force = gateway.in_force();
         for &side in sides {
             let attachment = Attachment { at, side, place: Place::Tap, link };
-            match gateway.planes().attach(attachment, Box::new(capture.beside(side))) {
+            let value = HandlerValue::Capture { which, to: number };
+            match gateway.planes().place(Placement::Described(attachment, value)) {
                 Ok(id) => ids.push(id),
                 Err(error) => refused = Some(error.to_string()),
             }
@@ -122,6 +124,7 @@ impl Live {
         drop(in_force);
         // Some positions have packets on one side only.
         if let (true, Some(error)) = (ids.is_empty(), refused) {
+            closer.close();
             return Err(error);
         }
         let seconds = request.seconds.filter(|seconds| *seconds < SECONDS_MAX);
@@ -130,7 +133,7 @@ impl Live {
         Ok(Self {
             ids,
             captured,
-            missed,
+            closer,
             at,
             links: gateway.links.names(),
             count: request.count.unwrap_or(u64::MAX),
@@ -146,16 +149,26 @@ impl Live {
         let chunks = Chunks { out: stream, waiting: Vec::new() };
         let sent =
             Pages::begin(chunks, self.at, &self.links).and_then(|pages| self.pages(pages, stream));
+        let missed = self.missed(gateway);
         let in_force = gateway.in_force();
         for id in &self.ids {
             // A gateway that has ended has none.
             let _gone = gateway.planes().detach(*id);
         }
         drop(in_force);
+        self.closer.close();
         let packets = sent?;
         let mut out = stream;
         out.write_all(&0_u32.to_be_bytes())?;
-        writeln!(out, "{}", json!({ "packets": packets, "missed": self.missed.get() }))
+        writeln!(out, "{}", json!({ "packets": packets, "missed": missed }))
+    }
+
+    /// Packets that were not taken in time.
+    fn missed(&self, gateway: &Gateway) -> u64 {
+        let handlers = gateway.planes().handlers();
+        let own = handlers.iter().filter(|handler| self.ids.contains(&handler.id));
+        let missed: u64 = own.filter_map(|handler| handler.missed).sum();
+        missed + self.closer.missed()
     }
 
     fn pages(&self, mut pages: Pages<Chunks<'_>>, stream: &UnixStream) -> io::Result<u64> {

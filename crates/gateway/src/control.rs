@@ -145,6 +145,15 @@ impl SocketPlace {
         self.named.clone().or_else(described).unwrap_or_else(|| self.default.clone())
     }
 
+    /// A number that tells the gateway of this control socket from others: FNV-1a of the whole path.
+    pub(crate) fn number(&self, control: &Control) -> u64 {
+        let path = self.path(control);
+        let path = std::path::absolute(&path).unwrap_or(path);
+        path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| {
+            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
     /// Takes the control socket before anything else is started: two gateways do not share one.
     pub(crate) fn claim(self, control: &Control) -> Result<(Self, ClaimedSocket), String> {
         let path = self.path(control);

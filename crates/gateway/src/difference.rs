@@ -11,10 +11,18 @@ pub(crate) fn by_key(old: &Config, new: &Config, table: &str) -> Vec<Change> {
 /// Differences in the gateway itself, its links and its routes.
 pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = by_key(old, new, "gateway");
+    changes.extend(by_key(old, new, "planes"));
+    if old.workers == new.workers {
+        // The same by the former name of the key.
+        changes.retain(|change| !DATA_CORES.contains(&change.what.as_str()));
+    }
     each_link(old, new, &mut changes);
     lists(&old.routes, &new.routes, route, &mut changes);
     changes
 }
+
+/// The key of the number of workers, and its former name.
+const DATA_CORES: [&str; 2] = ["[planes] data_cores", "[gateway] workers"];
 
 /// Differences in handlers at packets.
 pub(crate) fn handlers(old: &Config, new: &Config) -> Vec<Change> {

@@ -13,6 +13,11 @@ pub enum RunError {
     /// A part of the description is not in this version.
     #[error("{0} is not in this version")]
     NotInThisVersion(String),
+    /// The data plane is to be a process, and there is no program for it.
+    #[error(
+        "[planes] mode = \"process\" needs a program for the data plane, as `gatewright run` has"
+    )]
+    NoDataPlane,
     /// The gateway cannot be opened.
     #[error(transparent)]
     Planes(Box<PlanesError>),
@@ -83,7 +88,7 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
-            Self::NotInThisVersion(_) | Self::Messages { .. } => 78,
+            Self::NotInThisVersion(_) | Self::Messages { .. } | Self::NoDataPlane => 78,
             Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Self::UdpGateway { .. }
             | Self::TcpProxy { .. }

@@ -13,10 +13,11 @@ use crate::{
     udp_gateways::UdpGateways,
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
-use gatewright_config::Config;
+use gatewright_config::{Config, PlaneMode};
 use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus};
-use gatewright_planes::Planes;
+use gatewright_planes::{Planes, ProcessSetup};
 use std::{
+    ffi::OsString,
     fmt, io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -70,6 +71,19 @@ pub struct StartOptions {
     pub say: Say,
     /// Destination of events, in place of the description's.
     pub log: LogOptions,
+    /// The program of the data plane's process; without one no description runs in
+    /// `[planes] mode = "process"`.
+    pub data_plane: Option<DataPlaneProgram>,
+}
+
+/// A program that runs the data plane of a gateway
+/// ([`serve_data_plane`](gatewright_planes::serve_data_plane)).
+#[derive(Clone, Debug)]
+pub struct DataPlaneProgram {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
 }
 
 impl fmt::Debug for StartOptions {
@@ -124,7 +138,9 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn open(config: &Config, seed: u64) -> Result<Self, StartError> {
-        let gateway = Self::begin(config, seed, None, &|_| {}, (EventLog::default(), None))?;
+        let process = process(config, None, "")?;
+        let log = (EventLog::default(), None);
+        let gateway = Self::begin(config, (seed, process), None, &|_| {}, log)?;
         gateway.log_start(config);
         Ok(gateway)
     }
@@ -135,12 +151,15 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
-        let StartOptions { seed, file, socket, default_socket, say, log } = options;
+        let StartOptions { seed, file, socket, default_socket, say, log, data_plane } = options;
         let place = SocketPlace { named: socket, default: default_socket };
+        let name = format!("{}-{:016x}", config.name, place.number(&config.control));
+        let process = process(config, data_plane, &name)?;
         let socket = place.claim(&config.control).map_err(StartError::Control)?;
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
-        let gateway = Arc::new(Self::begin(config, seed, file, &*say, (events, Some(writer)))?);
+        let log = (events, Some(writer));
+        let gateway = Arc::new(Self::begin(config, (seed, process), file, &*say, log)?);
         let served = gateway.control.serve(say, socket, &config.control, &gateway);
         served.map_err(StartError::Control)?;
         gateway.log_start(config);
@@ -153,12 +172,12 @@ impl Gateway {
 
     fn begin(
         config: &Config,
-        seed: u64,
+        (seed, process): (u64, Option<ProcessSetup>),
         file: Option<String>,
         say: &dyn Fn(&str),
         (events, log): (EventLog, Option<LogPart>),
     ) -> Result<Self, StartError> {
-        let links = Links::open(config, seed, events.sink())?;
+        let links = Links::open(config, seed, process, events.sink())?;
         let handlers = Handlers::start(&links, config)?;
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config)?;
@@ -308,6 +327,22 @@ impl Drop for Gateway {
 /// An event of the gateway itself.
 pub(crate) fn about(level: LogLevel, kind: &'static str, text: impl Into<String>) -> LogEvent {
     LogEvent::new(level, "gateway", kind, text)
+}
+
+/// The process in which the data plane of `config` runs, found by `name`; `None` if it runs here. A
+/// gateway without links moves no packets.
+fn process(
+    config: &Config,
+    program: Option<DataPlaneProgram>,
+    name: &str,
+) -> Result<Option<ProcessSetup>, StartError> {
+    if config.plane_mode == PlaneMode::Threads || config.links.is_empty() {
+        return Ok(None);
+    }
+    let Some(DataPlaneProgram { program, arguments }) = program else {
+        return Err(RunError::NoDataPlane.into());
+    };
+    Ok(Some(ProcessSetup { program, arguments, name: name.to_owned() }))
 }
 
 /// Why the log or the watcher cannot start.

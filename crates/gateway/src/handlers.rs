@@ -3,18 +3,14 @@
 
 use crate::{
     RunError, difference,
-    host::{HostHandler, HostMacs},
     links::{Links, link_of},
     recorder::Recorder,
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{Change, Part, Staged, Unable};
-use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
-use gatewright_stack::{
-    Attachment, AttachmentId, Counter,
-    builtin::{Capture, Match},
-};
+use gatewright_planes::{HandlerValue, Placement, Planes, PlanesError, Prepared};
+use gatewright_stack::{Attachment, AttachmentId, builtin::Match};
 use gatewright_wire::IpProtocol;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,8 +23,6 @@ pub(crate) struct Attached {
     pub(crate) name: &'static str,
     /// Its position.
     pub(crate) attachment: Attachment,
-    /// Packets that it could not write in time, if it captures.
-    pub(crate) missed: Option<Counter>,
     /// Its entry in the description; none if it was attached since.
     described: Option<config::Attach>,
 }
@@ -75,14 +69,14 @@ impl Handlers {
         attach: &config::Attach,
         described: Option<config::Attach>,
     ) -> Result<AttachmentId, RunError> {
-        let Made { name, placement, attachment, missed, recorder } =
-            make(attach, &self.links.names(), self.links.host_macs())?;
+        let Made { name, placement, attachment, recorder } =
+            make(attach, &self.links.names(), self.links.planes())?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
         let id = self.links.planes().place(placement).map_err(attach_error)?;
         let mut standing = self.lock();
         standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
-        standing.attached.push(Attached { id, name, attachment, missed, described });
+        standing.attached.push(Attached { id, name, attachment, described });
         Ok(id)
     }
 
@@ -117,11 +111,11 @@ impl Handlers {
                 attached.push((stays.clone(), None));
                 continue;
             }
-            let Made { name, placement, attachment, missed, recorder } =
-                make(attach, places, self.links.host_macs())?;
+            let Made { name, placement, attachment, recorder } =
+                make(attach, places, self.links.planes())?;
             placements.push(placement);
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
-            attached.push((Attached { id, name, attachment, missed, described }, recorder));
+            attached.push((Attached { id, name, attachment, described }, recorder));
         }
         let by_command = left.into_iter().flatten().filter(|one| one.described.is_none());
         for by_command in by_command.filter(|one| !goes(one)) {
@@ -202,19 +196,17 @@ struct Made {
     name: &'static str,
     placement: Placement,
     attachment: Attachment,
-    missed: Option<Counter>,
     recorder: Option<Recorder>,
 }
 
-/// The request for a handler on the links `names`, which the planes build. Captures are built here,
-/// as they create their file.
-fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Result<Made, RunError> {
+/// The request for a handler on the links `names`, which the planes build. The file of a capture is
+/// begun here.
+fn make(attach: &config::Attach, names: &[String], planes: &Planes) -> Result<Made, RunError> {
     let attachment = attachment(attach, names);
     let made = |name, value| Made {
         name,
         placement: Placement::Described(attachment, value),
         attachment,
-        missed: None,
         recorder: None,
     };
     Ok(match &attach.handler {
@@ -233,19 +225,14 @@ fn make(attach: &config::Attach, names: &[String], host_macs: &HostMacs) -> Resu
         }
         config::Handler::Host { part, to } => {
             let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
-            let between = HostHandler::new(*part, to, host_macs);
-            let missed = Some(between.missed_counter());
-            let placement = Placement::New(attachment, Box::new(between));
-            Made { name: "host", placement, attachment, missed, recorder: None }
+            made("host", HandlerValue::Host { part: *part, to })
         }
         config::Handler::Capture { file } => {
-            let (at, side) = (attachment.at, attachment.side);
-            let (capture, captured, missed) = Capture::new(at, side, Match::default());
-            let recorder = Recorder::start(&file.value, at, names, captured)
+            let capture = planes.capture()?;
+            let value = HandlerValue::Capture { which: Match::default(), to: capture.number };
+            let recorder = Recorder::start(&file.value, attachment.at, names, capture)
                 .map_err(|source| RunError::File { file: file.value.clone(), source })?;
-            let placement = Placement::New(attachment, Box::new(capture));
-            let (missed, recorder) = (Some(missed), Some(recorder));
-            Made { name: "capture", placement, attachment, missed, recorder }
+            Made { recorder: Some(recorder), ..made("capture", value) }
         }
         _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
     })

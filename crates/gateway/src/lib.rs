@@ -17,7 +17,6 @@ mod error;
 pub mod events;
 mod gateway;
 mod handlers;
-mod host;
 mod host_interface;
 mod links;
 mod listener;
@@ -36,7 +35,7 @@ mod udp_gateways;
 pub use capture::{CaptureRequest, CaptureStream, Which};
 pub use error::RunError;
 pub use events::{EventLog, LogOptions};
-pub use gateway::{Gateway, Say, StartError, StartOptions};
+pub use gateway::{DataPlaneProgram, Gateway, Say, StartError, StartOptions};
 pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};

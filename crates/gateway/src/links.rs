@@ -1,6 +1,6 @@
 //! The links and routes of a description, as a part of its gateway.
 
-use crate::{RunError, capture_paths::check_written, difference, host::HostMacs, host_interface};
+use crate::{RunError, capture_paths::check_written, difference, host_interface};
 use gatewright_config::{self as config, Config, codes};
 use gatewright_diagnostic::Diagnostic;
 use gatewright_link::{
@@ -10,7 +10,8 @@ use gatewright_link::{
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
-    DeviceSetup, Exchanged, LinkSetup, Pace, Planes, ReopenedLink, RouteTo, Setup, StaticRoute,
+    DeviceSetup, Exchanged, LinkSetup, Pace, Planes, PlanesError, ProcessSetup, ReopenedLink,
+    RouteTo, Setup, StaticRoute,
 };
 use gatewright_stack::{Advertise, LinkTag, Route, VirtualLink, VlanTag};
 use gatewright_tables::Prefix;
@@ -33,8 +34,6 @@ struct Inner {
     setup: Mutex<Setup>,
     /// The seed of all randomness.
     seed: u64,
-    /// Hardware addresses of links beside which the kernel is a host.
-    host_macs: HostMacs,
 }
 
 impl fmt::Debug for Links {
@@ -44,25 +43,29 @@ impl fmt::Debug for Links {
 }
 
 impl Links {
-    /// Opens the links and routes of `config`, whose events are logged by `log`.
-    pub(crate) fn open(config: &Config, seed: u64, log: EventSink) -> Result<Self, RunError> {
-        let mut names: Vec<String> =
-            config.links.iter().map(|link| link.name.value.clone()).collect();
-        if takes_links(config) {
-            names.extend((0..SPARE_PLACES).map(|_| String::new()));
-        }
-        let setup = setup(config, &names, seed)?;
-        let planes = Planes::open_logging(&setup, log)?;
+    /// Opens the links and routes of `config`, whose events are logged by `log`. The workers run in
+    /// `process`, if it is given; one that runs without a control plane is adopted.
+    pub(crate) fn open(
+        config: &Config,
+        seed: u64,
+        process: Option<ProcessSetup>,
+        log: EventSink,
+    ) -> Result<Self, RunError> {
+        let found = process.as_ref().map(Planes::find).transpose()?.flatten();
+        let names = match &found {
+            Some(found) => places_in(&found.link_names(), config).map_err(|name| {
+                let what = format!("no place for the link {name}");
+                PlanesError::OtherDataPlane { process: found.process(), what }
+            })?,
+            None => first_names(config),
+        };
+        let mut setup = setup(config, &names, seed)?;
+        setup.process = process;
+        let planes = Planes::open_found(&setup, found, log)?;
         let (names, setup) = (Mutex::new(names), Mutex::new(setup));
-        let host_macs = HostMacs::default();
-        let links = Self(Arc::new(Inner { planes, names, setup, seed, host_macs }));
+        let links = Self(Arc::new(Inner { planes, names, setup, seed }));
         links.furnish_hosts(None, config)?;
         Ok(links)
-    }
-
-    /// The hardware addresses of links beside which the kernel is a host, by their interfaces there.
-    pub(crate) fn host_macs(&self) -> &HostMacs {
-        &self.0.host_macs
     }
 
     /// Gives the kernel's interfaces beside the links of `new` the addresses of these, in place of
@@ -74,8 +77,6 @@ impl Links {
             let failed = |source| RunError::Host { name: name.clone(), source };
             let index = link_of(&self.names(), name).unwrap_or(LinkIndex::NONE);
             let Some(mac) = self.planes().ethernet_address(index) else { continue };
-            let to = link_of(&self.names(), &format!("{name}.host")).unwrap_or(LinkIndex::NONE);
-            self.0.host_macs.set(to, mac);
             let before = old.and_then(|old| old.links.iter().find(|known| known.name == link.name));
             let same = before.filter(|before| before.host == link.host);
             host_interface::furnish(
@@ -109,20 +110,33 @@ impl Links {
     /// The names of the links by place when `config` is in force: remaining links keep their
     /// places, and new ones get a free place. Else the name of a link that gets none.
     pub(crate) fn places(&self, config: &Config) -> Result<Vec<String>, String> {
-        let before = self.names();
-        let stays = |name: &String| config.links.iter().any(|link| link.name.value == *name);
-        let mut names: Vec<String> = (before.iter())
-            .map(|name| if stays(name) { name.clone() } else { String::new() })
-            .collect();
-        let come = config.links.iter().map(|link| &link.name.value);
-        for name in come.filter(|name| !before.contains(name)) {
-            let Some(place) = names.iter_mut().find(|place| place.is_empty()) else {
-                return Err(name.clone());
-            };
-            place.clone_from(name);
-        }
-        Ok(names)
+        places_in(&self.names(), config)
     }
+}
+
+/// The names of the links of `config` in its order, and places for those that come later.
+fn first_names(config: &Config) -> Vec<String> {
+    let mut names: Vec<String> = config.links.iter().map(|link| link.name.value.clone()).collect();
+    if takes_links(config) {
+        names.extend((0..SPARE_PLACES).map(|_| String::new()));
+    }
+    names
+}
+
+/// As [`Links::places`], among places whose links have been `before`.
+fn places_in(before: &[String], config: &Config) -> Result<Vec<String>, String> {
+    let stays = |name: &String| config.links.iter().any(|link| link.name.value == *name);
+    let mut names: Vec<String> = (before.iter())
+        .map(|name| if stays(name) { name.clone() } else { String::new() })
+        .collect();
+    let come = config.links.iter().map(|link| &link.name.value);
+    for name in come.filter(|name| !before.contains(name)) {
+        let Some(place) = names.iter_mut().find(|place| place.is_empty()) else {
+            return Err(name.clone());
+        };
+        place.clone_from(name);
+    }
+    Ok(names)
 }
 
 impl Part for Links {
@@ -201,6 +215,7 @@ const ETHERNET_MTU: usize = 1500;
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.workers = usize::from(config.workers).max(1);
+    setup.control_core = config.control_core.map(usize::from);
     if let Some(most) = config.neighbours_max {
         setup.neighbours.neighbours = most;
     }

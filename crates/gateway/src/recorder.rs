@@ -5,6 +5,7 @@ use gatewright_link::{
     pcapng::{CapturedFrame, Direction, InterfaceId, PcapngWriter, file::replace},
 };
 use gatewright_packet::LinkIndex;
+use gatewright_planes::{CaptureCloser, OpenCapture};
 use gatewright_stack::{
     At, Side,
     builtin::{Capture, CapturedPacket},
@@ -17,10 +18,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Writes the packets of a capture handler; ends when the handler is gone.
+/// Writes the packets of a capture handler. It is dropped when the handler is detached, and then
+/// writes what is on its way.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     thread: Option<JoinHandle<io::Result<()>>>,
+    closer: CaptureCloser,
 }
 
 /// How long a recorder may take to write its queue when its handler is gone.
@@ -36,8 +39,9 @@ impl Recorder {
         file: &str,
         at: At,
         links: &[String],
-        captured: Receiver<CapturedPacket>,
+        capture: OpenCapture,
     ) -> io::Result<Self> {
+        let OpenCapture { captured, closer, .. } = capture;
         let out: Box<dyn Write + Send> = match file {
             "-" => Box::new(io::stdout()),
             _ => Box::new(replace(Path::new(file))?),
@@ -46,12 +50,14 @@ impl Recorder {
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || record(&mut pages, &captured))?;
-        Ok(Self { thread: Some(thread) })
+        Ok(Self { thread: Some(thread), closer })
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
+        // Its handler is gone: what is on its way still comes.
+        self.closer.close();
         if let Some(thread) = self.thread.take() {
             let end = Instant::now() + RECORDER_ENDS_WITHIN;
             while !thread.is_finished() && Instant::now() < end {
@@ -106,15 +112,14 @@ impl<W: Write> Pages<W> {
     }
 
     pub(crate) fn write(&mut self, captured: CapturedPacket) -> io::Result<()> {
-        let CapturedPacket { octets, framing, at, side, link } = captured;
+        let CapturedPacket { octets, framing, at, side, link, .. } = captured;
         let interface = self.interface(link, framing)?;
         let epoch = *self.epoch.get_or_insert_with(|| since_1970().saturating_sub(at));
-        let packet = octets.into_packet();
         self.writer.write(&CapturedFrame {
             interface,
             at: epoch + at,
-            octets: packet.octets(),
-            len: packet.len(),
+            octets: octets.octets(),
+            len: octets.octets().len(),
             direction: Some(match side {
                 Side::Receive => Direction::Inbound,
                 Side::Transmit => Direction::Outbound,

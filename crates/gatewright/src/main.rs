@@ -4,6 +4,7 @@
 //! and the [`Exit`](exit::Exit) codes.
 #![forbid(unsafe_code)]
 
+mod data_plane;
 mod description;
 mod exit;
 mod face;
@@ -55,6 +56,9 @@ fn shape_of_part<'a>(shapes: &'a str, name: &str) -> &'a str {
 }
 
 fn main() -> ExitCode {
+    if data_plane::is_meant() {
+        return ExitCode::from(data_plane::run().code());
+    }
     let cli =
         command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
     match cli {

@@ -39,8 +39,9 @@ forward = { address = \"10.10.2.2\", port = 7 }
 
 fn main() {
     let name = "programs_of_this_machine_are_reached_by_its_link";
-    trials::run(
+    trials::run_in_both(
         &Needs::new().namespaces().program("ping"),
+        running::set_process_mode,
         [(name, programs_of_this_machine_are_reached)],
     )
 }

@@ -39,7 +39,7 @@ fn main() {
         ("trace_follows_one_packet", trace_follows_one_packet),
         ("route_lists_adds_and_removes", route_lists_adds_and_removes),
     ];
-    trials::run(&needs, tests)
+    trials::run_in_both(&needs, running::set_process_mode, tests)
 }
 
 /// The keys of objects in a shape of `--help`, `{a, b: [{c, d}]}`, each behind those above it.

@@ -14,7 +14,7 @@ use crate::bpf::{BpfMap, Instruction, MapType, Tags};
 use gatewright_wire::MacAddress;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The table of prefixes that divides frames of shared links between us and the kernel.
 ///
@@ -30,6 +30,9 @@ const DATA_LEN: usize = 20;
 
 /// Bits of the family in front of a prefix.
 const FAMILY_BITS: u32 = 32;
+
+/// Octets of a value: whether the prefix is ours.
+const VALUE_LEN: usize = 4;
 
 /// Octets of a key: the length of its prefix in bits, and the data.
 const KEY_LEN: usize = 4 + DATA_LEN;
@@ -66,6 +69,11 @@ impl Division {
             division.set(address, len, false)?;
         }
         Ok(division)
+    }
+
+    /// The prefixes of a table with `routes_max` routes of each family.
+    pub const fn prefixes_max(routes_max: u32) -> u32 {
+        routes_max.saturating_mul(2)
     }
 
     /// Whether packets for a prefix can be ours. Those of links, groups and loopback cannot;
@@ -108,6 +116,44 @@ impl Division {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
+
+    /// The table of another process, which was created with this `prefixes_max`.
+    pub fn received(descriptor: OwnedFd, prefixes_max: u32) -> Self {
+        let entries = prefixes_max.saturating_add(NEVER_OURS.len().try_into().unwrap_or(0));
+        Self { map: BpfMap::received(descriptor, KEY_LEN, VALUE_LEN, entries) }
+    }
+
+    /// Removes every prefix that is not `kept`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error.
+    pub fn retain(&self, kept: impl Fn(IpAddr, u8) -> bool) -> io::Result<()> {
+        for (address, len) in self.map.keys()?.iter().filter_map(|key| prefix(key)) {
+            if !NEVER_OURS.contains(&(address, len)) && !kept(address, len) {
+                self.remove(address, len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Division {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// The prefix of a key.
+fn prefix(key: &[u8]) -> Option<(IpAddr, u8)> {
+    let (len, rest) = key.split_first_chunk()?;
+    let (family, address) = rest.split_first_chunk()?;
+    let len = u32::from_ne_bytes(*len).checked_sub(FAMILY_BITS)?;
+    let address = match u32::from_ne_bytes(*family) {
+        family if family == u32::from(IPV4) => IpAddr::from(*address.first_chunk::<4>()?),
+        _ => IpAddr::from(*address.first_chunk::<16>()?),
+    };
+    Some((address, u8::try_from(len).ok()?))
 }
 
 fn key(address: IpAddr, prefix_len: u8) -> [u8; KEY_LEN] {
@@ -356,4 +402,17 @@ fn behind_driver(division: BorrowedFd<'_>, ours: i32, kernels: i32) -> Vec<Instr
     program.place(Label::Kernel);
     program.verdict(kernels);
     program.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_read_back_from_its_key() {
+        for (address, len) in NEVER_OURS {
+            assert_eq!(prefix(&key(address, len)), Some((address, len)));
+        }
+        assert_eq!(prefix(&[0; 7]), None, "too short");
+    }
 }

@@ -316,6 +316,11 @@ pub struct Parcel(Packet);
 unsafe impl Send for Parcel {}
 
 impl Parcel {
+    /// Its octets.
+    pub fn octets(&self) -> &[u8] {
+        self.0.octets()
+    }
+
     /// Makes it a packet of the worker that holds it.
     pub fn into_packet(self) -> Packet {
         self.0

@@ -20,6 +20,7 @@
 //! ```
 
 mod control;
+mod cores;
 mod exchange;
 mod kernel;
 mod neighbours;
@@ -30,23 +31,22 @@ mod setup;
 mod start;
 mod start_pages;
 mod status;
-mod udp_gateway;
 
 pub use control::{Placement, Prepared};
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
-    DataError, DeviceSetup, HandlerNow, HandlerValue, Pace, WORKERS_MAX, serve as serve_data_plane,
+    CaptureCloser, CaptureNumber, DataError, DeviceSetup, FoundPlane, HandlerNow, HandlerValue,
+    MergeLimit, OpenCapture, Pace, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts,
+    UdpGatewaySetup, WORKERS_MAX,
 };
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, PlanesError, Tracing};
+pub use process::serve_data_plane;
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{LinkSetup, ProcessSetup, RouteTo, Setup, StaticRoute};
 pub use start_pages::release_start_pages;
 pub use status::{
-    IcmpStatus, LayerStatus, LinkStatus, QueueStatus, Status, WayStatus, WorkerStatus,
-    named_counters,
-};
-pub use udp_gateway::{
-    MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
+    IcmpStatus, LayerStatus, LinkStatus, PlanesStatus, QueueStatus, Status, WayStatus,
+    WorkerStatus, named_counters,
 };

@@ -3,13 +3,14 @@
 use crate::{
     control::{Control, Placement, Prepared, events::events_lost, reasons},
     kernel::{Follower, Kernel},
-    setup::Setup,
+    setup::{ProcessSetup, Setup},
     start::{self, Started},
-    status::{IcmpStatus, LinkStatus, Status, WorkerStatus, link_counters},
+    status::{IcmpStatus, LinkStatus, PlanesStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    DataError, DataPlane, EventQueue, HandlerNow, Pace, PlanePort, Port, PortAnswer, PortRequest,
-    Reopen, RequestNumber, TraceOrder, WORKERS_MAX, Waker,
+    DataError, DataPlane, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
+    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, WORKERS_MAX,
+    Waker,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
@@ -62,12 +63,6 @@ pub enum PlanesError {
         /// The virtual link's name.
         name: String,
     },
-    /// A data plane in a process of its own has no links that are shared with the kernel yet.
-    #[error("link {name}: a link that is shared with the kernel needs [planes] mode = \"threads\"")]
-    SharedLink {
-        /// The link.
-        name: String,
-    },
     /// A data plane that runs is not that of this setup.
     #[error(
         "the data plane of before (process {process}) runs with {what}: end it first, by \
@@ -77,7 +72,18 @@ pub enum PlanesError {
         /// Its process.
         process: u32,
         /// The difference.
-        what: &'static str,
+        what: String,
+    },
+    /// The control plane's core is not one of this process, or leaves none to the workers.
+    #[error(
+        "the control plane cannot have core {control}: it must be one of {all:?}, and leave another \
+         to the workers"
+    )]
+    Cores {
+        /// The core.
+        control: usize,
+        /// The cores that this process may use.
+        all: Vec<usize>,
     },
     /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
@@ -99,7 +105,7 @@ impl PlanesError {
         match self {
             Self::Data(error) => error.exit_code(),
             Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mixed { .. } | Self::NoTags { .. } | Self::SharedLink { .. } => 78,
+            Self::Mixed { .. } | Self::NoTags { .. } => 78,
             _ => 69,
         }
     }
@@ -144,8 +150,34 @@ impl Planes {
     ///
     /// As [`Self::open`].
     pub fn open_logging(setup: &Setup, log: EventSink) -> Result<Self, PlanesError> {
+        let found = setup.process.as_ref().map(Self::find).transpose()?.flatten();
+        Self::open_found(setup, found, log)
+    }
+
+    /// Looks for a data plane that runs without a control plane, under the name in `process`.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanesError::Data`] if it has a control plane, or is of another version.
+    pub fn find(process: &ProcessSetup) -> Result<Option<FoundPlane>, PlanesError> {
+        if process.name.is_empty() {
+            return Ok(None);
+        }
+        Ok(FoundPlane::find(&process.name)?)
+    }
+
+    /// As [`Self::open_logging`], with the data plane that [`Self::find`] has found.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`]; [`PlanesError::OtherDataPlane`] if the found one does not fit.
+    pub fn open_found(
+        setup: &Setup,
+        found: Option<FoundPlane>,
+        log: EventSink,
+    ) -> Result<Self, PlanesError> {
         let Started { mut control, plane, events, sockets, news, adopted } =
-            start::start(setup, &log)?;
+            start::start(setup, found, &log)?;
         control.log = log;
         for link in &setup.links {
             control.report_opened(&link.name, &link.device);
@@ -274,6 +306,16 @@ impl Planes {
         self.control().take_id()
     }
 
+    /// Opens a capture, whose packets handlers of
+    /// [`HandlerValue::Capture`](gatewright_data::HandlerValue::Capture) send.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Busy`] if too many are open.
+    pub fn capture(&self) -> Result<OpenCapture, PlanesError> {
+        Ok(self.port().capture()?)
+    }
+
     /// The link of this name; an error in words for the operator if there is none.
     ///
     /// # Errors
@@ -326,6 +368,8 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the workers have ended.
     pub fn begin_replays(&self) -> Result<(), PlanesError> {
+        // Applications of an earlier control plane that nobody has run again until now are over.
+        self.sockets.end_found();
         self.port().submit(PortRequest::BeginReplays)?;
         Ok(())
     }
@@ -385,10 +429,11 @@ impl Planes {
     /// [`DataError::Ended`] if the worker has ended.
     pub fn status(&self) -> Result<Status, PlanesError> {
         // Asked before the counters are read: those of the kernel are then in the table, too.
-        let PortAnswer::Links(now) = self.port().ask(PortRequest::Links)? else {
-            return Err(DataError::Ended.into());
-        };
+        let now = self.links_now()?;
         let control = self.control();
+        // While its process is away there are the counts of before, which are in the table.
+        let away = control.links.len().saturating_sub(now.len());
+        let now = now.into_iter().chain((0..away).map(|_| LinkNow::default()));
         let table = control.counted();
         let sums = table.sums();
         let links: Vec<_> = ((0..).zip(control.links.iter().zip(now)))
@@ -410,6 +455,7 @@ impl Planes {
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
         Ok(Status {
+            planes: self.planes_status(),
             uptime: self.started.elapsed(),
             links,
             layers,
@@ -421,6 +467,27 @@ impl Planes {
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
         })
+    }
+
+    /// The links as the workers see them; none while the data plane's process is started again.
+    fn links_now(&self) -> Result<Vec<LinkNow>, PlanesError> {
+        match self.port().ask(PortRequest::Links) {
+            Ok(PortAnswer::Links(now)) => Ok(now),
+            Err(DataError::Ended) if self.plane.process().is_some() => Ok(Vec::new()),
+            Ok(_) => Err(DataError::Ended.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn planes_status(&self) -> PlanesStatus {
+        let data = self.plane.process();
+        PlanesStatus {
+            mode: if data.is_some() { "process" } else { "threads" },
+            control: std::process::id(),
+            data,
+            running: self.plane.is_running(),
+            adopted: self.adopted,
+        }
     }
 
     /// Sojourn times of packets in this gateway, in nanoseconds.

@@ -2,14 +2,15 @@
 
 use crate::{
     planes::PlanesError,
+    release_start_pages,
     setup::{ProcessSetup, Setup},
     start::{Begun, seeds},
 };
 use gatewright_data::{
-    DataError, DataPlane, DataProcess, DataSetup, FoundPlane, Port, PortAnswer, PortRequest,
-    ProcessCommand, ProcessEvent, ProcessStarted, Reopen,
+    DataError, DataPlane, DataProcess, DataSetup, DeviceSetup, FoundPlane, Pace, Port, PortAnswer,
+    PortRequest, ProcessCommand, ProcessEvent, ProcessStarted, Reopen, WorkerLink,
 };
-use gatewright_link::LinkInfo;
+use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_stack::{AttachmentId, Host};
@@ -18,29 +19,39 @@ use std::time::Duration;
 /// Maximum time to open a link on another device.
 const REOPENED_WITHIN: Duration = Duration::from_mins(1);
 
-/// Starts the data plane's process, or adopts the one that runs under its name.
+/// Runs the data plane in this process, whose standard input is the socket of its control plane.
+/// Returns when it is told to stop.
+///
+/// # Errors
+///
+/// [`DataError`] if it cannot start; the control plane has been told.
+pub fn serve_data_plane() -> Result<(), DataError> {
+    gatewright_data::serve(|| {
+        // Without it the process does as well, and is larger.
+        let _released = release_start_pages();
+    })
+}
+
+/// Starts the data plane's process, or adopts the one that was found.
 pub(crate) fn begin(
     setup: &Setup,
     process: &ProcessSetup,
+    (data, division, found): (&DataSetup, Option<&Division>, Option<FoundPlane>),
     log: &EventSink,
 ) -> Result<Begun, PlanesError> {
-    if let Some(shared) = setup.links.iter().find(|link| link.is_shared()) {
-        return Err(PlanesError::SharedLink { name: shared.name.clone() });
-    }
     let command = ProcessCommand {
         program: process.program.clone(),
         arguments: process.arguments.clone(),
         name: process.name.clone(),
         routes_max: setup.routes_max,
         clock: None,
+        divided: false,
     };
-    let data = setup.data();
-    let found = if process.name.is_empty() { None } else { FoundPlane::find(&process.name)? };
     if let Some(found) = found {
-        return adopt(found, command, &data, log);
+        return adopt(found, command, data, log);
     }
     let mut host = Host::shared(setup.routes_max, seeds(setup.seed))?;
-    let started = DataProcess::start(command, &data, &mut host, watch(log.clone()))?;
+    let started = DataProcess::start(command, data, (&mut host, division), watch(log.clone()))?;
     Ok(begun(started, host, None))
 }
 
@@ -70,6 +81,9 @@ fn adopt(
     let mut started = DataProcess::adopt(found, command, &mut host, watch(log.clone()))?;
     let text = format!("the data plane went on without this process: it is adopted as {process}");
     log.log(event(LogLevel::Info, "data-plane-adopted", text).with("process", process));
+    if running.spin != data.spin {
+        started.process.port().submit(PortRequest::Pace(Pace { spin: data.spin }))?;
+    }
     for (before, device) in running.links.iter().zip(&data.links) {
         if before != device {
             let order = Reopen { device: device.clone(), before: before.clone() };
@@ -88,17 +102,24 @@ fn unlike(
     wanted: &DataSetup,
     running_routes: u32,
     routes: u32,
-) -> Option<&'static str> {
+) -> Option<String> {
+    let shares = |setup: &DataSetup| {
+        let is_shared = |link: &WorkerLink| matches!(&link.device, DeviceSetup::Interface(device) if !device.exclusive);
+        setup.links.iter().any(is_shared)
+    };
     let framings = |setup: &DataSetup| -> Vec<_> {
         setup.links.iter().map(|link| link.device.in_suite()).collect()
     };
-    match () {
-        () if running.workers != wanted.workers => Some("another number of data cores"),
-        () if running_routes != routes => Some("another [gateway] routes_max"),
-        () if running.neighbours != wanted.neighbours => Some("another [gateway] neighbours_max"),
-        () if framings(running) != framings(wanted) => Some("other link layers"),
-        () => None,
-    }
+    let what = match () {
+        () if running.workers != wanted.workers => "another number of data cores",
+        () if running.cores != wanted.cores => "other processor cores",
+        () if running_routes != routes => "another [gateway] routes_max",
+        () if running.neighbours != wanted.neighbours => "another [gateway] neighbours_max",
+        () if shares(running) != shares(wanted) => "links shared with the kernel, or none",
+        () if framings(running) != framings(wanted) => "other link layers",
+        () => return None,
+    };
+    Some(what.to_owned())
 }
 
 fn reopen(started: &ProcessStarted, order: &Reopen) -> Result<LinkInfo, PlanesError> {

@@ -22,6 +22,9 @@ pub struct Setup {
     pub routes: Vec<StaticRoute>,
     /// Threads that move packets, at most [`WORKERS_MAX`](crate::WORKERS_MAX); each has a slab and a graph of its own.
     pub workers: usize,
+    /// The processor core of the control plane; each worker gets one of the others. The system
+    /// places all threads if there is none.
+    pub control_core: Option<usize>,
     /// How its workers wait.
     pub spin: Duration,
     /// Frames in the slab of each worker.
@@ -72,6 +75,7 @@ impl Setup {
             links: Vec::new(),
             routes: Vec::new(),
             workers: 1,
+            control_core: None,
             spin: SPIN,
             frames: FRAMES,
             chunk_size: gatewright_packet::CHUNK_SIZE,
@@ -105,14 +109,15 @@ impl Setup {
         self.links.push_mut(LinkSetup::new(name, device))
     }
 
-    /// The part that concerns the workers.
-    pub(crate) fn data(&self) -> DataSetup {
+    /// The part that concerns the workers, which run on these cores.
+    pub(crate) fn data(&self, cores: Vec<usize>) -> DataSetup {
         DataSetup {
             links: self.links.iter().map(LinkSetup::worker_link).collect(),
             workers: self.workers,
             spin: self.spin,
             frames: self.frames,
             chunk_size: self.chunk_size,
+            cores,
             neighbours: self.neighbours,
             seed: self.seed,
         }

@@ -2,13 +2,15 @@
 
 use crate::{
     control::{Control, Origin},
+    cores,
     kernel::{self, News, follow},
     planes::PlanesError,
     process,
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{
-    self as data, Clock, DataError, DataPlane, DeviceSetup, EventQueue, Opened, WORKERS_MAX,
+    self as data, Clock, DataError, DataPlane, DataSetup, DeviceSetup, EventQueue, FoundPlane,
+    Opened, WORKERS_MAX,
 };
 use gatewright_link::{Division, Framing, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -47,10 +49,14 @@ pub(crate) struct Begun {
 }
 
 /// Starts the workers on threads of this process.
-fn begin(setup: &Setup, division: Option<&Arc<Division>>) -> Result<Begun, PlanesError> {
+fn begin(
+    setup: &Setup,
+    data: &DataSetup,
+    division: Option<&Arc<Division>>,
+) -> Result<Begun, PlanesError> {
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let clock = Clock::Real(Instant::now());
-    let started = data::start(&setup.data(), &mut host, division, clock)?;
+    let started = data::start(data, &mut host, division, clock)?;
     let data::Started { workers, opened, events } = started;
     let mut opened = opened.into_iter();
     let Opened { plan, sockets, mut links, .. } = opened.next().ok_or(DataError::Ended)?;
@@ -59,16 +65,25 @@ fn begin(setup: &Setup, division: Option<&Arc<Division>>) -> Result<Begun, Plane
     Ok(Begun { plane, host, plan, sockets, links, events, adopted: None })
 }
 
-/// Opens a gateway.
-pub(crate) fn start(setup: &Setup, log: &EventSink) -> Result<Started, PlanesError> {
+/// Opens a gateway, with the data plane that was found running, if there is one.
+pub(crate) fn start(
+    setup: &Setup,
+    found: Option<FoundPlane>,
+    log: &EventSink,
+) -> Result<Started, PlanesError> {
     refuse_mixed(setup)?;
     if !(1..=WORKERS_MAX).contains(&setup.workers) {
         return Err(PlanesError::Workers(setup.workers));
     }
-    let division = kernel::division(setup)?;
+    // Before any thread starts: threads inherit the core.
+    let data = setup.data(cores::bind(setup)?);
+    let division = match found.as_ref().map(FoundPlane::division).transpose()?.flatten() {
+        Some(found) => Some(Arc::new(found)),
+        None => kernel::division(setup)?,
+    };
     let Begun { plane, mut host, plan, sockets, links, events, adopted } = match &setup.process {
-        Some(own) => process::begin(setup, own, log)?,
-        None => begin(setup, division.as_ref())?,
+        Some(own) => process::begin(setup, own, (&data, division.as_deref(), found), log)?,
+        None => begin(setup, &data, division.as_ref())?,
     };
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;

@@ -13,6 +13,8 @@ use std::time::Duration;
 /// A gateway at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
+    /// Where its planes run.
+    pub planes: PlanesStatus,
     /// How long it has run.
     pub uptime: Duration,
     /// Its links.
@@ -34,6 +36,21 @@ pub struct Status {
     pub sojourn: Vec<Sojourn>,
     /// The counts of each worker; empty if there is only one, which handles everything.
     pub workers: Vec<WorkerStatus>,
+}
+
+/// The processes of the planes at one moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct PlanesStatus {
+    /// Where the data plane runs: `threads` or `process`.
+    pub mode: &'static str,
+    /// The control plane's process.
+    pub control: u32,
+    /// The data plane's process, if it has one of its own.
+    pub data: Option<u32>,
+    /// Whether the data plane runs.
+    pub running: bool,
+    /// Whether the data plane ran before, under another control plane.
+    pub adopted: bool,
 }
 
 /// A worker at one moment.

@@ -8,14 +8,13 @@
 
 use gatewright_link::Backend;
 use gatewright_planes::{
-    MergeLimit, Planes, Series, Setup, UdpGateway, UdpGatewayCounters, UdpGatewaySetup,
+    MergeLimit, Planes, Series, Setup, UdpGateway, UdpGatewayCounts, UdpGatewaySetup,
 };
 use gatewright_stack::{Form, split};
 use gatewright_testbed::{Namespace, Needs, Transport, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
-    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -90,7 +89,7 @@ fn dig_is_answered_by_dnsmasq(backend: Backend) -> Result<(), Failed> {
     let (at, port) = (format!("@{LAN}"), ["-p", "5300"]);
     let ask = ["+short", "+tries=10", "+time=2", "gate.test", "A"];
     let answer = world.north.command("dig").arg(at).args(port).args(ask).run()?;
-    let back = relay.counters().returned.load(Ordering::Relaxed);
+    let back = relay.counts().returned;
     if answer.trim() == "192.0.2.7" && back > 0 {
         return Ok(());
     }
@@ -134,14 +133,13 @@ fn what_is_merged_arrives_whole_and_in_order(backend: Backend) -> Result<(), Fai
             }
         }
     }
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     // What is told lags behind what is sent by less than a batch.
-    let told = |counters: &UdpGatewayCounters| (get(&counters.received), get(&counters.sent));
+    let told = |counts: UdpGatewayCounts| (counts.received, counts.sent);
     let wanted = (u64::from(BURST * BURSTS), merged);
-    if wait_until(LIMIT, || told(relay.counters()) == wanted) {
+    if wait_until(LIMIT, || told(relay.counts()) == wanted) {
         return Ok(());
     }
-    Err(format!("{:?} were counted and {wanted:?} seen", told(relay.counters())).into())
+    Err(format!("{:?} were counted and {wanted:?} seen", told(relay.counts())).into())
 }
 
 type Check = fn(Backend) -> Result<(), Failed>;

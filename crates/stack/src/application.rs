@@ -28,6 +28,11 @@ pub trait SocketApplication: Send {
     /// sockets, and when [`Self::poll_timeout`] is reached.
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>);
 
+    /// Its parameters, if a data plane in another process can build it from them.
+    fn parameters(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// When it is to be called if no datagram comes before.
     fn poll_timeout(&self) -> Option<Duration> {
         None

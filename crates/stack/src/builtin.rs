@@ -8,16 +8,20 @@
 //! | `rate-limit` | lets so many packets pass a second | `rate`, `burst` |
 //! | `mirror` | sends a copy by another link | `to` |
 //! | `capture` | gives a copy to the control side | |
+//! | [`HostHandler`] | carries packets between a link and the kernel beside it | |
 
 mod filter;
 mod fragments;
 mod headers;
+mod host;
 
 pub use filter::{
     Among, Filter, FilterCounters, PortRange, PortRangeError, Rule, Selector, Subnet, Verdict,
 };
 
-use crate::{At, Context, Counter, Handler, Side, bucket::SharedBucket};
+pub use host::{HostHandler, HostPart};
+
+use crate::{At, Context, Counter, Handler, PacketOctets, Side, bucket::SharedBucket};
 use gatewright_packet::{Batch, LinkIndex, Packet, Parcel, Pool};
 use gatewright_wire::{EtherType, Framing, IpProtocol};
 use headers::{Headers, Visible};
@@ -185,8 +189,10 @@ impl Handler for Mirror {
 /// A captured packet, on its way to its writer.
 #[derive(Debug)]
 pub struct CapturedPacket {
+    /// The number of its capture.
+    pub capture: u64,
     /// A copy of the packet.
-    pub octets: Parcel,
+    pub octets: PacketOctets,
     /// Its first header.
     pub framing: Framing,
     /// When it passed, since the gateway's epoch.
@@ -204,6 +210,7 @@ pub struct CapturedPacket {
 /// and without addresses.
 #[derive(Clone, Debug)]
 pub struct Capture {
+    number: u64,
     out: SyncSender<CapturedPacket>,
     missed: Counter,
     at: At,
@@ -212,7 +219,7 @@ pub struct Capture {
 }
 
 /// Maximum captured packets queued for writing.
-const CAPTURED_MAX: usize = 1024;
+pub const CAPTURED_MAX: usize = 1024;
 
 impl Capture {
     /// A handler for matching packets at `at` that travel to `side`, the receiver of its copies,
@@ -220,13 +227,18 @@ impl Capture {
     pub fn new(at: At, side: Side, which: Match) -> (Self, Receiver<CapturedPacket>, Counter) {
         let (out, captured) = sync_channel(CAPTURED_MAX);
         let missed = Counter::default();
-        (Self { out, missed: missed.clone(), at, side, which }, captured, missed)
+        (Self::sending((0, out), missed.clone(), (at, side), which), captured, missed)
     }
 
-    /// A handler for packets that travel to `side`, on the same worker and with the same channel.
-    #[must_use]
-    pub fn beside(&self, side: Side) -> Self {
-        Self { side, ..self.clone() }
+    /// A handler for matching packets at a position that travel to a side. It sends its copies by a
+    /// channel, under the number of the capture, and counts in `missed` packets without room.
+    pub fn sending(
+        (number, out): (u64, SyncSender<CapturedPacket>),
+        missed: Counter,
+        (at, side): (At, Side),
+        which: Match,
+    ) -> Self {
+        Self { number, out, missed, at, side, which }
     }
 
     /// The first header of packets captured at `at` that are no whole frames.
@@ -270,7 +282,11 @@ impl Handler for Capture {
             }
             let (link, side, at) = (self.link(packet), self.side, context.now());
             let copy = self.copy(packet, context.frames());
-            let captured = copy.map(|octets| CapturedPacket { octets, framing, at, side, link });
+            let capture = self.number;
+            let captured = copy.map(|octets| {
+                let octets = PacketOctets::Chunk(octets);
+                CapturedPacket { capture, octets, framing, at, side, link }
+            });
             if captured.is_none_or(|captured| self.out.try_send(captured).is_err()) {
                 self.missed.add(1);
             }
@@ -310,6 +326,7 @@ mod tests {
             sent: &mut sent,
             framing: None,
             framings: &[],
+            host: None,
         };
         handler.handle(&mut batch, &mut context);
         (batch.len(), sent.into_iter().map(|(link, _)| link).collect())
@@ -358,6 +375,7 @@ mod tests {
             sent: &mut sent,
             framing: None,
             framings: &[],
+            host: None,
         };
         filter.another().unwrap().handle(&mut batch, &mut context);
         assert_eq!((batch.len(), run(&mut filter, &pool, &[QUERY4]).0), (0, 0));
@@ -401,6 +419,8 @@ mod tests {
                 sent: &mut sent,
                 framing: None,
                 framings: &[],
+                host: None,
+                host: None,
             };
             handler.handle(&mut batch, &mut context);
             batch.len()
@@ -423,8 +443,8 @@ mod tests {
         let at = At::EtherType(EtherType::IPV6);
         let (mut capture, captured, missed) = Capture::new(at, Side::Receive, which);
         assert_eq!(run(&mut capture, &pool, &[QUERY6, QUERY4]).0, 2);
-        let packet = captured.try_recv().unwrap().octets.into_packet();
-        assert_eq!((packet.octets(), missed.get()), (&octets(QUERY6)[..], 0));
+        let packet = captured.try_recv().unwrap().octets.read(<[u8]>::to_vec);
+        assert_eq!((packet, missed.get()), (octets(QUERY6), 0));
         assert!(captured.try_recv().is_err(), "the other one does not match");
     }
 
@@ -434,7 +454,7 @@ mod tests {
         let at = At::EtherType(EtherType::ARP);
         let (mut capture, captured, _) = Capture::new(at, Side::Transmit, Match::default());
         run(&mut capture, &pool, &["0001 0800"]);
-        let packet = captured.try_recv().unwrap().octets.into_packet();
-        assert_eq!(packet.octets(), [&[0; 12], &[8, 6, 0, 1, 8, 0][..]].concat());
+        let packet = captured.try_recv().unwrap().octets.read(<[u8]>::to_vec);
+        assert_eq!(packet, [&[0; 12], &[8, 6, 0, 1, 8, 0][..]].concat());
     }
 }

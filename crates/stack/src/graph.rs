@@ -559,6 +559,7 @@ impl Floor {
             sent: &mut self.sent,
             framing,
             framings: &wiring.framings,
+            host: Some(&self.host),
         };
         let Some(only) = post.only else {
             handle(handler.as_mut(), post, batch, &mut context, taken);

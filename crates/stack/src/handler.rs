@@ -1,7 +1,7 @@
 //! Handlers: user code attached to the graph.
 
-use crate::{At, Side, wiring::framing_of};
-use gatewright_packet::{BATCH_MAX, Batch, LinkIndex, Packet, Pool};
+use crate::{At, Side, View, wiring::framing_of};
+use gatewright_packet::{BATCH_MAX, Batch, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::Framing;
 use std::{fmt, time::Duration};
 
@@ -28,6 +28,8 @@ pub struct Context<'a> {
     pub(crate) sent: &'a mut Vec<(LinkIndex, Packet)>,
     pub(crate) framing: Option<Framing>,
     pub(crate) framings: &'a [(LinkIndex, Framing)],
+    /// The host of the graph; none in a test of a handler alone.
+    pub(crate) host: Option<&'a View>,
 }
 
 /// Maximum frames that handlers may send past the graph during one batch.
@@ -53,6 +55,12 @@ impl Context<'_> {
     /// The first header of a link's frames.
     pub fn framing_of(&self, link: LinkIndex) -> Framing {
         framing_of(self.framings, link)
+    }
+
+    /// The link-layer address of a link.
+    pub fn link_address(&self, link: LinkIndex) -> LinkAddress {
+        let interface = self.host.and_then(|host| host.interface(link));
+        interface.map_or(LinkAddress::NONE, |interface| interface.link_address)
     }
 
     /// Sends a whole frame by `link`, past the graph.

@@ -43,6 +43,7 @@ mod merge;
 mod mld;
 mod ndp;
 mod neighbour;
+mod octets;
 mod paths;
 mod position;
 mod random;
@@ -50,6 +51,7 @@ mod raw_ip;
 mod reassembly;
 mod redirect;
 mod refused;
+mod remote;
 mod socket;
 mod station;
 mod suite;
@@ -93,9 +95,11 @@ pub use neighbour::{
     NeighbourOutput, NeighbourState, Neighbours, RESOLUTION_LIMITED, SharedNeighbours,
     WAITING_FULL, WAITING_MAX, WAITING_PER_NEIGHBOUR_MAX,
 };
+pub use octets::PacketOctets;
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use raw_ip::RawIpLayer;
+pub use remote::{FoundApplication, RemoteDatagram, RemoteSockets, SocketOrder};
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_labelled, assemble_transit, assemble_within};
 pub use trace::{Fate, Reassembling, ReassemblyState, Trace, TraceStep};

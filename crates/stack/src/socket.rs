@@ -10,9 +10,12 @@
 //! An event loop reads many sockets without waiting at one ([`UdpSocket::set_notifier`]): a read
 //! that finds nothing arms the socket, and the next batch notifies the loop, once.
 
-use crate::{Counter, SocketApplication};
+use crate::{
+    Counter, PacketOctets, SocketApplication,
+    remote::{FoundApplication, RemoteEnd},
+};
 use gatewright_edge::{Notifier, Wake};
-use gatewright_packet::{LinkIndex, Parcel};
+use gatewright_packet::LinkIndex;
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
@@ -49,7 +52,7 @@ const MULTICAST_HOPS: u8 = 1;
 pub(crate) struct Delivery {
     /// Its source, or the unreachable peer.
     pub(crate) from: SocketAddr,
-    pub(crate) content: Result<Parcel, io::ErrorKind>,
+    pub(crate) content: Result<PacketOctets, io::ErrorKind>,
 }
 
 /// A datagram on its way to the UDP layer.
@@ -207,6 +210,28 @@ impl Registry {
         })
     }
 
+    /// Reserves addresses that are in use in another process.
+    fn reserve(&mut self, locals: &[SocketAddr]) {
+        for local in locals {
+            let id = self.next_id;
+            self.next_id = id.wrapping_add(1);
+            self.bound.insert(id, *local);
+        }
+    }
+
+    /// The numbers of the sockets at these addresses.
+    fn bound_at(&self, locals: &[SocketAddr]) -> Vec<u32> {
+        let at = |local| self.bound.iter().find(|(_, bound)| *bound == local).map(|(id, _)| *id);
+        locals.iter().filter_map(at).collect()
+    }
+
+    /// Gives addresses back.
+    fn release(&mut self, locals: &[SocketAddr]) {
+        for id in self.bound_at(locals) {
+            self.bound.remove(&id);
+        }
+    }
+
     fn any_port(&mut self, ip: IpAddr) -> Option<SocketAddr> {
         for _ in EPHEMERAL_FIRST..=u16::MAX {
             let port = self.next_ephemeral.max(EPHEMERAL_FIRST);
@@ -228,6 +253,8 @@ pub struct Sockets {
     /// Set when there is work for the UDP layer.
     work: Arc<AtomicBool>,
     wake: Arc<dyn Wake>,
+    /// What is known of the UDP layer, if it is in another process.
+    remote: Option<Arc<RemoteEnd>>,
 }
 
 impl fmt::Debug for Sockets {
@@ -248,8 +275,45 @@ impl Sockets {
     pub(crate) fn new(wake: Arc<dyn Wake>) -> (Self, SocketsEnd) {
         let (commands, end) = channel();
         let work = Arc::new(AtomicBool::new(false));
-        let sockets = Self { registry: Arc::default(), commands, work: work.clone(), wake };
+        let (registry, remote) = (Arc::default(), None);
+        let sockets = Self { registry, commands, work: work.clone(), wake, remote };
         (sockets, SocketsEnd { commands: end, work })
+    }
+
+    /// As [`Self::new`], with a UDP layer in another process.
+    pub(crate) fn new_remote(wake: Arc<dyn Wake>, remote: RemoteEnd) -> (Self, SocketsEnd) {
+        let (sockets, end) = Self::new(wake);
+        for found in remote.found() {
+            let mut registry = sockets.registry();
+            registry.next_id = registry.next_id.max(found.id.saturating_add(1));
+            registry.reserve(&found.locals);
+        }
+        (Self { remote: Some(Arc::new(remote)), ..sockets }, end)
+    }
+
+    /// Ends the applications that ran before and that nobody has run again.
+    pub fn end_found(&self) {
+        let Some(remote) = &self.remote else { return };
+        for found in remote.take_found(|_| true) {
+            self.end(&found);
+        }
+    }
+
+    /// Ends applications that ran before, at whose addresses something else is to be.
+    fn end_found_at(&self, locals: &[SocketAddr]) {
+        let Some(remote) = &self.remote else { return };
+        let is_there = |found: &FoundApplication| {
+            found.locals.iter().any(|local| local.port() != 0 && locals.contains(local))
+        };
+        for found in remote.take_found(is_there) {
+            self.end(&found);
+        }
+    }
+
+    fn end(&self, found: &FoundApplication) {
+        // With the stack gone there is nobody left to tell.
+        let _gone = self.tell(Command::Stop(found.id));
+        self.registry().release(&found.locals);
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -264,6 +328,7 @@ impl Sockets {
     /// `AddrInUse` if another socket has the port; `OutOfMemory` beyond [`SOCKETS_MAX`];
     /// `NotConnected` if the stack has ended.
     pub fn bind(&self, local: SocketAddr) -> io::Result<UdpSocket> {
+        self.end_found_at(&[local]);
         let (id, local) = self.registry().bind(local)?;
         let (deliveries, batches) = sync_channel(SOCKET_QUEUE_MAX);
         let (emptied, spare) = sync_channel(SPARE_BATCHES_MAX);
@@ -303,12 +368,22 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// As [`Self::bind`]; then none of the addresses is reserved.
+    /// As [`Self::bind`]; then none of the addresses is reserved. `Unsupported` if the UDP layer is
+    /// in another process, which cannot build the application.
     pub fn run(
         &self,
         locals: &[SocketAddr],
         application: Box<dyn SocketApplication>,
     ) -> io::Result<RunningApplication> {
+        if let Some(remote) = &self.remote {
+            let parameters = application.parameters().ok_or(io::ErrorKind::Unsupported)?;
+            if let Some(found) = remote.take_found(|it| it.parameters == parameters).pop() {
+                let FoundApplication { id, locals, .. } = found;
+                let bound = self.registry().bound_at(&locals);
+                return Ok(RunningApplication { id, bound, locals, sockets: self.clone() });
+            }
+            self.end_found_at(locals);
+        }
         let mut registry = self.registry();
         let bound = registry.bind_all(locals)?;
         let id = registry.next_id;
@@ -348,6 +423,12 @@ pub struct RunningApplication {
 }
 
 impl RunningApplication {
+    /// What it has counted under the name `item`, if it runs in another process.
+    pub fn count(&self, item: &str) -> Option<u64> {
+        let remote = self.sockets.remote.as_ref()?;
+        Some(remote.counted(self.id, item))
+    }
+
     /// The addresses of its sockets, in the order of the request.
     pub fn locals(&self) -> &[SocketAddr] {
         &self.locals
@@ -486,17 +567,19 @@ impl UdpSocket {
             if lock(&self.peer).is_some_and(|peer| peer != delivery.from) {
                 continue;
             }
-            let packet = match delivery.content {
-                Ok(parcel) => parcel.into_packet(),
+            let octets = match delivery.content {
+                Ok(octets) => octets,
                 // Who talks to many is not told, as it could not be told about whom.
                 Err(_) if lock(&self.peer).is_none() => continue,
                 Err(why) => return Err(why.into()),
             };
-            let octets = packet.octets();
-            let len = octets.len().min(buffer.len());
-            if let (Some(to), Some(octets)) = (buffer.get_mut(..len), octets.get(..len)) {
-                to.copy_from_slice(octets);
-            }
+            let len = octets.read(|octets| {
+                let len = octets.len().min(buffer.len());
+                if let (Some(to), Some(octets)) = (buffer.get_mut(..len), octets.get(..len)) {
+                    to.copy_from_slice(octets);
+                }
+                len
+            });
             return Ok((len, delivery.from));
         }
     }
@@ -508,6 +591,17 @@ impl UdpSocket {
     /// As [`Self::recv_from`].
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    /// The next datagram, or the next error about one of its own, with the peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::recv_from`].
+    pub fn receive(&self) -> io::Result<(SocketAddr, Result<PacketOctets, io::ErrorKind>)> {
+        let Delivery { from, content } = self.next()?;
+        self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+        Ok((from, content))
     }
 
     fn next(&self) -> io::Result<Delivery> {
@@ -536,10 +630,15 @@ impl UdpSocket {
         buffer.extend_from_slice(octets);
         let hops = || self.multicast_hops.load(Ordering::Relaxed);
         let multicast = to.ip().is_multicast().then(|| (hops(), *lock(&self.multicast_link)));
-        match self.departing.try_send(Departure { to, octets: buffer, multicast }) {
+        self.depart(Departure { to, octets: buffer, multicast })
+    }
+
+    pub(crate) fn depart(&self, departure: Departure) -> io::Result<usize> {
+        let len = departure.octets.len();
+        match self.departing.try_send(departure) {
             Ok(()) => {
                 self.sockets.poke();
-                Ok(octets.len())
+                Ok(len)
             }
             Err(TrySendError::Full(_)) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TrySendError::Disconnected(_)) => Err(io::ErrorKind::NotConnected.into()),

@@ -1,7 +1,7 @@
 //! UDP (RFC 768; RFC 8200 §8.1 for IPv6): the layer, and the sockets above it.
 
 use crate::{
-    At, Datagram, IcmpError, Layer, Out, Reason, SendError, SocketIndex,
+    At, Datagram, IcmpError, Layer, Out, PacketOctets, Reason, SendError, SocketIndex,
     application::WorkerApplication,
     ipv4::TIME_TO_LIVE,
     refused::Refused,
@@ -356,7 +356,12 @@ impl UdpSockets {
                 if !self.touched.contains(&index) {
                     self.touched.push(index);
                 }
-                socket.deliver(Delivery { from, content: Ok(packet.into_parcel()) }).is_ok()
+                socket
+                    .deliver(Delivery {
+                        from,
+                        content: Ok(PacketOctets::Chunk(packet.into_parcel())),
+                    })
+                    .is_ok()
             }
             Receiver::Application(index, socket) => {
                 let running = self.applications.get_mut(index);

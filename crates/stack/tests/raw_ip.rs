@@ -108,7 +108,7 @@ fn handlers_at_frames_know_how_these_begin() {
     gateway.receive(WAN, std::slice::from_ref(&packet));
     let captured = captured.try_recv().unwrap();
     assert_eq!(captured.framing, Framing::Ip);
-    assert_eq!(captured.octets.into_packet().octets(), packet);
+    assert_eq!(captured.octets.read(<[u8]>::to_vec), packet);
 }
 
 /// A frame is not copied to a link whose frames begin otherwise: nobody could read it there.

@@ -54,6 +54,8 @@ pub enum CounterOwner {
     Handler(u32),
     /// The ICMP messages of the host, by IP version.
     Icmp(u16),
+    /// An application on the worker, by its id.
+    Application(u32),
 }
 
 /// The name of a counter.
@@ -87,6 +89,7 @@ impl Record for CounterName {
             CounterOwner::Edge(edge) => (4, edge.into()),
             CounterOwner::Handler(id) => (5, id),
             CounterOwner::Icmp(version) => (6, version.into()),
+            CounterOwner::Application(id) => (7, id),
         };
         let link = self.link.map_or(ALL_LINKS, u32::from);
         let packer = Packer::default().word(self.worker.into()).word(kind).word(number).word(link);
@@ -104,6 +107,7 @@ impl Record for CounterName {
             4 => CounterOwner::Edge(words.small()?),
             5 => CounterOwner::Handler(words.word()?),
             6 => CounterOwner::Icmp(words.small()?),
+            7 => CounterOwner::Application(words.word()?),
             _ => return None,
         };
         let link = match words.word()? {

@@ -83,6 +83,15 @@ impl MessageSender {
         Self(Ring(words))
     }
 
+    /// Whether a message of so many octets has room now.
+    pub fn has_room(&self, octets: usize) -> bool {
+        let ring = &self.0;
+        let sent = ring.load(SENT, Ordering::Relaxed);
+        let waiting = sent.wrapping_sub(ring.load(TAKEN, Ordering::Acquire));
+        let room = ring.capacity().saturating_sub(waiting);
+        message_words(octets).is_some_and(|words| words <= room)
+    }
+
     /// Sends a message.
     ///
     /// # Errors

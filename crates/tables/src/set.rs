@@ -80,6 +80,9 @@ struct Places {
     events: RingsAt,
     requests: RingsAt,
     answers: RingsAt,
+    captured: RingsAt,
+    arrivals: RingsAt,
+    departures: RingsAt,
 }
 
 /// Words of the ring of a worker's events: some thousand events.
@@ -87,6 +90,10 @@ const EVENT_WORDS: u32 = 16_384;
 
 /// Words of the rings of requests and answers, which hold the largest of these several times.
 const REQUEST_WORDS: u32 = 131_072;
+
+/// Words of the ring of captured packets, and of each ring of datagrams: a mebibyte, some 700 packets
+/// of full size.
+const PACKET_WORDS: u32 = 262_144;
 
 impl Places {
     fn new(capacities: &Capacities) -> Result<Self, RegionError> {
@@ -109,6 +116,9 @@ impl Places {
             events: layout.rings("events", capacities.workers, EVENT_WORDS)?,
             requests: layout.rings("requests", 1, REQUEST_WORDS)?,
             answers: layout.rings("answers", 1, REQUEST_WORDS)?,
+            captured: layout.rings("captured", 1, PACKET_WORDS)?,
+            arrivals: layout.rings("arrivals", 1, PACKET_WORDS)?,
+            departures: layout.rings("departures", 1, PACKET_WORDS)?,
             layout,
         })
     }
@@ -285,6 +295,21 @@ impl DataTables {
         MessageSender::new(self.rings.answers.clone())
     }
 
+    /// The sending end of captured packets.
+    pub fn captured(&self) -> MessageSender {
+        MessageSender::new(self.rings.captured.clone())
+    }
+
+    /// The sending end of datagrams for sockets of the control plane.
+    pub fn arrivals(&self) -> MessageSender {
+        MessageSender::new(self.rings.arrivals.clone())
+    }
+
+    /// The receiving end of datagrams of sockets of the control plane.
+    pub fn departures(&self) -> MessageReceiver {
+        MessageReceiver::new(self.rings.departures.clone())
+    }
+
     /// The sleep flags of the reader of the workers' events.
     pub fn event_reader(&self) -> WakeFlags {
         self.sleepers.of(EVENT_READER).unwrap_or_default()
@@ -307,6 +332,9 @@ struct Rings {
     events: Vec<Words>,
     requests: Words,
     answers: Words,
+    captured: Words,
+    arrivals: Words,
+    departures: Words,
 }
 
 impl Rings {
@@ -316,6 +344,9 @@ impl Rings {
             events: region.rings(&places.events),
             requests: one(&places.requests),
             answers: one(&places.answers),
+            captured: one(&places.captured),
+            arrivals: one(&places.arrivals),
+            departures: one(&places.departures),
         }
     }
 
@@ -441,6 +472,21 @@ impl TablesWriter {
     /// The receiving end of the data plane's answers.
     pub fn answers(&self) -> MessageReceiver {
         MessageReceiver::new(self.rings.answers.clone())
+    }
+
+    /// The receiving end of captured packets.
+    pub fn captured(&self) -> MessageReceiver {
+        MessageReceiver::new(self.rings.captured.clone())
+    }
+
+    /// The receiving end of datagrams for sockets of the control plane.
+    pub fn arrivals(&self) -> MessageReceiver {
+        MessageReceiver::new(self.rings.arrivals.clone())
+    }
+
+    /// The sending end of datagrams of sockets of the control plane.
+    pub fn departures(&self) -> MessageSender {
+        MessageSender::new(self.rings.departures.clone())
     }
 
     /// The sleep flags of whoever reads the workers' events.

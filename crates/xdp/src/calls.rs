@@ -9,6 +9,7 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
+const MAP_NEXT_KEY: libc::c_int = 4;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const MAP_FREEZE: libc::c_int = 22;
@@ -132,6 +133,26 @@ pub(crate) fn look_up(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> io::
 /// Removes `key`; the caller has checked that it has the map's key length.
 pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     command(MAP_DELETE, &mut Element::of(map, key)).map(drop)
+}
+
+/// Copies the key after `key` to `next`, the first one for none; returns whether there is one. The
+/// caller has checked that both have the map's key length.
+pub(crate) fn next_key(
+    map: BorrowedFd<'_>,
+    key: Option<&[u8]>,
+    next: &mut [u8],
+) -> io::Result<bool> {
+    let element = Element {
+        map_fd: number(map),
+        key: key.map_or(0, |key| key.as_ptr() as u64),
+        ..Element::default()
+    };
+    let mut attributes = Element { value: next.as_mut_ptr() as u64, ..element };
+    match command(MAP_NEXT_KEY, &mut attributes) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Ends all writing to a map by system calls.

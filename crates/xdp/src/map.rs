@@ -93,6 +93,29 @@ impl BpfMap {
         Ok(Self { descriptor, is_shared, key_len, value_len, entries })
     }
 
+    /// A map of [`MapType::Prefixes`] that another process has created with these lengths.
+    pub fn received(descriptor: OwnedFd, key_len: usize, value_len: usize, entries: u32) -> Self {
+        Self { descriptor, is_shared: false, key_len, value_len, entries }
+    }
+
+    /// All keys. One that is set or removed meanwhile may be missing.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn keys(&self) -> io::Result<Vec<Vec<u8>>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let most = usize::try_from(self.entries).unwrap_or(usize::MAX);
+        while keys.len() < most {
+            let mut next = vec![0; self.key_len];
+            if !calls::next_key(self.as_fd(), keys.last().map(Vec::as_slice), &mut next)? {
+                break;
+            }
+            keys.push(next);
+        }
+        Ok(keys)
+    }
+
     /// Sets the value of a key.
     ///
     /// # Errors

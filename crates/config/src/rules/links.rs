@@ -196,9 +196,9 @@ fn check_queues(link: &Link, table: View<'_>, workers: u16, findings: &mut Findi
     if let (Some(queues), Some(span)) = (link.queues, table.key("queues"))
         && queues > workers
     {
-        let message = format!("`queues` is {queues}, and the gateway has {workers} workers");
+        let message = format!("`queues` is {queues}, and the gateway has {workers} data cores");
         let finding = Diagnostic::error(&codes::OUT_OF_RANGE, span, message);
-        findings.add(finding.help(format!("[gateway] workers = {queues}, or leave it out")));
+        findings.add(finding.help(format!("[planes] data_cores = {queues}, or leave it out")));
     }
 }
 

@@ -12,7 +12,7 @@ use gatewright_link::{
 };
 use std::num::NonZeroU32;
 
-plain_struct!(DataSetup { links, workers, spin, frames, chunk_size, neighbours, seed });
+plain_struct!(DataSetup { links, workers, spin, frames, chunk_size, cores, neighbours, seed });
 plain_struct!(WorkerLink { name, device, queues });
 plain_struct!(Reopen { device, before });
 
@@ -158,6 +158,7 @@ mod tests {
             spin: Duration::from_micros(50),
             frames: 8192,
             chunk_size: CHUNK_SIZE,
+            cores: vec![1, 0, 1023],
             neighbours: NeighbourLimits::DEFAULT,
             seed: u64::MAX,
         };

@@ -3,6 +3,7 @@
 //! Numbers have their highest octet first; sizes are 64 bits on every machine. A list begins with
 //! its length, an enumeration with the number of its variant. What cannot be a value is refused.
 
+mod datagram;
 mod device;
 mod network;
 mod request;

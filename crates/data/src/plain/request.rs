@@ -2,6 +2,7 @@
 
 use super::{Plain, plain_enum, plain_newtype, plain_struct, taken};
 use crate::{
+    captures::CaptureNumber,
     error::DataError,
     neighbours::{Forget, NeighbourUpdate},
     port::{
@@ -9,8 +10,10 @@ use crate::{
     },
     worker::Pace,
 };
+use gatewright_stack::builtin::HostPart;
 
-plain_newtype!(StageNumber, KeptHandler);
+plain_newtype!(CaptureNumber, StageNumber, KeptHandler);
+plain_enum!(HostPart { 0 => Deliver, 1 => Copy, 2 => Send });
 plain_struct!(Pace { spin });
 plain_struct!(Forget { link, address });
 plain_struct!(NeighbourUpdate { link, address, station });
@@ -23,6 +26,8 @@ plain_enum!(HandlerValue {
     3 => RateLimit { rate, burst },
     4 => Mirror { to },
     5 => Kept(number),
+    6 => Capture { which, to },
+    7 => Host { part, to },
 });
 
 impl Plain for HandlerOrder {
@@ -63,6 +68,7 @@ plain_enum!(PortRequest {
     9 => BeginReplays,
     10 => Trace(order),
     11 => EndTrace,
+    12 => FlushCaptures,
 });
 
 plain_enum!(PortAnswer {
@@ -173,6 +179,8 @@ mod tests {
             new(HandlerValue::RateLimit { rate: 100, burst: u32::MAX }),
             new(HandlerValue::Mirror { to: link }),
             new(HandlerValue::Kept(KeptHandler(5))),
+            new(HandlerValue::Capture { which: matching, to: CaptureNumber(9) }),
+            new(HandlerValue::Host { part: HostPart::Copy, to: link }),
         ];
         let device = |name: &str| WorkerLink {
             name: name.to_owned(),
@@ -200,6 +208,7 @@ mod tests {
                 own: None,
             }),
             PortRequest::EndTrace,
+            PortRequest::FlushCaptures,
         ] {
             let back = PortRequest::of(&request.octets());
             assert_eq!(format!("{:?}", back.unwrap()), format!("{request:?}"));

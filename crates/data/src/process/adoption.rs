@@ -6,13 +6,14 @@ use super::{
 };
 use crate::{
     error::DataError,
-    port::{HandlerOrder, StageNumber},
+    port::{HandlerOrder, HandlerValue, StageNumber},
     reopen::Reopen,
     setup::DataSetup,
     waker::Waker,
     workers::ThreadPort,
 };
 use gatewright_link::LinkInfo;
+use gatewright_stack::FoundApplication;
 use nix::sys::{
     signal::{SigSet, Signal},
     socket::{getsockopt, sockopt::PeerCredentials},
@@ -38,6 +39,8 @@ pub(super) struct ServerShared {
     descriptors: Shared,
     sleepers: Sleepers,
     routes_max: u32,
+    /// Whether links are shared with the kernel.
+    divided: bool,
     /// Whether a control plane is connected.
     connected: AtomicBool,
     /// Whether the process goes on without a control plane.
@@ -49,11 +52,11 @@ impl ServerShared {
         state: ServerState,
         port: Arc<ThreadPort>,
         (descriptors, sleepers): (Shared, Sleepers),
-        routes_max: u32,
+        (routes_max, divided): (u32, bool),
         lasting: bool,
     ) -> Self {
         let (state, connected) = (Mutex::new(state), AtomicBool::new(true));
-        Self { state, port, descriptors, sleepers, routes_max, connected, lasting }
+        Self { state, port, descriptors, sleepers, routes_max, divided, connected, lasting }
     }
 
     /// A poisoned lock is safe here: each change is whole before the next.
@@ -88,18 +91,24 @@ pub(super) struct ServerState {
     /// The handlers in order, all of them as they were new.
     standing: Vec<HandlerOrder>,
     staged: BTreeMap<StageNumber, Vec<HandlerOrder>>,
+    pub(super) applications: Vec<FoundApplication>,
 }
 
 /// Staged wirings that are known: the workers know as many.
 const STAGED_MAX: usize = 8;
 
 impl ServerState {
-    pub(super) const fn new(
-        setup: DataSetup,
-        links: OpenLinks,
-        standing: Vec<HandlerOrder>,
-    ) -> Self {
-        Self { setup, links, standing, staged: BTreeMap::new() }
+    pub(super) fn new(setup: DataSetup, links: OpenLinks, standing: Vec<HandlerOrder>) -> Self {
+        let staged = BTreeMap::new();
+        Self { setup, links, standing, staged, applications: Vec::new() }
+    }
+
+    /// Whether a handler captures.
+    pub(super) fn captures(&self) -> bool {
+        let captures = |order: &HandlerOrder| {
+            matches!(order, HandlerOrder::New(_, _, HandlerValue::Capture { .. }))
+        };
+        self.standing.iter().any(captures)
     }
 
     /// The orders with each kept handler as it was ordered when it was new.
@@ -268,6 +277,8 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
         setup: state.setup.clone(),
         links: state.links.clone(),
         standing: state.standing.clone(),
+        applications: state.applications.clone(),
+        divided: shared.divided,
     });
     drop(state);
     handshake::say(stream, &report, Some(&shared.descriptors))?;

@@ -8,7 +8,7 @@ use std::io;
 const KEPT: [u32; 5] = [
     12, // CAP_NET_ADMIN: queues, promiscuous mode, XDP programs and tables of an exclusive link
     13, // CAP_NET_RAW: packet sockets and AF_XDP
-    24, // CAP_SYS_RESOURCE: locked memory of AF_XDP rings
+    14, // CAP_IPC_LOCK: the slab and the rings of AF_XDP, which are locked memory
     38, // CAP_PERFMON: pointers in BPF programs
     39, // CAP_BPF: programs and maps
 ];

@@ -8,8 +8,9 @@ use crate::{
     setup::DataSetup,
     waker::Waker,
 };
-use gatewright_link::LinkInfo;
+use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
+use gatewright_stack::FoundApplication;
 use gatewright_tables::{DataTables, TablesWriter, WakeFlags, Wakers};
 use std::{
     io,
@@ -26,7 +27,7 @@ pub(super) fn version() -> String {
 }
 
 /// Changes with the meaning of any message.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {
@@ -40,11 +41,13 @@ pub(super) struct StartOrder {
     pub(super) fresh: bool,
     /// A virtual time to begin with; real time if there is none.
     pub(super) clock: Option<Duration>,
+    /// Whether links are shared with the kernel, which is divided by the shared table.
+    pub(super) divided: bool,
     pub(super) setup: DataSetup,
     pub(super) restored: Restored,
 }
 
-plain_struct!(StartOrder { version, name, routes_max, fresh, clock, setup, restored });
+plain_struct!(StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored });
 
 /// State that a data plane gets from the one before it.
 #[derive(Clone, Debug, Default)]
@@ -80,13 +83,18 @@ pub(super) struct AdoptReport {
     pub(super) setup: DataSetup,
     pub(super) links: OpenLinks,
     pub(super) standing: Vec<HandlerOrder>,
+    pub(super) applications: Vec<FoundApplication>,
+    /// As in the order.
+    pub(super) divided: bool,
 }
 
-plain_struct!(AdoptReport { process, routes_max, setup, links, standing });
+plain_struct!(AdoptReport { process, routes_max, setup, links, standing, applications, divided });
 
 /// The descriptors that both processes have: the region, and the eventfds of all who sleep.
 pub(super) struct Shared {
     pub(super) region: OwnedFd,
+    /// The table that divides shared links with the kernel; the region again if there is none.
+    pub(super) division: OwnedFd,
     event_reader: OwnedFd,
     server: OwnedFd,
     answer_reader: OwnedFd,
@@ -103,10 +111,15 @@ pub(super) struct Sleepers {
 
 impl Shared {
     /// The descriptors of `sleepers` and of the region.
-    pub(super) fn of(region: BorrowedFd<'_>, sleepers: &Sleepers) -> io::Result<Self> {
+    pub(super) fn of(
+        region: BorrowedFd<'_>,
+        division: Option<&Division>,
+        sleepers: &Sleepers,
+    ) -> io::Result<Self> {
         let copy = |waker: &Waker| waker.descriptor().try_clone_to_owned();
         Ok(Self {
             region: region.try_clone_to_owned()?,
+            division: division.map_or(region, AsFd::as_fd).try_clone_to_owned()?,
             event_reader: copy(&sleepers.event_reader)?,
             server: copy(&sleepers.server)?,
             answer_reader: copy(&sleepers.answer_reader)?,
@@ -114,16 +127,26 @@ impl Shared {
         })
     }
 
+    /// The table that divides shared links with the kernel, which has room for the prefixes of both
+    /// families' routes.
+    pub(super) fn divided(&self, divided: bool, routes_max: u32) -> io::Result<Option<Division>> {
+        let received = || self.division.try_clone();
+        let division = divided.then(received).transpose()?;
+        Ok(division.map(|table| Division::received(table, Division::prefixes_max(routes_max))))
+    }
+
     /// Those that came with a message.
     fn received(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut all = descriptors.into_iter();
-        let [region, event_reader] = [all.next()?, all.next()?];
+        let [region, division, event_reader] = [all.next()?, all.next()?, all.next()?];
         let [server, answer_reader] = [all.next()?, all.next()?];
-        Some(Self { region, event_reader, server, answer_reader, workers: all.collect() })
+        let workers = all.collect();
+        Some(Self { region, division, event_reader, server, answer_reader, workers })
     }
 
     fn all(&self) -> Vec<BorrowedFd<'_>> {
-        let first = [&self.region, &self.event_reader, &self.server, &self.answer_reader];
+        let first =
+            [&self.region, &self.division, &self.event_reader, &self.server, &self.answer_reader];
         first.into_iter().chain(&self.workers).map(AsFd::as_fd).collect()
     }
 

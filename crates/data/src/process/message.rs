@@ -5,6 +5,7 @@ use crate::{
     plain::{Plain, plain_enum, plain_struct, taken},
     port::{PortAnswer, PortRequest},
 };
+use gatewright_stack::SocketOrder;
 use std::time::Duration;
 
 /// A message to the data plane.
@@ -16,11 +17,18 @@ pub(super) enum Incoming {
     },
     /// Sets a virtual clock.
     SetClock(Duration),
-    /// Another control plane begins: requests of the one before are forgotten.
+    /// Another control plane begins: requests and sockets of the one before are forgotten.
     Adopted,
+    /// An order to the UDP layer.
+    Sockets(SocketOrder),
 }
 
-plain_enum!(Incoming { 0 => Request { number, request }, 1 => SetClock(now), 2 => Adopted });
+plain_enum!(Incoming {
+    0 => Request { number, request },
+    1 => SetClock(now),
+    2 => Adopted,
+    3 => Sockets(order),
+});
 
 /// A message of the data plane.
 pub(super) struct Outgoing {

@@ -8,20 +8,24 @@
 //! |---|---|
 //! | `server.rs` | the process itself: workers and requests |
 //! | `adoption.rs` | the process beside its control planes: the one that is there, its end, the next |
-//! | `port.rs` | the control plane's end of the rings |
+//! | `sockets.rs`, `captured.rs` | the control plane's sockets there; captured packets on their way up |
+//! | `port.rs`, `uplink.rs` | the control plane's ends of the rings: requests and answers; datagrams and packets |
 //! | `supervisor.rs` | starts the process, finds it, and starts it again when it dies |
 //! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
 //! | `message.rs` | messages in the rings |
 //! | `confine.rs` | permissions that the process keeps |
 
 mod adoption;
+mod captured;
 mod confine;
 mod handshake;
 mod message;
 mod passing;
 mod port;
 mod server;
+mod sockets;
 mod supervisor;
+mod uplink;
 
 pub use port::ProcessPort;
 pub use server::serve;

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     attachments::HandlerNow,
+    captures::CaptureReaders,
     error::DataError,
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber, StageNumber},
@@ -16,11 +17,14 @@ use crate::{
     waker::Waker,
 };
 use gatewright_stack::Wake;
-use gatewright_tables::{CounterTable, MessageReceiver, MessageSender};
+use gatewright_tables::{CounterTable, MessageSender};
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -32,6 +36,9 @@ pub struct ProcessPort {
     arrived: Condvar,
     known: Mutex<Known>,
     counters: CounterTable,
+    readers: Arc<CaptureReaders>,
+    /// Set when another process runs, which has no sockets yet.
+    pub(super) has_restarted: AtomicBool,
 }
 
 impl fmt::Debug for ProcessPort {
@@ -82,11 +89,10 @@ impl ProcessPort {
     pub(super) fn new(
         (requests, server): (MessageSender, Waker),
         setup: DataSetup,
-        standing: Vec<HandlerOrder>,
         counters: CounterTable,
         first: u64,
     ) -> Self {
-        let restored = Restored { standing, ..Restored::default() };
+        let restored = Restored::default();
         let pending = Pending { next: first, waiting: BTreeMap::new(), running: true };
         Self {
             requests: Mutex::new(requests),
@@ -95,7 +101,15 @@ impl ProcessPort {
             arrived: Condvar::new(),
             known: Mutex::new(Known { setup, restored, staged: BTreeMap::new() }),
             counters,
+            // As those of requests: handlers of an earlier control plane name others.
+            readers: Arc::new(CaptureReaders::beginning_with(first)),
+            has_restarted: AtomicBool::new(false),
         }
+    }
+
+    /// Wakes the process.
+    pub(super) fn wake_server(&self) {
+        self.server.wake();
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -123,6 +137,7 @@ impl ProcessPort {
     /// Another process runs in its place.
     pub(super) fn begin(&self) {
         lock(&self.pending).running = true;
+        self.has_restarted.store(true, Ordering::Release);
     }
 
     /// Whether the process runs.
@@ -138,16 +153,14 @@ impl ProcessPort {
         Ok(())
     }
 
-    /// Takes the answers that are there.
-    pub(super) fn take_answers(&self, ring: &mut MessageReceiver, octets: &mut Vec<u8>) {
-        while ring.take(octets) {
-            let Some(Outgoing { number, answer }) = Outgoing::of(octets) else { continue };
-            self.note(number, &answer);
-            if let Some(waiting) = lock(&self.pending).waiting.get_mut(&number) {
-                waiting.answer = Some(answer);
-            }
-            self.arrived.notify_all();
+    /// Takes an answer if there is one.
+    pub(super) fn take_answer(&self, answer: Outgoing) {
+        let Outgoing { number, answer } = answer;
+        self.note(number, &answer);
+        if let Some(waiting) = lock(&self.pending).waiting.get_mut(&number) {
+            waiting.answer = Some(answer);
         }
+        self.arrived.notify_all();
     }
 
     /// Keeps what a later process is to have.
@@ -267,16 +280,8 @@ impl Port for ProcessPort {
         };
         self.known().restored.standing.iter().filter_map(now).collect()
     }
-}
 
-/// Reads answers until it is told to stop.
-pub(super) fn read_answers(port: &Arc<ProcessPort>, mut ring: MessageReceiver, waker: &Waker) {
-    let mut octets = Vec::new();
-    while !waker.flags().is_stopped() {
-        port.take_answers(&mut ring, &mut octets);
-        waker.sleep(PATIENCE, || !ring.is_empty());
+    fn capture_readers(&self) -> Arc<CaptureReaders> {
+        Arc::clone(&self.readers)
     }
 }
-
-/// Time between two looks without a call. The waker ends it at once.
-const PATIENCE: Duration = Duration::from_secs(1);

@@ -2,9 +2,11 @@
 
 use super::{
     adoption::{self, ServerShared, ServerState},
+    captured::CaptureRelay,
     confine::confine,
-    handshake::{self, Restored, Shared, StartOrder, StartReport},
+    handshake::{self, OpenLinks, Restored, Shared, StartOrder, StartReport},
     message::{Incoming, Outgoing},
+    sockets::SocketRelay,
 };
 use crate::{
     clock::{Clock, VirtualClock},
@@ -15,7 +17,7 @@ use crate::{
     start::{Opened, start_on},
     workers::{ThreadPort, Workers},
 };
-use gatewright_stack::{Host, Wake};
+use gatewright_stack::{Host, Sockets, Wake};
 use gatewright_tables::{DataTables, MessageReceiver, MessageSender};
 use std::{
     io,
@@ -28,12 +30,12 @@ use std::{
 };
 
 /// Runs the data plane in this process, whose standard input is the socket of its control plane.
-/// Returns when it is told to stop.
+/// Calls `ready` when it has started, and returns when it is told to stop.
 ///
 /// # Errors
 ///
 /// [`DataError`] if it cannot start; the control plane has been told.
-pub fn serve() -> Result<(), DataError> {
+pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed("take its socket"))?;
     let stream = UnixStream::from(input);
     let (order, shared) = handshake::hear_shared::<StartOrder>(&stream)
@@ -48,7 +50,9 @@ pub fn serve() -> Result<(), DataError> {
         }
     };
     handshake::say(&stream, &report, None).map_err(failed("report to its control plane"))?;
-    started?.run(stream)
+    let server = started?;
+    ready();
+    server.run(stream)
 }
 
 pub(super) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DataError {
@@ -66,6 +70,8 @@ struct Server {
     listener: Option<UnixListener>,
     /// Requests whose answers the workers have not given yet.
     outstanding: Vec<Outstanding>,
+    sockets: SocketRelay,
+    captured: CaptureRelay,
 }
 
 /// A request that the workers are at.
@@ -90,7 +96,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Server {
     fn start(order: StartOrder, descriptors: Shared) -> Result<Self, DataError> {
-        let StartOrder { version, name, routes_max, fresh, clock, setup, restored } = order;
+        let StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored } =
+            order;
         if version != handshake::version() {
             let (own, pid) = (handshake::version(), std::process::id());
             return Err(refused(format!(
@@ -103,6 +110,8 @@ impl Server {
         let sleepers =
             descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
         let (requests, answers) = (tables.requests(), tables.answers());
+        let (datagrams, captured) = ((tables.arrivals(), tables.departures()), tables.captured());
+        let counters = tables.counters.clone();
         for waker in sleepers.workers.iter().chain([&sleepers.server]) {
             waker.flags().reset();
         }
@@ -116,15 +125,32 @@ impl Server {
         });
         let clock = virtual_clock.clone().map_or(Clock::Real(Instant::now()), Clock::Virtual);
         let wakers = (&sleepers.event_reader, sleepers.workers.clone());
-        let (workers, opened) = start_on(&setup, tables, wakers, None, clock)?;
-        let links = opened.into_iter().flat_map(|Opened { links, .. }| links).collect();
+        let division = descriptors.divided(divided, routes_max);
+        let division = division.map_err(failed("copy a descriptor"))?.map(Arc::new);
+        let (workers, opened) = start_on(&setup, tables, wakers, division.as_ref(), clock)?;
+        let (links, sockets) = links_and_sockets(opened)?;
         let port = Arc::clone(workers.port());
+        let mut captured = CaptureRelay::new(captured, &port.capture_readers());
+        let wake = Arc::new(sleepers.server.clone());
+        let sockets = SocketRelay::new(sockets, counters, datagrams, wake);
         restore(&port, &restored)?;
         let state = ServerState::new(setup, links, restored.standing);
+        captured.set_open(state.captures());
         let lasting = listener.is_some();
-        let shared = ServerShared::new(state, port, (descriptors, sleepers), routes_max, lasting);
+        let limits = (routes_max, divided);
+        let shared = ServerShared::new(state, port, (descriptors, sleepers), limits, lasting);
         let (shared, outstanding, clock) = (Arc::new(shared), Vec::new(), virtual_clock);
-        Ok(Self { shared, workers, clock, requests, answers, listener, outstanding })
+        Ok(Self {
+            shared,
+            workers,
+            clock,
+            requests,
+            answers,
+            listener,
+            outstanding,
+            sockets,
+            captured,
+        })
     }
 
     /// Serves until it is told to stop.
@@ -139,9 +165,16 @@ impl Server {
                 self.take(&octets);
             }
             self.finish(Duration::ZERO);
+            if self.sockets.relay() | self.captured.relay() {
+                self.shared.answer_reader().wake();
+                any = true;
+            }
             if !any {
-                let patience = if self.outstanding.is_empty() { PATIENCE } else { LOOK_EVERY };
-                waker.sleep(patience, || !self.requests.is_empty());
+                let waits = !self.outstanding.is_empty()
+                    || self.sockets.is_held()
+                    || self.captured.is_open();
+                let patience = if waits { LOOK_EVERY } else { PATIENCE };
+                waker.sleep(patience, || !self.requests.is_empty() || self.sockets.has_work());
             }
         }
         self.workers.stop();
@@ -161,6 +194,11 @@ impl Server {
                 // Those of a control plane that is gone, whose trace keeps others out.
                 let _ended = self.shared.port().submit(PortRequest::EndTrace);
                 self.outstanding.clear();
+                self.sockets.close_all();
+            }
+            Some(Incoming::Sockets(order)) => {
+                self.sockets.order(order);
+                self.shared.lock().applications = self.sockets.applications();
             }
             // The versions were compared: somebody else has written to this memory.
             None => {}
@@ -172,7 +210,12 @@ impl Server {
         match &request {
             PortRequest::Stage(orders) => staged = Some(self.shared.lock().resolved(orders)),
             PortRequest::Reopen(order) => reopened = Some(order.clone()),
-            PortRequest::Commit(stage) => self.shared.lock().commit(*stage),
+            PortRequest::Commit(stage) => {
+                let mut state = self.shared.lock();
+                state.commit(*stage);
+                self.captured.set_open(state.captures());
+            }
+            PortRequest::FlushCaptures => self.captured.flush(self.shared.answer_reader()),
             _ => {}
         }
         let is_silent = request.is_silent();
@@ -217,6 +260,14 @@ impl Server {
         let _full = self.answers.send(&Outgoing { number, answer }.octets());
         self.shared.answer_reader().wake();
     }
+}
+
+/// All links, and the sockets of the first worker.
+fn links_and_sockets(opened: Vec<Opened>) -> Result<(OpenLinks, Sockets), DataError> {
+    let mut opened = opened.into_iter();
+    let Opened { mut links, sockets, .. } = opened.next().ok_or(DataError::Ended)?;
+    links.extend(opened.flat_map(|other| other.links));
+    Ok((links, sockets))
 }
 
 /// Gives new workers the state of those before.

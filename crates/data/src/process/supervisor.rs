@@ -8,20 +8,22 @@ use super::{
         StartReport,
     },
     message::Incoming,
-    port::{ProcessPort, read_answers},
+    port::ProcessPort,
     server::{failed, refused},
+    uplink::Uplink,
 };
 use crate::{
     error::DataError,
     events::EventQueue,
-    port::HandlerOrder,
+    port::{HandlerOrder, Port},
     setup::DataSetup,
     start::{first_plan, waker, worker_wakers},
     waker::Waker,
     workers::AllWorkers,
 };
 use gatewright_histogram::Histogram;
-use gatewright_stack::{AttachmentId, Host, Plan, Sockets, Wake};
+use gatewright_link::Division;
+use gatewright_stack::{AttachmentId, FoundApplication, Host, Plan, Sockets, Wake};
 use gatewright_tables::WorkerHistograms;
 use std::{
     collections::VecDeque,
@@ -56,6 +58,8 @@ pub struct ProcessCommand {
     pub routes_max: u32,
     /// A virtual time to begin with; real time if there is none.
     pub clock: Option<Duration>,
+    /// Whether links are shared with the kernel; [`DataProcess::start`] sets it.
+    pub divided: bool,
 }
 
 /// What happened to the process.
@@ -94,7 +98,7 @@ pub struct ProcessStarted {
     pub process: DataProcess,
     /// The plan of its layers.
     pub plan: Plan,
-    /// Sockets that nobody serves: those of its stack are in the process.
+    /// Sockets of its stack.
     pub sockets: Sockets,
     /// The links that it has open.
     pub links: OpenLinks,
@@ -189,9 +193,24 @@ impl FoundPlane {
         &self.report.setup
     }
 
+    /// The names of its links by their places; places without a link have no name.
+    pub fn link_names(&self) -> Vec<String> {
+        self.setup().links.iter().map(|link| link.name.clone()).collect()
+    }
+
     /// Maximum routes of each family in its tables.
     pub const fn routes_max(&self) -> u32 {
         self.report.routes_max
+    }
+
+    /// The table that divides links shared with the kernel, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::System`] if no descriptor is left.
+    pub fn division(&self) -> Result<Option<Division>, DataError> {
+        let division = self.shared.divided(self.report.divided, self.report.routes_max);
+        division.map_err(failed("copy a descriptor"))
     }
 
     /// The descriptor of its tables.
@@ -241,7 +260,7 @@ impl DataProcess {
     pub fn start(
         command: ProcessCommand,
         setup: &DataSetup,
-        host: &mut Host,
+        (host, division): (&mut Host, Option<&Division>),
         watch: impl Fn(ProcessEvent) + Send + 'static,
     ) -> Result<ProcessStarted, DataError> {
         let region = host.descriptor().ok_or_else(|| refused(NOT_SHARED.to_owned()))?;
@@ -253,16 +272,13 @@ impl DataProcess {
             answer_reader: waker(tables.answer_reader())?,
             workers: worker_wakers(setup, &tables.wakers)?,
         };
-        let shared = Shared::of(region.as_fd(), &sleepers).map_err(failed("copy a descriptor"))?;
+        let shared =
+            Shared::of(region.as_fd(), division, &sleepers).map_err(failed("copy a descriptor"))?;
+        let command = ProcessCommand { divided: division.is_some(), ..command };
         let order = command.order(setup.clone(), Restored::default(), true);
         let (now, links) = launch(&command, &order, &shared)?;
-        Self::over(
-            host,
-            setup,
-            (sleepers, shared),
-            (now, links, Vec::new()),
-            (command, Box::new(watch)),
-        )
+        let state = (now, links, Vec::new());
+        Self::over(host, setup, (sleepers, shared), state, (command, Box::new(watch)))
     }
 
     /// Takes over a data plane that was found, whose tables `host` has adopted.
@@ -277,17 +293,20 @@ impl DataProcess {
         watch: impl Fn(ProcessEvent) + Send + 'static,
     ) -> Result<ProcessStarted, DataError> {
         let FoundPlane { stream, shared, report } = found;
+        let command = ProcessCommand { divided: report.divided, ..command };
         let tables = host.tables_mut();
         let sleepers = shared.sleepers_of_control(tables).map_err(failed("copy a descriptor"))?;
         for waker in [&sleepers.event_reader, &sleepers.answer_reader] {
             waker.flags().reset();
         }
-        tables.answers().clear();
-        let AdoptReport { process, setup, links, standing, .. } = report;
+        for mut ring in [tables.answers(), tables.captured(), tables.arrivals()] {
+            ring.clear();
+        }
+        let AdoptReport { process, setup, links, standing, applications, .. } = report;
         let now = Now { stream, process, child: None };
         // The handlers there are the last control plane's: the first commit replaces them.
         drop(standing);
-        let state = (now, links, Vec::new());
+        let state = (now, links, applications);
         let started =
             Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
         started.process.port.send(&Incoming::Adopted)?;
@@ -298,7 +317,7 @@ impl DataProcess {
         host: &mut Host,
         setup: &DataSetup,
         (sleepers, shared): (Sleepers, Shared),
-        (now, links, standing): (Now, OpenLinks, Vec<HandlerOrder>),
+        (now, links, applications): (Now, OpenLinks, Vec<FoundApplication>),
         (command, watch): (ProcessCommand, Watch),
     ) -> Result<ProcessStarted, DataError> {
         let readers = host.tables();
@@ -307,24 +326,27 @@ impl DataProcess {
         let events = EventQueue::new(tables.events(setup.workers), event_reader);
         // Answers to an earlier control plane bear the numbers of its process.
         let first = u64::from(std::process::id()) << u32::BITS;
-        let (requests, answers) = ((tables.requests(), server), tables.answers());
-        let port =
-            ProcessPort::new(requests, setup.clone(), standing, readers.counters.clone(), first);
+        let requests = (tables.requests(), server);
+        let port = ProcessPort::new(requests, setup.clone(), readers.counters.clone(), first);
         let port = Arc::new(port);
+        let captures = port.capture_readers();
+        let (sockets, uplink) =
+            Uplink::new(Arc::clone(&port), tables, captures, &answer_reader, applications);
         let connection =
             Arc::new(Connection { now: Mutex::new(now), stopping: AtomicBool::new(false) });
-        let (reading, reader) = (Arc::clone(&port), answer_reader.clone());
-        let reading = start_thread("answers", move || read_answers(&reading, answers, &reader))?;
+        let reader = answer_reader.clone();
+        let reading = start_thread("answers", move || uplink.run(&reader))?;
         let supervisor = Supervisor {
             port: Arc::clone(&port),
             connection: Arc::clone(&connection),
             shared,
+            answer_reader: answer_reader.clone(),
             command,
             watch,
             deaths: VecDeque::new(),
         };
         let supervising = start_thread("supervisor", move || supervisor.run())?;
-        let (plan, sockets) = first_plan(setup);
+        let plan = first_plan(setup);
         let sojourns = readers.sojourns;
         let threads = vec![reading, supervising];
         let process = Self { port, wakers, sojourns, answer_reader, connection, threads };
@@ -415,9 +437,10 @@ const NOT_SHARED: &str = "the tables are in memory that no other process can hav
 
 impl ProcessCommand {
     fn order(&self, setup: DataSetup, restored: Restored, fresh: bool) -> StartOrder {
-        let Self { name, routes_max, clock, .. } = self;
-        let (version, name) = (handshake::version(), name.clone());
-        StartOrder { version, name, routes_max: *routes_max, fresh, clock: *clock, setup, restored }
+        let Self { name, routes_max, clock, divided, .. } = self;
+        let (version, name, routes_max) = (handshake::version(), name.clone(), *routes_max);
+        let (clock, divided) = (*clock, *divided);
+        StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored }
     }
 }
 
@@ -467,6 +490,7 @@ struct Supervisor {
     port: Arc<ProcessPort>,
     connection: Arc<Connection>,
     shared: Shared,
+    answer_reader: Waker,
     command: ProcessCommand,
     watch: Watch,
     /// When it died, within the last minute.
@@ -547,6 +571,8 @@ impl Supervisor {
                 Ok((now, _)) => {
                     *self.connection.now() = now;
                     self.port.begin();
+                    // Who has sockets there opens them anew.
+                    self.answer_reader.wake();
                     if self.is_stopping() {
                         // It was told to the one before.
                         let _gone = self.connection.now().stream.write_all(STOP);

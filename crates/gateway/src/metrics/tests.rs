@@ -143,6 +143,7 @@ fn status() -> StatusAnswer {
         packets: 5,
     };
     let gateway = Status {
+        planes: PlanesStatus::default(),
         uptime: Duration::from_millis(61_005),
         links: vec![link("lan"), link("wa\"n\\\n")],
         layers: vec![

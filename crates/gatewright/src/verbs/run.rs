@@ -1,6 +1,7 @@
 //! `gatewright run`: the gateway of a description.
 
 use crate::{
+    data_plane,
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
@@ -11,7 +12,7 @@ use crate::{
 use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
 use gatewright_diagnostic::{Diagnostic, Severity, SourceRange, Sources};
-use gatewright_gateway::{Gateway, LogOptions, StartError, StartOptions};
+use gatewright_gateway::{DataPlaneProgram, Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
     collections::BTreeSet,
@@ -34,6 +35,9 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// run with or without links; without links no privilege is needed. The commands `gatewright
 /// status`, `attach`, `reload` and others use the gateway's control socket. Events are logged;
 /// `gatewright events` shows them. SIGHUP reads the description again, as `reload` does.
+///
+/// With `[planes] mode = "process"` packets are moved by a process of its own, which forwards on
+/// when this one dies. Run again, this finds it and continues. SIGTERM ends both.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Gateway description in TOML.
@@ -82,6 +86,11 @@ impl Run {
                 }
             }),
             log,
+            data_plane: Some(DataPlaneProgram {
+                // As it is now, even if the file is exchanged meanwhile.
+                program: "/proc/self/exe".into(),
+                arguments: vec![data_plane::WORD.into()],
+            }),
         };
         let gateway = match Gateway::start(&config, options) {
             Ok(gateway) => gateway,

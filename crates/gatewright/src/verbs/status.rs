@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
+pub(super) const JSON: &str = "{planes: {mode, control, data, running, adopted}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
@@ -205,8 +205,25 @@ fn workers(status: &Value, out: &mut String) {
 }
 
 // Writing to a string cannot fail.
+/// The processes of the planes, if they are two.
+fn planes(status: &Value, out: &mut String) {
+    let planes = status.get("planes").unwrap_or(&Value::Null);
+    if word(planes, "mode") != "process" {
+        return;
+    }
+    let is = |name: &str| planes.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let (control, data) = (number(planes, "control"), number(planes, "data"));
+    let state = match (is("running"), is("adopted")) {
+        (false, _) => ", which has ended",
+        (true, true) => ", which ran before",
+        (true, false) => "",
+    };
+    let _ = writeln!(out, "planes: control is process {control}, data is process {data}{state}");
+}
+
 fn text(status: &Value) -> String {
     let mut out = String::new();
+    planes(status, &mut out);
     for link in list(status, "links") {
         let state = word(link, "state");
         let addresses: Vec<_> = list(link, "addresses").iter().filter_map(Value::as_str).collect();

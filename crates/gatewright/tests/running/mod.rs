@@ -3,6 +3,7 @@
 
 use gatewright_testbed::{Namespace, Process, Veth, wait_until};
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
@@ -187,11 +188,12 @@ impl Traffic {
 impl Daemon {
     /// Starts one in a namespace, with files in a folder called `name`, and waits until it answers.
     pub(crate) fn start(name: &str, place: &Namespace, description: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mode = if IN_PROCESS.get() { "-process" } else { "" };
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}{mode}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("gateway.toml");
-        fs::write(&file, description).unwrap();
+        fs::write(&file, in_mode(description)).unwrap();
         let said = fs::File::create(folder.join("said")).unwrap();
         let process = place
             .command(env!("CARGO_BIN_EXE_gatewright"))
@@ -227,6 +229,22 @@ impl Daemon {
 
     /// Writes the description anew.
     pub(crate) fn describe(&self, text: &str) {
-        fs::write(self.folder.join("gateway.toml"), text).unwrap();
+        fs::write(self.folder.join("gateway.toml"), in_mode(text)).unwrap();
     }
+}
+
+thread_local! {
+    /// Whether gateways of this thread run their data plane as a process.
+    static IN_PROCESS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets whether gateways that this thread starts run their data plane as a process.
+pub(crate) fn set_process_mode(process: bool) {
+    IN_PROCESS.set(process);
+}
+
+/// The description in the mode of this thread.
+fn in_mode(description: &str) -> String {
+    let mode = if IN_PROCESS.get() { "\n[planes]\nmode = \"process\"\n" } else { "" };
+    format!("{description}{mode}")
 }

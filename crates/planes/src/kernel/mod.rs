@@ -87,7 +87,7 @@ pub(crate) fn division(setup: &Setup) -> Result<Option<Arc<Division>>, PlanesErr
     if !setup.links.iter().any(LinkSetup::is_shared) {
         return Ok(None);
     }
-    let division = Division::new(setup.routes_max.saturating_mul(2));
+    let division = Division::new(Division::prefixes_max(setup.routes_max));
     let failed = failed("make the table that divides links with the kernel, which needs CAP_BPF");
     Ok(Some(Arc::new(division.map_err(failed)?)))
 }
@@ -118,6 +118,10 @@ pub(crate) fn follow(
         status: KernelStatus::default(),
     };
     kernel.renew(socket::everything().map_err(asked())?, host);
+    // Of a data plane that ran before, prefixes may be left that the kernel no longer has.
+    let published = &kernel.published;
+    let is_known = |address, len| published.contains_key(&Destination { address, len });
+    kernel.division.retain(is_known).map_err(asked())?;
     Ok((kernel, news))
 }
 

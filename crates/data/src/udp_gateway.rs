@@ -6,18 +6,15 @@
 //! datagram waits for a later one that may never come. The relay runs on the worker, which calls it
 //! once for each batch. A client costs a socket and a place in a table, not a thread.
 
+use crate::plain::Plain;
 use gatewright_stack::{
-    ApplicationSockets, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
+    ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
 };
 use std::{
     collections::HashMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
     time::Duration,
 };
 
@@ -70,33 +67,67 @@ const UNCONFIRMED_FOR: Duration = Duration::from_secs(5);
 /// everywhere (RFC 791 §3.1: 576), without its headers.
 const PAYLOAD_WITHOUT_ROUTE: usize = 548;
 
-/// Counters of a UDP gateway.
-#[derive(Debug, Default)]
-pub struct UdpGatewayCounters {
+/// Counts of a UDP gateway at one moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct UdpGatewayCounts {
     /// Datagrams read from clients.
-    pub received: AtomicU64,
+    pub received: u64,
     /// Datagrams sent to the server.
-    pub sent: AtomicU64,
+    pub sent: u64,
     /// Datagrams carried back.
-    pub returned: AtomicU64,
+    pub returned: u64,
     /// Datagrams that could not be split.
-    pub cut_short: AtomicU64,
+    pub cut_short: u64,
     /// Datagrams that could not be sent.
-    pub not_sent: AtomicU64,
+    pub not_sent: u64,
     /// Datagrams of clients above the maximum.
-    pub too_many_clients: AtomicU64,
+    pub too_many_clients: u64,
     /// Clients that gave their place to a new client.
-    pub clients_replaced: AtomicU64,
+    pub clients_replaced: u64,
     /// Datagrams for clients from another sender than the server, and datagrams of the server to
     /// the relay.
-    pub strangers: AtomicU64,
+    pub strangers: u64,
 }
+
+/// The names of [`UdpGatewayCounts`] in the table of counters, in their order.
+pub(crate) const UDP_GATEWAY_ITEMS: [&str; 8] = [
+    "received",
+    "sent",
+    "returned",
+    "cut-short",
+    "not-sent",
+    "too-many-clients",
+    "clients-replaced",
+    "strangers",
+];
+
+impl UdpGatewayCounts {
+    /// The counts by the name of each.
+    fn of(count: impl Fn(usize, &str) -> u64) -> Self {
+        let mut counts = UDP_GATEWAY_ITEMS.iter().enumerate().map(|(at, item)| count(at, item));
+        let mut next = || counts.next().unwrap_or_default();
+        Self {
+            received: next(),
+            sent: next(),
+            returned: next(),
+            cut_short: next(),
+            not_sent: next(),
+            too_many_clients: next(),
+            clients_replaced: next(),
+            strangers: next(),
+        }
+    }
+}
+
+/// The counters of a UDP gateway, in the order of [`UDP_GATEWAY_ITEMS`].
+pub(crate) type UdpGatewayCounters = [Counter; UDP_GATEWAY_ITEMS.len()];
 
 /// A running UDP gateway; dropping it ends it.
 #[derive(Debug)]
 pub struct UdpGateway {
-    counters: Arc<UdpGatewayCounters>,
-    _running: RunningApplication,
+    /// Its counters, if it runs in this process.
+    counters: UdpGatewayCounters,
+    running: RunningApplication,
 }
 
 impl UdpGateway {
@@ -106,7 +137,7 @@ impl UdpGateway {
     ///
     /// If the port is taken, or too many sockets are open.
     pub fn start(sockets: &Sockets, setup: UdpGatewaySetup) -> io::Result<Self> {
-        let counters = Arc::new(UdpGatewayCounters::default());
+        let counters = UdpGatewayCounters::default();
         let any: IpAddr = match setup.server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -115,15 +146,26 @@ impl UdpGateway {
         let clients_max = setup.clients_max.clamp(1, UDP_CLIENTS_MAX);
         let towards_server = (0..clients_max).map(|_| SocketAddr::new(any, 0));
         let locals: Vec<_> = std::iter::once(setup.listen).chain(towards_server).collect();
-        let relay = Relay::new(UdpGatewaySetup { clients_max, ..setup }, Arc::clone(&counters));
-        let running = sockets.run(&locals, Box::new(relay))?;
-        Ok(Self { counters, _running: running })
+        let relay = relay(UdpGatewaySetup { clients_max, ..setup }, counters.clone());
+        let running = sockets.run(&locals, relay)?;
+        Ok(Self { counters, running })
     }
 
-    /// Its counters.
-    pub fn counters(&self) -> &UdpGatewayCounters {
-        &self.counters
+    /// Its counts at this moment.
+    pub fn counts(&self) -> UdpGatewayCounts {
+        UdpGatewayCounts::of(|at, item| {
+            let own = || self.counters.get(at).map_or(0, Counter::get);
+            self.running.count(item).unwrap_or_else(own)
+        })
     }
+}
+
+/// The application of a UDP gateway.
+pub(crate) fn relay(
+    setup: UdpGatewaySetup,
+    counters: UdpGatewayCounters,
+) -> Box<dyn SocketApplication> {
+    Box::new(Relay::new(setup, counters))
 }
 
 /// The socket to which clients send; the others are the clients' towards the server.
@@ -163,7 +205,7 @@ impl Client {
 /// The application.
 struct Relay {
     setup: UdpGatewaySetup,
-    counters: Arc<UdpGatewayCounters>,
+    counters: UdpGatewayCounters,
     clients: Vec<Client>,
     places: HashMap<SocketAddr, usize>,
     /// The client of the last datagram: the datagrams of a batch mostly have one client.
@@ -175,6 +217,10 @@ struct Relay {
 }
 
 impl SocketApplication for Relay {
+    fn parameters(&self) -> Option<Vec<u8>> {
+        Some(self.setup.octets())
+    }
+
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
         let mut tally = Tally::default();
         while let Some(socket) = sockets.next_ready() {
@@ -194,7 +240,7 @@ impl SocketApplication for Relay {
 }
 
 impl Relay {
-    fn new(setup: UdpGatewaySetup, counters: Arc<UdpGatewayCounters>) -> Self {
+    fn new(setup: UdpGatewaySetup, counters: UdpGatewayCounters) -> Self {
         Self {
             setup,
             counters,
@@ -389,19 +435,18 @@ impl Tally {
     }
 
     fn add_to(&self, counters: &UdpGatewayCounters) {
-        for (counter, count) in [
-            (&counters.received, self.received),
-            (&counters.sent, self.sent),
-            (&counters.returned, self.returned),
-            (&counters.cut_short, self.cut_short),
-            (&counters.not_sent, self.not_sent),
-            (&counters.too_many_clients, self.too_many_clients),
-            (&counters.clients_replaced, self.clients_replaced),
-            (&counters.strangers, self.strangers),
-        ] {
-            if count > 0 {
-                counter.fetch_add(count, Ordering::Relaxed);
-            }
+        let counts = [
+            self.received,
+            self.sent,
+            self.returned,
+            self.cut_short,
+            self.not_sent,
+            self.too_many_clients,
+            self.clients_replaced,
+            self.strangers,
+        ];
+        for (counter, count) in counters.iter().zip(counts).filter(|(_, count)| *count > 0) {
+            counter.add(count);
         }
     }
 }

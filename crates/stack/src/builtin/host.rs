@@ -4,54 +4,36 @@
 //! our stack has no use for, and copies of what concerns both. What it sends leaves by the link as
 //! it is, so that peers see one host.
 
-use gatewright_config::HostPart;
+use crate::{Context, Counter, Handler};
 use gatewright_packet::{Batch, LinkIndex, Packet};
-use gatewright_stack::{Context, Counter, Handler};
-use gatewright_wire::{EtherType, IpProtocol, MacAddress, ethernet::Ethernet};
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use gatewright_wire::{EtherType, IpProtocol, ethernet::Ethernet};
 
-/// The hardware addresses of the kernel's interfaces, by the link that leads to each. They are
-/// those of the links beside which they stand, and are known when these are open.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HostMacs(Arc<Mutex<BTreeMap<LinkIndex, Arc<AtomicU64>>>>);
-
-impl HostMacs {
-    fn of(&self, link: LinkIndex) -> Arc<AtomicU64> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(link).or_default())
-    }
-
-    /// Sets the address behind `link`.
-    pub(crate) fn set(&self, link: LinkIndex, mac: MacAddress) {
-        let number = mac.0.iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
-        self.of(link).store(number, Ordering::Relaxed);
-    }
+/// Packets that a [`HostHandler`] carries between a link and the kernel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HostPart {
+    /// Packets for this host that our stack has no use for go to the kernel.
+    Deliver,
+    /// The kernel gets copies of what concerns it and our stack: answers to its questions about
+    /// neighbours, ICMP messages about its packets, datagrams to groups.
+    Copy,
+    /// The kernel's frames leave by the link.
+    Send,
 }
 
-/// A handler between a link and the kernel.
+/// Carries packets between a link and the kernel's interface beside it, which has the link's
+/// hardware address.
 #[derive(Debug)]
-pub(crate) struct HostHandler {
+pub struct HostHandler {
     part: HostPart,
     to: LinkIndex,
-    mac: Arc<AtomicU64>,
     missed: Counter,
 }
 
 impl HostHandler {
-    /// Carries `part` of the packets to the link `to`.
-    pub(crate) fn new(part: HostPart, to: LinkIndex, macs: &HostMacs) -> Self {
-        Self { part, to, mac: macs.of(to), missed: Counter::default() }
-    }
-
-    /// The counter of packets that were not carried, as no chunk was free or too many came at once.
-    pub(crate) fn missed_counter(&self) -> Counter {
-        self.missed.clone()
+    /// Carries `part` of the packets to the link `to`, and counts in `missed` those that were not
+    /// carried, as no chunk was free or too many came at once.
+    pub const fn new(part: HostPart, to: LinkIndex, missed: Counter) -> Self {
+        Self { part, to, missed }
     }
 
     fn send(&self, frame: Packet, context: &mut Context<'_>) {
@@ -65,7 +47,8 @@ impl HostHandler {
         packet.restore_network();
         let is_ipv6 = packet.octets().first().is_some_and(|octet| octet >> 4 == 6);
         let ether_type = if is_ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        let mac = self.mac.load(Ordering::Relaxed);
+        let own = context.link_address(packet.meta().ingress);
+        let mac = own.octets().iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
         // As from our end of the TAP: the kernel answers by its own neighbours.
         let headers = [(ether_type.0.into(), 2), (mac ^ 1, MAC_LEN), (mac, MAC_LEN)];
         let done = headers.into_iter().all(|(number, len): (u64, usize)| {
@@ -108,8 +91,7 @@ impl Handler for HostHandler {
     }
 
     fn another(&self) -> Option<Box<dyn Handler>> {
-        let (part, to, mac) = (self.part, self.to, Arc::clone(&self.mac));
-        Some(Box::new(Self { part, to, mac, missed: self.missed.part() }))
+        Some(Box::new(Self { part: self.part, to: self.to, missed: self.missed.part() }))
     }
 }
 

@@ -110,6 +110,26 @@ async fn a_request_waits_for_its_time() {
     running.stop().await;
 }
 
+/// HTTP has no request without a response: it says that the request was accepted, and nothing of
+/// what became of it.
+#[tokio::test]
+async fn a_request_that_wants_no_response_is_accepted_without_content() {
+    let running = running().await;
+    for (to, wanted) in [("cse-in", "one"), ("cse-in/none", "two")] {
+        let body = format!(r#"{{"m2m:cnt":{{"rn":"{wanted}"}}}}"#);
+        let request = format!(
+            "POST /{to}?rt=5 HTTP/1.1\r\nHost: x\r\nX-M2M-Origin: CAdmin\r\nX-M2M-RI: {wanted}\r\n\
+             X-M2M-RVI: 3\r\nContent-Type: application/json;ty=3\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = exchange(&running, &request, 1).await.to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 202"), "{answer}");
+        assert!(answer.contains("x-m2m-rsc: 1000"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+    }
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn refusals_have_both_codes_and_a_reason() {
     let running = running().await;

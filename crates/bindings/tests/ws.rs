@@ -67,6 +67,28 @@ async fn an_answer_to_nothing_is_not_answered() {
     running.stop().await;
 }
 
+/// Who wants no response (rt 5, noResponse) gets none, whether it was done or refused.
+#[tokio::test]
+async fn a_request_that_wants_no_response_gets_none() {
+    let running = Binding::Ws.infrastructure().await;
+    let url = Binding::Ws.url(&running);
+    let stream = TcpStream::connect(running.ws_addresses()[0]).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(&url, stream).await.unwrap();
+    for (number, to) in ["cse-in", "cse-in/none"].into_iter().enumerate() {
+        let text = format!(
+            r#"{{"op":1,"to":"{to}","fr":"CAdmin","rqi":"{number}","ty":3,"rvi":"3",
+                "rt":{{"rtv":5}},"pc":{{"m2m:cnt":{{"rn":"silent"}}}}}}"#
+        );
+        socket.send(Message::text(text)).await.unwrap();
+    }
+    let read = r#"{"op":2,"to":"cse-in/silent","fr":"CAdmin","rqi":"then","rvi":"3"}"#;
+    socket.send(Message::text(read)).await.unwrap();
+    let answer = socket.next().await.unwrap().unwrap();
+    let answer: serde_json::Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!((&answer["rqi"], &answer["rsc"]), (&"then".into(), &2000.into()), "{answer}");
+    running.stop().await;
+}
+
 /// More than are answered at once: none is lost, and the connection goes on.
 #[tokio::test]
 async fn a_peer_may_ask_without_waiting() {

@@ -16,7 +16,8 @@ use gatewright_onem2m::mqtt::{
     Input, MqttSession, MqttSettings, Output, Purpose, Topic, filters, is_publication, level,
 };
 use gatewright_onem2m::{
-    Operation, Request, Reservation, ResourceType, Response, Serialisation, Unreachable,
+    Operation, Request, Reservation, ResourceType, Response, ResponseType, Serialisation,
+    Unreachable,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -311,14 +312,15 @@ impl Broker {
         };
         let (broker, answers) = (Arc::clone(self), Arc::clone(answers));
         spawn(async move {
-            let response = match read_request(serialisation, &payload) {
+            let (response, wants_response) = match read_request(serialisation, &payload) {
                 Ok(request) => {
+                    let wants_response = request.response_type != ResponseType::None;
                     let request = broker.authenticated(&reply_to, request);
-                    answers.answer(request).await
+                    (answers.answer(request).await, wants_response)
                 }
-                Err((id, refusal)) => refuse(&refusal, id.as_deref().unwrap_or_default()),
+                Err((id, refusal)) => (refuse(&refusal, id.as_deref().unwrap_or_default()), true),
             };
-            if let Ok(payload) = serialisation.write(&response.to_json()) {
+            if wants_response && let Ok(payload) = serialisation.write(&response.to_json()) {
                 broker.publish(&reply_to, &payload, response.reservation);
             }
             drop(permit);

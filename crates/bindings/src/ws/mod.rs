@@ -15,7 +15,7 @@ use crate::tls::{ListenerSecurity, meet};
 use core::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
-use gatewright_onem2m::{Refusal, Request, Reservation, Response, Serialisation};
+use gatewright_onem2m::{Refusal, Request, Reservation, Response, ResponseType, Serialisation};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -328,7 +328,7 @@ where
     matches!(tokio::time::timeout(WITHIN, socket.send(message)).await, Ok(Ok(())))
 }
 
-/// The response to a peer's message. A malformed response gets none: two peers that refuse each
+/// The response to a peer's message; none if the request wants none (noResponse). A malformed response gets none: two peers that refuse each
 /// other's refusals would never end.
 async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option<Response> {
     let request = match &text {
@@ -336,7 +336,11 @@ async fn reply<A: Answers>(text: Result<String, Refusal>, answers: &A) -> Option
         Err(refusal) => Err((None, refusal.clone())),
     };
     match request {
-        Ok(request) => Some(answers.answer(request).await),
+        Ok(request) => {
+            let wants_response = request.response_type != ResponseType::None;
+            let response = answers.answer(request).await;
+            wants_response.then_some(response)
+        }
         Err(_) if text.is_ok_and(|text| is_answer(&text)) => None,
         Err((id, refusal)) => Some(refuse(&refusal, id.as_deref().unwrap_or_default())),
     }

@@ -56,11 +56,24 @@ impl Observer {
 struct Refusal {
     code: Code,
     block1: Option<Block>,
+    /// Diagnostic payload (RFC 7252 §5.5.2); empty for none.
+    diagnostic: String,
 }
 
 impl Refusal {
     const fn new(code: Code) -> Self {
-        Self { code, block1: None }
+        Self { code, block1: None, diagnostic: String::new() }
+    }
+
+    const fn with_block(code: Code, block1: Block) -> Self {
+        Self { code, block1: Some(block1), diagnostic: String::new() }
+    }
+
+    /// "This response SHOULD include a diagnostic payload describing the unrecognized option(s)"
+    /// (RFC 7252 §5.4.1).
+    fn bad_option(number: OptionNumber, why: &str) -> Self {
+        let diagnostic = format!("option {} {why}", number.0);
+        Self { diagnostic, ..Self::new(Code::BAD_OPTION) }
     }
 }
 
@@ -97,8 +110,7 @@ impl Endpoint {
             // Whoever asks for the rest of what nobody remembers begins anew, unless asking
             // again changes nothing.
             if message.code != Code::GET {
-                let refusal =
-                    Refusal { code: Code::REQUEST_ENTITY_INCOMPLETE, block1: Some(block) };
+                let refusal = Refusal::with_block(Code::REQUEST_ENTITY_INCOMPLETE, block);
                 return self.refuse(&asked, &refusal);
             }
         }
@@ -117,7 +129,8 @@ impl Endpoint {
                     if value.len() > OPTION_OCTETS_MAX =>
                 {
                     self.counters.bad_options += 1;
-                    return Err(Refusal::new(Code::BAD_OPTION));
+                    let why = format!("has {} octets of at most {OPTION_OCTETS_MAX}", value.len());
+                    return Err(Refusal::bad_option(*number, &why));
                 }
                 OptionNumber::URI_HOST
                 | OptionNumber::URI_PORT
@@ -128,7 +141,7 @@ impl Endpoint {
                 | OptionNumber::BLOCK2 => {}
                 number if number.is_critical() && !(self.understands)(number) => {
                     self.counters.bad_options += 1;
-                    return Err(Refusal::new(Code::BAD_OPTION));
+                    return Err(Refusal::bad_option(number, "is critical and not recognised"));
                 }
                 _ => {}
             }
@@ -153,8 +166,8 @@ impl Endpoint {
                 message.payload = body;
                 Ok(())
             }
-            Upload::Continue => Err(Refusal { code: Code::CONTINUE, block1: Some(block) }),
-            Upload::Refused(code) => Err(Refusal { code, block1: Some(block) }),
+            Upload::Continue => Err(Refusal::with_block(Code::CONTINUE, block)),
+            Upload::Refused(code) => Err(Refusal::with_block(code, block)),
         }
     }
 
@@ -224,7 +237,8 @@ impl Endpoint {
         if let Some(block) = refusal.block1 {
             more.push((OptionNumber::BLOCK1, block.value()));
         }
-        self.send_answer(asked, (&CoapMessage::new(refusal.code), &more, &[]));
+        let diagnostic = refusal.diagnostic.as_bytes();
+        self.send_answer(asked, (&CoapMessage::new(refusal.code), &more, diagnostic));
     }
 
     /// Answers with the requested block, and keeps the rest for further ones.

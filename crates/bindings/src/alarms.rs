@@ -25,6 +25,8 @@ pub(crate) enum AlarmName {
     CertificateEnding,
     /// The wall clock has leapt and is not trusted.
     ClockLeapt,
+    /// A file of the open database was removed, moved or replaced.
+    DatabaseMissing,
     /// A device has not reported for too long; the subject is its system-id.
     DeviceSilent,
     /// The disk of the database is almost full.
@@ -37,9 +39,10 @@ pub(crate) enum AlarmName {
 
 impl AlarmName {
     /// Every alarm.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::CertificateEnding,
         Self::ClockLeapt,
+        Self::DatabaseMissing,
         Self::DeviceSilent,
         Self::DiskShort,
         Self::OutboxFilling,
@@ -51,6 +54,7 @@ impl AlarmName {
         match self {
             Self::CertificateEnding => "certificate-ending",
             Self::ClockLeapt => "clock-leapt",
+            Self::DatabaseMissing => "database-missing",
             Self::DeviceSilent => "device-silent",
             Self::DiskShort => "disk-short",
             Self::OutboxFilling => "outbox-filling",
@@ -67,7 +71,10 @@ impl AlarmName {
         match self {
             Self::ClockLeapt | Self::DiskShort | Self::OutboxFilling => CLEAR_AFTER,
             // Their causes do not come and go by the second.
-            Self::CertificateEnding | Self::DeviceSilent | Self::RowsUnreadable => Duration::ZERO,
+            Self::CertificateEnding
+            | Self::DatabaseMissing
+            | Self::DeviceSilent
+            | Self::RowsUnreadable => Duration::ZERO,
         }
     }
 }

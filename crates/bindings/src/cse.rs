@@ -161,6 +161,7 @@ pub struct RunningCse {
     points_of_access: Vec<String>,
     unreadable: Vec<Unreadable>,
     remembered_damaged: Vec<u64>,
+    blocks_damaged: usize,
     stop: watch::Sender<bool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
     descriptors: Claim,
@@ -205,7 +206,7 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         let broker = mqtt.iter().map(|broker| broker.url().shown());
         cse_config.points_of_access = urls.chain(broker).collect();
     }
-    let Opened { database, cse, unreadable, remembered_damaged } =
+    let Opened { database, cse, unreadable, remembered_damaged, blocks_damaged } =
         stored.machine(cse_config, &config.store.unwrap_or_default())?;
     let (outgoing, calls) = mpsc::channel(CALLS_MAX);
     let engine = Engine::new(cse, outgoing, Quotas::new(config.quota));
@@ -239,6 +240,7 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         points_of_access,
         unreadable,
         remembered_damaged,
+        blocks_damaged,
         stop,
         tasks,
         descriptors,
@@ -262,6 +264,8 @@ struct Opened {
     /// Rows that are not served, and why.
     unreadable: Vec<Unreadable>,
     remembered_damaged: Vec<u64>,
+    /// Damaged blocks of records, whose rows were read instead.
+    blocks_damaged: usize,
 }
 
 impl OpenedStore {
@@ -281,16 +285,17 @@ impl OpenedStore {
         mut config: gatewright_onem2m::CseConfig,
         path: &Path,
     ) -> Result<Opened, StartError> {
-        let Self { database, stored } = self;
+        let Self { mut database, stored } = self;
         let tree = |cause| StartError::Tree { path: path.to_owned(), cause };
         let Some((mut rows, next_seq)) = stored else {
             // There is no file to read instances from.
             config.limits.resident_octets = None;
             let (cse, unreadable) = Cse::open(config, now(), [], 1).map_err(tree)?;
-            return Ok(Opened { database, cse, unreadable, remembered_damaged: Vec::new() });
+            let (remembered_damaged, blocks_damaged) = (Vec::new(), 0);
+            return Ok(Opened { database, cse, unreadable, remembered_damaged, blocks_damaged });
         };
-        let opened = Cse::open(config, now(), &mut rows, next_seq);
-        let RestoredMarks { damaged, remembered_damaged, .. } = rows.end()?;
+        let opened = Cse::open_stored(config, now(), &mut rows, next_seq);
+        let RestoredMarks { damaged, remembered_damaged, blocks_damaged, .. } = rows.end()?;
         // What a damaged row says is not known: the machine has seen an empty one.
         let explain = |found: Unreadable| {
             // Rows are read in ascending order.
@@ -304,7 +309,9 @@ impl OpenedStore {
             })
         })?;
         let unreadable = unreadable.into_iter().map(explain).collect();
-        Ok(Opened { database, cse, unreadable, remembered_damaged })
+        let count = blocks_damaged.len();
+        database.make_blocks_anew(blocks_damaged);
+        Ok(Opened { database, cse, unreadable, remembered_damaged, blocks_damaged: count })
     }
 }
 
@@ -597,6 +604,12 @@ impl RunningCse {
         &self.remembered_damaged
     }
 
+    /// Damaged blocks of records that the start has found: it has read their rows instead, and they
+    /// are made anew.
+    pub const fn blocks_damaged(&self) -> usize {
+        self.blocks_damaged
+    }
+
     /// Every counter of the CSE, store and sockets, with its name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let (engine, ListenerContext { http, ws, coap, .. }) = (self.engine(), &self.context);
@@ -609,6 +622,7 @@ impl RunningCse {
                 ("store_failures", store.failures),
                 ("store_stale", store.stale),
                 ("store_intrusions", store.intrusions),
+                ("store_blocks", store.blocks),
                 ("store_audited", store.audited),
                 ("store_audit_lost", store.audit_lost),
                 ("store_audit_dropped", store.audit_dropped),

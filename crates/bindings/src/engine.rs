@@ -447,6 +447,12 @@ impl Engine {
         self.lock().writer.as_ref().map(BatchWriter::disk_space)
     }
 
+    /// Which of the database's files was removed, moved or replaced while it is open: nothing is
+    /// stored then.
+    pub fn database_missing(&self) -> Option<String> {
+        self.lock().writer.as_ref().and_then(BatchWriter::missing)
+    }
+
     /// Durations of the writer; `None` once the engine has ended.
     pub fn store_histograms(&self) -> Option<gatewright_store::Histograms> {
         self.lock().writer.as_ref().map(BatchWriter::histograms)

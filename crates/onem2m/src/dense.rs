@@ -99,7 +99,12 @@ impl<K: Copy + Ord, V: Copy> DenseMap<K, V> {
             self.push(key, value);
             return;
         };
-        let place = match chunk.entries.binary_search_by_key(&key, |(key, _)| *key) {
+        // Mostly it comes behind all others.
+        let found = match chunk.entries.back() {
+            Some((before, _)) if *before < key => Err(chunk.entries.len()),
+            _ => chunk.entries.binary_search_by_key(&key, |(key, _)| *key),
+        };
+        let place = match found {
             Ok(place) => {
                 if let Some(entry) = chunk.entries.get_mut(place) {
                     entry.1 = value;

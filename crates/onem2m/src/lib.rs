@@ -28,6 +28,7 @@
 //! | `tree`, `resource` | the tree and what it is made of |
 //! | `stored` | stored rows as they are read back |
 //! | `paged` | instances whose text is in the store only |
+//! | `record_block`, `name_hash` | their records as rows of a store; hashes of their names |
 //! | [`cse`] | the machine, one file for each kind of request |
 //! | [`mqtt`] | a client of MQTT as a machine of its own, and its topics |
 //! | [`coap`] | CoAP: its message layer as a machine of its own, and primitives as its messages |
@@ -47,9 +48,11 @@ pub mod geometry;
 mod labels;
 pub mod limits;
 pub mod mqtt;
+mod name_hash;
 mod paged;
 mod prefix;
 pub mod primitive;
+mod record_block;
 mod release;
 mod resource;
 pub mod resource_type;
@@ -66,14 +69,16 @@ pub use answer_octets::{Reservation, SMALL_OCTETS};
 pub use clock::{ClockDoubt, Now};
 pub use cse::{
     Batch, Call, CallId, Cse, CseConfig, CseType, DEVICE_QUEUE, DeviceCall, Gather, Input,
-    OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, Registrar, Token,
-    Unreachable, device_address,
+    OutboxMessage, Output, ReadError, ReadId, ReadRow, RefusedMessage, Registrar, StoredItem,
+    Token, Unreachable, device_address,
 };
 pub use fate::Fate;
 pub use filter::Filter;
 pub use limits::{Counters, Limits};
+pub use name_hash::NameKey;
 pub use prefix::network;
 pub use primitive::{Operation, Release, Request, Response, ResponseType, Serialisation};
+pub use record_block::{PresentInstances, RecordBlock};
 pub use resource_type::ResourceType;
 pub use status::{Meaning, Refusal, Status};
 pub use stored::{Damage, NoBase, Unreadable};

@@ -8,6 +8,7 @@ use crate::dense::DenseMap;
 use crate::resource::{Resource, push_number};
 use crate::resource_type::ResourceType;
 use crate::time::Timestamp;
+use core::cell::RefCell;
 use serde_json::Map;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -49,11 +50,49 @@ struct Packed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagedInstances {
     by_seq: DenseMap<Number, Packed>,
-    /// Hashes of given names, each with the lower half of the instance's number.
-    names: DenseMap<(u32, u32), ()>,
+    names: RefCell<Names>,
     /// By time of expiry, once an instance has expired before an older one; otherwise they expire
     /// in the order of their numbers.
     expiry: Option<DenseMap<(Number, Number), ()>>,
+}
+
+/// Hash of a given name, with the lower half of the instance's number.
+type NamedInstance = (u32, u32);
+
+/// Hashes of given names. Those that come at a start are sorted when one is looked for: a start
+/// would take longer than all other steps together otherwise.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    sorted: DenseMap<NamedInstance, ()>,
+    /// In pieces of bounded size, of which no part is unused for long.
+    unsorted: Vec<Vec<NamedInstance>>,
+}
+
+/// Names of a piece of [`Names`].
+const NAMES_PIECE: usize = 1_024;
+
+impl Names {
+    /// Adds a name that need not be found soon.
+    fn push(&mut self, name: NamedInstance) {
+        match self.unsorted.last_mut().filter(|piece| piece.len() < NAMES_PIECE) {
+            Some(piece) => piece.push(name),
+            None => self.unsorted.push(vec![name]),
+        }
+    }
+
+    /// All of them, sorted.
+    fn sorted(&mut self) -> &mut DenseMap<NamedInstance, ()> {
+        if !self.unsorted.is_empty() {
+            let mut all = core::mem::take(&mut self.unsorted).concat();
+            all.extend(self.sorted.iter().map(|(name, ())| name));
+            all.sort_unstable();
+            self.sorted = DenseMap::default();
+            for name in all {
+                self.sorted.insert(name, ());
+            }
+        }
+        &mut self.sorted
+    }
 }
 
 impl From<u64> for Number {
@@ -70,6 +109,20 @@ impl From<Number> for u64 {
 }
 
 impl InstanceRecord {
+    /// The record before the first, for differences.
+    pub(crate) const ZERO: Self = Self::unpacked(
+        0,
+        Packed {
+            created: Number { high: 0, low: 0 },
+            expires: Number { high: 0, low: 0 },
+            state: 0,
+            size: 0,
+            name: 0,
+        },
+        0,
+        0,
+    );
+
     /// The record of a resident instance whose name has this hash; `None` if it does not fit.
     pub(crate) fn of(instance: &Resource, name: u32) -> Option<Self> {
         let is_generated = *instance.name == *generated_name(instance.seq);
@@ -173,7 +226,8 @@ impl PagedInstances {
             found.push(seq);
         }
         let highs = || Some((self.by_seq.first()?.0.high, self.by_seq.last()?.0.high));
-        let hashed = self.names.since((hash, 0)).take_while(|((other, _), ())| *other == hash);
+        let mut names = self.names.borrow_mut();
+        let hashed = names.sorted().since((hash, 0)).take_while(|((other, _), ())| *other == hash);
         for ((_, low), ()) in hashed {
             let Some((first, last)) = highs() else { break };
             let numbers = (first..=last).map(|high| Number { high, low });
@@ -197,7 +251,17 @@ impl PagedInstances {
         self.keep_order(seq, packed.expires);
         self.by_seq.insert(seq, packed);
         if record.name != 0 {
-            self.names.insert((record.name, seq.low), ());
+            self.names.get_mut().sorted().insert((record.name, seq.low), ());
+        }
+    }
+
+    /// Adds a record at a start, where names are not looked for yet.
+    pub(crate) fn restore(&mut self, record: &InstanceRecord) {
+        let (seq, packed) = (Number::from(record.seq), Packed::from(record));
+        self.keep_order(seq, packed.expires);
+        self.by_seq.insert(seq, packed);
+        if record.name != 0 {
+            self.names.get_mut().push((record.name, seq.low));
         }
     }
 
@@ -205,6 +269,10 @@ impl PagedInstances {
     fn keep_order(&mut self, seq: Number, expires: Number) {
         if let Some(expiry) = &mut self.expiry {
             expiry.insert((expires, seq), ());
+            return;
+        }
+        // Mostly it comes behind all others.
+        if self.by_seq.last().is_none_or(|(last, it)| last < seq && it.expires <= expires) {
             return;
         }
         let is_later = |(_, it): (Number, Packed)| it.expires > expires;
@@ -228,7 +296,7 @@ impl PagedInstances {
         let number = Number::from(seq);
         let packed = self.by_seq.remove(number)?;
         if packed.name != 0 {
-            self.names.remove((packed.name, number.low));
+            self.names.get_mut().sorted().remove((packed.name, number.low));
         }
         if let Some(expiry) = &mut self.expiry {
             expiry.remove((packed.expires, number));
@@ -278,14 +346,18 @@ mod tests {
         ) {
             let mut records = PagedInstances::default();
             let mut expected = BTreeMap::new();
-            for (number, expires, name, goes) in steps {
+            for (step, (number, expires, name, goes)) in steps.into_iter().enumerate() {
                 // On both sides of what 32 bits hold.
                 let seq = number + u64::from(u32::MAX) - 20;
                 if goes || expected.contains_key(&seq) {
                     prop_assert_eq!(records.remove(seq), expected.remove(&seq));
                 } else {
                     let record = record(seq, expires, name);
-                    records.insert(&record);
+                    if step % 3 == 0 {
+                        records.restore(&record);
+                    } else {
+                        records.insert(&record);
+                    }
                     expected.insert(seq, record);
                 }
                 prop_assert_eq!(records.len(), expected.len());
@@ -314,7 +386,7 @@ mod tests {
             let hash = Number::from(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)).high.max(1);
             records.insert(&record(seq, seq, hash));
         }
-        let octets = records.by_seq.octets() + records.names.octets();
+        let octets = records.by_seq.octets() + records.names.get_mut().sorted().octets();
         let each = octets / usize::try_from(COUNT).unwrap();
         assert!(each <= 48, "{each}");
         assert!(records.expiry.is_none());

@@ -6,14 +6,13 @@
 
 use crate::dense::DenseMap;
 use crate::labels::LabelIndex;
+use crate::name_hash::NameKey;
 use crate::paged::{InstanceRecord, PagedInstances};
 use crate::resource::{Family, Resource};
 use crate::resource_type::ResourceType;
 use crate::stored::Damage;
 use crate::time::Timestamp;
-use core::hash::BuildHasher;
 use core::time::Duration;
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -53,7 +52,7 @@ pub enum RowChange {
 }
 
 /// The tree.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tree {
     slots: Vec<Option<Resource>>,
     free: Vec<Slot>,
@@ -74,10 +73,30 @@ pub(crate) struct Tree {
     paged_expiry: BTreeSet<(Timestamp, u64, Slot)>,
     /// Octets of the resident contentInstances.
     resident_octets: usize,
-    hasher: RandomState,
+    /// Key of the hashes of paged out instances' names.
+    name_key: NameKey,
 }
 
 impl Tree {
+    /// An empty tree.
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            by_seq: DenseMap::default(),
+            by_label: LabelIndex::default(),
+            branches: BTreeMap::new(),
+            expiry: DenseMap::default(),
+            by_cse: HashMap::new(),
+            root: None,
+            paged: 0,
+            paged_expiry: BTreeSet::new(),
+            resident_octets: 0,
+            name_key: NameKey::random(),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_seq.len() + self.paged
     }
@@ -479,16 +498,39 @@ fn resident_octets(resource: &Resource) -> usize {
 }
 
 impl Tree {
-    /// Hash of an instance's name, never 0.
-    fn name_hash(&self, name: &str) -> u32 {
-        u32::try_from(self.hasher.hash_one(name) >> 32).unwrap_or(u32::MAX).max(1)
+    /// Takes the key of the hashes of names that stored records have. No instance may be paged out
+    /// yet.
+    pub(crate) const fn set_name_key(&mut self, key: NameKey) {
+        debug_assert!(self.paged == 0);
+        self.name_key = key;
+    }
+
+    /// Adds records of a container's instances at a start, oldest first.
+    pub(crate) fn restore_records(&mut self, container: Slot, records: &[InstanceRecord]) {
+        let Some(holder) = self.get_mut(container) else { return };
+        for record in records {
+            holder.state = holder.state.max(record.state.into());
+            holder.modified = holder.modified.max(record.created);
+        }
+        holder.family.get_or_insert_default();
+        self.change_paged(container, |family| {
+            for record in records {
+                family.restore(record);
+            }
+        });
+        self.paged += records.len();
+        if let Some(last) = records.last()
+            && let Some(branch) = self.branch(container, last.seq)
+        {
+            *self.branches.entry(branch).or_default() += records.len();
+        }
     }
 
     /// Removes a contentInstance from memory except for its record. Its row must be stored, and it
     /// must have neither children nor labels. Returns whether it did.
     pub(crate) fn page_out(&mut self, slot: Slot) -> bool {
         let Some(instance) = self.get(slot) else { return false };
-        let record = InstanceRecord::of(instance, self.name_hash(&instance.name));
+        let record = InstanceRecord::of(instance, self.name_key.hash(&instance.name));
         let (Some(record), Some(container)) = (record, instance.parent) else { return false };
         let Some(instance) = self.slots.get_mut(slot.0).and_then(Option::take) else {
             return false;
@@ -634,11 +676,25 @@ impl Tree {
 
     /// Numbers of the instances that are paged out and may have this name.
     pub(crate) fn paged_named(&self, parent: Slot, name: &str) -> Vec<u64> {
-        self.paged_of(parent).map_or_else(Vec::new, |paged| paged.named(name, self.name_hash(name)))
+        self.paged_of(parent)
+            .map_or_else(Vec::new, |paged| paged.named(name, self.name_key.hash(name)))
     }
 }
 
 impl Family {
+    /// Adds the record of an instance, which was created last unless a younger one is resident.
+    fn restore(&mut self, record: &InstanceRecord) {
+        let is_first = self.instances.is_empty() && self.paged.is_none();
+        let is_younger = |(last, _): (u64, Slot)| last > record.seq;
+        self.is_disordered = !is_first
+            && (self.is_disordered
+                || record.created < self.latest
+                || self.instances.last().is_some_and(is_younger));
+        self.latest = record.created;
+        self.octets += u64::from(record.size);
+        self.paged.get_or_insert_default().restore(record);
+    }
+
     /// The instances from this number on, oldest first.
     fn instances_since(&self, first: u64) -> impl Iterator<Item = (u64, Instance)> {
         let mut resident = self.instances.since(first).peekable();

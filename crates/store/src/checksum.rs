@@ -42,7 +42,12 @@ const fn tables() -> [[u32; 256]; SLICES] {
 
 /// The checksum of row `seq` with this body.
 pub(crate) fn of_row(seq: u64, body: &str) -> i64 {
-    let sum = update(update(u32::MAX, &seq.to_be_bytes()), body.as_bytes());
+    of_octets(seq, body.as_bytes())
+}
+
+/// The checksum of octets that belong to this number.
+pub(crate) fn of_octets(number: u64, octets: &[u8]) -> i64 {
+    let sum = update(update(u32::MAX, &number.to_be_bytes()), octets);
     i64::from(!sum)
 }
 

@@ -1,11 +1,14 @@
 //! Database file: opened, read back and written in groups of batches.
 
 use crate::audit::{self, Chain};
+use crate::block_builder::{BlockBuilder, Built};
+use crate::blocks::{self, Blocks, CoveredChanges};
 use crate::checksum::of_row;
 use crate::error::StoreError;
 use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve, share_lock};
 use crate::maintenance::copy_into;
 use crate::mover::{Done, Log, Mover};
+use crate::presence::Presence;
 use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
@@ -13,6 +16,7 @@ use crate::stored_rows::StoredRows;
 use crate::writer::{BatchWriter, WriteReport};
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use std::fs::File;
 use std::io;
@@ -22,8 +26,8 @@ use std::time::{Duration, Instant};
 
 /// "GWcs" in ASCII: identifies the file (SQLite, `PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4757_6373;
-/// Version of the tables below; version 1 had no checksums of rows.
-const SCHEMA_VERSION: i64 = 2;
+/// Version of the tables below; version 1 had no checksums of rows, version 2 no blocks of records.
+const SCHEMA_VERSION: i64 = 3;
 /// Pages of write-ahead log (WAL) after which the mover moves them into the file, beside the
 /// commits: 4 MiB of 4 KiB pages.
 const MOVE_PAGES: i64 = 1_000;
@@ -138,6 +142,13 @@ pub struct Database {
     mover: Option<Mover>,
     /// Room for deletions on a full disk; `None` in memory.
     reserve: Option<Reserve>,
+    /// Whether its files are at their paths; `None` in memory.
+    presence: Option<Presence>,
+    blocks: Blocks,
+    /// Makes blocks beside the commits; `None` in memory.
+    builder: Option<BlockBuilder>,
+    /// A block that goes with the next transaction.
+    built: Option<Built>,
     /// Approximate pages of WAL that the mover was not asked to move.
     unmoved: i64,
     /// Lock held as long as the database is open: two writers would give rows the same numbers. It
@@ -250,6 +261,7 @@ impl Database {
         }
         connection.execute_batch(TABLES)?;
         remembered::set_up(&connection)?;
+        blocks::set_up(&connection)?;
         if let Some(octets) = options.octets_max {
             let pages = pages_of(octets).saturating_add(pages_of(options.audit_octets_max));
             let pages = pages.saturating_add(SPARE_PAGES);
@@ -258,6 +270,7 @@ impl Database {
         let next_seq = next_seq(&connection)?;
         let chain = audit::last(&connection)?;
         let remembered = Remembered::open(&connection)?;
+        let blocks = Blocks::open(&connection)?;
         let options = options.clone();
         Ok(Self {
             connection,
@@ -270,6 +283,10 @@ impl Database {
             marked: next_seq,
             mover: None,
             reserve: None,
+            presence: None,
+            blocks,
+            builder: None,
+            built: None,
             unmoved: 0,
             lock,
         })
@@ -295,6 +312,8 @@ impl Database {
             self.mover = Some(Mover::start(&path, file)?);
             let unused = unused_octets(&self.connection);
             self.reserve = Some(Reserve::new(&path, self.options.reserve_octets, unused));
+            self.presence = Some(Presence::new(&path));
+            self.builder = Some(BlockBuilder::start(&path, self.blocks.key())?);
         }
         let batches_max = self.options.batches_max;
         BatchWriter::start(self, batches_max, report)
@@ -307,8 +326,38 @@ impl Database {
     /// Another writer, which the lock does not keep out if it is none of ours, may have taken the next
     /// numbers of the audit log or of remembered requests: it goes on behind them.
     ///
+    /// It fails if the database's files are not at their paths any more: what was written to a file
+    /// without a name is lost with the process, and is not to be acknowledged.
+    ///
     /// Returns when its rows had been written and only the disk synchronisation remained.
     pub(crate) fn commit(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
+        self.demand_files()?;
+        let written = self.commit_behind_others(batches)?;
+        self.demand_files()?;
+        Ok(written)
+    }
+
+    fn demand_files(&mut self) -> rusqlite::Result<()> {
+        match self.look_for_files() {
+            Some(missing) => {
+                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY_DBMOVED);
+                Err(rusqlite::Error::SqliteFailure(code, Some(missing.to_owned())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Which of its files is not at its path any more.
+    pub(crate) fn look_for_files(&mut self) -> Option<&str> {
+        self.presence.as_mut()?.look()
+    }
+
+    /// Which of its files was not at its path when that was looked at last.
+    pub(crate) fn missing(&self) -> Option<&str> {
+        self.presence.as_ref()?.missing()
+    }
+
+    fn commit_behind_others(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
         let first = self.commit_with_room(batches);
         let code = first.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
         if code != Some(rusqlite::ErrorCode::ConstraintViolation) {
@@ -480,12 +529,72 @@ impl Database {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 
+    /// Has blocks of records made anew, as a start has found them damaged.
+    pub fn make_blocks_anew(&mut self, damaged: Vec<u64>) {
+        self.blocks.make_anew(damaged);
+    }
+
+    /// Blocks of records written so far.
+    pub(crate) const fn blocks_written(&self) -> u64 {
+        self.blocks.written()
+    }
+
+    /// Whether a block of records is being made.
+    pub(crate) const fn is_making_block(&self) -> bool {
+        self.blocks.is_making()
+    }
+
+    /// Takes a block that was made, and asks for the next if its numbers were given out. It goes
+    /// with the next transaction; if none is due, it has its own.
+    pub(crate) fn pursue_blocks(&mut self, is_idle: bool) {
+        let Some(builder) = &self.builder else { return };
+        if self.blocks.is_making() && self.built.is_none() {
+            match builder.take() {
+                None => return,
+                Some(Ok(built)) => self.built = Some(built),
+                // A start reads the rows; it is tried again.
+                Some(Err(_)) => self.blocks.give_up(),
+            }
+        }
+        if self.built.is_some() && is_idle {
+            // What has failed is tried again when rows are written.
+            let _ = self.commit_once(&[]);
+        }
+        let may_write = !self.is_stuck && !self.disk_space().is_short && self.missing().is_none();
+        if may_write
+            && let Some(first) = self.blocks.next(self.next_seq)
+            && !self.builder.as_ref().is_some_and(|builder| builder.ask(first))
+        {
+            self.blocks.give_up();
+        }
+    }
+
+    /// Commits the batches, and a block that was made meanwhile, as one transaction.
     fn commit_once(&mut self, batches: &[Batch]) -> Result<Instant, rusqlite::Error> {
+        // If this fails, the next try is without it.
+        let built = self.built.take();
+        let committed = self.commit_with(batches, built.as_ref());
+        match built {
+            Some(built) if committed.is_ok() => self.blocks.note_written(built.first),
+            Some(_) => self.blocks.give_up(),
+            None => {}
+        }
+        committed
+    }
+
+    fn commit_with(
+        &mut self,
+        batches: &[Batch],
+        built: Option<&Built>,
+    ) -> Result<Instant, rusqlite::Error> {
         let transaction = self.connection.transaction()?;
         let most = self.options.octets_max.map(pages_of);
         // To count pages takes as long as to write a few rows.
         let before = most.map(|_| used_pages(&transaction)).transpose()?;
-        write_rows(&transaction, batches)?;
+        write_rows(&transaction, batches, &mut self.blocks)?;
+        if let Some(built) = built {
+            self.blocks.write(&transaction, built)?;
+        }
         if let Some(clock) = batches.iter().rev().find_map(|batch| batch.clock.as_deref()) {
             note_clock(&transaction, clock)?;
         }
@@ -520,6 +629,14 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let was_full = self.mover.take().is_none();
+        // Its connection is not to be the last.
+        self.builder.take();
+        if self.look_for_files().is_some() {
+            // SQLite would delete the write-ahead log at that path, which may be another database's.
+            let keeps_log = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = self.connection.set_db_config(keeps_log, true);
+            return;
+        }
         if self.next_seq < self.marked && !was_full {
             // Without it, numbers are left out, which is better than to ask for room.
             let _ = mark(&self.connection, self.next_seq);
@@ -589,22 +706,29 @@ fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()
     Ok(())
 }
 
-fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Result<()> {
+fn write_rows(
+    transaction: &Transaction<'_>,
+    batches: &[Batch],
+    blocks: &mut Blocks,
+) -> rusqlite::Result<()> {
     let put = "INSERT OR REPLACE INTO row (seq, body, sum) VALUES (?1, ?2, ?3)";
     let mut put = transaction.prepare_cached(put)?;
     let mut going = Going::default();
+    let mut covered = CoveredChanges::default();
     for record in batches.iter().flat_map(|batch| &batch.records) {
         match record {
             RowChange::Put { seq, body } => {
                 if going.0.as_ref().is_some_and(|rows| rows.contains(seq)) {
-                    going.delete(transaction)?;
+                    going.delete(transaction, (blocks, &mut covered))?;
                 }
                 put.execute(params![to_row_id(*seq), &**body, of_row(*seq, body)])?;
+                covered.put(blocks, transaction, *seq)?;
             }
-            RowChange::Delete { seq } => going.add(transaction, *seq)?,
+            RowChange::Delete { seq } => going.add(transaction, *seq, (blocks, &mut covered))?,
         }
     }
-    going.delete(transaction)
+    going.delete(transaction, (blocks, &mut covered))?;
+    covered.write(transaction)
 }
 
 /// Consecutive rows to be deleted: the instances that a full container drops for new ones take one
@@ -613,11 +737,16 @@ fn write_rows(transaction: &Transaction<'_>, batches: &[Batch]) -> rusqlite::Res
 struct Going(Option<RangeInclusive<u64>>);
 
 impl Going {
-    fn add(&mut self, transaction: &Transaction<'_>, seq: u64) -> rusqlite::Result<()> {
+    fn add(
+        &mut self,
+        transaction: &Transaction<'_>,
+        seq: u64,
+        covered: (&mut Blocks, &mut CoveredChanges),
+    ) -> rusqlite::Result<()> {
         let first = match &self.0 {
             Some(rows) if rows.end().checked_add(1) == Some(seq) => *rows.start(),
             _ => {
-                self.delete(transaction)?;
+                self.delete(transaction, covered)?;
                 seq
             }
         };
@@ -625,12 +754,16 @@ impl Going {
         Ok(())
     }
 
-    fn delete(&mut self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    fn delete(
+        &mut self,
+        transaction: &Transaction<'_>,
+        (blocks, covered): (&mut Blocks, &mut CoveredChanges),
+    ) -> rusqlite::Result<()> {
         let Some(rows) = self.0.take() else { return Ok(()) };
         transaction
             .prepare_cached("DELETE FROM row WHERE seq BETWEEN ?1 AND ?2")?
             .execute([to_row_id(*rows.start()), to_row_id(*rows.end())])?;
-        Ok(())
+        covered.delete(blocks, transaction, &rows)
     }
 }
 

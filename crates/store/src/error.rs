@@ -77,6 +77,9 @@ pub enum StoreError {
         /// The cause.
         source: io::Error,
     },
+    /// The system gives no thread to read it.
+    #[error("no thread to read the database: {0}")]
+    Thread(#[source] io::Error),
     /// The database fails: damaged, unreadable, or the disk is full.
     #[error("error of the database: {0}")]
     Database(#[from] rusqlite::Error),

@@ -13,12 +13,15 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod block_builder;
+mod blocks;
 mod checksum;
 mod database;
 mod error;
 mod lock;
 mod maintenance;
 mod mover;
+mod presence;
 mod reader;
 mod remembered;
 mod reserve;

@@ -1,6 +1,7 @@
 //! Maintenance of a database: inspection, online backup, restoring, and salvage of a damaged file.
 
 use crate::audit;
+use crate::blocks;
 use crate::checksum::of_row;
 use crate::database::{
     Database, DatabaseOptions, Owner, beside, check_owner, has_checksums, open_shared,
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// Findings of SQLite about the file's structure at most.
 const STRUCTURE_MAX: usize = 100;
+/// Version of the tables from which on they have blocks of records.
+const BLOCKS_SINCE: i64 = 3;
 /// Rows of a gap that are tried one by one.
 const PROBED_MAX: u64 = 65_536;
 
@@ -106,6 +109,12 @@ pub fn inspect(path: &Path) -> Result<Inspection, StoreError> {
                 .map(|number| format!("line {number} of remembered: not readable")),
         ),
         Err(error) => found.structure.push(format!("remembered: {error}")),
+    }
+    if found.version >= BLOCKS_SINCE {
+        match blocks::compare(&snapshot) {
+            Ok(wrong) => found.structure.extend(wrong.into_iter().take(STRUCTURE_MAX)),
+            Err(error) => found.structure.push(format!("blocks of records: {error}")),
+        }
     }
     let all = read_all(&snapshot);
     found.rows = to_count(all.rows.len());

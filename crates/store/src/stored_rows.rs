@@ -1,30 +1,37 @@
-//! Rows of an earlier run, read one after the other.
+//! What an earlier run has stored, read one after the other.
 
+use crate::blocks::{block_numbers, covered, name_key, numbers_from, read_block};
 use crate::database::{has_checksums, stored_row, to_row_id};
 use crate::error::StoreError;
 use crate::remembered;
+use core::ops::Range;
+use gatewright_onem2m::StoredItem;
 use rusqlite::Connection;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::io;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
 
 /// Rows that are read at a time.
 const ROWS_READ: u32 = 1_024;
+/// Groups of rows, or blocks, that are read before they are taken.
+const READ_AHEAD: usize = 4;
 
-/// Rows of an earlier run, one after the other: they need not all be in memory at once.
+/// What an earlier run has stored, one after the other: it need not all be in memory at once. It is
+/// read on a thread of its own.
 ///
-/// Begins with the clocks and the remembered requests. Ends early if the database fails, which
-/// [`Self::end`] tells.
+/// Begins with the clocks and the remembered requests. Then come blocks of records, each behind the
+/// single rows below its end, and the rows behind the last block. Ends early if the database fails,
+/// which [`Self::end`] tells.
 #[derive(Debug)]
 pub struct StoredRows {
-    connection: Connection,
-    /// Rows that were read and not yet taken; at the start, the clocks and what is remembered.
-    read: VecDeque<(u64, Arc<str>)>,
-    /// The number of the last row that was read; `None` when all were.
-    last: Option<u64>,
-    end: Result<RestoredMarks, StoreError>,
+    read: Receiver<Vec<StoredItem>>,
+    /// What was read and not yet taken.
+    group: VecDeque<StoredItem>,
+    thread: JoinHandle<Result<RestoredMarks, StoreError>>,
 }
 
-/// Marks that [`StoredRows`] found beside the rows.
+/// What [`StoredRows`] told beside the rows.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RestoredMarks {
@@ -32,66 +39,155 @@ pub struct RestoredMarks {
     pub damaged: Vec<u64>,
     /// Numbers of remembered transactions that cannot be read.
     pub remembered_damaged: Vec<u64>,
+    /// Damaged blocks of records, by their first numbers: their rows were read instead.
+    pub blocks_damaged: Vec<u64>,
+}
+
+/// Receives groups of what is read; returns whether more is wanted.
+type Give<'give> = &'give mut dyn FnMut(Vec<StoredItem>) -> bool;
+
+/// Reads what is stored, in order.
+struct RowsReader {
+    connection: Connection,
+    sum: &'static str,
+    marks: RestoredMarks,
 }
 
 impl StoredRows {
     pub(crate) fn new(connection: Connection) -> Result<Self, StoreError> {
-        let recalled = remembered::read(&connection)?;
-        let marks =
-            RestoredMarks { remembered_damaged: recalled.unreadable, ..RestoredMarks::default() };
-        let mut rows = Self { connection, read: VecDeque::new(), last: None, end: Ok(marks) };
-        rows.read_from(0, 1)?;
-        // Behind the clocks and before all else.
-        let clocks = rows.read.partition_point(|(seq, _)| *seq == 0);
-        let others = rows.read.split_off(clocks);
-        rows.read.extend(recalled.rows);
-        rows.read.extend(others);
-        Ok(rows)
+        let (sender, read) = sync_channel(READ_AHEAD);
+        let thread = thread::Builder::new().name("store-start".to_owned());
+        let thread = thread.spawn(move || {
+            let mut reader = RowsReader::new(connection)?;
+            reader.read_all(&mut |group| sender.send(group).is_ok())?;
+            Ok(reader.marks)
+        });
+        let thread = thread.map_err(StoreError::Thread)?;
+        Ok(Self { read, group: VecDeque::new(), thread })
     }
 
-    /// The damage found, once all rows were read.
+    /// What was damaged, when all was taken.
     ///
     /// # Errors
     ///
-    /// Why not all rows could be read.
+    /// Why not all could be read.
     pub fn end(self) -> Result<RestoredMarks, StoreError> {
-        self.end
-    }
-
-    /// Reads rows from the number `first` on.
-    fn read_from(&mut self, first: u64, most: u32) -> Result<(), StoreError> {
-        let Self { connection, read, last, end } = self;
-        let sum = if has_checksums(connection)? { "sum" } else { "NULL" };
-        let some =
-            format!("SELECT seq, body, {sum} FROM row WHERE seq >= ?1 ORDER BY seq LIMIT ?2");
-        let mut some = connection.prepare_cached(&some)?;
-        let mut found = some.query((to_row_id(first), most))?;
-        *last = None;
-        while let Some(row) = found.next()? {
-            let (seq, body) = stored_row(row)?;
-            if body.is_none()
-                && let Ok(marks) = end
-            {
-                marks.damaged.push(seq);
-            }
-            read.push_back((seq, body.unwrap_or_default()));
-            *last = Some(seq);
-        }
-        Ok(())
+        // It must not wait for room.
+        drop(self.read);
+        let panicked = |_| StoreError::Thread(io::Error::other("the reader has panicked"));
+        self.thread.join().map_err(panicked)?
     }
 }
 
 impl Iterator for StoredRows {
-    type Item = (u64, Arc<str>);
+    type Item = StoredItem;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.read.is_empty()
-            && let Some(last) = self.last
-            && let Err(error) = self.read_from(last.saturating_add(1), ROWS_READ)
-        {
-            (self.last, self.end) = (None, Err(error));
-            self.read.clear();
+        while self.group.is_empty() {
+            self.group = self.read.recv().ok()?.into();
         }
-        self.read.pop_front()
+        self.group.pop_front()
+    }
+}
+
+impl RowsReader {
+    fn new(connection: Connection) -> Result<Self, StoreError> {
+        let sum = if has_checksums(&connection)? { "sum" } else { "NULL" };
+        Ok(Self { connection, sum, marks: RestoredMarks::default() })
+    }
+
+    fn read_all(&mut self, give: Give<'_>) -> Result<(), StoreError> {
+        let recalled = remembered::read(&self.connection)?;
+        self.marks.remembered_damaged = recalled.unreadable;
+        let clocks = self.rows(&Rows::All(0..1))?;
+        let recalled = recalled.rows.into_iter().map(StoredItem::from);
+        if !give(clocks.into_iter().map(StoredItem::from).chain(recalled).collect()) {
+            return Ok(());
+        }
+        let key = name_key(&self.connection)?;
+        let mut begin = 1;
+        for first in block_numbers(&self.connection)? {
+            let block = read_block(&self.connection, first, key)?;
+            let numbers = numbers_from(first);
+            let is_wanted = if let Some(block) = block {
+                self.read_rows(Rows::Single(begin..numbers.end), give)?
+                    && give(vec![StoredItem::Records(Box::new(block))])
+            } else {
+                self.marks.blocks_damaged.push(first);
+                self.read_rows(Rows::Single(begin..numbers.start), give)?
+                    && self.read_rows(Rows::All(numbers.start.max(1)..numbers.end), give)?
+            };
+            if !is_wanted {
+                return Ok(());
+            }
+            begin = numbers.end;
+        }
+        let covered = covered(&self.connection)?.max(begin);
+        let _ = self.read_rows(Rows::Single(begin..covered), give)?
+            && self.read_rows(Rows::All(covered..u64::MAX), give)?;
+        Ok(())
+    }
+
+    /// Reads rows in groups; returns whether more is wanted.
+    fn read_rows(&mut self, mut wanted: Rows, give: Give<'_>) -> Result<bool, StoreError> {
+        loop {
+            let group = self.rows(&wanted)?;
+            let Some((last, _)) = group.last() else { return Ok(true) };
+            wanted.begin_with(last.saturating_add(1));
+            if !give(group.into_iter().map(StoredItem::from).collect()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The first rows of those wanted.
+    fn rows(&mut self, wanted: &Rows) -> Result<Vec<(u64, std::sync::Arc<str>)>, StoreError> {
+        let sum = self.sum;
+        let (numbers, some) = match wanted {
+            Rows::All(numbers) => (
+                numbers,
+                format!(
+                    "SELECT seq, body, {sum} FROM row WHERE seq BETWEEN ?1 AND ?2 \
+                     ORDER BY seq LIMIT ?3"
+                ),
+            ),
+            Rows::Single(numbers) => (
+                numbers,
+                format!(
+                    "SELECT row.seq, body, {sum} FROM single CROSS JOIN row USING (seq) \
+                     WHERE single.seq BETWEEN ?1 AND ?2 ORDER BY single.seq LIMIT ?3"
+                ),
+            ),
+        };
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut some = self.connection.prepare_cached(&some)?;
+        let bounds =
+            (to_row_id(numbers.start), to_row_id(numbers.end.saturating_sub(1)), ROWS_READ);
+        let (mut found, mut read) = (some.query(bounds)?, Vec::new());
+        while let Some(row) = found.next()? {
+            let (seq, body) = stored_row(row)?;
+            if body.is_none() {
+                self.marks.damaged.push(seq);
+            }
+            read.push((seq, body.unwrap_or_default()));
+        }
+        Ok(read)
+    }
+}
+
+/// Rows to be read, by number.
+enum Rows {
+    All(Range<u64>),
+    /// Those that no block covers.
+    Single(Range<u64>),
+}
+
+impl Rows {
+    const fn begin_with(&mut self, first: u64) {
+        match self {
+            Self::All(numbers) | Self::Single(numbers) => numbers.start = first,
+        }
     }
 }

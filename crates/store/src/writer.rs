@@ -20,6 +20,8 @@ pub const PACE: Duration = Duration::from_millis(4);
 /// expected, since originators that were just answered ask again. Separate transactions for the
 /// first of them and for the rest are twice the work.
 const GATHER: Duration = Duration::from_micros(500);
+/// Interval of looking for a block that is being made while nothing is stored.
+const BLOCK_LOOK: Duration = Duration::from_millis(20);
 /// Number of patient batches from which a transaction starts at once.
 const GROUP_ENOUGH: usize = 256;
 
@@ -61,6 +63,8 @@ pub struct Counters {
     pub audit_dropped: u64,
     /// Rows of another writer that were found where this one's were to be.
     pub intrusions: u64,
+    /// Blocks of records written, which a start reads in the place of rows.
+    pub blocks: u64,
 }
 
 /// Durations in the writer, in nanoseconds: where a late answer has waited.
@@ -95,6 +99,8 @@ struct Queue {
     counters: Counters,
     histograms: Histograms,
     disk_space: DiskSpace,
+    /// Which of the database's files is not at its path any more.
+    missing: Option<String>,
 }
 
 /// Condition that the thread waits for.
@@ -276,6 +282,12 @@ impl BatchWriter {
         self.shared.lock().disk_space
     }
 
+    /// Which of the database's files was removed, moved or replaced while it is open, as seen at
+    /// most ten seconds ago: nothing is stored then.
+    pub fn missing(&self) -> Option<String> {
+        self.shared.lock().missing.clone()
+    }
+
     /// Durations so far.
     pub fn histograms(&self) -> Histograms {
         self.shared.lock().histograms.clone()
@@ -304,14 +316,26 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(WriteRepo
     if was_short {
         report(WriteReport::Short(true));
     }
-    while let Some(group) = shared.take(last, database.room_due()) {
-        if !group.batches.is_empty() {
+    loop {
+        let patience = database
+            .room_due()
+            .map(|due| if database.is_making_block() { due.min(BLOCK_LOOK) } else { due });
+        let Some(group) = shared.take(last, patience) else { return };
+        let is_idle = group.batches.is_empty();
+        if group.batches.is_empty() {
+            // Each commit looks for them.
+            database.look_for_files();
+        } else {
             last = Some(Instant::now());
             store(&mut database, shared, (group, &mut refused_epoch), &mut report);
         }
         database.pursue_room();
         let disk_space = database.disk_space();
-        shared.lock().disk_space = disk_space;
+        let missing = database.missing().map(str::to_owned);
+        {
+            let mut queue = shared.lock();
+            (queue.disk_space, queue.missing) = (disk_space, missing);
+        }
         if disk_space.is_short != was_short {
             was_short = disk_space.is_short;
             report(WriteReport::Short(was_short));
@@ -326,6 +350,8 @@ fn run(mut database: Database, shared: &Shared, mut report: impl FnMut(WriteRepo
                 histograms.rests_moved.add(rest);
             }
         }
+        database.pursue_blocks(is_idle);
+        shared.lock().counters.blocks = database.blocks_written();
     }
 }
 
@@ -355,6 +381,7 @@ fn store(
     }
     queue.counters.audit_dropped = database.audit_dropped();
     queue.counters.intrusions = database.intrusions();
+    queue.missing = database.missing().map(str::to_owned);
     let histograms = &mut queue.histograms;
     histograms.batches.add(to_count(handed));
     for since in since {

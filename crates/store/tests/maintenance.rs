@@ -391,7 +391,7 @@ fn a_store_of_an_earlier_version_is_converted_and_a_copy_is_kept() {
     ward.instances(1);
     drop(ward);
     let found = inspect(&place.file()).unwrap();
-    assert_eq!((found.version, found.resources, found.is_sound()), (2, 7, true));
+    assert_eq!((found.version, found.resources, found.is_sound()), (3, 7, true));
     assert!(found.unchecked > 0 && found.unchecked < found.rows);
     let copy = inspect(&place.beside("cse.db.version-1")).unwrap();
     assert_eq!((copy.version, copy.resources), (1, 6));

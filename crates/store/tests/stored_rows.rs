@@ -1,7 +1,7 @@
 //! The rows of an earlier run come one after the other as they come at once.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use gatewright_onem2m::{Batch, RowChange};
+use gatewright_onem2m::{Batch, RowChange, StoredItem};
 use gatewright_store::{Database, DatabaseOptions};
 use std::path::PathBuf;
 
@@ -31,7 +31,8 @@ fn rows_of_an_earlier_run_are_taken_one_after_the_other() {
     drop(database);
     assert_eq!(at_once.rows.len(), 3_001);
     let (database, mut rows, next_seq) = Database::open_reading(&file, &options).unwrap();
-    assert_eq!(rows.by_ref().collect::<Vec<_>>(), at_once.rows);
+    let expected: Vec<_> = at_once.rows.into_iter().map(StoredItem::from).collect();
+    assert_eq!(rows.by_ref().collect::<Vec<_>>(), expected);
     assert_eq!(next_seq, at_once.next_seq);
     assert_eq!(rows.end().unwrap().damaged, Vec::<u64>::new());
     drop(database);

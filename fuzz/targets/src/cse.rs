@@ -5,8 +5,9 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::filter::Usage;
 use gatewright_onem2m::{
-    Batch, Cse, CseConfig, CseType, Filter, Input, Limits, Operation, Output, Request, Response,
-    RowChange, Serialisation, Status, Token, Unreachable,
+    Batch, Cse, CseConfig, CseType, Filter, Input, Limits, NameKey, Operation, Output,
+    PresentInstances, RecordBlock, Request, Response, RowChange, Serialisation, Status, StoredItem,
+    Token, Unreachable,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -226,3 +227,22 @@ impl World {
         assert_eq!(kept, rows.iter().collect::<BTreeMap<_, _>>());
     }
 }
+
+/// A block of records behind the version and a key; a CSE is opened with it.
+pub fn record_block(octets: &[u8]) {
+    let key = NameKey::new([1, 2]);
+    let empty = RecordBlock::of_rows(0, key, []);
+    let mut whole: Vec<u8> = empty.as_octets().iter().copied().take(BLOCK_HEADER).collect();
+    whole.extend(octets);
+    let mut present = PresentInstances::new();
+    (0..RecordBlock::NUMBERS).for_each(|place| present.insert(place));
+    let block = RecordBlock::from_octets(0, whole, present, key);
+    assert!(block.is_some(), "the header is ours");
+    let Some(block) = block else { return };
+    assert!(block.summaries().count() <= octets.len());
+    let items = [StoredItem::Records(Box::new(block))];
+    let _refused = Cse::open_stored(config(), Duration::ZERO, items, 1).is_err();
+}
+
+/// Octets of a block's version and key.
+const BLOCK_HEADER: usize = 17;

@@ -22,7 +22,7 @@ mod stored;
 pub use coap_endpoint::coap_endpoint;
 pub use control::control;
 pub use criteria::criteria;
-pub use cse::{cse, rows};
+pub use cse::{cse, record_block, rows};
 pub use layouts::layouts;
 pub use machine::machine;
 pub use mesh::mesh_message;
@@ -58,6 +58,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("control", control),
     ("cse", cse),
     ("rows", rows),
+    ("record_block", record_block),
     ("stored", stored),
     ("criteria", criteria),
     ("mesh_message", mesh_message),

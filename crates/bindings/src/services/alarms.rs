@@ -62,7 +62,12 @@ impl ServiceAlarms {
 
     /// The raised alarms that no other word of the report tells, as text for operators.
     pub(super) fn words(&self) -> Vec<(&'static str, String)> {
-        let own = [AlarmName::CertificateEnding, AlarmName::DeviceSilent, AlarmName::OutboxFilling];
+        let own = [
+            AlarmName::CertificateEnding,
+            AlarmName::DatabaseMissing,
+            AlarmName::DeviceSilent,
+            AlarmName::OutboxFilling,
+        ];
         let mut words: Vec<_> = own.into_iter().filter_map(|name| self.word(name)).collect();
         if self.container.is_foreign() {
             words.push(("alarms", NOT_KEPT.to_owned()));
@@ -95,6 +100,7 @@ impl ServiceAlarms {
         let mut all = Vec::new();
         all.extend(leapt(doubt));
         all.extend(rows(running.cse.unreadable().len()));
+        all.extend(engine.database_missing().map(|missing| files(&missing)));
         all.extend(disk(engine.disk_space().unwrap_or_default()));
         let waiting = (engine.readings_waiting(), engine.backlogs());
         all.extend(outbox(waiting, thresholds.outbox_percent));
@@ -186,6 +192,14 @@ fn rows(unreadable: usize) -> Option<Observation> {
     );
     let found = observation((AlarmName::RowsUnreadable, LogLevel::Error), true, detail);
     (unreadable > 0).then_some(found)
+}
+
+fn files(missing: &str) -> Observation {
+    let detail = format!(
+        "{missing}: nothing is stored, and requests that store are refused. Put the file back, or \
+         restore a backup and restart the gateway"
+    );
+    observation((AlarmName::DatabaseMissing, LogLevel::Error), true, detail)
 }
 
 /// Raised below the mark, and kept until a quarter more than that is free.

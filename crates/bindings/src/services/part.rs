@@ -131,6 +131,15 @@ fn start_events(cse: &cse::RunningCse) -> Vec<LogEvent> {
             events.push(LogEvent::new(LogLevel::Error, CSE, kind, text).with("more", more));
         }
     }
+    let blocks = cse.blocks_damaged();
+    if blocks > 0 {
+        let text = format!(
+            "{blocks} blocks of records are damaged: the start has read the rows instead, and they are \
+             made anew; `gatewright store verify` shows whether the file is sound"
+        );
+        let event = LogEvent::new(LogLevel::Warning, CSE, "blocks-damaged", text);
+        events.push(event.with("blocks", blocks));
+    }
     events
 }
 

@@ -107,12 +107,17 @@ impl Cse {
     pub(super) fn postpone_restored(&mut self, seq: u64) {
         let Some(slot) = self.tree.by_seq(seq) else { return };
         let Some(instance) = self.tree.get(slot) else { return };
-        let shifts = self.clock.shifts().iter().filter(|it| it.covers(seq, instance.created));
-        let expires = shifts.fold(instance.expires, |time, shift| time.plus(shift.behind()));
+        let expires = self.postponed(seq, instance.created, instance.expires);
         if expires != instance.expires {
             self.tree.set_expiry(slot, expires);
             self.tree.change(slot, Resource::write_expiry);
         }
+    }
+
+    /// Expiry of a stored contentInstance whose row says `expires`.
+    pub(super) fn postponed(&self, seq: u64, created: Timestamp, expires: Timestamp) -> Timestamp {
+        let shifts = self.clock.shifts().iter().filter(|it| it.covers(seq, created));
+        shifts.fold(expires, |time, shift| time.plus(shift.behind()))
     }
 
     /// Moment at which the wall clock will show `time`, if it runs evenly.

@@ -26,6 +26,7 @@ mod node;
 mod nonblocking;
 mod notify;
 mod observe;
+mod open;
 mod outbox;
 mod paging;
 mod polling;
@@ -53,7 +54,7 @@ use crate::primitive::{Operation, Request, Response, ResponseType};
 use crate::resource::Resource;
 use crate::resource_type::ResourceType;
 use crate::status::{Refusal, Status};
-use crate::stored::{InstanceHeader, NESTING_MAX, NoBase, Unreadable, is_nested_deeper};
+use crate::stored::{NESTING_MAX, is_nested_deeper};
 use crate::time::Timestamp;
 use crate::tree::{Slot, Tree};
 use crate::unique::check_names;
@@ -72,6 +73,7 @@ use later::Later;
 use ledger::Ledger;
 use notify::Verifications;
 use observe::Observers;
+pub use open::StoredItem;
 use outbox::Outbox;
 pub use outbox::{DEVICE_QUEUE, Gather, OutboxMessage, RefusedMessage};
 use paging::Paging;
@@ -131,105 +133,6 @@ pub struct Cse {
 }
 
 impl Cse {
-    /// Opens a CSE with the tree of `rows` (number and body, in ascending order of number), as
-    /// stored by batches of an earlier run; `next_seq` is the last batch's. Unreadable rows are
-    /// left out and reported; they stay in the store.
-    ///
-    /// Its first output may be a batch that stores the CSEBase.
-    ///
-    /// # Errors
-    ///
-    /// If there are rows and none of them is a CSEBase: a new CSE beside them would hide the loss
-    /// of everything.
-    pub fn open(
-        config: CseConfig,
-        now: impl Into<Now>,
-        rows: impl IntoIterator<Item = (u64, Arc<str>)>,
-        next_seq: u64,
-    ) -> Result<(Self, Vec<Unreadable>), NoBase> {
-        let mut rows = rows.into_iter().peekable();
-        let now = now.into();
-        let noted = rows.next_if(|(row, _)| *row == Clock::ROW);
-        let mut remembered = Vec::new();
-        while let Some((_, line)) = rows.next_if(|(row, _)| *row == Clock::ROW) {
-            remembered.push(line);
-        }
-        let clock = noted.and_then(|(_, noted)| Clock::restored(now, &noted));
-        let clock = clock.unwrap_or_else(|| Clock::new(now));
-        let (now, moment) = (clock.wall(), clock.moment());
-        let mut cse = Self {
-            ledger: Ledger::new(next_seq.max(1)),
-            repeats: Repeats::new(clock.salt()),
-            tree: Tree::default(),
-            calls: Calls::default(),
-            answers: AnswerOctets::default(),
-            outbox: Outbox::default(),
-            verifications: Verifications::new(),
-            consents: Consents::default(),
-            deferred: Deferred::default(),
-            lagging: Lagging::default(),
-            later: Later::default(),
-            fans: Fans::new(),
-            forwarding: ForwardingTargets::default(),
-            channels: Channels::default(),
-            observers: Observers::default(),
-            refusals: Refusals::default(),
-            watches: Watches::default(),
-            searches: Searches::default(),
-            paging: Paging::default(),
-            statistics: Statistics::default(),
-            unstored: (Moment::default(), 0),
-            rights_stored_by: 0,
-            stores_deletions_only: false,
-            registration: Registration::new(moment),
-            counters: Counters::default(),
-            config,
-            clock,
-            now,
-            moment,
-            started: now,
-            requests_made: 0,
-        };
-        let mut unreadable = Vec::new();
-        let mut count = 0;
-        for (row, body) in rows {
-            match cse.restore(row, &body) {
-                Ok(()) if InstanceHeader::is_in(&body) => cse.postpone_restored(row),
-                Ok(()) => {}
-                Err(damage) => unreadable.push(Unreadable { row, damage }),
-            }
-            cse.ledger.keep_above(row);
-            cse.page_out(true);
-            count += 1;
-        }
-        if count > 0 && cse.tree.root().is_none() {
-            let first = unreadable.into_iter().next();
-            return Err(first.map_or(NoBase::Missing(count), NoBase::Damaged));
-        }
-        for line in remembered {
-            cse.recall(&line);
-        }
-        if cse.clock.owes() {
-            cse.believe_clock();
-        }
-        cse.resume();
-        Ok((cse, unreadable))
-    }
-
-    /// Continues what was under way when the rows were written.
-    fn resume(&mut self) {
-        self.forget_shifts();
-        self.found_base();
-        self.fail_abandoned();
-        self.watch_all();
-        self.pursue_registration();
-        self.pursue_backlogs();
-        self.pursue_lagging();
-        self.run_outbox();
-        self.settle();
-        self.ask_for_rows();
-    }
-
     /// Processes an input at `now`.
     pub fn handle(&mut self, now: impl Into<Now>, input: Input) {
         self.set_clocks(now.into());
@@ -370,12 +273,12 @@ impl Cse {
         let limits = &self.config.limits;
         let key = match self.repeats.recognise(request, source, token, self.moment, limits) {
             repeats::Recognition::New(key) => key,
-            repeats::Recognition::Answered(response) => {
+            repeats::Recognition::Answered(response, row) => {
                 self.counters.repeated += 1;
                 self.ledger.see_all();
                 // The first one's message was posted, or is not to be.
                 self.outbox.take_beside(token);
-                self.deliver(&whoever, response);
+                self.repeat(whoever, response, row);
                 return;
             }
             repeats::Recognition::InProgress => {

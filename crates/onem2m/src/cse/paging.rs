@@ -14,11 +14,12 @@ use super::subscription::events;
 use super::{Cse, Output, Recipient, Refusal, RequestContext, Token, not_found};
 use crate::clock::Moment;
 use crate::limits::share;
-use crate::primitive::Request;
+use crate::primitive::{Request, Response};
+use crate::record_block::has_resident_attribute;
 use crate::resource::Resource;
 use crate::resource_type::ResourceType;
 use crate::status::Status;
-use crate::stored::{Damage, Unreadable, attributes_of};
+use crate::stored::{Damage, Unreadable};
 use crate::tree::{Instance, RowChange, Slot};
 use core::cell::RefCell;
 use core::time::Duration;
@@ -47,14 +48,14 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const EXAMINED: usize = 64;
 /// Numbers of resident instances that are kept beside twice their count.
 const RECENT_SPARE: usize = 1_024;
-/// Attributes of an instance that stays in memory: it is found or changed by them.
-const RESIDENT_BY: [&str; 4] = ["lbl", "at", "aa", "loc"];
 
 /// An operation that waits for rows.
 #[derive(Debug)]
 enum Waiter {
     Request(Box<WaitingRequest>),
     Search(Box<UnfinishedSearch>),
+    /// A repeated request, whose answer has the resource of a row as its content.
+    Repeated(Box<RepeatedRequest>),
     /// An observer, whose answer may have changed.
     Observer(Token),
     /// The queue of a subscription that lags behind.
@@ -73,6 +74,14 @@ struct WaitingRequest {
     asker: RequestContext,
     request: Request,
     attempt: Attempt,
+}
+
+/// A repeated request that is answered as before when a row is read.
+#[derive(Debug)]
+struct RepeatedRequest {
+    asker: RequestContext,
+    response: Response,
+    row: u64,
 }
 
 /// The effects of earlier attempts to execute a request.
@@ -129,6 +138,7 @@ impl Paging {
         let askers = self.waiting.iter().filter_map(|it| match &it.waiter {
             Waiter::Request(waiting) => Some(&waiting.asker),
             Waiter::Search(search) => Some(search.asker()),
+            Waiter::Repeated(repeated) => Some(&repeated.asker),
             _ => None,
         });
         let askers = askers.filter(|it| !matches!(it.whom, Recipient::Member(..)));
@@ -199,6 +209,18 @@ impl Cse {
                     self.await_rows(asker, request, attempt, missing);
                 }
             }
+        }
+    }
+
+    /// Answers a repeated request as before, perhaps with the resource of a row that is to be read;
+    /// without it if that is not possible.
+    pub(super) fn repeat(&mut self, asker: RequestContext, response: Response, row: Option<u64>) {
+        match row {
+            Some(row) if self.check_reads(&asker).is_ok() => {
+                let repeated = Box::new(RepeatedRequest { asker, response, row });
+                self.read_for(vec![row], Waiter::Repeated(repeated));
+            }
+            _ => self.deliver(&asker, response),
         }
     }
 
@@ -446,6 +468,12 @@ impl Cse {
                 }
             }
             Waiter::Search(search) => self.continue_search(*search),
+            Waiter::Repeated(repeated) => {
+                let RepeatedRequest { asker, mut response, row } = *repeated;
+                let resource = self.tree.by_seq(row).and_then(|slot| self.tree.get(slot));
+                response.content = resource.map(Resource::to_text);
+                self.deliver(&asker, response);
+            }
             Waiter::Observer(token) => self.tell_observer(token),
             Waiter::Lagging(queue) => self.catch_up(&queue),
             Waiter::Backlog(container) => self.refill_container(container),
@@ -469,6 +497,7 @@ impl Cse {
                 self.answer(&waiting.asker, Err(refusal()));
             }
             Waiter::Search(search) => self.fail_search(&search, refusal()),
+            Waiter::Repeated(repeated) => self.deliver(&repeated.asker, repeated.response),
             // Nobody waits for their answer: they are read for again.
             _ => self.paging.waiting.push_back(waiting),
         }
@@ -547,12 +576,10 @@ impl Cse {
         let (Some(text), Some(container)) = (&instance.representation, instance.parent) else {
             return Leaving::Never;
         };
-        let is_resident = |name: &str| RESIDENT_BY.contains(&name);
         if instance.resource_type != ResourceType::ContentInstance
             || instance.family.is_some()
             || u32::try_from(instance.state.max(instance.size)).is_err()
-            || (RESIDENT_BY.iter().any(|name| mentions(text, name))
-                && !attributes_of(instance.inner(text), is_resident).is_empty())
+            || has_resident_attribute(instance, text)
         {
             return Leaving::Never;
         }
@@ -618,12 +645,4 @@ impl Cse {
 fn paged_out(instances: &[(u64, Instance)]) -> Vec<u64> {
     let paged = instances.iter().filter(|(_, it)| matches!(it, Instance::PagedOut(_)));
     paged.map(|(seq, _)| *seq).collect()
-}
-
-/// Whether a text may have an attribute of this name.
-fn mentions(text: &str, name: &str) -> bool {
-    text.match_indices(name).any(|(at, _)| {
-        text.get(..at).is_some_and(|before| before.ends_with('"'))
-            && text.get(at + name.len()..).is_some_and(|after| after.starts_with("\":"))
-    })
 }

@@ -106,7 +106,8 @@ const ASKED_AGAIN_MAX: usize = 8;
 pub(super) enum Recognition {
     /// A new request, with its key if it is remembered.
     New(Option<RequestKey>),
-    Answered(Response),
+    /// With the row of the answer's content, if that is not in memory.
+    Answered(Response, Option<u64>),
     /// A repetition, answered together with the first.
     InProgress,
     /// A repetition beyond the limit of waiting ones.
@@ -144,7 +145,7 @@ impl Repeats {
             return if closed {
                 Recognition::New(None)
             } else {
-                Recognition::Answered(known.response.clone())
+                Recognition::Answered(known.response.clone(), known.row)
             };
         }
         if let Some(asked) = self.asked.get_mut(&key) {
@@ -191,7 +192,9 @@ impl Repeats {
             let response = Response { reservation: Reservation::default(), ..response.clone() };
             let (before, after, after_of_peer) = (NOWHERE, NOWHERE, NOWHERE);
             let since = now;
-            let known = Known { since, key, peer, place, response, before, after, after_of_peer };
+            let row = None;
+            let known =
+                Known { since, key, peer, place, response, row, before, after, after_of_peer };
             self.answers.add(known, limits.repeats);
         }
         again
@@ -295,12 +298,14 @@ impl Cse {
         let row = request.row.and_then(|row| self.tree.get(self.tree.by_seq(row)?));
         let content = || request.pc.as_deref().map(Arc::from);
         response.content = row.map(Resource::to_text).or_else(content);
+        let is_elsewhere = response.content.is_none();
         Some(Known {
             since: Moment::from_micros(since),
             key,
             peer,
             place: RequestSource { source, is_bound: bound },
             response,
+            row: request.row.filter(|_| is_elsewhere),
             before: NOWHERE,
             after: NOWHERE,
             after_of_peer: NOWHERE,
@@ -332,6 +337,8 @@ struct Known {
     peer: u64,
     place: RequestSource,
     response: Response,
+    /// Of an earlier run's answer, the row of its content, if that is not in memory.
+    row: Option<u64>,
     before: usize,
     after: usize,
     /// The next one of the same peer.

@@ -168,6 +168,8 @@ fn a_repetition_is_known_after_a_restart() {
     let first = bench.ask(make("once"));
     assert_eq!(first.status.number(), 2001);
     assert_eq!(bench.ask(delete()).status.number(), 2002);
+    // A younger one: the first may be in the store only then.
+    assert_eq!(bench.ask(make("younger")).status.number(), 2001);
     bench.restart();
     let again = bench.ask(make("once"));
     assert_eq!(again, first, "word for word");

@@ -192,3 +192,34 @@ fn a_resource_of_somebody_else_with_the_name_is_left_alone() {
     stop(after);
     assert!(Path::new(&gateway.folder).exists());
 }
+
+/// What is lost with the process is refused, and an operator is told why.
+#[test]
+fn a_database_that_is_removed_raises_an_alarm_and_refuses_what_would_be_lost() {
+    let gateway = Gateway::new("removed");
+    gateway.certify(60);
+    let running = gateway.start();
+    assert!(running.1[0].new_events().is_empty());
+    let make = |id: &str| {
+        let request = Request::new(Operation::Create, "gw", "CAdmin", id)
+            .creating(ResourceType::Container, "{\"m2m:cnt\":{}}");
+        ask(&running.0, request).status
+    };
+    assert_eq!(make("1"), Status::Created);
+    let store = gateway.folder.join("a.db");
+    std::fs::rename(&store, gateway.folder.join("b.db")).unwrap();
+    assert_eq!(make("2"), Status::InternalServerError);
+    let events = running.1[0].new_events();
+    let told = kinds(&events);
+    assert!(told.contains(&"error database-missing raised".to_owned()), "{told:?}");
+    assert!(events.iter().any(|event| event.text.contains("a.db was removed")), "{events:?}");
+    std::fs::rename(gateway.folder.join("b.db"), &store).unwrap();
+    // What was made before a failure was known is refused with it: the alarm is stored, too.
+    let patience = Instant::now();
+    while make(&format!("3-{:?}", Instant::now())) != Status::Created {
+        assert!(patience.elapsed() < Duration::from_secs(30), "not stored again");
+    }
+    let told = kinds(&running.1[0].new_events());
+    assert!(told.contains(&"info database-missing cleared".to_owned()), "{told:?}");
+    stop(running);
+}

@@ -2,19 +2,19 @@
 
 use crate::audit::{self, Chain};
 use crate::block_builder::{BlockBuilder, Built};
-use crate::blocks::{self, Blocks, CoveredChanges};
+use crate::blocks::{self, Blocks};
 use crate::checksum::of_row;
 use crate::error::StoreError;
-use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve, share_lock};
-use crate::maintenance::copy_into;
+use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve};
 use crate::mover::{Done, Log, Mover};
+use crate::opening::{Owner, check_owner, convert, open_stopped};
 use crate::presence::Presence;
 use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
+use crate::row_changes::write_rows;
 use crate::stored_rows::StoredRows;
 use crate::writer::{BatchWriter, WriteReport};
-use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// "GWcs" in ASCII: identifies the file (SQLite, `PRAGMA application_id`).
-const APPLICATION_ID: i64 = 0x4757_6373;
+pub(crate) const APPLICATION_ID: i64 = 0x4757_6373;
 /// Version of the tables below; version 1 had no checksums of rows, version 2 no blocks of records.
-const SCHEMA_VERSION: i64 = 3;
+pub(crate) const SCHEMA_VERSION: i64 = 3;
 /// Pages of write-ahead log (WAL) after which the mover moves them into the file, beside the
 /// commits: 4 MiB of 4 KiB pages.
 const MOVE_PAGES: i64 = 1_000;
@@ -706,67 +706,6 @@ fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()
     Ok(())
 }
 
-fn write_rows(
-    transaction: &Transaction<'_>,
-    batches: &[Batch],
-    blocks: &mut Blocks,
-) -> rusqlite::Result<()> {
-    let put = "INSERT OR REPLACE INTO row (seq, body, sum) VALUES (?1, ?2, ?3)";
-    let mut put = transaction.prepare_cached(put)?;
-    let mut going = Going::default();
-    let mut covered = CoveredChanges::default();
-    for record in batches.iter().flat_map(|batch| &batch.records) {
-        match record {
-            RowChange::Put { seq, body } => {
-                if going.0.as_ref().is_some_and(|rows| rows.contains(seq)) {
-                    going.delete(transaction, (blocks, &mut covered))?;
-                }
-                put.execute(params![to_row_id(*seq), &**body, of_row(*seq, body)])?;
-                covered.put(blocks, transaction, *seq)?;
-            }
-            RowChange::Delete { seq } => going.add(transaction, *seq, (blocks, &mut covered))?,
-        }
-    }
-    going.delete(transaction, (blocks, &mut covered))?;
-    covered.write(transaction)
-}
-
-/// Consecutive rows to be deleted: the instances that a full container drops for new ones take one
-/// statement per transaction.
-#[derive(Default)]
-struct Going(Option<RangeInclusive<u64>>);
-
-impl Going {
-    fn add(
-        &mut self,
-        transaction: &Transaction<'_>,
-        seq: u64,
-        covered: (&mut Blocks, &mut CoveredChanges),
-    ) -> rusqlite::Result<()> {
-        let first = match &self.0 {
-            Some(rows) if rows.end().checked_add(1) == Some(seq) => *rows.start(),
-            _ => {
-                self.delete(transaction, covered)?;
-                seq
-            }
-        };
-        self.0 = Some(first..=seq);
-        Ok(())
-    }
-
-    fn delete(
-        &mut self,
-        transaction: &Transaction<'_>,
-        (blocks, covered): (&mut Blocks, &mut CoveredChanges),
-    ) -> rusqlite::Result<()> {
-        let Some(rows) = self.0.take() else { return Ok(()) };
-        transaction
-            .prepare_cached("DELETE FROM row WHERE seq BETWEEN ?1 AND ?2")?
-            .execute([to_row_id(*rows.start()), to_row_id(*rows.end())])?;
-        covered.delete(blocks, transaction, &rows)
-    }
-}
-
 /// Row numbers count creations; 2⁶³ of them are out of reach.
 pub(crate) fn to_row_id(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
@@ -824,102 +763,4 @@ pub(crate) fn has_column(
 ) -> rusqlite::Result<bool> {
     let known = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
     connection.query_row(known, [table, column], |row| row.get::<_, i64>(0)).map(|count| count > 0)
-}
-
-/// Converts a database of an earlier version, of which a copy is kept beside it.
-fn convert(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'row'";
-    let has_rows = connection.query_row(tables, [], |row| row.get::<_, i64>(0))? > 0;
-    // A log that was cut may end before the tables.
-    if version >= SCHEMA_VERSION || !has_rows || has_checksums(connection)? {
-        return Ok(());
-    }
-    let copy = beside(path, &format!(".version-{version}"));
-    if !copy.exists() {
-        copy_into(connection, path, &copy).inspect_err(|_| {
-            // Half a copy is none.
-            let _ = std::fs::remove_file(&copy);
-        })?;
-    }
-    connection.execute_batch("ALTER TABLE row ADD COLUMN sum INTEGER")?;
-    Ok(())
-}
-
-/// Owner of a file, unless it is another program's.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Owner {
-    /// None: the file is empty.
-    Nobody,
-    Ours,
-}
-
-/// Refuses a file that belongs to another program, before anything is written to it.
-pub(crate) fn check_owner(connection: &Connection, path: &Path) -> Result<Owner, StoreError> {
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (owner, version) = (pragma("application_id")?, pragma("user_version")?);
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    if owner == 0 && tables == 0 {
-        return Ok(Owner::Nobody);
-    }
-    if owner != APPLICATION_ID {
-        return Err(StoreError::Foreign(path.to_owned()));
-    }
-    if version > SCHEMA_VERSION {
-        return Err(StoreError::Newer {
-            path: path.to_owned(),
-            found: version,
-            known: SCHEMA_VERSION,
-        });
-    }
-    Ok(Owner::Ours)
-}
-
-/// The path of the database with this suffix.
-pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
-}
-
-/// URI of a database that is not being changed, for SQLite, which then neither looks for a WAL nor
-/// creates one.
-fn immutable(path: &Path) -> String {
-    let octets = path.as_os_str().as_encoded_bytes();
-    let escaped = octets.iter().map(|octet| match octet {
-        b'/' => "/".to_owned(),
-        octet => format!("%{octet:02x}"),
-    });
-    format!("file:{}?immutable=1", escaped.collect::<String>())
-}
-
-/// Opens the database of a stopped CSE read-only, with the lock that keeps a CSE from starting
-/// meanwhile.
-pub(crate) fn open_stopped(path: &Path) -> Result<(Lock, Connection), StoreError> {
-    refuse_orphans(path)?;
-    let path =
-        path.canonicalize().map_err(|source| StoreError::File { path: path.to_owned(), source })?;
-    let lock = share_lock(&path)?;
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let has_log = beside(&path, "-wal").metadata().is_ok_and(|log| log.len() > 0);
-    let connection = if has_log {
-        Connection::open_with_flags(&path, flags)?
-    } else {
-        flags |= OpenFlags::SQLITE_OPEN_URI;
-        Connection::open_with_flags(immutable(&path), flags)?
-    };
-    Ok((lock, connection))
-}
-
-/// Opens a read-only connection. Beside a running CSE it shares the CSE's index of the write-ahead
-/// log; otherwise nothing is written and no CSE starts until the connection is closed.
-pub(crate) fn open_shared(path: &Path) -> Result<(Option<Lock>, Connection), StoreError> {
-    match open_stopped(path) {
-        Err(StoreError::InUse(_)) => {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            Ok((None, Connection::open_with_flags(path, flags)?))
-        }
-        opened => opened.map(|(lock, connection)| (Some(lock), connection)),
-    }
 }

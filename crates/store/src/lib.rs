@@ -21,10 +21,12 @@ mod error;
 mod lock;
 mod maintenance;
 mod mover;
+mod opening;
 mod presence;
 mod reader;
 mod remembered;
 mod reserve;
+mod row_changes;
 mod stored_rows;
 mod writer;
 

@@ -7,8 +7,8 @@
 //! in the process: the database file is opened only while no connection is open, which the first
 //! lock says, and closed after the connection.
 
-use crate::database::beside;
 use crate::error::StoreError;
+use crate::opening::beside;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;

@@ -3,12 +3,10 @@
 use crate::audit;
 use crate::blocks;
 use crate::checksum::of_row;
-use crate::database::{
-    Database, DatabaseOptions, Owner, beside, check_owner, has_checksums, open_shared,
-    open_stopped, to_row_id,
-};
+use crate::database::{Database, DatabaseOptions, has_checksums, to_row_id};
 use crate::error::StoreError;
 use crate::lock::{Absent, lock, resolve};
+use crate::opening::{Owner, beside, check_owner, open_shared, open_stopped};
 use crate::remembered;
 use core::time::Duration;
 use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};

@@ -44,6 +44,11 @@ impl Handlers {
     /// Attaches the handlers of `config`.
     pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
         let this = Self { links: links.clone(), standing: Arc::default() };
+        if links.planes().is_adopted() {
+            // All at once: the handlers of before stand until then, and no filter is missing.
+            this.prepare(config, &links.names())?.put_in_force()?;
+            return Ok(this);
+        }
         for attach in &config.attachments {
             this.attach_as(attach, Some(attach.clone()))?;
         }
@@ -166,12 +171,12 @@ struct StagedHandlers {
     attached: Vec<(Attached, Option<Recorder>)>,
 }
 
-impl Staged for StagedHandlers {
+impl StagedHandlers {
     /// Exchanges the wiring; removed handlers end their files.
-    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
-        let Self { handlers, prepared, attached } = *self;
+    fn put_in_force(self) -> Result<(), RunError> {
+        let Self { handlers, prepared, attached } = self;
         let ids = prepared.ids();
-        handlers.links.planes().commit(prepared).map_err(RunError::from)?;
+        handlers.links.planes().commit(prepared)?;
         let mut standing = handlers.lock();
         standing.attached.clear();
         for (id, (attached, recorder)) in ids.into_iter().zip(attached) {
@@ -185,6 +190,13 @@ impl Staged for StagedHandlers {
         let gone: Vec<_> = recorders.extract_if(.., goes).collect();
         drop(standing);
         drop(gone);
+        Ok(())
+    }
+}
+
+impl Staged for StagedHandlers {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        self.put_in_force()?;
         Ok(Vec::new())
     }
 

@@ -7,10 +7,12 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_config::{Config, parse};
+use gatewright_config::{Config, LogFormat, parse};
 use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_edge::conformance::{self, Peer};
-use gatewright_gateway::{Gateway, StackNetwork, import, stack_findings};
+use gatewright_gateway::{
+    DataPlaneProgram, Gateway, LogOptions, StackNetwork, StartOptions, import, stack_findings,
+};
 use gatewright_lang::compile_importing;
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -18,6 +20,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Generous: nothing here takes as long unless it never comes.
@@ -53,6 +57,41 @@ fn description(more: &str) -> Config {
     parsed.config.unwrap_or_else(|| panic!("{findings:?}"))
 }
 
+/// With it in its environment this test is the data plane of another one.
+const SERVES: &str = "GATEWRIGHT_OWN_STACK_SERVES";
+
+/// Where the data plane runs.
+#[derive(Clone, Copy, Debug)]
+enum PlaneMode {
+    Threads,
+    Process,
+}
+
+/// Control sockets so far.
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
+/// A running gateway; in mode process this test is the program of its data plane, too.
+fn open(config: &Config, mode: PlaneMode) -> Arc<Gateway> {
+    let PlaneMode::Process = mode else { return Arc::new(Gateway::open(config, 7).unwrap()) };
+    let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+    let socket = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-stack-{number}"));
+    let own = std::env::current_exe().unwrap().into_os_string();
+    let options = StartOptions {
+        seed: 7,
+        file: None,
+        socket: Some(socket.clone()),
+        default_socket: socket,
+        say: Arc::new(|_| {}),
+        log: LogOptions { format: Some(LogFormat::None), ..LogOptions::default() },
+        data_plane: Some(DataPlaneProgram {
+            program: "env".into(),
+            arguments: vec![format!("{SERVES}=1").into(), own],
+        }),
+    };
+    let config = Config { plane_mode: gatewright_config::PlaneMode::Process, ..config.clone() };
+    Gateway::start(&config, options).unwrap()
+}
+
 fn program(file: &Path, keys: &str) -> String {
     format!("[[program]]\nfile = \"{}\"\n{keys}\n", file.display())
 }
@@ -75,9 +114,9 @@ fn north_peer(north: &Namespace, port: u16) -> UdpSocket {
 }
 
 /// The stack's sockets keep the contract that the kernel's keep.
-fn the_stack_conforms() -> Result<(), Failed> {
+fn the_stack_conforms(mode: PlaneMode) -> Result<(), Failed> {
     let [north, middle] = hosts()?;
-    let gateway = middle.run(|| Gateway::open(&description(""), 7).unwrap())?;
+    let gateway = middle.run(|| open(&description(""), mode))?;
     let over_stack = StackNetwork::new(gateway.planes(), vec!["conformance".to_owned()]);
     middle.run(|| conformance::waiting(&over_stack))??;
     reaches(&north);
@@ -114,7 +153,7 @@ fn serve_modbus(mut stream: TcpStream) {
 
 /// CoAP over the gateway's own stack, Modbus over the kernel's TCP: a shipped program with a role
 /// on each side. A reload with another address for the stack's role takes it there.
-fn a_shipped_program_runs_over_the_stack() -> Result<(), Failed> {
+fn a_shipped_program_runs_over_the_stack(mode: PlaneMode) -> Result<(), Failed> {
     let [north, middle] = hosts()?;
     let device = middle.run(modbus)?;
     let meant = |port: u16| {
@@ -122,7 +161,7 @@ fn a_shipped_program_runs_over_the_stack() -> Result<(), Failed> {
             format!("at = [\"things={OWN}:{port}\", \"device={device}\"]\nstack = [\"things\"]");
         description(&program(&example("coap_to_modbus.gate"), &keys))
     };
-    let gateway = middle.run(|| Gateway::open(&meant(5_683), 7).unwrap())?;
+    let gateway = middle.run(|| open(&meant(5_683), mode))?;
     reaches(&north);
     let mut peer = north_peer(&north, 7_000);
     let mut ask = |id: u8, port: u16| {
@@ -181,12 +220,12 @@ gateway passes {
 
 /// The server is a member of a group, which the kernel's host asks; the client asks another, of
 /// which that host is a member.
-fn groups_are_heard_and_asked_over_the_stack() -> Result<(), Failed> {
+fn groups_are_heard_and_asked_over_the_stack(mode: PlaneMode) -> Result<(), Failed> {
     let [north, middle] = hosts()?;
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own_stack_group.gate");
     fs::write(&file, GROUP)?;
     let config = description(&program(&file, "stack = [\"here\", \"there\"]"));
-    let _gateway = middle.run(|| Gateway::open(&config, 7).unwrap())?;
+    let _gateway = middle.run(|| open(&config, mode))?;
     reaches(&north);
     north.run(|| {
         let interface: Ipv4Addr = PEER.parse().unwrap();
@@ -236,28 +275,34 @@ fn what_the_stack_cannot_have_is_refused() {
     }
 }
 
+type InMode = fn(PlaneMode) -> Result<(), Failed>;
+
 fn main() {
+    if std::env::var_os(SERVES).is_some() {
+        return gatewright_planes::serve_data_plane().unwrap();
+    }
     let missing = Needs::new().namespaces().program("ping").missing();
-    let in_namespaces = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
-        None => Trial::test(name, test),
+    let in_namespaces = |name: &str, test: InMode, mode: PlaneMode| match &missing {
+        None => Trial::test(name, move || test(mode)),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
         }
     };
-    let trials = vec![
-        in_namespaces("the_stack_conforms", the_stack_conforms),
-        in_namespaces(
-            "a_shipped_program_runs_over_the_stack",
-            a_shipped_program_runs_over_the_stack,
-        ),
-        in_namespaces(
-            "groups_are_heard_and_asked_over_the_stack",
-            groups_are_heard_and_asked_over_the_stack,
-        ),
-        Trial::test("what_the_stack_cannot_have_is_refused", || {
-            what_the_stack_cannot_have_is_refused();
-            Ok(())
-        }),
+    let tests: [(&str, InMode); 3] = [
+        ("the_stack_conforms", the_stack_conforms),
+        ("a_shipped_program_runs_over_the_stack", a_shipped_program_runs_over_the_stack),
+        ("groups_are_heard_and_asked_over_the_stack", groups_are_heard_and_asked_over_the_stack),
     ];
+    let modes = [("threads", PlaneMode::Threads), ("process", PlaneMode::Process)];
+    let mut trials: Vec<_> = modes
+        .into_iter()
+        .flat_map(|(word, mode)| {
+            tests.map(|(name, test)| in_namespaces(&format!("{word}::{name}"), test, mode))
+        })
+        .collect();
+    trials.push(Trial::test("what_the_stack_cannot_have_is_refused", || {
+        what_the_stack_cannot_have_is_refused();
+        Ok(())
+    }));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

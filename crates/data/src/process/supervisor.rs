@@ -174,6 +174,10 @@ impl FoundPlane {
                 // It may have found out in a moment that its control plane is gone.
                 Ok((Err(_), _)) if Instant::now() < deadline => std::thread::sleep(RETRY_EVERY),
                 Ok((Err(error), _)) => return Err(error),
+                // It has ended between two words.
+                Err(error) if has_ended(&error) && Instant::now() < deadline => {
+                    std::thread::sleep(RETRY_EVERY);
+                }
                 Ok((Ok(_), None)) | Err(_) => {
                     return Err(refused(format!(
                         "the data plane of {name} is of another version: end it first"
@@ -232,6 +236,12 @@ impl FoundPlane {
         let _gone = (&self.stream).write_all(STOP);
         await_end(&self.stream);
     }
+}
+
+/// Whether the other end of a socket has ended.
+fn has_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Tells the process to end.

@@ -12,7 +12,7 @@ use gatewright_part::{
     AlarmStatus, HandledRequests, LogLevel, NamedStatus, PartHistogram, PartStatus, Sojourn,
 };
 use gatewright_planes::{
-    HandlerNow, IcmpStatus, LayerStatus, LinkStatus, Status, WayStatus, WorkerStatus,
+    HandlerNow, IcmpStatus, LayerStatus, LinkStatus, PlanesStatus, Status, WayStatus, WorkerStatus,
     named_counters,
 };
 use gatewright_stack::{At, AttachmentId, Place};

@@ -1,0 +1,366 @@
+//! Two planes as two processes of one binary, between kernels: each is killed while the other goes
+//! on, and nothing is left in the end.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod running;
+mod trials;
+
+use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
+use running::{Said, WITHIN, ping};
+use serde_json::Value;
+use std::{
+    fs,
+    net::{SocketAddr, UdpSocket},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// The host behind `wan`, the gateway's address towards the other, and one that a reload adds.
+const SOUTH: &str = "10.10.2.2";
+const NEAR: &str = "10.10.1.1";
+const LATER: &str = "10.10.1.9";
+
+/// Kills of a plane at random points, unless [`KILLS`] says otherwise.
+const KILLS_DEFAULT: u32 = 50;
+const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
+
+fn main() {
+    let needs = Needs::new().namespaces().program("ping").program("tshark");
+    let tests: [(&str, fn()); 4] = [
+        ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
+        ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
+        ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
+        ("kills_at_random_points_leave_nothing", kills_at_random_points_leave_nothing),
+    ];
+    trials::run(&needs, tests)
+}
+
+/// Two hosts with a place for a gateway between them.
+struct World {
+    north: Namespace,
+    middle: Namespace,
+    south: Namespace,
+    _links: [Veth; 2],
+    folder: PathBuf,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        let [north, middle, south] = [(); 3].map(|()| Namespace::new().unwrap());
+        let lan = Veth::pair(&north, "n0", &middle, "g0").unwrap();
+        let wan = Veth::pair(&middle, "g1", &south, "s0").unwrap();
+        lan.a.add_address("10.10.1.2/24").unwrap();
+        wan.b.add_address("10.10.2.2/24").unwrap();
+        lan.up().unwrap();
+        wan.up().unwrap();
+        north.add_route("default", NEAR).unwrap();
+        south.add_route("default", "10.10.2.1").unwrap();
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("planes-{name}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self { north, middle, south, _links: [lan, wan], folder }
+    }
+
+    fn describe(&self, more: &str) {
+        let text = format!(
+            "[planes]\nmode = \"process\"\n\
+             [link.lan]\ndevice = \"g0\"\nmode = \"packet\"\naddresses = [\"{NEAR}/24\"]\n\
+             [link.wan]\ndevice = \"g1\"\nmode = \"packet\"\naddresses = [\"10.10.2.1/24\"]\n\
+             {more}"
+        );
+        fs::write(self.folder.join("gateway.toml"), text).unwrap();
+    }
+
+    /// `gatewright run`, without waiting for it.
+    fn run(&self) -> Process {
+        let said = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("said"));
+        self.middle
+            .command(env!("CARGO_BIN_EXE_gatewright"))
+            .arg("run")
+            .arg(self.folder.join("gateway.toml"))
+            .arg("--socket")
+            .arg(self.folder.join("s"))
+            .stdout(Stdio::null())
+            .stderr(said.unwrap())
+            .spawn()
+            .unwrap()
+    }
+
+    /// As [`Self::run`], once it answers.
+    fn start(&self) -> Process {
+        let process = self.run();
+        assert!(wait_until(WITHIN, || self.ask(&["status"]).code == Some(0)), "{}", self.said());
+        process
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap_or_default()
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        command.args(arguments).arg("--socket").arg(self.folder.join("s"));
+        command.stdin(Stdio::null()).output().unwrap().into()
+    }
+
+    /// What the gateway says of its planes.
+    fn planes(&self) -> Value {
+        self.ask(&["status", "--json"]).json()["planes"].clone()
+    }
+
+    fn passes(&self, to: &str) -> bool {
+        ping(&self.north, &["-c1", "-W1", to])
+    }
+
+    fn await_passes(&self, to: &str) {
+        let said = || self.said() + &self.ask(&["status"]).out;
+        assert!(wait_until(WITHIN, || self.passes(to)), "{to}: {}", said());
+    }
+
+    /// The processes of the binary in the gateway's place: their numbers there.
+    fn processes(&self) -> Vec<String> {
+        let list = "for it in /proc/[0-9]*; do [ \"$(readlink $it/exe)\" = \"$0\" ] && echo ${it#/proc/}; \
+                    done; true";
+        let told = self.middle.command("sh").args(["-c", list, env!("CARGO_BIN_EXE_gatewright")]);
+        let told = told.output().unwrap();
+        String::from_utf8(told.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// The processes, and what has been said.
+    fn shown(&self) -> String {
+        let show = "ps -eLo pid,tid,ppid,stat,wchan:32,comm,args";
+        let told = self.middle.command("sh").args(["-c", show]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).into_owned() + &self.said()
+    }
+
+    fn kill(&self, process: &str) {
+        // It may have ended.
+        let _gone =
+            self.middle.command("kill").args(["-KILL", process]).stderr(Stdio::null()).output();
+    }
+
+    /// Ends the gateway, and waits until nothing of it is left.
+    fn end(&self, gateway: &Process) {
+        gateway.terminate().unwrap();
+        let is_gone = || self.processes().is_empty();
+        assert!(wait_until(WITHIN, is_gone), "{:?}: {}", self.processes(), self.said());
+        let links = self.middle.ip(&["-d", "link", "show"]).unwrap();
+        assert!(!links.contains("prog/xdp") && !links.contains("gw-"), "{links}");
+    }
+}
+
+/// A socket that waits for a limited time.
+fn socket(place: &Namespace, at: &str) -> UdpSocket {
+    let socket = place.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+    socket.set_read_timeout(Some(WITHIN)).unwrap();
+    socket
+}
+
+const RELAY: &str = "[udp_gateway.coap]\nlisten = { link = \"lan\", port = 5000 }\n\
+                     forward = { address = \"10.10.2.2\", port = 7000 }\n";
+
+/// A client keeps its socket towards the server: while there is no control plane, and after the next
+/// one has begun.
+fn udp_gateways_go_on_without_control() {
+    let world = World::new("udp");
+    world.describe(RELAY);
+    let first = world.start();
+    world.await_passes(SOUTH);
+    let (client, server) =
+        (socket(&world.north, "10.10.1.2:0"), socket(&world.south, "10.10.2.2:7000"));
+    let relayed = |what: &[u8]| -> SocketAddr {
+        client.send_to(what, (NEAR, 5000)).unwrap();
+        let mut octets = [0; 64];
+        let (len, from) = server.recv_from(&mut octets).unwrap();
+        assert_eq!(&octets[..len], what);
+        server.send_to(b"back", from).unwrap();
+        assert_eq!(client.recv_from(&mut octets).unwrap().0, 4);
+        from
+    };
+    let before = relayed(b"one");
+    first.kill();
+    assert_eq!(relayed(b"two"), before, "without a control plane");
+    let second = world.start();
+    assert_eq!(world.planes()["adopted"], true);
+    assert_eq!(relayed(b"three"), before, "with the next one");
+    let told = world.ask(&["status", "--json"]).json();
+    let relay = &told["udp_gateways"][0];
+    assert_eq!([&relay["received"], &relay["sent"], &relay["returned"]], [3, 3, 3], "{relay}");
+    // Another server is another gateway.
+    world.describe(&RELAY.replace("7000", "7001"));
+    let other = socket(&world.south, "10.10.2.2:7001");
+    world.ask(&["reload", world.folder.join("gateway.toml").to_str().unwrap()]).text();
+    client.send_to(b"four", (NEAR, 5000)).unwrap();
+    assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 4);
+    // The data plane dies: the next one has the gateway, too.
+    world.kill(&world.planes()["data"].to_string());
+    let again = || {
+        client.send_to(b"five", (NEAR, 5000)).unwrap();
+        other.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        other.recv_from(&mut [0; 64]).is_ok_and(|(len, _)| len == 4)
+    };
+    assert!(wait_until(WITHIN, again), "{}", world.said());
+    world.end(&second);
+}
+
+/// Addresses, handlers and links of the new description are there, those of the old one are not.
+fn a_changed_description_is_taken() {
+    let world = World::new("changed");
+    let count = "[[attach]]\nhandler = \"count\"\nat = \"ether:ipv4\"\n";
+    let capture = world.folder.join("lan.pcapng");
+    let captures = format!(
+        "[[attach]]\nhandler = \"capture\"\nat = \"frame\"\nplace = \"tap\"\nlink = \"lan\"\n\
+         file = \"{}\"\n",
+        capture.display()
+    );
+    world.describe(&format!("{count}{captures}"));
+    let first = world.start();
+    world.await_passes(SOUTH);
+    let data = world.planes()["data"].clone();
+    first.kill();
+    let text = fs::read_to_string(world.folder.join("gateway.toml")).unwrap();
+    let drop = "[[attach]]\nhandler = \"drop\"\nat = \"ether:ipv4\"\n\
+                match = { destination = \"10.10.2.0/24\" }\n";
+    let text = text.replace(count, drop).replace("1.1/24\"", &format!("1.1/24\", \"{LATER}/24\""));
+    fs::write(world.folder.join("gateway.toml"), text).unwrap();
+    assert!(world.passes(SOUTH), "by the handlers of before");
+    let second = world.start();
+    assert_eq!(world.planes()["data"], data, "{}", world.said());
+    world.await_passes(LATER);
+    assert!(!world.passes(SOUTH), "it is dropped now");
+    let attached = world.ask(&["status", "--json"]).json()["attached"].clone();
+    let handlers: Vec<_> = attached.as_array().unwrap().iter().map(|one| &one["handler"]).collect();
+    assert_eq!(handlers, ["drop", "capture"]);
+    // A second one beside a living one changes nothing.
+    let third = world.run().wait().unwrap();
+    assert_eq!(third.code(), Some(69), "{}", world.said());
+    world.await_passes(LATER);
+    // What cannot be taken is refused with its process, and the data plane goes on.
+    second.kill();
+    let text = fs::read_to_string(world.folder.join("gateway.toml")).unwrap();
+    let other = text.replace("[planes]\n", "[planes]\ndata_cores = 2\n");
+    fs::write(world.folder.join("gateway.toml"), other).unwrap();
+    assert_eq!(world.run().wait().unwrap().code(), Some(69));
+    assert!(world.said().contains("runs with another number of data cores"), "{}", world.said());
+    assert!(world.passes(LATER));
+    fs::write(world.folder.join("gateway.toml"), text).unwrap();
+    let last = world.start();
+    assert_eq!(world.planes()["data"], data);
+    world.await_passes(LATER);
+    world.end(&last);
+    let read =
+        Command::new("tshark").arg("-r").arg(&capture).args(["-Y", "icmp"]).output().unwrap();
+    assert!(read.status.success() && !read.stdout.is_empty(), "the capture is read");
+}
+
+/// The kernel is the host; what it learns while there is no control plane is followed afterwards.
+fn shared_links_go_on() {
+    let world = World::new("shared");
+    for (link, address) in [("g0", "10.10.1.1/24"), ("g1", "10.10.2.1/24")] {
+        world.middle.ip(&["address", "add", address, "dev", link]).unwrap();
+    }
+    // Without the gateway nobody forwards.
+    world.middle.sysctl("net.ipv4.ip_forward", "0").unwrap();
+    let text = "[planes]\nmode = \"process\"\n\
+                [link.lan]\ndevice = \"g0\"\nmode = \"packet\"\nexclusive = false\n\
+                [link.wan]\ndevice = \"g1\"\nmode = \"packet\"\nexclusive = false\n";
+    fs::write(world.folder.join("gateway.toml"), text).unwrap();
+    let first = world.start();
+    world.await_passes(SOUTH);
+    first.kill();
+    assert!(world.passes(SOUTH), "without a control plane");
+    // Two networks come and go meanwhile.
+    world.south.ip(&["address", "add", "10.10.7.2/24", "dev", "s0"]).unwrap();
+    world.middle.ip(&["route", "add", "10.10.7.0/24", "via", SOUTH]).unwrap();
+    let second = world.start();
+    assert_eq!(world.planes()["adopted"], true);
+    world.await_passes("10.10.7.2");
+    world.await_passes(SOUTH);
+    let forwarded =
+        |world: &World| world.ask(&["status", "--json"]).json()["kernel"]["forwarded"].clone();
+    let with = forwarded(&world).as_u64().unwrap();
+    second.kill();
+    world.middle.ip(&["route", "del", "10.10.7.0/24"]).unwrap();
+    let third = world.start();
+    assert_eq!(forwarded(&world).as_u64().unwrap(), with - 1);
+    assert!(!world.passes("10.10.7.2"), "the kernel does not know it either");
+    world.await_passes(SOUTH);
+    // The data plane dies: the next one divides the links by the same table.
+    world.kill(&world.planes()["data"].to_string());
+    world.await_passes(SOUTH);
+    world.end(&third);
+}
+
+/// Numbers from a seed (Marsaglia, Xorshift RNGs, 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Control is killed while it starts, adopts or reloads, and the data plane while it runs. The next
+/// `run` continues each time, and in the end there is no process, program or interface.
+fn kills_at_random_points_leave_nothing() {
+    let kills = std::env::var(KILLS).ok().and_then(|text| text.parse().ok());
+    let kills = kills.unwrap_or(KILLS_DEFAULT);
+    let seed = u64::from(std::process::id()) << 20 | 1;
+    println!("seed {seed}, {kills} kills");
+    let (world, mut random) = (World::new("kills"), Random(seed));
+    let descriptions =
+        [String::new(), format!("[link.tap]\nmode = \"tap\"\ndevice = \"gw-tap\"\n{RELAY}")];
+    let mut adopted = 0;
+    for kill in 0..kills {
+        world.describe(&descriptions[(kill % 2) as usize]);
+        let pause =
+            |random: &mut Random, limit| thread::sleep(Duration::from_micros(random.below(limit)));
+        match random.below(3) {
+            // While it starts or adopts.
+            0 => {
+                let process = world.run();
+                pause(&mut random, 300_000);
+                process.kill();
+            }
+            // While it takes a description.
+            1 => {
+                let process = world.start();
+                world.describe(&descriptions[((kill + 1) % 2) as usize]);
+                process.hang_up().unwrap();
+                pause(&mut random, 50_000);
+                process.kill();
+            }
+            // The data plane, and control a moment later: it may just start the next one.
+            _ => {
+                let process = world.start();
+                world.kill(&world.planes()["data"].to_string());
+                pause(&mut random, 100_000);
+                process.kill();
+            }
+        }
+        if kill % 5 == 4 {
+            let process = world.start();
+            adopted += u32::from(world.planes()["adopted"] == true);
+            world.await_passes(SOUTH);
+            let are_two = || world.processes().len() == 2;
+            assert!(wait_until(Duration::from_secs(5), are_two), "{}", world.shown());
+            process.kill();
+        }
+    }
+    println!("{adopted} adopted");
+    let last = world.start();
+    world.await_passes(SOUTH);
+    world.end(&last);
+}

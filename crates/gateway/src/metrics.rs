@@ -66,8 +66,8 @@ const LINK: [(&str, Family); 18] = [
     ("receive_no_packet", LINK_DROPPED),
     ("receive_oversized", LINK_DROPPED),
     ("receive_malformed", LINK_DROPPED),
-    ("partial", ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum.")),
-    ("completed", ("gatewright_link_completed_packets", "packets", "Checksums completed.")),
+    ("partial_checksums", ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum.")),
+    ("checksums_completed", ("gatewright_link_completed_packets", "packets", "Checksums completed.")),
     ("super_frames", ("gatewright_link_super_frames", "", "Frames cut into segments on arrival.")),
     (
         "super_frames_sent",

@@ -7,7 +7,7 @@ use crate::{Gateway, capture::Which};
 use changes::changes;
 use describe::{Description, description, reassembly};
 use gatewright_planes::Tracing;
-use gatewright_stack::{At, Fate, ReassemblyState, TraceStep};
+use gatewright_stack::{At, TraceOutcome, ReassemblyState, TraceStep};
 use gatewright_wire::Framing;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, time::Duration};
@@ -53,7 +53,7 @@ pub struct StepAnswer {
     pub at: String,
     /// `receive` or `transmit`.
     pub side: String,
-    /// The receiver there: a layer's name, `device NAME`, or `nobody`.
+    /// The receiver there: a layer's name, `device NAME`, or `no layer`.
     pub to: String,
     /// The ids of handlers at this place.
     pub handlers: Vec<u32>,
@@ -68,9 +68,9 @@ pub struct StepAnswer {
     pub notes: Vec<String>,
     /// The changes made at this place.
     pub changed: Vec<String>,
-    /// Its fate: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or `taken by handler
+    /// Its outcome: `passed`, `sent`, `kept`, `handed over`, `dropped: REASON` or `taken by handler
     /// ID`.
-    pub fate: String,
+    pub outcome: String,
 }
 
 /// Default time to wait for a packet.
@@ -163,7 +163,7 @@ fn told(steps: &[TraceStep], names: &[String]) -> TraceAnswer {
 fn changed(step: &TraceStep, next: &TraceStep) -> Vec<String> {
     let is_error = |step| description(step).is_some_and(|Description { is_error, .. }| is_error);
     if step.reassembly.is_some_and(|of| of.state == ReassemblyState::Complete) {
-        return vec!["the whole datagram goes on".to_owned()];
+        return vec!["the reassembled datagram is passed on".to_owned()];
     }
     if is_error(next) && !is_error(step) && matches!(step.at, At::Error(..)) {
         return vec!["an ICMP error is sent about it".to_owned()];
@@ -176,12 +176,12 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         let name = names.get(step.egress.index());
         format!("device {}", name.map_or("?", String::as_str))
     };
-    let to = match (step.layer, step.fate) {
+    let to = match (step.layer, step.outcome) {
         (Some(layer), _) => layer.to_owned(),
-        (None, Fate::Sent) => device(),
-        (None, _) => "nobody".to_owned(),
+        (None, TraceOutcome::Sent) => device(),
+        (None, _) => "no layer".to_owned(),
     };
-    let after = next.filter(|_| matches!(step.fate, Fate::Passed | Fate::Kept));
+    let after = next.filter(|_| matches!(step.outcome, TraceOutcome::Passed | TraceOutcome::Kept));
     StepAnswer {
         at: step.at.to_string(),
         side: step.side.to_string(),
@@ -192,13 +192,13 @@ fn answer(step: &TraceStep, next: Option<&TraceStep>, names: &[String]) -> StepA
         octets: hexadecimal(&step.octets),
         notes: step.reassembly.iter().map(reassembly).collect(),
         changed: after.map_or_else(Vec::new, |next| changed(step, next)),
-        fate: match step.fate {
-            Fate::Passed => "passed".to_owned(),
-            Fate::Sent => "sent".to_owned(),
-            Fate::Kept => "kept".to_owned(),
-            Fate::HandedOver => "handed over to the first worker".to_owned(),
-            Fate::Dropped(reason) => format!("dropped: {reason}"),
-            Fate::Taken(id) => format!("taken by handler {}", id.0),
+        outcome: match step.outcome {
+            TraceOutcome::Passed => "passed on".to_owned(),
+            TraceOutcome::Sent => "sent".to_owned(),
+            TraceOutcome::Kept => "processed by the layer".to_owned(),
+            TraceOutcome::HandedOver => "passed to the first worker".to_owned(),
+            TraceOutcome::Dropped(reason) => format!("dropped: {reason}"),
+            TraceOutcome::Taken(id) => format!("taken by handler {}", id.0),
         },
     }
 }

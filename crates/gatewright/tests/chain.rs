@@ -216,7 +216,7 @@ fn raw_packets_are_replayed_and_frames_are_written() -> Result<(), Failed> {
         |link: &str| daemon.ask(&["trace", "--link", link, "--from", read.to_str().unwrap()]);
     let traced = trace("far").text();
     assert!(traced.contains("raw-ip") && traced.contains("ipv4"), "{traced}");
-    assert!(!traced.contains("taken from the front"), "{traced}");
+    assert!(!traced.contains("of header removed"), "{traced}");
     let refused = trace("out");
     assert!(refused.err.contains("begin with an Ethernet header"), "{}", refused.err);
     // A link layer is made at the start: a second TUN device is refused, and nothing changes.

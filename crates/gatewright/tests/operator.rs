@@ -351,7 +351,7 @@ fn top_tells_rates_drops_and_stays() {
     assert!(round["sojourn"]["p99_ns"].as_u64() >= round["sojourn"]["p50_ns"].as_u64(), "{round}");
     assert!(round["sojourn"]["p50_ns"].as_u64().unwrap() > 0, "{round}");
     let once = world.ask(&["top", "--once"]).text();
-    for part in ["LINK", "lan ", "LAYER", "ipv4", "HANDLER", "STAY", "50 %"] {
+    for part in ["LINK", "lan ", "LAYER", "ipv4", "HANDLER", "DELAY", "50 %"] {
         assert!(once.contains(part), "{part} is not in {once}");
     }
     assert!(!once.contains('\u{1b}'), "no terminal, no control sequences");
@@ -567,12 +567,12 @@ fn trace_follows_one_packet() {
     let steps = told["steps"].as_array().unwrap();
     let way = steps.iter().map(|step| {
         let of = |name: &str| step[name].as_str().unwrap().to_owned();
-        [of("at"), of("side"), of("to"), of("fate")].join(" ")
+        [of("at"), of("side"), of("to"), of("outcome")].join(" ")
     });
     let expected = [
-        "frame receive ethernet passed",
-        "ether:ipv4 receive ipv4 passed",
-        "ether:ipv4 transmit ethernet passed",
+        "frame receive ethernet passed on",
+        "ether:ipv4 receive ipv4 passed on",
+        "ether:ipv4 transmit ethernet passed on",
         "frame transmit device wan sent",
     ];
     assert_eq!(way.collect::<Vec<_>>(), expected, "{told}");
@@ -581,7 +581,7 @@ fn trace_follows_one_packet() {
     assert!(changed.contains("time to live 64 → 63"), "{changed}");
     assert!(told["took_ns"].as_u64().unwrap() > 0, "{told}");
     let text = world.ask(&arguments).text();
-    assert!(text.contains("14 octets put in front") && text.contains("past handlers 1"), "{text}");
+    assert!(text.contains("14 octets of header added") && text.contains("handlers on the edge: 1"), "{text}");
     drop(ping);
     // A packet whose hops are spent is answered, one of nobody's is dropped with its reason.
     let file = world.folder.join("frames.pcapng");
@@ -613,7 +613,7 @@ fn trace_follows_one_packet() {
     let id = world.ask(&["attach", "drop", "--at", "ether:ipv4", "--destination", SOUTH]).text();
     let told = world.ask(&["trace", "--link", "lan", "--from", file, "--json"]).json();
     let taken = format!("taken by handler {}", id.trim());
-    assert_eq!(told["steps"][1]["fate"], taken, "{told}");
+    assert_eq!(told["steps"][1]["outcome"], taken, "{told}");
     let none = world.ask(&["trace", "--source", "192.0.2.77", "--seconds", "0.1"]);
     assert_eq!(none.code, Some(1));
     assert!(none.err.contains("has come within 0.1 s"), "{}", none.err);

@@ -216,7 +216,7 @@ fn relays_of_tcp_are_changed_added_and_removed() {
     let status = || daemon.ask(&["status"]).out;
     assert!(wait_until(WITHIN, || status().contains("accepted 4")), "{}", status());
     // One metric for both, with the relay's name.
-    assert!(status().contains("sojourn in tcp proxy y: "), "{}", status());
+    assert!(status().contains("delay in tcp proxy y: "), "{}", status());
     let page = daemon.ask(&["status", "--metrics"]).out;
     for name in ["x", "y"] {
         let count =

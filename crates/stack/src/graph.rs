@@ -6,7 +6,7 @@ use crate::{
     icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
-    trace::{Fate, Trace, TraceStep},
+    trace::{TraceOutcome, Trace, TraceStep},
     wiring::{Edge, EdgeIndex, Post, framing_of},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};
@@ -430,9 +430,9 @@ impl Floor {
             let _fits = batch.push(packet);
             let begun = self.trace.as_mut().map(|trace| trace.begin(step)).unwrap_or_default();
             self.pass_apart(wiring, edge, batch, now, exit);
-            let fate = self.fate(edge, &counted);
+            let outcome = self.outcome(edge, &counted);
             if let Some(step) = self.trace.as_mut().and_then(|trace| trace.end(begun)) {
-                step.fate = fate;
+                step.outcome = outcome;
             }
         }
         if !batch.is_empty() {
@@ -455,7 +455,7 @@ impl Floor {
             framing: edge.framing,
             handlers: edge.posts.iter().map(|post| post.id).collect(),
             took: Duration::ZERO,
-            fate: Fate::Kept,
+            outcome: TraceOutcome::Kept,
             reassembly: None,
         }
     }
@@ -471,25 +471,25 @@ impl Floor {
     }
 
     /// The outcome of the one packet that passed since `before` was counted.
-    fn fate(&self, edge: &Edge, before: &Counted) -> Fate {
+    fn outcome(&self, edge: &Edge, before: &Counted) -> TraceOutcome {
         let Counted { taken, dropped, .. } = self.counted(edge);
         let new = taken.into_iter().find(|taken| !before.taken.contains(taken));
         if let Some((id, _)) = new {
-            return Fate::Taken(id);
+            return TraceOutcome::Taken(id);
         }
         if let EdgeTarget::Device(_) = edge.binding.to {
-            return Fate::Sent;
+            return TraceOutcome::Sent;
         }
         if self.queues.iter().flatten().any(Trace::is_traced) {
-            return Fate::Passed;
+            return TraceOutcome::Passed;
         }
         if self.told.handed.len() > before.handed {
-            return Fate::HandedOver;
+            return TraceOutcome::HandedOver;
         }
         let new = dropped
             .into_iter()
             .find(|(reason, count)| *count > 0 && !before.dropped.contains(&(*reason, *count)));
-        new.map_or(Fate::Kept, |(reason, _)| Fate::Dropped(reason))
+        new.map_or(TraceOutcome::Kept, |(reason, _)| TraceOutcome::Dropped(reason))
     }
 
     /// As [`Self::pass`], out of line for rare cases: [`Self::pass`] is inlined in each visit, and

@@ -102,7 +102,7 @@ pub use raw_ip::RawIpLayer;
 pub use remote::{FoundApplication, RemoteDatagram, RemoteSockets, SocketOrder};
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_labelled, assemble_transit, assemble_within};
-pub use trace::{Fate, Reassembling, ReassemblyState, Trace, TraceStep};
+pub use trace::{Reassembling, ReassemblyState, Trace, TraceOutcome, TraceStep};
 pub use udp::{UdpLayer, UdpSockets};
 pub use virtual_link::{LinkTag, VirtualLink, VirtualLinkCounters};
 pub use vlan::{VlanLayer, VlanMember, VlanTag};

@@ -1,4 +1,4 @@
-//! Trace of one packet through the graph: its places, the time at each, and its fate.
+//! Trace of one packet through the graph: its places, the time at each, and its outcome.
 //!
 //! A traced packet passes each edge in a batch of its own, between those before and after it, so
 //! that times and drops are its own. Other packets pay for the check for the mark. A trace
@@ -59,7 +59,7 @@ pub struct TraceStep {
     /// The time in layer and handlers.
     pub took: Duration,
     /// Its outcome there.
-    pub fate: Fate,
+    pub outcome: TraceOutcome,
     /// The reassembly of its datagram, if the layer took it as a fragment: at the end of the trace,
     /// or when the datagram went on.
     pub reassembly: Option<Reassembling>,
@@ -91,7 +91,7 @@ pub enum ReassemblyState {
 
 /// The outcome of a packet at one place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fate {
+pub enum TraceOutcome {
     /// It was passed on.
     Passed,
     /// It was given to the device.
@@ -151,7 +151,7 @@ impl Trace {
     /// Whether the trace is complete.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         let (Some(since), Some(step)) = (self.since, self.steps.last()) else { return false };
-        if step.fate != Fate::Kept {
+        if step.outcome != TraceOutcome::Kept {
             return true;
         }
         match step.reassembly.map(|reassembly| reassembly.state) {

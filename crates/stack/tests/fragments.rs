@@ -17,7 +17,7 @@ use common::{
     },
 };
 use gatewright_stack::{
-    At, Fate, IcmpError, Reason, Reassembling, ReassemblyState, Trace, TraceStep, builtin::Match,
+    At, TraceOutcome, IcmpError, Reason, Reassembling, ReassemblyState, Trace, TraceStep, builtin::Match,
 };
 use gatewright_wire::{
     EtherType, IpProtocol, checksum,
@@ -363,7 +363,7 @@ fn a_trace_of_a_fragment_follows_the_datagram() {
         let complete = Reassembling { state, fragments: 3, octets, total: Some(octets) };
         assert_eq!(reassembly(&steps), complete);
         assert!(steps.iter().any(|step| step.layer == Some("icmpv4")), "{steps:?}");
-        assert_eq!(steps.last().unwrap().fate, Fate::Sent);
+        assert_eq!(steps.last().unwrap().outcome, TraceOutcome::Sent);
     }
     // Over IPv6, too.
     let mut gateway = gateway();
@@ -391,7 +391,7 @@ fn a_trace_of_a_fragment_ends_with_its_reassembly() {
     assert_eq!(reassembly(&steps), expected);
     let at = At::Error(EtherType::IPV4, IcmpError::Reassembly);
     assert!(steps.iter().any(|step| step.at == at), "{steps:?}");
-    assert_eq!(steps.last().unwrap().fate, Fate::Sent);
+    assert_eq!(steps.last().unwrap().outcome, TraceOutcome::Sent);
 
     // Of a later fragment nothing is sent; what waits is told if the trace is ended before.
     let mut gateway = Gateway::new();

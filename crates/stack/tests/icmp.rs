@@ -8,7 +8,7 @@ use common::{
     A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, hex, ipv4,
     ipv6::{self, A_MAC, A6, B6, frame, icmp, packets},
 };
-use gatewright_stack::{Fate, Route, Trace, builtin::Match};
+use gatewright_stack::{TraceOutcome, Route, Trace, builtin::Match};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, checksum,
     ipv4::{Ipv4, Ipv4Fields},
@@ -341,6 +341,6 @@ fn a_trace_follows_the_error_about_its_packet() {
         let steps = trace.steps();
         assert!(steps.iter().any(|step| step.layer == Some(layer)), "{steps:?}");
         let last = steps.last().unwrap();
-        assert_eq!((last.fate, &last.octets), (Fate::Sent, &sent[0].1));
+        assert_eq!((last.outcome, &last.octets), (TraceOutcome::Sent, &sent[0].1));
     }
 }

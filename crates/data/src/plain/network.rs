@@ -2,7 +2,7 @@
 
 use super::{Plain, plain_enum, plain_newtype, plain_struct, static_text, taken};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Event, Fate, IcmpError, Lease, LinkTag, NeighbourLimits, Place,
+    At, Attachment, AttachmentId, Event, TraceOutcome, IcmpError, Lease, LinkTag, NeighbourLimits, Place,
     Reason, Reassembling, ReassemblyState, RouterPreference, Side, TraceStep, VirtualLink, VlanTag,
     builtin::{Among, Match, PortRange, Rule, Selector, Subnet, Verdict},
 };
@@ -117,13 +117,13 @@ plain_struct!(TraceStep {
     framing,
     handlers,
     took,
-    fate,
+    outcome,
     reassembly,
 });
 plain_struct!(Reassembling { state, fragments, octets, total });
 plain_enum!(ReassemblyState { 0 => Waiting, 1 => Complete, 2 => GivenUp(reason) });
 
-plain_enum!(Fate {
+plain_enum!(TraceOutcome {
     0 => Passed,
     1 => Sent,
     2 => Taken(handler),
@@ -198,13 +198,13 @@ mod tests {
 
     #[test]
     fn a_step_of_a_trace_comes_back_from_its_octets() {
-        for fate in [
-            Fate::Passed,
-            Fate::Sent,
-            Fate::Taken(AttachmentId(7)),
-            Fate::Dropped("no-route"),
-            Fate::HandedOver,
-            Fate::Kept,
+        for outcome in [
+            TraceOutcome::Passed,
+            TraceOutcome::Sent,
+            TraceOutcome::Taken(AttachmentId(7)),
+            TraceOutcome::Dropped("no-route"),
+            TraceOutcome::HandedOver,
+            TraceOutcome::Kept,
         ] {
             let of = |state| Reassembling { state, fragments: 2, octets: 1528, total: Some(3008) };
             for (cause, reassembly) in IcmpError::ALL.into_iter().zip(
@@ -227,7 +227,7 @@ mod tests {
                     framing: Some(Framing::Ip),
                     handlers: vec![AttachmentId(1)],
                     took: Duration::from_nanos(70),
-                    fate,
+                    outcome,
                     reassembly,
                 };
                 assert_eq!(TraceStep::of(&step.octets()), Some(step));

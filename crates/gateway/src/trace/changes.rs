@@ -16,21 +16,21 @@ pub(super) fn changes(before: &TraceStep, after: &TraceStep) -> Vec<String> {
     };
     let mut changed = Vec::new();
     let Some((from, to)) = shift else {
-        changed.push("it is another packet now".to_owned());
+        changed.push("replaced by another packet".to_owned());
         return changed;
     };
     if from > to {
-        changed.push(format!("{} octets taken from the front", from - to));
+        changed.push(format!("{} octets of header removed", from - to));
     }
     if to > from {
-        changed.push(format!("{} octets put in front", to - from));
+        changed.push(format!("{} octets of header added", to - from));
     }
     let (old, new) = (old.get(from..).unwrap_or_default(), new.get(to..).unwrap_or_default());
     if old.len() > new.len() {
-        changed.push(format!("{} octets taken from the end", old.len() - new.len()));
+        changed.push(format!("{} octets removed at the end", old.len() - new.len()));
     }
     if new.len() > old.len() {
-        changed.push(format!("{} octets put at the end", new.len() - old.len()));
+        changed.push(format!("{} octets added at the end", new.len() - old.len()));
     }
     if ip_at(before).is_some() && ip_at(after).is_some() {
         fields(old, new, &mut changed);
@@ -38,7 +38,7 @@ pub(super) fn changes(before: &TraceStep, after: &TraceStep) -> Vec<String> {
         rest(old, new, 0, "octets", &mut changed);
     }
     if before.ingress != after.ingress {
-        changed.push("it is another link's now".to_owned());
+        changed.push("moved to another link".to_owned());
     }
     changed
 }
@@ -61,12 +61,12 @@ pub(super) fn ip_at(step: &TraceStep) -> Option<usize> {
 /// A field of a header: its name, and its octets.
 type Field = (&'static str, usize, usize);
 
-/// The fields of IPv4 (RFC 791 §3.1).
+/// The fields of IPv4 (RFC 791 §3.1; its second octet by RFC 2474 §3 and RFC 3168 §5).
 const IPV4: [Field; 9] = [
-    ("type of service", 1, 2),
+    ("DSCP and ECN", 1, 2),
     ("total length", 2, 4),
     ("identification", 4, 6),
-    ("fragment", 6, 8),
+    ("flags and fragment offset", 6, 8),
     ("time to live", 8, 9),
     ("protocol", 9, 10),
     ("header checksum", 10, 12),
@@ -76,7 +76,7 @@ const IPV4: [Field; 9] = [
 
 /// The fields of IPv6 (RFC 8200 §3).
 const IPV6: [Field; 6] = [
-    ("traffic class and flow", 0, 4),
+    ("traffic class and flow label", 0, 4),
     ("payload length", 4, 6),
     ("next header", 6, 7),
     ("hop limit", 7, 8),
@@ -134,7 +134,7 @@ fn rest(old: &[u8], new: &[u8], from: usize, what: &str, changed: &mut Vec<Strin
 mod tests {
     use super::*;
     use gatewright_packet::LinkIndex;
-    use gatewright_stack::{Fate, Side};
+    use gatewright_stack::{TraceOutcome, Side};
     use gatewright_wire::Framing;
     use std::time::Duration;
 
@@ -149,7 +149,7 @@ mod tests {
             framing: (at == At::Frame).then_some(Framing::Ethernet),
             handlers: Vec::new(),
             took: Duration::ZERO,
-            fate: Fate::Passed,
+            outcome: TraceOutcome::Passed,
             reassembly: None,
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     fn a_header_taken_and_padding_cut() {
         let frame = [&[2; 12], &[8, 0][..], IP, &[0; 5]].concat();
         let told = changes(&step(At::Frame, &frame), &step(At::EtherType(EtherType::IPV4), IP));
-        assert_eq!(told, ["14 octets taken from the front", "5 octets taken from the end"]);
+        assert_eq!(told, ["14 octets of header removed", "5 octets removed at the end"]);
     }
 
     #[test]
@@ -187,9 +187,9 @@ mod tests {
         let arp = At::EtherType(EtherType::ARP);
         let frame = [&[2; 12], &[8, 6, 1, 2, 3][..]].concat();
         let told = changes(&step(At::Frame, &frame), &step(arp, &[1, 2, 3]));
-        assert_eq!(told, ["14 octets taken from the front"]);
+        assert_eq!(told, ["14 octets of header removed"]);
         let told = changes(&step(arp, &[1, 2, 3]), &step(At::Frame, &frame));
         assert_eq!(told, ["14 octets put in front"]);
-        assert_eq!(changes(&step(arp, &[1]), &step(arp, &[2])), ["it is another packet now"]);
+        assert_eq!(changes(&step(arp, &[1]), &step(arp, &[2])), ["replaced by another packet"]);
     }
 }

@@ -128,11 +128,11 @@ fn sojourns(status: &Value, out: &mut String) {
         let Some(times) = values(sojourn) else { continue };
         let names = ["mode", "relay", "handler"].iter();
         let names: Vec<_> = names.filter_map(|name| sojourn.get(name)?.as_str()).collect();
-        let _ = writeln!(out, "sojourn in {}", spread(&format!("{}_ns", names.join(" ")), &times));
+        let _ = writeln!(out, "delay in {}", spread(&format!("{}_ns", names.join(" ")), &times));
     }
 }
 
-/// The handlers that come with the house, with what they have counted and dropped.
+/// The built-in handlers with their counts.
 fn handlers(status: &Value, out: &mut String) {
     for attached in list(status, "attached") {
         let id = number(attached, "id");
@@ -187,7 +187,7 @@ fn kernel(status: &Value, out: &mut String) {
     let _ = writeln!(
         out,
         "kernel: {routes} routes, {forwarded} of them forwarded here, {neighbours} neighbours; \
-         asked {renewed} times, {overruns} times because news was lost{}",
+         full state read {renewed} times, {overruns} of them after lost changes{}",
         if withdrawn { "; WITHDRAWN: too many routes, the kernel forwards all" } else { "" }
     );
 }
@@ -264,7 +264,7 @@ fn text(status: &Value) -> String {
     icmp(status, &mut out);
     let unclaimed = counts(status, "unclaimed");
     if !unclaimed.is_empty() {
-        let _ = writeln!(out, "dropped as no layer takes them: {}", unclaimed.join(", "));
+        let _ = writeln!(out, "dropped without a receiving layer: {}", unclaimed.join(", "));
     }
     sojourns(status, &mut out);
     out

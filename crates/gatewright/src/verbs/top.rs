@@ -205,7 +205,7 @@ fn text(rates: &Rates) -> String {
 
 fn sojourn(rates: &Rates, out: &mut String) {
     let stay = &rates.sojourn;
-    let _ = write!(out, "\nSTAY     {} packets", stay.packets);
+    let _ = write!(out, "\nDELAY    {} packets", stay.packets);
     let shares = [
         ("50 %", stay.p50_ns),
         ("90 %", stay.p90_ns),

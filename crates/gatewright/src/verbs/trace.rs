@@ -14,11 +14,11 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
 
-pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, notes, changed, fate}], took_ns}, octets in \
+pub(super) const JSON: &str = "{steps: [{at, side, to, handlers, took_ns, len, octets, notes, changed, outcome}], took_ns}, octets in \
      hexadecimal digits; no steps if no packet came";
 
 /// Traces one packet through a running gateway: the layers and handlers on its path, the time in
-/// each, its changes, and its end.
+/// each, its changes, and the outcome.
 ///
 /// The packet is the next that --link receives and that matches, or one of a capture file, which
 /// the link receives as if from its device. Other packets are not affected. Ends with 1 if no
@@ -91,15 +91,15 @@ fn text(told: &Value) -> String {
     let mut out = String::new();
     let steps = list(told, "steps");
     let len = steps.first().map_or(0, |step| number(step, "len"));
-    let _ = writeln!(out, "{:<36} {:<16}{:>8}  octets, fate", "WHERE", "TO", "ns");
+    let _ = writeln!(out, "{:<36} {:<16}{:>8}  octets, outcome", "WHERE", "TO", "ns");
     for step in steps {
         let place = format!("{} {}", word(step, "at"), word(step, "side"));
         let (to, took) = (word(step, "to"), number(step, "took_ns"));
-        let (octets, fate) = (number(step, "len"), word(step, "fate"));
-        let _ = writeln!(out, "{place:<36} {to:<16}{took:>8}  {octets}, {fate}");
+        let (octets, outcome) = (number(step, "len"), word(step, "outcome"));
+        let _ = writeln!(out, "{place:<36} {to:<16}{took:>8}  {octets}, {outcome}");
         let handlers: Vec<_> = list(step, "handlers").iter().map(Value::to_string).collect();
         if !handlers.is_empty() {
-            let _ = writeln!(out, "    past handlers {}", handlers.join(", "));
+            let _ = writeln!(out, "    handlers on the edge: {}", handlers.join(", "));
         }
         for line in list(step, "notes").iter().chain(list(step, "changed")) {
             let _ = writeln!(out, "    {}", line.as_str().unwrap_or_default());

@@ -2,7 +2,7 @@
 
 use super::*;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{At, Fate, Reason, Side};
+use gatewright_stack::{At, TraceOutcome, Reason, Side};
 use gatewright_wire::{
     EtherType,
     ipv4::Ipv4Fields,
@@ -30,7 +30,7 @@ fn said(family: EtherType, octets: Vec<u8>) -> Option<String> {
         framing: None,
         handlers: Vec::new(),
         took: Duration::ZERO,
-        fate: Fate::Passed,
+        outcome: TraceOutcome::Passed,
         reassembly: None,
     };
     description(&step).map(|description| description.text)

@@ -102,8 +102,8 @@ const NO_DROP: [&str; 8] = [
     "received_octets",
     "sent",
     "sent_octets",
-    "partial",
-    "completed",
+    "partial_checksums",
+    "checksums_completed",
     "super_frames",
     "super_frames_sent",
 ];
@@ -308,7 +308,7 @@ mod tests {
             "uptime": { "secs": secs, "nanos": 500_000_000 },
             "links": [{ "name": "lan", "up": true, "state": "up", "mode": "TAP", "counters":
                 [["received", received], ["received_octets", received * 100], ["sent", 0],
-                 ["sent_octets", 0], ["receive_overrun", 0], ["partial", received]] }],
+                 ["sent_octets", 0], ["receive_overrun", 0], ["partial_checksums", received]] }],
             "layers": [{ "layer": "ipv4", "link": null, "drops": [["hop-limit", hop_limit]] }],
             "ways": [
                 { "at": "ether:ipv4", "side": "receive", "layer": "ipv4", "packets": received },

@@ -9,7 +9,7 @@
 
 use std::process::Command;
 use std::sync::OnceLock;
-use xtask::tidy::{File, code, files, manifests, pages, rooms, text};
+use xtask::tidy::{File, code, files, manifests, pages, rooms, shape, text};
 use xtask::{packages, root};
 
 fn repository() -> &'static [File] {
@@ -242,6 +242,46 @@ fn no_rust_file_is_dead() {
     let files = files.map(|(path, text)| File::new(format!("crates/ant/src/{path}"), text));
     let parts = ["src/c.rs", "src/dead.rs", "src/dead/deader.rs"];
     assert_finds(&code::dead_files(&files), &parts);
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    assert_tidy(&shape::ambiguous_names(repository(), 14));
+    let define = |file: &str, text: &str| File::new(format!("crates/{file}.rs"), text);
+    let mut files = vec![
+        define("ant/src/a", "pub struct Leg {\n"),
+        define("ant/src/b", "pub(crate) enum Leg {\n    struct Leg\n}\n"),
+        define("bee/src/c", "struct Leg;\nstruct Legs;\n"),
+        define("bee/src/d", "struct Wing;\n#[cfg(test)]\nmod tests {\nstruct Leg;\n"),
+        define("bee/tests/e", "struct Leg;\n"),
+    ];
+    assert_tidy(&shape::ambiguous_names(&files, 0));
+    files.push(define("bee/src/f", "trait Leg<T> {\n"));
+    assert_tidy(&shape::ambiguous_names(&files, 1));
+    assert_finds(&shape::ambiguous_names(&files, 0), &["1 type names", "Leg: 4 definitions"]);
+}
+
+#[test]
+fn a_circle_of_files_in_a_crate_is_short_and_on_the_map() {
+    assert_tidy(&shape::file_circles(file("ARCHITECTURE.md"), repository(), 4));
+    let files = [
+        ("lib.rs", "mod a;\nmod b;\npub use a::A;\n"),
+        ("a.rs", "use crate::{\n    A,\n    b::{self, c::D as E},\n};\n"),
+        ("b/mod.rs", "mod c;\npub(crate) use c::D;\n"),
+        ("b/c.rs", "// use crate::e::E;\nfn f() { super::super::d::f(); }\n"),
+        ("d.rs", "use crate::a::A;\n"),
+        ("e.rs", "use crate::a::A;\n"),
+    ];
+    let files = files.map(|(path, text)| File::new(format!("crates/ant/src/{path}"), text));
+    let row = "| `ant` | `a`, `b/c`, `d` |";
+    let map =
+        |rows: &str| File::new("MAP.md", format!("## Circles of files\n\n{rows}\n\n## Fleas\n"));
+    assert_tidy(&shape::file_circles(&map(row), &files, 3));
+    let long = "crates/ant: a circle of 3: a, b/c, d";
+    assert_finds(&shape::file_circles(&map(""), &files, 2), &[long]);
+    assert_finds(&shape::file_circles(&map(""), &files, 3), &["MAP.md: no row | `ant`"]);
+    let other = format!("{row}\n| `ant` | `a`, `d`, `e` |");
+    assert_finds(&shape::file_circles(&map(&other), &files, 3), &["no such circle: | `ant`"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Engine: one CSE state machine, its store, and the callers that wait for answers.
 
+use crate::observing::{Latest, Observing};
 use crate::outgoing::Sender;
 use crate::queue_set::QueueSet;
 use crate::quota::Quotas;
@@ -76,34 +77,14 @@ pub(crate) enum Task {
     AskAndPost(Request, Box<OutboxMessage>),
 }
 
-/// The latest answer, until it is taken.
-type Latest = Arc<Mutex<Option<Response>>>;
-
-/// A retrieval that is answered after each change. Only the latest answer is kept; slow readers
-/// miss intermediate ones.
+/// Ends an observation when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Observing {
+struct ObservationGuard {
     engine: Weak<Engine>,
     token: Token,
-    answers: watch::Receiver<Latest>,
 }
 
-impl Observing {
-    /// The next answer; `None` after the last one.
-    pub(crate) async fn next(&mut self) -> Option<Response> {
-        self.answers.changed().await.ok()?;
-        let latest = Arc::clone(&self.answers.borrow_and_update());
-        // A poisoned lock is safe here: there is an answer or none.
-        latest.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Whether another answer may follow the last one taken.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.answers.has_changed().is_ok()
-    }
-}
-
-impl Drop for Observing {
+impl Drop for ObservationGuard {
     fn drop(&mut self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.lock().observing.remove(&self.token);
@@ -301,7 +282,7 @@ impl Engine {
         inner.cse.handle(now(), Input::Observe { token, request });
         inner.drain(None);
         self.rearm(&mut inner);
-        Observing { engine: Arc::downgrade(self), token, answers }
+        Observing::new(answers, ObservationGuard { engine: Arc::downgrade(self), token })
     }
 
     /// Queues an outbox message of this CSE for delivery, however long it takes; accepted when

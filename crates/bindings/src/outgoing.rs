@@ -1,10 +1,10 @@
 //! Sender of requests, by the binding that a URL names.
 
-use crate::answers::Party;
 use crate::coap;
 use crate::engine::Engine;
 use crate::http::send;
 use crate::mqtt;
+use crate::party::Party;
 use crate::ws;
 use gatewright_onem2m::{Request, Response, Serialisation, Unreachable};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Rules of a filter: their parsing and their checks.
 
 use crate::codes;
-use crate::sections::View;
 use crate::shape::Findings;
 use crate::values::{self, Prefix};
+use crate::view::View;
 use gatewright_diagnostic::{Diagnostic, Span};
 use gatewright_stack::At;
 use gatewright_stack::builtin::{Among, Rule, Selector, Subnet, Verdict};

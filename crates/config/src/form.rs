@@ -1,7 +1,7 @@
 //! Checks whether a string has the form that its key requires: a name, an address, a position.
 
 use crate::codes;
-use crate::messages::MessagePosition;
+use crate::position::MessagePosition;
 use crate::shape::{self, Findings};
 pub(crate) use crate::tables::Form;
 use crate::tables::Key;

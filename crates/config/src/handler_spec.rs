@@ -6,8 +6,9 @@
 
 use crate::messages::{self, AttachMessages};
 use crate::model::Attach;
-use crate::sections::{self, View};
+use crate::sections;
 use crate::shape::{self, Findings};
+use crate::view::View;
 use crate::{codes, rules, tables};
 use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
 use serde::{Deserialize, Serialize};

@@ -22,9 +22,11 @@ mod filter;
 mod form;
 mod handler_spec;
 mod host;
+mod located;
 mod log;
 mod messages;
 mod model;
+mod position;
 mod reload;
 mod rules;
 mod schema;
@@ -33,6 +35,7 @@ mod shape;
 mod tables;
 mod templates;
 mod values;
+mod view;
 
 pub use codes::CODES;
 pub use difference::{KeyDifference, WrittenValues, differences, differences_of};
@@ -41,22 +44,23 @@ pub use experiment::{
 };
 pub use handler_spec::{HandlerPlacement, HandlerSpec, MatchSpec, RuleSpec};
 pub use log::{Log, LogFormat, LogLevel};
-pub use messages::{AttachMessages, MessageHandler, MessageMatch, MessagePosition};
+pub use messages::{AttachMessages, MessageHandler, MessageMatch};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mode,
     PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series,
     SilentAfter, SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
 };
+pub use position::MessagePosition;
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};
 pub use values::{DEVICE_KINDS, Prefix};
 
 use gatewright_diagnostic::{Diagnostic, SourceId, has_errors};
-use sections::View;
 use shape::Findings;
 use toml::de::DeTable;
+use view::View;
 
 /// Maximum octets of a description; a longer one is refused unread.
 pub const TEXT_LEN_MAX: usize = 1 << 20;

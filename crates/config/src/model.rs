@@ -2,6 +2,7 @@
 
 use crate::Prefix;
 use crate::difference::WrittenValues;
+pub use crate::located::Located;
 use crate::log::Log;
 use crate::messages::AttachMessages;
 use gatewright_diagnostic::Span;
@@ -11,43 +12,8 @@ pub(crate) use gatewright_stack::{At, Place, Side};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
-
-/// A value with its position in the text, for later findings: a missing device, or a program that
-/// does not compile.
-///
-/// Two are equal if their values are, wherever they are in the text: an added line at the beginning
-/// does not change a description.
-#[derive(Clone, Debug, Eq)]
-pub struct Located<T> {
-    /// The value.
-    pub value: T,
-    /// Its position in the text.
-    pub span: Span,
-}
-
-impl Located<&str> {
-    /// The same with a text of its own.
-    pub(crate) fn owned(self) -> Located<String> {
-        Located { value: self.value.to_owned(), span: self.span }
-    }
-}
-
-impl<T: PartialEq> PartialEq for Located<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.value == other.value
-    }
-}
-
-impl<T> Deref for Located<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
 
 /// Maximum number of workers of a gateway: then each polls 15 rings from others.
 pub const WORKERS_MAX: u16 = 16;

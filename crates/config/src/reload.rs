@@ -2,8 +2,8 @@
 //!
 //! A key is named with its table, as `[cse.tls] https`; a table as `[cse.tls]`.
 
-use crate::sections::View;
 use crate::tables::{ROOT, Shape, Table};
+use crate::view::View;
 use gatewright_diagnostic::{SourceId, Span};
 use toml::de::DeTable;
 

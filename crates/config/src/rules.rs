@@ -10,10 +10,10 @@ mod virtual_links;
 
 use crate::codes;
 use crate::model::{Config, Located};
-use crate::sections::View;
 use crate::shape::Findings;
 use crate::tables::Key;
 use crate::values::mapped;
+use crate::view::View;
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 use std::net::IpAddr;
 

@@ -6,17 +6,11 @@
 //!
 //! [`HandlerValue::Capture`]: crate::HandlerValue::Capture
 
-use crate::{
-    error::DataError,
-    plane::PlanePort,
-    port::{Port, PortRequest},
-};
 use gatewright_stack::builtin::{CAPTURED_MAX, CapturedPacket};
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
 };
@@ -84,7 +78,18 @@ impl CaptureReaders {
         }
     }
 
-    fn open(&self) -> Option<(CaptureNumber, Receiver<CapturedPacket>)> {
+    /// Packets from another process that the reader of a capture did not take in time.
+    pub(crate) fn missed(&self, number: CaptureNumber) -> u64 {
+        self.lock().readers.get(&number).map_or(0, |reader| reader.missed)
+    }
+
+    /// Forgets the reader of a capture.
+    pub(crate) fn close(&self, number: CaptureNumber) {
+        self.lock().readers.remove(&number);
+    }
+
+    /// A new capture with its packets; `None` if there are too many.
+    pub(crate) fn open(&self) -> Option<(CaptureNumber, Receiver<CapturedPacket>)> {
         let mut open = self.lock();
         if open.readers.len() >= CAPTURES_MAX {
             return None;
@@ -94,51 +99,5 @@ impl CaptureReaders {
         let (out, captured) = sync_channel(CAPTURED_MAX);
         open.readers.insert(number, CaptureReader { out, missed: 0 });
         Some((number, captured))
-    }
-}
-
-/// An open capture.
-#[derive(Debug)]
-pub struct OpenCapture {
-    /// Its number.
-    pub number: CaptureNumber,
-    /// Its packets; it ends when the capture is closed and no handler sends there.
-    pub captured: Receiver<CapturedPacket>,
-    /// Closes it.
-    pub closer: CaptureCloser,
-}
-
-/// Closes a capture. Clones close the same one.
-#[derive(Clone)]
-pub struct CaptureCloser {
-    number: CaptureNumber,
-    readers: Arc<CaptureReaders>,
-    port: PlanePort,
-}
-
-impl fmt::Debug for CaptureCloser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CaptureCloser({})", self.number.0)
-    }
-}
-
-impl CaptureCloser {
-    /// Opens a capture behind a port.
-    pub(crate) fn open(port: PlanePort) -> Result<OpenCapture, DataError> {
-        let readers = port.capture_readers();
-        let (number, captured) = readers.open().ok_or(DataError::Busy)?;
-        Ok(OpenCapture { number, captured, closer: Self { number, readers, port } })
-    }
-
-    /// Packets from another process that were not read in time.
-    pub fn missed(&self) -> u64 {
-        self.readers.lock().readers.get(&self.number).map_or(0, |reader| reader.missed)
-    }
-
-    /// Closes it: packets of handlers that are detached already still come.
-    pub fn close(&self) {
-        // Workers that have ended send nothing more.
-        let _ended = self.port.ask(PortRequest::FlushCaptures);
-        self.readers.lock().readers.remove(&self.number);
     }
 }

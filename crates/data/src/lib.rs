@@ -20,6 +20,7 @@ mod front;
 mod group;
 mod link_counts;
 mod neighbours;
+mod open_capture;
 mod plain;
 mod plane;
 mod port;
@@ -36,12 +37,13 @@ mod worker;
 mod workers;
 
 pub use attachments::{HANDLER_TAKEN, HandlerNow};
-pub use captures::{CaptureCloser, CaptureNumber, CaptureReaders, OpenCapture};
+pub use captures::{CaptureNumber, CaptureReaders};
 pub use clock::{Clock, VirtualClock};
 pub use error::DataError;
 pub use events::EventQueue;
 pub use group::WORKER_ITEMS;
 pub use neighbours::{Forget, NeighbourUpdate};
+pub use open_capture::{CaptureCloser, OpenCapture};
 pub use plane::{DataPlane, PlanePort};
 pub use port::{
     ANSWER_WITHIN, HandlerOrder, HandlerValue, KeptHandler, Port, PortAnswer, PortRequest,

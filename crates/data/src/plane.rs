@@ -2,8 +2,9 @@
 
 use crate::{
     attachments::HandlerNow,
-    captures::{CaptureCloser, CaptureReaders, OpenCapture},
+    captures::CaptureReaders,
     error::DataError,
+    open_capture::{CaptureCloser, OpenCapture},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
     process::DataProcess,
     workers::Workers,

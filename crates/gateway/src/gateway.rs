@@ -1,14 +1,14 @@
 //! A running gateway: a description with all its parts.
 
 use crate::{
-    RunError, api,
-    api::StatusAnswer,
+    RunError,
     control::{ControlListeners, SocketPlace},
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
     links::Links,
     messages::Messages,
     programs::{ProgramError, Programs},
+    status::{self, StatusAnswer},
     tcp_proxy::TcpProxies,
     udp_gateways::UdpGateways,
 };
@@ -299,7 +299,7 @@ impl Gateway {
     ///
     /// In words, if its workers have ended.
     pub fn status(&self) -> Result<StatusAnswer, String> {
-        api::status(self)
+        status::status(self)
     }
 
     /// Ends everything and returns the last status and counters. Control socket and metrics page

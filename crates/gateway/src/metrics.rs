@@ -12,7 +12,7 @@ mod serve;
 
 pub use serve::MetricsServer;
 
-use crate::{api::StatusAnswer, events::EventCount};
+use crate::{events::EventCount, status::StatusAnswer};
 use gatewright_part::{NamedStatus, Sojourn};
 use gatewright_planes::{HandlerNow, IcmpStatus, KernelStatus, WorkerStatus};
 use gatewright_stack::Attachment;
@@ -66,8 +66,14 @@ const LINK: [(&str, Family); 18] = [
     ("receive_no_packet", LINK_DROPPED),
     ("receive_oversized", LINK_DROPPED),
     ("receive_malformed", LINK_DROPPED),
-    ("partial_checksums", ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum.")),
-    ("checksums_completed", ("gatewright_link_completed_packets", "packets", "Checksums completed.")),
+    (
+        "partial_checksums",
+        ("gatewright_link_partial_packets", "packets", "Frames with a partial checksum."),
+    ),
+    (
+        "checksums_completed",
+        ("gatewright_link_completed_packets", "packets", "Checksums completed."),
+    ),
     ("super_frames", ("gatewright_link_super_frames", "", "Frames cut into segments on arrival.")),
     (
         "super_frames_sent",

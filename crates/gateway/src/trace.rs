@@ -3,11 +3,11 @@
 mod changes;
 mod describe;
 
-use crate::{Gateway, capture::Which};
+use crate::{Gateway, which::Which};
 use changes::changes;
 use describe::{Description, description, reassembly};
 use gatewright_planes::Tracing;
-use gatewright_stack::{At, TraceOutcome, ReassemblyState, TraceStep};
+use gatewright_stack::{At, ReassemblyState, TraceOutcome, TraceStep};
 use gatewright_wire::Framing;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, time::Duration};

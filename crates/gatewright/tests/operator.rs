@@ -581,7 +581,10 @@ fn trace_follows_one_packet() {
     assert!(changed.contains("time to live 64 → 63"), "{changed}");
     assert!(told["took_ns"].as_u64().unwrap() > 0, "{told}");
     let text = world.ask(&arguments).text();
-    assert!(text.contains("14 octets of header added") && text.contains("handlers on the edge: 1"), "{text}");
+    assert!(
+        text.contains("14 octets of header added") && text.contains("handlers on the edge: 1"),
+        "{text}"
+    );
     drop(ping);
     // A packet whose hops are spent is answered, one of nobody's is dropped with its reason.
     let file = world.folder.join("frames.pcapng");

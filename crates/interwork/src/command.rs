@@ -6,9 +6,8 @@
 
 use crate::device::{Device, RESULTS};
 use crate::instance::Hex;
-use crate::json::Json;
+use crate::json::{Json, iso};
 use crate::mapping::{AttributeType, CommandAction, Mapping};
-use crate::stored::iso;
 use core::time::Duration;
 use gatewright_health::apdu::Attribute;
 use gatewright_health::code::{

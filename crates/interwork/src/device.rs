@@ -19,7 +19,7 @@ pub const RESULTS: &str = "results";
 /// Name of the container for a device's attributes.
 pub const ABOUT: &str = "about";
 /// Prefix of the label with an AE's kind of device.
-pub(crate) const KIND_LABEL: &str = "kind:";
+const KIND_LABEL: &str = "kind:";
 /// Instances in a device's attribute container: one for each association.
 const ABOUT_MAX: u64 = 16;
 
@@ -168,7 +168,7 @@ impl Device {
     /// other labels stay. Also `None` while the kind is unknown.
     pub fn follow(&self, labels: &[&str]) -> Option<Request> {
         let kind = self.kind.filter(|kind| *kind != kind::UNKNOWN)?;
-        if crate::stored::kind(labels) == Some(kind) {
+        if self::kind(labels) == Some(kind) {
             return None;
         }
         let mut content = String::new();
@@ -357,4 +357,22 @@ fn templates(mapping: &Mapping, object: &Object) -> Vec<Template> {
 /// Whether objects of this class measure.
 const fn measures(object: ObjectClass) -> bool {
     matches!(object, class::NUMERIC | class::ENUMERATION | class::SAMPLE_ARRAY)
+}
+
+/// System-id of the device whose AE has these labels; `None` if it is no device's AE.
+pub fn system_id(labels: &[&str]) -> Option<SystemId> {
+    let digits = label(labels, "system-id:")?;
+    let fits = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = fits.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;
+    Some(SystemId(number.to_be_bytes()))
+}
+
+/// Kind of the device whose AE has these labels.
+pub fn kind<'label>(labels: &[&'label str]) -> Option<&'label str> {
+    label(labels, KIND_LABEL)
+}
+
+/// The rest of the label that begins with `name`.
+pub(crate) fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
+    labels.iter().find_map(|label| label.strip_prefix(name))
 }

@@ -3,6 +3,7 @@
 //! A decimal keeps its digits: a JSON library's number would turn 96.50 into 96.5.
 
 use core::fmt::{Display, Write};
+use gatewright_health::time::AbsoluteTime;
 
 /// Writes JSON to a text.
 #[derive(Debug)]
@@ -91,6 +92,20 @@ fn escape(text: &mut String, value: &str) {
             letter => text.push(letter),
         }
     }
+}
+
+/// Reads `2009-06-12T12:10:00.00`; the hundredths may be missing.
+pub(crate) fn iso(text: &str) -> Option<AbsoluteTime> {
+    let octets = text.as_bytes();
+    let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.')];
+    let wrong = |(at, sign): (usize, u8)| octets.get(at).is_some_and(|found| *found != sign);
+    if !matches!(octets.len(), 19 | 22) || signs.into_iter().any(wrong) {
+        return None;
+    }
+    let part = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
+    let hundredth = if octets.len() == 22 { part(20)? } else { 0 };
+    let year = text.get(..4)?.parse().ok()?;
+    AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, hundredth])
 }
 
 #[cfg(test)]

@@ -3,31 +3,16 @@
 //! It reads what [`instance`](crate::instance) writes, so that a reading stored earlier, or at the
 //! CSE above, equals that of a live report: for FHIR and other exports.
 
-use crate::device::{KIND_LABEL, ObjectContainer};
+use crate::device::{ObjectContainer, label};
+pub use crate::device::{kind, system_id};
+use crate::json::iso;
 use crate::mapping::{Mapping, ValueSource};
-use gatewright_health::code::{Handle, ObjectClass, PersonId, SystemId, Type, UnitCode, class};
+use gatewright_health::code::{Handle, ObjectClass, PersonId, Type, UnitCode, class};
 use gatewright_health::convert::{MeasurementStatus, Observation, Timestamps, Value as Measured};
 use gatewright_health::decimal::{Decimal, Number};
 use gatewright_health::time::{AbsoluteTime, BaseOffsetTime};
 use gatewright_onem2m::Timestamp;
 use serde_json::Value;
-
-/// System-id of the device whose AE has these labels; `None` if it is no device's AE.
-pub fn system_id(labels: &[&str]) -> Option<SystemId> {
-    let digits = label(labels, "system-id:")?;
-    let fits = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = fits.then(|| u64::from_str_radix(digits, 16).ok()).flatten()?;
-    Some(SystemId(number.to_be_bytes()))
-}
-
-/// Kind of the device whose AE has these labels.
-pub fn kind<'label>(labels: &[&'label str]) -> Option<&'label str> {
-    label(labels, KIND_LABEL)
-}
-
-fn label<'label>(labels: &[&'label str], name: &str) -> Option<&'label str> {
-    labels.iter().find_map(|label| label.strip_prefix(name))
-}
 
 impl ObjectContainer {
     /// The object of the container `name` at `address` with these labels; `None` if it is no
@@ -193,20 +178,6 @@ fn special(text: &str) -> Option<Number> {
     ];
     let known = special.into_iter().find(|number| number.to_string() == text);
     known.or_else(|| text.parse::<Decimal>().ok().map(Number::Finite))
-}
-
-/// Reads `2009-06-12T12:10:00.00`; the hundredths may be missing.
-pub(crate) fn iso(text: &str) -> Option<AbsoluteTime> {
-    let octets = text.as_bytes();
-    let signs = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.')];
-    let wrong = |(at, sign): (usize, u8)| octets.get(at).is_some_and(|found| *found != sign);
-    if !matches!(octets.len(), 19 | 22) || signs.into_iter().any(wrong) {
-        return None;
-    }
-    let part = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
-    let hundredth = if octets.len() == 22 { part(20)? } else { 0 };
-    let year = text.get(..4)?.parse().ok()?;
-    AbsoluteTime::new(year, [part(5)?, part(8)?, part(11)?, part(14)?, part(17)?, hundredth])
 }
 
 /// Reads the sixteen digits of a calendar time that is no date.

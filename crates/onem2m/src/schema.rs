@@ -523,6 +523,25 @@ fn all(value: &Value, limits: &Limits, fits: impl Fn(&Value) -> bool) -> bool {
     value.as_array().is_some_and(|list| list.len() <= limits.list_entries && list.iter().all(fits))
 }
 
+/// contentInfo (TS-0004, m2m:contentInfo): a media type, an encoding (0 to 2), and optionally
+/// a security format (0 to 7).
+pub(crate) fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
+    let Some(info) = info else {
+        return Ok(());
+    };
+    let mut parts = info.split(':');
+    let media = parts.next().unwrap_or_default();
+    let (main, sub) = media.split_once('/').unwrap_or_default();
+    let encoding = parts.next().is_none_or(|part| matches!(part, "0" | "1" | "2"));
+    let security = parts
+        .next()
+        .is_none_or(|part| part.len() == 1 && part.bytes().all(|o| (b'0'..=b'7').contains(&o)));
+    if main.is_empty() || sub.is_empty() || !encoding || !security || parts.next().is_some() {
+        return Err(Refusal::bad("cnf is TYPE/SUBTYPE, optionally :ENCODING and :SECURITY"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -578,5 +597,15 @@ mod tests {
             create(ResourceType::FlexContainer, &json!({"oxySn": 96})),
             Err(Status::BadRequest)
         );
+    }
+
+    #[test]
+    fn content_info() {
+        for good in ["text/plain:0", "application/json", "application/cbor:1:3"] {
+            assert!(check_content_info(Some(good)).is_ok(), "{good}");
+        }
+        for bad in ["", "text", "text/", "text/plain:3", "text/plain:0:8", "a/b:0:1:2", "/b"] {
+            assert!(check_content_info(Some(bad)).is_err(), "{bad}");
+        }
     }
 }

@@ -7,8 +7,8 @@ mod learnt;
 mod tests;
 
 use crate::{
+    error::PlanesError,
     kernel::Kernel,
-    planes::PlanesError,
     setup::{RouteTo, StaticRoute},
     status::{LayerStatus, WayStatus},
 };

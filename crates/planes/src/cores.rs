@@ -1,6 +1,6 @@
 //! Processor cores: one of the control plane, the others for the workers.
 
-use crate::{planes::PlanesError, setup::Setup};
+use crate::{error::PlanesError, setup::Setup};
 use gatewright_data::DataError;
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},

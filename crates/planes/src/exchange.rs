@@ -5,7 +5,8 @@
 
 use crate::{
     control::Origin,
-    planes::{Planes, PlanesError},
+    error::PlanesError,
+    planes::Planes,
     setup::{LinkSetup, Setup, StaticRoute},
     start::interface,
 };

@@ -21,6 +21,7 @@
 
 mod control;
 mod cores;
+mod error;
 mod exchange;
 mod kernel;
 mod neighbours;
@@ -33,6 +34,7 @@ mod start_pages;
 mod status;
 
 pub use control::{Placement, Prepared};
+pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
     CaptureCloser, CaptureNumber, DataError, DeviceSetup, FoundPlane, HandlerNow, HandlerValue,
@@ -41,7 +43,7 @@ pub use gatewright_data::{
 };
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;
-pub use planes::{Detached, Planes, PlanesError, Tracing};
+pub use planes::{Detached, Planes, Tracing};
 pub use process::serve_data_plane;
 pub use routes::{RouteOrder, RouteStatus, RouteTarget, network};
 pub use setup::{LinkSetup, ProcessSetup, RouteTo, Setup, StaticRoute};

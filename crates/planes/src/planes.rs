@@ -2,6 +2,7 @@
 
 use crate::{
     control::{Control, Placement, Prepared, events::events_lost, reasons},
+    error::PlanesError,
     kernel::{Follower, Kernel},
     setup::{ProcessSetup, Setup},
     start::{self, Started},
@@ -9,86 +10,23 @@ use crate::{
 };
 use gatewright_data::{
     DataError, DataPlane, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
-    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, WORKERS_MAX,
-    Waker,
+    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, Sojourn};
 use gatewright_stack::{
-    Attachment, AttachmentId, Handler, HostError, Sockets, TraceStep, VirtualLink, Wake,
-    builtin::Match,
+    Attachment, AttachmentId, Handler, Sockets, TraceStep, VirtualLink, Wake, builtin::Match,
 };
 use gatewright_tables::CounterOwner;
 use gatewright_wire::{Framing, MacAddress};
 use std::{
-    fmt, io,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-
-/// Why a gateway cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanesError {
-    /// The data plane cannot do it.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// Addresses or routes do not fit.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The kernel refuses to share its links.
-    #[error("cannot {action}: {source}")]
-    Kernel {
-        /// The attempted action.
-        action: &'static str,
-        /// The kernel's answer.
-        #[source]
-        source: io::Error,
-    },
-    /// Some links are shared with the kernel and others are not: its addresses would be ours on
-    /// some.
-    #[error("link {shared} is shared with the kernel and link {other} is not: all are, or none")]
-    Mixed {
-        /// A shared link.
-        shared: String,
-        /// A link that is not shared.
-        other: String,
-    },
-    /// A virtual link's lower link carries no tags, or is no link of this gateway.
-    #[error("link {name}: the link below it carries no tags")]
-    NoTags {
-        /// The virtual link's name.
-        name: String,
-    },
-    /// A data plane that runs is not that of this setup.
-    #[error(
-        "the data plane of before (process {process}) runs with {what}: end it first, by \
-         `kill {process}`"
-    )]
-    OtherDataPlane {
-        /// Its process.
-        process: u32,
-        /// The difference.
-        what: String,
-    },
-    /// The control plane's core is not one of this process, or leaves none to the workers.
-    #[error(
-        "the control plane cannot have core {control}: it must be one of {all:?}, and leave another \
-         to the workers"
-    )]
-    Cores {
-        /// The core.
-        control: usize,
-        /// The cores that this process may use.
-        all: Vec<usize>,
-    },
-    /// The number of workers is zero or above the maximum.
-    #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
-    Workers(usize),
-}
 
 /// The result of opening a link on another device.
 #[derive(Debug)]
@@ -96,19 +34,6 @@ pub(crate) struct Reopened {
     pub(crate) info: LinkInfo,
     /// Time during which no frame was received.
     pub(crate) pause: Duration,
-}
-
-impl PlanesError {
-    /// The exit code of a program that ends for this (`sysexits.h`): 77 for a missing permission,
-    /// 69 for a missing device or resource.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Data(error) => error.exit_code(),
-            Self::Kernel { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mixed { .. } | Self::NoTags { .. } => 78,
-            _ => 69,
-        }
-    }
 }
 
 /// Running planes: links, layers and handlers on workers of their own.

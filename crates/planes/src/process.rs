@@ -1,7 +1,7 @@
 //! Start of a gateway with a data-plane process, or adoption of a running one.
 
 use crate::{
-    planes::PlanesError,
+    error::PlanesError,
     release_start_pages,
     setup::{ProcessSetup, Setup},
     start::{Begun, seeds},

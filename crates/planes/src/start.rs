@@ -3,8 +3,8 @@
 use crate::{
     control::{Control, Origin},
     cores,
+    error::PlanesError,
     kernel::{self, News, follow},
-    planes::PlanesError,
     process,
     setup::{LinkSetup, Setup},
 };

@@ -2,10 +2,11 @@
 
 use crate::accept::{Accepted, RoleListener};
 use crate::captured::{Piece, PieceSink};
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::plan::{Planned, RoleAddress, RoleSocket, SocketOrigin};
 use crate::report::Tally;
 use crate::resolver::{Question, Resolver};
-use crate::worker::{EventSource, LoopMessage, Mailbox, token};
+use crate::source::{EventSource, token};
 use gatewright_edge::{Datagrams, Poller, Readiness, Stream};
 use gatewright_lang::ir::RoleId;
 use gatewright_translate::machine::{Captured, ConnId, Conversation, Machine, Output, Post};

@@ -31,18 +31,22 @@
 
 mod accept;
 mod captured;
+mod error;
 mod generation;
 mod kernel;
 mod local;
+mod mailbox;
 mod plan;
 mod recording;
 mod report;
 mod resolver;
 mod runner;
 mod socket;
+mod source;
 mod worker;
 
 pub use captured::{Piece, PieceSink};
+pub use error::RunnerError;
 pub use gatewright_translate::machine::{
     Conversation, ConversationGap, ConversationStep, Direction, Does, Matching, PeerEvent, Post,
     PostCounters, PostError, RequestRate,
@@ -51,4 +55,4 @@ pub use kernel::{KernelDatagrams, KernelListener, KernelNetwork, KernelPoller, K
 pub use local::{LocalLoop, Stopper};
 pub use recording::{RecordError, Recording};
 pub use report::{Handled, RunReport};
-pub use runner::{Listening, Runner, RunnerError, RunnerOptions};
+pub use runner::{Listening, Runner, RunnerOptions};

@@ -1,8 +1,10 @@
 //! A program with one loop that runs on the calling thread.
 
+use crate::error::RunnerError;
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::resolver::Resolver;
-use crate::runner::{Listening, LoopPlan, RunnerError, RunnerOptions, listening, plan};
-use crate::worker::{LoopMessage, Mailbox, Worker};
+use crate::runner::{Listening, LoopPlan, RunnerOptions, listening, plan};
+use crate::worker::Worker;
 use crate::{RunReport, plan::RoleSite};
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;

@@ -1,6 +1,6 @@
 //! The sockets that a program needs: one for each role that is not a TCP client.
 
-use crate::runner::RunnerError;
+use crate::error::RunnerError;
 use gatewright_edge::{Bind, Datagrams, Domain, Listener, Network, Poller, Sharing};
 use gatewright_lang::ir::{Cast, RoleId, Side, Transport};
 use gatewright_translate::machine::{Endpoint, Machine, RoleTarget};

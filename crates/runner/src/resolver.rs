@@ -1,6 +1,6 @@
 //! Resolves names to addresses: by one thread with a bounded queue, or in place.
 
-use crate::worker::{LoopMessage, Mailbox};
+use crate::mailbox::{LoopMessage, Mailbox};
 use gatewright_edge::{Network, Poller};
 use gatewright_translate::machine::QueryId;
 use std::net::SocketAddr;

@@ -1,19 +1,18 @@
 //! Runs one program on several loops.
 
 use crate::captured::PieceSink;
+use crate::error::RunnerError;
 use crate::kernel::KernelNetwork;
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::plan::{self, Planned, RoleAddress, RoleSite, RoleSocket, SocketOrigin};
 use crate::recording::{RecordError, Recording};
 use crate::report::RunReport;
 use crate::resolver::Resolver;
-use crate::worker::{LoopMessage, Mailbox, Worker};
+use crate::worker::Worker;
 use gatewright_descriptors::Claim;
 use gatewright_edge::{Network, Poller};
 use gatewright_lang::ir::Program;
-use gatewright_translate::machine::{
-    ConfigError, Direction, Does, Machine, MachineConfig, Post, PostError,
-};
-use std::io;
+use gatewright_translate::machine::{Direction, Does, Machine, MachineConfig, Post, PostError};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -47,53 +46,6 @@ impl Default for RunnerOptions {
         let drain_within = Duration::from_mins(10);
         Self { loops: 0, addresses: Vec::new(), seed: 0, drain_within }
     }
-}
-
-/// Why a program cannot be run. Nothing was started or changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunnerError {
-    /// The options do not fit the program: the caller's fault.
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    /// A server's address is invalid, or its name cannot be resolved here.
-    #[error("role {role}: `{address}` is neither an address nor a name that can be resolved")]
-    NoAddress {
-        /// The role.
-        role: String,
-        /// Its address.
-        address: String,
-    },
-    /// A server's address cannot be bound.
-    #[error("role {role} cannot have {address}: {source}")]
-    Listen {
-        /// The role.
-        role: String,
-        /// Its address.
-        address: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The system has no thread, timer or descriptor left.
-    #[error("a loop cannot be started: {0}")]
-    System(#[from] io::Error),
-    /// A program that one loop must run cannot take over from one that several run.
-    #[error("{program} needs a single loop, and {loops} are running: restart it")]
-    OneLoop {
-        /// The program that was to take over.
-        program: String,
-        /// Number of running loops.
-        loops: usize,
-    },
-    /// A loop could not listen for the new program. The old program's sessions continue to their
-    /// end, and no new connection is accepted.
-    #[error(
-        "a loop cannot listen for the new program, and accepts no connections: restart it: {0}"
-    )]
-    Deaf(io::Error),
-    /// A loop has ended.
-    #[error("a loop has ended by itself")]
-    Ended,
 }
 
 /// The address at which a role can be reached.

@@ -1,17 +1,14 @@
 //! One loop: polls its network for readiness and passes them to the machines.
 
-use crate::captured::PieceSink;
 use crate::generation::{Capturing, Generation, Resources};
+use crate::mailbox::{LoopMessage, Mailbox};
 use crate::plan::Planned;
 use crate::report::{Handled, RunReport, Tally};
 use crate::resolver::Resolver;
-use gatewright_edge::{Network, Poller, READY_MAX, Readiness, Token, Wake};
-use gatewright_lang::ir::RoleId;
-use gatewright_translate::machine::{Conversation, Post, QueryId};
-use std::fmt;
+use crate::source::{EventSource, GENERATIONS_MAX, source};
+use gatewright_edge::{Network, Poller, READY_MAX, Readiness};
+use gatewright_translate::machine::Conversation;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -19,99 +16,6 @@ use std::time::Duration;
 const SCRATCH: usize = 64 << 10;
 /// Messages from other threads that may wait for a loop.
 const MAILBOX_MAX: usize = 256;
-/// Maximum number of programs in one loop: the current one and those being drained.
-pub(crate) const GENERATIONS_MAX: usize = 4;
-
-/// A message from another thread to a loop.
-#[derive(Debug)]
-pub(crate) enum LoopMessage<P: Poller> {
-    /// Replaces the program; running sessions may end within this time. `done` receives whether it
-    /// succeeded.
-    Replace { planned: Box<Planned<P>>, within: Duration, done: SyncSender<io::Result<()>> },
-    /// Drains the current program as well; the loop ends when that is done.
-    Stop { within: Duration },
-    /// Attaches a post to handlers; then `done` is notified.
-    Attach { post: Box<Post>, sink: Option<PieceSink>, done: SyncSender<()> },
-    /// Detaches the post with this id; then `done` is notified.
-    Detach { id: u32, done: SyncSender<()> },
-    /// A datagram that another loop received, for a session of this loop.
-    Datagram { serial: u64, role: RoleId, from: SocketAddr, octets: Vec<u8> },
-    /// Records the next conversation that reaches a handler of this name; then `done` is notified.
-    Record { handler: String, to: SyncSender<Conversation>, done: SyncSender<()> },
-    /// Ends a recording; what it has so far goes to its receiver.
-    StopRecording,
-    /// Requests a report.
-    RunReport(SyncSender<RunReport>),
-    /// The resolver's answer.
-    Resolved { serial: u64, query: QueryId, address: Option<SocketAddr> },
-}
-
-/// Sends messages to a loop from another thread.
-pub(crate) struct Mailbox<P: Poller> {
-    messages: SyncSender<LoopMessage<P>>,
-    waker: Arc<dyn Wake>,
-}
-
-impl<P: Poller> Clone for Mailbox<P> {
-    fn clone(&self) -> Self {
-        Self { messages: self.messages.clone(), waker: Arc::clone(&self.waker) }
-    }
-}
-
-impl<P: Poller> fmt::Debug for Mailbox<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").finish_non_exhaustive()
-    }
-}
-
-impl<P: Poller> Mailbox<P> {
-    /// Sends; `false` if the loop has ended.
-    pub(crate) fn send(&self, message: LoopMessage<P>) -> bool {
-        let sent = self.messages.send(message).is_ok();
-        self.waker.wake();
-        sent
-    }
-
-    /// Sends if there is room; never blocks.
-    pub(crate) fn try_send(&self, message: LoopMessage<P>) -> bool {
-        let sent = self.messages.try_send(message).is_ok();
-        self.waker.wake();
-        sent
-    }
-}
-
-/// The part of a loop that an event belongs to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum EventSource {
-    Connection(usize),
-    Listener(usize),
-    Datagrams(usize),
-}
-
-/// Number of token kinds. The low bits of a token hold kind and generation; the slot stands above
-/// them.
-const KINDS: usize = 3;
-
-/// A token for a source of a generation.
-pub(crate) const fn token(source: EventSource, generation: usize) -> Token {
-    let (kind, slot) = match source {
-        EventSource::Connection(slot) => (0, slot),
-        EventSource::Listener(slot) => (1, slot),
-        EventSource::Datagrams(slot) => (2, slot),
-    };
-    Token((slot * GENERATIONS_MAX + generation) * KINDS + kind)
-}
-
-const fn source(token: Token) -> (EventSource, usize) {
-    let (above, kind) = (token.0 / KINDS, token.0 % KINDS);
-    let (slot, generation) = (above / GENERATIONS_MAX, above % GENERATIONS_MAX);
-    let source = match kind {
-        0 => EventSource::Connection(slot),
-        1 => EventSource::Listener(slot),
-        _ => EventSource::Datagrams(slot),
-    };
-    (source, generation)
-}
 
 /// One loop.
 #[derive(Debug)]

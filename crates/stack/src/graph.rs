@@ -6,7 +6,7 @@ use crate::{
     icmp_counters::IcmpCounters,
     layer::{Found, LayerEvents, NOTHING_FOUND, UNCLAIMED},
     link_layer::NO_HEADROOM,
-    trace::{TraceOutcome, Trace, TraceStep},
+    trace::{Trace, TraceOutcome, TraceStep},
     wiring::{Edge, EdgeIndex, Post, framing_of},
 };
 use gatewright_packet::{Batch, LinkIndex, Packet, Pool};

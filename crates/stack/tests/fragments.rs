@@ -17,7 +17,8 @@ use common::{
     },
 };
 use gatewright_stack::{
-    At, TraceOutcome, IcmpError, Reason, Reassembling, ReassemblyState, Trace, TraceStep, builtin::Match,
+    At, IcmpError, Reason, Reassembling, ReassemblyState, Trace, TraceOutcome, TraceStep,
+    builtin::Match,
 };
 use gatewright_wire::{
     EtherType, IpProtocol, checksum,

@@ -8,7 +8,7 @@ use common::{
     A, B, Gateway, LAN, LAN_IP, LAN_MAC, WAN, WAN_MAC, ether, from_a, hex, ipv4,
     ipv6::{self, A_MAC, A6, B6, frame, icmp, packets},
 };
-use gatewright_stack::{TraceOutcome, Route, Trace, builtin::Match};
+use gatewright_stack::{Route, Trace, TraceOutcome, builtin::Match};
 use gatewright_wire::{
     EtherType, IpProtocol, MacAddress, checksum,
     ipv4::{Ipv4, Ipv4Fields},

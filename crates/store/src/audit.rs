@@ -9,9 +9,9 @@
 //! transaction with an entry that carries the hash of the last of them. The chain begins with that
 //! entry.
 
-use crate::database::used_pages;
 use crate::error::StoreError;
 use crate::opening::open_shared;
+use crate::sqlite::used_pages;
 use core::fmt::Write;
 use gatewright_onem2m::Batch;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};

@@ -1,7 +1,7 @@
 //! Makes blocks of records on its own thread and connection, beside the commits.
 
 use crate::blocks::{is_whole, numbers_from};
-use crate::database::{has_checksums, to_row_id};
+use crate::sqlite::{has_checksums, to_row_id};
 use core::fmt;
 use gatewright_onem2m::{NameKey, RecordBlock};
 use rusqlite::{Connection, OpenFlags};

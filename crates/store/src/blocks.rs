@@ -12,7 +12,7 @@
 
 use crate::block_builder::{Built, BuiltBlock};
 use crate::checksum::{of_octets, of_row};
-use crate::database::to_row_id;
+use crate::sqlite::to_row_id;
 use core::ops::{Range, RangeInclusive};
 use gatewright_onem2m::{NameKey, PresentInstances, RecordBlock};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, params};

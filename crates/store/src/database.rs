@@ -6,13 +6,17 @@ use crate::blocks::{self, Blocks};
 use crate::checksum::of_row;
 use crate::error::StoreError;
 use crate::lock::{Absent, Lock, lock, refuse_orphans, resolve};
+use crate::maintenance::convert;
 use crate::mover::{Done, Log, Mover};
-use crate::opening::{Owner, check_owner, convert, open_stopped};
+use crate::opening::{Owner, check_owner, open_stopped};
 use crate::presence::Presence;
 use crate::reader::{ReadReport, RowReader};
 use crate::remembered::{self, Remembered};
 use crate::reserve::{DiskSpace, Reserve, allocate_beyond};
 use crate::row_changes::write_rows;
+use crate::sqlite::{
+    APPLICATION_ID, SCHEMA_VERSION, has_checksums, stored_row, to_row_id, used_pages,
+};
 use crate::stored_rows::StoredRows;
 use crate::writer::{BatchWriter, WriteReport};
 use gatewright_onem2m::{Batch, RowChange};
@@ -24,10 +28,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// "GWcs" in ASCII: identifies the file (SQLite, `PRAGMA application_id`).
-pub(crate) const APPLICATION_ID: i64 = 0x4757_6373;
-/// Version of the tables below; version 1 had no checksums of rows, version 2 no blocks of records.
-pub(crate) const SCHEMA_VERSION: i64 = 3;
 /// Pages of write-ahead log (WAL) after which the mover moves them into the file, beside the
 /// commits: 4 MiB of 4 KiB pages.
 const MOVE_PAGES: i64 = 1_000;
@@ -664,13 +664,6 @@ fn mark(connection: &Connection, next_seq: u64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Pages in use: rows, audit log, and their inner pages.
-pub(crate) fn used_pages(connection: &Connection) -> rusqlite::Result<i64> {
-    let read =
-        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
-    Ok(read("PRAGMA page_count")? - read("PRAGMA freelist_count")?)
-}
-
 fn pages_of(octets: u64) -> i64 {
     i64::try_from(octets).unwrap_or(i64::MAX) / PAGE_OCTETS
 }
@@ -706,27 +699,12 @@ fn note_clock(transaction: &Transaction<'_>, clock: &str) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Row numbers count creations; 2⁶³ of them are out of reach.
-pub(crate) fn to_row_id(seq: u64) -> i64 {
-    i64::try_from(seq).unwrap_or(i64::MAX)
-}
-
 /// The number that the next row will have.
 fn next_seq(connection: &Connection) -> Result<u64, StoreError> {
     let next: Option<i64> = connection
         .query_row("SELECT value FROM mark WHERE name = 'next'", [], |row| row.get(0))
         .optional()?;
     Ok(next.and_then(|next| u64::try_from(next).ok()).unwrap_or(1))
-}
-
-/// Number and body of a row; no body if it is damaged.
-pub(crate) fn stored_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<(u64, Option<Arc<str>>)> {
-    let seq = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
-    // What is no text has been damaged, too.
-    let body = row.get_ref(1)?.as_str().ok();
-    let sum: Option<i64> = row.get(2)?;
-    let body = body.filter(|body| sum.is_none_or(|sum| sum == of_row(seq, body)));
-    Ok((seq, body.map(Arc::from)))
 }
 
 fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
@@ -748,19 +726,4 @@ fn read_back(connection: &Connection) -> Result<Restored, StoreError> {
     rows.splice(clocks..clocks, recalled.rows);
     let next_seq = next_seq(connection)?;
     Ok(Restored { rows, next_seq, damaged, remembered_damaged: recalled.unreadable })
-}
-
-/// Whether rows have checksums: those of an earlier version have none.
-pub(crate) fn has_checksums(connection: &Connection) -> rusqlite::Result<bool> {
-    has_column(connection, "row", "sum")
-}
-
-/// Whether a table has this column.
-pub(crate) fn has_column(
-    connection: &Connection,
-    table: &str,
-    column: &str,
-) -> rusqlite::Result<bool> {
-    let known = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
-    connection.query_row(known, [table, column], |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }

@@ -27,6 +27,7 @@ mod reader;
 mod remembered;
 mod reserve;
 mod row_changes;
+mod sqlite;
 mod stored_rows;
 mod writer;
 

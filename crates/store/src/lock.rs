@@ -8,7 +8,7 @@
 //! lock says, and closed after the connection.
 
 use crate::error::StoreError;
-use crate::opening::beside;
+use crate::sqlite::beside;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;

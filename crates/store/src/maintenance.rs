@@ -3,11 +3,12 @@
 use crate::audit;
 use crate::blocks;
 use crate::checksum::of_row;
-use crate::database::{Database, DatabaseOptions, has_checksums, to_row_id};
+use crate::database::{Database, DatabaseOptions};
 use crate::error::StoreError;
 use crate::lock::{Absent, lock, resolve};
-use crate::opening::{Owner, beside, check_owner, open_shared, open_stopped};
+use crate::opening::{Owner, check_owner, open_shared, open_stopped};
 use crate::remembered;
+use crate::sqlite::{SCHEMA_VERSION, beside, has_checksums, to_row_id};
 use core::time::Duration;
 use gatewright_onem2m::{Cse, CseConfig, CseType, NoBase};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
@@ -149,8 +150,28 @@ pub fn backup(path: &Path, to: &Path) -> Result<Inspection, StoreError> {
     copied
 }
 
+/// Converts a database of an earlier version, of which a copy is kept beside it.
+pub(crate) fn convert(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'row'";
+    let has_rows = connection.query_row(tables, [], |row| row.get::<_, i64>(0))? > 0;
+    // A log that was cut may end before the tables.
+    if version >= SCHEMA_VERSION || !has_rows || has_checksums(connection)? {
+        return Ok(());
+    }
+    let copy = beside(path, &format!(".version-{version}"));
+    if !copy.exists() {
+        copy_into(connection, path, &copy).inspect_err(|_| {
+            // Half a copy is none.
+            let _ = std::fs::remove_file(&copy);
+        })?;
+    }
+    connection.execute_batch("ALTER TABLE row ADD COLUMN sum INTEGER")?;
+    Ok(())
+}
+
 /// Writes a consistent copy of an open database.
-pub(crate) fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Result<(), StoreError> {
+fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Result<(), StoreError> {
     let name = to.to_str().ok_or_else(|| {
         file_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the name is not UTF-8"))
     })?;

@@ -1,32 +1,11 @@
 //! How a database file is opened: whose it is, for reading beside a CSE or without one, and of which
 //! version.
 
-use crate::database::{APPLICATION_ID, SCHEMA_VERSION, has_checksums};
 use crate::error::StoreError;
 use crate::lock::{Lock, refuse_orphans, share_lock};
-use crate::maintenance::copy_into;
+use crate::sqlite::{APPLICATION_ID, SCHEMA_VERSION, beside};
 use rusqlite::{Connection, OpenFlags};
-use std::path::{Path, PathBuf};
-
-/// Converts a database of an earlier version, of which a copy is kept beside it.
-pub(crate) fn convert(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'row'";
-    let has_rows = connection.query_row(tables, [], |row| row.get::<_, i64>(0))? > 0;
-    // A log that was cut may end before the tables.
-    if version >= SCHEMA_VERSION || !has_rows || has_checksums(connection)? {
-        return Ok(());
-    }
-    let copy = beside(path, &format!(".version-{version}"));
-    if !copy.exists() {
-        copy_into(connection, path, &copy).inspect_err(|_| {
-            // Half a copy is none.
-            let _ = std::fs::remove_file(&copy);
-        })?;
-    }
-    connection.execute_batch("ALTER TABLE row ADD COLUMN sum INTEGER")?;
-    Ok(())
-}
+use std::path::Path;
 
 /// Owner of a file, unless it is another program's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,13 +35,6 @@ pub(crate) fn check_owner(connection: &Connection, path: &Path) -> Result<Owner,
         });
     }
     Ok(Owner::Ours)
-}
-
-/// The path of the database with this suffix.
-pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    PathBuf::from(name)
 }
 
 /// URI of a database that is not being changed, for SQLite, which then neither looks for a WAL nor

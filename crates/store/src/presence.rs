@@ -3,7 +3,7 @@
 //! SQLite goes on writing to a file that was removed or replaced, or to a write-ahead log that was:
 //! everything committed then is lost with the process.
 
-use crate::opening::beside;
+use crate::sqlite::beside;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

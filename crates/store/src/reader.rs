@@ -4,7 +4,7 @@
 //! commit, and none waits for it.
 
 use crate::checksum::of_row;
-use crate::database::{has_checksums, to_row_id};
+use crate::sqlite::{has_checksums, to_row_id};
 use core::fmt;
 use gatewright_onem2m::{Damage, ReadError, ReadId, ReadRow};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Statement};

@@ -1,7 +1,7 @@
 //! Memory of requests: one line per transaction, dropped by age and total size.
 
 use crate::checksum::of_row;
-use crate::database::has_column;
+use crate::sqlite::has_column;
 use gatewright_onem2m::Batch;
 use rusqlite::{Connection, Transaction};
 use std::collections::VecDeque;

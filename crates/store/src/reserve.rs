@@ -5,7 +5,7 @@
 //! allocated again as soon as there is two and a half times its size on the disk and inside the database
 //! together.
 
-use crate::opening::beside;
+use crate::sqlite::beside;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::fsblkcnt_t;

@@ -2,7 +2,7 @@
 
 use crate::blocks::{Blocks, CoveredChanges};
 use crate::checksum::of_row;
-use crate::database::to_row_id;
+use crate::sqlite::to_row_id;
 use core::ops::RangeInclusive;
 use gatewright_onem2m::{Batch, RowChange};
 use rusqlite::{Transaction, params};

@@ -1,9 +1,9 @@
 //! What an earlier run has stored, read one after the other.
 
 use crate::blocks::{block_numbers, covered, name_key, numbers_from, read_block};
-use crate::database::{has_checksums, stored_row, to_row_id};
 use crate::error::StoreError;
 use crate::remembered;
+use crate::sqlite::{has_checksums, stored_row, to_row_id};
 use core::ops::Range;
 use gatewright_onem2m::StoredItem;
 use rusqlite::Connection;

@@ -14,6 +14,7 @@ mod emit;
 mod flat;
 pub mod law;
 pub mod machine;
+mod malformed;
 mod parser;
 mod stream;
 pub mod transcript;
@@ -21,6 +22,7 @@ mod view;
 
 pub use emit::{Unbuildable, emit};
 pub use flat::Layouts;
-pub use parser::{Malformed, MalformedReason, Parser, Progress, Unreadable};
+pub use malformed::MalformedReason;
+pub use parser::{Malformed, Parser, Progress, Unreadable};
 pub use stream::{StreamError, StreamLengthError, StreamWriter};
 pub use view::{Value, View};

@@ -1,15 +1,13 @@
 //! Parser of one message.
 
-use crate::checksum::PartialChecksum;
+use crate::flat::state::{COUNTERS, ParserState, Region, Until};
 use crate::flat::{Layouts, Op, Reader, Stop, length, straight};
-use crate::stream::{StreamError, StreamReader, StreamWriter};
+use crate::malformed::MalformedReason;
+use crate::stream::StreamWriter;
 use crate::view::View;
 use gatewright_diagnostic::Span;
-use gatewright_lang::ir::{MessageId, SlotId, TooLong};
+use gatewright_lang::ir::{MessageId, TooLong};
 use std::sync::Arc;
-
-/// Number of loop counters of a message, as `ir` bounds them.
-pub(crate) const COUNTERS: usize = 8;
 
 /// A message has no parser: the caller's fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -37,60 +35,6 @@ pub struct Malformed {
     pub span: Span,
 }
 
-/// Why a message is malformed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum MalformedReason {
-    /// The sender ended before the message did.
-    #[error("the message is cut")]
-    Cut,
-    /// A line, counted block or datagram ends within an item.
-    #[error("an item goes beyond the end of what holds it")]
-    Beyond,
-    /// The octets differ from the layout's constant ones, or are not in a set.
-    #[error("unexpected octets")]
-    Unexpected,
-    /// A field, line, block or list is longer than its bound.
-    #[error("longer than {max}")]
-    TooLong {
-        /// The bound, in octets, elements or turns.
-        max: u32,
-    },
-    /// A length in a table is larger than what it may count.
-    #[error("a length above its bound")]
-    TooLarge,
-    /// A run or number of digits is shorter than its bound.
-    #[error("shorter than {min}")]
-    TooShort {
-        /// The bound, in octets.
-        min: u32,
-    },
-    /// A value is outside its slot's bounds.
-    #[error("a value out of bounds")]
-    Bounds,
-    /// A mandatory field is missing.
-    #[error("a mandatory field is missing")]
-    Missing,
-    /// A second value for a field that takes one.
-    #[error("a field is given twice")]
-    Twice,
-    /// The octets are no number.
-    #[error("not a number")]
-    NoNumber,
-    /// A check over octets fails.
-    #[error("a wrong check")]
-    Check,
-    /// Octets are left over that no item reads.
-    #[error("octets are left over")]
-    LeftOver,
-    /// No framing of a stream, or no case of the layout, fits this message.
-    #[error("no case of the layout holds")]
-    NoCase,
-    /// The body's framing is wrong.
-    #[error("{0}")]
-    Stream(#[from] StreamError),
-}
-
 /// Progress of a parser.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
@@ -98,17 +42,6 @@ pub struct Progress {
     pub consumed: usize,
     /// Whether the message is complete; the next one begins after the octets used.
     pub complete: bool,
-}
-
-/// How far a parser reads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Until<'u> {
-    /// To the end of the message.
-    End,
-    /// Until one of its slots is settled: the message has begun.
-    Begun,
-    /// Until all of these slots are settled.
-    Settled(&'u [SlotId]),
 }
 
 /// Reads messages of one layout, one after the other, each in any number of pieces.
@@ -124,39 +57,6 @@ pub struct Parser {
     message: MessageId,
     state: ParserState,
     outcome: Option<Result<(), Malformed>>,
-}
-
-/// State of a parser.
-#[derive(Clone, Debug)]
-pub(crate) struct ParserState {
-    /// The op to go on with.
-    pub(crate) step: usize,
-    /// Whether octets of it have been given.
-    begun: bool,
-    /// Octets used since the message began.
-    pub(crate) at: u64,
-    /// The innermost region.
-    pub(crate) region: Region,
-    /// The surrounding regions, from the whole message on.
-    pub(crate) outer: Vec<Region>,
-    /// The check over the octets since it began.
-    pub(crate) check: Option<PartialChecksum>,
-    pub(crate) counts: [u32; COUNTERS],
-    pub(crate) view: View,
-    pub(crate) stream: Option<StreamReader>,
-}
-
-/// A part of the message with its own end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Region {
-    /// The position of its end; `None` while it is not known, and for a stream.
-    pub(crate) end: Option<u64>,
-    /// Length of the line's end that follows the region.
-    pub(crate) tail: u8,
-}
-
-impl Region {
-    const WHOLE: Self = Self { end: None, tail: 0 };
 }
 
 impl Parser {

@@ -1,6 +1,6 @@
 //! Streams: message bodies in the framings of RFC 5321 §4.5.2 and RFC 9112 §7.1.
 
-use crate::parser::MalformedReason;
+use crate::malformed::MalformedReason;
 use crate::view::find;
 use gatewright_lang::ir::{Program, StreamFraming};
 use memchr::memmem;

@@ -7,6 +7,7 @@ pub mod code;
 pub mod manifests;
 pub mod pages;
 pub mod rooms;
+pub mod shape;
 pub mod text;
 
 use std::path::{Path, PathBuf};

@@ -2,8 +2,9 @@
 
 use super::metered::Meter;
 use super::{OutgoingCall, PATIENCE, WITHIN, converse, limits, protocol};
-use crate::answers::{Answers, Authenticated, Party};
+use crate::answers::{Answers, Authenticated};
 use crate::engine::Engine;
+use crate::party::Party;
 use crate::tasks::spawn;
 use crate::tls::Identity;
 use core::fmt;

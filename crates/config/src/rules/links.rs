@@ -3,10 +3,11 @@
 use super::{check_kind, check_needed, check_unused, twice, unusable, virtual_links};
 use crate::codes;
 use crate::model::{Advertise, Config, Device, Link, Located};
-use crate::sections::{View, is_virtual};
+use crate::sections::is_virtual;
 use crate::shape::Findings;
 use crate::tables::{LINK, RUNNING, kind_of_link};
 use crate::values::{Prefix, is_host_address, is_link_local};
+use crate::view::View;
 use gatewright_diagnostic::{Diagnostic, nearest};
 
 /// Minimum MTU of a link that carries IPv6 (RFC 8200 §5).

@@ -3,9 +3,9 @@
 use super::{check_link, twice, unusable};
 use crate::codes;
 use crate::model::{Config, Link, Located, Route};
-use crate::sections::View;
 use crate::shape::Findings;
 use crate::values::{Prefix, is_host_address, is_link_local};
+use crate::view::View;
 use gatewright_diagnostic::Diagnostic;
 use std::net::IpAddr;
 

@@ -3,9 +3,9 @@
 use super::{check_link, twice, unusable};
 use crate::codes;
 use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway};
-use crate::sections::View;
 use crate::shape::Findings;
 use crate::values::is_host_address;
+use crate::view::View;
 use gatewright_diagnostic::Diagnostic;
 use std::net::SocketAddr;
 

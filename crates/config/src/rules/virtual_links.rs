@@ -3,8 +3,8 @@
 use super::{check_link, twice};
 use crate::codes;
 use crate::model::{Config, Device, Link, Located, VirtualTag};
-use crate::sections::View;
 use crate::shape::Findings;
+use crate::view::View;
 use gatewright_diagnostic::Diagnostic;
 
 pub(super) fn check(config: &Config, root: View<'_>, findings: &mut Findings) {

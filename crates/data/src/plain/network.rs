@@ -2,8 +2,9 @@
 
 use super::{Plain, plain_enum, plain_newtype, plain_struct, static_text, taken};
 use gatewright_stack::{
-    At, Attachment, AttachmentId, Event, TraceOutcome, IcmpError, Lease, LinkTag, NeighbourLimits, Place,
-    Reason, Reassembling, ReassemblyState, RouterPreference, Side, TraceStep, VirtualLink, VlanTag,
+    At, Attachment, AttachmentId, Event, IcmpError, Lease, LinkTag, NeighbourLimits, Place, Reason,
+    Reassembling, ReassemblyState, RouterPreference, Side, TraceOutcome, TraceStep, VirtualLink,
+    VlanTag,
     builtin::{Among, Match, PortRange, Rule, Selector, Subnet, Verdict},
 };
 use gatewright_tables::{Family, Prefix};

@@ -1,7 +1,7 @@
 //! Metrics of handlers at messages of gateway programs: seen and refused.
 
 use super::{Family, head, sample, written};
-use crate::api::AttachedAnswer;
+use crate::status::AttachedAnswer;
 
 const SEEN: Family = (
     "gatewright_attached_messages",

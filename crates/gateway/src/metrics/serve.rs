@@ -4,9 +4,10 @@
 //! A client has [`CLIENT_WITHIN`] for all of it; of more than [`CLIENTS_MAX`] the oldest is closed.
 
 use crate::{
-    Gateway, api,
+    Gateway,
     listener::ListenerThread,
     socket_path::{SocketPath, bind},
+    status,
 };
 use gatewright_config::Listen;
 use std::{
@@ -63,7 +64,7 @@ impl MetricsServer {
     /// `AddrInUse` if another process listens there, `AlreadyExists` if the path of a Unix socket is
     /// that of another file; else the system's error.
     pub fn start(gateway: Arc<Gateway>, listen: &Listen) -> io::Result<Self> {
-        let page = move || api::metrics(&gateway);
+        let page = move || status::metrics(&gateway);
         Self::serving(Arc::new(page), listen)
     }
 

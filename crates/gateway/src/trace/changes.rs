@@ -134,7 +134,7 @@ fn rest(old: &[u8], new: &[u8], from: usize, what: &str, changed: &mut Vec<Strin
 mod tests {
     use super::*;
     use gatewright_packet::LinkIndex;
-    use gatewright_stack::{TraceOutcome, Side};
+    use gatewright_stack::{Side, TraceOutcome};
     use gatewright_wire::Framing;
     use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Builds a handler's graph: blocks, registers, names, edges for absent values.
 
 use super::Context;
-use super::gateway::Env;
+use super::env::Env;
 use super::scope::{Flow, Local, SessionState, Ty, Value};
 use super::statement::EnclosingLoop;
 use crate::codes;

@@ -1,6 +1,6 @@
 //! Computes worst cases: of memory, and of the traffic that a forged request can cause.
 
-use super::gateway::Env;
+use super::env::Env;
 use super::layout::held;
 use crate::codes;
 use crate::ir::{

@@ -45,7 +45,7 @@ impl<'a> Context<'a> {
     /// Checks the templates that fill a view, whether they are used or not.
     pub(super) fn templates(&mut self) {
         for module in self.world.modules.values().copied() {
-            let env = super::gateway::Env::of_module(module);
+            let env = super::env::Env::of_module(module);
             for template in &module.templates {
                 if let TemplateBody::Build(call) = &template.body {
                     self.template_alone(&env, template, call);
@@ -56,7 +56,7 @@ impl<'a> Context<'a> {
 
     fn template_alone(
         &mut self,
-        env: &super::gateway::Env<'a>,
+        env: &super::env::Env<'a>,
         template: &'a Template,
         call: &'a Call,
     ) {

@@ -7,6 +7,7 @@ mod build;
 mod condition;
 mod dead;
 mod emit;
+mod env;
 mod fields;
 mod follow;
 mod gateway;

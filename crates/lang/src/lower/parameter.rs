@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::body::Body;
-use super::gateway::Env;
+use super::env::Env;
 use super::scope::{Ty, Value};
 use crate::codes;
 use crate::ir::{Operand, Parameter, ParameterBounds, ParameterId, ParameterValue};

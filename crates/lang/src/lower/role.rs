@@ -3,7 +3,8 @@
 use super::Context;
 use super::body::{Body, BodyPurpose};
 use super::build::Exchange;
-use super::gateway::{Env, Handlers, RoleInfo};
+use super::env::{Env, RoleInfo};
+use super::gateway::Handlers;
 use super::guard::{Fields, covered, looked_at};
 use crate::codes;
 use crate::ir::{

@@ -1,6 +1,6 @@
 //! Lowers the session of a gateway: its key, its variables, the peers that it stores.
 
-use super::gateway::{Env, RoleInfo, SessionInfo};
+use super::env::{Env, RoleInfo, SessionInfo};
 use super::{Context, twice};
 use crate::codes;
 use crate::ir::{MessageId, Peers, PeersId, RoleId, Session, SessionKey, Slot, SlotId, SlotType};

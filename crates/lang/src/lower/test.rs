@@ -1,6 +1,6 @@
 //! Lowers `test` blocks to transcripts.
 
-use super::gateway::Env;
+use super::env::Env;
 use super::scope::Ty;
 use super::{Constant, Context};
 use crate::codes;

@@ -12,8 +12,8 @@
 
 use super::access::Originator;
 use super::group::NESTED_MAX;
-use super::notify::KEPT_FOR;
 use super::outbox::OutboxMessage;
+use super::subscription::KEPT_FOR;
 use super::{Cse, Done, Refusal, RequestContext, Target, denied, not_found};
 use crate::address::Address;
 use crate::primitive::{Operation, Request};

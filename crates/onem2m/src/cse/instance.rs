@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::primitive::Request;
 use crate::resource::{Resource, push_json_text, push_number};
 use crate::resource_type::ResourceType;
-use crate::schema::{self, null_given};
+use crate::schema::{self, check_content_info, null_given};
 use crate::status::Status;
 use crate::stored::Readable;
 use crate::time::Timestamp;
@@ -389,25 +389,6 @@ pub(super) fn content_octets(raw: &str) -> u64 {
     u64::try_from(octets).unwrap_or(u64::MAX)
 }
 
-/// contentInfo (TS-0004, m2m:contentInfo): a media type, an encoding (0 to 2), and optionally
-/// a security format (0 to 7).
-pub(super) fn check_content_info(info: Option<&str>) -> Result<(), Refusal> {
-    let Some(info) = info else {
-        return Ok(());
-    };
-    let mut parts = info.split(':');
-    let media = parts.next().unwrap_or_default();
-    let (main, sub) = media.split_once('/').unwrap_or_default();
-    let encoding = parts.next().is_none_or(|part| matches!(part, "0" | "1" | "2"));
-    let security = parts
-        .next()
-        .is_none_or(|part| part.len() == 1 && part.bytes().all(|o| (b'0'..=b'7').contains(&o)));
-    if main.is_empty() || sub.is_empty() || !encoding || !security || parts.next().is_some() {
-        return Err(Refusal::bad("cnf is TYPE/SUBTYPE, optionally :ENCODING and :SECURITY"));
-    }
-    Ok(())
-}
-
 fn instance_id(seq: u64) -> Arc<str> {
     let mut id = String::with_capacity(16);
     id.push_str(ResourceType::ContentInstance.prefix());
@@ -487,16 +468,6 @@ mod tests {
             (r#"{"a":1}"#, 7),
         ] {
             assert_eq!(content_octets(raw), octets, "{raw}");
-        }
-    }
-
-    #[test]
-    fn content_info() {
-        for good in ["text/plain:0", "application/json", "application/cbor:1:3"] {
-            assert!(check_content_info(Some(good)).is_ok(), "{good}");
-        }
-        for bad in ["", "text", "text/", "text/plain:3", "text/plain:0:8", "a/b:0:1:2", "/b"] {
-            assert!(check_content_info(Some(bad)).is_err(), "{bad}");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::create::Draft;
 use super::outbox::{Gather, OutboxMessage};
 use super::polling::EntityRoute;
 use super::statistics::Statistic;
-use super::subscription::{check_subscription, conditions, duration_of, settle_content};
+use super::subscription::{KEPT_FOR, check_subscription, conditions, duration_of, settle_content};
 use super::{Cse, Done, Refusal, RequestContext, not_allowed};
 use crate::primitive::{Operation, Request, Response};
 use crate::resource::{Resource, push_json_text, some_attributes};
@@ -20,8 +20,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Time that a notification is kept for a target that is away.
-pub(super) const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// Duration of a batch that sets none (bn without dur).
 const GATHERED_FOR: Duration = Duration::from_mins(1);
 /// The same duration in m2m:batchNotify.

@@ -2,7 +2,6 @@
 //! allowed combinations.
 
 use super::access::{ALL_RIGHTS, Originator};
-use super::notify::KEPT_FOR;
 use super::outbox::OutboxMessage;
 use super::watch::{REPORT_ON_MISSING, check_missing_data};
 use super::{Cse, Refusal};
@@ -16,6 +15,8 @@ use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
+/// Time that a notification is kept for a target that is away.
+pub(super) const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 /// The monitored operations, which have no number among the events.
 const OPERATION: u64 = 0;
 /// m2m:notificationEventType: a retrieval from a container without instances.

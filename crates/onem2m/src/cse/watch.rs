@@ -7,9 +7,9 @@
 
 use super::Cse;
 use super::Refusal;
-use super::instance::check_content_info;
 use crate::resource::Resource;
 use crate::resource_type::ResourceType;
+use crate::schema::check_content_info;
 use crate::time::{Timestamp, parse_duration};
 use crate::tree::{Instance, Slot};
 use core::time::Duration;

@@ -12,7 +12,7 @@ mod socket;
 
 use crate::{
     control::{Control, events},
-    planes::PlanesError,
+    error::PlanesError,
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{DataError, NeighbourUpdate, PlanePort, Port, PortRequest};

@@ -5,13 +5,13 @@ use super::straight::Straight;
 use super::tables::NameTable;
 use super::{
     Arm, BitTarget, Code, Empty, NumberTarget, Op, OpIndex, SetId, SideRange, SlotTest, Store,
-    Then, UNBOUNDED, fuse, index, narrow,
+    Then, UNBOUNDED, appended, fuse, index, narrow,
 };
 use crate::view::SlotSet;
 use gatewright_diagnostic::Span;
 use gatewright_lang::ir::{
-    BitField, Class, Fold, Guard, LiteralId, Message, Order, ParseOp, Pattern, Program, Select,
-    Slot, SlotId, SlotType, TooLong,
+    BitField, Class, Fold, Guard, LiteralId, Message, ParseOp, Pattern, Program, Select, Slot,
+    SlotId, SlotType, TooLong,
 };
 
 /// Compiles one message's layout; a message that is only written gives an empty code.
@@ -425,16 +425,4 @@ impl Op {
             _ => {}
         }
     }
-}
-
-/// Appends to a side table.
-pub(super) fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> SideRange {
-    let from = table.len();
-    table.extend(more);
-    SideRange { from: narrow(from), to: narrow(table.len()) }
-}
-
-/// Whether words in this order can be read together with others as one number.
-pub(super) const fn joins(octets: u8, order: Order) -> bool {
-    octets == 1 || matches!(order, Order::Big)
 }

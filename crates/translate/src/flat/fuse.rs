@@ -1,8 +1,8 @@
 //! Places attempts, and merges tests.
 
-use super::compile::{Compiler, OpLabel, joins};
+use super::compile::{Compiler, OpLabel};
 use super::tables::{DeltaOptions, Lines};
-use super::{Arm, Code, Op, OpIndex, SetId, SideRange, UNBOUNDED, index};
+use super::{Arm, Code, Op, OpIndex, SetId, SideRange, UNBOUNDED, index, joins};
 use crate::view::SlotSet;
 use gatewright_lang::ir::{BitField, Fold, Length, ParseOp, ParseStep, SlotType};
 
@@ -17,12 +17,12 @@ pub(super) fn attempt(compiler: &mut Compiler<'_>, at: usize) -> Option<Op> {
     let steps = compiler.message.parser.get(at..)?;
     let next = OpLabel::of(at).place();
     if let Some((lines, entry)) = Lines::of(compiler, at) {
-        let lines = super::compile::appended(&mut compiler.code.lines, [lines]).from;
+        let lines = super::appended(&mut compiler.code.lines, [lines]).from;
         compiler.entry = Some((entry, Op::OneLine { lines, next }));
         return Some(Op::Lines(lines));
     }
     if let Some((options, entry)) = DeltaOptions::of(compiler, at) {
-        let options = super::compile::appended(&mut compiler.code.options, [options]).from;
+        let options = super::appended(&mut compiler.code.options, [options]).from;
         compiler.entry = Some((entry, Op::OneOption { options, next }));
         return Some(Op::Options(options));
     }
@@ -167,7 +167,7 @@ pub(super) fn chains(code: &mut Code) {
             }
         }
         let settles = kept(code, seen);
-        let arms: SideRange = super::compile::appended(&mut code.arms, all);
+        let arms: SideRange = super::appended(&mut code.arms, all);
         let switch = Op::Switch { slot, arms, settles, otherwise: place };
         code.ops.get_mut(at).into_iter().for_each(|op| *op = switch);
     }
@@ -180,6 +180,6 @@ fn set(code: &Code, id: SetId) -> SlotSet {
 fn kept(code: &mut Code, set: SlotSet) -> SetId {
     match code.sets.iter().position(|known| *known == set) {
         Some(known) => SetId(super::narrow(known)),
-        None => SetId(super::compile::appended(&mut code.sets, [set]).from),
+        None => SetId(super::appended(&mut code.sets, [set]).from),
     }
 }

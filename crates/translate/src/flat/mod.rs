@@ -48,6 +48,7 @@ mod compile;
 mod fuse;
 mod ops;
 mod run;
+pub(crate) mod state;
 pub(crate) mod straight;
 mod tables;
 
@@ -390,4 +391,16 @@ fn index(of: u32) -> usize {
 
 fn narrow(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+/// Appends to a side table.
+fn appended<T>(table: &mut Vec<T>, more: impl IntoIterator<Item = T>) -> SideRange {
+    let from = table.len();
+    table.extend(more);
+    SideRange { from: narrow(from), to: narrow(table.len()) }
+}
+
+/// Whether words in this order can be read together with others as one number.
+const fn joins(octets: u8, order: Order) -> bool {
+    octets == 1 || matches!(order, Order::Big)
 }

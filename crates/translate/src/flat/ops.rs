@@ -1,11 +1,12 @@
 //! Implementation of each op.
 
 use super::run::{Reader, length};
+use super::state::Region;
 use super::{
     Arm, BitTarget, Empty, NumberTarget, OpIndex, SetId, SideRange, SlotTest, Store, Then, index,
 };
 use crate::checksum::PartialChecksum;
-use crate::parser::{MalformedReason, Region};
+use crate::malformed::MalformedReason;
 use crate::stream::StreamReader;
 use crate::view::{Held, column_within, find, fits, within};
 use gatewright_lang::ir::{

@@ -1,9 +1,10 @@
 //! Runs a layout's ops over a piece of a message.
 
 use super::ops::{Halt, Took};
+use super::state::{ParserState, Until};
 use super::{Code, Op, OpIndex, SetId, index};
 use crate::checksum::PartialChecksum;
-use crate::parser::{MalformedReason, ParserState, Until};
+use crate::malformed::MalformedReason;
 use crate::view::SlotSet;
 use gatewright_lang::ir::{Message, Program};
 

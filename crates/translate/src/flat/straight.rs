@@ -10,13 +10,12 @@
 //! the ops begin anew (`run`); they find the error, or wait. So it has no failure of its own, and a
 //! message is read alike however it was cut.
 
-use super::compile::appended;
 use super::ops::{number, word_of};
+use super::state::COUNTERS;
 use super::{
-    BitTarget, Code, Empty, NumberTarget, Op, OpIndex, SideRange, SlotTest, Store, Then, index,
-    narrow,
+    BitTarget, Code, Empty, NumberTarget, Op, OpIndex, SideRange, SlotTest, Store, Then, appended,
+    index, narrow,
 };
-use crate::parser::COUNTERS;
 use crate::view::View;
 use gatewright_lang::ir::{ExtendCase, Fold, Length, Message, Order, SlotId, SlotType};
 use std::collections::BTreeMap;

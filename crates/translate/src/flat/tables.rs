@@ -8,7 +8,7 @@ use super::ops::{Set, number, solid};
 use super::run::Reader;
 use super::straight::{Pass, Rest};
 use super::{ValueTarget, index, narrow};
-use crate::parser::MalformedReason;
+use crate::malformed::MalformedReason;
 use crate::view::{Held, View, fits};
 use gatewright_lang::ir::{
     Class, ColumnType, Convert, ExtendCase, Fold, Length, Message, Order, ParseOp, ParseStep,

@@ -1,21 +1,10 @@
 //! Arriving requests: their dispatch and their answers.
 
-use super::exchange::Written;
-use super::pump::Source;
-use super::read::{Goal, MessagePurpose, Passing};
-use super::request::{Origin, Requester};
 use super::slab::{ConnId, IncomingId};
+use super::state::{Goal, MessagePurpose, Origin, Passing, Reply, Requester, Written};
 use super::{Count, Machine, Work};
 use gatewright_lang::ir::{Action, Answer, Build, Message, RoleId, Side, TooLong};
 use std::sync::Arc;
-
-/// The answer to a request, sent when the request is read to its end.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) octets: Vec<u8>,
-    pub(crate) stream: Option<Source>,
-    pub(crate) close: bool,
-}
 
 impl Machine {
     /// Takes the first matching case for a request.

@@ -4,9 +4,8 @@
 //! when it began.
 
 use super::post::{Acts, Captured, Direction, Plain, Post, PostError, Posted, is_within};
-use super::read::Incoming;
-use super::request::Requester;
 use super::slab::{ConnId, IncomingId};
+use super::state::{Incoming, Requester, Watched};
 use super::{Count, Machine, Output};
 use crate::view::{Held, View};
 use core::net::SocketAddr;
@@ -29,17 +28,6 @@ pub(crate) struct Posts {
     captures: bool,
     /// Fields that posts examine, by message.
     fields: Vec<(MessageId, SlotId)>,
-}
-
-/// A watched message.
-#[derive(Debug, Default)]
-pub(crate) struct Watched {
-    octets: usize,
-    head: Vec<u8>,
-    /// Its handler, as soon as it is known.
-    handler: Option<HandlerId>,
-    /// Whether it was shown to the posts there.
-    shown: bool,
 }
 
 /// Owner of a message.

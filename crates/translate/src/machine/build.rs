@@ -1,10 +1,8 @@
 //! Builds messages: from holes to octets.
 
 use super::evaluate::Borrowed;
-use super::pump::Source;
-use super::read::{Incoming, Passing};
 use super::slab::IncomingId;
-use super::task::Task;
+use super::state::{Incoming, Passing, Source, Task};
 use super::{BUFFER_OCTETS, Machine};
 use crate::emit::{Unbuildable, emit};
 use crate::view::{Held, Value, View};

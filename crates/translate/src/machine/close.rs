@@ -1,10 +1,8 @@
 //! Closes connections, and frees what depends on them.
 
-use super::conn::{Conn, ConnectionState};
-use super::exchange::Written;
-use super::read::{Incoming, MessagePurpose, Passing};
 use super::record::PeerEvent;
 use super::slab::{ConnId, ExchangeId, IncomingId};
+use super::state::{Conn, ConnectionState, Incoming, MessagePurpose, Passing, Written};
 use super::{Machine, Output, Work};
 use gatewright_lang::ir::{ReuseWhen, Side};
 

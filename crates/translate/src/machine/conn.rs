@@ -1,130 +1,13 @@
 //! TCP connections: events that the caller reports.
 
-use super::buffers::{Unread, Unsent};
-use super::exchange::Written;
-use super::pump::{Behind, Streaming};
 use super::record::PeerEvent;
-use super::slab::{ConnId, ExchangeId, IncomingId, QueryId, SessionId, TaskId};
-use super::timers::{Alarm, Timer};
-use super::{BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, QueryOwner, RoleTarget, Work};
+use super::slab::{ConnId, QueryId};
+use super::state::{Conn, ConnectionState, Written};
+use super::timers::Timer;
+use super::{BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX, QueryOwner, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
 use gatewright_lang::ir::{Mode, Role, RoleId, SessionKey, Side};
-use std::collections::VecDeque;
-
-/// State of a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ConnectionState {
-    /// Its server's name is being resolved.
-    Resolving(QueryId),
-    /// It is being established.
-    Connecting,
-    /// It is established.
-    Open,
-    /// Pending octets are sent, then it ends.
-    Closing,
-    /// We ended; further octets from the peer are discarded.
-    Lingering,
-}
-
-/// A TCP connection.
-#[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(crate) struct Conn {
-    pub(crate) role: RoleId,
-    pub(crate) side: Side,
-    /// The peer's address, as soon as it is known.
-    pub(crate) peer: Option<SocketAddr>,
-    /// Its server, if it is a client's connection.
-    pub(crate) target: Option<RoleTarget>,
-    pub(crate) state: ConnectionState,
-    /// Octets that wait to be read.
-    pub(crate) unread: Unread,
-    /// Whether the peer will send no more.
-    pub(crate) ended: bool,
-    /// Whether the caller was told that there is no room.
-    pub(crate) blocked: bool,
-    /// Messages begun since its turn began, or since no octets of it were unread.
-    pub(crate) begun: u32,
-    /// Whether it waits for its next turn.
-    pub(crate) waiting: bool,
-    /// Whether octets up to the end of a line are being discarded.
-    pub(crate) skipping: bool,
-    pub(crate) unsent: Unsent,
-    /// The stream being written, after the unsent octets.
-    pub(crate) streaming: Option<Box<Streaming>>,
-    /// Messages that follow it.
-    pub(crate) behind: VecDeque<Behind>,
-    /// The message being read.
-    pub(crate) current: Option<IncomingId>,
-    /// Number of unfinished requests.
-    pub(crate) requests: u32,
-    /// The handlers of its requests.
-    pub(crate) tasks: Vec<TaskId>,
-    /// The handler that waits for the next message.
-    pub(crate) receiver: Option<TaskId>,
-    /// The session: of a server's connection, the one that began with it; of a client's, its owner.
-    pub(crate) session: Option<SessionId>,
-    /// A client's requests in flight, oldest first.
-    pub(crate) exchanges: VecDeque<ExchangeId>,
-    /// Handlers that wait to send over it.
-    pub(crate) waiters: VecDeque<TaskId>,
-    /// The handler that prepares it for its first request.
-    pub(crate) opening: Option<TaskId>,
-    /// Whether it was kept from another session and has delivered no octet since.
-    pub(crate) kept: bool,
-    /// Whether it is released when its response is read.
-    pub(crate) releasing: bool,
-    /// Whether it is closed when its response is read.
-    pub(crate) hanging: bool,
-    pub(crate) alarm: Option<Alarm>,
-    /// Time of its last activity.
-    pub(crate) moved: Duration,
-}
-
-impl Conn {
-    pub(crate) fn new(role: RoleId, side: Side, state: ConnectionState, now: Duration) -> Self {
-        Self {
-            role,
-            side,
-            peer: None,
-            target: None,
-            state,
-            unread: Unread::default(),
-            ended: false,
-            blocked: false,
-            begun: 0,
-            waiting: false,
-            skipping: false,
-            unsent: Unsent::default(),
-            streaming: None,
-            behind: VecDeque::new(),
-            current: None,
-            requests: 0,
-            tasks: Vec::new(),
-            receiver: None,
-            session: None,
-            exchanges: VecDeque::new(),
-            waiters: VecDeque::new(),
-            opening: None,
-            kept: false,
-            releasing: false,
-            hanging: false,
-            alarm: None,
-            moved: now,
-        }
-    }
-
-    /// Whether nothing is in flight in either direction.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.current.is_none()
-            && self.exchanges.is_empty()
-            && self.streaming.is_none()
-            && self.behind.is_empty()
-            && self.opening.is_none()
-            && self.receiver.is_none()
-    }
-}
 
 /// How long a connection that we ended is still read. So the peer gets our last octets before the
 /// system resets the connection for octets that it sent in vain (RFC 9112 §9.6).
@@ -400,7 +283,7 @@ impl Machine {
         };
         let held = of
             .current
-            .is_some_and(|id| self.incomings.get(id).is_some_and(super::read::Incoming::is_held));
+            .is_some_and(|id| self.incomings.get(id).is_some_and(super::state::Incoming::is_held));
         if (ours || held)
             && of.state != ConnectionState::Lingering
             && of.state != ConnectionState::Closing

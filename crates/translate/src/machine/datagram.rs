@@ -1,14 +1,13 @@
 //! Datagrams: requests, responses and repetitions.
 
 use super::build::key_of;
-use super::exchange::{Exchange, Repeat, Repetition};
-use super::read::{Goal, Incoming, MessagePurpose, Passing};
-use super::request::Requester;
 use super::slab::{IncomingId, TaskId};
-use super::task::Wait;
+use super::state::{
+    Exchange, Goal, Incoming, MessagePurpose, Passing, Repeat, Repetition, Requester, Wait,
+};
 use super::timers::Timer;
 use super::{Count, Machine, Output, QueryOwner, RoleTarget};
-use crate::parser::Until;
+use crate::flat::state::Until;
 use core::net::SocketAddr;
 use core::time::Duration;
 use gatewright_lang::ir::{Cast, HandlerId, MessageId, Mode, RoleId, Side, SlotId};

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::slab::IncomingId;
-use super::task::{Reg, Task, rows_of};
+use super::state::{Reg, Task, rows_of};
 use crate::view::{Held, Rows, Value, find};
 use gatewright_lang::ir::{
     Arithmetic, Class, LiteralId, Operand, ParameterValue, Partial, Pattern, SlotId, SlotType,

@@ -1,65 +1,11 @@
 //! Requests in flight, and their outcomes.
 
-use super::read::{MessagePurpose, Passing};
 use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
-use super::timers::{Alarm, Timer};
-use super::{Count, Machine, Output, RoleTarget, Work};
-use core::net::SocketAddr;
-use core::time::Duration;
-use gatewright_lang::ir::{HandlerId, MessageId, Mode, RoleId, SlotId};
+use super::state::{Exchange, MessagePurpose, Passing, Repetition};
+use super::timers::Timer;
+use super::{Count, Machine, Output, Work};
+use gatewright_lang::ir::{MessageId, Mode, RoleId, SlotId};
 use std::sync::Arc;
-
-/// Recipient of the notice that a message was written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Written {
-    Nothing,
-    /// An answer to a request of this connection, by a handler whose answers are watched.
-    Answer(Option<HandlerId>),
-    /// A part of such an answer.
-    Part(HandlerId),
-    /// A handler that waits for no response.
-    Sent(TaskId),
-}
-
-/// State of a request that may be repeated.
-#[derive(Clone, Debug)]
-pub(crate) enum Repeat {
-    /// It is being handled.
-    Running,
-    /// It is finished, with its answer, which may be empty.
-    Answered(Vec<u8>),
-}
-
-/// The next repetition of a request.
-#[derive(Debug)]
-pub(crate) struct Repetition {
-    pub(crate) pause: Duration,
-    pub(crate) left: u32,
-    pub(crate) alarm: Alarm,
-}
-
-/// A request that waits for its response, or for the end of it.
-#[derive(Debug)]
-pub(crate) struct Exchange {
-    pub(crate) role: RoleId,
-    pub(crate) task: TaskId,
-    /// The connection, over TCP.
-    pub(crate) conn: Option<ConnId>,
-    /// The peer's address, for datagrams.
-    pub(crate) to: Option<SocketAddr>,
-    pub(crate) target: RoleTarget,
-    /// The key that its response shares with it.
-    pub(crate) flow: Vec<u8>,
-    /// Whether its response has begun.
-    pub(crate) begun: bool,
-    /// Whether more than one response is wanted.
-    pub(crate) gather: bool,
-    /// The request's octets, if it may have to be sent again.
-    pub(crate) octets: Vec<u8>,
-    pub(crate) repetition: Option<Repetition>,
-    pub(crate) deadline: Duration,
-    pub(crate) alarm: Option<Alarm>,
-}
 
 impl Machine {
     /// Resumes the handler of a request whose response has begun.

@@ -1,34 +1,12 @@
 //! Peers stored in sessions, and unsolicited messages to them.
 
 use super::evaluate::Borrowed;
-use super::exchange::Written;
-use super::request::Requester;
 use super::slab::{ConnId, SessionId};
-use super::task::{Reg, Task};
+use super::state::{PeerAddress, Reg, Requester, StoredPeer, Task, Written};
 use super::{BUFFER_OCTETS, Count, Machine, Output, PIPELINED_MAX};
 use crate::view::Value;
-use core::net::SocketAddr;
-use gatewright_lang::ir::{Build, MessageId, Operand, Peers, PeersId, RegisterId, RoleId, SlotId};
+use gatewright_lang::ir::{Build, MessageId, Operand, Peers, PeersId, RegisterId, SlotId};
 use std::sync::Arc;
-
-/// Location of a peer.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum PeerAddress {
-    /// The other end of a connection.
-    Conn(ConnId),
-    /// An address, for this role.
-    At(RoleId, SocketAddr),
-}
-
-/// A peer stored in a session.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct StoredPeer {
-    pub(crate) place: PeerAddress,
-    /// Values kept of its request.
-    kept: Vec<Option<Value>>,
-    /// The `fresh` number of the last message to it.
-    mark: Option<Value>,
-}
 
 impl Machine {
     fn stored_peers(&self, id: PeersId) -> Option<&Peers> {

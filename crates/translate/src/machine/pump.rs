@@ -1,46 +1,13 @@
 //! Writes to connections, and passes streams from one to another.
 
-use super::buffers::Unsent;
-use super::conn::ConnectionState;
-use super::exchange::Written;
-use super::read::Passing;
 use super::record::PeerEvent;
-use super::request::Requester;
 use super::slab::{ConnId, IncomingId};
+use super::state::{
+    Behind, ConnectionState, Passing, Requester, Source, Streaming, Writing, Written,
+};
 use super::{BUFFER_OCTETS, Count, Machine, Output, Work};
-use crate::parser::{Malformed, Progress, Until};
-use crate::stream::{StreamLengthError, StreamWriter};
-
-/// A stream being written to a connection.
-#[derive(Debug)]
-pub(crate) struct Streaming {
-    writer: StreamWriter,
-    /// The message that it comes from.
-    pub(crate) from: IncomingId,
-    /// The notice to give when it is written.
-    pub(crate) done: Written,
-}
-
-/// Writer of a stream, and its state, while the stream is read.
-struct Writing {
-    streaming: Option<Box<Streaming>>,
-    unsent: Unsent,
-    /// Number of octets that were already waiting.
-    before: usize,
-    /// Whether the stream agrees with the length that its message announced.
-    framed: Result<(), StreamLengthError>,
-}
-
-/// A stream's source and its framing.
-pub(crate) type Source = (StreamWriter, IncomingId);
-
-/// A message that waits for the stream before it.
-#[derive(Debug)]
-pub(crate) struct Behind {
-    octets: Vec<u8>,
-    pub(crate) stream: Option<Box<Source>>,
-    pub(crate) done: Written,
-}
+use crate::flat::state::Until;
+use crate::parser::{Malformed, Progress};
 
 impl Machine {
     /// Sends a message over a connection, after those already in its queue.

@@ -1,86 +1,14 @@
 //! Turns octets of a TCP connection into messages, and wakes handlers with them.
 
-use super::answer::Reply;
-use super::attach::Watched;
 use super::buffers::Unread;
-use super::conn::ConnectionState;
-use super::request::Requester;
-use super::slab::{ConnId, ExchangeId, IncomingId, TaskId};
+use super::slab::{ConnId, IncomingId, TaskId};
+use super::state::{ConnectionState, Goal, Incoming, MessagePurpose, Passing, Requester};
 use super::{Count, Machine, Output, TURN_MESSAGES, Work};
-use crate::parser::{Malformed, MalformedReason, Parser, Until};
-use gatewright_lang::ir::{MessageId, Mode, Side, SlotId};
+use crate::flat::state::Until;
+use crate::malformed::MalformedReason;
+use crate::parser::Malformed;
+use gatewright_lang::ir::{MessageId, Mode, Side};
 use std::sync::Arc;
-
-/// Purpose of a message in the machine.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum MessagePurpose {
-    /// A request to be dispatched.
-    Request,
-    /// A dispatched request.
-    Handled,
-    /// A message of a server that answers in any order, whose flow is not known yet.
-    Unmatched,
-    /// The response to a request.
-    Response(ExchangeId),
-    /// A message that a handler waits for by `receive`, or waited for.
-    Received,
-    /// An ignored message.
-    Ignored,
-}
-
-/// Destination of a message's stream.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Passing {
-    /// It waits.
-    Held,
-    /// It is discarded.
-    Discarded,
-    /// It is written to this connection.
-    To(ConnId),
-}
-
-/// How far a message is read before its user is notified.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Goal {
-    End,
-    Begun,
-    Settled(Vec<SlotId>),
-}
-
-/// A message that is being read, or was.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    pub(crate) parser: Box<Parser>,
-    pub(crate) message: MessageId,
-    /// Its connection; `None` when it is complete.
-    pub(crate) conn: Option<ConnId>,
-    /// The requester, while an answer is due.
-    pub(crate) requester: Option<Requester>,
-    /// The key that its repetitions share with it.
-    pub(crate) repeat: Option<Vec<u8>>,
-    pub(crate) purpose: MessagePurpose,
-    /// The handler that uses it.
-    pub(crate) task: Option<TaskId>,
-    pub(crate) goal: Goal,
-    pub(crate) passing: Passing,
-    /// The answer to send when it is complete, and the request answered by it.
-    pub(crate) reply: Option<(Reply, IncomingId)>,
-    /// Whether its own answer waits for a later message.
-    pub(crate) answered: bool,
-    /// State for the posts that watch it.
-    pub(crate) watched: Option<Box<Watched>>,
-}
-
-impl Incoming {
-    pub(crate) const fn is_complete(&self) -> bool {
-        self.conn.is_none()
-    }
-
-    /// Whether its stream waits for a reader.
-    pub(crate) fn is_held(&self) -> bool {
-        self.passing == Passing::Held && self.parser.in_stream()
-    }
-}
 
 /// Result of reading on in a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,12 +11,9 @@
 //! The machine decides everything by what its peers send and when, by its parameters and by its
 //! fresh numbers, so a test repeats a recorded conversation.
 
-use super::conn::ConnectionState;
-use super::peers::PeerAddress;
 use super::post::{Direction, Does, Post, PostCounters, PostError};
-use super::request::{Origin, Requester};
 use super::slab::{ConnId, ExchangeId, SessionId, TaskId};
-use super::task::Task;
+use super::state::{ConnectionState, Origin, PeerAddress, Requester, Task};
 use super::{Machine, Output};
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,40 +1,12 @@
 //! Starts handlers: for requests, new connections and periods.
 
-use super::read::{Goal, MessagePurpose};
 use super::slab::{ConnId, IncomingId, SessionId, TaskId};
-use super::task::{Reg, Task, Wait};
+use super::state::{Goal, MessagePurpose, Origin, Reg, Requester, Task, Wait};
 use super::timers::Timer;
 use super::{Count, Machine, clocks};
-use core::net::SocketAddr;
 use core::time::Duration;
-use gatewright_lang::ir::{BlockId, HandlerId, RequestKind, RoleId};
+use gatewright_lang::ir::{BlockId, HandlerId, RequestKind};
 use std::sync::Arc;
-
-/// Recipient of an answer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Requester {
-    /// The peer of a connection.
-    Conn(ConnId),
-    /// A peer reached by a datagram of this role.
-    Peer(RoleId, SocketAddr),
-}
-
-/// Cause of a handler's start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Origin {
-    Request { role: RoleId, request: IncomingId },
-    Opening { role: RoleId, conn: ConnId },
-    Every { clock: usize },
-}
-
-impl Origin {
-    pub(crate) const fn request(self) -> Option<IncomingId> {
-        match self {
-            Self::Request { request, .. } => Some(request),
-            _ => None,
-        }
-    }
-}
 
 /// A periodic handler.
 #[derive(Debug)]

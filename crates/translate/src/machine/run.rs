@@ -1,12 +1,8 @@
 //! Runs handlers from one suspension to the next.
 
-use super::answer::Reply;
 use super::evaluate::{Borrowed, computed};
-use super::exchange::Written;
-use super::request::{Origin, Requester};
-use super::send::QueuedRequest;
 use super::slab::TaskId;
-use super::task::{Reg, Task, Wait};
+use super::state::{Origin, QueuedRequest, Reg, Reply, Requester, Task, Wait, Written};
 use super::{Count, Machine, RoleTarget};
 use crate::view::View;
 use core::time::Duration;

@@ -1,38 +1,13 @@
 //! Sends requests, and finds the connections for them.
 
-use super::conn::{Conn, ConnectionState};
-use super::exchange::{Exchange, Written};
-use super::pump::Source;
-use super::read::Passing;
-use super::request::Origin;
 use super::slab::{ConnId, QueryId, TaskId};
-use super::task::{Gather, Wait};
+use super::state::{
+    Conn, ConnectionState, Exchange, Gather, Origin, Passing, QueuedRequest, Wait, Written,
+};
 use super::timers::Timer;
 use super::{BUFFER_OCTETS, Count, Machine, Output, QUERIES_MAX, QueryOwner, RoleTarget};
-use core::time::Duration;
 use gatewright_lang::ir::{HandlerKind, Mode, RoleId, Side, Transport};
 use std::sync::Arc;
-
-/// A request that waits to be sent.
-#[derive(Debug)]
-pub(crate) struct QueuedRequest {
-    pub(crate) role: RoleId,
-    pub(crate) octets: Vec<u8>,
-    pub(crate) stream: Option<Source>,
-    pub(crate) flow: Vec<u8>,
-    /// Whether a response is expected.
-    pub(crate) respond: bool,
-    /// Maximum number of responses, if not one.
-    pub(crate) gather: Option<u32>,
-    pub(crate) target: RoleTarget,
-    /// The connection that it waits for.
-    pub(crate) conn: Option<ConnId>,
-    /// The name that it waits for.
-    pub(crate) query: Option<QueryId>,
-    /// Whether only a new connection will do: a kept one has just failed.
-    pub(crate) new_only: bool,
-    pub(crate) deadline: Duration,
-}
 
 impl Machine {
     pub(crate) fn begin_send(&mut self, id: TaskId, pending: Box<QueuedRequest>) {

@@ -1,13 +1,10 @@
 //! Sessions: variables kept between requests, and the connections that belong to them.
 
-use super::conn::Conn;
-use super::peers::StoredPeer;
-use super::request::{Origin, Requester};
 use super::slab::{ConnId, SessionId};
-use super::task::Task;
+use super::state::{Conn, Origin, Requester, StoredPeer, Task};
 use super::timers::{Alarm, Timer};
 use super::{Count, Machine};
-use crate::parser::Until;
+use crate::flat::state::Until;
 use crate::view::View;
 use core::time::Duration;
 use gatewright_lang::ir::{

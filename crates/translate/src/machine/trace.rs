@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::slab::{IncomingId, TaskId};
-use super::task::{Reg, Task, rows_of};
+use super::state::{Reg, Task, rows_of};
 use crate::parser::Malformed;
 use crate::view::{Held, Value};
 use gatewright_diagnostic::Span;

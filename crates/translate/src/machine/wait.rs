@@ -1,8 +1,7 @@
 //! Waits of handlers, and how handlers resume.
 
-use super::request::Origin;
 use super::slab::{IncomingId, TaskId};
-use super::task::Wait;
+use super::state::{Origin, Wait};
 use super::timers::Timer;
 use super::{Count, Machine, Work};
 use core::time::Duration;
@@ -210,7 +209,7 @@ impl Machine {
                 // Nobody knows whether it will ever be there.
                 let unfit = |of: &super::Conn| {
                     of.waiters.is_empty()
-                        && (of.state != super::conn::ConnectionState::Open || of.opening.is_some())
+                        && (of.state != super::state::ConnectionState::Open || of.opening.is_some())
                 };
                 if let Some(conn) = conn.filter(|conn| self.conns.get(*conn).is_some_and(unfit)) {
                     self.leave(conn);

@@ -2,7 +2,7 @@
 
 use super::*;
 use gatewright_packet::LinkIndex;
-use gatewright_stack::{At, TraceOutcome, Reason, Side};
+use gatewright_stack::{At, Reason, Side, TraceOutcome};
 use gatewright_wire::{
     EtherType,
     ipv4::Ipv4Fields,

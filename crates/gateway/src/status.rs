@@ -1,0 +1,142 @@
+//! The status of a gateway, as its control socket answers.
+
+use crate::{
+    Gateway,
+    events::EventCount,
+    messages::{AttachedMessages, MessageCounts},
+};
+use gatewright_config::MessageHandler;
+use gatewright_part::NamedStatus;
+use gatewright_planes::{Status, UdpGatewayCounts};
+use gatewright_stack::Attachment;
+use serde::Serialize;
+
+/// The answer to `status`.
+#[derive(Clone, Debug, Serialize)]
+pub struct StatusAnswer {
+    /// The gateway.
+    #[serde(flatten)]
+    pub gateway: Status,
+    /// The built-in handlers.
+    pub attached: Vec<AttachedAnswer>,
+    /// The UDP gateways.
+    pub udp_gateways: Vec<UdpGatewayAnswer>,
+    /// The reports of TCP proxies, services and programs.
+    pub parts: Vec<NamedStatus>,
+    /// The numbers of logged events, by kind.
+    pub events: Vec<EventCount>,
+}
+
+/// A built-in handler.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttachedAnswer {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub handler: &'static str,
+    /// Its position.
+    pub at: String,
+    /// Packets counted, if it counts packets.
+    pub packets: Option<u64>,
+    /// Octets counted, if it counts octets.
+    pub octets: Option<u64>,
+    /// Packets, or pieces of messages, that it could not write or copy in time, if it can miss any.
+    pub missed: Option<u64>,
+    /// Messages seen, if it handles messages and looks at them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
+    /// Requests refused, if it handles messages and refuses some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u64>,
+}
+
+/// A UDP gateway's counters.
+#[derive(Clone, Debug, Serialize)]
+pub struct UdpGatewayAnswer {
+    /// Its name.
+    pub name: String,
+    /// Datagrams read from clients.
+    pub received: u64,
+    /// Datagrams sent to the server.
+    pub sent: u64,
+    /// Datagrams returned to clients.
+    pub returned: u64,
+    /// Datagrams lost here, for any reason.
+    pub lost: u64,
+}
+
+/// A gateway's metrics as OpenMetrics text.
+pub(crate) fn metrics(gateway: &Gateway) -> Result<String, String> {
+    Ok(crate::metrics::text(&status(gateway)?))
+}
+
+/// A gateway's status and counters, as answered on the control socket.
+///
+/// # Errors
+///
+/// In words, if its worker has ended.
+pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
+    let names = gateway.links.names();
+    let standing = gateway.handlers.attached();
+    let handlers = gateway.planes().handlers();
+    let attached = standing.iter().map(|attached| {
+        let now = handlers.iter().find(|now| now.id == attached.id);
+        let counted = now.and_then(|now| now.counted);
+        AttachedAnswer {
+            id: attached.id.0,
+            handler: attached.name,
+            at: place_of(attached.attachment, &names),
+            packets: counted.map(|(packets, _)| packets),
+            octets: counted.map(|(_, octets)| octets),
+            missed: now.and_then(|now| now.missed),
+            messages: None,
+            refused: None,
+        }
+    });
+    let at_messages = gateway.messages.attached();
+    let attached = attached.chain(at_messages.iter().map(messages_answer));
+    let mut planes = gateway.planes().status().map_err(|error| error.to_string())?;
+    let parts = gateway.parts_told();
+    planes.sojourn.extend(parts.iter().flat_map(|part| part.told.sojourns.iter().cloned()));
+    Ok(StatusAnswer {
+        gateway: planes,
+        attached: attached.collect(),
+        udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counts())),
+        parts,
+        events: gateway.events().counts(),
+    })
+}
+
+/// The answer for a handler at messages.
+fn messages_answer(one: &AttachedMessages) -> AttachedAnswer {
+    let MessageCounts { messages, octets, refused, missed } = one.counts();
+    let captures = matches!(one.attach.handler, MessageHandler::Capture { .. });
+    let looks = captures || matches!(one.attach.handler, MessageHandler::Count);
+    AttachedAnswer {
+        id: one.id.0,
+        handler: one.attach.handler.name(),
+        at: one.place(),
+        packets: None,
+        octets: looks.then_some(octets),
+        missed: captures.then_some(missed),
+        messages: looks.then_some(messages),
+        refused: (!looks).then_some(refused),
+    }
+}
+
+/// A handler's position, with its link's name.
+fn place_of(attachment: Attachment, names: &[String]) -> String {
+    let everywhere = Attachment { link: None, ..attachment }.to_string();
+    let name = attachment.link.and_then(|link| names.get(link.index()));
+    name.map_or(everywhere.clone(), |name| format!("{everywhere} on {name}"))
+}
+
+fn relay_answer(name: &str, counts: UdpGatewayCounts) -> UdpGatewayAnswer {
+    UdpGatewayAnswer {
+        name: name.to_owned(),
+        received: counts.received,
+        sent: counts.sent,
+        returned: counts.returned,
+        lost: counts.cut_short + counts.not_sent + counts.too_many_clients,
+    }
+}

@@ -62,6 +62,9 @@ impl Parser<'_> {
         let start = self.at;
         let mut left = self.product()?;
         while let TokenKind::Mark(operator @ ('+' | '-')) = self.peek().kind {
+            if self.is_counted_up() {
+                return None;
+            }
             self.bump();
             let right = Box::new(self.product()?);
             self.linked(start)?;

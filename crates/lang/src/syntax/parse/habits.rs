@@ -142,16 +142,82 @@ impl Parser<'_> {
         true
     }
 
-    /// `-1`: reported with its equivalent here.
+    /// A field of a message that is set, `view.field = VALUE`: reported with its equivalent here.
+    pub(super) fn is_a_field_set(&mut self) -> bool {
+        let is_path = self.peek().kind == TokenKind::Word
+            && self.peek_at(1).kind == TokenKind::Mark('.')
+            && self.peek_at(2).kind == TokenKind::Word;
+        let changes = ['+', '-', '*', '/'].iter().any(|sign| self.is_double(3, *sign, '='));
+        if !is_path || !(changes || self.peek_at(3).kind == TokenKind::Mark('=')) {
+            return false;
+        }
+        let span = self.peek().span.to(self.peek_at(2).span);
+        let message = "a field of a message cannot be set";
+        let help = "build a new message, `VIEW(FIELD: VALUE)`, or keep the value in a `variable`";
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// `+=` and the like where `=` gives a new name its value: reported with its equivalent here.
+    pub(super) fn is_defined_in_place(&mut self) -> bool {
+        let found = ['+', '-', '*', '/'].iter().find(|sign| self.is_double(0, **sign, '='));
+        let Some(sign) = found else { return false };
+        let span = self.double_span();
+        let message = format!("`{sign}=` is unexpected: a new name has no value to change");
+        let help =
+            format!("write `= VALUE`; later a variable is changed by `NAME = NAME {sign} …`");
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// `i++` within a value: reported with its equivalent here.
+    pub(super) fn is_counted_up(&mut self) -> bool {
+        let found = ['+', '-'].iter().find(|sign| self.is_double(0, **sign, **sign));
+        let Some(sign) = found.filter(|_| self.ends_a_value_at(2)) else { return false };
+        let span = self.double_span();
+        let message = format!("`{sign}{sign}` is unexpected: a value changes no variable");
+        let help = format!("write `{sign} 1` here, or change the variable in a statement before");
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// Whether no value follows here: a line's or the text's end, or a closing mark.
+    fn ends_a_value_at(&self, ahead: usize) -> bool {
+        let token = self.peek_at(ahead);
+        let closes = matches!(token.kind, TokenKind::End | TokenKind::Mark('}' | ')' | ',' | ';'));
+        token.first || closes
+    }
+
+    /// `-1` as the least number of a range: reported with its equivalent here.
+    pub(super) fn is_below_zero(&mut self) -> bool {
+        if !self.is_mark('-') || self.peek_at(1).kind != TokenKind::Number {
+            return false;
+        }
+        let span = self.double_span();
+        let message = format!(
+            "`-{}` is unexpected: a range begins at 0 or above",
+            self.text_of(self.peek_at(1))
+        );
+        let help = "store the number with an offset, and subtract the offset where it is used";
+        self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
+        true
+    }
+
+    /// `-1`, `-name`: reported with its equivalent here.
     pub(super) fn is_negative(&mut self) -> bool {
         let minus = self.peek().span;
         let number = self.peek_at(1);
-        if !self.is_mark('-') || number.kind != TokenKind::Number {
+        let is_name = number.kind == TokenKind::Word && minus.end == number.span.start;
+        if !self.is_mark('-') || !(is_name || number.kind == TokenKind::Number) {
             return false;
         }
         let text = self.text_of(number).to_owned();
         let span = minus.to(number.span);
-        let message = format!("`-{text}` is unexpected: a number in the text has no sign");
+        let message = if is_name {
+            format!("`-{text}` is unexpected: a value has no sign")
+        } else {
+            format!("`-{text}` is unexpected: a number in the text has no sign")
+        };
         let help = format!("a value can be `0 - {text}`; a field holds no negative number");
         self.found.push(Diagnostic::error(&crate::codes::UNEXPECTED, span, message).help(help));
         true

@@ -165,6 +165,7 @@ impl Parser<'_> {
                 ValueType::Peer(self.name("a role")?)
             }
             (TokenKind::Word, _) => ValueType::View(self.path("a view")?),
+            _ if self.is_below_zero() => return None,
             _ => {
                 self.unexpected("a type: `0..255`, `fragment`, `list of …`, `stream` or a view");
                 return None;

@@ -214,6 +214,9 @@ impl Parser<'_> {
         if self.eat_mark(mark) {
             return Some(());
         }
+        if mark == '=' && self.is_defined_in_place() {
+            return None;
+        }
         self.unexpected(&format!("`{mark}`"));
         None
     }

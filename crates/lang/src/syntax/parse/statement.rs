@@ -57,6 +57,9 @@ impl Parser<'_> {
             let kind = StatementKind::Set { name, value: self.expression()? };
             return Some(Statement { kind, span: self.since(start) });
         }
+        if word != "session" && self.is_a_field_set() {
+            return None;
+        }
         if !STARTS.contains(&word.as_str()) || word == "else" {
             self.unexpected("a statement: `let`, `if`, `for each`, `send`, `return`, …");
             self.suggest(nearest(&word, STARTS).map(str::to_owned));

@@ -20,6 +20,7 @@
 //! | `{"do":"detach","id":1}` | `{"id":1}` |
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
+//! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
 //! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](gatewright_planes::RouteStatus)`]}` |
 //! | `{"do":"set-link","name":"lan","up":false}` | the same, without `do` |
 //! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](gatewright_planes::NeighbourStatus)`]}` |
@@ -104,6 +105,11 @@ pub enum ControlRequest {
         /// own description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         folder: Option<PathBuf>,
+    },
+    /// Log that a new description was refused before it was sent.
+    LogRefused {
+        /// The first error with its place.
+        why: String,
     },
     /// Take a link down, or up again.
     SetLink {
@@ -411,6 +417,10 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
             let config = read(&text)?.with_files_in(folder);
             let changes = gateway.reload(&config)?;
             Ok(json!({ "changes": changes }))
+        }
+        ControlRequest::LogRefused { why } => {
+            gateway.log_refused(&why);
+            Ok(json!({}))
         }
         ControlRequest::SetLink { name, up } => {
             let link = gateway.planes().link(&name)?;

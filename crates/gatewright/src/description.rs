@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
-use gatewright_diagnostic::{Diagnostic, SourceId, Sources, has_errors};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
 use gatewright_gateway::{
     Change, ProgramSettings, beside, import, open_text, post, read_file, read_text, stack_findings,
     strangers, unreadable_captures,
@@ -23,6 +23,18 @@ pub(crate) struct Description {
 }
 
 impl Description {
+    /// The first error with its place, in a line.
+    pub(crate) fn first_error(&self) -> String {
+        let first = self.findings.iter().find(|found| found.severity == Severity::Error);
+        first.map_or_else(
+            || "it has errors".to_owned(),
+            |found| {
+                let SourceRange { file, line, column, .. } = self.sources.place(found.primary.span);
+                format!("{file}:{line}:{column}: {}", found.message)
+            },
+        )
+    }
+
     /// Reads `path` (`-` is standard input) and compiles every program that it names.
     ///
     /// # Errors

@@ -277,8 +277,15 @@ fn sighup_reloads_and_control_may_move() {
     assert_eq!(refused(), 1, "that with errors");
     let told = world.ask(&["events", "--level", "warning"]).out;
     assert!(told.contains("gateway.toml:2:") && told.contains("mtu"), "{told}");
+    // So is one that the command refuses before the gateway sees it.
+    let other = world.folder.join("other.toml");
+    fs::write(&other, "[link.lan]\nmtu = 2\n").unwrap();
+    assert_eq!(world.ask(&["reload", other.to_str().unwrap()]).code, Some(78));
+    assert_eq!(refused(), 2, "by the command");
+    let told = world.ask(&["events", "--level", "warning"]).out;
+    assert!(told.contains("other.toml:2:"), "{told}");
     world.process.hang_up().unwrap();
-    assert!(wait_until(WITHIN, || refused() == 2), "{}", world.said());
+    assert!(wait_until(WITHIN, || refused() == 3), "{}", world.said());
     assert!(says("No such file"), "{}", world.said());
 
     // The metrics page comes, moves, and goes; a place that is taken changes nothing.

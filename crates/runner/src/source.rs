@@ -37,3 +37,22 @@ pub(crate) const fn source(token: Token) -> (EventSource, usize) {
     };
     (source, generation)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_says_where_it_belongs() {
+        for generation in 0..GENERATIONS_MAX {
+            for place in [
+                EventSource::Connection(0),
+                EventSource::Connection(100_000),
+                EventSource::Listener(3),
+                EventSource::Datagrams(1),
+            ] {
+                assert_eq!(source(token(place, generation)), (place, generation));
+            }
+        }
+    }
+}

@@ -305,22 +305,3 @@ fn tell<P: Poller>(generation: &Generation<P>, report: &mut RunReport) {
         report.handlers.entry(name.to_owned()).or_default().add(&Handled::of(counters));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_says_where_it_belongs() {
-        for generation in 0..GENERATIONS_MAX {
-            for place in [
-                EventSource::Connection(0),
-                EventSource::Connection(100_000),
-                EventSource::Listener(3),
-                EventSource::Datagrams(1),
-            ] {
-                assert_eq!(source(token(place, generation)), (place, generation));
-            }
-        }
-    }
-}

@@ -47,13 +47,14 @@ pub(crate) struct Reload {
 
 impl Reload {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
-        let file = match self.file {
-            Some(file) => file,
+        let file = match &self.file {
+            Some(file) => file.clone(),
             None => self.file_of_gateway()?,
         };
-        let read = Description::load(&file)?;
+        let read = Description::load(&file).inspect_err(|failure| self.tell(&failure.message))?;
         let findings = Face::data(&read.findings, &read.sources);
         if read.config.is_none() {
+            self.tell(&read.first_error());
             face.findings(&read.findings, &read.sources);
             let value = json!({ "file": file, "ok": false, "changes": [], "findings": findings });
             face.answer(&value, String::new)?;
@@ -91,6 +92,13 @@ impl Reload {
             changes => changes.iter().map(line).collect(),
         })?;
         Ok(Exit::Success)
+    }
+
+    /// Has the gateway log that a description was refused here.
+    fn tell(&self, why: &str) {
+        let request = ControlRequest::LogRefused { why: why.to_owned() };
+        // Without a gateway there is no log; the user is told the error itself.
+        let _told = self.which.ask(&request);
     }
 
     fn file_of_gateway(&self) -> Result<String, Failure> {

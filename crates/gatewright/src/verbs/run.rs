@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
-use gatewright_diagnostic::{Diagnostic, Severity, SourceRange, Sources};
+use gatewright_diagnostic::{Diagnostic, Severity};
 use gatewright_gateway::{DataPlaneProgram, Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
 use std::{
@@ -185,7 +185,7 @@ impl Reloading<'_> {
         read.findings.retain(|found| !warned.contains(&in_short(found)));
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else {
-            gateway.log_refused(&first_error(&read.findings, &read.sources));
+            gateway.log_refused(&read.first_error());
             return face.note(&format!("SIGHUP: {file}: nothing is changed"));
         };
         match gateway.reload(&config) {
@@ -202,18 +202,6 @@ impl Reloading<'_> {
             }
         }
     }
-}
-
-/// The first error among findings with its place, in a line.
-fn first_error(findings: &[Diagnostic], sources: &Sources) -> String {
-    let first = findings.iter().find(|found| found.severity == Severity::Error);
-    first.map_or_else(
-        || "it has errors".to_owned(),
-        |found| {
-            let SourceRange { file, line, column, .. } = sources.place(found.primary.span);
-            format!("{file}:{line}:{column}: {}", found.message)
-        },
-    )
 }
 
 /// The warnings among findings.

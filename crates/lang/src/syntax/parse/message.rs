@@ -130,6 +130,9 @@ impl Parser<'_> {
         let name = self.name("a name")?;
         self.expect_mark(':')?;
         let start = self.at;
+        if self.is_below_zero() {
+            return None;
+        }
         let ty = match (self.peek().kind, self.word()) {
             (TokenKind::Number, _) => {
                 let (low, high) = self.bounds()?;
@@ -165,7 +168,6 @@ impl Parser<'_> {
                 ValueType::Peer(self.name("a role")?)
             }
             (TokenKind::Word, _) => ValueType::View(self.path("a view")?),
-            _ if self.is_below_zero() => return None,
             _ => {
                 self.unexpected("a type: `0..255`, `fragment`, `list of …`, `stream` or a view");
                 return None;

@@ -189,7 +189,7 @@ mod tests {
         let told = changes(&step(At::Frame, &frame), &step(arp, &[1, 2, 3]));
         assert_eq!(told, ["14 octets of header removed"]);
         let told = changes(&step(arp, &[1, 2, 3]), &step(At::Frame, &frame));
-        assert_eq!(told, ["14 octets put in front"]);
+        assert_eq!(told, ["14 octets of header added"]);
         assert_eq!(changes(&step(arp, &[1]), &step(arp, &[2])), ["replaced by another packet"]);
     }
 }

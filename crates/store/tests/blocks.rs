@@ -193,7 +193,7 @@ fn opened(path: &Path) -> (usize, usize, Vec<Unreadable>) {
     let mut config = CseConfig::new(CseType::Infrastructure, "/id-in", "cse-in");
     config.limits.resident_octets = Some(0);
     config.limits.resources = 1_000_000;
-    let now = Duration::from_secs(1_795_500_000);
+    let now = Duration::from_hours(498_750);
     let (cse, unreadable) = Cse::open_stored(config, now, rows.by_ref(), next_seq).unwrap();
     drop((rows.end().unwrap(), database));
     (cse.resources(), cse.instances_paged_out(), unreadable)

@@ -21,8 +21,6 @@ pub enum RelayKind {
     EncryptPortable,
     /// The same, with the processor's AES instructions where it has them.
     EncryptHardware,
-    /// A program in the gateway language relays UDP datagrams, run natively.
-    Program,
     /// Our stack routes, on packet sockets.
     GraphPacketSocket,
     /// Our stack routes, on AF_XDP.
@@ -37,13 +35,12 @@ pub enum RelayKind {
 
 impl RelayKind {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::Kernel,
         Self::TranslateUdp,
         Self::TranslateTcp,
         Self::EncryptPortable,
         Self::EncryptHardware,
-        Self::Program,
         Self::GraphPacketSocket,
         Self::GraphXdp,
         Self::GraphXdpHandler,
@@ -59,7 +56,6 @@ impl RelayKind {
             Self::TranslateTcp => "translate-tcp",
             Self::EncryptPortable => "encrypt-portable",
             Self::EncryptHardware => "encrypt-hardware",
-            Self::Program => "program",
             Self::GraphPacketSocket => "graph-packet-socket",
             Self::GraphXdp => "graph-xdp",
             Self::GraphXdpHandler => "graph-xdp-handler",

@@ -16,6 +16,7 @@ mod explain;
 mod gw;
 mod header;
 mod init;
+mod lab;
 mod link;
 mod man;
 mod neigh;
@@ -106,6 +107,7 @@ verbs! {
     Device = "device" in device,
     Cse = "cse" in cse,
     Store = "store" in store,
+    Lab = "lab" in lab,
     Explain = "explain" in explain,
     Gw = "gw" in gw,
     Header = "header" in header,

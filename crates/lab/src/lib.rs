@@ -1,6 +1,30 @@
 //! Delay experiments: relays under conditions, stamps on packets, statistics and models, a report.
 //!
 //! - [`analysis`] is pure: statistics of delays, the linear service model, sojourn times.
+//! - [`plan`](plan()) tells what a run will do, [`run`](run()) does it and gives a [`LabRun`].
+//! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
+//!   other; [`promise`](promise()) says how many flows the node carries under a bound.
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod bed;
+mod clock;
+mod compare;
+mod ends;
+mod line;
+mod plan;
+mod probe;
+mod processor;
+mod promise;
+mod relay;
+pub mod report;
+mod result;
+mod run;
+mod summarise;
+
+pub use compare::{ComparedCondition, LabComparison, compare};
+pub use plan::{LabPlan, fit, plan};
+pub use processor::machine;
+pub use promise::{FlowKind, FlowPromise, promise};
+pub use result::{ConditionResult, LabRun, LeftOut, ObserverCost, RelayModel};
+pub use run::{LabError, LabProgress, run};

@@ -18,6 +18,7 @@ mod label;
 mod layout;
 pub mod map;
 pub mod program;
+mod stamp;
 
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
 pub use direct::{Direct, GROUPS_MAX, Undecided};
@@ -28,6 +29,7 @@ pub use forward::{
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};
 pub use layout::{ForwardingReason, LINKS_MAX};
+pub use stamp::{STAMPS_MAX, Stamper};
 
 /// A name as the kernel keeps it: at most fifteen octets and a zero.
 fn kernel_name(name: &str) -> [u8; 16] {

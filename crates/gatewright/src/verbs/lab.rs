@@ -1,0 +1,93 @@
+//! `gatewright lab`: how long relaying takes on this node, measured and modelled.
+
+mod compare;
+mod plan;
+mod promise;
+mod run;
+
+use crate::{
+    description::read_whole,
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_config::{Experiment, parse_experiment};
+use gatewright_diagnostic::{SourceId, Sources};
+use gatewright_lab::LabRun;
+use std::path::Path;
+
+pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, and \
+     the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
+     repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
+     [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
+     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]";
+
+/// Measures how long relaying takes on this node, models it, and says what the node can promise.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    verb: LabVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum LabVerb {
+    Run(run::Run),
+    Plan(plan::Plan),
+    Compare(compare::Compare),
+    Promise(promise::Promise),
+}
+
+impl Lab {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        match self.verb {
+            LabVerb::Run(verb) => verb.run(face),
+            LabVerb::Plan(verb) => verb.run(face),
+            LabVerb::Compare(verb) => verb.run(face),
+            LabVerb::Promise(verb) => verb.run(face),
+        }
+    }
+}
+
+/// Experiments that need no file, by name.
+const EXPERIMENTS: [(&str, &str); 2] = [
+    ("default", include_str!("../../../../examples/lab/default.toml")),
+    ("paper", include_str!("../../../../examples/lab/paper.toml")),
+];
+
+/// The experiment of this name or in this file, with a name for its results.
+fn experiment(name: &str, face: Face) -> Result<(Experiment, String), Failure> {
+    let known = EXPERIMENTS.iter().find(|(known, _)| *known == name);
+    let text = match known {
+        Some((_, text)) => (*text).to_owned(),
+        None if Path::new(name).extension().is_none() && !Path::new(name).exists() => {
+            let known = EXPERIMENTS.map(|(name, _)| name).join(", ");
+            let message = format!("there is no experiment `{name}`: {known}, or a TOML file");
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        None => read_whole(name)?,
+    };
+    let sources = Sources::of(name, text);
+    let text = sources.get(SourceId::default()).text();
+    let experiment = parse_experiment(SourceId::default(), text).map_err(|findings| {
+        face.findings(&findings, &sources);
+        let first = findings.first().map_or_else(String::new, |it| it.message.clone());
+        Failure::new(Exit::Configuration, format!("{name} is no experiment: {first}"))
+    })?;
+    let stem = Path::new(name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Ok((experiment, stem.unwrap_or_else(|| "experiment".to_owned())))
+}
+
+/// A result that `lab run` has written.
+fn result(path: &str) -> Result<LabRun, Failure> {
+    let text = read_whole(path)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let message = format!("{path}: not a result of `gatewright lab run`: {error}");
+        Failure::new(Exit::Configuration, message)
+    })
+}
+
+/// Seconds as minutes and seconds.
+fn time(seconds: f64) -> String {
+    if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
+}

@@ -1,0 +1,65 @@
+//! `gatewright lab compare`.
+
+use crate::{exit::Exit, face::Face};
+use anyhow::Result;
+use gatewright_lab::analysis::Verdict;
+use gatewright_lab::{ComparedCondition, LabComparison};
+use std::fmt::Write;
+
+/// Compares two runs: two machines, two versions, two kernels; says what is beyond noise.
+///
+/// A difference is beyond noise if its interval, at a level for all conditions together, leaves out
+/// zero, and if it is above 2 %. Ends with 1 if a condition of B is slower.
+#[derive(Debug, clap::Args)]
+pub(super) struct Compare {
+    /// The results (JSON) of the first run.
+    a: String,
+    /// The results of the second run.
+    b: String,
+}
+
+impl Compare {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let (a, b) = (super::result(&self.a)?, super::result(&self.b)?);
+        let comparison = gatewright_lab::compare(&a, &b);
+        face.answer(&comparison, || text(&comparison))?;
+        let is_slower = comparison.count(Verdict::Slower) > 0;
+        Ok(if is_slower { Exit::Negative } else { Exit::Success })
+    }
+}
+
+fn text(comparison: &LabComparison) -> String {
+    let [a, b] = &comparison.machines;
+    let mut text = format!("A: {a}\nB: {b}\n");
+    for it in &comparison.conditions {
+        let ComparedCondition { relay, octets, rate, load_pct, medians_us: [one, other], .. } = it;
+        let difference = it.difference;
+        let interval = difference.interval.map_or_else(String::new, |it| {
+            format!(" ({:+.1} to {:+.1} %)", it.low * 100.0, it.high * 100.0)
+        });
+        let verdict = match difference.verdict {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "SLOWER",
+            Verdict::Noise => "noise",
+            Verdict::Unknown => "too few repetitions",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:20} {octets:>5} octets {rate:>6}/s {load_pct:>3} %: {one:>8.1} -> {other:>8.1} µs, \
+             {:+.1} %{interval}: {verdict}",
+            relay.name(),
+            difference.relative * 100.0
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{} faster, {} slower, {} within noise, {} not judged; {} conditions have no counterpart",
+        comparison.count(Verdict::Faster),
+        comparison.count(Verdict::Slower),
+        comparison.count(Verdict::Noise),
+        comparison.count(Verdict::Unknown),
+        comparison.unmatched
+    );
+    text
+}

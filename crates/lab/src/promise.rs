@@ -1,0 +1,149 @@
+//! How many flows of a kind a node carries under a bound, by its fitted model.
+
+use crate::analysis::{LoadPoint, QueueModel};
+use crate::result::RelayModel;
+use gatewright_config::RelayKind;
+use serde::Serialize;
+
+/// A kind of flow, and the bound that its packets need.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FlowKind {
+    /// Packets a second of one flow.
+    pub rate: f64,
+    /// Octets of payload of a packet.
+    pub octets: f64,
+    /// Node delay that a packet may have, in microseconds.
+    pub bound_us: f64,
+    /// Share of the packets that must keep the bound, such as 0.95.
+    pub quantile: f64,
+}
+
+/// What a node can promise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FlowPromise {
+    /// The relay.
+    pub relay: RelayKind,
+    /// Flows that it carries together.
+    pub flows: u32,
+    /// Its load with these, from 0 to 1.
+    pub load: f64,
+    /// Their predicted delay at the quantile, in microseconds; none without a flow.
+    pub delay_us: Option<f64>,
+    /// The predicted delay with one flow more; none if the node could not keep up.
+    pub next_us: Option<f64>,
+    /// The model's error over left-out conditions, in percent.
+    pub error_pct: f64,
+}
+
+/// Flows that are tried at the most.
+const FLOWS_MAX: u32 = 1 << 20;
+
+/// The largest number of flows whose predicted delay keeps the bound; `None` if the relay has no
+/// queue model.
+///
+/// The quantile is that of the measured delays around their mean, plus the wait of a queue whose
+/// tail is exponential. Many flows together arrive as a Poisson process.
+pub fn promise(model: &RelayModel, flow: &FlowKind) -> Option<FlowPromise> {
+    model.queue?;
+    let delay = |flows: u32| predicted(model, flow, flows);
+    let keeps = |flows: u32| delay(flows).is_some_and(|it| it <= flow.bound_us);
+    let (mut low, mut high) = (0, 1);
+    while high < FLOWS_MAX && keeps(high) {
+        (low, high) = (high, high * 2);
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if keeps(middle) { low = middle } else { high = middle }
+    }
+    let queue = model.queue?;
+    let service = queue.service.at(flow.octets).max(0.0);
+    Some(FlowPromise {
+        relay: model.relay,
+        flows: low,
+        load: f64::from(low) * flow.rate * service,
+        delay_us: (low > 0).then(|| delay(low)).flatten(),
+        next_us: delay(low + 1),
+        error_pct: queue.error_pct,
+    })
+}
+
+/// The predicted delay at the flow's quantile with so many flows, in microseconds; `None` if the
+/// node cannot keep up.
+fn predicted(model: &RelayModel, flow: &FlowKind, flows: u32) -> Option<f64> {
+    let queue = model.queue?;
+    let service = queue.service.at(flow.octets).max(0.0);
+    let point = LoadPoint {
+        octets: flow.octets,
+        rate: f64::from(flows) * flow.rate,
+        sojourn: 0.0,
+        service_variation: model.service_variation,
+        arrival_variation: 1.0,
+    };
+    let sojourn = queue.chosen.sojourn(service, &point)?;
+    let load = point.rate * service;
+    let spread = model.p95_over_mean.unwrap_or(1.0).max(1.0);
+    let alone = service * spread;
+    let wait = sojourn - service;
+    // A waiting time that is zero with probability 1 − ρ, else exponential with mean W/ρ.
+    let late = load / (1.0 - flow.quantile).max(f64::EPSILON);
+    let waited = if late > 1.0 && load > 0.0 { wait / load * late.ln() } else { 0.0 };
+    let delay = match queue.chosen {
+        QueueModel::FirstInFirstOut => alone + waited,
+        QueueModel::ProcessorSharing => (sojourn * spread).max(alone + waited),
+    };
+    Some(delay * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::{LinearFit, ModelChoice};
+
+    fn model(variation: f64) -> RelayModel {
+        // A service time of 1 ms, whatever the size.
+        let service = LinearFit { intercept: 0.001, slope: 0.0, r_squared: 1.0, count: 4 };
+        let queue = ModelChoice {
+            chosen: QueueModel::FirstInFirstOut,
+            service,
+            error_pct: 1.0,
+            loser_error_pct: 2.0,
+            conditions: 4,
+        };
+        RelayModel {
+            relay: RelayKind::TranslateUdp,
+            service: None,
+            intervals: None,
+            robust: None,
+            queue: Some(queue),
+            service_variation: variation,
+            p99_error_pct: None,
+            p95_over_mean: Some(1.0),
+        }
+    }
+
+    #[test]
+    fn the_promise_of_m_m_1_is_that_of_its_formula() {
+        // M/M/1: P(W > t) = ρ exp(−(µ − λ) t). At µ = 1000/s and 10/s a flow, the wait of 5 % at
+        // most is ln(ρ / 0.05) / (µ − λ); with the service time of 1 ms the bound of 6 ms leaves
+        // 5 ms: ρ = 0.54 gives 5.17 ms, ρ = 0.53 gives 5.02, ρ = 0.52 gives 4.88.
+        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 6000.0, quantile: 0.95 };
+        let promise = promise(&model(1.0), &flow).unwrap();
+        assert_eq!(promise.flows, 52, "{promise:?}");
+        assert!(promise.delay_us.unwrap() <= 6000.0 && promise.next_us.unwrap() > 6000.0);
+        assert!((promise.load - 0.52).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_bound_below_the_service_time_carries_no_flow() {
+        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 900.0, quantile: 0.95 };
+        let promise = promise(&model(1.0), &flow).unwrap();
+        assert_eq!((promise.flows, promise.delay_us), (0, None));
+    }
+
+    #[test]
+    fn no_bound_lets_a_node_be_overloaded() {
+        let flow = FlowKind { rate: 10.0, octets: 100.0, bound_us: 1e12, quantile: 0.95 };
+        let promise = promise(&model(1.0), &flow).unwrap();
+        assert_eq!((promise.flows, promise.next_us), (99, None), "100 flows are a load of 1");
+    }
+}

@@ -1,0 +1,63 @@
+//! Relays of our own stack: routing and the UDP gateway, in the data plane.
+
+use super::sockets::LOOK;
+use super::{Ready, RelayJob, Seat};
+use gatewright_config::RelayKind;
+use gatewright_link::{Backend, Mode};
+use gatewright_planes::{Planes, Series, Setup, UdpGateway, UdpGatewaySetup};
+use gatewright_stack::{At, Attachment, Place, tap};
+use gatewright_wire::EtherType;
+use std::time::Duration;
+
+/// Longer than any run: a worker that never sleeps.
+const FOR_EVER: Duration = Duration::from_hours(24);
+/// Clients of the UDP gateway.
+const CLIENTS_MAX: u16 = 16;
+const SEED: u64 = 42;
+
+/// Works as our stack on the seat's interfaces until the relay is stopped.
+pub(super) fn serve(
+    kind: RelayKind,
+    seat: &Seat,
+    job: &RelayJob,
+    ready: &Ready,
+) -> Result<(), String> {
+    let (backend, modes) = match kind {
+        RelayKind::GraphPacketSocket => (Backend::PacketSocket, &[Mode::PacketSocket][..]),
+        _ => (Backend::Xdp, &[Mode::XdpCopy, Mode::XdpZeroCopy, Mode::XdpGeneric][..]),
+    };
+    let mut setup = Setup::new(SEED);
+    for (name, ip) in seat.interfaces.iter().zip(seat.addresses) {
+        setup.link(name, name).backend(backend).address(ip, 24);
+    }
+    if kind == RelayKind::GatewayXdp {
+        setup.spin = FOR_EVER;
+    }
+    let planes = Planes::open(&setup).map_err(|error| error.to_string())?;
+    let status = planes.status().map_err(|error| error.to_string())?;
+    let named: Vec<String> = modes.iter().map(ToString::to_string).collect();
+    if let Some(link) = status.links.iter().find(|link| !named.contains(&link.mode)) {
+        return Err(format!("the link {} is in mode {}: {}", link.name, link.mode, link.why));
+    }
+    if kind == RelayKind::GraphXdpHandler {
+        let mut packets = 0_u64;
+        let handler = tap(move |batch| {
+            packets += u64::try_from(batch.len()).unwrap_or(0);
+            std::hint::black_box(packets);
+        });
+        let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
+        planes.attach(at, handler).map_err(|error| error.to_string())?;
+    }
+    let gateway = (kind == RelayKind::GatewayXdp).then(|| {
+        let (listen, server) = (seat.local.into(), seat.to.into());
+        let series = Series::Plain;
+        let setup = UdpGatewaySetup { listen, server, series, clients_max: CLIENTS_MAX };
+        UdpGateway::start(planes.sockets(), setup).map_err(|error| error.to_string())
+    });
+    let _gateway = gateway.transpose()?;
+    ready.tell(Ok(()));
+    while !job.is_stopped() {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Relays over the kernel's sockets: one thread that receives, works and sends.
+
+use super::cipher::Cipher;
+use super::{Ready, RelayJob};
+use crate::clock;
+use crate::probe::Place;
+use nix::cmsg_space;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns,
+};
+use nix::sys::time::TimeSpec;
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Octets of the largest datagram.
+const DATAGRAM_MAX: usize = 2048;
+/// How long a call waits before it looks whether it is to end.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
+
+/// The work between receiving and sending.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Encrypts.
+    pub(crate) cipher: Option<Cipher>,
+    /// Computes for so long.
+    pub(crate) spin_ns: u64,
+    /// Does it so many times, as a slower processor would take.
+    pub(crate) times: u32,
+}
+
+impl Work {
+    /// Works on a payload. An even number of encryptions would undo each other, so all but the last
+    /// are of a copy.
+    fn apply(&self, payload: &mut [u8], scratch: &mut Vec<u8>, base_ns: u64) {
+        for _time in 1..self.times {
+            if let Some(cipher) = &self.cipher {
+                scratch.clear();
+                scratch.extend_from_slice(payload);
+                cipher.apply(std::hint::black_box(scratch));
+            }
+            clock::spin(self.spin_ns + base_ns);
+        }
+        if let Some(cipher) = &self.cipher {
+            cipher.apply(payload);
+        }
+        if self.spin_ns > 0 {
+            clock::spin(self.spin_ns);
+        }
+    }
+}
+
+/// Relays datagrams from `local` to `to`.
+pub(super) fn relay_datagrams(
+    job: &RelayJob,
+    (local, to): (SocketAddrV4, SocketAddrV4),
+    work: &Work,
+    ready: &Ready,
+) -> io::Result<()> {
+    let base_ns = if work.times > 1 { calibrate()? } else { 0 };
+    let socket = UdpSocket::bind(local)?;
+    let onward = UdpSocket::bind(SocketAddrV4::new(job.onward_ip, 0))?;
+    onward.connect(to)?;
+    socket.set_read_timeout(Some(LOOK))?;
+    if job.stamps_ingress {
+        setsockopt(&socket, ReceiveTimestampns, &true)?;
+    }
+    ready.tell(Ok(()));
+    let (mut buffer, mut scratch) = ([0; DATAGRAM_MAX], Vec::new());
+    while !job.is_stopped() {
+        let received = if job.stamps_ingress {
+            receive_stamped(&socket, &mut buffer)
+        } else {
+            socket.recv(&mut buffer).map(|len| (len, None))
+        };
+        let taken = clock::now();
+        let (len, stamp) = match received {
+            Ok(received) => received,
+            Err(error) if is_idle(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(payload) = buffer.get_mut(..len) else { continue };
+        work.apply(payload, &mut scratch, base_ns);
+        // Stamped before the call, and written down behind it, out of the packet's way.
+        let given = clock::now();
+        match onward.send(payload) {
+            Ok(_) => {}
+            Err(error) if is_idle(&error) => {}
+            Err(error) => return Err(error),
+        }
+        job.records.stamp(payload, Place::Taken, taken);
+        job.records.stamp(payload, Place::Given, given);
+        if let Some(stamp) = stamp {
+            job.records.stamp(payload, Place::Ingress, stamp);
+        }
+    }
+    Ok(())
+}
+
+/// Relays one connection after the other from `local` to `to`.
+pub(super) fn relay_stream(
+    job: &RelayJob,
+    (local, to): (SocketAddrV4, SocketAddrV4),
+    work: &Work,
+    ready: &Ready,
+) -> io::Result<()> {
+    let base_ns = if work.times > 1 { calibrate()? } else { 0 };
+    let listener = TcpListener::bind(local)?;
+    listener.set_nonblocking(true)?;
+    ready.tell(Ok(()));
+    while !job.is_stopped() {
+        match listener.accept() {
+            Ok((near, _)) => {
+                near.set_nonblocking(false)?;
+                let far = TcpStream::connect(to)?;
+                relay_connection(job, near, far, work, base_ns)?;
+            }
+            Err(error) if is_idle(&error) => std::thread::sleep(LOOK / 10),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn relay_connection(
+    job: &RelayJob,
+    mut near: TcpStream,
+    mut far: TcpStream,
+    work: &Work,
+    base_ns: u64,
+) -> io::Result<()> {
+    near.set_read_timeout(Some(LOOK))?;
+    far.set_nodelay(true)?;
+    let octets = job.records.octets().max(1);
+    let (mut buffer, mut scratch) = (vec![0; 64 * DATAGRAM_MAX], Vec::new());
+    // Octets of an unfinished probe at the front of the buffer.
+    let mut held = 0;
+    while !job.is_stopped() {
+        let Some(room) = buffer.get_mut(held..) else { break };
+        let len = match near.read(room) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if is_idle(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let taken = clock::now();
+        let end = held + len;
+        let whole = end - end % octets;
+        let probes = buffer.get_mut(..whole).unwrap_or_default().chunks_exact_mut(octets);
+        for probe in probes {
+            work.apply(probe, &mut scratch, base_ns);
+            let given = clock::now();
+            far.write_all(probe)?;
+            job.records.stamp(probe, Place::Taken, taken);
+            job.records.stamp(probe, Place::Given, given);
+        }
+        buffer.copy_within(whole..end, 0);
+        held = end - whole;
+    }
+    Ok(())
+}
+
+/// A datagram and when the kernel received it, by the monotonic clock.
+pub(crate) fn receive_stamped(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<u64>)> {
+    let mut slices = [IoSliceMut::new(buffer)];
+    let mut space = cmsg_space!(TimeSpec);
+    let flags = MsgFlags::empty();
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+    let stamp = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => {
+            let time = Duration::from(time);
+            u64::try_from(time.as_nanos()).ok().map(clock::monotonic_of)
+        }
+        _ => None,
+    });
+    Ok((message.bytes, stamp))
+}
+
+/// What this processor takes to receive and send one small datagram by sockets, in nanoseconds.
+fn calibrate() -> io::Result<u64> {
+    const TIMES: u32 = 2000;
+    let [one, other] = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
+    one.connect(other.local_addr()?)?;
+    let mut buffer = [0; 128];
+    let start = clock::now();
+    for _time in 0..TIMES {
+        one.send(&buffer)?;
+        other.recv(&mut buffer)?;
+    }
+    Ok((clock::now() - start) / u64::from(TIMES))
+}
+
+/// Whether a call only says that there is nothing, no room now, or nobody yet.
+pub(crate) fn is_idle(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock
+            | ErrorKind::TimedOut
+            | ErrorKind::Interrupted
+            | ErrorKind::ConnectionRefused
+    ) || error.raw_os_error() == Some(nix::libc::ENOBUFS)
+}

@@ -1,0 +1,12 @@
+//! The report: one HTML file with every chart, its data, method and machine; and CSV.
+
+pub(crate) mod chart;
+mod figures;
+mod page;
+mod statements;
+mod table;
+
+pub use chart::{BarChart, ChartSeries, LabChart, Mark};
+pub use page::html;
+pub use statements::{Agreement, PaperStatement, statements};
+pub use table::csv;

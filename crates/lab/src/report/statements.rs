@@ -1,0 +1,271 @@
+//! The statements of the paper, beside what the run shows.
+
+use super::chart::digits;
+use crate::analysis::DelaySummary;
+use crate::result::{ConditionResult, LabRun};
+use gatewright_config::RelayKind;
+use serde::Serialize;
+
+/// How a run stands to a statement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Agreement {
+    /// The run shows the same.
+    Same,
+    /// The run shows something else.
+    Different,
+    /// The run does not have what it takes.
+    Unknown,
+}
+
+/// A statement of the paper, and ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct PaperStatement {
+    /// What the paper says.
+    pub paper: &'static str,
+    /// What this run shows.
+    pub ours: String,
+    /// How they stand to each other.
+    pub agreement: Agreement,
+}
+
+/// All statements that can be held against a run.
+pub fn statements(run: &LabRun) -> Vec<PaperStatement> {
+    let rows = [
+        (
+            "Relaying by an application takes at least ten times as long as kernel routing.",
+            ten_times(run),
+        ),
+        (
+            "Pulling packets up to an application costs more than 100 µs on a Raspberry Pi Zero W.",
+            application(run),
+        ),
+        ("The delay of encryption is linear in the payload.", linear(run)),
+        (
+            "Delay spikes at 1000 octets, 200/s: 53 by kernel routing, 115 by translation, 9 by encryption.",
+            spikes(run),
+        ),
+        ("Jitter does not differ between kernel routing and translation.", same_jitter(run)),
+        ("Jitter grows with the payload only by encryption.", jitter_grows(run)),
+        ("Packets are lost only by encryption, at 200/s or more.", loss(run)),
+        (
+            "Kernel routing and translation take the same whatever the rate and the load.",
+            constant(run),
+        ),
+        (
+            "NLR is below 5 % by kernel routing, about 30 % by translation, and grows linearly by encryption.",
+            ratios(run),
+        ),
+        ("The node takes longer than the link above 1200 octets by encryption.", exceeds(run)),
+    ];
+    let missing = || (Agreement::Unknown, "not measured in this run".to_owned());
+    let statement = |(paper, ours): (&'static str, Option<(Agreement, String)>)| {
+        let (agreement, ours) = ours.unwrap_or_else(missing);
+        PaperStatement { paper, ours, agreement }
+    };
+    rows.into_iter().map(statement).collect()
+}
+
+type Finding = Option<(Agreement, String)>;
+
+const fn judged(is_same: bool, ours: String) -> (Agreement, String) {
+    (if is_same { Agreement::Same } else { Agreement::Different }, ours)
+}
+
+fn node(run: &LabRun, relay: RelayKind) -> Option<DelaySummary> {
+    run.centre(relay)?.node
+}
+
+fn encryption(run: &LabRun) -> RelayKind {
+    if run.centre(RelayKind::EncryptPortable).is_some() {
+        RelayKind::EncryptPortable
+    } else {
+        RelayKind::EncryptHardware
+    }
+}
+
+fn sizes(run: &LabRun, relay: RelayKind) -> Vec<&ConditionResult> {
+    let centre = run.experiment.centre;
+    let is_in = |it: &&ConditionResult| {
+        it.relay == relay && it.rate == centre.rate && it.load_pct == centre.load_pct
+    };
+    run.conditions.iter().filter(is_in).collect()
+}
+
+fn ten_times(run: &LabRun) -> Finding {
+    let (kernel, ours) = (node(run, RelayKind::Kernel)?, node(run, RelayKind::TranslateUdp)?);
+    let ratio = ours.p50 / kernel.p50;
+    Some(judged(
+        ratio >= 10.0,
+        format!(
+            "{} times: {} µs by sockets, {} µs by the kernel (medians of {} and {} probes)",
+            digits(ratio),
+            digits(ours.p50),
+            digits(kernel.p50),
+            ours.count,
+            kernel.count
+        ),
+    ))
+}
+
+fn application(run: &LabRun) -> Finding {
+    let ours = node(run, RelayKind::TranslateUdp)?;
+    Some(judged(ours.p50 > 100.0, format!("{} µs on this machine", digits(ours.p50))))
+}
+
+fn linear(run: &LabRun) -> Finding {
+    let relay = encryption(run);
+    let model = run.model(relay)?;
+    let fit = model.service?;
+    let interval = model.intervals?.slope;
+    Some(judged(
+        fit.r_squared >= 0.98,
+        format!(
+            "R² {:.4} over {} medians; {} ns an octet, 95 %: {} to {} ({})",
+            fit.r_squared,
+            fit.count,
+            digits(fit.slope * 1000.0),
+            digits(interval.low * 1000.0),
+            digits(interval.high * 1000.0),
+            relay.name()
+        ),
+    ))
+}
+
+fn spikes(run: &LabRun) -> Finding {
+    let count = |relay| {
+        let it = run.centre(relay)?;
+        Some((it.spikes, it.node?.count))
+    };
+    let kernel = count(RelayKind::Kernel)?;
+    let translation = count(RelayKind::TranslateUdp)?;
+    let encrypted = count(encryption(run))?;
+    let share = |(spikes, of): (usize, usize)| {
+        crate::analysis::real(spikes) / crate::analysis::real(of.max(1))
+    };
+    let is_same = share(translation) > share(kernel) && share(translation) > share(encrypted);
+    let told = |(spikes, of)| format!("{spikes} of {of}");
+    Some(judged(
+        is_same,
+        format!(
+            "kernel {}, translation {}, encryption {}: most {} by translation",
+            told(kernel),
+            told(translation),
+            told(encrypted),
+            if is_same { "often" } else { "often not" }
+        ),
+    ))
+}
+
+fn same_jitter(run: &LabRun) -> Finding {
+    let jitter = |relay| run.centre(relay)?.jitter;
+    let (kernel, ours) = (jitter(RelayKind::Kernel)?, jitter(RelayKind::TranslateUdp)?);
+    let ratio = ours.mean / kernel.mean.max(f64::EPSILON);
+    Some(judged(
+        (0.5..2.0).contains(&ratio),
+        format!(
+            "mean {} µs by translation, {} µs by the kernel",
+            digits(ours.mean),
+            digits(kernel.mean)
+        ),
+    ))
+}
+
+/// The ratio of jitter at the largest and at the smallest payload.
+fn growth(run: &LabRun, relay: RelayKind) -> Option<f64> {
+    let sizes = sizes(run, relay);
+    let least = sizes.iter().min_by_key(|it| it.octets)?;
+    let most = sizes.iter().max_by_key(|it| it.octets)?;
+    let ratio = most.jitter?.mean / least.jitter?.mean.max(f64::EPSILON);
+    (least.octets < most.octets).then_some(ratio)
+}
+
+fn jitter_grows(run: &LabRun) -> Finding {
+    let [kernel, translation] =
+        [RelayKind::Kernel, RelayKind::TranslateUdp].map(|relay| growth(run, relay));
+    let (kernel, translation, encrypted) = (kernel?, translation?, growth(run, encryption(run))?);
+    Some(judged(
+        encrypted > 1.5 && kernel < 1.5 && translation < 1.5,
+        format!(
+            "largest over smallest payload: kernel {}, translation {}, encryption {}",
+            digits(kernel),
+            digits(translation),
+            digits(encrypted)
+        ),
+    ))
+}
+
+fn loss(run: &LabRun) -> Finding {
+    run.centre(encryption(run))?;
+    let mut lossy: Vec<RelayKind> =
+        run.conditions.iter().filter(|it| it.received < it.sent).map(|it| it.relay).collect();
+    lossy.sort_unstable();
+    lossy.dedup();
+    let names: Vec<&str> = lossy.iter().map(|relay| relay.name()).collect();
+    let encrypts = |relay: &RelayKind| {
+        matches!(relay, RelayKind::EncryptPortable | RelayKind::EncryptHardware)
+    };
+    let ours = if names.is_empty() {
+        "no packet was lost: no relay was near its limit".to_owned()
+    } else {
+        format!("lost by {}", names.join(", "))
+    };
+    Some(judged(!lossy.is_empty() && lossy.iter().all(encrypts), ours))
+}
+
+fn constant(run: &LabRun) -> Finding {
+    let centre = run.experiment.centre;
+    let widest = |relay: RelayKind| {
+        let same_size =
+            run.conditions.iter().filter(|it| it.relay == relay && it.octets == centre.octets);
+        let medians: Vec<f64> = same_size.filter_map(|it| Some(it.node?.p50)).collect();
+        let least = medians.iter().copied().min_by(f64::total_cmp)?;
+        let most = medians.iter().copied().max_by(f64::total_cmp)?;
+        (medians.len() > 1).then_some(most / least)
+    };
+    let (kernel, ours) = (widest(RelayKind::Kernel)?, widest(RelayKind::TranslateUdp)?);
+    Some(judged(
+        kernel < 1.5 && ours < 1.5,
+        format!(
+            "largest over smallest median: kernel {}, translation {}",
+            digits(kernel),
+            digits(ours)
+        ),
+    ))
+}
+
+fn ratios(run: &LabRun) -> Finding {
+    let ratio = |relay| {
+        let it = run.centre(relay)?;
+        Some(100.0 * it.node?.p50 / it.link?.p50)
+    };
+    let kernel = ratio(RelayKind::Kernel)?;
+    let translation = ratio(RelayKind::TranslateUdp)?;
+    let encrypted = ratio(encryption(run))?;
+    Some(judged(
+        kernel < 5.0 && (15.0..60.0).contains(&translation),
+        format!(
+            "kernel {} %, translation {} %, encryption {} % at the centre",
+            digits(kernel),
+            digits(translation),
+            digits(encrypted)
+        ),
+    ))
+}
+
+fn exceeds(run: &LabRun) -> Finding {
+    let relay = encryption(run);
+    let above: Vec<u16> = sizes(run, relay)
+        .iter()
+        .filter(|it| it.node.zip(it.link).is_some_and(|(node, link)| node.p50 > link.p50))
+        .map(|it| it.octets)
+        .collect();
+    let all = sizes(run, relay).len();
+    (all > 1).then_some(())?;
+    let least = above.iter().min();
+    let ours = least.map_or_else(
+        || "the link takes longer at every size".to_owned(),
+        |least| format!("from {least} octets on"),
+    );
+    Some(judged(least.is_some_and(|least| (1000..=1400).contains(least)), ours))
+}

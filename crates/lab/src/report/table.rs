@@ -1,0 +1,61 @@
+//! All conditions as CSV.
+
+use crate::analysis::DelaySummary;
+use crate::result::LabRun;
+use std::fmt::Write;
+
+/// Summaries of each condition, by the beginning of their columns' names.
+const DELAYS: [&str; 7] =
+    ["node", "in_queue", "processing", "out_queue", "link", "end_to_end", "lateness"];
+
+/// One line for each condition of each relay, delays in microseconds (RFC 4180).
+pub fn csv(run: &LabRun) -> String {
+    let mut csv = "relay,octets,rate,load_pct,sent,received,repeated,unstamped,loss_pct,spikes,\
+                   cv_pct,steady,steal_pct,jitter_mean"
+        .to_owned();
+    for delay in DELAYS {
+        for part in ["mean", "p5", "p50", "p95", "p99", "max"] {
+            // Writing to a string cannot fail.
+            let _ = write!(csv, ",{delay}_{part}");
+        }
+    }
+    csv.push('\n');
+    for it in &run.conditions {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.3}"));
+        let _ = write!(
+            csv,
+            "{},{},{},{},{},{},{},{},{:.3},{},{},{},{:.2},{}",
+            it.relay.name(),
+            it.octets,
+            it.rate,
+            it.load_pct,
+            it.sent,
+            it.received,
+            it.repeated,
+            it.unstamped,
+            it.loss_pct(),
+            it.spikes,
+            number(it.cv_pct),
+            it.steady,
+            it.steal_pct,
+            number(it.jitter.map(|jitter| jitter.mean)),
+        );
+        let delays = [
+            it.node,
+            it.in_queue,
+            it.processing,
+            it.out_queue,
+            it.link,
+            it.end_to_end,
+            it.lateness,
+        ];
+        for delay in delays {
+            let parts = |it: DelaySummary| [it.mean, it.p5, it.p50, it.p95, it.p99, it.max];
+            for value in delay.map_or([None; 6], |it| parts(it).map(Some)) {
+                let _ = write!(csv, ",{}", number(value));
+            }
+        }
+        csv.push('\n');
+    }
+    csv
+}

@@ -1,0 +1,196 @@
+//! The result of an experiment, as it is written to JSON.
+
+use crate::analysis::{
+    ConfidenceInterval, DelayJitter, DelaySummary, EmpiricalCdf, FitIntervals, LinearFit,
+    ModelChoice, Periodicity, TailFit,
+};
+use gatewright_config::{Experiment, RelayKind};
+use serde::{Deserialize, Serialize};
+
+/// The result of an experiment. Delays are in microseconds unless a name says otherwise.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LabRun {
+    /// Version of this form: 1.
+    pub form: u32,
+    /// The experiment as it was run.
+    pub experiment: Experiment,
+    /// Processors, kernel and load before the run.
+    pub machine: String,
+    /// Version of the program.
+    pub version: String,
+    /// Whether optimised code ran: delays of other code are no result.
+    pub optimised: bool,
+    /// Seconds since 1970 at the start.
+    pub started: u64,
+    /// Seconds that the run took.
+    pub seconds: f64,
+    /// Whether hosts were network namespaces; else all was on loopback.
+    pub namespaces: bool,
+    /// Processors of the ends and of the relay.
+    pub processors: (usize, usize),
+    /// Frequency of the first processor in MHz, before and after, where it is told.
+    pub frequency_mhz: [Option<f64>; 2],
+    /// Temperature in °C, before and after, where it is told.
+    pub temperature: [Option<f64>; 2],
+    /// What was left out, each with the reason.
+    pub left_out: Vec<LeftOut>,
+    /// Disturbances of the run: clocks that jumped, probes without stamps, unsteady conditions.
+    pub warnings: Vec<String>,
+    /// Cost of observing.
+    pub observer: Option<ObserverCost>,
+    /// Every condition of every relay.
+    pub conditions: Vec<ConditionResult>,
+    /// A model for each relay.
+    pub models: Vec<RelayModel>,
+}
+
+/// Something that was not measured.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Cost of the stamps at a node.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ObserverCost {
+    /// Time of one program for a probe, in nanoseconds; each node has two.
+    pub program_ns: f64,
+    /// Median end-to-end delay of address translation with stamps.
+    pub with_us: f64,
+    /// The same without.
+    pub without_us: f64,
+    /// Pairs of repetitions, on and off in turn.
+    pub pairs: usize,
+}
+
+/// A relay under one condition.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ConditionResult {
+    /// The relay.
+    pub relay: RelayKind,
+    /// Octets of payload.
+    pub octets: u16,
+    /// Packets a second.
+    pub rate: u32,
+    /// Share of the relay's processor that another process took, in percent.
+    pub load_pct: u8,
+    /// Probes sent.
+    pub sent: usize,
+    /// Probes that arrived.
+    pub received: usize,
+    /// Probes that arrived more than once.
+    pub repeated: usize,
+    /// Probes that arrived without all stamps; they are in no delay of the node.
+    pub unstamped: usize,
+    /// Median node delay of each repetition.
+    pub medians: Vec<f64>,
+    /// Coefficient of variation of these, in percent.
+    pub cv_pct: Option<f64>,
+    /// Whether that is within the experiment's bound.
+    pub steady: bool,
+    /// Time that the host took from this machine, in percent.
+    pub steal_pct: f64,
+    /// Delay inside of the node.
+    pub node: Option<DelaySummary>,
+    /// Its median's interval of 95 %.
+    pub node_median: Option<ConfidenceInterval>,
+    /// Mean of the node delay without spikes, and their squared coefficient of variation.
+    pub node_base: Option<(f64, f64)>,
+    /// From the node's ingress to the end of the relay's receive call.
+    pub in_queue: Option<DelaySummary>,
+    /// From there to the relay's send call.
+    pub processing: Option<DelaySummary>,
+    /// From there to the node's egress.
+    pub out_queue: Option<DelaySummary>,
+    /// On both links together.
+    pub link: Option<DelaySummary>,
+    /// From the sender's call to the receiver's socket.
+    pub end_to_end: Option<DelaySummary>,
+    /// From the schedule to the sender's call.
+    pub lateness: Option<DelaySummary>,
+    /// Jitter of the end-to-end delay.
+    pub jitter: Option<DelayJitter>,
+    /// Spikes of the node delay (Hampel, 3 σ).
+    pub spikes: usize,
+    /// Their period in seconds, if they have one.
+    pub period: Option<Periodicity>,
+    /// Distribution of the node delay.
+    pub cdf: Option<EmpiricalCdf>,
+    /// Tail of the node delay.
+    pub tail: Option<TailFit>,
+    /// Second, node delay and whether it is a spike, of the probes in order; thinned to at most 600,
+    /// of which no spike is left out. Only at the centre.
+    pub series: Vec<(f64, f64, bool)>,
+}
+
+impl ConditionResult {
+    /// Lost probes, in percent.
+    pub fn loss_pct(&self) -> f64 {
+        let real = crate::analysis::real;
+        100.0 * real(self.sent.saturating_sub(self.received)) / real(self.sent.max(1))
+    }
+
+    /// Node delay over link delay by their means: the paper's NLR.
+    pub fn node_link_ratio(&self) -> Option<f64> {
+        let (node, link) = (self.node?, self.link?);
+        (link.mean > 0.0).then(|| node.mean / link.mean)
+    }
+}
+
+/// The model of a relay on this node.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct RelayModel {
+    /// The relay.
+    pub relay: RelayKind,
+    /// S(b) in microseconds, by least squares over the repetitions' medians at the centre's rate.
+    pub service: Option<LinearFit>,
+    /// Its intervals of 95 %.
+    pub intervals: Option<FitIntervals>,
+    /// The same by Theil and Sen.
+    pub robust: Option<LinearFit>,
+    /// The queue model that predicts left-out conditions better; its service times are in seconds.
+    pub queue: Option<ModelChoice>,
+    /// Squared coefficient of variation of service times.
+    pub service_variation: f64,
+    /// Error of the fitted 0.99 quantile against the last repetition's, in percent.
+    pub p99_error_pct: Option<f64>,
+    /// Quantile 0.95 over the mean of the node delay at the centre.
+    pub p95_over_mean: Option<f64>,
+}
+
+impl LabRun {
+    /// The relays in the order of their first condition.
+    pub fn relays(&self) -> Vec<RelayKind> {
+        let mut relays: Vec<RelayKind> = self.conditions.iter().map(|it| it.relay).collect();
+        relays.sort_unstable();
+        relays.dedup();
+        relays
+    }
+
+    /// A relay's condition.
+    pub fn condition(
+        &self,
+        relay: RelayKind,
+        octets: u16,
+        rate: u32,
+        load_pct: u8,
+    ) -> Option<&ConditionResult> {
+        self.conditions.iter().find(|it| {
+            (it.relay, it.octets, it.rate, it.load_pct) == (relay, octets, rate, load_pct)
+        })
+    }
+
+    /// A relay's condition at the centre.
+    pub fn centre(&self, relay: RelayKind) -> Option<&ConditionResult> {
+        let centre = self.experiment.centre;
+        self.condition(relay, centre.octets, centre.rate, centre.load_pct)
+    }
+
+    /// A relay's model.
+    pub fn model(&self, relay: RelayKind) -> Option<&RelayModel> {
+        self.models.iter().find(|model| model.relay == relay)
+    }
+}

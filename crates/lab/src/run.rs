@@ -1,0 +1,425 @@
+//! Runs an experiment.
+
+use crate::analysis::{coefficient_of_variation, mean, quantile, sorted};
+use crate::bed::{Bed, NodeStamps};
+use crate::clock;
+use crate::ends::{Carriage, Receiver, send};
+use crate::plan::{self, COLD_PROBES, LabPlan, OBSERVER_PAIRS};
+use crate::probe::{IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
+use crate::processor::{OtherLoad, ProcessorTime, frequency_and_temperature, machine, pin, seats};
+use crate::relay::{self, RunningRelay};
+use crate::result::{LabRun, LeftOut, ObserverCost};
+use crate::summarise::{ProbeTimes, Repetition, condition_result, relay_model};
+use gatewright_config::{Centre, Experiment, RelayKind};
+use gatewright_sim::Random;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Why an experiment cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// No relay of the experiment can be measured here.
+    #[error("no relay of the experiment can be measured here: {0}")]
+    Nothing(String),
+    /// The hosts cannot be built.
+    #[error("the hosts cannot be built: {0}")]
+    Bed(String),
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LabProgress {
+    /// Repetitions done.
+    pub done: usize,
+    /// Repetitions in all, as far as it is known.
+    pub all: usize,
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// What is measured now.
+    pub now: String,
+}
+
+/// How long probes of a repetition may be on their way after the last one was sent.
+const LAST_WITHIN: Duration = Duration::from_millis(400);
+/// A jump of the wall clock against the monotonic one that is a warning.
+const JUMP_NS: u64 = 1_000_000;
+
+/// Runs `experiment`; `progress` hears after each repetition how far it is.
+///
+/// # Errors
+///
+/// [`LabError`]; what a single relay cannot do is left out and said in the result.
+pub fn run(
+    experiment: &Experiment,
+    progress: &mut dyn FnMut(&LabProgress),
+) -> Result<LabRun, LabError> {
+    let LabPlan { relays, left_out, repetitions, namespaces, .. } = plan::plan(experiment);
+    if relays.is_empty() {
+        let why: Vec<String> =
+            left_out.iter().map(|it| format!("{}: {}", it.what, it.why)).collect();
+        return Err(LabError::Nothing(why.join("; ")));
+    }
+    let machine = machine();
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (before, begin) = (frequency_and_temperature(), Instant::now());
+    let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
+    let mut lab = Lab {
+        experiment,
+        bed,
+        records: Arc::new(ProbeRecords::new()),
+        random: Random::new(experiment.seed),
+        measured: BTreeMap::new(),
+        left_out,
+        warnings: Vec::new(),
+        tags: 0,
+        progress: LabProgress {
+            done: 0,
+            all: repetitions,
+            elapsed: Duration::ZERO,
+            now: String::new(),
+        },
+        begin,
+    };
+    lab.rounds(&relays, progress);
+    let observer = if namespaces { lab.observer(&relays) } else { None };
+    let after = frequency_and_temperature();
+    lab.check_line();
+    let Lab { measured, left_out, mut warnings, .. } = lab;
+    let (conditions, models) = summaries(&measured, experiment, &mut warnings);
+    Ok(LabRun {
+        form: 1,
+        experiment: experiment.clone(),
+        machine,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        optimised: !cfg!(debug_assertions),
+        started: started.as_secs(),
+        seconds: begin.elapsed().as_secs_f64(),
+        namespaces,
+        processors: seats(),
+        frequency_mhz: [before.0, after.0],
+        temperature: [before.1, after.1],
+        left_out,
+        warnings,
+        observer,
+        conditions,
+        models,
+    })
+}
+
+type Measured = BTreeMap<RelayKind, Vec<(Centre, Vec<Repetition>)>>;
+
+fn summaries(
+    measured: &Measured,
+    experiment: &Experiment,
+    warnings: &mut Vec<String>,
+) -> (Vec<crate::result::ConditionResult>, Vec<crate::result::RelayModel>) {
+    let mut conditions = Vec::new();
+    for (&relay, of_relay) in measured {
+        for (condition, repetitions) in of_relay {
+            conditions.push(condition_result(relay, *condition, repetitions, experiment));
+        }
+    }
+    let model = |(&relay, of_relay): (&RelayKind, &Vec<_>)| {
+        relay_model(relay, of_relay, &conditions, experiment)
+    };
+    let models = measured.iter().map(model).collect();
+    let unstamped: usize = conditions.iter().map(|it| it.unstamped).sum();
+    if unstamped > 0 {
+        warnings.push(format!("{unstamped} probes arrived without all stamps of the node"));
+    }
+    for it in conditions.iter().filter(|it| !it.steady) {
+        let cv = it.cv_pct.map_or("unknown".to_owned(), |cv| format!("{cv:.1} %"));
+        warnings.push(format!(
+            "unsteady: {} at {} octets, {}/s, load {} %: medians of repetitions vary by {cv}; the \
+             host took {:.1} % of the time",
+            it.relay.name(),
+            it.octets,
+            it.rate,
+            it.load_pct,
+            it.steal_pct
+        ));
+    }
+    (conditions, models)
+}
+
+/// A run in progress.
+#[derive(Debug)]
+struct Lab<'experiment> {
+    experiment: &'experiment Experiment,
+    bed: Bed,
+    records: Arc<ProbeRecords>,
+    random: Random,
+    measured: Measured,
+    left_out: Vec<LeftOut>,
+    warnings: Vec<String>,
+    /// Repetitions begun, which their tags tell apart.
+    tags: u64,
+    progress: LabProgress,
+    begin: Instant,
+}
+
+/// What runs while a relay is measured.
+#[derive(Debug)]
+struct Setting {
+    kind: RelayKind,
+    stamps: Option<NodeStamps>,
+    receiver: Receiver,
+    _relays: Vec<RunningRelay>,
+}
+
+impl Lab<'_> {
+    /// All rounds: each relay, and under it each condition in random order. After the experiment's
+    /// repetitions only unsteady conditions go on.
+    fn rounds(&mut self, relays: &[RelayKind], progress: &mut dyn FnMut(&LabProgress)) {
+        let conditions = self.experiment.conditions();
+        for round in 0..self.experiment.repeats_max {
+            for &kind in relays {
+                let mut wanted: Vec<Centre> =
+                    conditions.iter().copied().filter(|it| self.wants(kind, *it, round)).collect();
+                if wanted.is_empty() || self.is_left_out(kind) {
+                    continue;
+                }
+                self.shuffle(&mut wanted);
+                if round >= self.experiment.repeats {
+                    self.progress.all += wanted.len();
+                }
+                match self.set(kind) {
+                    Ok(setting) => {
+                        for condition in wanted {
+                            self.repeat(&setting, condition);
+                            self.tell(kind, condition, progress);
+                        }
+                    }
+                    Err(why) => {
+                        self.progress.done += wanted.len();
+                        self.leave_out(kind, why);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, kind: RelayKind, it: Centre, progress: &mut dyn FnMut(&LabProgress)) {
+        self.progress.done += 1;
+        self.progress.elapsed = self.begin.elapsed();
+        let Centre { octets, rate, load_pct } = it;
+        self.progress.now =
+            format!("{}, {octets} octets, {rate}/s, load {load_pct} %", kind.name());
+        progress(&self.progress);
+    }
+
+    fn wants(&self, kind: RelayKind, condition: Centre, round: u32) -> bool {
+        if round < self.experiment.repeats {
+            return true;
+        }
+        let measured = self.measured.get(&kind).into_iter().flatten();
+        let done = measured.filter(|(it, _)| *it == condition);
+        let medians: Vec<f64> =
+            done.flat_map(|(_, all)| all).filter_map(Repetition::median).collect();
+        coefficient_of_variation(&medians).is_some_and(|cv| cv * 100.0 > self.experiment.steady_pct)
+    }
+
+    fn shuffle(&mut self, conditions: &mut [Centre]) {
+        for last in (1..conditions.len()).rev() {
+            let other = self.random.below(u64::try_from(last + 1).unwrap_or(1));
+            conditions.swap(last, usize::try_from(other).unwrap_or(0));
+        }
+    }
+
+    fn is_left_out(&self, kind: RelayKind) -> bool {
+        let what = format!("relay {}", kind.name());
+        self.left_out.iter().any(|it| it.what == what)
+    }
+
+    fn leave_out(&mut self, kind: RelayKind, why: String) {
+        self.left_out.push(LeftOut { what: format!("relay {}", kind.name()), why });
+        self.measured.remove(&kind);
+    }
+
+    /// Starts the relays in line, the receiver and the stamps, and warms them up.
+    fn set(&mut self, kind: RelayKind) -> Result<Setting, String> {
+        let (ends, node) = seats();
+        let receiver = Receiver::start(&self.bed, is_stream(kind), &self.records, Some(ends))?;
+        self.bed.routes(kind == RelayKind::Kernel)?;
+        let slowdown = self.experiment.node.slowdown;
+        let mut relays = Vec::new();
+        // The last one first, so that each finds its next one listening.
+        for seat in self.bed.seats(Some(node))?.iter().rev() {
+            relays.extend(relay::start(kind, slowdown, seat, &self.records)?);
+        }
+        let stamps = self.bed.stamp(kind)?;
+        let setting = Setting { kind, stamps, receiver, _relays: relays };
+        let warm = Centre { octets: 200, rate: 500, load_pct: 0 };
+        for _attempt in 0..5 {
+            let repetition = self.probe(&setting, warm, 25);
+            if repetition.is_ok_and(|it| it.median_end_to_end().is_some()) {
+                return Ok(setting);
+            }
+        }
+        Err("no probe came through it".to_owned())
+    }
+
+    /// One repetition of a condition; a failure is a warning, and the condition has one fewer.
+    fn repeat(&mut self, setting: &Setting, condition: Centre) {
+        let count = plan::probes(self.experiment, condition);
+        match self.probe(setting, condition, count) {
+            Ok(repetition) => {
+                let of_relay = self.measured.entry(setting.kind).or_default();
+                match of_relay.iter_mut().find(|(it, _)| *it == condition) {
+                    Some((_, repetitions)) => repetitions.push(repetition),
+                    None => of_relay.push((condition, vec![repetition])),
+                }
+            }
+            Err(why) => self.warnings.push(format!("{}: {why}", setting.kind.name())),
+        }
+    }
+
+    /// Sends `count` probes and collects their times.
+    fn probe(
+        &mut self,
+        setting: &Setting,
+        condition: Centre,
+        count: u32,
+    ) -> Result<Repetition, String> {
+        self.tags += 1;
+        let tag = (self.experiment.seed ^ self.tags << 16).to_be_bytes();
+        self.records.begin(tag, condition.octets, count);
+        for stamper in setting.stamps.iter().flat_map(|it| [&it.ingress, &it.egress]) {
+            stamper.begin(tag);
+        }
+        let (ends, node) = seats();
+        let _load = OtherLoad::start(condition.load_pct, node);
+        let target = self.bed.target(setting.kind);
+        let mut carriage = Carriage::connect(&self.bed, target, is_stream(setting.kind))?;
+        let (times, clocks) = (ProcessorTime::read(), (clock::now(), clock::wall()));
+        let before = setting.receiver.arrived();
+        let records = &self.records;
+        let (arrivals, random) = (self.experiment.arrivals, &mut self.random);
+        let sending = std::thread::scope(|scope| {
+            let work = || {
+                pin(ends);
+                // Wake-ups as exact as the system has them; without it they are 50 µs late.
+                let _ = nix::sys::prctl::set_timerslack(1);
+                send(&mut carriage, records, (condition, arrivals), (tag, count), random)
+            };
+            scope.spawn(work).join()
+        });
+        let refused = sending.map_err(|_| "the sender's thread panicked".to_owned())?;
+        let deadline = Instant::now() + LAST_WITHIN;
+        while setting.receiver.arrived() - before < u64::from(count) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (steal_pct, _) = ProcessorTime::read().since(times);
+        self.check(setting.kind, condition, refused, clocks);
+        let (repeated, _) = self.records.repeated_and_unaltered();
+        let repeated = usize::try_from(repeated).unwrap_or(0);
+        let probes = (COLD_PROBES.min(count)..count).map(|at| self.times(setting, at)).collect();
+        Ok(Repetition { probes, repeated, steal_pct })
+    }
+
+    /// Looks for disturbances of a repetition, and whether the relay did its work.
+    fn check(&mut self, kind: RelayKind, condition: Centre, refused: u32, clocks: (u64, u64)) {
+        let (monotonic, wall) = (clock::now() - clocks.0, clock::wall().wrapping_sub(clocks.1));
+        let name = kind.name();
+        if monotonic.abs_diff(wall) > JUMP_NS {
+            self.warn(format!("{name}: the wall clock jumped during a repetition"));
+        }
+        if refused > 0 {
+            self.warn(format!("{name}: the sender's system refused {refused} probes"));
+        }
+        let encrypts = matches!(kind, RelayKind::EncryptPortable | RelayKind::EncryptHardware);
+        let (_, unaltered) = self.records.repeated_and_unaltered();
+        if encrypts && unaltered > 0 && usize::from(condition.octets) > IDENTITY_LEN {
+            self.warn(format!("{name}: {unaltered} probes arrived in clear"));
+        }
+    }
+
+    /// Adds a warning once.
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    fn times(&self, setting: &Setting, sequence: u32) -> ProbeTimes {
+        let at = |place| self.records.time(sequence, place);
+        let arrived = at(Place::Arrived);
+        let (ingress, egress) = match &setting.stamps {
+            Some(stamps) => (stamps.ingress.time(sequence), stamps.egress.time(sequence)),
+            // On loopback a packet is received within the call that sends it.
+            None => (at(Place::Ingress), arrived),
+        };
+        ProbeTimes {
+            due: at(Place::Due),
+            sent: at(Place::Sent),
+            ingress,
+            taken: at(Place::Taken),
+            given: at(Place::Given),
+            egress,
+            arrived,
+        }
+    }
+
+    /// The cost of observing: the programs alone, and delays with and without them, in turn.
+    fn observer(&mut self, relays: &[RelayKind]) -> Option<ObserverCost> {
+        let measurable = |kind: &RelayKind| {
+            matches!(kind, RelayKind::TranslateUdp | RelayKind::EncryptPortable | RelayKind::Kernel)
+        };
+        let kind = relays.iter().copied().filter(|it| !self.is_left_out(*it)).find(measurable)?;
+        let kind =
+            if relays.contains(&RelayKind::TranslateUdp) { RelayKind::TranslateUdp } else { kind };
+        let mut setting = self.set(kind).ok()?;
+        let program_ns = setting.stamps.as_ref().and_then(program_cost)?;
+        let condition = self.experiment.centre;
+        let count = plan::probes(self.experiment, condition);
+        let mut medians = [Vec::new(), Vec::new()];
+        for pair in 0..OBSERVER_PAIRS {
+            // On and off, then off and on, so that drift falls on both alike.
+            for turn in [pair % 2, 1 - pair % 2] {
+                let is_on = turn == 0;
+                setting.stamps = if is_on { self.bed.stamp(kind).ok()? } else { None };
+                let median = self.probe(&setting, condition, count).ok()?.median_end_to_end()?;
+                if let Some(medians) = medians.get_mut(turn) {
+                    medians.push(median);
+                }
+            }
+        }
+        let [with_us, without_us] = medians.map(|it| quantile(&sorted(&it), 0.5));
+        let (with_us, without_us) = (with_us?, without_us?);
+        Some(ObserverCost { program_ns, with_us, without_us, pairs: OBSERVER_PAIRS })
+    }
+
+    fn check_line(&mut self) {
+        let late = self.bed.line_late_max();
+        if let Some(late) = late.filter(|late| *late > Duration::from_micros(200)) {
+            self.warn(format!("frames left a delay line up to {} µs late", late.as_micros()));
+        }
+    }
+}
+
+/// The mean time of both programs on a probe of UDP, in nanoseconds.
+fn program_cost(stamps: &NodeStamps) -> Option<f64> {
+    const REPEAT: u32 = 100_000;
+    let tag = *b"observer";
+    let payload = ProbeIdentity { sequence: 1, tag }.payload(100);
+    // Ethernet, IPv4 and UDP headers with what the program reads: type, version, protocol.
+    let mut frame = vec![0; 42];
+    for (at, octet) in [(12, 0x08), (14, 0x45), (23, 17)] {
+        if let Some(place) = frame.get_mut(at) {
+            *place = octet;
+        }
+    }
+    frame.extend(payload);
+    let cost = |stamper: &gatewright_xdp::Stamper| {
+        stamper.begin(tag);
+        stamper.cost(&frame, REPEAT).ok().map(f64::from)
+    };
+    mean(&[cost(&stamps.ingress)?, cost(&stamps.egress)?])
+}
+
+/// Whether the relay's probes travel in a stream.
+fn is_stream(kind: RelayKind) -> bool {
+    kind == RelayKind::TranslateTcp
+}

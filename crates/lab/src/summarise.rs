@@ -1,0 +1,222 @@
+//! From the times of probes to the results of conditions and the models of relays.
+
+use crate::analysis::{
+    DelaySummary, EmpiricalCdf, HAMPEL_SIGMA, LoadPoint, bootstrap_fit, choose_model,
+    coefficient_of_variation, fit_tail, hampel_spikes, jitter, least_squares, mean,
+    median_interval, periodicity, quantile, real, sorted, theil_sen,
+};
+use crate::result::{ConditionResult, RelayModel};
+use gatewright_config::{Arrivals, Centre, Experiment, RelayKind};
+use gatewright_sim::Random;
+
+/// The times of one probe, in nanoseconds; none where it has not been, or was not seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProbeTimes {
+    pub(crate) due: Option<u64>,
+    pub(crate) sent: Option<u64>,
+    pub(crate) ingress: Option<u64>,
+    pub(crate) taken: Option<u64>,
+    pub(crate) given: Option<u64>,
+    pub(crate) egress: Option<u64>,
+    pub(crate) arrived: Option<u64>,
+}
+
+/// One repetition of a condition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repetition {
+    pub(crate) probes: Vec<ProbeTimes>,
+    pub(crate) repeated: usize,
+    pub(crate) steal_pct: f64,
+}
+
+/// Values on each side of a value that the Hampel filter compares it with.
+const HALF_WINDOW: usize = 50;
+/// Resamples of each bootstrap.
+const RESAMPLES: usize = 400;
+/// Points of a time series at the most, beside its spikes.
+const SERIES_MAX: usize = 500;
+
+/// Microseconds from one time to another, if both are known.
+fn between(from: Option<u64>, to: Option<u64>) -> Option<f64> {
+    let (from, to) = (from?, to?);
+    let micros = |nanoseconds: u64| real(usize::try_from(nanoseconds).unwrap_or(0)) / 1000.0;
+    Some(if to >= from { micros(to - from) } else { -micros(from - to) })
+}
+
+impl ProbeTimes {
+    fn node(&self) -> Option<f64> {
+        between(self.ingress, self.egress)
+    }
+
+    fn link(&self) -> Option<f64> {
+        Some(between(self.sent, self.ingress)? + between(self.egress, self.arrived)?)
+    }
+}
+
+impl Repetition {
+    /// Node delays in the order of sending.
+    pub(crate) fn nodes(&self) -> Vec<f64> {
+        self.probes.iter().filter_map(ProbeTimes::node).collect()
+    }
+
+    pub(crate) fn median(&self) -> Option<f64> {
+        quantile(&sorted(&self.nodes()), 0.5)
+    }
+
+    /// The median end-to-end delay.
+    pub(crate) fn median_end_to_end(&self) -> Option<f64> {
+        let delays = self.probes.iter().filter_map(|probe| between(probe.sent, probe.arrived));
+        quantile(&sorted(&delays.collect::<Vec<_>>()), 0.5)
+    }
+}
+
+/// The result of a condition from all its repetitions.
+pub(crate) fn condition_result(
+    relay: RelayKind,
+    condition: Centre,
+    repetitions: &[Repetition],
+    experiment: &Experiment,
+) -> ConditionResult {
+    let probes = || repetitions.iter().flat_map(|repetition| &repetition.probes);
+    let all = |delay: &dyn Fn(&ProbeTimes) -> Option<f64>| -> Vec<f64> {
+        probes().filter_map(delay).collect()
+    };
+    let summary = |delay: &dyn Fn(&ProbeTimes) -> Option<f64>| DelaySummary::of(&all(delay));
+    let nodes = all(&ProbeTimes::node);
+    let medians: Vec<f64> = repetitions.iter().filter_map(Repetition::median).collect();
+    let cv_pct = coefficient_of_variation(&medians).map(|cv| cv * 100.0);
+    let mut random = Random::new(experiment.seed);
+    let spikes = hampel_spikes(&nodes, HALF_WINDOW, HAMPEL_SIGMA);
+    let base = without(&nodes, &spikes);
+    let base_summary = DelaySummary::of(&base);
+    let received = probes().filter(|probe| probe.arrived.is_some()).count();
+    let series = series(repetitions);
+    let times: Vec<f64> = series.iter().filter(|it| it.2).map(|it| it.0).collect();
+    let span = series.last().map_or(0.0, |it| it.0);
+    let is_centre = condition == experiment.centre;
+    ConditionResult {
+        relay,
+        octets: condition.octets,
+        rate: condition.rate,
+        load_pct: condition.load_pct,
+        sent: probes().count(),
+        received,
+        repeated: repetitions.iter().map(|repetition| repetition.repeated).sum(),
+        unstamped: received.saturating_sub(nodes.len()),
+        steady: cv_pct.is_some_and(|cv| cv <= experiment.steady_pct),
+        cv_pct,
+        medians,
+        steal_pct: mean(&repetitions.iter().map(|it| it.steal_pct).collect::<Vec<_>>())
+            .unwrap_or(0.0),
+        node: DelaySummary::of(&nodes),
+        node_median: median_interval(&nodes, 0.95, RESAMPLES, &mut random),
+        node_base: base_summary.map(|it| (it.mean, it.variation_squared())),
+        in_queue: summary(&|it| between(it.ingress, it.taken)),
+        processing: summary(&|it| between(it.taken, it.given)),
+        out_queue: summary(&|it| between(it.given, it.egress)),
+        link: summary(&ProbeTimes::link),
+        end_to_end: summary(&|it| between(it.sent, it.arrived)),
+        lateness: summary(&|it| between(it.due, it.sent)),
+        jitter: jitter(&all(&|it| between(it.sent, it.arrived))),
+        spikes: spikes.len(),
+        period: periodicity(&times, span),
+        cdf: EmpiricalCdf::of(&nodes),
+        tail: fit_tail(&nodes),
+        series: if is_centre { thinned(series) } else { Vec::new() },
+    }
+}
+
+/// The values whose indices are not among the ascending `spikes`.
+fn without(values: &[f64], spikes: &[usize]) -> Vec<f64> {
+    let kept = values.iter().enumerate().filter(|(at, _)| spikes.binary_search(at).is_err());
+    kept.map(|(_, &value)| value).collect()
+}
+
+/// Second since the first probe's sending, without the pauses between repetitions; node delay; spike.
+fn series(repetitions: &[Repetition]) -> Vec<(f64, f64, bool)> {
+    let mut all = Vec::new();
+    let mut offset = 0.0;
+    for repetition in repetitions {
+        let first = repetition.probes.iter().find_map(|probe| probe.sent);
+        let spikes = hampel_spikes(&repetition.nodes(), HALF_WINDOW, HAMPEL_SIGMA);
+        let seen = repetition.probes.iter().filter(|probe| probe.node().is_some());
+        let mut last = 0.0;
+        for (at, probe) in seen.enumerate() {
+            let second = between(first, probe.sent).unwrap_or(0.0) / 1e6;
+            last = second;
+            let is_spike = spikes.binary_search(&at).is_ok();
+            all.push((offset + second, probe.node().unwrap_or(0.0), is_spike));
+        }
+        offset += last;
+    }
+    all
+}
+
+fn thinned(series: Vec<(f64, f64, bool)>) -> Vec<(f64, f64, bool)> {
+    let each = series.len().div_ceil(SERIES_MAX).max(1);
+    let kept = series.into_iter().enumerate().filter(|(at, it)| it.2 || at % each == 0);
+    // Three digits behind the point: nanoseconds of a delay, milliseconds of the time.
+    let round = |value: f64| (value * 1000.0).round() / 1000.0;
+    kept.take(SERIES_MAX + 100).map(|(_, (x, y, spike))| (round(x), round(y), spike)).collect()
+}
+
+/// The model of a relay from all its conditions.
+pub(crate) fn relay_model(
+    relay: RelayKind,
+    measured: &[(Centre, Vec<Repetition>)],
+    results: &[ConditionResult],
+    experiment: &Experiment,
+) -> RelayModel {
+    let centre = experiment.centre;
+    let mut random = Random::new(experiment.seed);
+    let points: Vec<(f64, f64)> = measured
+        .iter()
+        .filter(|(it, _)| (it.rate, it.load_pct) == (centre.rate, centre.load_pct))
+        .flat_map(|(condition, repetitions)| {
+            let medians = repetitions.iter().filter_map(Repetition::median);
+            medians.map(|median| (f64::from(condition.octets), median))
+        })
+        .collect();
+    let service = least_squares(&points);
+    let of_relay = || results.iter().filter(|it| it.relay == relay);
+    let at_centre = of_relay().find(|it| {
+        (it.octets, it.rate, it.load_pct) == (centre.octets, centre.rate, centre.load_pct)
+    });
+    let service_variation = at_centre.and_then(|it| it.node_base).map_or(0.0, |base| base.1);
+    let arrival_variation = match experiment.arrivals {
+        Arrivals::Periodic => 0.0,
+        Arrivals::Poisson => 1.0,
+    };
+    let loads: Vec<LoadPoint> = of_relay()
+        .filter(|it| it.load_pct == centre.load_pct && it.received > 0)
+        .filter_map(|it| {
+            Some(LoadPoint {
+                octets: it.octets.into(),
+                rate: it.rate.into(),
+                sojourn: it.node_base?.0 / 1e6,
+                service_variation,
+                arrival_variation,
+            })
+        })
+        .collect();
+    RelayModel {
+        relay,
+        service,
+        intervals: bootstrap_fit(&points, 0.95, RESAMPLES, &mut random),
+        robust: theil_sen(&points, &mut random),
+        queue: choose_model(&loads),
+        service_variation,
+        p99_error_pct: p99_error(measured, centre),
+        p95_over_mean: at_centre.and_then(|it| it.node).map(|it| it.p95 / it.mean),
+    }
+}
+
+/// The error of the 0.99 quantile of a tail fitted to all repetitions at the centre but the last,
+/// against that last one's, in percent.
+fn p99_error(measured: &[(Centre, Vec<Repetition>)], centre: Centre) -> Option<f64> {
+    let (_, repetitions) = measured.iter().find(|(condition, _)| *condition == centre)?;
+    let (last, others) = repetitions.split_last()?;
+    let fitted = fit_tail(&others.iter().flat_map(Repetition::nodes).collect::<Vec<_>>())?;
+    let held_out = quantile(&sorted(&last.nodes()), 0.99)?;
+    (held_out > 0.0).then(|| 100.0 * (fitted.quantile(0.99) / held_out - 1.0).abs())
+}

@@ -1,0 +1,109 @@
+//! An experiment in miniature, in namespaces and on loopback.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and shows the delays it saw"
+)]
+
+use gatewright_config::{Experiment, RelayKind, parse_experiment};
+use gatewright_diagnostic::SourceId;
+use gatewright_lab::{LabRun, run};
+use gatewright_testbed::Needs;
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let missing = Needs::new().namespaces().linux(6, 6).missing();
+    let tests: [(&str, fn()); 3] = [
+        ("every_relay_carries_probes_between_namespaces", every_relay),
+        ("a_relay_that_computes_for_a_known_time_is_found", known_time),
+        ("a_shaped_link_has_its_latency", shaped_link),
+    ];
+    let trials = tests.map(|(name, test)| match &missing {
+        None => Trial::test(name, move || {
+            test();
+            Ok(())
+        }),
+        Some(missing) => {
+            let name = format!("{name} (needs {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    });
+    libtest_mimic::run(
+        &Arguments { test_threads: Some(1), ..Arguments::from_args() },
+        trials.into(),
+    )
+    .exit_code()
+}
+
+fn experiment(relays: &[RelayKind], more: &str) -> Experiment {
+    let names: Vec<String> = relays.iter().map(|kind| format!("'{}'", kind.name())).collect();
+    let text = format!(
+        "title = 'miniature'\nrelays = [{}]\nseconds = 0.1\nrepeats = 2\nrepeats_max = 2\n{more}",
+        names.join(", ")
+    );
+    parse_experiment(SourceId::default(), &text).unwrap()
+}
+
+fn measure(experiment: &Experiment) -> LabRun {
+    let mut told = 0;
+    let result = run(experiment, &mut |progress| {
+        told += 1;
+        assert!(progress.done <= progress.all, "{progress:?}");
+    });
+    let result = result.unwrap();
+    assert!(told > 0, "no progress was told");
+    for warning in &result.warnings {
+        eprintln!("{warning}");
+    }
+    result
+}
+
+fn every_relay() {
+    let wanted = RelayKind::ALL;
+    let result = measure(&experiment(&wanted, "[centre]\noctets = 400\nrate = 500\n"));
+    assert!(result.namespaces);
+    for it in &result.left_out {
+        assert!(it.why.contains("AES"), "{}: {}", it.what, it.why);
+    }
+    for relay in result.relays() {
+        let it = result.centre(relay).unwrap();
+        let node = it.node.unwrap();
+        eprintln!("{:20} node {:8.1} µs, p99 {:8.1}", relay.name(), node.p50, node.p99);
+        assert_eq!(it.sent, 100, "{relay:?}: 50 probes in each repetition");
+        assert!(it.received >= 90, "{relay:?}: {} of 100 arrived", it.received);
+        assert!(it.unstamped < 10, "{relay:?}: {} probes without stamps", it.unstamped);
+        assert!(node.min > 0.0, "{relay:?}: it left before it came");
+        let whole = it.end_to_end.unwrap();
+        assert!(node.p50 <= whole.p50, "{relay:?}: a part is longer than the whole");
+        assert!(it.link.unwrap().p50 > 0.0, "{relay:?}");
+    }
+    assert_eq!(result.relays().len() + result.left_out.len(), wanted.len());
+    let clear = result.warnings.iter().any(|warning| warning.contains("in clear"));
+    assert!(!clear, "{:?}", result.warnings);
+    assert!(result.observer.unwrap().program_ns > 0.0);
+    // What is written is read back.
+    let text = serde_json::to_string(&result).unwrap();
+    let again: LabRun = serde_json::from_str(&text).unwrap();
+    assert_eq!(again.conditions.len(), result.conditions.len());
+}
+
+fn known_time() {
+    let relays = [RelayKind::TranslateUdp, RelayKind::Spin];
+    let result = measure(&experiment(&relays, "[centre]\noctets = 200\nrate = 300\n"));
+    let least = |relay| result.centre(relay).unwrap().processing.unwrap().min;
+    let found = least(RelayKind::Spin) - least(RelayKind::TranslateUdp);
+    // The relay computes for 100 µs; of 60 probes at least one is not disturbed for long.
+    assert!((99.0..200.0).contains(&found), "{found} µs");
+}
+
+fn shaped_link() {
+    let link =
+        "[centre]\noctets = 1000\nrate = 100\n[link]\ncapacity_mbps = 20\nlatency_us = 2000\n";
+    let result = measure(&experiment(&[RelayKind::Kernel], link));
+    let link = result.centre(RelayKind::Kernel).unwrap().link.unwrap();
+    // Two links, each 2 ms and (1000 + 28 + 14 + 24) octets at 20 Mbit/s: 426 µs.
+    assert!(link.min >= 2.0 * 2426.0, "{link:?}");
+    assert!(link.min < 2.0 * 2426.0 + 3000.0, "{link:?}");
+}

@@ -11,6 +11,7 @@ mod footprint;
 mod forward;
 mod gateway;
 mod health;
+mod mesh;
 mod neighbours;
 mod process;
 mod programs;
@@ -29,13 +30,14 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 14] = [
+const BENCHMARKS: [(&str, Run); 15] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
     ("forward", forward::run),
     ("gateway", gateway::run),
     ("xdp", xdp::run),
+    ("mesh", mesh::run),
     ("footprint", footprint::run),
     ("health", health::run),
     ("devices", devices::run),

@@ -73,17 +73,18 @@ impl Stations {
         {
             return Station::At(known.station);
         }
+        if let NextHop::Station(station) = next_hop {
+            return ethernet_address(*station).map_or(Station::Nowhere, Station::At);
+        }
         self.look_up(*next_hop, now)
     }
 
     #[inline(never)]
     fn look_up(&mut self, next_hop: NextHop, now: Duration) -> Station {
         match next_hop {
-            NextHop::Unknown => Station::Nowhere,
+            // `find` has answered for a station.
+            NextHop::Unknown | NextHop::Station(_) => Station::Nowhere,
             NextHop::Broadcast => Station::At(MacAddress::BROADCAST),
-            NextHop::Station(station) => {
-                ethernet_address(station).map_or(Station::Nowhere, Station::At)
-            }
             NextHop::Neighbour(IpAddr::V4(ip)) if ip.is_multicast() => {
                 Station::At(MacAddress::of_ipv4_multicast(ip))
             }
@@ -110,6 +111,7 @@ impl Stations {
     }
 }
 
+#[inline]
 fn ethernet_address(address: LinkAddress) -> Option<MacAddress> {
     address.to_ethernet().map(MacAddress)
 }

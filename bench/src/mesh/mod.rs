@@ -1,0 +1,36 @@
+//! `bench mesh`: label switching beside the kernel's forwarding of IP.
+//!
+//! What a swap costs is measured in memory (`swap.rs`); throughput and round trips are those of
+//! four hosts in a line (`line.rs`), by labels and by the kernel's own IP forwarding in turn.
+
+mod line;
+mod swap;
+
+use bench::{Bench, Options, Relation};
+use gatewright_testbed::Needs;
+
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("mesh", options);
+    let promised = [
+        ("swap_ns", Relation::AtMost, 20.0),
+        ("swap_xdp_over_redirect_ns", Relation::AtMost, 20.0),
+        ("throughput_vs_ip", Relation::AtLeast, 0.95),
+        ("throughput_vs_ip_mtu", Relation::AtLeast, 0.95),
+        ("rtt_vs_ip", Relation::AtMost, 1.1),
+    ];
+    swap::in_the_graph(&mut bench)?;
+    let missing = Needs::new().namespaces().program("ethtool").linux(6, 6).missing();
+    if missing.is_none() {
+        swap::in_the_kernel(&mut bench)?;
+        line::measure(&mut bench)?;
+    }
+    for (key, relation, bound) in promised {
+        match &missing {
+            Some(missing) if key != "swap_ns" => {
+                bench.skip(key, relation, bound, &missing.to_string());
+            }
+            _ => bench.promise(key, relation, bound),
+        }
+    }
+    Ok(bench)
+}

@@ -76,13 +76,13 @@ impl Bed {
     /// Does `work` where the sender is, or the receiver.
     pub(crate) fn at_end<T: Send>(
         &self,
-        end: End,
+        end: BedEnd,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, String> {
         match (self, end) {
             (Self::Loopback { .. }, _) => Ok(work()),
-            (Self::Hosts(hosts), End::Sender) => hosts.host(0)?.run(work).map_err(text),
-            (Self::Hosts(hosts), End::Receiver) => {
+            (Self::Hosts(hosts), BedEnd::Sender) => hosts.host(0)?.run(work).map_err(text),
+            (Self::Hosts(hosts), BedEnd::Receiver) => {
                 hosts.host(hosts.nodes.len() - 1)?.run(work).map_err(text)
             }
         }
@@ -157,7 +157,7 @@ impl Bed {
 
 /// An end of the path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum BedEnd {
     Sender,
     Receiver,
 }

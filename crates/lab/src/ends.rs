@@ -1,6 +1,6 @@
 //! Both ends of the path: the sender, by a schedule, and the receiver.
 
-use crate::bed::{Bed, End};
+use crate::bed::{Bed, BedEnd};
 use crate::clock;
 use crate::probe::{Place, ProbeIdentity, ProbeRecords};
 use crate::processor::pin;
@@ -38,7 +38,7 @@ impl Carriage {
             socket.connect(target)?;
             Ok(Self::Datagrams(socket))
         };
-        bed.at_end(End::Sender, connect)?.map_err(|error: std::io::Error| error.to_string())
+        bed.at_end(BedEnd::Sender, connect)?.map_err(|error: std::io::Error| error.to_string())
     }
 
     fn send(&mut self, payload: &[u8]) -> std::io::Result<()> {
@@ -113,10 +113,10 @@ impl Receiver {
         let shared = (Arc::clone(records), Arc::clone(&stop), Arc::clone(&arrived));
         let text = |error: std::io::Error| error.to_string();
         let body: Box<dyn FnOnce() + Send> = if is_stream {
-            let listen = bed.at_end(End::Receiver, || TcpListener::bind(at))?.map_err(text)?;
+            let listen = bed.at_end(BedEnd::Receiver, || TcpListener::bind(at))?.map_err(text)?;
             Box::new(move || accept(&listen, &shared.0, &shared.1, &shared.2))
         } else {
-            let socket = bed.at_end(End::Receiver, || UdpSocket::bind(at))?.map_err(text)?;
+            let socket = bed.at_end(BedEnd::Receiver, || UdpSocket::bind(at))?.map_err(text)?;
             socket.set_read_timeout(Some(LOOK)).map_err(text)?;
             setsockopt(&socket, ReceiveTimestampns, &true).map_err(|error| error.to_string())?;
             Box::new(move || receive(&socket, &shared.0, &shared.1, &shared.2))

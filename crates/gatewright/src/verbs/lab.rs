@@ -32,7 +32,7 @@ pub(crate) struct Lab {
 
 #[derive(Debug, clap::Subcommand)]
 enum LabVerb {
-    Run(run::Run),
+    Run(run::RunLab),
     Plan(plan::Plan),
     Compare(compare::Compare),
     Promise(promise::Promise),

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// examples/lab/default.toml. Sender, node and receiver are network namespaces, which needs root;
 /// without it, relays over sockets are measured on loopback, and the report says what was left out.
 #[derive(Debug, clap::Args)]
-pub(super) struct Run {
+pub(super) struct RunLab {
     /// The experiment.
     #[arg(value_name = "EXPERIMENT", default_value = "default")]
     experiment: String,
@@ -52,7 +52,7 @@ struct Files {
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(2);
 
-impl Run {
+impl RunLab {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let (mut experiment, name) = super::experiment(&self.experiment, face)?;
         if let Some(minutes) = self.minutes {

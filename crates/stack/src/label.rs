@@ -173,7 +173,7 @@ impl Layer for LabelLayer {
                 out.push_or_drop(At::Label(label.0), packet);
             }
         } else {
-            out.push_each(batch, &mut Received(&self.own));
+            out.push_each(batch, &mut LabelBatch(&self.own));
         }
     }
 
@@ -196,7 +196,7 @@ impl Layer for LabelLayer {
 impl LabelLayer {
     /// Swaps or pops the label of one packet, and passes it on.
     fn switch(&self, mut packet: Packet, out: &mut Out<'_>) {
-        let mut received = Received(&self.own);
+        let mut received = LabelBatch(&self.own);
         match received.ready(&mut packet, out) {
             Some(way) => out.push_by(way, packet),
             None => received.other(packet, out),
@@ -205,9 +205,9 @@ impl LabelLayer {
 }
 
 /// A received batch.
-struct Received<'a>(&'a LabelledLink);
+struct LabelBatch<'a>(&'a LabelledLink);
 
-impl Received<'_> {
+impl LabelBatch<'_> {
     /// The label's next hop, with its entry as octets.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a part of the loop over the batch")]
@@ -246,7 +246,7 @@ impl Received<'_> {
     }
 }
 
-impl Each for Received<'_> {
+impl Each for LabelBatch<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
     fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex> {

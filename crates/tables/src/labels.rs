@@ -236,7 +236,7 @@ impl LabelTable {
 
     /// The next hop in force: the primary, or the backup if the primary's link is down.
     #[inline]
-    fn choose(&self, entry: &Entry, key: [u32; 2]) -> Result<LabelHop, NoLabelHop> {
+    fn choose(&self, entry: &EntryWords, key: [u32; 2]) -> Result<LabelHop, NoLabelHop> {
         for _ in 0..ATTEMPTS {
             let select = entry[SELECT].load(Ordering::Acquire);
             if key_of(entry) != key {
@@ -381,19 +381,19 @@ impl PathKey {
 }
 
 /// An entry of the table of labels or paths.
-type Entry = [AtomicU32; ENTRY_WORDS as usize];
+type EntryWords = [AtomicU32; ENTRY_WORDS as usize];
 
 fn index(word: u32) -> usize {
     usize::try_from(word).unwrap_or(usize::MAX)
 }
 
-fn entry(area: &SharedWords, place: u32) -> Option<&Entry> {
+fn entry(area: &SharedWords, place: u32) -> Option<&EntryWords> {
     let (entries, _) = area.all().as_chunks();
     entries.get(index(place))
 }
 
 #[inline]
-fn key_of(entry: &Entry) -> [u32; 2] {
+fn key_of(entry: &EntryWords) -> [u32; 2] {
     [entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed)]
 }
 
@@ -414,7 +414,7 @@ fn address_words(address: [u8; 6], upper: u32) -> [u32; 2] {
 
 /// A next hop of an entry.
 #[inline]
-fn hop_of(entry: &Entry, number: u32) -> LabelHop {
+fn hop_of(entry: &EntryWords, number: u32) -> LabelHop {
     let at = if number == 0 { HOPS } else { HOPS + HOP_WORDS };
     let word = |offset: usize| {
         entry.get(at + offset).map_or(0, |word: &AtomicU32| word.load(Ordering::Relaxed))
@@ -429,7 +429,7 @@ fn hop_of(entry: &Entry, number: u32) -> LabelHop {
     }
 }
 
-fn write_hop(entry: &Entry, number: u32, hop: LabelHop) {
+fn write_hop(entry: &EntryWords, number: u32, hop: LabelHop) {
     let [first, second] = address_words(hop.address, 0);
     let values = [hop.link, hop.label.unwrap_or(POP), first, second];
     let places = entry.iter().skip(if number == 0 { HOPS } else { HOPS + HOP_WORDS });
@@ -439,7 +439,7 @@ fn write_hop(entry: &Entry, number: u32, hop: LabelHop) {
 }
 
 /// Changes an entry so that a reader at any moment finds the earlier next hops or the new ones.
-fn write(entry: &Entry, key: [u32; 2], hops: Option<&LabelHops>) {
+fn write(entry: &EntryWords, key: [u32; 2], hops: Option<&LabelHops>) {
     let mut select = entry[SELECT].load(Ordering::Relaxed);
     // Stores `value` with the next number, after all stores before and before all behind it.
     let mut choose = |value: u32| {

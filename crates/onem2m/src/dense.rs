@@ -125,6 +125,20 @@ impl<K: Copy + Ord, V: Copy> DenseMap<K, V> {
         }
     }
 
+    /// Adds entries in ascending order, all behind those that are there.
+    pub(crate) fn extend(&mut self, entries: impl IntoIterator<Item = (K, V)>) {
+        for (key, value) in entries {
+            debug_assert!(self.last().is_none_or(|(last, _)| last < key), "in ascending order");
+            match self.chunks.last_mut().filter(|chunk| chunk.entries.len() < CHUNK) {
+                Some(chunk) => {
+                    self.length += 1;
+                    chunk.entries.push_back((key, value));
+                }
+                None => self.push(key, value),
+            }
+        }
+    }
+
     /// Removes the entry of a key; returns its value.
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let at = self.chunk_of(key)?;

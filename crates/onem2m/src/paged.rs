@@ -255,13 +255,31 @@ impl PagedInstances {
         }
     }
 
-    /// Adds a record at a start, where names are not looked for yet.
-    pub(crate) fn restore(&mut self, record: &InstanceRecord) {
-        let (seq, packed) = (Number::from(record.seq), Packed::from(record));
-        self.keep_order(seq, packed.expires);
-        self.by_seq.insert(seq, packed);
-        if record.name != 0 {
-            self.names.get_mut().push((record.name, seq.low));
+    /// Adds records at a start, where names are not looked for yet. Mostly they come in order and
+    /// behind all others, and expire in that order.
+    pub(crate) fn restore(&mut self, records: &[InstanceRecord]) {
+        let mut last = self.by_seq.last().map(|(seq, it)| (seq, it.expires));
+        let is_in_order = self.expiry.is_none()
+            && records.iter().all(|record| {
+                let before = last.replace((record.seq.into(), record.expires.micros().into()));
+                let is_behind = |(seq, expires): (Number, Number)| {
+                    seq < record.seq.into() && expires <= record.expires.micros().into()
+                };
+                before.is_none_or(is_behind)
+            });
+        if is_in_order {
+            let entries = records.iter().map(|record| (record.seq.into(), Packed::from(record)));
+            self.by_seq.extend(entries);
+        } else {
+            for record in records {
+                let (seq, packed) = (Number::from(record.seq), Packed::from(record));
+                self.keep_order(seq, packed.expires);
+                self.by_seq.insert(seq, packed);
+            }
+        }
+        let names = self.names.get_mut();
+        for record in records.iter().filter(|record| record.name != 0) {
+            names.push((record.name, Number::from(record.seq).low));
         }
     }
 
@@ -354,7 +372,7 @@ mod tests {
                 } else {
                     let record = record(seq, expires, name);
                     if step % 3 == 0 {
-                        records.restore(&record);
+                        records.restore(&[record]);
                     } else {
                         records.insert(&record);
                     }
@@ -373,6 +391,32 @@ mod tests {
                 let generated = expected.get(&seq).filter(|it| it.name == 0).map(|it| it.seq);
                 let found = records.named(&generated_name(seq), 9);
                 prop_assert_eq!(found, generated.into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// Several at a time, as a start gives them, are found as if they had come one by one.
+    #[test]
+    fn records_that_come_together_are_as_those_that_come_one_by_one() {
+        let expiries = |times: &[u64]| -> Vec<InstanceRecord> {
+            (1..).zip(times).map(|(seq, expires)| record(seq, *expires, 7)).collect()
+        };
+        for times in [&[1, 2, 3, 4][..], &[5, 5, 5], &[1, 9, 3, 4], &[9, 1, 2, 3], &[1, 2, 9, 3]] {
+            let all = expiries(times);
+            for cut in 0..all.len() {
+                let (mut together, mut each) =
+                    (PagedInstances::default(), PagedInstances::default());
+                together.restore(&all[..cut]);
+                together.restore(&all[cut..]);
+                for record in &all {
+                    each.insert(record);
+                }
+                while let Some((_, seq)) = each.next_expiry() {
+                    assert_eq!(together.next_expiry(), each.next_expiry(), "{times:?} {cut}");
+                    assert_eq!(together.named("x", 7), each.named("x", 7));
+                    assert_eq!(together.remove(seq), each.remove(seq));
+                }
+                assert!(together.is_empty());
             }
         }
     }

@@ -40,6 +40,8 @@ pub struct RecordBlock {
     first: u64,
     octets: Vec<u8>,
     present: PresentInstances,
+    /// The records, if they were decoded.
+    decoded: Option<Vec<ContainerRecords>>,
 }
 
 /// Which instances of a block's numbers have their record there and were not deleted since.
@@ -47,7 +49,7 @@ pub struct RecordBlock {
 pub struct PresentInstances([u8; PRESENT_OCTETS]);
 
 /// The records of one container.
-#[derive(Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ContainerRecords {
     /// The container's number.
     pub(crate) container: u64,
@@ -148,7 +150,7 @@ impl RecordBlock {
                 before = record;
             }
         }
-        Self { first, octets, present }
+        Self { first, octets, present, decoded: None }
     }
 
     /// Reads what [`Self::as_octets`] has given, with the instances that are still there; `None` if
@@ -160,7 +162,8 @@ impl RecordBlock {
         key: NameKey,
     ) -> Option<Self> {
         let mut reader = Reader(&octets);
-        (reader.header()? == key).then_some(Self { first, octets, present })
+        let is_ours = reader.header()? == key;
+        is_ours.then_some(Self { first, octets, present, decoded: None })
     }
 
     /// The stored form.
@@ -181,6 +184,16 @@ impl RecordBlock {
     /// Key of the hashes of names.
     pub(crate) fn key(&self) -> Option<NameKey> {
         Reader(&self.octets).header()
+    }
+
+    /// Decodes the records, so that who opens a CSE with them need not.
+    pub fn decode(&mut self) {
+        self.decoded = Some(self.containers().collect());
+    }
+
+    /// The records of the instances that are there, by container.
+    pub(crate) fn into_containers(mut self) -> Vec<ContainerRecords> {
+        self.decoded.take().unwrap_or_else(|| self.containers().collect())
     }
 
     /// The records of the instances that are there, by container; ends early where the octets are
@@ -279,6 +292,17 @@ impl Reader<'_> {
     }
 
     fn number(&mut self) -> Option<u64> {
+        // Mostly it has one octet.
+        if let Some((&octet, rest)) = self.0.split_first()
+            && octet < 0x80
+        {
+            self.0 = rest;
+            return Some(octet.into());
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
         let (mut number, mut shift) = (0_u64, 0);
         loop {
             let (&octet, rest) = self.0.split_first()?;

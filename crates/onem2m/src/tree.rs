@@ -514,9 +514,7 @@ impl Tree {
         }
         holder.family.get_or_insert_default();
         self.change_paged(container, |family| {
-            for record in records {
-                family.restore(record);
-            }
+            family.restore(records);
         });
         self.paged += records.len();
         if let Some(last) = records.last()
@@ -682,17 +680,18 @@ impl Tree {
 }
 
 impl Family {
-    /// Adds the record of an instance, which was created last unless a younger one is resident.
-    fn restore(&mut self, record: &InstanceRecord) {
-        let is_first = self.instances.is_empty() && self.paged.is_none();
-        let is_younger = |(last, _): (u64, Slot)| last > record.seq;
-        self.is_disordered = !is_first
-            && (self.is_disordered
-                || record.created < self.latest
-                || self.instances.last().is_some_and(is_younger));
-        self.latest = record.created;
-        self.octets += u64::from(record.size);
-        self.paged.get_or_insert_default().restore(record);
+    /// Adds records of instances, which were created last unless a younger one is resident.
+    fn restore(&mut self, records: &[InstanceRecord]) {
+        let resident = self.instances.last().map_or(0, |(seq, _)| seq);
+        let mut is_first = self.instances.is_empty() && self.paged.is_none();
+        for record in records {
+            let is_in_turn = record.created >= self.latest && resident < record.seq;
+            self.is_disordered = !is_first && (self.is_disordered || !is_in_turn);
+            self.latest = record.created;
+            self.octets += u64::from(record.size);
+            is_first = false;
+        }
+        self.paged.get_or_insert_default().restore(records);
     }
 
     /// The instances from this number on, oldest first.

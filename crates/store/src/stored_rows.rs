@@ -109,7 +109,8 @@ impl RowsReader {
         for first in block_numbers(&self.connection)? {
             let block = read_block(&self.connection, first, key)?;
             let numbers = numbers_from(first);
-            let is_wanted = if let Some(block) = block {
+            let is_wanted = if let Some(mut block) = block {
+                block.decode();
                 self.read_rows(Rows::Single(begin..numbers.end), give)?
                     && give(vec![StoredItem::Records(Box::new(block))])
             } else {

@@ -104,7 +104,7 @@ impl Cse {
                     cse.open_row(row, &body, &mut unreadable);
                     count += 1;
                 }
-                StoredItem::Records(block) => count += cse.open_block(&block, &mut unreadable),
+                StoredItem::Records(block) => count += cse.open_block(*block, &mut unreadable),
             }
         }
         if count > 0 && cse.tree.root().is_none() {
@@ -133,20 +133,22 @@ impl Cse {
 
     /// Takes the records of a block; returns how many there are. Those without their container are
     /// unreadable, as their rows would be.
-    fn open_block(&mut self, block: &RecordBlock, unreadable: &mut Vec<Unreadable>) -> usize {
+    fn open_block(&mut self, block: RecordBlock, unreadable: &mut Vec<Unreadable>) -> usize {
         if self.tree.paged() == 0
             && let Some(key) = block.key()
         {
             self.tree.set_name_key(key);
         }
         let mut count = 0;
-        for ContainerRecords { container, mut records } in block.containers() {
+        for ContainerRecords { container, mut records } in block.into_containers() {
             count += records.len();
             let Some(last) = records.last() else { continue };
             self.ledger.keep_above(last.seq);
             if let Some(slot) = self.container_of_records(container) {
-                for record in &mut records {
-                    record.expires = self.postponed(record.seq, record.created, record.expires);
+                if !self.clock.shifts().is_empty() {
+                    for record in &mut records {
+                        record.expires = self.postponed(record.seq, record.created, record.expires);
+                    }
                 }
                 self.tree.restore_records(slot, &records);
                 continue;

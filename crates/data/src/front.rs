@@ -44,6 +44,7 @@ pub(crate) enum PendingAnswer {
     Swapped(Vec<Receiver<Swap>>, bool),
     Links(Vec<Receiver<Vec<ShareNow>>>, Vec<Vec<ShareNow>>),
     Done(Receiver<()>),
+    Prepared(Receiver<Result<(), DataError>>),
     Reopened(Receiver<Result<LinkInfo, DataError>>),
     /// The traces of all workers, and those so far if they were ended.
     Traced(Receiver<Trace>, Option<Vec<Trace>>),
@@ -125,7 +126,7 @@ impl Front {
                 self.each(|| Command::Pace(pace))?;
                 PendingAnswer::Ready(PortAnswer::Done)
             }
-            PortRequest::Reopen(order) => {
+            PortRequest::Prepare(order) | PortRequest::Reopen(order) => {
                 let (name, reason) = (order.device.name, "no device is opened here".to_owned());
                 return Err(DataError::Reopen { name, reason });
             }
@@ -148,7 +149,9 @@ impl Front {
                 PendingAnswer::Ready(PortAnswer::Done)
             }
             // Handlers on threads send straight to the readers.
-            PortRequest::FlushCaptures => PendingAnswer::Ready(PortAnswer::Done),
+            PortRequest::FlushCaptures | PortRequest::DropPrepared => {
+                PendingAnswer::Ready(PortAnswer::Done)
+            }
         };
         Ok(self.wait(waiting))
     }
@@ -222,6 +225,11 @@ impl Front {
             PendingAnswer::Done(done) => match until(&done, deadline) {
                 Ok(()) => Ok(PortAnswer::Done),
                 Err(error) => Err(Unfinished::of(error, PendingAnswer::Done(done))),
+            },
+            PendingAnswer::Prepared(done) => match until(&done, deadline) {
+                Ok(Ok(())) => Ok(PortAnswer::Done),
+                Ok(Err(error)) => Err(Unfinished::Failed(error)),
+                Err(error) => Err(Unfinished::of(error, PendingAnswer::Prepared(done))),
             },
             PendingAnswer::Reopened(opened) => match until(&opened, deadline) {
                 Ok(Ok(info)) => Ok(PortAnswer::Reopened(Box::new(info))),

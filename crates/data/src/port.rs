@@ -41,6 +41,12 @@ pub enum PortRequest {
     Links,
     /// Change how the workers wait. [`PortAnswer::Done`], at once.
     Pace(Pace),
+    /// Open a device for a later [`Self::Reopen`], while the last one still moves frames; find out
+    /// if one that can only be opened afterwards can be opened, as far as that is known.
+    /// [`PortAnswer::Done`].
+    Prepare(Box<Reopen>),
+    /// Close the devices that were prepared and not used. [`PortAnswer::Done`], at once.
+    DropPrepared,
     /// Close a link and open it on another device. [`PortAnswer::Reopened`].
     Reopen(Box<Reopen>),
     /// Take a link down, or up again. [`PortAnswer::Done`], at once.
@@ -67,6 +73,7 @@ impl PortRequest {
         matches!(
             self,
             Self::Discard(_)
+                | Self::DropPrepared
                 | Self::Neighbours(_)
                 | Self::Pace(_)
                 | Self::SetLink { .. }

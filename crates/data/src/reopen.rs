@@ -18,8 +18,12 @@ use crate::{
 use gatewright_link::{LinkConfig, LinkInfo, OpenError, Share, UnboundLink};
 use gatewright_packet::LinkIndex;
 use std::{
+    collections::BTreeMap,
     io,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread::JoinHandle,
 };
 
@@ -30,6 +34,45 @@ pub struct Reopen {
     pub device: WorkerLink,
     /// The open device, which is restored if the new one cannot be opened.
     pub before: WorkerLink,
+}
+
+impl Reopen {
+    /// Whether the device that `other` opens is the one that this closes, so that it can only be
+    /// opened afterwards.
+    pub fn makes_way_for(&self, other: &Self) -> bool {
+        let (closed, opened) = (interface(&self.before.device), interface(&other.device.device));
+        closed.is_some() && closed == opened
+    }
+}
+
+/// Devices that are open already and wait for their links, at most one a link.
+#[derive(Default)]
+pub(crate) struct PreparedDevices(Mutex<BTreeMap<LinkIndex, Vec<Prepared>>>);
+
+impl PreparedDevices {
+    /// A poisoned lock is safe here: each change is whole before the next.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LinkIndex, Vec<Prepared>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the new device of an order while the last one is open, and keeps it; or checks it, if
+    /// it can only be opened afterwards.
+    pub(crate) fn prepare(&self, workers: &[Hand], order: &Reopen) -> Result<(), DataError> {
+        if let Some(prepared) = prepare_beside(workers, order)? {
+            self.lock().insert(order.device.device.index(), prepared);
+        }
+        Ok(())
+    }
+
+    /// Closes the devices.
+    pub(crate) fn clear(&self) {
+        let closed = std::mem::take(&mut *self.lock());
+        drop(closed);
+    }
+
+    fn take(&self, link: LinkIndex) -> Option<Vec<Prepared>> {
+        self.lock().remove(&link)
+    }
 }
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -75,15 +118,31 @@ impl Drop for Devices {
     }
 }
 
-/// Opens a link of `workers` as `order` says and closes it as it was; returns its new properties.
-pub(crate) fn reopen(workers: &[Hand], order: &Reopen) -> Result<LinkInfo, DataError> {
+/// Opens the new device of an order while the last one is open. `None` if it can only be opened
+/// afterwards; then it is checked.
+fn prepare_beside(workers: &[Hand], order: &Reopen) -> Result<Option<Vec<Prepared>>, DataError> {
+    let as_it_was = |new: OpenError| {
+        let reason = format!("{new}; it runs on as it was");
+        DataError::Reopen { name: order.device.name.clone(), reason }
+    };
+    if is_another(&order.before.device, &order.device.device) {
+        return prepare_all(workers, &order.device).map(Some).map_err(as_it_was);
+    }
+    check(workers, &order.device).map_err(as_it_was)?;
+    Ok(None)
+}
+
+/// Opens a link of `workers` as `order` says and closes it as it was; returns its new properties. A
+/// device that was prepared for the link is taken.
+pub(crate) fn reopen(
+    workers: &[Hand],
+    order: &Reopen,
+    prepared: &PreparedDevices,
+) -> Result<LinkInfo, DataError> {
     let refused = |reason| DataError::Reopen { name: order.device.name.clone(), reason };
-    let as_it_was = |new: OpenError| refused(format!("{new}; it runs on as it was"));
-    let prepared = if is_another(&order.before.device, &order.device.device) {
-        Some(prepare_all(workers, &order.device).map_err(as_it_was)?)
-    } else {
-        check(workers, &order.device).map_err(as_it_was)?;
-        None
+    let prepared = match prepared.take(order.device.device.index()) {
+        Some(prepared) => Some(prepared),
+        None => prepare_beside(workers, order)?,
     };
     close(workers, order)?;
     let opened = match prepared {

@@ -6,7 +6,7 @@ use crate::{
     error::DataError,
     front::{Front, PendingAnswer},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
-    reopen::{Devices, reopen},
+    reopen::{Devices, PreparedDevices, reopen},
     waker::Waker,
     worker::Command,
 };
@@ -104,6 +104,7 @@ pub struct Workers {
 pub struct ThreadPort {
     front: Arc<Front>,
     devices: Devices,
+    prepared: Arc<PreparedDevices>,
 }
 
 impl fmt::Debug for ThreadPort {
@@ -114,11 +115,22 @@ impl fmt::Debug for ThreadPort {
 
 impl Port for ThreadPort {
     fn submit(&self, request: PortRequest) -> Result<RequestNumber, DataError> {
-        let PortRequest::Reopen(order) = request else { return self.front.submit(request) };
-        let front = Arc::clone(&self.front);
+        let (front, prepared) = (Arc::clone(&self.front), Arc::clone(&self.prepared));
         // The workers move the packets of the other links meanwhile.
-        let opened = self.devices.run(move || reopen(front.hands(), &order))?;
-        Ok(self.front.wait(PendingAnswer::Reopened(opened)))
+        let waiting = match request {
+            PortRequest::Prepare(order) => PendingAnswer::Prepared(
+                self.devices.run(move || prepared.prepare(front.hands(), &order))?,
+            ),
+            PortRequest::DropPrepared => {
+                self.devices.run(move || prepared.clear())?;
+                PendingAnswer::Ready(PortAnswer::Done)
+            }
+            PortRequest::Reopen(order) => PendingAnswer::Reopened(
+                self.devices.run(move || reopen(front.hands(), &order, &prepared))?,
+            ),
+            request => return self.front.submit(request),
+        };
+        Ok(self.front.wait(waiting))
     }
 
     fn answer(&self, number: RequestNumber, patience: Duration) -> Result<PortAnswer, DataError> {
@@ -149,7 +161,15 @@ impl Workers {
         threads: Vec<WorkerThread>,
         sojourns: WorkerHistograms,
     ) -> Self {
-        Self { port: Arc::new(ThreadPort { front: Arc::new(front), devices }), threads, sojourns }
+        Self {
+            port: Arc::new(ThreadPort {
+                front: Arc::new(front),
+                devices,
+                prepared: Arc::default(),
+            }),
+            threads,
+            sojourns,
+        }
     }
 
     /// Their port. It outlives them, and then says that they have ended.

@@ -98,7 +98,8 @@ impl Planes {
         Furnished { interfaces, routes: setup.routes.clone(), mtu_caps }
     }
 
-    /// Opens anew the links whose device differs; all of them or none.
+    /// Opens anew the links whose device differs; all of them or none. Of several, each device that
+    /// can be open beside the last ones is opened before any of these is closed.
     fn reopen_links(
         &self,
         old: &[LinkSetup],
@@ -108,15 +109,22 @@ impl Planes {
         let differ = |(old, new): &(&LinkSetup, &LinkSetup)| {
             old.device != new.device || old.queues != new.queues
         };
-        for (old, new) in old.iter().zip(new).filter(differ) {
+        let differing: Vec<_> = old.iter().zip(new).filter(differ).collect();
+        for (old, new) in &differing {
             if old.device.framing() != new.device.framing() {
-                self.reopen_back(done);
                 let reason = "frames that begin with another header need another link layer, which \
                               is made at the start: stop the gateway and start it again";
                 let (name, reason) = (new.name.clone(), reason.to_owned());
                 return Err(DataError::Reopen { name, reason }.into());
             }
-            let order = Reopen { device: new.worker_link(), before: old.worker_link() };
+        }
+        let order = |(old, new): &(&LinkSetup, &LinkSetup)| Reopen {
+            device: new.worker_link(),
+            before: old.worker_link(),
+        };
+        let orders: Vec<Reopen> = differing.iter().map(order).collect();
+        self.prepare_devices(&orders)?;
+        for ((old, new), order) in differing.into_iter().zip(orders) {
             match self.reopen(&order) {
                 Ok(reopened) => {
                     told.extend((!new.is_spare()).then(|| ReopenedLink {
@@ -128,12 +136,32 @@ impl Planes {
                     done.push(order);
                 }
                 Err(error) => {
+                    self.drop_prepared();
                     self.reopen_back(done);
                     return Err(error);
                 }
             }
         }
         Ok((done, told))
+    }
+
+    /// Prepares the devices of several orders, all of them or none: a refused one is found before
+    /// any link is closed. One that another order makes way for has to wait.
+    fn prepare_devices(&self, orders: &[Reopen]) -> Result<(), PlanesError> {
+        if orders.len() < 2 {
+            return Ok(());
+        }
+        for (index, order) in orders.iter().enumerate() {
+            let mut others = orders.iter().enumerate().filter(|(other, _)| *other != index);
+            if others.any(|(_, other)| other.makes_way_for(order)) {
+                continue;
+            }
+            if let Err(error) = self.prepare_device(order) {
+                self.drop_prepared();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn reopen_back(&self, orders: Vec<Reopen>) {

@@ -309,6 +309,19 @@ impl Planes {
         Ok(())
     }
 
+    /// Opens the device of an order, or checks it, before the link is closed.
+    pub(crate) fn prepare_device(&self, order: &Reopen) -> Result<(), PlanesError> {
+        let number = self.port().submit(PortRequest::Prepare(Box::new(order.clone())))?;
+        self.port().answer(number, REOPENED_WITHIN)?;
+        Ok(())
+    }
+
+    /// Closes devices that were prepared and not used.
+    pub(crate) fn drop_prepared(&self) {
+        // A data plane that has ended has none.
+        let _ended = self.port().submit(PortRequest::DropPrepared);
+    }
+
     /// Closes a link and opens it on another device; returns how long no frames were received.
     pub(crate) fn reopen(&self, order: &Reopen) -> Result<Reopened, PlanesError> {
         let started = Instant::now();

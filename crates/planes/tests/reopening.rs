@@ -186,7 +186,7 @@ fn a_refused_device_loses_nothing(backend: Backend, workers: usize) -> Result<()
         world.setup = setup;
     }
     let mut stream = world.sockets()?;
-    let _held = world.middle.run(|| hold("g3"))??;
+    let held = world.middle.run(|| hold("g3"))??;
     let refused = [
         (world.with(1, "gX", backend), "gX"),
         (world.with(1, "g3", Backend::Xdp), "g3"),
@@ -207,6 +207,20 @@ fn a_refused_device_loses_nothing(backend: Backend, workers: usize) -> Result<()
         assert!(after[1] >= before[1] && after[1] > 0, "{before:?} {after:?}");
         assert_eq!(world.gateway.status()?.links[1].device, "g1");
     }
+    drop(held);
+    // Of two links the first could move: it does not, as the second is refused.
+    let mut new = world.with(1, "g3", backend);
+    new.links[2].device = world.with(2, "gX", backend).links[2].device.clone();
+    let received = world.received(1)?;
+    let (_, exchanged) = exchange(&world, &mut stream, &new)?;
+    let told = exchanged.expect_err("the second is refused").to_string();
+    assert!(told.contains("gX") && told.contains("it runs on as it was"), "{told}");
+    for _ in 0..PASSES {
+        stream.pass()?;
+    }
+    // A device that is opened anew counts from zero.
+    assert!(world.received(1)? >= received, "link 1 was not opened anew");
+    assert_eq!(world.gateway.status()?.links[1].device, "g1");
     Ok(())
 }
 

@@ -69,6 +69,8 @@ plain_enum!(PortRequest {
     10 => Trace(order),
     11 => EndTrace,
     12 => FlushCaptures,
+    13 => Prepare(order),
+    14 => DropPrepared,
 });
 
 plain_enum!(PortAnswer {
@@ -199,6 +201,8 @@ mod tests {
             PortRequest::Links,
             PortRequest::Pace(Pace { spin: Duration::from_micros(50) }),
             PortRequest::Reopen(Box::new(Reopen { device: device("b"), before: device("a") })),
+            PortRequest::Prepare(Box::new(Reopen { device: device("b"), before: device("a") })),
+            PortRequest::DropPrepared,
             PortRequest::SetLink { link, up: false },
             PortRequest::BeginReplays,
             PortRequest::Trace(TraceOrder {

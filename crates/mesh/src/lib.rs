@@ -1,14 +1,31 @@
 //! Label-switched mesh: hosts on links of any kind form one network, in which packets follow label
 //! switched paths (MPLS, RFC 3032) that are found on demand.
 //!
-//! - [`message`]: the messages of the protocol, octets to values and back. Their layouts are generated
-//!   from `docs/mesh-protocol.md` ([`layout`]).
+//! - [`MeshNode`]: a node's protocol without I/O. [`MeshNode::handle`] takes an input,
+//!   [`MeshNode::poll_output`] gives what is to be done, [`MeshNode::poll_timeout`] when to call again.
+//! - [`message`]: the messages, octets to values and back. Their layouts are generated from
+//!   `docs/mesh-protocol.md` ([`layout`]).
+//! - [`simulate`]: any number of nodes in virtual time, with a data path that follows their labels.
 //!
-//! Nothing here reads a clock, opens a socket or draws randomness.
+//! Nothing here reads a clock, opens a socket or draws randomness: they are arguments.
 #![forbid(unsafe_code)]
 
+mod disjoint;
+mod edge;
 mod identity;
+mod labels;
 pub mod layout;
+pub mod liveness;
 pub mod message;
+mod neighbour;
+mod node;
+mod segment;
+pub mod simulate;
 
+pub use edge::{
+    Adjacency, CLASSES, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
+    MeshInput, MeshOutput, MeshSettings, PathClass, PathRole,
+};
 pub use identity::{NodeId, PathId, Reason};
+pub use message::Profile;
+pub use node::{LINKS_MAX, MeshNode};

@@ -389,12 +389,12 @@ fn write_alive(alive: &Alive<'_>, octets: &mut Vec<u8>) {
 }
 
 /// The octets of a neighbour list with at most [`NEIGHBOURS_LISTED_MAX`] entries.
-pub fn node_list(nodes: impl Iterator<Item = NodeId>) -> Vec<u8> {
+pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> Vec<u8> {
     nodes.take(NEIGHBOURS_LISTED_MAX).flat_map(|node| NodeRecordFields { node }.emit()).collect()
 }
 
 /// The octets of a label list with at most [`LABELS_LISTED_MAX`] entries.
-pub fn label_list(labels: &[(Label, u32)]) -> Vec<u8> {
+pub(crate) fn label_list(labels: &[(Label, u32)]) -> Vec<u8> {
     let entry = |&(label, octets_received)| LabelRecordFields { label, octets_received }.emit();
     labels.iter().take(LABELS_LISTED_MAX).flat_map(entry).collect()
 }

@@ -9,6 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
+#[path = "dissector/place.rs"]
 mod dissector;
 mod samples;
 

@@ -3,6 +3,8 @@
 //! A [`World`] has hosts with datagrams and streams behind the traits of `gatewright-edge`, so that
 //! an event loop and its machines run in it unchanged.
 //!
+//! A [`Topology`] has nodes and the links between them: lines, grids, random places.
+//!
 //! A [`Segment`] joins ports as a hub, a switch or a radio does. It reads no clock: every call is
 //! given the time, and [`Segment::poll_timeout`] returns when the next frame arrives. The same seed
 //! and the same calls give the same frames at the same times, so a failure is reproduced from its
@@ -28,11 +30,15 @@
 mod network;
 mod random;
 mod segment;
+mod topology;
 mod world;
 
 pub use network::{SimDatagrams, SimListener, SimNetwork, SimPeer, SimPoller, SimStream, World};
 pub use random::{Chance, Random};
 pub use segment::{
     Impairment, Medium, PORTS_MAX, PortIndex, Segment, SegmentConfig, SegmentCounters, SegmentError,
+};
+pub use topology::{
+    LinkDirection, NODES_MAX, Topology, TopologyLink, distances, is_reachable_without,
 };
 pub use world::{WorldConfig, WorldCounters};

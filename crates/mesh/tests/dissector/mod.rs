@@ -1,10 +1,13 @@
 //! The dissector for Wireshark, generated from the page of the protocol.
 
+mod place;
+
+pub(crate) use place::repository;
+
 use gatewright_diagram::{
     Expression, Field, FieldKind, FieldRole, Layout, Operator, fenced, read_art,
 };
 use std::fmt::Write;
-use std::path::PathBuf;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
 const MESSAGES: [(&str, &str, &[u8]); 12] = [
@@ -31,13 +34,8 @@ const LISTS: [(&str, &str, &str); 5] = [
     ("reply", "record", "node"),
 ];
 
-/// The path of a file of the repository.
-pub fn repository(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
 /// The dissector as Lua text.
-pub fn dissector() -> String {
+pub(crate) fn dissector() -> String {
     let page = std::fs::read_to_string(repository("docs/mesh-protocol.md")).unwrap();
     let mut fields = String::new();
     let mut layouts = String::new();

@@ -7,14 +7,18 @@ use gatewright_mesh::{NodeId, PathId, Reason};
 use gatewright_wire::mpls::Label;
 
 /// The sender of all samples.
-pub const SENDER: Sender =
+pub(crate) const SENDER: Sender =
     Sender { node: NodeId(0x0123_4567_89ab_cdef), epoch: 7, sequence: 4_000_000_000 };
 /// The path of all samples.
-pub const PATH: PathId =
+pub(crate) const PATH: PathId =
     PathId { origin: NodeId(0xa0), target: NodeId(0xffff_ffff_ffff_ffff), number: 99 };
 
+/// The name of a message, its octets, and its fields with their values.
+pub(crate) type Sample = (&'static str, Vec<u8>, Vec<(&'static str, &'static str)>);
+
 /// Encoded messages with the fields that Wireshark must find.
-pub fn samples() -> Vec<(&'static str, Vec<u8>, Vec<(&'static str, &'static str)>)> {
+#[allow(clippy::too_many_lines, reason = "a table")]
+pub(crate) fn samples() -> Vec<Sample> {
     let neighbours: Vec<u8> = [1_u64, 2].iter().flat_map(|node| node.to_be_bytes()).collect();
     // Label 16 with 300 octets, label 1,048,575 with 2.
     let labels = [0x00, 0x01, 0x00, 0, 0, 0, 1, 44, 0xff, 0xff, 0xf0, 0, 0, 0, 0, 2];

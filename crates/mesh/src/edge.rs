@@ -1,0 +1,382 @@
+//! What a node is given and what it gives: settings, inputs, outputs, events, counters.
+
+use crate::identity::{NodeId, PathId, Reason};
+use crate::message::Profile;
+use core::time::Duration;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_wire::mpls::Label;
+
+/// Classes of traffic: control, bounded delay, bulk, background.
+pub const CLASSES: usize = 4;
+
+/// Class of traffic: 0 control, 1 bounded delay, 2 bulk, 3 background.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PathClass(u8);
+
+impl PathClass {
+    /// Control traffic, by the cheapest path.
+    pub const CONTROL: Self = Self(0);
+    /// Traffic that needs a short delay, by the path with the shortest.
+    pub const BOUNDED_DELAY: Self = Self(1);
+    /// Bulk traffic, by the cheapest path.
+    pub const BULK: Self = Self(2);
+    /// Background traffic, by a path that bulk traffic does not use, if there is one.
+    pub const BACKGROUND: Self = Self(3);
+
+    /// All classes.
+    pub const ALL: [Self; CLASSES] =
+        [Self::CONTROL, Self::BOUNDED_DELAY, Self::BULK, Self::BACKGROUND];
+
+    /// The class with a number; numbers without a class are bulk.
+    pub const fn of(number: u8) -> Self {
+        if number < 4 { Self(number) } else { Self::BULK }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Settings of a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MeshSettings {
+    /// The node's identity.
+    pub id: NodeId,
+    /// The node's start: another number each time.
+    pub epoch: u32,
+    /// The profile of the mesh.
+    pub profile: Profile,
+    /// Seed of labels, numbers and jitter.
+    pub seed: u64,
+    /// Interval of I'M ALIVE.
+    pub alive_interval: Duration,
+    /// Intervals without a message after which a neighbour is lost.
+    pub alive_missed_max: u32,
+    /// Interval of LIVENESS on links that carry paths; RFC 5880's Desired Min TX Interval.
+    pub liveness_interval: Duration,
+    /// RFC 5880's Detect Mult.
+    pub liveness_multiplier: u8,
+    /// Time without traffic after which the paths to a destination are removed.
+    pub path_idle: Duration,
+    /// Interval of searches for better paths; it doubles up to eight times this.
+    pub optimise_interval: Duration,
+    /// Time that a packet spends in this node, in microseconds: advertised.
+    pub relay_delay_us: u16,
+    /// Whether only elected relays (E-CDS) pass on broadcasts.
+    pub broadcast_relays: bool,
+}
+
+impl MeshSettings {
+    /// The settings of a profile.
+    pub const fn new(id: NodeId, epoch: u32, profile: Profile) -> Self {
+        Self {
+            id,
+            epoch,
+            profile,
+            seed: id.0 ^ (epoch as u64) << 32,
+            // The paper's two: I'M ALIVE each 2 s, three missed.
+            alive_interval: Duration::from_secs(2),
+            alive_missed_max: 3,
+            liveness_interval: Duration::from_millis(50),
+            liveness_multiplier: 3,
+            path_idle: Duration::from_mins(1),
+            optimise_interval: Duration::from_secs(10),
+            relay_delay_us: 50,
+            broadcast_relays: matches!(profile, Profile::Default),
+        }
+    }
+}
+
+/// Properties of a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LinkProperties {
+    /// Cost of a hop without loss; a wired link is cheaper than a radio.
+    pub cost: u16,
+    /// Delay, in microseconds.
+    pub delay_us: u16,
+    /// Largest frame in octets; 0 if there is no limit.
+    pub frame_limit: u16,
+    /// Whether more than two nodes can be on it.
+    pub shared: bool,
+}
+
+impl Default for LinkProperties {
+    fn default() -> Self {
+        Self { cost: 10, delay_us: 100, frame_limit: 1_500, shared: false }
+    }
+}
+
+/// A neighbour over one link.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Adjacency {
+    /// The link.
+    pub link: LinkIndex,
+    /// The neighbour.
+    pub node: NodeId,
+}
+
+/// Next hop of a labelled packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LabelledHop {
+    /// The neighbour.
+    pub adjacency: Adjacency,
+    /// Its link-layer address.
+    pub address: LinkAddress,
+    /// The label that it expects.
+    pub label: Label,
+}
+
+/// What the data path does with a label.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LabelAction {
+    /// Replaces it and sends the packet on.
+    Swap(LabelledHop),
+    /// Removes it: the packet is for this node.
+    Pop,
+}
+
+/// Role of a path to a destination.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum PathRole {
+    /// It carries the packets.
+    Primary,
+    /// It carries them as soon as the primary's next hop is down.
+    Backup,
+}
+
+/// An input of a node.
+#[derive(Clone, Copy, Debug)]
+pub enum MeshInput<'a> {
+    /// The time that [`MeshNode::poll_timeout`](crate::MeshNode::poll_timeout) gave has come.
+    Tick,
+    /// A link is there.
+    LinkUp {
+        /// The link.
+        link: LinkIndex,
+        /// Its properties.
+        properties: LinkProperties,
+    },
+    /// A link has lost its carrier, or is gone.
+    LinkDown {
+        /// The link.
+        link: LinkIndex,
+    },
+    /// A control message has arrived.
+    Received {
+        /// The link.
+        link: LinkIndex,
+        /// Link-layer address of the sender.
+        from: LinkAddress,
+        /// The message, from its common header on.
+        octets: &'a [u8],
+    },
+    /// A packet has arrived with a label that no entry has.
+    UnknownLabel {
+        /// The link.
+        link: LinkIndex,
+        /// Link-layer address of the sender.
+        from: LinkAddress,
+        /// The label.
+        label: Label,
+    },
+    /// A packet for a destination without an installed path.
+    Packet {
+        /// The destination.
+        destination: NodeId,
+        /// Its class.
+        class: PathClass,
+        /// The packet.
+        packet: &'a [u8],
+    },
+    /// A packet for all nodes.
+    Broadcast {
+        /// The packet.
+        packet: &'a [u8],
+    },
+    /// Packets received by a label since the last report.
+    Counters {
+        /// The label.
+        label: Label,
+        /// The packets, probes included.
+        packets: u64,
+        /// The octets without those of probes.
+        octets: u64,
+    },
+    /// Octets sent to a destination over installed paths since the last report.
+    Traffic {
+        /// The destination.
+        destination: NodeId,
+        /// The octets.
+        octets: u64,
+    },
+}
+
+/// An output of a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum MeshOutput {
+    /// Sends a control message.
+    Send {
+        /// The link.
+        link: LinkIndex,
+        /// The neighbour's address; all neighbours without one.
+        to: Option<LinkAddress>,
+        /// The message.
+        octets: Vec<u8>,
+    },
+    /// Sends a packet that waited for its path.
+    SendPacket {
+        /// The next hop.
+        hop: LabelledHop,
+        /// The packet.
+        packet: Vec<u8>,
+    },
+    /// Sends a packet without content, which keeps the path's labels.
+    Probe {
+        /// The next hop.
+        hop: LabelledHop,
+    },
+    /// Installs or replaces a label.
+    InstallLabel {
+        /// The label on arriving packets.
+        label: Label,
+        /// The action.
+        action: LabelAction,
+    },
+    /// Removes a label.
+    RemoveLabel {
+        /// The label.
+        label: Label,
+    },
+    /// Installs or replaces the path of a destination and a class in a role.
+    InstallPath {
+        /// The destination.
+        destination: NodeId,
+        /// The class.
+        class: PathClass,
+        /// The role.
+        role: PathRole,
+        /// The path.
+        path: PathId,
+        /// The next hop with the first label.
+        hop: LabelledHop,
+        /// Largest frame in octets; 0 without limit.
+        frame_limit: u16,
+    },
+    /// Removes the path of a destination and a class in a role.
+    RemovePath {
+        /// The destination.
+        destination: NodeId,
+        /// The class.
+        class: PathClass,
+        /// The role.
+        role: PathRole,
+    },
+    /// Changes the state of a next hop: backups replace primaries whose next hop is down.
+    LinkState {
+        /// The next hop.
+        adjacency: Adjacency,
+        /// Whether it can be used.
+        up: bool,
+    },
+    /// Delivers a broadcast packet to this node.
+    Deliver {
+        /// The node that sent it.
+        origin: NodeId,
+        /// The packet.
+        packet: Vec<u8>,
+    },
+    /// Reports an event.
+    Event(MeshEvent),
+}
+
+/// An event for operators.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MeshEvent {
+    /// A neighbour was heard for the first time, or again.
+    NeighbourUp(Adjacency),
+    /// A neighbour was lost.
+    NeighbourDown(Adjacency, Reason),
+    /// A path to a destination can be used.
+    PathFound {
+        /// The destination.
+        destination: NodeId,
+        /// The path.
+        path: PathId,
+        /// Links of the path.
+        hops: u8,
+    },
+    /// A path to a destination was lost.
+    PathLost {
+        /// The destination.
+        destination: NodeId,
+        /// The path.
+        path: PathId,
+        /// The cause.
+        reason: Reason,
+    },
+    /// Packets to a destination take another path.
+    Switched {
+        /// The destination.
+        destination: NodeId,
+        /// The class.
+        class: PathClass,
+        /// The path.
+        path: PathId,
+    },
+    /// A destination was not found; its packets are dropped.
+    Unreachable {
+        /// The destination.
+        destination: NodeId,
+        /// The packets.
+        dropped: u16,
+    },
+}
+
+/// Counters of a node.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MeshCounters {
+    /// Control messages sent.
+    pub sent: u64,
+    /// Control messages received.
+    pub received: u64,
+    /// Messages dropped: malformed, or of another version.
+    pub malformed: u64,
+    /// Messages dropped: of another profile.
+    pub other_profile: u64,
+    /// Messages dropped: this node's own identity, or no such link.
+    pub own: u64,
+    /// ROUTE REQUESTs relayed.
+    pub requests_relayed: u64,
+    /// Copies of ROUTE REQUESTs that were not relayed.
+    pub requests_repeated: u64,
+    /// ROUTE REQUESTs dropped: their origin sends too many.
+    pub requests_limited: u64,
+    /// Searches started.
+    pub searches: u64,
+    /// Destinations not found.
+    pub unreachable: u64,
+    /// Paths established, counted at both ends.
+    pub paths_found: u64,
+    /// Paths lost, counted at both ends.
+    pub paths_lost: u64,
+    /// Packets dropped: too many wait for their paths.
+    pub buffer_full: u64,
+    /// Paths refused, or entries evicted: a table is full.
+    pub table_full: u64,
+    /// Messages repeated because they were not acknowledged.
+    pub repeated: u64,
+    /// Messages given up.
+    pub given_up: u64,
+    /// LABEL UNKNOWNs sent.
+    pub labels_unknown: u64,
+    /// LABEL UNKNOWNs not sent: too many in a second.
+    pub unknown_limited: u64,
+    /// Broadcasts delivered.
+    pub broadcasts: u64,
+    /// Broadcasts relayed.
+    pub broadcasts_relayed: u64,
+    /// Copies of broadcasts that were dropped.
+    pub broadcasts_repeated: u64,
+}

@@ -1,0 +1,240 @@
+//! A session of Bidirectional Forwarding Detection in asynchronous mode (RFC 5880), without echo,
+//! demand mode and authentication.
+
+use crate::layout::{LivenessHeader, LivenessHeaderFields};
+use core::time::Duration;
+use gatewright_sim::Random;
+
+/// Interval of a session that is not up (RFC 5880 §6.8.3: at least one second).
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// State of a session (RFC 5880 §4.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SessionState {
+    /// Taken down on purpose.
+    AdminDown,
+    /// The peer is not heard.
+    Down,
+    /// The peer is heard; it has not said that it hears this side.
+    Init,
+    /// Both sides hear each other.
+    Up,
+}
+
+impl SessionState {
+    const fn number(self) -> u8 {
+        match self {
+            Self::AdminDown => 0,
+            Self::Down => 1,
+            Self::Init => 2,
+            Self::Up => 3,
+        }
+    }
+
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::AdminDown,
+            1 => Self::Down,
+            2 => Self::Init,
+            _ => Self::Up,
+        }
+    }
+}
+
+/// What a step of a session has changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SessionChange {
+    /// Nothing that its user must know.
+    Nothing,
+    /// The session is up.
+    Up,
+    /// The session was up and is down.
+    Down,
+    /// The peer has ended the session on purpose.
+    Ended,
+}
+
+/// A session with one neighbour.
+#[derive(Clone, Debug)]
+pub struct LivenessSession {
+    state: SessionState,
+    discriminator: u32,
+    peer_discriminator: u32,
+    interval: Duration,
+    multiplier: u8,
+    peer_interval: Duration,
+    peer_required: Duration,
+    peer_multiplier: u8,
+    diagnostic: u8,
+    polling: bool,
+    send_at: Duration,
+    detect_at: Option<Duration>,
+}
+
+impl LivenessSession {
+    /// A session that sends its first packet at once.
+    pub const fn new(
+        now: Duration,
+        discriminator: u32,
+        interval: Duration,
+        multiplier: u8,
+    ) -> Self {
+        Self {
+            state: SessionState::Down,
+            discriminator,
+            peer_discriminator: 0,
+            interval,
+            multiplier,
+            peer_interval: SLOW_INTERVAL,
+            peer_required: Duration::from_micros(1),
+            peer_multiplier: 3,
+            diagnostic: 0,
+            polling: false,
+            send_at: now,
+            detect_at: None,
+        }
+    }
+
+    /// State of the session.
+    pub const fn state(&self) -> SessionState {
+        self.state
+    }
+
+    /// Time of the next step.
+    pub fn poll_timeout(&self) -> Duration {
+        self.detect_at.map_or(self.send_at, |detect| detect.min(self.send_at))
+    }
+
+    /// Processes a packet of the peer (RFC 5880 §6.8.6).
+    pub fn receive(&mut self, now: Duration, packet: &LivenessHeaderFields) -> SessionChange {
+        let state = SessionState::of(packet.state);
+        let known = packet.your_discriminator == self.discriminator;
+        let may_be_zero = matches!(state, SessionState::Down | SessionState::AdminDown);
+        if !known && (packet.your_discriminator != 0 || !may_be_zero) {
+            return SessionChange::Nothing;
+        }
+        self.peer_discriminator = packet.my_discriminator;
+        self.peer_interval = micros(packet.desired_min_tx_interval);
+        self.peer_required = micros(packet.required_min_rx_interval);
+        self.peer_multiplier = packet.detect_mult;
+        if packet.final_ {
+            self.polling = false;
+        }
+        let before = self.state;
+        let change = self.transition(state);
+        self.detect_at = Some(now + self.detection_time());
+        if self.state != before || packet.poll {
+            self.send_at = now;
+        }
+        change
+    }
+
+    /// The state machine (RFC 5880 §6.2, §6.8.6).
+    fn transition(&mut self, peer: SessionState) -> SessionChange {
+        match (self.state, peer) {
+            (_, SessionState::AdminDown) => {
+                // "Neighbor Signaled Session Down".
+                self.diagnostic = 3;
+                self.state = SessionState::Down;
+                SessionChange::Ended
+            }
+            (SessionState::Down, SessionState::Down) => {
+                self.state = SessionState::Init;
+                SessionChange::Nothing
+            }
+            (SessionState::Down, SessionState::Init)
+            | (SessionState::Init, SessionState::Init | SessionState::Up) => {
+                self.state = SessionState::Up;
+                self.diagnostic = 0;
+                // The interval changes from the slow to the fast one: a Poll Sequence.
+                self.polling = true;
+                SessionChange::Up
+            }
+            (SessionState::Up, SessionState::Down) => {
+                self.diagnostic = 3;
+                self.state = SessionState::Down;
+                SessionChange::Down
+            }
+            _ => SessionChange::Nothing,
+        }
+    }
+
+    /// Takes the steps that are due: a packet to send, if there is one, and what has changed.
+    pub fn poll(
+        &mut self,
+        now: Duration,
+        random: &mut Random,
+    ) -> (Option<LivenessHeaderFields>, SessionChange) {
+        let mut change = SessionChange::Nothing;
+        if self.detect_at.is_some_and(|at| at <= now) {
+            self.detect_at = None;
+            if matches!(self.state, SessionState::Init | SessionState::Up) {
+                if self.state == SessionState::Up {
+                    change = SessionChange::Down;
+                }
+                self.state = SessionState::Down;
+                // "Control Detection Time Expired".
+                self.diagnostic = 1;
+            }
+            self.peer_discriminator = 0;
+        }
+        if self.send_at > now {
+            return (None, change);
+        }
+        let interval = self.transmit_interval();
+        // RFC 5880 §6.8.7: 75 to 100 % of the interval; at most 90 % with a multiplier of one.
+        let least = interval.mul_f32(0.75);
+        let spread = interval.mul_f32(if self.multiplier == 1 { 0.15 } else { 0.25 });
+        self.send_at = now + least + random.time_below(spread);
+        (Some(self.packet(self.state, false)), change)
+    }
+
+    /// The answer to a packet with the bit *Poll*.
+    pub fn final_packet(&self) -> LivenessHeaderFields {
+        self.packet(self.state, true)
+    }
+
+    /// The last packet of a session that ends on purpose.
+    pub fn farewell(&self) -> LivenessHeaderFields {
+        self.packet(SessionState::AdminDown, false)
+    }
+
+    fn packet(&self, state: SessionState, answer: bool) -> LivenessHeaderFields {
+        let desired = if state == SessionState::Up { self.interval } else { SLOW_INTERVAL };
+        LivenessHeaderFields {
+            diagnostic: self.diagnostic,
+            state: state.number(),
+            poll: self.polling && !answer,
+            final_: answer,
+            control_plane_independent: false,
+            authentication: false,
+            demand: false,
+            multipoint: false,
+            detect_mult: self.multiplier,
+            length: u8::try_from(LivenessHeader::LEN).unwrap_or(0),
+            my_discriminator: self.discriminator,
+            your_discriminator: self.peer_discriminator,
+            desired_min_tx_interval: in_micros(desired),
+            required_min_rx_interval: in_micros(self.interval),
+            required_min_echo_rx_interval: 0,
+        }
+    }
+
+    fn transmit_interval(&self) -> Duration {
+        let own = if self.state == SessionState::Up { self.interval } else { SLOW_INTERVAL };
+        own.max(self.peer_required)
+    }
+
+    /// RFC 5880 §6.8.4.
+    fn detection_time(&self) -> Duration {
+        self.interval.max(self.peer_interval) * u32::from(self.peer_multiplier)
+    }
+}
+
+fn micros(micros: u32) -> Duration {
+    Duration::from_micros(u64::from(micros))
+}
+
+fn in_micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,185 @@
+//! Neighbours: what a node knows of the nodes at the other ends of its links.
+
+use crate::edge::{Adjacency, LinkProperties};
+use crate::identity::NodeId;
+use crate::liveness::{LivenessSession, SessionState};
+use core::time::Duration;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use std::collections::BTreeMap;
+
+/// Neighbours at the most.
+pub(crate) const NEIGHBOURS_MAX: usize = 512;
+
+/// Full lists without this node after which a link counts as one-way.
+const DEAF_LISTS: u8 = 2;
+
+/// LABEL UNKNOWNs to one neighbour in a second.
+const UNKNOWN_PER_SECOND: u8 = 10;
+
+/// Certain reception, in the unit of [`Neighbour::quality`].
+const QUALITY_MAX: u32 = 1 << 16;
+
+/// A link of this node.
+#[derive(Clone, Debug)]
+pub(crate) struct MeshLink {
+    pub(crate) properties: LinkProperties,
+    /// When the next I'M ALIVE is due.
+    pub(crate) alive_at: Duration,
+    /// Messages left that carry the whole neighbour list.
+    pub(crate) full_lists: u8,
+    /// Messages since the list was sent.
+    pub(crate) since_list: u8,
+}
+
+/// A neighbour over one link.
+#[derive(Clone, Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) address: LinkAddress,
+    pub(crate) epoch: u32,
+    pub(crate) heard_at: Duration,
+    pub(crate) interval: Duration,
+    pub(crate) up: bool,
+    /// Full lists in a row without this node.
+    pub(crate) deaf: u8,
+    /// Its neighbours, sorted.
+    pub(crate) list: Vec<NodeId>,
+    pub(crate) relay_delay_us: u16,
+    /// Share of its I'M ALIVE that arrived, of [`QUALITY_MAX`].
+    quality: u32,
+    alive_at: Option<Duration>,
+    /// Paths that lead through it.
+    pub(crate) paths: usize,
+    pub(crate) session: Option<LivenessSession>,
+    /// Whether the session has been up, so that its being down means something.
+    pub(crate) watched: bool,
+    unknown: (Duration, u8),
+}
+
+impl Neighbour {
+    pub(crate) fn new(now: Duration, address: LinkAddress, epoch: u32, interval: Duration) -> Self {
+        Self {
+            address,
+            epoch,
+            heard_at: now,
+            interval,
+            up: true,
+            deaf: 0,
+            list: Vec::new(),
+            relay_delay_us: 0,
+            quality: QUALITY_MAX,
+            alive_at: None,
+            paths: 0,
+            session: None,
+            watched: false,
+            unknown: (now, 0),
+        }
+    }
+
+    /// Whether packets may be sent to it.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.up && self.deaf < DEAF_LISTS
+    }
+
+    /// Whether its liveness session has found it silent and not yet heard again.
+    pub(crate) fn is_session_down(&self) -> bool {
+        let down = |session: &LivenessSession| session.state() != SessionState::Up;
+        self.watched && self.session.as_ref().is_some_and(down)
+    }
+
+    /// When it is lost if it stays silent.
+    pub(crate) fn deadline(&self, missed_max: u32) -> Duration {
+        self.heard_at + self.interval * missed_max
+    }
+
+    /// Cost of the hop: the link's, divided by the squared probability of reception (both
+    /// directions of a frame and its answer must succeed).
+    pub(crate) fn cost(&self, properties: LinkProperties) -> u16 {
+        let quality = u64::from(self.quality.max(QUALITY_MAX / 16));
+        let whole = u64::from(QUALITY_MAX);
+        let cost = u64::from(properties.cost) * whole * whole / (quality * quality);
+        u16::try_from(cost).unwrap_or(u16::MAX)
+    }
+
+    /// Learns from the time of an I'M ALIVE how many were lost.
+    pub(crate) fn count_alive(&mut self, now: Duration, interval: Duration) {
+        if let Some(last) = self.alive_at.replace(now) {
+            let passed = now.saturating_sub(last).as_millis();
+            let each = interval.as_millis().max(1);
+            // Triggered messages come early: they count as received and say nothing of losses.
+            let missed = (passed + each / 2) / each;
+            for _ in 1..missed.min(16) {
+                self.quality -= self.quality / 8;
+            }
+        }
+        self.quality += (QUALITY_MAX - self.quality) / 8;
+        self.interval = interval;
+    }
+
+    /// Learns from a full list whether the neighbour hears this node.
+    pub(crate) fn learn_list(&mut self, list: Vec<NodeId>, own: NodeId) {
+        self.deaf = if list.contains(&own) { 0 } else { self.deaf.saturating_add(1) };
+        self.list = list;
+        self.list.sort_unstable();
+    }
+
+    /// Whether a LABEL UNKNOWN may be sent to it.
+    pub(crate) fn may_complain(&mut self, now: Duration) -> bool {
+        let (since, count) = &mut self.unknown;
+        if now.saturating_sub(*since) >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= UNKNOWN_PER_SECOND
+    }
+}
+
+/// The links and neighbours of a node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Neighbourhood {
+    pub(crate) links: BTreeMap<LinkIndex, MeshLink>,
+    pub(crate) all: BTreeMap<Adjacency, Neighbour>,
+}
+
+impl Neighbourhood {
+    /// The cheapest usable adjacency with a node.
+    pub(crate) fn best(&self, node: NodeId) -> Option<Adjacency> {
+        let usable = self.all.iter().filter(|(at, known)| at.node == node && known.is_usable());
+        usable.min_by_key(|&(&at, _)| (self.cost(at), at.link)).map(|(&at, _)| at)
+    }
+
+    /// Cost of a hop; the highest if the neighbour is not known.
+    pub(crate) fn cost(&self, at: Adjacency) -> u16 {
+        match (self.links.get(&at.link), self.all.get(&at)) {
+            (Some(link), Some(neighbour)) => neighbour.cost(link.properties),
+            _ => u16::MAX,
+        }
+    }
+
+    /// Properties of a link; the default ones if it is not there.
+    pub(crate) fn properties(&self, link: LinkIndex) -> LinkProperties {
+        self.links.get(&link).map(|link| link.properties).unwrap_or_default()
+    }
+
+    /// Distinct usable neighbours.
+    pub(crate) fn usable(&self) -> Vec<NodeId> {
+        let usable = self.all.iter().filter(|(_, known)| known.is_usable());
+        let mut nodes: Vec<NodeId> = usable.map(|(at, _)| at.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// Nodes heard lately: those of one link first, as they must not be cut from a long list.
+    pub(crate) fn heard(&self, link: LinkIndex) -> Vec<NodeId> {
+        let up = || self.all.iter().filter(|(_, known)| known.up).map(|(at, _)| at);
+        let here = up().filter(|at| at.link == link).map(|at| at.node);
+        let mut nodes: Vec<NodeId> = here.collect();
+        let elsewhere = up().filter(|at| at.link != link).map(|at| at.node);
+        for node in elsewhere {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    }
+}

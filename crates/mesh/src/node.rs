@@ -1,0 +1,381 @@
+//! A node of the mesh.
+//!
+//! [`handle`](MeshNode::handle) takes an input; then call [`poll_output`](MeshNode::poll_output)
+//! until it returns `None`, and send [`MeshInput::Tick`] at [`poll_timeout`](MeshNode::poll_timeout).
+
+mod alive;
+mod broadcast;
+mod discovery;
+mod ends;
+mod establish;
+mod failure;
+
+use crate::edge::{
+    Adjacency, LabelledHop, LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshOutput,
+    MeshSettings, PathClass,
+};
+use crate::identity::{NodeId, PathId, Reason};
+use crate::labels::{LabelDirection, Labels};
+use crate::message::{Message, MessageError, Profile, Sender};
+use crate::neighbour::{MeshLink, NEIGHBOURS_MAX, Neighbour, Neighbourhood};
+use crate::segment::Segment;
+use broadcast::Broadcasts;
+use core::time::Duration;
+use discovery::Requests;
+use ends::Destination;
+use establish::Unacknowledged;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_sim::Random;
+use gatewright_wire::mpls::Label;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Links of a node at the most.
+pub const LINKS_MAX: usize = 64;
+
+/// Interval of the sweep over paths and destinations.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Labels rest for this many times the idle time before they are given again.
+const LABEL_REST: u32 = 9;
+
+/// A node of the mesh: the protocol without I/O.
+#[derive(Clone, Debug)]
+pub struct MeshNode {
+    settings: MeshSettings,
+    random: Random,
+    sequence: u32,
+    number: u32,
+    near: Neighbourhood,
+    labels: Labels,
+    segments: BTreeMap<PathId, Segment>,
+    unacknowledged: BTreeMap<u32, Unacknowledged>,
+    requests: Requests,
+    destinations: BTreeMap<NodeId, Destination>,
+    broadcasts: Broadcasts,
+    sweep_at: Option<Duration>,
+    outputs: VecDeque<MeshOutput>,
+    counters: MeshCounters,
+}
+
+impl MeshNode {
+    /// A node without links.
+    pub fn new(settings: MeshSettings) -> Self {
+        let mut random = Random::new(settings.seed);
+        let labels = Labels::new(&mut random, settings.path_idle * LABEL_REST);
+        let number = u32::try_from(random.below(1 << 32)).unwrap_or(0);
+        Self {
+            random,
+            labels,
+            number,
+            settings,
+            sequence: 0,
+            near: Neighbourhood::default(),
+            segments: BTreeMap::new(),
+            unacknowledged: BTreeMap::new(),
+            requests: Requests::default(),
+            destinations: BTreeMap::new(),
+            broadcasts: Broadcasts::default(),
+            sweep_at: None,
+            outputs: VecDeque::new(),
+            counters: MeshCounters::default(),
+        }
+    }
+
+    /// The node's identity.
+    pub const fn id(&self) -> NodeId {
+        self.settings.id
+    }
+
+    /// Counters since the start.
+    pub const fn counters(&self) -> MeshCounters {
+        self.counters
+    }
+
+    /// Neighbours that packets may be sent to.
+    pub fn neighbours(&self) -> Vec<NodeId> {
+        self.near.usable()
+    }
+
+    /// Labels that belong to a path.
+    pub fn labels(&self) -> impl Iterator<Item = Label> {
+        self.labels.iter()
+    }
+
+    /// Paths through or from this node.
+    pub fn paths(&self) -> impl Iterator<Item = PathId> {
+        self.segments.keys().copied()
+    }
+
+    /// The relays of a path, from its origin's side; `None` if the node does not know the path.
+    pub fn relays(&self, path: PathId) -> Option<&[NodeId]> {
+        self.segments.get(&path).map(|segment| segment.relays.as_slice())
+    }
+
+    /// The next output.
+    pub fn poll_output(&mut self) -> Option<MeshOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Latest time of the next [`MeshInput::Tick`].
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let links = self.near.links.values().map(|link| link.alive_at);
+        let missed = self.settings.alive_missed_max;
+        let up = self.near.all.values().filter(|neighbour| neighbour.up);
+        let silent = up.map(|neighbour| neighbour.deadline(missed));
+        let sessions = self.near.all.values().filter_map(|neighbour| neighbour.session.as_ref());
+        let sessions = sessions.map(crate::liveness::LivenessSession::poll_timeout);
+        let repeats = self.unacknowledged.values().map(|message| message.repeat_at);
+        let searches = self.destinations.values().filter_map(Destination::poll_timeout);
+        links
+            .chain(silent)
+            .chain(sessions)
+            .chain(repeats)
+            .chain(searches)
+            .chain(self.requests.poll_timeout())
+            .chain(self.sweep_at)
+            .min()
+    }
+
+    /// Processes an input at `now`.
+    pub fn handle(&mut self, now: Duration, input: MeshInput<'_>) {
+        match input {
+            MeshInput::Tick => self.tick(now),
+            MeshInput::LinkUp { link, properties } => self.link_up(now, link, properties),
+            MeshInput::LinkDown { link } => self.link_down(now, link),
+            MeshInput::Received { link, from, octets } => self.received(now, link, from, octets),
+            MeshInput::UnknownLabel { link, from, label } => {
+                self.unknown_label(now, link, from, label);
+            }
+            MeshInput::Packet { destination, class, packet } => {
+                self.packet(now, destination, class, packet);
+            }
+            MeshInput::Broadcast { packet } => self.broadcast(packet),
+            MeshInput::Counters { label, packets, octets } => {
+                self.count(now, label, packets, octets);
+            }
+            MeshInput::Traffic { destination, octets } => self.traffic(now, destination, octets),
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        self.tick_alive(now);
+        self.tick_sessions(now);
+        self.tick_repeats(now);
+        self.tick_answers(now);
+        self.tick_destinations(now);
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep(now);
+        }
+    }
+
+    fn link_up(&mut self, now: Duration, link: LinkIndex, properties: LinkProperties) {
+        if self.near.links.len() >= LINKS_MAX && !self.near.links.contains_key(&link) {
+            self.counters.table_full += 1;
+            return;
+        }
+        // Nodes of a mesh that start together do not send together.
+        let jitter = self.random.time_below(self.settings.alive_interval / 20);
+        let alive_at = now + jitter;
+        let entry = MeshLink { properties, alive_at, full_lists: 2, since_list: 0 };
+        self.near.links.insert(link, entry);
+    }
+
+    fn link_down(&mut self, now: Duration, link: LinkIndex) {
+        self.near.links.remove(&link);
+        let gone: Vec<Adjacency> =
+            self.near.all.keys().filter(|at| at.link == link).copied().collect();
+        for adjacency in gone {
+            self.lose(now, adjacency, Reason::LINK_DOWN);
+            self.near.all.remove(&adjacency);
+        }
+        self.broadcasts.forget_election();
+    }
+
+    fn received(&mut self, now: Duration, link: LinkIndex, from: LinkAddress, octets: &[u8]) {
+        self.counters.received += 1;
+        let (sender, message) = match Message::decode(octets, self.settings.profile) {
+            Ok(read) => read,
+            Err(MessageError::Profile(_)) => {
+                self.counters.other_profile += 1;
+                return;
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                return;
+            }
+        };
+        if sender.node == self.settings.id || !self.near.links.contains_key(&link) {
+            self.counters.own += 1;
+            return;
+        }
+        let adjacency = Adjacency { link, node: sender.node };
+        if !self.hear(now, adjacency, from, sender) {
+            return;
+        }
+        match message {
+            Message::Alive(alive) => self.alive(now, adjacency, &alive),
+            Message::Request(request) => self.request(now, adjacency, request),
+            Message::Reply(reply) => self.reply(now, adjacency, sender.sequence, &reply),
+            Message::Broadcast { origin, origin_epoch, number, hops_left, payload } => {
+                let id = (origin, origin_epoch, number);
+                self.broadcast_arrived(adjacency, id, hops_left, payload);
+            }
+            Message::Acknowledgement { acknowledged, label } => {
+                self.acknowledged(now, adjacency, acknowledged, label);
+            }
+            Message::PathEnd { path, reporter, reason } => {
+                self.acknowledge(adjacency, sender.sequence, None);
+                self.path_end(now, adjacency, path, reporter, reason);
+            }
+            Message::LabelUnknown(label) => self.label_unknown(now, adjacency, label),
+            Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
+        }
+    }
+
+    /// Learns that a neighbour is there; `false` if there is no room for it.
+    fn hear(
+        &mut self,
+        now: Duration,
+        adjacency: Adjacency,
+        from: LinkAddress,
+        sender: Sender,
+    ) -> bool {
+        let known = self.near.all.get(&adjacency).map(|neighbour| neighbour.epoch);
+        match known {
+            Some(epoch) if epoch == sender.epoch => {}
+            Some(_) => {
+                // The neighbour has been restarted: what was learnt from it is void.
+                self.lose(now, adjacency, Reason::RESTARTED);
+                self.near.all.remove(&adjacency);
+                self.met(now, adjacency, from, sender.epoch);
+            }
+            None if self.near.all.len() >= NEIGHBOURS_MAX => {
+                self.counters.table_full += 1;
+                return false;
+            }
+            None => self.met(now, adjacency, from, sender.epoch),
+        }
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return false };
+        neighbour.heard_at = now;
+        neighbour.address = from;
+        if !neighbour.up && !neighbour.is_session_down() {
+            neighbour.up = true;
+            self.appeared(adjacency);
+        }
+        true
+    }
+
+    fn met(&mut self, now: Duration, adjacency: Adjacency, from: LinkAddress, epoch: u32) {
+        let interval = self.settings.alive_interval;
+        self.near.all.insert(adjacency, Neighbour::new(now, from, epoch, interval));
+        self.appeared(adjacency);
+    }
+
+    fn appeared(&mut self, adjacency: Adjacency) {
+        self.output(MeshOutput::LinkState { adjacency, up: true });
+        self.output(MeshOutput::Event(MeshEvent::NeighbourUp(adjacency)));
+        self.list_changed();
+    }
+
+    /// The next two I'M ALIVE on each link bring the whole list.
+    fn list_changed(&mut self) {
+        self.broadcasts.forget_election();
+        for link in self.near.links.values_mut() {
+            link.full_lists = 2;
+        }
+    }
+
+    fn output(&mut self, output: MeshOutput) {
+        self.outputs.push_back(output);
+    }
+
+    /// Encodes a message with the next sequence.
+    fn encode(&mut self, message: &Message<'_>) -> (u32, Vec<u8>) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sender =
+            Sender { node: self.settings.id, epoch: self.settings.epoch, sequence: self.sequence };
+        (self.sequence, message.encode(sender, self.settings.profile))
+    }
+
+    /// Sends a message to a neighbour, or to all neighbours of a link.
+    fn send(&mut self, link: LinkIndex, to: Option<LinkAddress>, message: &Message<'_>) {
+        let (_, octets) = self.encode(message);
+        self.counters.sent += 1;
+        self.output(MeshOutput::Send { link, to, octets });
+    }
+
+    fn send_to(&mut self, adjacency: Adjacency, message: &Message<'_>) {
+        if let Some(address) = self.near.all.get(&adjacency).map(|neighbour| neighbour.address) {
+            self.send(adjacency.link, Some(address), message);
+        }
+    }
+
+    /// The next hop with its address as the data path needs it.
+    fn labelled(&self, adjacency: Adjacency, label: Label) -> LabelledHop {
+        let address = self.near.all.get(&adjacency).map(|neighbour| neighbour.address);
+        LabelledHop { adjacency, address: address.unwrap_or_default(), label }
+    }
+
+    /// Octets arrived by a label: its path is used.
+    fn count(&mut self, now: Duration, label: Label, packets: u64, octets: u64) {
+        if packets == 0 {
+            return;
+        }
+        let Some((path, direction)) = self.labels.owner(label) else { return };
+        let Some(segment) = self.segments.get_mut(&path) else { return };
+        segment.used_at = now;
+        let side = match direction {
+            LabelDirection::ToTarget => segment.upstream.as_mut(),
+            LabelDirection::ToOrigin => segment.downstream.as_mut(),
+        };
+        if let Some(side) = side {
+            side.octets = side.octets.saturating_add(octets);
+        }
+        let peer = match direction {
+            LabelDirection::ToTarget => path.origin,
+            LabelDirection::ToOrigin => path.target,
+        };
+        if octets > 0 && crate::segment::peer(path, self.settings.id) == Some(peer) {
+            self.received_from(now, peer);
+        }
+    }
+
+    fn is_classic(&self) -> bool {
+        self.settings.profile == Profile::Classic
+    }
+
+    fn schedule_sweep(&mut self, now: Duration) {
+        self.sweep_at = self.sweep_at.or(Some(now + SWEEP_INTERVAL));
+    }
+
+    /// Removes paths that nobody uses, and keeps those that somebody does.
+    fn sweep(&mut self, now: Duration) {
+        self.sweep_at = None;
+        self.sweep_destinations(now);
+        let idle = self.settings.path_idle;
+        let unused = |segment: &Segment| now.saturating_sub(segment.used_at) >= idle;
+        let gone: Vec<PathId> = (self.segments.iter())
+            .filter(|(_, segment)| unused(segment))
+            .map(|(&path, _)| path)
+            .collect();
+        for path in gone {
+            self.remove_path(now, path, Reason::UNUSED, None);
+        }
+        if !self.segments.is_empty() || !self.destinations.is_empty() {
+            self.schedule_sweep(now);
+        }
+    }
+
+    /// The number of the node's next path or request.
+    fn next_number(&mut self) -> u32 {
+        self.number = self.number.wrapping_add(1);
+        self.number
+    }
+}
+
+/// A packet that waits for a path.
+#[derive(Clone, Debug)]
+struct WaitingPacket {
+    class: PathClass,
+    packet: Vec<u8>,
+}

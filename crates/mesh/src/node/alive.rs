@@ -1,0 +1,269 @@
+//! I'M ALIVE and LIVENESS: which neighbours are there.
+
+use super::MeshNode;
+use crate::edge::{Adjacency, LabelAction, MeshOutput};
+use crate::identity::{PathId, Reason};
+use crate::layout::LivenessHeaderFields;
+use crate::liveness::{LivenessSession, SessionChange};
+use crate::message::{Alive, LABELS_LISTED_MAX, Message, PARTS_MAX, label_list, node_list};
+use core::time::Duration;
+use gatewright_packet::LinkIndex;
+use gatewright_wire::mpls::Label;
+use std::collections::BTreeSet;
+
+/// I'M ALIVEs after which the neighbour list is sent though it has not changed.
+const LIST_EVERY: u8 = 10;
+
+/// A neighbour that was lost is forgotten after this many intervals.
+const FORGET_INTERVALS: u32 = 10;
+
+impl MeshNode {
+    /// Sends the I'M ALIVEs that are due, and loses silent neighbours.
+    pub(super) fn tick_alive(&mut self, now: Duration) {
+        let due: Vec<LinkIndex> = (self.near.links.iter())
+            .filter(|(_, link)| link.alive_at <= now)
+            .map(|(&link, _)| link)
+            .collect();
+        for link in due {
+            self.send_alive(now, link);
+        }
+        let missed = self.settings.alive_missed_max;
+        let late: Vec<(Adjacency, bool)> = (self.near.all.iter())
+            .filter_map(|(&at, neighbour)| {
+                let forget = neighbour.deadline(missed + FORGET_INTERVALS) <= now;
+                let silent = neighbour.up && neighbour.deadline(missed) <= now;
+                (silent || forget).then_some((at, forget))
+            })
+            .collect();
+        for (adjacency, forget) in late {
+            self.lose(now, adjacency, Reason::SILENT);
+            if forget {
+                self.near.all.remove(&adjacency);
+            }
+        }
+    }
+
+    fn send_alive(&mut self, now: Duration, at: LinkIndex) {
+        let interval = self.settings.alive_interval;
+        let spread = self.random.time_below(interval / 10);
+        let Some(link) = self.near.links.get_mut(&at) else { return };
+        // 95 to 105 % of the interval, so that nodes do not fall into step.
+        link.alive_at = now + interval * 19 / 20 + spread;
+        link.since_list = link.since_list.saturating_add(1);
+        let full = link.full_lists > 0 || link.since_list >= LIST_EVERY;
+        if full {
+            link.full_lists = link.full_lists.saturating_sub(1);
+            link.since_list = 0;
+        }
+        let list = full.then(|| node_list(self.near.heard(at).into_iter()));
+        // The list says more than the interval, so it is sent by the profiles that use it.
+        let labels = if self.is_classic() { self.received_by_label(at) } else { Vec::new() };
+        let mut parts = labels.chunks(LABELS_LISTED_MAX).take(PARTS_MAX).peekable();
+        let mut part = 0;
+        loop {
+            let labels = label_list(parts.next().unwrap_or_default());
+            let more = parts.peek().is_some();
+            let alive = Alive {
+                interval_ms: u16::try_from(interval.as_millis()).unwrap_or(u16::MAX),
+                more,
+                part,
+                relay_delay_us: self.settings.relay_delay_us,
+                neighbours: if part == 0 { list.as_deref() } else { None },
+                labels: &labels,
+            };
+            self.send(at, None, &Message::Alive(alive));
+            if !more {
+                return;
+            }
+            part += 1;
+        }
+    }
+
+    /// Labels given to neighbours of a link, with the octets received since the last report.
+    fn received_by_label(&mut self, link: LinkIndex) -> Vec<(Label, u32)> {
+        let mut labels = Vec::new();
+        for segment in self.segments.values_mut() {
+            for side in segment.sides_mut().filter(|side| side.adjacency.link == link) {
+                if let Some(label) = side.given {
+                    labels.push((label, u32::try_from(side.octets).unwrap_or(u32::MAX)));
+                    side.octets = 0;
+                }
+            }
+        }
+        labels
+    }
+
+    /// Sends an I'M ALIVE at once, as the labels of a link have changed (`classic`).
+    pub(super) fn trigger_alive(&mut self, now: Duration, link: LinkIndex) {
+        if let Some(link) = self.near.links.get_mut(&link) {
+            link.alive_at = link.alive_at.min(now);
+        }
+    }
+
+    /// Processes an I'M ALIVE.
+    pub(super) fn alive(&mut self, now: Duration, adjacency: Adjacency, alive: &Alive<'_>) {
+        let own = self.settings.id;
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        if alive.part == 0 {
+            neighbour.count_alive(now, Duration::from_millis(alive.interval_ms.into()));
+        }
+        neighbour.relay_delay_us = alive.relay_delay_us;
+        if alive.neighbours.is_some() {
+            neighbour.learn_list(alive.neighbours().collect(), own);
+            self.broadcasts.forget_election();
+        }
+        if self.is_classic() {
+            self.check_labels(now, adjacency, alive);
+        }
+    }
+
+    /// In `classic` nothing else tells that a neighbour has deleted an entry: a label that it does
+    /// not list any more leads nowhere.
+    fn check_labels(&mut self, now: Duration, adjacency: Adjacency, alive: &Alive<'_>) {
+        let listed: BTreeSet<Label> = alive.labels().map(|(label, _)| label).collect();
+        let whole = !alive.more && alive.part == 0;
+        let patience = self.settings.alive_interval * self.settings.alive_missed_max;
+        let mut gone: Vec<PathId> = Vec::new();
+        for (&path, segment) in &mut self.segments {
+            let old = now.saturating_sub(segment.made_at) > patience;
+            let Some(side) = &mut segment.downstream else { continue };
+            let Some(label) = side.expected.filter(|_| side.adjacency == adjacency) else {
+                continue;
+            };
+            if listed.contains(&label) {
+                side.listed = true;
+            } else if whole && (side.listed || old) {
+                gone.push(path);
+            }
+        }
+        for path in gone {
+            self.remove_path(now, path, Reason::LABEL_UNKNOWN, Some(adjacency));
+        }
+    }
+
+    /// Takes the due steps of all sessions.
+    pub(super) fn tick_sessions(&mut self, now: Duration) {
+        let due: Vec<Adjacency> = (self.near.all.iter())
+            .filter(|(_, known)| known.session.as_ref().is_some_and(|s| s.poll_timeout() <= now))
+            .map(|(&at, _)| at)
+            .collect();
+        for adjacency in due {
+            let Some(neighbour) = self.near.all.get_mut(&adjacency) else { continue };
+            let Some(session) = &mut neighbour.session else { continue };
+            let (packet, change) = session.poll(now, &mut self.random);
+            if let Some(packet) = packet {
+                self.send_to(adjacency, &Message::Liveness(packet));
+            }
+            if change == SessionChange::Down {
+                self.lose(now, adjacency, Reason::SILENT);
+            }
+        }
+    }
+
+    /// Processes a LIVENESS message. A neighbour that monitors the link is answered, though no path
+    /// leads through it yet.
+    pub(super) fn liveness(
+        &mut self,
+        now: Duration,
+        adjacency: Adjacency,
+        packet: &LivenessHeaderFields,
+    ) {
+        const ADMIN_DOWN: u8 = 0;
+        let has_session = self.near.all.get(&adjacency).is_some_and(|n| n.session.is_some());
+        if !has_session {
+            if packet.state == ADMIN_DOWN {
+                return;
+            }
+            self.monitor(now, adjacency);
+        }
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        let Some(session) = &mut neighbour.session else { return };
+        let change = session.receive(now, packet);
+        let answer = packet.poll.then(|| session.final_packet());
+        match change {
+            SessionChange::Nothing => {}
+            SessionChange::Up => self.session_up(now, adjacency),
+            SessionChange::Down => self.lose(now, adjacency, Reason::SILENT),
+            SessionChange::Ended => {
+                neighbour.session = None;
+                neighbour.watched = false;
+            }
+        }
+        if let Some(answer) = answer {
+            self.send_to(adjacency, &Message::Liveness(answer));
+        }
+        self.tick_sessions(now);
+    }
+
+    /// Starts a session with a neighbour, if there is none.
+    fn monitor(&mut self, now: Duration, adjacency: Adjacency) {
+        let (interval, multiplier) =
+            (self.settings.liveness_interval, self.settings.liveness_multiplier);
+        let discriminator = self.next_number().max(1);
+        if let Some(neighbour) = self.near.all.get_mut(&adjacency)
+            && neighbour.session.is_none()
+        {
+            neighbour.session =
+                Some(LivenessSession::new(now, discriminator, interval, multiplier));
+            neighbour.watched = false;
+        }
+    }
+
+    /// A path leads through a neighbour, or does not any more: its link is monitored as long as one
+    /// does.
+    pub(super) fn count_path(&mut self, now: Duration, adjacency: Adjacency, more: bool) {
+        let classic = self.is_classic();
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        if more {
+            neighbour.paths += 1;
+            if !classic && neighbour.session.is_none() {
+                self.monitor(now, adjacency);
+                self.tick_sessions(now);
+            }
+            return;
+        }
+        neighbour.paths = neighbour.paths.saturating_sub(1);
+        // A session that has gone down goes on: it tells when the neighbour is heard again.
+        if neighbour.paths == 0 && !neighbour.is_session_down() {
+            self.end_session(adjacency);
+        }
+    }
+
+    fn end_session(&mut self, adjacency: Adjacency) {
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        neighbour.watched = false;
+        if let Some(session) = neighbour.session.take() {
+            self.send_to(adjacency, &Message::Liveness(session.farewell()));
+        }
+    }
+
+    fn session_up(&mut self, now: Duration, adjacency: Adjacency) {
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        let returns = neighbour.watched && neighbour.paths == 0;
+        neighbour.watched = true;
+        let was_up = core::mem::replace(&mut neighbour.up, true);
+        if !was_up {
+            self.appeared(adjacency);
+        }
+        if returns {
+            // The packet that completes the peer's handshake first.
+            self.tick_sessions(now);
+            self.end_session(adjacency);
+        }
+    }
+
+    /// Installs what a label of a path does, once that is known.
+    pub(super) fn install(&mut self, path: PathId) {
+        let Some(segment) = self.segments.get(&path) else { return };
+        let sides =
+            [(&segment.upstream, &segment.downstream), (&segment.downstream, &segment.upstream)];
+        let mut outputs = Vec::new();
+        for (arrive, leave) in sides {
+            let Some(label) = arrive.as_ref().and_then(|side| side.given) else { continue };
+            let hop = |adjacency, label| self.labelled(adjacency, label);
+            let action: Option<LabelAction> = crate::segment::action(leave.as_ref(), hop);
+            outputs.extend(action.map(|action| MeshOutput::InstallLabel { label, action }));
+        }
+        self.outputs.extend(outputs);
+    }
+}

@@ -1,0 +1,325 @@
+//! ROUTE REQUESTs: relays pass them on, the target answers.
+
+use super::MeshNode;
+use crate::disjoint::{RecordedRoute, disjoint};
+use crate::edge::{Adjacency, PathClass};
+use crate::identity::NodeId;
+use crate::message::{HOPS_MAX, Message, RecordedHop, RouteRequest};
+use core::time::Duration;
+use gatewright_packet::LinkIndex;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Requests that a node remembers, to recognise copies.
+const REQUESTS_MAX: usize = 1_024;
+
+/// How long a request is remembered at least while there is room.
+const REQUEST_LIFE: Duration = Duration::from_secs(10);
+
+/// Copies of a request that a relay passes on: the first, and two whose records are node-disjoint
+/// from it and from each other.
+const COPIES_MAX: usize = 3;
+
+/// Copies of a request that the target considers.
+const RECORDS_MAX: usize = 16;
+
+/// Requests that a target answers at the same time.
+const ANSWERS_MAX: usize = 256;
+
+/// From the first copy to the answers by further paths.
+const SETTLE: Duration = Duration::from_millis(40);
+
+/// Paths that a target offers beyond the first.
+pub(super) const PATHS_OFFERED: u8 = 3;
+
+/// Requests of one origin that are passed on in a second, and at once.
+const ORIGIN_PER_SECOND: u32 = 10;
+const ORIGIN_BURST: u32 = 20;
+
+/// Origins whose rates are remembered.
+const ORIGINS_MAX: usize = 1_024;
+
+/// A request by its origin, the origin's start, and its number.
+type RequestId = (NodeId, u32, u32);
+
+/// Allowance of one origin.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    requests: u32,
+    at: Duration,
+}
+
+/// A request that this node is the target of.
+#[derive(Clone, Debug)]
+struct Answer {
+    request: RouteRequest,
+    routes: Vec<(RecordedRoute, Adjacency, Vec<RecordedHop>)>,
+    settle_at: Duration,
+}
+
+/// Requests that have passed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requests {
+    /// Records of the copies that were passed on.
+    passed: BTreeMap<RequestId, Vec<Vec<NodeId>>>,
+    order: VecDeque<(Duration, RequestId)>,
+    answers: BTreeMap<RequestId, Answer>,
+    origins: BTreeMap<NodeId, Allowance>,
+}
+
+impl Requests {
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        self.answers.values().map(|answer| answer.settle_at).min()
+    }
+
+    /// Remembers a new request; the oldest give way.
+    fn remember(&mut self, now: Duration, id: RequestId) {
+        let old = |&(at, _): &(Duration, RequestId)| now.saturating_sub(at) > REQUEST_LIFE;
+        while self.order.len() >= REQUESTS_MAX || self.order.front().is_some_and(old) {
+            if let Some((_, id)) = self.order.pop_front() {
+                self.passed.remove(&id);
+            }
+        }
+        self.order.push_back((now, id));
+        self.passed.insert(id, Vec::new());
+    }
+
+    /// Whether an origin may flood one more request.
+    fn allows(&mut self, now: Duration, origin: NodeId) -> bool {
+        if self.origins.len() >= ORIGINS_MAX && !self.origins.contains_key(&origin) {
+            // Whoever has been silent for the time of a whole burst has a whole burst again.
+            let rest = Duration::from_secs(u64::from(ORIGIN_BURST / ORIGIN_PER_SECOND));
+            self.origins.retain(|_, allowance| now.saturating_sub(allowance.at) < rest);
+            if self.origins.len() >= ORIGINS_MAX {
+                return false;
+            }
+        }
+        let full = Allowance { requests: ORIGIN_BURST, at: now };
+        let allowance = self.origins.entry(origin).or_insert(full);
+        let passed = now.saturating_sub(allowance.at).as_millis();
+        let earned = passed.saturating_mul(ORIGIN_PER_SECOND.into()) / 1_000;
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(ORIGIN_BURST);
+            allowance.requests = ORIGIN_BURST.min(allowance.requests.saturating_add(earned));
+            allowance.at = now;
+        }
+        if allowance.requests == 0 {
+            return false;
+        }
+        allowance.requests -= 1;
+        true
+    }
+}
+
+/// Whether two records have no relay in common.
+fn is_disjoint(a: &[NodeId], b: &[NodeId]) -> bool {
+    !a.iter().any(|node| b.contains(node))
+}
+
+impl MeshNode {
+    /// Processes a ROUTE REQUEST.
+    pub(super) fn request(&mut self, now: Duration, from: Adjacency, request: RouteRequest) {
+        let own = self.settings.id;
+        let last = request.record.last().map_or(request.origin, |hop| hop.node);
+        let visited = request.record.iter().any(|hop| hop.node == own);
+        if last != from.node || request.origin == own || visited {
+            self.counters.requests_repeated += 1;
+            return;
+        }
+        let usable = self.near.all.get(&from).is_some_and(crate::neighbour::Neighbour::is_usable);
+        if !usable {
+            return;
+        }
+        if request.target == own {
+            self.asked(now, from, request);
+        } else {
+            self.relay(now, from, request);
+        }
+    }
+
+    /// The hop that brought a request, as an entry of its record.
+    fn last_hop(&self, from: Adjacency) -> RecordedHop {
+        let delay_us = self.near.properties(from.link).delay_us;
+        let delay_us = delay_us.saturating_add(self.settings.relay_delay_us);
+        RecordedHop { node: self.settings.id, cost: self.near.cost(from), delay_us }
+    }
+
+    fn relay(&mut self, now: Duration, from: Adjacency, mut request: RouteRequest) {
+        let own = self.settings.id;
+        let full = request.record.len() >= HOPS_MAX || request.hops_left == 0;
+        if full || request.avoid.contains(&own) {
+            return;
+        }
+        let id = (request.origin, request.origin_epoch, request.request);
+        let record: Vec<NodeId> = request.record.iter().map(|hop| hop.node).collect();
+        let copies_max = if self.is_classic() { 1 } else { COPIES_MAX };
+        match self.requests.passed.get_mut(&id) {
+            None => {
+                if !self.requests.allows(now, request.origin) {
+                    self.counters.requests_limited += 1;
+                    return;
+                }
+                self.requests.remember(now, id);
+                if let Some(passed) = self.requests.passed.get_mut(&id) {
+                    passed.push(record);
+                }
+            }
+            Some(passed) => {
+                // An empty record has nothing in common with any: only one copy has it.
+                let apart = passed.iter().all(|other| is_disjoint(other, &record));
+                let repeated = record.is_empty() || passed.len() >= copies_max || !apart;
+                if repeated {
+                    self.counters.requests_repeated += 1;
+                    return;
+                }
+                passed.push(record);
+            }
+        }
+        request.hops_left -= 1;
+        request.record.push(self.last_hop(from));
+        request.frame_limit = self.limit(request.frame_limit, from.link);
+        self.counters.requests_relayed += 1;
+        self.flood(&Message::Request(request), Some(from.link));
+    }
+
+    /// The smaller of two frame limits, of which 0 is none.
+    fn limit(&self, so_far: u16, link: LinkIndex) -> u16 {
+        match (so_far, self.near.properties(link).frame_limit) {
+            (0, limit) | (limit, 0) => limit,
+            (one, other) => one.min(other),
+        }
+    }
+
+    /// Sends a message on every link; not on one of two ends that it came from.
+    pub(super) fn flood(&mut self, message: &Message<'_>, from: Option<LinkIndex>) {
+        let links: Vec<LinkIndex> = (self.near.links.iter())
+            .filter(|&(&link, known)| known.properties.shared || Some(link) != from)
+            .map(|(&link, _)| link)
+            .collect();
+        for link in links {
+            self.send(link, None, message);
+        }
+    }
+
+    /// A request has reached its target.
+    fn asked(&mut self, now: Duration, from: Adjacency, request: RouteRequest) {
+        let id = (request.origin, request.origin_epoch, request.request);
+        let last = self.last_hop(from);
+        let relays = request.record.iter().map(|hop| (hop.node, hop.cost)).collect();
+        let route = RecordedRoute { relays, last: last.cost };
+        let mut hops = request.record.clone();
+        hops.push(last);
+        let first = !self.requests.passed.contains_key(&id);
+        if first {
+            if !self.requests.allows(now, request.origin)
+                || self.requests.answers.len() >= ANSWERS_MAX
+            {
+                self.counters.requests_limited += 1;
+                return;
+            }
+            self.requests.remember(now, id);
+        }
+        let answered = self.requests.passed.get(&id).map_or(0, Vec::len);
+        if first || (self.is_classic() && answered < usize::from(PATHS_OFFERED)) {
+            if let Some(passed) = self.requests.passed.get_mut(&id) {
+                passed.push(request.record.iter().map(|hop| hop.node).collect());
+            }
+            self.answer(now, from, &request, &hops);
+        }
+        if self.is_classic() {
+            return;
+        }
+        if first {
+            let settle_at = now + SETTLE;
+            let answer = Answer { request, routes: vec![(route, from, hops)], settle_at };
+            self.requests.answers.insert(id, answer);
+        } else if let Some(answer) = self.requests.answers.get_mut(&id)
+            && answer.routes.len() < RECORDS_MAX
+        {
+            answer.routes.push((route, from, hops));
+        }
+    }
+
+    /// Answers settled requests by further paths, as disjoint as their records allow.
+    pub(super) fn tick_answers(&mut self, now: Duration) {
+        let due: Vec<RequestId> = (self.requests.answers.iter())
+            .filter(|(_, answer)| answer.settle_at <= now)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in due {
+            let Some(answer) = self.requests.answers.remove(&id) else { continue };
+            let count = u32::from(answer.request.paths.min(PATHS_OFFERED));
+            let routes: Vec<RecordedRoute> =
+                answer.routes.iter().map(|(route, ..)| route.clone()).collect();
+            let Some(first) = routes.first() else { continue };
+            let first: Vec<NodeId> = first.relays.iter().map(|&(node, _)| node).collect();
+            for relays in disjoint(&routes, count) {
+                if relays != first
+                    && let Some((from, hops)) = self.recorded(&answer, &relays)
+                {
+                    self.answer(now, from, &answer.request, &hops);
+                }
+            }
+        }
+    }
+
+    /// The hops of a path over recorded links.
+    fn recorded(
+        &self,
+        answer: &Answer,
+        relays: &[NodeId],
+    ) -> Option<(Adjacency, Vec<RecordedHop>)> {
+        let origin = answer.request.origin;
+        let mut before = origin;
+        let mut hops = Vec::new();
+        for &node in relays {
+            let mut all = answer.routes.iter();
+            hops.push(all.find_map(|(.., hops)| hop(origin, hops, before, node))?);
+            before = node;
+        }
+        let own = self.settings.id;
+        let mut last = answer
+            .routes
+            .iter()
+            .filter_map(|(_, from, hops)| hop(origin, hops, before, own).map(|last| (*from, last)));
+        let (from, last) = last.next()?;
+        hops.push(last);
+        Some((from, hops))
+    }
+
+    /// Starts a flood for a destination.
+    pub(super) fn ask(
+        &mut self,
+        target: NodeId,
+        hops_left: u8,
+        background: bool,
+        avoid: Vec<NodeId>,
+    ) {
+        self.counters.searches += 1;
+        let request = RouteRequest {
+            origin: self.settings.id,
+            origin_epoch: self.settings.epoch,
+            request: self.next_number(),
+            target,
+            class: PathClass::BULK.number(),
+            background,
+            frame_limit: 0,
+            paths: PATHS_OFFERED,
+            hops_left,
+            avoid,
+            record: Vec::new(),
+        };
+        self.flood(&Message::Request(request), None);
+    }
+}
+
+/// The hop from `before` to `node` in a record, if it has one.
+fn hop(origin: NodeId, hops: &[RecordedHop], before: NodeId, node: NodeId) -> Option<RecordedHop> {
+    let mut previous = origin;
+    for hop in hops {
+        if previous == before && hop.node == node {
+            return Some(*hop);
+        }
+        previous = hop.node;
+    }
+    None
+}

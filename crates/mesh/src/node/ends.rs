@@ -1,0 +1,606 @@
+//! The ends of paths: destinations, the packets that wait for them, and which path carries what.
+
+use super::{MeshNode, WaitingPacket};
+use crate::edge::{CLASSES, LabelledHop, MeshEvent, MeshOutput, PathClass, PathRole};
+use crate::identity::{NodeId, PathId, Reason};
+use crate::segment::Segment;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+/// Destinations at the most.
+const DESTINATIONS_MAX: usize = 1_024;
+
+/// Packets that wait for one destination, and octets that wait for all.
+const WAITING_MAX: usize = 16;
+const WAITING_OCTETS_MAX: usize = 512 << 10;
+
+/// Paths to one destination that are kept.
+const PATHS_MAX: usize = 4;
+
+/// The expanding ring: relays that a search may pass, and how long it waits for a reply. The first
+/// ring holds the paper's networks, so that their first packet waits for one round trip only.
+const RINGS: [(u8, Duration); 4] = [
+    (4, Duration::from_millis(80)),
+    (10, Duration::from_millis(200)),
+    (32, Duration::from_millis(500)),
+    (32, Duration::from_secs(1)),
+];
+
+/// From the first path to the choice among those that follow it.
+const CONSIDER: Duration = Duration::from_millis(250);
+
+/// How long a target waits for the labels of a path that it has offered.
+const EXPECT: Duration = Duration::from_millis(400);
+
+/// From the loss of a path to the search for a new backup.
+const REPAIR: Duration = Duration::from_millis(500);
+
+/// A path that was used this lately is searched anew when it is lost.
+const IN_USE: Duration = Duration::from_secs(5);
+
+/// The interval of background searches doubles this often.
+const BACKOFF_MAX: u32 = 3;
+
+/// A path must cost less than this share of the present one (in tenths) to replace it.
+const SIGNIFICANT: u32 = 8;
+
+/// Background searches in a row that must find it better.
+const TIMES_BETTER: u8 = 2;
+
+/// A search for paths.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    ring: usize,
+    retry_at: Duration,
+}
+
+/// The choice among the paths found so far.
+#[derive(Clone, Copy, Debug)]
+struct Consideration {
+    at: Duration,
+    background: bool,
+    /// Whether a search that avoids the primary's relays was made.
+    avoided: bool,
+}
+
+/// The paths of one class.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Chosen {
+    primary: Option<(PathId, LabelledHop)>,
+    backup: Option<(PathId, LabelledHop)>,
+}
+
+/// A destination of this node's packets.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    paths: Vec<PathId>,
+    chosen: [Chosen; CLASSES],
+    better: [Option<(PathId, u8)>; CLASSES],
+    waiting: VecDeque<WaitingPacket>,
+    search: Option<Search>,
+    expected_until: Option<Duration>,
+    consideration: Option<Consideration>,
+    optimise_at: Option<Duration>,
+    backoff: u32,
+    used_at: Duration,
+    probed_at: Duration,
+}
+
+impl Destination {
+    fn new(now: Duration) -> Self {
+        Self {
+            paths: Vec::new(),
+            chosen: [Chosen::default(); CLASSES],
+            better: [None; CLASSES],
+            waiting: VecDeque::new(),
+            search: None,
+            expected_until: None,
+            consideration: None,
+            optimise_at: None,
+            backoff: 0,
+            used_at: now,
+            probed_at: now,
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        let search = self.search.map(|search| search.retry_at);
+        let consideration = self.consideration.map(|consideration| consideration.at);
+        let times = [search, self.expected_until, consideration, self.optimise_at];
+        times.into_iter().flatten().min()
+    }
+
+    fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
+        self.chosen.get(usize::from(class.number())).and_then(|chosen| chosen.primary)
+    }
+}
+
+/// What a class minimises.
+fn metric(segment: &Segment, class: PathClass) -> u32 {
+    if class == PathClass::BOUNDED_DELAY {
+        u32::from(segment.delay_us)
+    } else {
+        u32::from(segment.cost)
+    }
+}
+
+/// Relays that two paths share.
+fn shared(a: &Segment, b: &Segment) -> usize {
+    a.relays.iter().filter(|relay| b.relays.contains(relay)).count()
+}
+
+impl MeshNode {
+    /// A packet for a destination without an installed path, or just before it was installed.
+    pub(super) fn packet(
+        &mut self,
+        now: Duration,
+        destination: NodeId,
+        class: PathClass,
+        packet: &[u8],
+    ) {
+        if destination == self.settings.id || !self.know(now, destination) {
+            self.counters.buffer_full += 1;
+            return;
+        }
+        let octets: usize = self
+            .destinations
+            .values()
+            .flat_map(|known| &known.waiting)
+            .map(|waiting| waiting.packet.len())
+            .sum();
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        known.used_at = now;
+        if let Some((_, hop)) = known.primary(class) {
+            self.outputs.push_back(MeshOutput::SendPacket { hop, packet: packet.to_vec() });
+            return;
+        }
+        if known.waiting.len() >= WAITING_MAX || octets + packet.len() > WAITING_OCTETS_MAX {
+            self.counters.buffer_full += 1;
+        } else {
+            known.waiting.push_back(WaitingPacket { class, packet: packet.to_vec() });
+        }
+        if known.search.is_none() && known.expected_until.is_none() {
+            self.search(now, destination, 0);
+        }
+    }
+
+    /// Adds a destination; `false` if there is no room.
+    fn know(&mut self, now: Duration, destination: NodeId) -> bool {
+        if !self.destinations.contains_key(&destination) {
+            if self.destinations.len() >= DESTINATIONS_MAX {
+                self.counters.table_full += 1;
+                return false;
+            }
+            self.destinations.insert(destination, Destination::new(now));
+            self.schedule_sweep(now);
+        }
+        true
+    }
+
+    fn search(&mut self, now: Duration, destination: NodeId, ring: usize) {
+        let Some(&(hops, wait)) = RINGS.get(ring) else { return self.unreachable(destination) };
+        if let Some(known) = self.destinations.get_mut(&destination) {
+            known.search = Some(Search { ring, retry_at: now + wait });
+            known.expected_until = None;
+        }
+        self.ask(destination, hops, false, Vec::new());
+    }
+
+    fn unreachable(&mut self, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        known.search = None;
+        let dropped = u16::try_from(known.waiting.len()).unwrap_or(u16::MAX);
+        known.waiting.clear();
+        self.counters.unreachable += 1;
+        self.output(MeshOutput::Event(MeshEvent::Unreachable { destination, dropped }));
+    }
+
+    /// A path to a destination is being established from its side: packets wait for it.
+    pub(super) fn expect_path(&mut self, now: Duration, destination: NodeId) {
+        if self.is_classic() || !self.know(now, destination) {
+            return;
+        }
+        if let Some(known) = self.destinations.get_mut(&destination)
+            && known.paths.is_empty()
+            && known.search.is_none()
+        {
+            known.expected_until = Some(now + EXPECT);
+        }
+    }
+
+    /// Adds a path to its destination; `false` if it is there, or there is no room.
+    pub(super) fn add_path(&mut self, now: Duration, destination: NodeId, path: PathId) -> bool {
+        if !self.know(now, destination) {
+            return false;
+        }
+        let base = self.settings.optimise_interval;
+        let jitter = self.random.time_below(base / 4);
+        let Some(known) = self.destinations.get_mut(&destination) else { return false };
+        known.search = None;
+        known.expected_until = None;
+        if known.paths.contains(&path) {
+            return false;
+        }
+        known.paths.push(path);
+        // Only the end that has searched optimises; the other learns the path from the reply.
+        if path.origin == self.settings.id {
+            let consideration =
+                Consideration { at: now + CONSIDER, background: false, avoided: false };
+            known.consideration.get_or_insert(consideration);
+            known.optimise_at.get_or_insert(now + base + jitter);
+        }
+        true
+    }
+
+    /// First hop of a path for packets of this end; `None` if it cannot be used.
+    fn first_hop(&self, path: PathId) -> Option<LabelledHop> {
+        let segment = self.segments.get(&path)?;
+        let side = if path.origin == self.settings.id {
+            segment.downstream.as_ref()?
+        } else {
+            segment.upstream.as_ref()?
+        };
+        let up = self.near.all.get(&side.adjacency).is_some_and(|neighbour| neighbour.up);
+        if up { Some(self.labelled(side.adjacency, side.expected?)) } else { None }
+    }
+
+    /// Paths of a destination that can be used, with what a class minimises, the best first.
+    fn usable(&self, destination: NodeId, class: PathClass) -> Vec<(u32, PathId)> {
+        let paths = self.destinations.get(&destination).map(|known| known.paths.as_slice());
+        let mut usable: Vec<(u32, PathId)> = (paths.unwrap_or_default().iter())
+            .filter(|&&path| self.first_hop(path).is_some())
+            .filter_map(|&path| Some((metric(self.segments.get(&path)?, class), path)))
+            .collect();
+        usable.sort_unstable();
+        usable
+    }
+
+    /// The usable path that shares least with `primary`, and then costs least.
+    fn backup(&self, primary: PathId, usable: &[(u32, PathId)]) -> Option<PathId> {
+        let own = self.segments.get(&primary)?;
+        let others = usable.iter().filter(|&&(_, path)| path != primary);
+        let ranked = others.filter_map(|&(metric, path)| {
+            let other = self.segments.get(&path)?;
+            let same_hop =
+                own.sides().map(|side| side.adjacency).eq(other.sides().map(|side| side.adjacency));
+            Some((shared(own, other), same_hop, metric, path))
+        });
+        ranked.min().map(|(.., path)| path)
+    }
+
+    /// Chooses primary and backup of each class: a primary that can be used stays.
+    pub(super) fn choose(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get(&destination) else { return };
+        let before = known.chosen;
+        let mut chosen = [Chosen::default(); CLASSES];
+        let mut taken = None;
+        for (class, (chosen, before)) in
+            PathClass::ALL.into_iter().zip(chosen.iter_mut().zip(before))
+        {
+            let usable = self.usable(destination, class);
+            let is_usable = |path: PathId| usable.iter().any(|&(_, other)| other == path);
+            let present = before.primary.map(|(path, _)| path).filter(|&path| is_usable(path));
+            let mut primary = present.or(usable.first().map(|&(_, path)| path));
+            if class == PathClass::BACKGROUND {
+                primary = self.apart(taken, &usable).or(primary);
+            }
+            let backup = primary.and_then(|primary| self.backup(primary, &usable));
+            let with_hop = |path: Option<PathId>| path.and_then(|p| Some((p, self.first_hop(p)?)));
+            *chosen = Chosen { primary: with_hop(primary), backup: with_hop(backup) };
+            if class == PathClass::BULK {
+                taken = primary;
+            }
+        }
+        self.publish(now, destination, &before, &chosen);
+    }
+
+    /// A path for background traffic that shares no relay with the one of bulk traffic.
+    fn apart(&self, taken: Option<PathId>, usable: &[(u32, PathId)]) -> Option<PathId> {
+        let taken = taken?;
+        let other = self.backup(taken, usable)?;
+        let (a, b) = (self.segments.get(&taken)?, self.segments.get(&other)?);
+        (shared(a, b) == 0).then_some(other)
+    }
+
+    /// Tells the data path what has changed.
+    fn publish(
+        &mut self,
+        now: Duration,
+        destination: NodeId,
+        before: &[Chosen; CLASSES],
+        chosen: &[Chosen; CLASSES],
+    ) {
+        for ((class, old), new) in PathClass::ALL.into_iter().zip(before).zip(chosen) {
+            let roles = [
+                (PathRole::Primary, old.primary, new.primary),
+                (PathRole::Backup, old.backup, new.backup),
+            ];
+            for (role, old, new) in roles {
+                match (old, new) {
+                    (old, new) if old == new => {}
+                    (_, Some((path, hop))) => {
+                        let frame_limit = self.segments.get(&path).map_or(0, |s| s.frame_limit);
+                        self.output(MeshOutput::InstallPath {
+                            destination,
+                            class,
+                            role,
+                            path,
+                            hop,
+                            frame_limit,
+                        });
+                    }
+                    (_, None) => self.output(MeshOutput::RemovePath { destination, class, role }),
+                }
+            }
+            if let (Some((old, _)), Some((path, _))) = (old.primary, new.primary)
+                && old != path
+            {
+                self.output(MeshOutput::Event(MeshEvent::Switched { destination, class, path }));
+            }
+        }
+        if let Some(known) = self.destinations.get_mut(&destination) {
+            known.chosen = *chosen;
+        }
+        self.schedule_sweep(now);
+    }
+
+    /// Sends the packets that waited for a path.
+    pub(super) fn release(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        if !known.waiting.is_empty() {
+            known.used_at = now;
+        }
+        let mut released = Vec::new();
+        while let Some(waiting) = known.waiting.pop_front() {
+            let Some((_, hop)) = known.primary(waiting.class) else {
+                known.waiting.push_front(waiting);
+                break;
+            };
+            released.push((hop, waiting.packet));
+        }
+        let packets = released.into_iter();
+        self.outputs.extend(packets.map(|(hop, packet)| MeshOutput::SendPacket { hop, packet }));
+    }
+
+    /// A path of this end was removed.
+    pub(super) fn path_lost(
+        &mut self,
+        now: Duration,
+        destination: NodeId,
+        path: PathId,
+        reason: Reason,
+    ) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        let Some(index) = known.paths.iter().position(|&other| other == path) else { return };
+        known.paths.remove(index);
+        let empty = known.paths.is_empty();
+        let in_use = now.saturating_sub(known.used_at) < IN_USE;
+        if reason != Reason::UNUSED {
+            self.counters.paths_lost += 1;
+            known.backoff = 0;
+            if path.origin == self.settings.id && !empty {
+                let soon = now + REPAIR;
+                known.optimise_at = Some(known.optimise_at.map_or(soon, |at| at.min(soon)));
+            }
+            self.output(MeshOutput::Event(MeshEvent::PathLost { destination, path, reason }));
+        }
+        self.choose(now, destination);
+        if empty && let Some(known) = self.destinations.get_mut(&destination) {
+            known.consideration = None;
+            known.optimise_at = None;
+            let idle = known.search.is_none() && known.expected_until.is_none();
+            let wanted = !known.waiting.is_empty() || (in_use && path.origin == self.settings.id);
+            if reason != Reason::UNUSED && idle && wanted {
+                self.search(now, destination, 0);
+            }
+        }
+    }
+
+    /// Takes what is due at all destinations.
+    pub(super) fn tick_destinations(&mut self, now: Duration) {
+        let due: Vec<NodeId> = (self.destinations.iter())
+            .filter(|(_, known)| known.poll_timeout().is_some_and(|at| at <= now))
+            .map(|(&destination, _)| destination)
+            .collect();
+        for destination in due {
+            self.tick_destination(now, destination);
+        }
+    }
+
+    fn tick_destination(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        if known.expected_until.is_some_and(|at| at <= now) {
+            known.expected_until = None;
+            if !known.waiting.is_empty() && known.search.is_none() {
+                self.search(now, destination, 0);
+            }
+        }
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        if let Some(search) = known.search.filter(|search| search.retry_at <= now) {
+            self.search(now, destination, search.ring + 1);
+        }
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        if known.consideration.is_some_and(|consideration| consideration.at <= now) {
+            self.consider(now, destination);
+        }
+        let Some(known) = self.destinations.get(&destination) else { return };
+        if known.optimise_at.is_some_and(|at| at <= now) {
+            self.optimise(now, destination);
+        }
+    }
+
+    /// Searches for better paths in the background, less often each time.
+    fn optimise(&mut self, now: Duration, destination: NodeId) {
+        let base = self.settings.optimise_interval;
+        let jitter = self.random.time_below(base / 4);
+        let longest = self.longest(destination);
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        known.optimise_at = Some(now + base * 2_u32.pow(known.backoff) + jitter);
+        known.backoff = BACKOFF_MAX.min(known.backoff + 1);
+        known.consideration =
+            Some(Consideration { at: now + CONSIDER, background: true, avoided: false });
+        self.ask(destination, longest.saturating_add(3), true, Vec::new());
+    }
+
+    /// Relays of the longest path to a destination.
+    fn longest(&self, destination: NodeId) -> u8 {
+        let paths = self.destinations.get(&destination).map(|known| known.paths.as_slice());
+        let relays = paths.unwrap_or_default().iter().filter_map(|path| self.relays(*path));
+        u8::try_from(relays.map(<[NodeId]>::len).max().unwrap_or(0)).unwrap_or(u8::MAX)
+    }
+
+    /// Makes a path the primary that is significantly better, and searches for a disjoint backup.
+    fn consider(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        let Some(consideration) = known.consideration.take() else { return };
+        for class in PathClass::ALL {
+            self.improve(destination, class, consideration.background);
+        }
+        self.choose(now, destination);
+        let Some(relays) = self.relays_to_avoid(destination) else { return };
+        if consideration.avoided || self.is_classic() {
+            return;
+        }
+        let hops = self.longest(destination).saturating_mul(2).saturating_add(4);
+        if let Some(known) = self.destinations.get_mut(&destination) {
+            known.consideration =
+                Some(Consideration { at: now + CONSIDER, avoided: true, ..consideration });
+        }
+        self.ask(destination, hops, true, relays);
+    }
+
+    /// The relays of the primary, if no backup is disjoint from it.
+    fn relays_to_avoid(&self, destination: NodeId) -> Option<Vec<NodeId>> {
+        let known = self.destinations.get(&destination)?;
+        let chosen = known.chosen.get(usize::from(PathClass::BULK.number()))?;
+        let primary = self.segments.get(&chosen.primary?.0)?;
+        let backup = chosen.backup.and_then(|(path, _)| self.segments.get(&path));
+        let covered = backup.is_some_and(|backup| shared(primary, backup) == 0);
+        (!covered && !primary.relays.is_empty()).then(|| primary.relays.clone())
+    }
+
+    fn improve(&mut self, destination: NodeId, class: PathClass, background: bool) {
+        let index = usize::from(class.number());
+        let usable = self.usable(destination, class);
+        let Some(known) = self.destinations.get(&destination) else { return };
+        let Some((present, _)) = known.primary(class) else { return };
+        let Some(now_costs) = self.segments.get(&present).map(|s| metric(s, class)) else { return };
+        let candidate = usable.first().filter(|&&(metric, path)| {
+            path != present && metric.saturating_mul(10) < now_costs.saturating_mul(SIGNIFICANT)
+        });
+        let path = candidate.map(|&(_, path)| path);
+        let hop = path.and_then(|path| self.first_hop(path));
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        let Some(better) = known.better.get_mut(index) else { return };
+        let (Some(path), Some(hop)) = (path, hop) else {
+            *better = None;
+            return;
+        };
+        let times = match *better {
+            Some((known, times)) if known == path => times + 1,
+            _ => 1,
+        };
+        *better = Some((path, times));
+        // A better path is worth another look soon.
+        known.backoff = 0;
+        if background && times < TIMES_BETTER {
+            return;
+        }
+        *better = None;
+        // `choose` keeps a primary that can be used: this one from now on.
+        let old = known.chosen;
+        if let Some(chosen) = known.chosen.get_mut(index) {
+            chosen.primary = Some((path, hop));
+        }
+        let new = known.chosen;
+        let frame_limit = self.segments.get(&path).map_or(0, |segment| segment.frame_limit);
+        if old != new {
+            let role = PathRole::Primary;
+            self.output(MeshOutput::InstallPath {
+                destination,
+                class,
+                role,
+                path,
+                hop,
+                frame_limit,
+            });
+            self.output(MeshOutput::Event(MeshEvent::Switched { destination, class, path }));
+        }
+    }
+
+    /// Octets were sent over installed paths.
+    pub(super) fn traffic(&mut self, now: Duration, destination: NodeId, octets: u64) {
+        if let Some(known) = self.destinations.get_mut(&destination).filter(|_| octets > 0) {
+            known.used_at = now;
+        }
+    }
+
+    /// Octets arrived from a destination.
+    pub(super) fn received_from(&mut self, now: Duration, peer: NodeId) {
+        if let Some(known) = self.destinations.get_mut(&peer) {
+            known.used_at = now;
+        }
+    }
+
+    /// Removes idle destinations, keeps the paths of the others by probes, and tears superfluous
+    /// paths.
+    pub(super) fn sweep_destinations(&mut self, now: Duration) {
+        let idle = self.settings.path_idle;
+        let all: Vec<(NodeId, bool, bool)> = (self.destinations.iter())
+            .map(|(&destination, known)| {
+                let gone = now.saturating_sub(known.used_at) >= idle;
+                let probe = now.saturating_sub(known.probed_at) >= idle / 4;
+                (destination, gone, probe)
+            })
+            .collect();
+        for (destination, gone, probe) in all {
+            if gone {
+                self.forget(now, destination);
+            } else {
+                self.prune(now, destination);
+                if probe {
+                    self.probe(now, destination);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Duration, destination: NodeId) {
+        let paths = self.destinations.get(&destination).map(|known| known.paths.clone());
+        for path in paths.unwrap_or_default() {
+            self.remove_path(now, path, Reason::UNUSED, None);
+        }
+        self.destinations.remove(&destination);
+    }
+
+    /// Tears the most expensive of superfluous paths; one a sweep, so that it is drained.
+    fn prune(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get(&destination) else { return };
+        if known.paths.len() <= PATHS_MAX || known.consideration.is_some() {
+            return;
+        }
+        let chosen = known.chosen.iter().flat_map(|chosen| [chosen.primary, chosen.backup]);
+        let kept: Vec<PathId> = chosen.flatten().map(|(path, _)| path).collect();
+        let spare = known.paths.iter().filter(|path| !kept.contains(path));
+        let worst = spare.filter_map(|&path| Some((self.segments.get(&path)?.cost, path))).max();
+        if let Some((_, path)) = worst {
+            self.remove_path(now, path, Reason::UNUSED, None);
+        }
+    }
+
+    fn probe(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        known.probed_at = now;
+        let own = self.settings.id;
+        let paths: Vec<PathId> =
+            known.paths.iter().filter(|path| path.origin == own).copied().collect();
+        for path in paths {
+            if let Some(hop) = self.first_hop(path) {
+                self.output(MeshOutput::Probe { hop });
+            }
+            if let Some(segment) = self.segments.get_mut(&path) {
+                segment.used_at = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Lost neighbours and paths: ends switch, relays pass it on.
+
+use super::MeshNode;
+use crate::edge::{Adjacency, MeshEvent, MeshOutput};
+use crate::identity::{NodeId, PathId, Reason};
+use crate::message::Message;
+use crate::segment::Segment;
+use core::time::Duration;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_wire::mpls::Label;
+
+impl MeshNode {
+    /// Loses a neighbour: the data path switches at once, then the paths through it end.
+    pub(super) fn lose(&mut self, now: Duration, adjacency: Adjacency, reason: Reason) {
+        let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
+        let was_up = core::mem::replace(&mut neighbour.up, false);
+        if was_up {
+            self.output(MeshOutput::LinkState { adjacency, up: false });
+            self.output(MeshOutput::Event(MeshEvent::NeighbourDown(adjacency, reason)));
+            self.list_changed();
+        }
+        self.forget_messages(adjacency);
+        let through: Vec<PathId> = (self.segments.iter())
+            .filter(|(_, segment)| segment.uses(adjacency))
+            .map(|(&path, _)| path)
+            .collect();
+        for path in through {
+            self.remove_path(now, path, reason, Some(adjacency));
+        }
+    }
+
+    /// Removes a path. The ends learn it from the sides beyond `from`, or from both without it.
+    pub(super) fn remove_path(
+        &mut self,
+        now: Duration,
+        path: PathId,
+        reason: Reason,
+        from: Option<Adjacency>,
+    ) {
+        let own = self.settings.id;
+        self.remove_reported(now, path, (own, reason), from);
+    }
+
+    fn remove_reported(
+        &mut self,
+        now: Duration,
+        path: PathId,
+        (reporter, reason): (NodeId, Reason),
+        from: Option<Adjacency>,
+    ) {
+        let Some(segment) = self.segments.remove(&path) else { return };
+        for side in segment.sides() {
+            if let Some(label) = side.given {
+                self.labels.take_back(now, label);
+                self.outputs.push_back(MeshOutput::RemoveLabel { label });
+            }
+        }
+        let told: Vec<Adjacency> = match from {
+            Some(from) => segment.beyond(from).map(|side| side.adjacency).into_iter().collect(),
+            None => segment.sides().map(|side| side.adjacency).collect(),
+        };
+        if self.is_classic() {
+            self.tell_by_alive(now, &segment);
+        } else {
+            for adjacency in told {
+                let end = Message::PathEnd { path, reporter, reason };
+                self.send_reliably(now, adjacency, &end, None);
+            }
+        }
+        for side in segment.sides() {
+            self.count_path(now, side.adjacency, false);
+        }
+        if let Some(destination) = crate::segment::peer(path, self.settings.id) {
+            self.path_lost(now, destination, path, reason);
+        }
+    }
+
+    /// `classic` has no message for a lost path: the next I'M ALIVE does not list its label.
+    fn tell_by_alive(&mut self, now: Duration, segment: &Segment) {
+        if let Some(side) = &segment.upstream {
+            self.trigger_alive(now, side.adjacency.link);
+        }
+    }
+
+    /// Tells a neighbour that a path is not accepted here.
+    pub(super) fn end_path(&mut self, now: Duration, to: Adjacency, path: PathId, reason: Reason) {
+        let reporter = self.settings.id;
+        self.send_reliably(now, to, &Message::PathEnd { path, reporter, reason }, None);
+    }
+
+    /// Processes a PATH ERROR or PATH TEAR.
+    pub(super) fn path_end(
+        &mut self,
+        now: Duration,
+        from: Adjacency,
+        path: PathId,
+        reporter: NodeId,
+        reason: Reason,
+    ) {
+        // Only a neighbour that the path leads through may end it.
+        if self.segments.get(&path).is_some_and(|segment| segment.uses(from)) {
+            self.remove_reported(now, path, (reporter, reason), Some(from));
+        }
+    }
+
+    /// A packet arrived with a label that the data path does not know.
+    pub(super) fn unknown_label(
+        &mut self,
+        now: Duration,
+        link: LinkIndex,
+        from: LinkAddress,
+        label: Label,
+    ) {
+        // A label of a path that is being established is not unknown; its entry comes.
+        if self.is_classic() || self.labels.owner(label).is_some() {
+            return;
+        }
+        let mut near = self.near.all.iter_mut();
+        let found = near.find(|(at, known)| at.link == link && known.address == from);
+        let Some((&adjacency, neighbour)) = found else { return };
+        if !neighbour.may_complain(now) {
+            self.counters.unknown_limited += 1;
+            return;
+        }
+        self.counters.labels_unknown += 1;
+        self.send_to(adjacency, &Message::LabelUnknown(label));
+    }
+
+    /// Processes a LABEL UNKNOWN: paths that expect this label of the neighbour lead nowhere.
+    pub(super) fn label_unknown(&mut self, now: Duration, from: Adjacency, label: Label) {
+        let expects = |segment: &Segment| {
+            segment.sides().any(|side| side.adjacency == from && side.expected == Some(label))
+        };
+        let gone: Vec<PathId> = (self.segments.iter())
+            .filter(|(_, segment)| expects(segment))
+            .map(|(&path, _)| path)
+            .collect();
+        for path in gone {
+            self.remove_path(now, path, Reason::LABEL_UNKNOWN, Some(from));
+        }
+    }
+}

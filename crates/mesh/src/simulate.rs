@@ -1,0 +1,12 @@
+//! Nodes of a mesh in virtual time, with links, a data path that follows labels, and cuts.
+//!
+//! The nodes are the very machines of [`MeshNode`](crate::MeshNode). After every event that changes a
+//! label or a path, the invariants are checked: no packet runs in a circle, none is delivered to a
+//! node that it is not for, and every label of the data path belongs to a path of its node.
+
+mod datapath;
+mod invariants;
+
+mod world;
+
+pub use world::{LinkCut, MeshWorld, Ping, WorldFigures};

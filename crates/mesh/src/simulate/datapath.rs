@@ -1,0 +1,60 @@
+//! The data path of a simulated node: what the outputs of its machine have installed.
+
+use crate::edge::{Adjacency, LabelAction, LabelledHop, MeshOutput, PathClass, PathRole};
+use crate::identity::NodeId;
+use gatewright_wire::mpls::Label;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tables and counters of one node.
+#[derive(Debug, Default)]
+pub(super) struct DataPath {
+    pub(super) labels: BTreeMap<Label, LabelAction>,
+    pub(super) paths: BTreeMap<(NodeId, PathClass, PathRole), LabelledHop>,
+    down: BTreeSet<Adjacency>,
+    /// Packets and octets by label since the last report.
+    pub(super) received: BTreeMap<Label, (u64, u64)>,
+    /// Octets by destination since the last report.
+    pub(super) sent: BTreeMap<NodeId, u64>,
+}
+
+impl DataPath {
+    /// Installs what an output says; `false` if it is about something else.
+    pub(super) fn install(&mut self, output: &MeshOutput) -> bool {
+        match *output {
+            MeshOutput::InstallLabel { label, action } => {
+                self.labels.insert(label, action);
+            }
+            MeshOutput::RemoveLabel { label } => {
+                self.labels.remove(&label);
+                self.received.remove(&label);
+            }
+            MeshOutput::InstallPath { destination, class, role, hop, .. } => {
+                self.paths.insert((destination, class, role), hop);
+            }
+            MeshOutput::RemovePath { destination, class, role } => {
+                self.paths.remove(&(destination, class, role));
+            }
+            MeshOutput::LinkState { adjacency, up } => {
+                if up {
+                    self.down.remove(&adjacency);
+                } else {
+                    self.down.insert(adjacency);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The first hop for a packet: of the primary, or of the backup while the primary's is down.
+    pub(super) fn first_hop(&self, destination: NodeId, class: PathClass) -> Option<LabelledHop> {
+        let hop = |role| self.paths.get(&(destination, class, role)).copied();
+        let is_up = |hop: &LabelledHop| !self.down.contains(&hop.adjacency);
+        hop(PathRole::Primary).filter(is_up).or(hop(PathRole::Backup).filter(is_up))
+    }
+
+    /// Whether nothing is installed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.paths.is_empty()
+    }
+}

@@ -1,0 +1,101 @@
+//! What holds after every event.
+
+use super::world::MeshWorld;
+use crate::edge::{Adjacency, LabelAction, PathRole};
+use crate::identity::NodeId;
+use gatewright_wire::mpls::Label;
+use std::collections::BTreeSet;
+
+/// Where a label leads.
+enum LabelEnd {
+    /// To a node, which takes the packet.
+    At(usize),
+    /// To a node without an entry, which drops it.
+    Nowhere,
+    /// Around.
+    Loop,
+}
+
+impl MeshWorld {
+    /// Checks the nodes that have changed, and every path that leads over labels.
+    pub(super) fn check_invariants(&mut self) {
+        let mut found = Vec::new();
+        for &index in &self.changed {
+            let Some(host) = self.hosts.get(index) else { continue };
+            let owned: BTreeSet<Label> = host.node.labels().collect();
+            for label in host.data.labels.keys().filter(|label| !owned.contains(label)) {
+                found.push(format!(
+                    "node {index} forwards by label {}, which no path owns",
+                    label.0
+                ));
+            }
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            for &label in host.data.labels.keys() {
+                if matches!(self.follow(index, label), LabelEnd::Loop) {
+                    found.push(format!("label {} of node {index} leads around", label.0));
+                }
+            }
+            for (&(destination, class, role), hop) in &host.data.paths {
+                let next = self.beyond(index, hop.adjacency);
+                let end = next.map_or(LabelEnd::Nowhere, |next| self.follow(next, hop.label));
+                if let LabelEnd::At(end) = end
+                    && self.indices.get(&destination) != Some(&end)
+                {
+                    let class = class.number();
+                    let role = if role == PathRole::Primary { "primary" } else { "backup" };
+                    found.push(format!(
+                        "the {role} of node {index} to {destination} in class {class} ends at {end}"
+                    ));
+                }
+            }
+        }
+        for what in found {
+            self.violate(&what);
+        }
+    }
+
+    /// Follows a label from a node.
+    fn follow(&self, mut index: usize, mut label: Label) -> LabelEnd {
+        // A path has no node twice, so it has at most as many hops as there are nodes.
+        for _ in 0..=self.hosts.len() {
+            let Some(host) = self.hosts.get(index) else { return LabelEnd::Nowhere };
+            match host.data.labels.get(&label) {
+                None => return LabelEnd::Nowhere,
+                Some(LabelAction::Pop) => return LabelEnd::At(index),
+                Some(LabelAction::Swap(hop)) => {
+                    let Some(next) = self.beyond(index, hop.adjacency) else {
+                        return LabelEnd::Nowhere;
+                    };
+                    (index, label) = (next, hop.label);
+                }
+            }
+        }
+        LabelEnd::Loop
+    }
+
+    /// The node at the other end of an adjacency.
+    fn beyond(&self, index: usize, adjacency: Adjacency) -> Option<usize> {
+        let (link, side) = *self.hosts.get(index)?.ports.get(adjacency.link.index())?;
+        self.topology().links.get(link)?.ends.get(1 - side).copied()
+    }
+
+    /// The relays of the primary and of the backup that a node has installed to another one.
+    pub fn installed(&self, from: usize, to: usize) -> [Option<Vec<usize>>; 2] {
+        let destination: NodeId = Self::id(to);
+        [PathRole::Primary, PathRole::Backup].map(|role| {
+            let host = self.hosts.get(from)?;
+            let hop = host.data.paths.get(&(destination, crate::PathClass::BULK, role))?;
+            let (mut index, mut label) = (self.beyond(from, hop.adjacency)?, hop.label);
+            let mut relays = Vec::new();
+            while relays.len() <= self.hosts.len() {
+                let LabelAction::Swap(hop) = self.hosts.get(index)?.data.labels.get(&label)? else {
+                    return (index == to).then_some(relays);
+                };
+                relays.push(index);
+                (index, label) = (self.beyond(index, hop.adjacency)?, hop.label);
+            }
+            None
+        })
+    }
+}

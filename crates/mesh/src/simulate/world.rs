@@ -1,0 +1,635 @@
+//! The world: an event queue between the machines.
+
+use super::datapath::DataPath;
+use crate::edge::{
+    LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshOutput,
+    MeshSettings, PathClass,
+};
+use crate::identity::NodeId;
+use crate::message::Profile;
+use crate::node::MeshNode;
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_sim::{Random, Topology};
+use gatewright_wire::mpls::Label;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Octets of an Ethernet header, and of the shortest frame without its check sequence.
+const ETHERNET_LEN: usize = 14;
+const FRAME_LEN_MIN: usize = 60;
+
+/// Time that a relay takes for a packet or a message.
+const RELAY_TIME: Duration = Duration::from_micros(20);
+
+/// Interval of the counters that a data path reports to its machine.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Hops of a labelled packet at the most (its TTL).
+const TTL: u8 = 64;
+
+/// Events that are kept.
+const LOG_MAX: usize = 10_000;
+
+/// Violations that are kept.
+pub(super) const VIOLATIONS_MAX: usize = 16;
+
+/// How a link is cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LinkCut {
+    /// Both ends lose the carrier.
+    Carrier,
+    /// Frames are lost in both directions, and nobody is told.
+    Silent,
+    /// Frames from the first end to the second are lost.
+    OneWay,
+}
+
+/// A ping and when its answer arrived.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ping {
+    /// Sender.
+    pub from: usize,
+    /// Receiver.
+    pub to: usize,
+    /// When it was sent.
+    pub sent_at: Duration,
+    /// Round trip time, if it was answered.
+    pub rtt: Option<Duration>,
+}
+
+/// What the world counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct WorldFigures {
+    /// Events processed.
+    pub events: u64,
+    /// Control messages sent, on each link.
+    pub messages: u64,
+    /// Their octets with Ethernet headers; short frames are padded.
+    pub octets: u64,
+    /// Labelled packets that a node had no entry for.
+    pub unknown_labels: u64,
+    /// Labelled packets whose TTL ended.
+    pub expired: u64,
+    /// Frames lost on links.
+    pub lost: u64,
+    /// Broadcasts delivered.
+    pub delivered: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Message { to: usize, port: usize, octets: Rc<[u8]> },
+    Packet { to: usize, port: usize, label: Label, ttl: u8, packet: Rc<[u8]> },
+    Tick { node: usize },
+    Report { node: usize },
+}
+
+/// An event at its time; events of the same time keep their order.
+#[derive(Debug)]
+struct Queued {
+    at: Duration,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Queued {}
+
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A simulated node.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) node: MeshNode,
+    pub(super) data: DataPath,
+    epoch: u32,
+    /// Topology link and this node's end of it, by link index.
+    pub(super) ports: Vec<(usize, usize)>,
+    tick_at: Option<Duration>,
+    reports: bool,
+}
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    down: bool,
+    /// Directions in which all is lost.
+    silent: [bool; 2],
+}
+
+/// A mesh in virtual time.
+#[derive(Debug)]
+pub struct MeshWorld {
+    topology: Topology,
+    pub(super) hosts: Vec<Host>,
+    pub(super) indices: BTreeMap<NodeId, usize>,
+    lines: Vec<Line>,
+    queue: BinaryHeap<Reverse<Queued>>,
+    order: u64,
+    now: Duration,
+    random: Random,
+    profile: Profile,
+    change: fn(&mut MeshSettings),
+    pub(super) changed: BTreeSet<usize>,
+    checks: bool,
+    pings: Vec<Ping>,
+    log: Vec<(Duration, usize, MeshEvent)>,
+    pub(super) violations: Vec<String>,
+    figures: WorldFigures,
+}
+
+impl MeshWorld {
+    /// A world whose nodes start at time zero with all links up. `change` adapts the settings of
+    /// every node.
+    pub fn new(
+        topology: Topology,
+        profile: Profile,
+        seed: u64,
+        change: fn(&mut MeshSettings),
+    ) -> Self {
+        let mut ports = vec![Vec::new(); topology.nodes];
+        for (index, link) in topology.links.iter().enumerate() {
+            for (side, end) in link.ends.iter().enumerate() {
+                if let Some(list) = ports.get_mut(*end) {
+                    list.push((index, side));
+                }
+            }
+        }
+        let mut world = Self {
+            lines: vec![Line::default(); topology.links.len()],
+            topology,
+            hosts: Vec::new(),
+            indices: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            order: 0,
+            now: Duration::ZERO,
+            random: Random::new(seed),
+            profile,
+            change,
+            changed: BTreeSet::new(),
+            checks: true,
+            pings: Vec::new(),
+            log: Vec::new(),
+            violations: Vec::new(),
+            figures: WorldFigures::default(),
+        };
+        for (index, ports) in ports.into_iter().enumerate() {
+            let node = world.machine(index, 1);
+            world.indices.insert(node.id(), index);
+            let data = DataPath::default();
+            let host = Host { node, data, epoch: 1, ports, tick_at: None, reports: false };
+            world.hosts.push(host);
+        }
+        for index in 0..world.hosts.len() {
+            world.start(index);
+        }
+        world
+    }
+
+    /// Switches the checks after every event off, for large worlds.
+    pub const fn without_checks(&mut self) {
+        self.checks = false;
+    }
+
+    /// The identity of a node.
+    pub fn id(index: usize) -> NodeId {
+        NodeId::of_key(&index.to_be_bytes())
+    }
+
+    fn machine(&mut self, index: usize, epoch: u32) -> MeshNode {
+        let mut settings = MeshSettings::new(Self::id(index), epoch, self.profile);
+        settings.seed = self.random.bits();
+        (self.change)(&mut settings);
+        MeshNode::new(settings)
+    }
+
+    fn start(&mut self, index: usize) {
+        let ports = self.hosts.get(index).map_or(0, |host| host.ports.len());
+        for port in 0..ports {
+            self.link_up(index, port);
+        }
+    }
+
+    fn link_up(&mut self, index: usize, port: usize) {
+        let Some(&(link, side)) = self.hosts.get(index).and_then(|host| host.ports.get(port))
+        else {
+            return;
+        };
+        if self.lines.get(link).is_some_and(|line| line.down) {
+            return;
+        }
+        let direction = self.topology.links.get(link).and_then(|link| link.directions.get(side));
+        let delay = direction.map_or(0, |direction| direction.delay.as_micros());
+        let properties = LinkProperties {
+            delay_us: u16::try_from(delay).unwrap_or(u16::MAX),
+            ..LinkProperties::default()
+        };
+        self.give(index, MeshInput::LinkUp { link: at(port), properties });
+    }
+
+    /// The time.
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Number of nodes.
+    pub const fn nodes(&self) -> usize {
+        self.topology.nodes
+    }
+
+    /// The topology.
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Counters of the world.
+    pub const fn figures(&self) -> WorldFigures {
+        self.figures
+    }
+
+    /// Pings so far.
+    pub fn pings(&self) -> &[Ping] {
+        &self.pings
+    }
+
+    /// Events of the nodes so far, each with its time and node; only the first of very many.
+    pub fn log(&self) -> &[(Duration, usize, MeshEvent)] {
+        &self.log
+    }
+
+    /// Broken invariants.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// The machine of a node.
+    pub fn node(&self, index: usize) -> Option<&MeshNode> {
+        self.hosts.get(index).map(|host| &host.node)
+    }
+
+    /// Sum of a counter over all nodes.
+    pub fn sum(&self, counter: impl Fn(&MeshCounters) -> u64) -> u64 {
+        self.hosts.iter().map(|host| counter(&host.node.counters())).sum()
+    }
+
+    /// Whether no node has a label, a path or a destination.
+    pub fn is_silent(&self) -> bool {
+        self.hosts.iter().all(|host| host.data.is_empty() && host.node.paths().next().is_none())
+    }
+
+    /// The link between two nodes.
+    pub fn link(&self, a: usize, b: usize) -> Option<usize> {
+        self.topology.links.iter().position(|link| link.ends == [a, b] || link.ends == [b, a])
+    }
+
+    /// Cuts a link.
+    pub fn cut(&mut self, link: usize, cut: LinkCut) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        match cut {
+            LinkCut::Carrier => line.down = true,
+            LinkCut::Silent => line.silent = [true; 2],
+            LinkCut::OneWay => line.silent = [true, false],
+        }
+        if cut == LinkCut::Carrier {
+            for (node, port) in self.ends(link) {
+                self.give(node, MeshInput::LinkDown { link: at(port) });
+            }
+        }
+    }
+
+    /// Heals a link.
+    pub fn heal(&mut self, link: usize) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        let was_down = line.down;
+        *line = Line::default();
+        if was_down {
+            for (node, port) in self.ends(link) {
+                self.link_up(node, port);
+            }
+        }
+    }
+
+    /// Whether a link carries frames in both directions.
+    pub fn works(&self, link: usize) -> bool {
+        self.lines.get(link).is_some_and(|line| !line.down && line.silent == [false; 2])
+    }
+
+    /// Node and link index of both ends of a link.
+    fn ends(&self, link: usize) -> Vec<(usize, usize)> {
+        let ends = self.topology.links.get(link).map(|link| link.ends);
+        let port = |node: usize| {
+            let host = self.hosts.get(node)?;
+            Some((node, host.ports.iter().position(|&(index, _)| index == link)?))
+        };
+        ends.into_iter().flatten().filter_map(port).collect()
+    }
+
+    /// Restarts a node: its tables are empty, its epoch is new.
+    pub fn reboot(&mut self, index: usize) {
+        let epoch = self.hosts.get(index).map_or(1, |host| host.epoch + 1);
+        let node = self.machine(index, epoch);
+        if let Some(host) = self.hosts.get_mut(index) {
+            host.node = node;
+            host.epoch = epoch;
+            host.data = DataPath::default();
+            host.tick_at = None;
+        }
+        self.changed.insert(index);
+        self.start(index);
+    }
+
+    /// Sends a ping in a class; its number.
+    pub fn ping(&mut self, from: usize, to: usize, class: PathClass) -> usize {
+        let number = self.pings.len();
+        self.pings.push(Ping { from, to, sent_at: self.now, rtt: None });
+        self.emit(from, to, class, &payload(REQUEST, number));
+        number
+    }
+
+    /// Sends a broadcast.
+    pub fn broadcast(&mut self, from: usize) {
+        self.give(from, MeshInput::Broadcast { packet: b"to all" });
+    }
+
+    /// A packet of a node's own.
+    fn emit(&mut self, from: usize, to: usize, class: PathClass, packet: &[u8]) {
+        let destination = Self::id(to);
+        let hop = self.hosts.get(from).and_then(|host| host.data.first_hop(destination, class));
+        match hop {
+            Some(hop) => {
+                if let Some(host) = self.hosts.get_mut(from) {
+                    let octets = u64::try_from(packet.len()).unwrap_or(0);
+                    *host.data.sent.entry(destination).or_default() += octets;
+                }
+                self.report_soon(from);
+                self.transmit(from, hop, TTL, &packet.into());
+            }
+            None => self.give(from, MeshInput::Packet { destination, class, packet }),
+        }
+    }
+
+    /// Puts a labelled packet on a link.
+    fn transmit(&mut self, from: usize, hop: LabelledHop, ttl: u8, packet: &Rc<[u8]>) {
+        let port = hop.adjacency.link.index();
+        let arrivals = self.cross(from, port);
+        for (at, to, port) in arrivals {
+            let packet = Rc::clone(packet);
+            self.schedule(at, Event::Packet { to, port, label: hop.label, ttl, packet });
+        }
+    }
+
+    /// When and where a frame arrives that a node sends on a link: not at all, once or twice.
+    fn cross(&mut self, from: usize, port: usize) -> Vec<(Duration, usize, usize)> {
+        let place = self.hosts.get(from).and_then(|host| host.ports.get(port)).copied();
+        let Some((link, side)) = place else { return Vec::new() };
+        let (Some(line), Some(known)) = (self.lines.get(link), self.topology.links.get(link))
+        else {
+            return Vec::new();
+        };
+        let silent = line.silent.get(side).copied().unwrap_or(true);
+        let (Some(&direction), Some(&to)) = (known.directions.get(side), known.ends.get(1 - side))
+        else {
+            return Vec::new();
+        };
+        if line.down || silent || self.random.happens(direction.loss) {
+            self.figures.lost += 1;
+            return Vec::new();
+        }
+        let Some(port) = self
+            .hosts
+            .get(to)
+            .and_then(|host| host.ports.iter().position(|&(index, _)| index == link))
+        else {
+            return Vec::new();
+        };
+        let arrival = self.now + RELAY_TIME + direction.delay;
+        let mut arrivals = vec![(arrival, to, port)];
+        if self.random.happens(direction.duplicate) {
+            arrivals.push((arrival + direction.delay, to, port));
+        }
+        arrivals
+    }
+
+    fn schedule(&mut self, at: Duration, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse(Queued { at, order: self.order, event }));
+    }
+
+    /// Runs until a time.
+    pub fn run_until(&mut self, until: Duration) {
+        while self.queue.peek().is_some_and(|next| next.0.at <= until) {
+            let Some(Reverse(next)) = self.queue.pop() else { break };
+            self.now = next.at;
+            self.figures.events += 1;
+            self.process(next.event);
+            self.check();
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Runs for a time.
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time);
+    }
+
+    fn check(&mut self) {
+        if self.checks && !self.changed.is_empty() {
+            self.check_invariants();
+        }
+        self.changed.clear();
+    }
+
+    fn process(&mut self, event: Event) {
+        match event {
+            Event::Message { to, port, octets } => {
+                let from = self.address_beyond(to, port);
+                self.give(to, MeshInput::Received { link: at(port), from, octets: &octets });
+            }
+            Event::Packet { to, port, label, ttl, packet } => {
+                self.packet_arrived(to, port, label, ttl, &packet);
+            }
+            Event::Tick { node } => {
+                let due = self.hosts.get_mut(node).is_some_and(|host| {
+                    let due = host.tick_at.is_some_and(|at| at <= self.now);
+                    if due {
+                        host.tick_at = None;
+                    }
+                    due
+                });
+                if due {
+                    self.give(node, MeshInput::Tick);
+                }
+            }
+            Event::Report { node } => self.report(node),
+        }
+    }
+
+    /// The link-layer address of the node at the other end of a link.
+    fn address_beyond(&self, node: usize, port: usize) -> LinkAddress {
+        let place = self.hosts.get(node).and_then(|host| host.ports.get(port));
+        let ends = place
+            .and_then(|&(link, side)| self.topology.links.get(link)?.ends.get(1 - side).copied());
+        address(ends.unwrap_or(0))
+    }
+
+    fn packet_arrived(&mut self, to: usize, port: usize, label: Label, ttl: u8, packet: &Rc<[u8]>) {
+        let Some(host) = self.hosts.get_mut(to) else { return };
+        let action = host.data.labels.get(&label).copied();
+        if action.is_some() {
+            let (packets, octets) = host.data.received.entry(label).or_default();
+            *packets += 1;
+            *octets += u64::try_from(packet.len()).unwrap_or(0);
+            self.report_soon(to);
+        }
+        match action {
+            None => {
+                self.figures.unknown_labels += 1;
+                let from = self.address_beyond(to, port);
+                self.give(to, MeshInput::UnknownLabel { link: at(port), from, label });
+            }
+            Some(LabelAction::Swap(_)) if ttl <= 1 => self.figures.expired += 1,
+            Some(LabelAction::Swap(hop)) => self.transmit(to, hop, ttl - 1, packet),
+            Some(LabelAction::Pop) => self.deliver(to, packet),
+        }
+    }
+
+    /// A packet has reached the end of its path.
+    fn deliver(&mut self, node: usize, packet: &[u8]) {
+        let Some((kind, number)) = parse(packet) else { return };
+        let Some(ping) = self.pings.get_mut(number) else { return };
+        let (from, to, now) = (ping.from, ping.to, self.now);
+        let expected = if kind == REQUEST { to } else { from };
+        if node != expected {
+            let what = format!("ping {number} from {from} to {to} was delivered to {node}");
+            self.violate(&what);
+        } else if kind == REQUEST {
+            self.emit(to, from, PathClass::BULK, &payload(REPLY, number));
+        } else {
+            ping.rtt = ping.rtt.or(Some(now.saturating_sub(ping.sent_at)));
+        }
+    }
+
+    pub(super) fn violate(&mut self, what: &str) {
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(format!("{:?}: {what}", self.now));
+        }
+    }
+
+    fn report_soon(&mut self, node: usize) {
+        let at = self.now + REPORT_INTERVAL;
+        let first = self
+            .hosts
+            .get_mut(node)
+            .is_some_and(|host| !core::mem::replace(&mut host.reports, true));
+        if first {
+            self.schedule(at, Event::Report { node });
+        }
+    }
+
+    /// Gives a machine the counters of its data path.
+    fn report(&mut self, node: usize) {
+        let Some(host) = self.hosts.get_mut(node) else { return };
+        host.reports = false;
+        let received = core::mem::take(&mut host.data.received);
+        let sent = core::mem::take(&mut host.data.sent);
+        for (label, (packets, octets)) in received {
+            self.give(node, MeshInput::Counters { label, packets, octets });
+        }
+        for (destination, octets) in sent {
+            self.give(node, MeshInput::Traffic { destination, octets });
+        }
+    }
+
+    /// Gives an input to a machine, does what it outputs, and sets its timer.
+    fn give(&mut self, index: usize, input: MeshInput<'_>) {
+        let now = self.now;
+        let Some(host) = self.hosts.get_mut(index) else { return };
+        host.node.handle(now, input);
+        loop {
+            let Some(host) = self.hosts.get_mut(index) else { return };
+            let Some(output) = host.node.poll_output() else { break };
+            if host.data.install(&output) {
+                self.changed.insert(index);
+            } else {
+                self.output(index, output);
+            }
+        }
+        let Some(host) = self.hosts.get_mut(index) else { return };
+        let next = host.node.poll_timeout();
+        if let Some(next) = next
+            && host.tick_at.is_none_or(|at| next < at)
+        {
+            let at = next.max(now);
+            host.tick_at = Some(at);
+            self.schedule(at, Event::Tick { node: index });
+        }
+    }
+
+    fn output(&mut self, index: usize, output: MeshOutput) {
+        match output {
+            MeshOutput::Send { link, octets, .. } => {
+                self.figures.messages += 1;
+                let length = (ETHERNET_LEN + octets.len()).max(FRAME_LEN_MIN);
+                self.figures.octets += u64::try_from(length).unwrap_or(0);
+                let octets: Rc<[u8]> = octets.into();
+                for (at, to, port) in self.cross(index, link.index()) {
+                    let octets = Rc::clone(&octets);
+                    self.schedule(at, Event::Message { to, port, octets });
+                }
+            }
+            MeshOutput::SendPacket { hop, packet } => {
+                self.transmit(index, hop, TTL, &packet.into());
+            }
+            MeshOutput::Probe { hop } => self.transmit(index, hop, TTL, &(Rc::new([]) as Rc<[u8]>)),
+            MeshOutput::Deliver { .. } => self.figures.delivered += 1,
+            MeshOutput::Event(event) if self.log.len() < LOG_MAX => {
+                self.log.push((self.now, index, event));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The link index of a port.
+fn at(port: usize) -> LinkIndex {
+    LinkIndex(u16::try_from(port).unwrap_or(u16::MAX))
+}
+
+/// The link-layer address of a node, the same on all its links.
+fn address(index: usize) -> LinkAddress {
+    let [.., a, b, c, d] = index.to_be_bytes();
+    LinkAddress::ethernet([2, 0, a, b, c, d])
+}
+
+const REQUEST: u8 = 8;
+const REPLY: u8 = 0;
+
+/// A ping's packet: its kind, its number, and 55 octets more, as ping sends.
+fn payload(kind: u8, number: usize) -> Vec<u8> {
+    let mut packet = vec![kind];
+    packet.extend(number.to_be_bytes());
+    packet.resize(64, 0);
+    packet
+}
+
+fn parse(packet: &[u8]) -> Option<(u8, usize)> {
+    let (&kind, rest) = packet.split_first()?;
+    Some((kind, usize::from_be_bytes(*rest.first_chunk()?)))
+}

@@ -1,0 +1,355 @@
+//! The machines in a simulated world.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+use gatewright_mesh::simulate::{LinkCut, MeshWorld};
+use gatewright_mesh::{MeshEvent, MeshSettings, PathClass, Profile};
+use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn same(_: &mut MeshSettings) {}
+
+fn world(topology: Topology, profile: Profile, seed: u64) -> MeshWorld {
+    MeshWorld::new(topology, profile, seed, same)
+}
+
+/// Pings each millisecond for a time; the longest hole between the sending times of answered ones,
+/// from the beginning on.
+fn outage(world: &mut MeshWorld, (from, to): (usize, usize), time: Duration) -> Duration {
+    let first = world.pings().len();
+    let start = world.now();
+    let end = start + time;
+    while world.now() < end {
+        world.ping(from, to, PathClass::BULK);
+        world.run_for(MS);
+    }
+    world.run_for(SECOND);
+    let answered = world.pings()[first..].iter().filter(|ping| ping.rtt.is_some());
+    let mut times = vec![start];
+    times.extend(answered.map(|ping| ping.sent_at));
+    times.push(end);
+    times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(time)
+}
+
+fn assert_sound(world: &MeshWorld, what: &str) {
+    assert!(world.violations().is_empty(), "{what}: {:?}", world.violations());
+}
+
+/// The paper's Table 1 network: the first ping waits for one round trip of discovery.
+#[test]
+fn the_first_ping_over_four_nodes_takes_two_round_trips() {
+    let mut world = world(Topology::line(4), Profile::Default, 1);
+    world.run_for(SECOND);
+    let first = world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    let second = world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    let rtt = |number: usize| world.pings()[number].rtt.unwrap();
+    // Three links of 100 us and 20 us at each node, both ways.
+    assert_eq!(rtt(second), 6 * Duration::from_micros(120));
+    assert_eq!(rtt(first), 2 * rtt(second));
+    assert_sound(&world, "line");
+}
+
+/// In `classic` each direction is searched by itself.
+#[test]
+fn classic_takes_a_round_trip_of_discovery_for_each_direction() {
+    let mut world = world(Topology::line(4), Profile::Classic, 1);
+    world.run_for(SECOND);
+    let first = world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    assert_eq!(world.pings()[first].rtt, Some(3 * 6 * Duration::from_micros(120)));
+    assert_sound(&world, "line");
+}
+
+/// Cold: the packet is there before any I'M ALIVE.
+#[test]
+fn a_ping_at_the_start_finds_its_way() {
+    let mut world = world(Topology::three_paths(), Profile::Default, 3);
+    let first = world.ping(0, 6, PathClass::BULK);
+    world.run_for(SECOND);
+    assert!(world.pings()[first].rtt.is_some());
+    assert_eq!(world.installed(0, 6)[0], Some(vec![1]));
+    assert!(world.installed(0, 6)[1].is_some());
+    assert_sound(&world, "three paths");
+}
+
+/// Figure 6 and 7: path 1 is cut, then path 2; path 3 takes over until path 1 works again.
+fn figure_7(profile: Profile, seed: u64) -> (MeshWorld, Vec<Option<Vec<usize>>>) {
+    let mut world = world(Topology::three_paths(), profile, seed);
+    let step = |world: &mut MeshWorld, seconds: u64| {
+        for _ in 0..seconds * 10 {
+            world.ping(0, 6, PathClass::BULK);
+            world.run_for(100 * MS);
+        }
+        world.installed(0, 6)[0].clone()
+    };
+    world.run_for(5 * SECOND);
+    let mut routes = vec![step(&mut world, 20)];
+    let (one, two) = (world.link(1, 6).unwrap(), world.link(2, 3).unwrap());
+    world.cut(one, LinkCut::Silent);
+    routes.push(step(&mut world, 20));
+    world.cut(two, LinkCut::Silent);
+    routes.push(step(&mut world, 20));
+    world.heal(one);
+    routes.push(step(&mut world, 240));
+    (world, routes)
+}
+
+#[test]
+fn figure_7_of_the_paper() {
+    for profile in [Profile::Classic, Profile::Default] {
+        let (world, routes) = figure_7(profile, 11);
+        assert_eq!(routes[0], Some(vec![1]), "{profile:?} {routes:?}");
+        assert!(matches!(routes[1].as_deref(), Some([_, _])), "{profile:?} {routes:?}");
+        assert!(matches!(routes[2].as_deref(), Some([4, 5])), "{profile:?} {routes:?}");
+        assert_eq!(routes[3], Some(vec![1]), "{profile:?} {routes:?} {:#?}", world.log());
+        assert_sound(&world, "figure 7");
+    }
+}
+
+/// Outage in virtual time: near and far, with carrier and silent.
+#[test]
+fn failover_takes_no_longer_than_its_detection() {
+    let cells = [
+        (Profile::Default, (0, 1), LinkCut::Carrier, 3 * MS),
+        (Profile::Default, (1, 6), LinkCut::Carrier, 3 * MS),
+        (Profile::Default, (0, 1), LinkCut::Silent, 200 * MS),
+        (Profile::Default, (1, 6), LinkCut::Silent, 200 * MS),
+        (Profile::Classic, (0, 1), LinkCut::Carrier, 3 * MS),
+        (Profile::Classic, (0, 1), LinkCut::Silent, 6_300 * MS),
+        (Profile::Classic, (1, 6), LinkCut::Silent, 6_300 * MS),
+    ];
+    for (profile, (a, b), cut, bound) in cells {
+        for seed in 0..5 {
+            let mut world = world(Topology::three_paths(), profile, seed);
+            world.run_for(5 * SECOND);
+            world.ping(0, 6, PathClass::BULK);
+            world.run_for(3 * SECOND);
+            let link = world.link(a, b).unwrap();
+            let warm = outage(&mut world, (0, 6), SECOND);
+            assert!(warm <= 2 * MS, "{profile:?} before the cut: {warm:?}");
+            world.cut(link, cut);
+            let outage = outage(&mut world, (0, 6), 8 * SECOND);
+            println!("{profile:?} {a}-{b} {cut:?} seed {seed}: {outage:?}");
+            assert!(outage <= bound, "{profile:?} {a}-{b} {cut:?} seed {seed}: {outage:?}");
+            assert_sound(&world, "failover");
+        }
+    }
+}
+
+/// A relay that restarts has no labels: its neighbours learn it from the first message or packet.
+#[test]
+fn a_restarted_relay_is_repaired() {
+    let mut world = world(Topology::line(4), Profile::Default, 5);
+    world.run_for(SECOND);
+    world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    world.reboot(1);
+    let outage = outage(&mut world, (0, 3), 2 * SECOND);
+    println!("outage of a restart: {outage:?}");
+    assert!(outage <= 100 * MS, "{outage:?}");
+    assert_sound(&world, "restart");
+}
+
+#[test]
+fn tables_are_empty_after_silence() {
+    for profile in [Profile::Classic, Profile::Default] {
+        let mut world = world(Topology::grid(4, 4), profile, 9);
+        world.run_for(SECOND);
+        for (from, to) in [(0, 15), (3, 12), (5, 10)] {
+            world.ping(from, to, PathClass::BULK);
+        }
+        world.run_for(60 * SECOND);
+        assert!(!world.is_silent(), "{profile:?}");
+        world.run_for(200 * SECOND);
+        assert!(world.is_silent(), "{profile:?}");
+        assert_sound(&world, "silence");
+    }
+}
+
+/// One random world: pings among random pairs while links fail, lose and heal and nodes restart.
+fn random_world(seed: u64) -> Result<(usize, usize), String> {
+    let mut random = Random::new(seed);
+    let nodes = 5 + usize::try_from(random.below(20)).unwrap();
+    let topology = match random.below(4) {
+        0 => Topology::ring(nodes),
+        1 => Topology::grid(3 + nodes / 6, 3),
+        _ => Topology::random_geometric(nodes, 4 + u32::try_from(random.below(6)).unwrap(), seed),
+    };
+    let loss = u32::try_from(random.below(50_000)).unwrap();
+    let topology = topology.with(seed, |direction, random| {
+        direction.delay = Duration::from_micros(50 + random.below(5_000));
+        direction.loss =
+            Chance::per_million(u32::try_from(random.below(u64::from(loss) + 1)).unwrap());
+        direction.duplicate = Chance::per_million(10_000);
+    });
+    let profile = if random.below(4) == 0 { Profile::Classic } else { Profile::Default };
+    let hasty = |settings: &mut MeshSettings| settings.path_idle = Duration::from_secs(5);
+    let mut world = MeshWorld::new(topology, profile, seed, hasty);
+    let pick = |random: &mut Random, limit: usize| {
+        usize::try_from(random.below(u64::try_from(limit).unwrap())).unwrap()
+    };
+    let (nodes, links) = (world.nodes(), world.topology().links.len());
+    for _ in 0..30 {
+        let (from, to) = (pick(&mut random, nodes), pick(&mut random, nodes));
+        if from != to {
+            world.ping(from, to, PathClass::BULK);
+        }
+        match random.below(6) {
+            0 => world.cut(pick(&mut random, links), LinkCut::Carrier),
+            1 => world.cut(pick(&mut random, links), LinkCut::Silent),
+            2 => world.cut(pick(&mut random, links), LinkCut::OneWay),
+            3 => world.heal(pick(&mut random, links)),
+            4 => world.reboot(pick(&mut random, nodes)),
+            _ => {}
+        }
+        world.run_for(random.time_below(2 * SECOND));
+    }
+    for link in 0..links {
+        world.heal(link);
+    }
+    // Reachable within a bound after the last change: silent neighbours are heard again within two
+    // intervals, and a search takes at most two seconds.
+    world.run_for(10 * SECOND);
+    let (mut asked, mut answered) = (0, 0);
+    for _ in 0..10 {
+        let (from, to) = (pick(&mut random, nodes), pick(&mut random, nodes));
+        if from != to {
+            let pings: Vec<usize> = (0..10)
+                .map(|_| {
+                    let number = world.ping(from, to, PathClass::BULK);
+                    world.run_for(300 * MS);
+                    number
+                })
+                .collect();
+            world.run_for(SECOND);
+            asked += 1;
+            let arrived = pings.iter().any(|&number| world.pings()[number].rtt.is_some());
+            answered += usize::from(arrived);
+            if !arrived {
+                return Err(format!("{profile:?}: {from} does not reach {to}"));
+            }
+        }
+    }
+    world.run_for(60 * SECOND);
+    if !world.violations().is_empty() {
+        return Err(format!("{profile:?}: {:?}", world.violations()));
+    }
+    if !world.is_silent() {
+        return Err(format!("{profile:?}: tables are not empty after silence"));
+    }
+    Ok((asked, answered))
+}
+
+/// 200 random topologies; `MESH_SEEDS=100000` for more, `MESH_SEED=N` for one.
+#[test]
+fn invariants_hold_in_random_worlds() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("MESH_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("MESH_SEEDS").unwrap_or(200),
+    };
+    let mut failed = Vec::new();
+    for seed in seeds {
+        if let Err(what) = random_world(seed) {
+            failed.push(format!("MESH_SEED={seed}: {what}"));
+        }
+    }
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Where two node-disjoint paths exist, primary and backup are disjoint.
+#[test]
+fn the_backup_is_disjoint_where_the_graph_allows() {
+    let (mut possible, mut disjoint) = (0, 0);
+    for seed in 0..40 {
+        let mut world = world(Topology::random_geometric(30, 6, seed), Profile::Default, seed);
+        world.run_for(5 * SECOND);
+        let near = world.topology().neighbours(|_| true);
+        let far = distances(&near, 0).iter().enumerate().max_by_key(|(_, d)| **d).unwrap().0;
+        world.ping(0, far, PathClass::BULK);
+        world.run_for(5 * SECOND);
+        let [Some(primary), backup] = world.installed(0, far) else {
+            panic!("seed {seed}: no path")
+        };
+        let passed: BTreeSet<usize> = primary.iter().copied().collect();
+        if !is_reachable_without(&near, 0, far, &passed) {
+            continue;
+        }
+        possible += 1;
+        let apart = backup.is_some_and(|backup| backup.iter().all(|relay| !passed.contains(relay)));
+        if apart {
+            disjoint += 1;
+        } else {
+            println!("seed {seed}: not disjoint");
+        }
+        assert_sound(&world, "disjoint");
+    }
+    println!("disjoint {disjoint} of {possible}");
+    assert_eq!(disjoint, possible);
+}
+
+/// No two classes are carried by the same relays where two disjoint paths exist.
+#[test]
+fn background_traffic_takes_another_path() {
+    let mut world = world(Topology::three_paths(), Profile::Default, 2);
+    world.run_for(SECOND);
+    world.ping(0, 6, PathClass::BULK);
+    world.run_for(SECOND);
+    let bulk = world.ping(0, 6, PathClass::BULK);
+    let background = world.ping(0, 6, PathClass::BACKGROUND);
+    world.run_for(SECOND);
+    let rtt = |number: usize| world.pings()[number].rtt.unwrap();
+    // Answers are bulk in both cases; the request passes one relay more.
+    assert!(rtt(background) > rtt(bulk));
+}
+
+#[test]
+fn broadcasts_reach_all_below_the_cost_of_flooding() {
+    for profile in [Profile::Classic, Profile::Default] {
+        let nodes = 200;
+        let mut world = world(Topology::random_geometric(nodes, 12, 4), profile, 4);
+        world.run_for(10 * SECOND);
+        for from in 0..10 {
+            world.broadcast(from * 7);
+            world.run_for(SECOND);
+        }
+        let delivered = world.figures().delivered;
+        let relayed = world.sum(|counters| counters.broadcasts_relayed);
+        println!("{profile:?}: delivered {delivered} of 1990, relayed {relayed} of 1990");
+        assert_eq!(delivered, 1_990);
+        match profile {
+            Profile::Classic => assert_eq!(relayed, 1_990),
+            Profile::Default => assert!(relayed * 10 <= 1_990 * 6, "{relayed}"),
+        }
+    }
+}
+
+/// The event log names what happened and why.
+#[test]
+fn events_tell_the_cause() {
+    let mut world = world(Topology::three_paths(), Profile::Default, 8);
+    world.run_for(SECOND);
+    world.ping(0, 6, PathClass::BULK);
+    world.run_for(SECOND);
+    let link = world.link(0, 1).unwrap();
+    world.cut(link, LinkCut::Carrier);
+    world.run_for(SECOND);
+    let lost = world.log().iter().any(|&(_, node, event)| {
+        node == 0 && matches!(event, MeshEvent::PathLost { reason, .. } if reason.to_string() == "link down")
+    });
+    let switched = world
+        .log()
+        .iter()
+        .any(|(_, node, event)| *node == 0 && matches!(event, MeshEvent::Switched { .. }));
+    assert!(lost && switched, "{:#?}", world.log());
+}

@@ -16,7 +16,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_onem2m::{Batch, RowChange};
+use gatewright_onem2m::{Batch, RecordBlock, RowChange};
 use gatewright_store::{Database, DatabaseOptions, StoreError, WriteReport, inspect};
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::{Signal, kill};
@@ -96,19 +96,32 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-/// The row that the batch of this number writes.
+/// The number of the row that the batch of this number writes: blocks of records are made often.
+const fn row(number: u64) -> u64 {
+    number * 8
+}
+
+/// The row that the batch of this number writes: an instance, whose record a block has.
 fn body(number: u64) -> Arc<str> {
     let length = usize::try_from(number * 7_919 % 1_500).unwrap();
-    format!("{number}:{}", "x".repeat(length)).into()
+    let seq = row(number);
+    format!(
+        "{{\"m2m:cin\":{{\"ri\":\"cin{seq:x}\",\"rn\":\"cin_{seq:x}\",\"pi\":\"cnt1\",\"ty\":4,\
+         \"ct\":\"20261124T060000\",\"lt\":\"20261124T060000\",\"et\":\"20991124T060000\",\
+         \"con\":\"{number}:{}\"}}}}",
+        "x".repeat(length)
+    )
+    .into()
 }
 
 fn batch(number: u64) -> Batch {
-    let mut records = vec![RowChange::Put { seq: number, body: body(number) }];
-    records.extend(number.checked_sub(KEPT).map(|seq| RowChange::Delete { seq }));
+    let mut records = vec![RowChange::Put { seq: row(number), body: body(number) }];
+    let gone = number.checked_sub(KEPT).filter(|gone| *gone > 0);
+    records.extend(gone.map(|gone| RowChange::Delete { seq: row(gone) }));
     Batch {
         number,
         epoch: 0,
-        next_seq: number + 1,
+        next_seq: row(number) + 1,
         records,
         entries: Vec::new(),
         clock: None,
@@ -119,8 +132,9 @@ fn batch(number: u64) -> Batch {
 /// The last batch of a state, which must be whole; 0 without any.
 fn last_batch(rows: &[(u64, Arc<str>)]) -> u64 {
     let Some(&(last, _)) = rows.last() else { return 0 };
-    let expected: Vec<_> =
-        ((last + 1).saturating_sub(KEPT).max(1)..=last).map(|it| (it, body(it))).collect();
+    let last = last / row(1);
+    let kept = (last + 1).saturating_sub(KEPT).max(1)..=last;
+    let expected: Vec<_> = kept.map(|it| (row(it), body(it))).collect();
     assert!(rows == expected, "the state of batch {last} is not whole");
     last
 }
@@ -275,10 +289,14 @@ fn lose_power() {
         let (database, restored) = Database::open(&copy, &DatabaseOptions::default()).unwrap();
         drop(database);
         assert_eq!(restored.damaged, [0; 0]);
+        // The blocks of records say what the rows say.
+        assert_eq!(inspect(&copy).unwrap().structure, Vec::<String>::new());
         last_batch(&restored.rows)
     };
     let mut before: Option<Files> = None;
     let (mut cuts, mut mixtures, mut said) = (0, 0, 0);
+    // Their blocks cover most rows that are kept.
+    assert!(RecordBlock::NUMBERS / row(1) > KEPT);
     for stop in 0..STOPS {
         thread::sleep(Duration::from_millis(100 + u64::try_from(random.below(300)).unwrap()));
         said = writing.stop();
@@ -319,7 +337,8 @@ fn flip_bits() {
     let writer = database.start(|_| {}).unwrap();
     (1..=KEPT / 4).for_each(|number| writer.push(batch(number)).unwrap());
     drop(writer);
-    let expected: BTreeMap<_, _> = (1..=KEPT / 4).map(|number| (number, body(number))).collect();
+    let expected: BTreeMap<_, _> =
+        (1..=KEPT / 4).map(|number| (row(number), body(number))).collect();
     let whole = Files::read(&path);
     let (mut named, mut harmless) = (0, 0);
     for _ in 0..FLIPS {

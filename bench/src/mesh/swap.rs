@@ -6,7 +6,9 @@ use gatewright_stack::{
     Graph, Host, Interface, LabelCounts, LabelledLink, NeighbourLimits, Suite, SuiteLink, Wake,
     assemble_labelled,
 };
-use gatewright_tables::{LABELS_MAX, LabelAreas, LabelHop, LabelHops, LabelLink, LabelTableWriter};
+use gatewright_tables::{
+    LABELS_MAX, LabelAreas, LabelHop, LabelHops, LabelLink, LabelTable, LabelTableWriter,
+};
 use gatewright_xdp::LabelSwitching;
 use gatewright_xdp::map::{BpfMap, MapType};
 use gatewright_xdp::program::{BpfProgram, Instruction, ProgramType};
@@ -70,6 +72,7 @@ struct Switch {
     graph: Graph,
     frames: Vec<Vec<u8>>,
     counts: LabelCounts,
+    table: LabelTable,
     _host: Host,
 }
 
@@ -95,7 +98,7 @@ impl Switch {
         let wiring = plan.wire(&[]).map_err(text)?;
         let graph = Graph::new(layers, wiring, host.view(), pool(1024)?, pool(16)?);
         let frames = (FIRST..FIRST + LABELS).map(|label| frame(label, 64)).collect();
-        let mut this = Self { graph, frames, counts, _host: host };
+        let mut this = Self { graph, frames, counts, table: tables.table(), _host: host };
         this.check()?;
         Ok(this)
     }
@@ -123,7 +126,8 @@ impl Switch {
                 right += batch.drain().filter(|packet| is_right(packet.octets())).count();
             });
         }
-        let counted = self.counts.label(FIRST).0;
+        let place = self.table.place_of_label(FIRST);
+        let counted = place.map_or(0, |place| self.counts.label(place).0);
         if right == frames.len() && counted == 1 {
             self.frames = frames;
             return Ok(());

@@ -51,10 +51,10 @@ impl Default for LabelCounts {
 }
 
 impl LabelCounts {
-    /// Packets that were swapped or popped in a label's place, and the octets of their frames as
-    /// they arrived.
-    pub fn label(&self, label: u32) -> (u64, u64) {
-        self.get(LabelTable::place_of(label))
+    /// Packets that were swapped or popped by the label in `place`
+    /// ([`LabelTable::place_of_label`]), and the octets of their frames as they arrived.
+    pub fn label(&self, place: u32) -> (u64, u64) {
+        if place < LABELS_MAX { self.get(place) } else { (0, 0) }
     }
 
     /// Packets that were sent by the path in `place`, and the octets of their frames without label.
@@ -208,10 +208,10 @@ impl LabelLayer {
 struct LabelBatch<'a>(&'a LabelledLink);
 
 impl LabelBatch<'_> {
-    /// The label's next hop, with its entry as octets.
+    /// The label's place and next hop, with its entry.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a part of the loop over the batch")]
-    fn look_up(&self, packet: &Packet) -> Result<(LabelHop, LabelEntryFields), Reason> {
+    fn look_up(&self, packet: &Packet) -> Result<((u32, LabelHop), LabelEntryFields), Reason> {
         let (entry, _) = LabelEntry::split(packet.octets()).map_err(|_| TRUNCATED)?;
         let entry = entry.fields();
         if entry.label.is_reserved() {
@@ -225,7 +225,7 @@ impl LabelBatch<'_> {
 
     /// Strips the label of a packet that ends here; returns its payload's type.
     fn pop(&self, packet: &mut Packet) -> Result<EtherType, Reason> {
-        let (hop, entry) = self.look_up(packet)?;
+        let ((place, hop), entry) = self.look_up(packet)?;
         if !entry.bottom_of_stack {
             return Err(RESERVED_LABEL);
         }
@@ -237,7 +237,7 @@ impl LabelBatch<'_> {
             _ => return Err(NOT_IP),
         };
         packet.strip(LabelEntry::LEN);
-        self.0.counts.add(LabelTable::place_of(entry.label.0), octets);
+        self.0.counts.add(place, octets);
         let meta = packet.meta_mut();
         meta.ingress = link_index(hop.link);
         meta.arrival = Arrival::Unicast;
@@ -250,14 +250,14 @@ impl Each for LabelBatch<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as if it stood in the loop over the batch")]
     fn ready(&mut self, packet: &mut Packet, out: &mut Out<'_>) -> Option<EdgeIndex> {
-        let (hop, entry) = self.look_up(packet).ok()?;
+        let ((place, hop), entry) = self.look_up(packet).ok()?;
         let label = Label(hop.label?);
         let way = out.way_down(link_index(hop.link))?;
         let octets = Ethernet::LEN + packet.len();
         let time_to_live = entry.time_to_live.saturating_sub(1);
         *packet.octets_mut().first_chunk_mut()? =
             LabelEntryFields { label, time_to_live, ..entry }.emit();
-        self.0.counts.add(LabelTable::place_of(entry.label.0), octets);
+        self.0.counts.add(place, octets);
         send_to(packet, hop);
         Some(way)
     }
@@ -265,7 +265,7 @@ impl Each for LabelBatch<'_> {
     /// A packet whose label is popped, or one that is dropped.
     fn other(&mut self, mut packet: Packet, out: &mut Out<'_>) {
         match self.look_up(&packet) {
-            Ok((LabelHop { label: Some(_), .. }, _)) => out.drop(UNCLAIMED, packet),
+            Ok(((_, LabelHop { label: Some(_), .. }), _)) => out.drop(UNCLAIMED, packet),
             Ok(_) => match self.pop(&mut packet) {
                 Ok(ether_type) => out.push_or_drop(At::EtherType(ether_type), packet),
                 Err(reason) => out.drop(reason, packet),

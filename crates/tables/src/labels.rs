@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Entries of the table of incoming labels, a power of two.
 ///
-/// A label's place is its lowest bits, so labels given in sequence never share a place.
+/// A label's first place is its lowest bits, so labels given in sequence are found at once; it has
+/// three more places, for labels that stay while thousands are given after them.
 pub const LABELS_MAX: u32 = 4096;
 
 /// Entries of the table of paths, a power of two.
@@ -55,6 +56,9 @@ const LABEL_LAST: u32 = 0xf_ffff;
 const LABEL_FIRST: u32 = 16;
 /// Places in which a path is looked for.
 const PROBES: u32 = 8;
+/// Places in which a label is looked for, and the distance from one to the next.
+const LABEL_PROBES: u32 = 4;
+const LABEL_STRIDE: u32 = 741;
 /// Attempts to read an entry that changes meanwhile.
 const ATTEMPTS: u32 = 4;
 
@@ -120,14 +124,9 @@ pub enum LabelTableError {
     /// The label is reserved or has more than 20 bits.
     #[error("label {0} cannot be assigned: labels are 16 to 1048575")]
     Label(u32),
-    /// Another label has the place.
-    #[error("label {label} has the place of label {other}: assign labels in sequence")]
-    Taken {
-        /// The refused label.
-        label: u32,
-        /// The label in its place.
-        other: u32,
-    },
+    /// All places of a label are taken by others.
+    #[error("the table of {LABELS_MAX} labels has no place for label {0}: assign the next one")]
+    LabelsFull(u32),
     /// All places of a path are taken by others.
     #[error("the table of {LABEL_PATHS_MAX} paths has no place for this destination")]
     PathsFull,
@@ -191,19 +190,23 @@ pub struct LabelTableWriter(LabelTable);
 
 impl LabelTable {
     /// The number of a label's place: its counters have the same.
-    pub const fn place_of(label: u32) -> u32 {
-        label & (LABELS_MAX - 1)
+    #[inline]
+    pub fn place_of_label(&self, label: u32) -> Option<u32> {
+        label_places(label).find(|&place| {
+            entry(&self.0.labels, place).is_some_and(|entry| key_of(entry)[0] == label | PRESENT)
+        })
     }
 
-    /// The next hop of a packet that arrives with `label`.
+    /// The next hop of a packet that arrives with `label`, with the number of the label's place.
     ///
     /// # Errors
     ///
     /// [`NoLabelHop`] says why there is none.
     #[inline]
-    pub fn label_hop(&self, label: u32) -> Result<LabelHop, NoLabelHop> {
-        let entry = entry(&self.0.labels, Self::place_of(label)).ok_or(NoLabelHop::Unknown)?;
-        self.choose(entry, [label | PRESENT, 0])
+    pub fn label_hop(&self, label: u32) -> Result<(u32, LabelHop), NoLabelHop> {
+        let place = self.place_of_label(label).ok_or(NoLabelHop::Unknown)?;
+        let entry = entry(&self.0.labels, place).ok_or(NoLabelHop::Unknown)?;
+        self.choose(entry, [label | PRESENT, 0]).map(|hop| (place, hop))
     }
 
     /// The next hop of a packet to a destination, with the number of the path's place.
@@ -314,7 +317,7 @@ impl LabelTableWriter {
     ///
     /// # Errors
     ///
-    /// [`LabelTableError::Label`], [`LabelTableError::Taken`] and [`LabelTableError::Link`].
+    /// [`LabelTableError::Label`], [`LabelTableError::LabelsFull`] and [`LabelTableError::Link`].
     pub fn set_label(
         &mut self,
         label: u32,
@@ -322,20 +325,20 @@ impl LabelTableWriter {
     ) -> Result<(), LabelTableError> {
         check_label(label)?;
         check_hops(hops)?;
-        let Some(entry) = entry(&self.0.0.labels, LabelTable::place_of(label)) else {
-            return Err(LabelTableError::Label(label));
+        let free = || {
+            let is_free = |place: &u32| {
+                entry(&self.0.0.labels, *place).is_some_and(|entry| key_of(entry)[0] == 0)
+            };
+            label_places(label).find(is_free)
         };
-        let key = [label | PRESENT, 0];
-        match key_of(entry) {
-            [0, _] => {}
-            found if found == key => {}
-            // Of two labels in one place the first stays: removing the other is nothing to do.
-            [other, _] if hops.is_some() => {
-                return Err(LabelTableError::Taken { label, other: other & !PRESENT });
-            }
-            _ => return Ok(()),
+        let place = match (self.0.place_of_label(label), hops) {
+            (Some(place), _) => place,
+            (None, None) => return Ok(()),
+            (None, Some(_)) => free().ok_or(LabelTableError::LabelsFull(label))?,
+        };
+        if let Some(entry) = entry(&self.0.0.labels, place) {
+            write(entry, [label | PRESENT, 0], hops);
         }
-        write(entry, key, hops);
         Ok(())
     }
 
@@ -395,6 +398,13 @@ fn entry(area: &SharedWords, place: u32) -> Option<&EntryWords> {
 #[inline]
 fn key_of(entry: &EntryWords) -> [u32; 2] {
     [entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed)]
+}
+
+/// The places in which a label can be: the programs compute the same (`label_place`).
+#[inline]
+fn label_places(label: u32) -> impl Iterator<Item = u32> {
+    let place = move |probe: u32| label.wrapping_add(probe * LABEL_STRIDE) & (LABELS_MAX - 1);
+    (0..LABEL_PROBES).map(place)
 }
 
 /// The places in which a path can be: the programs compute the same (`path_place`).
@@ -510,6 +520,10 @@ mod tests {
     const B: LabelHop = LabelHop { link: 2, address: [2, 0, 0, 0, 0, 2], label: Some(300) };
     const C: LabelHop = LabelHop { link: 3, address: [2, 0, 0, 0, 0, 3], label: None };
 
+    fn hop_at(table: &LabelTable, label: u32) -> Result<LabelHop, NoLabelHop> {
+        table.label_hop(label).map(|(_, hop)| hop)
+    }
+
     fn writer() -> LabelTableWriter {
         let mut writer = LabelTableWriter::new(LabelAreas::private());
         for link in [1, 2, 3] {
@@ -528,13 +542,13 @@ mod tests {
         for label in 100..200 {
             writer.set_label(label, Some(&LabelHops { primary: A, backup: Some(B) })).unwrap();
         }
-        assert!((100..200).all(|label| table.label_hop(label) == Ok(A)));
+        assert!((100..200).all(|label| hop_at(&table, label) == Ok(A)));
         writer.set_link_up(1, false).unwrap();
-        assert!((100..200).all(|label| table.label_hop(label) == Ok(B)));
+        assert!((100..200).all(|label| hop_at(&table, label) == Ok(B)));
         writer.set_link_up(2, false).unwrap();
-        assert_eq!(table.label_hop(100), Err(NoLabelHop::LinkDown));
+        assert_eq!(hop_at(&table, 100), Err(NoLabelHop::LinkDown));
         writer.set_link_up(1, true).unwrap();
-        assert_eq!(table.label_hop(100), Ok(A));
+        assert_eq!(hop_at(&table, 100), Ok(A));
     }
 
     #[test]
@@ -546,27 +560,36 @@ mod tests {
             let primary = all[step % 3];
             let backup = [None, Some(all[(step + 1) % 3]), Some(all[step / 3 % 3])][step % 5 % 3];
             writer.set_label(77, Some(&LabelHops { primary, backup })).unwrap();
-            assert_eq!(table.label_hop(77), Ok(primary), "{step}");
+            assert_eq!(hop_at(&table, 77), Ok(primary), "{step}");
             writer.set_link_up(primary.link, false).unwrap();
             let spare = backup.filter(|backup| backup.link != primary.link);
-            assert_eq!(table.label_hop(77), spare.ok_or(NoLabelHop::LinkDown), "{step}");
+            assert_eq!(hop_at(&table, 77), spare.ok_or(NoLabelHop::LinkDown), "{step}");
             writer.set_link_up(primary.link, true).unwrap();
         }
         writer.set_label(77, None).unwrap();
-        assert_eq!(table.label_hop(77), Err(NoLabelHop::Unknown));
+        assert_eq!(hop_at(&table, 77), Err(NoLabelHop::Unknown));
     }
 
     #[test]
-    fn two_labels_of_one_place_are_refused() {
+    fn labels_of_the_same_places_are_kept_until_there_are_none() {
         let mut writer = writer();
         let hops = LabelHops { primary: A, backup: None };
-        writer.set_label(100, Some(&hops)).unwrap();
-        let other = 100 + LABELS_MAX;
-        let taken = LabelTableError::Taken { label: other, other: 100 };
-        assert_eq!(writer.set_label(other, Some(&hops)), Err(taken));
-        assert_eq!(writer.set_label(other, None), Ok(()));
-        assert_eq!(writer.table().label_hop(100), Ok(A));
-        assert_eq!(writer.table().label_hop(other), Err(NoLabelHop::Unknown));
+        let label = |turn: u32| 100 + turn * LABELS_MAX;
+        let table = writer.table();
+        for turn in 0..LABEL_PROBES {
+            writer.set_label(label(turn), Some(&hops)).unwrap();
+        }
+        let last = label(LABEL_PROBES);
+        let full = Err(LabelTableError::LabelsFull(last));
+        assert_eq!(writer.set_label(last, Some(&hops)), full);
+        assert_eq!(writer.set_label(last, None), Ok(()));
+        assert!((0..LABEL_PROBES).all(|turn| hop_at(&table, label(turn)) == Ok(A)));
+        assert_eq!(hop_at(&table, last), Err(NoLabelHop::Unknown));
+        writer.set_label(label(1), None).unwrap();
+        writer.set_label(last, Some(&hops)).unwrap();
+        assert_eq!(hop_at(&table, label(1)), Err(NoLabelHop::Unknown));
+        assert_eq!(hop_at(&table, label(2)), Ok(A));
+        assert_eq!(hop_at(&table, last), Ok(A));
         for label in [0, 15, LABEL_LAST + 1] {
             assert_eq!(writer.set_label(label, None), Err(LabelTableError::Label(label)));
         }
@@ -611,7 +634,7 @@ mod tests {
         writer.set_label(77, Some(&LabelHops { primary: A, backup: None })).unwrap();
         let reader = std::thread::spawn(move || {
             for _ in 0..200_000 {
-                match table.label_hop(77) {
+                match hop_at(&table, 77) {
                     Ok(hop) => assert!([A, B, C].contains(&hop), "{hop:?}"),
                     Err(error) => assert_eq!(error, NoLabelHop::Unsettled),
                 }

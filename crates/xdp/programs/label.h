@@ -15,6 +15,8 @@
 #define PATHS_MAX 1024
 #define LINKS_MAX 64
 #define PROBES 8
+#define LABEL_PROBES 4
+#define LABEL_STRIDE 741
 /* Labels below have a meaning of their own (RFC 3032 §2.1). */
 #define LABEL_FIRST 16
 #define LABEL_PRESENT (1u << 31)
@@ -200,6 +202,18 @@ INLINE enum label_reason choose(volatile struct label_entry *entry, u32 key0, u3
     if (UNLIKELY(reason == UNSETTLED))
         reason = choose_once(entry, key0, key1, found);
     return reason;
+}
+
+/* The label's place, LABELS_MAX if there is none (`label_places` in labels.rs). */
+INLINE u32 label_place(u32 label)
+{
+#pragma unroll
+    for (u32 probe = 0; probe < LABEL_PROBES; probe++) {
+        u32 place = (label + probe * LABEL_STRIDE) & (LABELS_MAX - 1);
+        if (labels[place].key[0] == (label | LABEL_PRESENT))
+            return place;
+    }
+    return LABELS_MAX;
 }
 
 /* Writes the addresses of a frame that leaves by the link found. */

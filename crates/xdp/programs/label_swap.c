@@ -12,9 +12,9 @@ SECTION("xdp") int label_swap(struct xdp_md *context)
     u32 octets = context->data_end - context->data;
     if ((void *)(frame + 1) > end || frame->type != BE16(ETHERTYPE_MPLS) || !is_ours(frame->macs))
         return XDP_PASS;
-    u32 entry = BE32(frame->entry), label = entry >> 12, place = label & (LABELS_MAX - 1);
+    u32 entry = BE32(frame->entry), label = entry >> 12, place = label_place(label);
     struct found found;
-    if (label < LABEL_FIRST || (entry & 0xff) <= 1 ||
+    if (place >= LABELS_MAX || (entry & 0xff) <= 1 ||
         choose(&labels[place], label | LABEL_PRESENT, 0, &found) != SWAPPED ||
         found.label == LABEL_POP)
         return XDP_PASS;

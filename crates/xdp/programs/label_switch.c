@@ -69,7 +69,10 @@ SECTION("tc") int label_switch(struct sk_buff *skb)
     reason = RESERVED;
     if (label < LABEL_FIRST)
         goto up;
-    u32 place = label & (LABELS_MAX - 1);
+    reason = UNKNOWN;
+    u32 place = label_place(label);
+    if (place >= LABELS_MAX)
+        goto up;
     struct found found;
     reason = choose(&labels[place], label | LABEL_PRESENT, 0, &found);
     if (UNLIKELY(reason != SWAPPED))

@@ -245,7 +245,8 @@ impl LabelSwitching {
         (0..).zip(LabelReason::ALL).map(count).collect()
     }
 
-    /// Number of frames that were swapped or popped in a label's place, over all processors.
+    /// Number of frames that were swapped or popped by a label, over all processors; 0 if there is
+    /// no such label.
     ///
     /// A label that takes the place of an earlier one goes on from its number.
     ///
@@ -253,7 +254,10 @@ impl LabelSwitching {
     ///
     /// [`ForwardingError::Map`] if the system does not tell.
     pub fn label_count(&self, label: u32) -> Result<PacketCount, ForwardingError> {
-        total(&self.label_counts, LabelTable::place_of(label))
+        match self.tables.table().place_of_label(label) {
+            Some(place) => total(&self.label_counts, place),
+            None => Ok(PacketCount::default()),
+        }
     }
 
     /// Number of frames that were sent by a path, over all processors; 0 if there is no such path.

@@ -420,7 +420,6 @@ mod tests {
                 framing: None,
                 framings: &[],
                 host: None,
-                host: None,
             };
             handler.handle(&mut batch, &mut context);
             batch.len()

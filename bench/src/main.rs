@@ -11,6 +11,7 @@ mod footprint;
 mod forward;
 mod gateway;
 mod health;
+mod lab;
 mod mesh;
 mod neighbours;
 mod process;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 15] = [
+const BENCHMARKS: [(&str, Run); 16] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),
@@ -46,6 +47,7 @@ const BENCHMARKS: [(&str, Run); 15] = [
     ("stall", stall::run),
     ("single-plane", single_plane::run),
     ("smtp", smtp::run),
+    ("lab", lab::run_lab),
 ];
 
 /// The binary that users run, beside this one; made if `cargo` runs us.

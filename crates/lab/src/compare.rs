@@ -13,7 +13,7 @@ pub struct LabComparison {
     pub machines: [String; 2],
     /// Conditions that both have.
     pub conditions: Vec<ComparedCondition>,
-    /// Conditions that only one of them has.
+    /// Conditions that only one of them has, or that have no node delay.
     pub unmatched: usize,
     /// Level of each interval, so that all together hold with 95 %.
     pub level: f64,
@@ -67,7 +67,7 @@ pub fn compare(first: &LabRun, second: &LabRun) -> LabComparison {
     let all = first.conditions.len() + second.conditions.len();
     LabComparison {
         machines: [first.machine.clone(), second.machine.clone()],
-        unmatched: all - 2 * pairs.len(),
+        unmatched: all - 2 * conditions.len(),
         conditions,
         level,
     }

@@ -103,6 +103,9 @@ pub(crate) fn unavailable(
     if needs_namespaces && !has_namespaces {
         return Some("it needs network namespaces (root)".to_owned());
     }
+    if kind == RelayKind::TranslateTcp && !has_namespaces {
+        return Some("on loopback nothing stamps a stream before the relay reads it".to_owned());
+    }
     if kind == RelayKind::EncryptHardware && !cipher::has_instructions() {
         return Some("this processor has no AES instructions".to_owned());
     }

@@ -377,15 +377,19 @@ impl BarChart {
             }
             let middle = left + width / 2.0;
             let note = self.notes.get(bar).map_or("", String::as_str);
-            let _ = write!(
-                svg,
-                "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\">{}\
-                 </text><text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                y.at(*sum) - 5.0,
-                escape(note),
-                y.from + 16.0,
-                escape(name)
-            );
+            let mut label = |text: &str, below: f64, size: u8| {
+                let _ = write!(
+                    svg,
+                    "<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\" \
+                     font-size=\"{size}\">{}</text>",
+                    escape(text)
+                );
+            };
+            label(note, y.at(*sum) - 5.0, 11);
+            // A word a line: bars may be narrow.
+            for (word, below) in name.split(' ').zip([16.0, 30.0]) {
+                label(word, y.from + below, 12);
+            }
         }
         svg + "</svg>"
     }

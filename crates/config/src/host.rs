@@ -26,6 +26,7 @@ pub(crate) fn derive(config: &mut Config) {
                 mac: None,
                 promiscuous: false,
                 forwarding: false,
+                forwards_in_driver: false,
                 advertise: None,
                 spin: link.spin,
                 queues: None,

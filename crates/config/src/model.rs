@@ -131,6 +131,8 @@ pub struct Link {
     pub promiscuous: bool,
     /// Whether packets that arrive there for other hosts are forwarded.
     pub forwarding: bool,
+    /// Whether its driver forwards them where it can, before the graph has them.
+    pub forwards_in_driver: bool,
     /// Its router advertisements; none unless given.
     pub advertise: Option<Advertise>,
     /// How long a worker polls for the next frame before it sleeps.

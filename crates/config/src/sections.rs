@@ -91,6 +91,7 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         dhcp: table.flag("dhcp").unwrap_or(false),
         autoconfigure: table.flag("autoconfigure").unwrap_or(false),
         forwarding: table.flag("forwarding").unwrap_or(true),
+        forwards_in_driver: table.text("forward").is_some_and(|forward| *forward.value == *"xdp"),
         advertise: table.table("advertise").map(advertise),
         mac: table.parsed("mac", values::mac).map(|mac| mac.value),
         promiscuous: table.flag("promiscuous").unwrap_or(false),

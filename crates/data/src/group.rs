@@ -9,7 +9,9 @@
 //! drops the packet and counts it as `ring-full`. Workers share nothing else but the tables.
 
 use crate::{shares::holder, waker::Waker};
-use gatewright_link::{Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode};
+use gatewright_link::{
+    DriverForwarding, Exclusive, Framing, Link, LinkCounters, LinkInfo, LinkState, Mode,
+};
 use gatewright_packet::{
     Batch, LinkAddress, LinkIndex, Packet, Parcel, RingReceiver, RingSender, ring,
 };
@@ -320,6 +322,7 @@ pub(crate) fn nothing() -> LinkInfo {
         kernel_index: 0,
         queues: Vec::new(),
         receivers: 1,
+        driver_forwarding: DriverForwarding::NotAsked,
     }
 }
 

@@ -5,7 +5,7 @@
 //! that were set, which the worker puts into its caches.
 
 use gatewright_packet::{LinkAddress, LinkIndex};
-use gatewright_stack::{LinkNeighbours, NeighbourState};
+use gatewright_stack::{Event, LinkNeighbours, NeighbourState};
 use gatewright_tables::{
     Map, MapWriter,
     records::{self, Neighbour, NeighbourKey},
@@ -15,7 +15,7 @@ use std::{collections::HashSet, net::IpAddr, time::Duration};
 /// The worker's side.
 pub(crate) struct Neighbourhood {
     caches: Vec<LinkNeighbours>,
-    learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
+    learnt: Option<LearntTable>,
     permanent: Map<NeighbourKey, Neighbour>,
     /// The version of `permanent` when it was last read.
     seen: u32,
@@ -60,7 +60,10 @@ impl Neighbourhood {
         caches: Vec<LinkNeighbours>,
         learnt: Option<MapWriter<NeighbourKey, Neighbour>>,
         permanent: Map<NeighbourKey, Neighbour>,
+        reports: bool,
     ) -> Self {
+        let news = reports.then(Vec::new);
+        let learnt = learnt.map(|writer| LearntTable { writer, news });
         for cache in caches.iter().filter(|_| learnt.is_some()) {
             cache.v4.borrow_mut().keep_journal();
             cache.v6.borrow_mut().keep_journal();
@@ -69,19 +72,45 @@ impl Neighbourhood {
         Self { caches, learnt, permanent, seen: 0, told, sweep }
     }
 
-    /// Writes changes down at once, where other workers follow them.
+    /// Writes changes down at once, where others follow them.
     pub(crate) fn tell(&mut self, now: Duration) {
         if self.learnt.is_none() || now.saturating_sub(self.told.1) < TELL_EVERY {
             return;
         }
-        let changes = |of: &LinkNeighbours| {
-            of.v4.borrow_mut().changes().wrapping_add(of.v6.borrow_mut().changes())
-        };
-        let changes = self.caches.iter().map(changes).fold(0, u32::wrapping_add);
+        let changes = self.changes();
         if changes != self.told.0 {
             self.told = (changes, now);
             self.write_changed(now);
         }
+    }
+
+    /// Takes the events of records that have changed, where programs in the kernel follow them.
+    pub(crate) fn take_news(&mut self) -> Vec<Event> {
+        let news = self.learnt.as_mut().and_then(|learnt| learnt.news.as_mut());
+        let Some(news) = news.filter(|news| !news.is_empty()) else { return Vec::new() };
+        if news.len() > NEWS_MAX {
+            news.clear();
+            return vec![Event::Neighbour { link: LinkIndex::NONE, address: None }];
+        }
+        let event = |NeighbourKey { link, address }| Event::Neighbour {
+            link: LinkIndex(link),
+            address: Some(address),
+        };
+        news.drain(..).map(event).collect()
+    }
+
+    /// When changes that are not written down yet are due, if there are any.
+    pub(crate) fn tells_at(&self) -> Option<Duration> {
+        let is_due = self.learnt.is_some() && self.changes() != self.told.0;
+        is_due.then(|| self.told.1 + TELL_EVERY)
+    }
+
+    /// A number that changes when a cache does.
+    fn changes(&self) -> u32 {
+        let changes = |of: &LinkNeighbours| {
+            of.v4.borrow_mut().changes().wrapping_add(of.v6.borrow_mut().changes())
+        };
+        self.caches.iter().map(changes).fold(0, u32::wrapping_add)
     }
 
     /// Whether packets wait for a neighbour's answer.
@@ -112,7 +141,7 @@ impl Neighbourhood {
             for (address, station, state) in part {
                 // One that is asked for is no news for others.
                 if state != NeighbourState::Incomplete {
-                    write(learnt, link, address, Some((station, state)));
+                    learnt.write(link, address, Some((station, state)));
                 }
             }
             if let Some(place) = next {
@@ -142,7 +171,7 @@ impl Neighbourhood {
                     continue;
                 };
                 for address in changed {
-                    write(learnt, of.link, address, cache.get(address, now));
+                    learnt.write(of.link, address, cache.get(address, now));
                 }
             }
         }
@@ -169,13 +198,10 @@ impl Neighbourhood {
             for (address, record) in known(cache, now) {
                 count += 1;
                 let key = NeighbourKey { link: cache.link.0, address };
-                if learnt.get(&key) != Some(record) {
-                    // What does not fit is counted there, and cannot be listed.
-                    let _full = learnt.set(&key, &record);
-                }
+                learnt.set(key, record);
             }
         }
-        if learnt.len() > count {
+        if learnt.writer.len() > count {
             forget_others(&self.caches, learnt, now);
         }
     }
@@ -251,19 +277,49 @@ impl Neighbourhood {
     }
 }
 
-/// Writes down the state of a neighbour, or that it is gone.
-fn write(
-    learnt: &mut MapWriter<NeighbourKey, Neighbour>,
-    link: LinkIndex,
-    address: IpAddr,
-    known: Option<(LinkAddress, NeighbourState)>,
-) {
-    let key = NeighbourKey { link: link.0, address };
-    match known.map(|(station, state)| record(station, state)) {
-        None => drop(learnt.remove(&key)),
-        Some(record) if learnt.get(&key) == Some(record) => {}
-        // What does not fit is counted there, and cannot be listed.
-        Some(record) => drop(learnt.set(&key, &record)),
+/// The table of learnt neighbours, and which of its records have changed.
+struct LearntTable {
+    writer: MapWriter<NeighbourKey, Neighbour>,
+    /// Changed records, for whoever follows them; one more than [`NEWS_MAX`] stands for any.
+    news: Option<Vec<NeighbourKey>>,
+}
+
+/// Maximum changed records that are reported one by one.
+const NEWS_MAX: usize = 1024;
+
+impl LearntTable {
+    /// Writes down the state of a neighbour, or that it is gone.
+    fn write(
+        &mut self,
+        link: LinkIndex,
+        address: IpAddr,
+        known: Option<(LinkAddress, NeighbourState)>,
+    ) {
+        let key = NeighbourKey { link: link.0, address };
+        match known.map(|(station, state)| record(station, state)) {
+            None => self.remove(key),
+            Some(record) => self.set(key, record),
+        }
+    }
+
+    fn set(&mut self, key: NeighbourKey, record: Neighbour) {
+        if self.writer.get(&key) != Some(record) {
+            // What does not fit is counted there, and cannot be listed.
+            let _full = self.writer.set(&key, &record);
+            self.note(key);
+        }
+    }
+
+    fn remove(&mut self, key: NeighbourKey) {
+        if self.writer.remove(&key) {
+            self.note(key);
+        }
+    }
+
+    fn note(&mut self, key: NeighbourKey) {
+        if let Some(news) = self.news.as_mut().filter(|news| news.len() <= NEWS_MAX) {
+            news.push(key);
+        }
     }
 }
 
@@ -293,11 +349,7 @@ fn known(of: &LinkNeighbours, now: Duration) -> Vec<(IpAddr, Neighbour)> {
 }
 
 /// Removes from the table the neighbours that no cache has any more.
-fn forget_others(
-    caches: &[LinkNeighbours],
-    learnt: &mut MapWriter<NeighbourKey, Neighbour>,
-    now: Duration,
-) {
+fn forget_others(caches: &[LinkNeighbours], learnt: &mut LearntTable, now: Duration) {
     let keys: HashSet<NeighbourKey> = (caches.iter())
         .flat_map(|of| {
             let key = |(address, _)| NeighbourKey { link: of.link.0, address };
@@ -305,8 +357,8 @@ fn forget_others(
         })
         .collect();
     let gone: Vec<_> =
-        learnt.iter().map(|(key, _)| key).filter(|key| !keys.contains(key)).collect();
+        learnt.writer.iter().map(|(key, _)| key).filter(|key| !keys.contains(key)).collect();
     for key in gone {
-        learnt.remove(&key);
+        learnt.remove(key);
     }
 }

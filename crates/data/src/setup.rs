@@ -118,6 +118,11 @@ impl DeviceSetup {
         }
     }
 
+    /// Whether its driver is to forward what is only forwarded.
+    pub const fn forwards_in_driver(&self) -> bool {
+        matches!(self, Self::Interface(LinkConfig { forwards_in_driver: true, .. }))
+    }
+
     /// Whether frames for other hosts are received, too.
     pub const fn promiscuous(&self) -> bool {
         matches!(self, Self::Interface(LinkConfig { promiscuous: true, .. }))

@@ -12,6 +12,7 @@ use crate::{
     start::{Opened, Orders, build, event_queue, worker_wakers},
     worker::Worker,
 };
+use gatewright_link::KernelTables;
 use gatewright_packet::Batch;
 use gatewright_stack::Host;
 use std::{cell::RefCell, sync::Arc, time::Duration};
@@ -46,7 +47,8 @@ impl Simulator {
         let events = event_queue(setup, host)?;
         let tables = host.tables_mut().data();
         let wakers = (events.waker(), worker_wakers(setup, &tables.wakers)?);
-        let mut orders = Orders::new(setup, tables, wakers, None, clocked)?;
+        let no_tables = KernelTables::default();
+        let mut orders = Orders::new(setup, tables, wakers, &no_tables, clocked)?;
         let (mut workers, mut hands) = (Vec::new(), Vec::new());
         let mut opened: Vec<Opened> = Vec::new();
         while let Some((order, hand)) = orders.next(opened.first()) {

@@ -18,7 +18,7 @@ use crate::{
     workers::{Hand, WorkerThread, Workers},
 };
 use gatewright_link::{
-    Division, Framing, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
+    Framing, KernelTables, Link, LinkConfig, LinkInfo, Opener, Preparer, Segments, Share, Shares,
     frame_len_max,
 };
 use gatewright_packet::{CHUNK_SIZE_DATAGRAM, LinkIndex, Pool};
@@ -81,7 +81,7 @@ pub(crate) struct Order {
     permanent: Map<NeighbourKey, Neighbour>,
     /// The first worker's table of neighbours.
     kept: Map<NeighbourKey, Neighbour>,
-    division: Option<Arc<Division>>,
+    kernel: KernelTables,
     commands: Receiver<Command>,
     events: EventSender,
     waker: Waker,
@@ -114,7 +114,7 @@ impl Split {
 pub(crate) struct Orders<'a> {
     setup: DataSetup,
     split: Split,
-    division: Option<&'a Arc<Division>>,
+    kernel: &'a KernelTables,
     tables: DataTables,
     /// Wakes whoever reads the workers' events.
     event_reader: Waker,
@@ -127,7 +127,7 @@ impl<'a> Orders<'a> {
         setup: &DataSetup,
         tables: DataTables,
         (event_reader, wakers): (&Waker, Vec<Waker>),
-        division: Option<&'a Arc<Division>>,
+        kernel: &'a KernelTables,
         clock: Clock,
     ) -> Result<Self, DataError> {
         let split = Split::new(setup)?;
@@ -135,7 +135,7 @@ impl<'a> Orders<'a> {
         let waiting: Vec<_> =
             WorkerSlot::all(&wakers, &tables.counters)?.into_iter().zip(wakers).collect();
         let (event_reader, waiting) = (event_reader.clone(), waiting.into_iter());
-        Ok(Self { setup, split, division, tables, event_reader, clock, waiting })
+        Ok(Self { setup, split, kernel, tables, event_reader, clock, waiting })
     }
 
     /// The input of the next worker, and what it takes to reach it; `first` is the report of the
@@ -157,7 +157,7 @@ impl<'a> Orders<'a> {
             learnt: if is_first { tables.neighbours.take() } else { None },
             permanent: tables.readers.permanent.clone(),
             kept: tables.readers.neighbours.clone(),
-            division: self.division.map(Arc::clone),
+            kernel: self.kernel.clone(),
             commands: orders,
             events: EventSender::new(tables.events(own), self.event_reader.clone()),
             waker,
@@ -198,13 +198,13 @@ impl Opened {
 pub fn start(
     setup: &DataSetup,
     host: &mut Host,
-    division: Option<&Arc<Division>>,
+    kernel: &KernelTables,
     clock: Clock,
 ) -> Result<Started, DataError> {
     let events = event_queue(setup, host)?;
     let tables = host.tables_mut().data();
     let wakers = worker_wakers(setup, &tables.wakers)?;
-    let (workers, opened) = start_on(setup, tables, (events.waker(), wakers), division, clock)?;
+    let (workers, opened) = start_on(setup, tables, (events.waker(), wakers), kernel, clock)?;
     Ok(Started { workers, opened, events })
 }
 
@@ -234,12 +234,12 @@ pub(crate) fn start_on(
     setup: &DataSetup,
     tables: DataTables,
     wakers: (&Waker, Vec<Waker>),
-    division: Option<&Arc<Division>>,
+    kernel: &KernelTables,
     clock: Clock,
 ) -> Result<(Workers, Vec<Opened>), DataError> {
     let (counters, sojourns) = (tables.counters.clone(), tables.readers.sojourns.clone());
     tables.downs.clear();
-    let mut orders = Orders::new(setup, tables, wakers, division, clock)?;
+    let mut orders = Orders::new(setup, tables, wakers, kernel, clock)?;
     let devices = Devices::start().map_err(system("start a thread"))?;
     let (mut hands, mut threads, mut told): (_, _, Vec<Opened>) =
         (Vec::new(), Vec::new(), Vec::new());
@@ -346,11 +346,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let (own, several) = (slot.own, slot.workers() > 1);
     let frames = Rc::new(Pool::new(setup.frames, setup.chunk_size)?);
     let datagrams = Rc::new(Pool::new(DATAGRAMS, CHUNK_SIZE_DATAGRAM)?);
-    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened);
-    let opener = match order.division {
-        Some(division) => opener.divided(division),
-        None => opener,
-    };
+    let opener = Opener::new(Rc::clone(&frames)).beside(split.opened).with_tables(order.kernel);
     let of_link = |(link, &shares): (&WorkerLink, &usize)| {
         share_of(link.device.dealt_as(), own, slot.workers(), shares)
     };
@@ -370,6 +366,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     plan.count_in(&order.counters, worker)?;
     let mut graph = Graph::new(layers, plan.wire(&[])?, view, frames, datagrams);
     graph.count_in(&order.counters, worker, &plan)?;
+    let in_driver = setup.links.iter().any(|link| link.device.forwards_in_driver());
     let used = UsedNeighbours::default();
     if own != FIRST {
         follow_first(&neighbours, &order.kept, &used);
@@ -389,7 +386,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         remaining: Vec::new(),
         graph,
         segments,
-        neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent),
+        neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent, in_driver),
         clock: order.clock,
         due: Due::default(),
         pace: Pace { spin: setup.spin },
@@ -405,6 +402,7 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         closed: vec![false; links.len()],
         group,
         away: if several { away } else { Vec::new() },
+        tells: several || in_driver,
         links,
     };
     Ok((worker, told))

@@ -127,6 +127,8 @@ pub(crate) struct Worker {
     pub(crate) group: Option<WorkerGroup>,
     /// The links that other workers have; empty if there are none.
     pub(crate) away: Vec<bool>,
+    /// Whether others follow its neighbours: other workers, or programs in the kernel.
+    pub(crate) tells: bool,
 }
 
 /// When a worker looks next at what it does not look at in each turn.
@@ -185,7 +187,11 @@ impl Worker {
         }
         if let Some(group) = &mut self.group {
             group.hand_over(self.graph.take_handed());
-            self.neighbours.tell(now);
+        }
+        if self.tells {
+            self.tell_neighbours(now);
+        }
+        if let Some(group) = &mut self.group {
             group.wake_others();
         }
         if self.tracing.is_some() {
@@ -201,6 +207,15 @@ impl Worker {
             self.due.counts = now + COUNTS_EVERY;
         }
         busy
+    }
+
+    /// Writes down neighbours that have changed, and reports them to the control side if it follows
+    /// them. Its ring counts what does not fit; the control side then looks at all.
+    fn tell_neighbours(&mut self, now: Duration) {
+        self.neighbours.tell(now);
+        for event in self.neighbours.take_news() {
+            self.events.send(&event);
+        }
     }
 
     /// Shows the counters of all links to readers of the table; nobody is asked for them.
@@ -480,8 +495,10 @@ impl Worker {
             return;
         }
         self.show_counts();
-        let patience =
-            self.next_timer().map_or(LINKS_EVERY, |at| at.saturating_sub(now)).min(LINKS_EVERY);
+        // Changes of neighbours that came too soon behind others are not told yet.
+        let told = if self.tells { self.neighbours.tells_at() } else { None };
+        let timers = [self.next_timer(), told, Some(now + LINKS_EVERY)].into_iter().flatten().min();
+        let patience = timers.map_or(LINKS_EVERY, |at| at.saturating_sub(now));
         let mut fds: Vec<PollFd<'_>> = (self.links.iter())
             .filter_map(|link| link.poll_fd())
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))

@@ -16,6 +16,7 @@ use gatewright_data::{
     HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessStarted, Simulator,
     StageNumber, TraceOrder, VirtualClock, WorkerLink, Workers, start,
 };
+use gatewright_link::KernelTables;
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     Address, AddressState, At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place,
@@ -303,7 +304,9 @@ impl<P: Port> Gateway<P> {
 
 fn threads(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ThreadPort>>, Workers) {
     let (mut host, clock) = (host(), VirtualClock::default());
-    let started = start(&setup(workers), &mut host, None, Clock::Virtual(clock.clone())).unwrap();
+    let started =
+        start(&setup(workers), &mut host, &KernelTables::default(), Clock::Virtual(clock.clone()))
+            .unwrap();
     let port = std::sync::Arc::clone(started.workers.port());
     let (attached, next_id) = (Vec::new(), 1);
     let side = Gateway { port, clock, host, attached, next_id, tell: Box::new(|_| ()) };

@@ -16,6 +16,7 @@ use gatewright_data::{
     Clock, DataSetup, DeviceSetup, HandlerOrder, HandlerValue, Port, PortAnswer, PortRequest,
     ThreadPort, TraceOrder, VirtualClock, Waker, WorkerLink, start,
 };
+use gatewright_link::KernelTables;
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, Wake, builtin::Match,
@@ -146,7 +147,7 @@ fn read_elsewhere() -> Result<(), Failed> {
         })?;
     }
     let clock = Clock::Virtual(VirtualClock::default());
-    let started = start(&setup(), &mut host, None, clock)?;
+    let started = start(&setup(), &mut host, &KernelTables::default(), clock)?;
     let port = Arc::clone(started.workers.port());
     let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
     let order = HandlerOrder::New(AttachmentId(5), at, HandlerValue::Count);

@@ -397,6 +397,7 @@ fn interface(
     let mut device = LinkConfig::new(index, name);
     device.promiscuous = link.promiscuous;
     device.exclusive = link.exclusive;
+    device.forwards_in_driver = link.forwards_in_driver;
     device.tagged = config
         .links
         .iter()

@@ -97,6 +97,21 @@ const LINK: [(&str, Family); 18] = [
 const LINK_DROPPED: Family =
     ("gatewright_link_dropped_packets", "packets", "Frames that a link dropped, by reason.");
 
+const DRIVER: Family = (
+    "gatewright_driver_packets",
+    "packets",
+    "Packets in a link's driver (XDP), by outcome: forwarded there, or why they went up.",
+);
+const DRIVER_BYTES: Family =
+    ("gatewright_driver_bytes", "bytes", "Octets of these packets, from the IP header on.");
+const NEXT_HOP: Family = (
+    "gatewright_driver_next_hop_packets",
+    "packets",
+    "Packets that drivers forwarded, by next hop.",
+);
+const NEXT_HOP_BYTES: Family =
+    ("gatewright_driver_next_hop_bytes", "bytes", "Octets of these packets.");
+
 /// The state followed from the kernel, where links are shared with it: gauges and counters.
 const KERNEL_ROUTES: Family = ("gatewright_kernel_routes", "", "Routes of the kernel.");
 const KERNEL_FORWARDED: Family =
@@ -147,6 +162,23 @@ const UDP_RETURNED: Family =
 const UDP_LOST: Family =
     ("gatewright_udp_gateway_lost_datagrams", "datagrams", "Datagrams lost here.");
 
+/// Writes what drivers forwarded and passed up.
+fn drivers(gateway: &gatewright_planes::Status, page: &mut Page) {
+    for link in &gateway.links {
+        for count in &link.in_driver {
+            let labels = [("link", link.name.as_str()), ("outcome", count.outcome)];
+            page.count(DRIVER, &labels, count.packets);
+            page.count(DRIVER_BYTES, &labels, count.octets);
+        }
+    }
+    for hop in &gateway.next_hops {
+        let via = hop.via.map_or_else(|| "connected".to_owned(), |via| via.to_string());
+        let labels = [("link", hop.link.as_str()), ("via", via.as_str())];
+        page.count(NEXT_HOP, &labels, hop.packets);
+        page.count(NEXT_HOP_BYTES, &labels, hop.octets);
+    }
+}
+
 /// Writes `status` as OpenMetrics text.
 pub fn text(status: &StatusAnswer) -> String {
     let mut page = Page::default();
@@ -169,6 +201,7 @@ pub fn text(status: &StatusAnswer) -> String {
             }
         }
     }
+    drivers(gateway, &mut page);
     let on = |link: Option<u16>| {
         let link = links.iter().find(|known| Some(known.link) == link)?;
         Some(("link", link.name.as_str()))

@@ -119,6 +119,25 @@ fn put_tag_back(function: u32) -> [Instruction; 31] {
     ]
 }
 
+/// A function that returns 1 if the driver has removed a frame's tag, 0 if not.
+pub(crate) fn tag_taken(tags: Tags) -> Vec<Instruction> {
+    const KERNEL_FUNCTION: u8 = 2;
+    let returned = |value| [Instruction(MOVE_IMMEDIATE, 0, 0, value), Instruction(EXIT, 0, 0, 0)];
+    let Tags::TakenOut(function) = tags else { return returned(0).to_vec() };
+    let mut program = vec![
+        // Protocol and tag are written onto the stack, where nobody reads them.
+        Instruction(STORE_IMMEDIATE_64, 10, -8, 0),
+        Instruction(MOVE, registers(2, 10), 0, 0),
+        Instruction(ADD_IMMEDIATE, 2, 0, -8),
+        Instruction(MOVE, registers(3, 10), 0, 0),
+        Instruction(ADD_IMMEDIATE, 3, 0, -6),
+        Instruction(CALL, registers(0, KERNEL_FUNCTION), 0, function.cast_signed()),
+        Instruction(JUMP_IF_NOT_IMMEDIATE, 0, 2, 0),
+    ];
+    program.extend([returned(1), returned(0)].concat());
+    program
+}
+
 /// The registers byte: the written register and the read one.
 const fn registers(destination: u8, source: u8) -> u8 {
     destination | (source << 4)

@@ -29,6 +29,7 @@ mod claim;
 mod closing;
 mod coalesce;
 mod division;
+mod driver;
 mod exclusive;
 mod interface;
 mod made;
@@ -38,6 +39,7 @@ mod open;
 mod open_error;
 mod packet_socket;
 pub mod pcapng;
+mod redirected;
 mod returning;
 mod ring;
 mod share;
@@ -49,10 +51,12 @@ mod xdp;
 
 pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
+pub use driver::{DriverForwarding, KernelTables};
 pub use made::{CaptureConfig, TapConfig, capture_framing};
 pub use memory::{MemoryConfig, MemoryLink, Segments, SharedSegment};
 pub use open::{Backend, LinkConfig, Opener, Preparer, frame_len_max, receive_queues};
 pub use open_error::OpenError;
+pub use redirected::{KernelPort, kernel_port};
 pub use share::{Share, Shares};
 pub use unbound::UnboundLink;
 
@@ -190,6 +194,8 @@ pub struct LinkInfo {
     pub queues: Vec<u32>,
     /// Shares of the link that have a queue.
     pub receivers: usize,
+    /// Whether its driver forwards what is only forwarded.
+    pub driver_forwarding: DriverForwarding,
 }
 
 /// Visibility of a link's received frames to the kernel's own stack.
@@ -229,8 +235,12 @@ impl fmt::Display for Exclusive {
 
 impl fmt::Display for LinkInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, mode, why, mtu, exclusive, .. } = self;
-        write!(f, "{name}: {mode} ({why}), MTU {mtu}, {exclusive}")
+        let Self { name, mode, why, mtu, exclusive, driver_forwarding, .. } = self;
+        write!(f, "{name}: {mode} ({why}), MTU {mtu}, {exclusive}")?;
+        match driver_forwarding {
+            DriverForwarding::NotAsked => Ok(()),
+            forwarding => write!(f, ", forwards {forwarding}"),
+        }
     }
 }
 

@@ -124,6 +124,7 @@ impl Preparer {
             kernel_index: interface.index,
             queues: vec![0],
             receivers: 1,
+            driver_forwarding: crate::DriverForwarding::NotAsked,
         };
         let device = UnboundDevice::Tap { info, index: config.index, interface, device };
         Ok(UnboundLink::once(self.slab(), device))
@@ -183,6 +184,7 @@ impl CaptureConfig {
             kernel_index: 0,
             queues: Vec::new(),
             receivers: 1,
+            driver_forwarding: crate::DriverForwarding::NotAsked,
         }
     }
 }

@@ -119,6 +119,7 @@ impl MemoryLink {
             kernel_index: 0,
             queues: Vec::new(),
             receivers: 1,
+            driver_forwarding: crate::DriverForwarding::NotAsked,
         };
         Self {
             info,

@@ -10,7 +10,7 @@ use crate::packet_socket::{Bound, PacketSocketOptions, sending_socket};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
-use crate::{Exclusive, Framing, Link, LinkInfo, Mode};
+use crate::{DriverForwarding, Exclusive, Framing, KernelTables, Link, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex, Pool, SlabShape};
 use std::io;
 use std::rc::Rc;
@@ -44,6 +44,7 @@ pub enum Backend {
 
 /// Configuration to open an interface of the kernel as a link.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of the link's own")]
 pub struct LinkConfig {
     /// Its index in the gateway, stamped on received frames.
     pub index: LinkIndex,
@@ -64,6 +65,8 @@ pub struct LinkConfig {
     pub ring_slots: usize,
     /// The wanted share of its queues: openers of the same [`Shares`] open the others.
     pub share: Share,
+    /// Whether its driver is to forward what is only forwarded.
+    pub forwards_in_driver: bool,
 }
 
 impl LinkConfig {
@@ -78,6 +81,7 @@ impl LinkConfig {
             tagged: false,
             ring_slots: RING_SLOTS,
             share: Share::WHOLE,
+            forwards_in_driver: false,
         }
     }
 }
@@ -132,7 +136,15 @@ impl Opener {
     /// such a link receives a copy of all the kernel's frames.
     #[must_use]
     pub fn divided(mut self, division: Arc<Division>) -> Self {
-        self.preparer.division = Some(division);
+        self.preparer.tables.division = Some(division);
+        self
+    }
+
+    /// Opens links over the kernel's tables of their gateway: as [`Self::divided`], and with
+    /// forwarding in the driver where a link's configuration asks for it.
+    #[must_use]
+    pub fn with_tables(mut self, tables: KernelTables) -> Self {
+        self.preparer.tables = tables;
         self
     }
 
@@ -199,13 +211,15 @@ impl Opener {
 pub struct Preparer {
     slab: SlabShape,
     registered: Arc<Mutex<Registered>>,
-    division: Option<Arc<Division>>,
+    tables: KernelTables,
     shares: Shares,
 }
 
 impl Preparer {
     fn new(slab: SlabShape) -> Self {
-        Self { slab, registered: Arc::default(), division: None, shares: Shares::default() }
+        let (registered, tables, shares) =
+            (Arc::default(), KernelTables::default(), Shares::default());
+        Self { slab, registered, tables, shares }
     }
 
     pub(crate) const fn slab(&self) -> SlabShape {
@@ -362,7 +376,7 @@ impl Preparer {
     }
 
     fn wanted(&self, info: LinkInfo, interface: Interface) -> Wanted {
-        Wanted { info, interface, division: self.division.clone() }
+        Wanted { info, interface, division: self.tables.division.clone() }
     }
 
     /// The properties that the interface reports.
@@ -390,6 +404,7 @@ impl Preparer {
             kernel_index: interface.index,
             queues: vec![0],
             receivers: 1,
+            driver_forwarding: DriverForwarding::NotAsked,
         };
         Ok((info, interface))
     }
@@ -401,7 +416,7 @@ impl Preparer {
         info: &LinkInfo,
         interface: &Interface,
     ) -> Result<(), String> {
-        if !config.exclusive && self.division.is_none() {
+        if !config.exclusive && self.tables.division.is_none() {
             return Err("the link is shared with the kernel, and every frame would be taken \
                         from it"
                 .to_owned());
@@ -483,7 +498,9 @@ impl Preparer {
             is_generic,
             share: config.share,
             in_pieces,
-            division: if config.exclusive { None } else { self.division.clone() },
+            division: if config.exclusive { None } else { self.tables.division.clone() },
+            forwards: config.forwards_in_driver,
+            forwarding: self.tables.forwarding.clone(),
         }
     }
 }
@@ -604,6 +621,8 @@ impl Wanted {
         let silenced = silenced.map_err(|audible| OpenError::audible(name, &audible))?;
         let silenced = silenced.or_else(|| divided.map(KernelSilenced::divided));
         info.mode = Mode::PacketSocket;
+        info.driver_forwarding =
+            DriverForwarding::refused(config.forwards_in_driver, "a packet socket has no program");
         info.exclusive = silenced.as_ref().map_or(Exclusive::Shared, |silenced| silenced.how);
         info.receivers = bound.len();
         if bound.len() < config.share.of {

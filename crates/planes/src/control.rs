@@ -1,12 +1,14 @@
 //! The control side of a gateway: its host, plan, attachments and learnt state.
 
 pub(crate) mod events;
+mod forwarding;
 mod learn;
 mod learnt;
 #[cfg(test)]
 mod tests;
 
 use crate::{
+    drivers::Drivers,
     error::PlanesError,
     kernel::Kernel,
     setup::{RouteTo, StaticRoute},
@@ -48,6 +50,8 @@ pub(crate) struct Control {
     routes: Vec<(StaticRoute, Origin)>,
     /// Links that a command has taken down.
     closed: Vec<LinkIndex>,
+    /// Forwarding in the drivers of links.
+    drivers: Option<Drivers>,
 }
 
 /// A handler's id and its position.
@@ -123,7 +127,7 @@ impl Control {
         let (attached, routes) = (Vec::new(), Vec::new());
         let (link_mtus, mtu_caps) = (Vec::new(), Vec::new());
         let (learnt, log) = (Learnt::default(), EventSink::default());
-        let (closed, next_id, kernel) = (Vec::new(), 1, None);
+        let (closed, next_id, kernel, drivers) = (Vec::new(), 1, None, None);
         Self {
             host,
             plan,
@@ -137,6 +141,7 @@ impl Control {
             mtu_caps,
             routes,
             closed,
+            drivers,
         }
     }
 
@@ -229,6 +234,13 @@ impl Control {
         for place in before.into_iter().filter(|place| *place >= used) {
             table.remove(place);
         }
+    }
+
+    /// Changes this state, and publishes to drivers what follows from that.
+    pub(crate) fn changed<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        let changed = change(self);
+        self.publish_to_drivers();
+        changed
     }
 
     /// The counters of all workers at this moment.

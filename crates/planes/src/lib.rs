@@ -21,6 +21,7 @@
 
 mod control;
 mod cores;
+mod drivers;
 mod error;
 mod exchange;
 mod kernel;
@@ -34,6 +35,7 @@ mod start_pages;
 mod status;
 
 pub use control::{Placement, Prepared};
+pub use drivers::{DriverCount, NextHopStatus};
 pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{

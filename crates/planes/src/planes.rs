@@ -215,8 +215,13 @@ impl Planes {
     }
 
     fn put_in_force(&self, control: &mut Control, prepared: &Prepared) -> Result<(), PlanesError> {
+        // Drivers pass up what a handler is to see before it is there, and what one has seen until
+        // it is gone.
+        control.raise_for(prepared);
+        let committed = self.port().ask(PortRequest::Commit(prepared.stage()));
         control.commit(prepared);
-        self.port().ask(PortRequest::Commit(prepared.stage()))?;
+        control.publish_to_drivers();
+        committed?;
         Ok(())
     }
 
@@ -332,6 +337,7 @@ impl Planes {
         let info = *info;
         let mut control = self.control();
         control.opened(order.device.device.index(), &info);
+        control.look_at_opened();
         control.report_opened(&order.device.name, &order.device.device);
         drop(control);
         Ok(Reopened { info, pause: started.elapsed() })
@@ -355,9 +361,10 @@ impl Planes {
     ) -> Result<Tracing, PlanesError> {
         let is_meant = |own: &&VirtualLink| Some(own.link) == link;
         let own = self.control().plan.virtual_links().iter().find(is_meant).copied();
+        let in_graph = frame.is_none().then(|| InGraph::new(&self.control, link));
         let order = TraceOrder { link, which, frame, own };
         let number = self.port().submit(PortRequest::Trace(order))?;
-        Ok(Tracing { port: self.port().clone(), number })
+        Ok(Tracing { port: self.port().clone(), number, _in_graph: in_graph })
     }
 
     /// The gateway's status and counters.
@@ -380,7 +387,8 @@ impl Planes {
                 let interface =
                     (control.host.interfaces().iter()).find(|found| found.name == *name);
                 let counters = link_counters(&sums, link);
-                LinkStatus::new((link, name), info, (now, counters), self.plane.len(), interface)
+                let counted = (now, counters, control.driver_counts(link));
+                LinkStatus::new((link, name), info, counted, self.plane.len(), interface)
             })
             .collect();
         // What stands at places without a link moves nothing.
@@ -404,6 +412,7 @@ impl Planes {
             kernel: control.kernel.as_ref().map(Kernel::status),
             sojourn: vec![Sojourn { mode: "graph", times: self.sojourn(), ..Sojourn::default() }],
             workers,
+            next_hops: control.driver_hops(),
         })
     }
 
@@ -435,7 +444,7 @@ impl Planes {
 
     /// Changes the host: its addresses and routes.
     pub fn change_host<R>(&self, change: impl FnOnce(&mut gatewright_stack::Host) -> R) -> R {
-        let changed = change(&mut self.control().host);
+        let changed = self.control().changed(|control| change(&mut control.host));
         self.plane.wake();
         changed
     }
@@ -467,15 +476,18 @@ fn listen(control: &Mutex<Control>, mut events: EventQueue) {
             return;
         }
         let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
         if let Some(event) = event {
-            control.learn(event, Instant::now());
+            control.learn(event, now);
         }
         let more = events.lost().saturating_sub(lost);
         if more > 0 {
             lost += more;
             control.log.log(events_lost(more));
+            control.follow_all_neighbours(now);
         }
-        control.expire(Instant::now());
+        control.expire(now);
+        control.look_at_drivers(now);
     }
 }
 
@@ -502,10 +514,37 @@ impl Detached {
     }
 }
 
-/// A running trace of one packet. Dropping it leaves it running.
+/// A running trace of one packet. Dropping it leaves it running; packets that drivers forward are
+/// not seen then.
 pub struct Tracing {
     port: PlanePort,
     number: RequestNumber,
+    _in_graph: Option<InGraph>,
+}
+
+/// Keeps the packets of a link, or of all, from being forwarded in drivers.
+struct InGraph {
+    control: Arc<Mutex<Control>>,
+    link: Option<LinkIndex>,
+}
+
+impl InGraph {
+    fn new(control: &Arc<Mutex<Control>>, link: Option<LinkIndex>) -> Self {
+        let in_graph = Self { control: Arc::clone(control), link };
+        in_graph.set(true);
+        in_graph
+    }
+
+    fn set(&self, is_traced: bool) {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.trace_in_graph(self.link, is_traced);
+    }
+}
+
+impl Drop for InGraph {
+    fn drop(&mut self) {
+        self.set(false);
+    }
 }
 
 /// Maximum time for the workers to return a trace that is ended.

@@ -210,6 +210,15 @@ impl LinkSetup {
         self
     }
 
+    /// Has its driver forward what is only forwarded, where it can; handlers, captures and traces
+    /// at transit packets bring these to the graph as long as they are there.
+    pub fn forward_in_driver(&mut self) -> &mut Self {
+        if let DeviceSetup::Interface(device) = &mut self.device {
+            device.forwards_in_driver = true;
+        }
+        self
+    }
+
     /// Whether it is shared with the kernel.
     pub const fn is_shared(&self) -> bool {
         matches!(self.device, DeviceSetup::Interface(LinkConfig { exclusive: false, .. }))

@@ -3,6 +3,7 @@
 use crate::{
     control::{Control, Origin},
     cores,
+    drivers::Drivers,
     error::PlanesError,
     kernel::{self, News, follow},
     process,
@@ -12,7 +13,7 @@ use gatewright_data::{
     self as data, Clock, DataError, DataPlane, DataSetup, DeviceSetup, EventQueue, FoundPlane,
     Opened, WORKERS_MAX,
 };
-use gatewright_link::{Division, Framing, LinkInfo, Mode};
+use gatewright_link::{Framing, KernelTables, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::EventSink;
 use gatewright_stack::{
@@ -49,14 +50,10 @@ pub(crate) struct Begun {
 }
 
 /// Starts the workers on threads of this process.
-fn begin(
-    setup: &Setup,
-    data: &DataSetup,
-    division: Option<&Arc<Division>>,
-) -> Result<Begun, PlanesError> {
+fn begin(setup: &Setup, data: &DataSetup, tables: &KernelTables) -> Result<Begun, PlanesError> {
     let mut host = Host::with_random(setup.routes_max, seeds(setup.seed))?;
     let clock = Clock::Real(Instant::now());
-    let started = data::start(data, &mut host, division, clock)?;
+    let started = data::start(data, &mut host, tables, clock)?;
     let data::Started { workers, opened, events } = started;
     let mut opened = opened.into_iter();
     let Opened { plan, sockets, mut links, .. } = opened.next().ok_or(DataError::Ended)?;
@@ -81,9 +78,12 @@ pub(crate) fn start(
         Some(found) => Some(Arc::new(found)),
         None => kernel::division(setup)?,
     };
+    let drivers = if setup.process.is_none() { Drivers::of(setup) } else { None };
+    let mut tables = KernelTables { division: division.clone(), ..KernelTables::default() };
+    Drivers::share(drivers.as_ref(), &mut tables);
     let Begun { plane, mut host, plan, sockets, links, events, adopted } = match &setup.process {
         Some(own) => process::begin(setup, own, (&data, division.as_deref(), found), log)?,
-        None => begin(setup, &data, division.as_ref())?,
+        None => begin(setup, &data, &tables)?,
     };
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
@@ -97,6 +97,9 @@ pub(crate) fn start(
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
+    }
+    if let Some(Ok(drivers)) = drivers {
+        control.forward_in_drivers(drivers);
     }
     if let Some(next) = adopted {
         control.begin_ids(next);

@@ -1,8 +1,9 @@
 //! The status of a gateway: plain values, the shape of `--json`.
 
+use crate::drivers::{DriverCount, NextHopStatus};
 use crate::kernel::KernelStatus;
 use gatewright_data::{HandlerNow, LinkNow, WORKER_ITEMS};
-use gatewright_link::{LinkCounters, LinkInfo, LinkState};
+use gatewright_link::{DriverForwarding, LinkCounters, LinkInfo, LinkState};
 use gatewright_packet::LinkIndex;
 use gatewright_part::Sojourn;
 use gatewright_stack::{AddressState, Binding, EdgeTarget, IcmpCounts, Interface};
@@ -36,6 +37,8 @@ pub struct Status {
     pub sojourn: Vec<Sojourn>,
     /// The counts of each worker; empty if there is only one, which handles everything.
     pub workers: Vec<WorkerStatus>,
+    /// The next hops by which drivers have forwarded packets.
+    pub next_hops: Vec<NextHopStatus>,
 }
 
 /// The processes of the planes at one moment.
@@ -129,6 +132,15 @@ pub struct LinkStatus {
     pub queues: Vec<QueueStatus>,
     /// Its counters by name, those of all queues together.
     pub counters: Vec<(&'static str, u64)>,
+    /// Where packets that it receives and that are only forwarded are forwarded, and why: in its
+    /// driver, or by the graph.
+    pub forwarding: String,
+    /// Whether its driver forwards.
+    pub forwards_in_driver: bool,
+    /// Why other links' drivers forward nothing by it; empty if they do, or none forwards.
+    pub not_redirected: &'static str,
+    /// Packets in its driver, by outcome; the link counts only those that went up.
+    pub in_driver: Vec<DriverCount>,
 }
 
 /// A receive queue at one moment.
@@ -141,11 +153,14 @@ pub struct QueueStatus {
     pub worker: usize,
 }
 
+/// State and counters of a link, of its driver too.
+type LinkCounted = (LinkNow, Vec<(&'static str, u64)>, (Vec<DriverCount>, &'static str));
+
 impl LinkStatus {
     pub(crate) fn new(
         (link, name): (u16, &str),
         info: &LinkInfo,
-        (LinkNow { state, queues }, counters): (LinkNow, Vec<(&'static str, u64)>),
+        (LinkNow { state, queues }, counters, (in_driver, not_redirected)): LinkCounted,
         workers: usize,
         interface: Option<&Interface>,
     ) -> Self {
@@ -178,6 +193,10 @@ impl LinkStatus {
                 .map(|(queue, worker)| QueueStatus { queue, worker })
                 .collect(),
             counters,
+            forwarding: info.driver_forwarding.to_string(),
+            forwards_in_driver: info.driver_forwarding == DriverForwarding::Active,
+            not_redirected,
+            in_driver,
         }
     }
 }

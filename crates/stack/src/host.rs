@@ -5,11 +5,13 @@
 //! A layer reports what it learns from the network as an [`Event`]; the control side acts upon it.
 
 mod event;
+mod follower;
 mod records;
 mod shared;
 mod sources;
 
 pub use event::{Event, Lease, RouterPreference};
+pub use follower::RouteFollower;
 
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::{
@@ -194,6 +196,8 @@ pub struct Host {
     hop_of: HashMap<Route, HopIndex>,
     /// Whether changes are not published one by one: [`Host::change`] publishes them together.
     quiet: bool,
+    /// A copy of the routes elsewhere.
+    follower: Option<Box<dyn RouteFollower>>,
 }
 
 /// Why a route cannot be added.
@@ -464,6 +468,9 @@ impl Host {
     pub fn add_route(&mut self, to: Prefix<Ipv4Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
         self.tables.routes4.insert(to, hop)?;
+        if let Some(follower) = &mut self.follower {
+            follower.insert4(to, hop, &self.tables.routes4);
+        }
         Ok(())
     }
 
@@ -475,17 +482,26 @@ impl Host {
     pub fn add_route6(&mut self, to: Prefix<Ipv6Addr>, route: Route) -> Result<(), HostError> {
         let hop = self.hop(route)?;
         self.tables.routes6.insert(to, hop)?;
+        if let Some(follower) = &mut self.follower {
+            follower.insert6(to, hop);
+        }
         Ok(())
     }
 
     /// Removes the IPv4 route to exactly `to`.
     pub fn remove_route(&mut self, to: Prefix<Ipv4Addr>) {
         self.tables.routes4.remove(to);
+        if let Some(follower) = &mut self.follower {
+            follower.remove4(to, &self.tables.routes4);
+        }
     }
 
     /// Removes the IPv6 route to exactly `to`.
     pub fn remove_route6(&mut self, to: Prefix<Ipv6Addr>) {
         self.tables.routes6.remove(to);
+        if let Some(follower) = &mut self.follower {
+            follower.remove6(to);
+        }
     }
 
     /// The IPv4 routes.
@@ -523,6 +539,9 @@ impl Host {
         self.tables.hops.set(index, &records::next_hop(route)).map_err(|_| HostError::Hops)?;
         self.hops.push(route);
         self.hop_of.insert(route, HopIndex(index));
+        if let Some(follower) = &mut self.follower {
+            follower.add_hop(HopIndex(index), route);
+        }
         Ok(HopIndex(index))
     }
 

@@ -77,7 +77,7 @@ pub use handler::{Attachment, AttachmentId, Context, Handler, Place, tap};
 pub use handoff::{HandedOver, KeptNeighbours, UsedNeighbours};
 pub use host::{
     Address, AddressState, Advertise, Event, Host, HostError, Interface, Lease, Route,
-    RouterPreference, View,
+    RouteFollower, RouterPreference, View,
 };
 pub use icmp_counters::IcmpCounts;
 pub use icmpv4::Icmpv4Layer;

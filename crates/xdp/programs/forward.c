@@ -215,7 +215,7 @@ INLINE u32 look_up_direct(u32 address, enum reason *reason)
 /* Whether an address is perhaps ours: the bit that it leads to is set. */
 INLINE int perhaps_own(u32 a, u32 b, u32 c, u32 d)
 {
-    u32 hash = (a ^ b * 0x85ebca6bu ^ c * 0xc2b2ae35u ^ d) * 0x9e3779b1u;
+    u32 hash = (a ^ b * 0x85ebca6bu ^ c * 0xc2b2ae35u ^ d * 0x27d4eb2fu) * 0x9e3779b1u;
     hash >>= 19;
     return own[hash >> 6] >> (hash & 63) & 1;
 }

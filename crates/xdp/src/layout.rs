@@ -123,6 +123,7 @@ impl ForwardingReason {
 
 /// The bit of `own` for an address as four words, IPv4 in the first (`perhaps_own`).
 pub(crate) fn own_bit([a, b, c, d]: [u32; 4]) -> u32 {
-    let mixed = a ^ b.wrapping_mul(0x85eb_ca6b) ^ c.wrapping_mul(0xc2b2_ae35) ^ d;
+    let mixed =
+        a ^ b.wrapping_mul(0x85eb_ca6b) ^ c.wrapping_mul(0xc2b2_ae35) ^ d.wrapping_mul(0x27d4_eb2f);
     mixed.wrapping_mul(0x9e37_79b1) >> 19
 }

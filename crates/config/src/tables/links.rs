@@ -24,6 +24,8 @@ const MILLION: i64 = 1_000_000;
 
 /// How a link exchanges frames.
 const MODES: &[&str] = &["auto", "xdp", "xdp-generic", "packet", "tap", "tun", "pcapng", "segment"];
+/// Where packets that are only forwarded are forwarded.
+const FORWARD: &[&str] = &["graph", "xdp"];
 /// Paces of a replay, beside a number of frames each second.
 const PACES: &[&str] = &["captured", "fastest"];
 
@@ -113,6 +115,15 @@ pub(crate) static LINK: Table = Table {
         key("promiscuous", Shape::Flag, "Whether frames for other stations are received, too.")
             .only(INTERFACE)
             .or("false"),
+        key(
+            "forward",
+            Shape::Choice(FORWARD),
+            "Where packets received there that are only forwarded are forwarded: by the graph, \
+             or in the driver by an XDP program, which needs AF_XDP in the driver (mode auto or \
+             xdp). What it does not forward goes to the graph.",
+        )
+        .of_device(INTERFACE)
+        .or("graph"),
         key(
             "spin_us",
             Shape::Number(0, SPIN_US_MAX),

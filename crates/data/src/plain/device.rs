@@ -7,8 +7,8 @@ use crate::{
     workers::LinkNow,
 };
 use gatewright_link::{
-    Backend, CaptureConfig, Chance, Exclusive, Impairment, LinkConfig, LinkInfo, LinkState,
-    MemoryConfig, Mode, Share, TapConfig, pcapng::Speed,
+    Backend, CaptureConfig, Chance, DriverForwarding, Exclusive, Impairment, LinkConfig, LinkInfo,
+    LinkState, MemoryConfig, Mode, Share, TapConfig, pcapng::Speed,
 };
 use std::num::NonZeroU32;
 
@@ -34,6 +34,7 @@ plain_struct!(LinkConfig {
     tagged,
     ring_slots,
     share,
+    forwards_in_driver,
 });
 plain_enum!(Backend { 0 => Auto, 1 => Xdp, 2 => XdpGeneric, 3 => PacketSocket });
 plain_struct!(Share { number, of });
@@ -97,7 +98,9 @@ plain_struct!(LinkInfo {
     kernel_index,
     queues,
     receivers,
+    driver_forwarding,
 });
+plain_enum!(DriverForwarding { 0 => NotAsked, 1 => Active, 2 => Refused(reason) });
 plain_struct!(LinkNow { state, queues });
 
 #[cfg(test)]

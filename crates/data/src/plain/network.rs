@@ -74,6 +74,7 @@ plain_enum!(Event {
     10 => PathMtu { destination, mtu },
     11 => LearntFull { link },
     12 => Lease { link, lease },
+    13 => Neighbour { link, address },
 });
 
 plain_struct!(Match { source, destination, protocol, port });
@@ -182,6 +183,8 @@ mod tests {
             Event::Redirect { link, destination: address, gateway: address },
             Event::PathMtu { destination: address, mtu: 1280 },
             Event::LearntFull { link },
+            Event::Neighbour { link, address: Some(address) },
+            Event::Neighbour { link, address: None },
             Event::Lease { link, lease: None },
             Event::Lease { link, lease: Some(lease) },
         ] {

@@ -17,6 +17,7 @@ use crate::{
     start::{Opened, start_on},
     workers::{ThreadPort, Workers},
 };
+use gatewright_link::KernelTables;
 use gatewright_stack::{Host, Sockets, Wake};
 use gatewright_tables::{DataTables, MessageReceiver, MessageSender};
 use std::{
@@ -127,7 +128,8 @@ impl Server {
         let wakers = (&sleepers.event_reader, sleepers.workers.clone());
         let division = descriptors.divided(divided, routes_max);
         let division = division.map_err(failed("copy a descriptor"))?.map(Arc::new);
-        let (workers, opened) = start_on(&setup, tables, wakers, division.as_ref(), clock)?;
+        let kernel = KernelTables { division, ..KernelTables::default() };
+        let (workers, opened) = start_on(&setup, tables, wakers, &kernel, clock)?;
         let (links, sockets) = links_and_sockets(opened)?;
         let port = Arc::clone(workers.port());
         let mut captured = CaptureRelay::new(captured, &port.capture_readers());

@@ -45,6 +45,10 @@ fn link(name: &str) -> LinkStatus {
         addresses: Vec::new(),
         queues: Vec::new(),
         counters: named_counters(counters),
+        forwarding: String::new(),
+        forwards_in_driver: false,
+        not_redirected: "",
+        in_driver: Vec::new(),
     }
 }
 
@@ -167,6 +171,7 @@ fn status() -> StatusAnswer {
         }],
         kernel: Some(KernelStatus { routes: 9, overruns: 2, ..KernelStatus::default() }),
         sojourn: sojourns(),
+        next_hops: Vec::new(),
         workers: vec![
             WorkerStatus { worker: 0, received: 11, taken: 5, given: 6 },
             WorkerStatus { worker: 1, received: 12, taken: 6, given: 5 },

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{planes: {mode, control, data, running, adopted}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters}], \
+pub(super) const JSON: &str = "{planes: {mode, control, data, running, adopted}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
-     workers: [{worker, received, taken, given}], \
+     workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
      udp_gateways: [{name, received, sent, returned, lost}], \
      parts: [{name, words, gauges, counters, histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
@@ -239,6 +239,12 @@ fn text(status: &Value) -> String {
         if !counted.is_empty() {
             let _ = writeln!(out, "     {}", counted.join(", "));
         }
+        driver(link, &mut out);
+    }
+    for hop in list(status, "next_hops") {
+        let via = hop.get("via").and_then(Value::as_str).unwrap_or("its neighbours");
+        let (link, packets) = (word(hop, "link"), number(hop, "packets"));
+        let _ = writeln!(out, "forwarded in drivers by {link} to {via}: {packets}");
     }
     kernel(status, &mut out);
     workers(status, &mut out);
@@ -268,6 +274,24 @@ fn text(status: &Value) -> String {
     }
     sojourns(status, &mut out);
     out
+}
+
+/// Where a link's packets are forwarded, if its driver is asked to.
+fn driver(link: &Value, out: &mut String) {
+    let forwarding = word(link, "forwarding");
+    if forwarding == "by the graph" || forwarding.is_empty() {
+        return;
+    }
+    let outcome =
+        |count: &Value| format!("{} {}", word(count, "outcome"), number(count, "packets"));
+    let outcomes: Vec<_> = list(link, "in_driver").iter().map(outcome).collect();
+    let colon = if outcomes.is_empty() { "" } else { ": " };
+    let _ = writeln!(out, "     forwards {forwarding}{colon}{}", outcomes.join(", "));
+    let not_redirected = word(link, "not_redirected");
+    if !not_redirected.is_empty() {
+        let _ =
+            writeln!(out, "     what other drivers send here goes by the graph: {not_redirected}");
+    }
 }
 
 #[cfg(test)]

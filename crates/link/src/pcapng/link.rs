@@ -71,6 +71,7 @@ impl CaptureLink {
             kernel_index: 0,
             queues: Vec::new(),
             receivers: 1,
+            driver_forwarding: crate::DriverForwarding::NotAsked,
         };
         Self::with_info(index, info, pool)
     }

@@ -18,12 +18,14 @@ use crate::bpf::{self, AttachedProgram, BpfMap, Hook, MapType, ProgramType, Tags
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
+use crate::driver::{DriverForwarding, forwarding_program};
 use crate::interface::Interface;
 use crate::packet_socket::{PacketSender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
 use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
 use gatewright_wire::{MacAddress, partial, vlan::Vlan};
+use gatewright_xdp::ForwardingMaps;
 use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
@@ -73,6 +75,7 @@ pub(crate) struct Trunk {
     queues: u32,
     in_pieces: bool,
     is_generic: bool,
+    driver_forwarding: DriverForwarding,
 }
 
 /// Options to open an AF_XDP link, beside the interface's own properties.
@@ -92,6 +95,10 @@ pub(crate) struct XdpOptions {
     pub(crate) in_pieces: bool,
     /// The division of frames, where the link is shared with the kernel.
     pub(crate) division: Option<Arc<Division>>,
+    /// Whether the driver is to forward.
+    pub(crate) forwards: bool,
+    /// The maps of forwarding in the driver; otherwise why there are none.
+    pub(crate) forwarding: Result<Arc<ForwardingMaps>, String>,
 }
 
 /// A failed step, for the operator.
@@ -122,12 +129,13 @@ fn failed(action: &'static str) -> impl FnOnce(io::Error) -> Failed {
 }
 
 impl Trunk {
-    fn new(interface: &Interface, options: &XdpOptions) -> Result<Self, Failed> {
+    fn new(interface: &Interface, options: &XdpOptions, partial: bool) -> Result<Self, Failed> {
         let queues = interface.receive_queues();
         let map = BpfMap::new(MapType::Sockets, "sockets", 4, 4, queues)
             .map_err(failed("make a map of sockets"))?;
         // Before the sockets: a driver may rebuild its queues when a program comes.
-        let (attached, tags) = attach(interface, options, map.as_fd())?;
+        let (attached, tags, driver_forwarding) =
+            attach_best(interface, options, partial, map.as_fd())?;
         let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
         Ok(Self {
             _attached: attached,
@@ -137,6 +145,7 @@ impl Trunk {
             queues,
             in_pieces: options.in_pieces,
             is_generic: options.is_generic,
+            driver_forwarding,
         })
     }
 
@@ -170,7 +179,8 @@ impl Unbound {
         slab: SlabShape,
         registered: &mut Registered,
     ) -> Result<Opened, (Interface, Failed)> {
-        let opened = Trunk::new(&interface, options).and_then(|trunk| {
+        let partial = info.partial_checksums;
+        let opened = Trunk::new(&interface, options, partial).and_then(|trunk| {
             let branch = Branch::open(&interface, options, &trunk, slab, registered)?;
             Ok((trunk, branch))
         });
@@ -190,6 +200,7 @@ impl Unbound {
             (false, true) => Mode::XdpZeroCopy,
             (false, false) => Mode::XdpCopy,
         };
+        info.driver_forwarding = trunk.driver_forwarding.clone();
         info.receivers = usize::try_from(trunk.queues).map_or(1, |n| n.min(options.share.of));
         let common = Common::new(info, Part::Xdp(trunk));
         Ok((branch.unbound(&common.info, interface, options), common))
@@ -299,11 +310,35 @@ fn open_sockets(
     queues.iter().map(open).collect()
 }
 
-/// Attaches the redirecting program, with access to removed tags if the kernel allows it.
+/// Attaches the redirecting program, behind one that forwards in the driver if that is asked for
+/// and possible.
+fn attach_best(
+    interface: &Interface,
+    options: &XdpOptions,
+    partial: bool,
+    map: BorrowedFd<'_>,
+) -> Result<(AttachedProgram, Tags, DriverForwarding), Failed> {
+    let refused = |reason: &str| DriverForwarding::refused(options.forwards, reason);
+    let why_not = match &options.forwarding {
+        _ if options.is_generic => refused("the generic mode is behind the driver"),
+        _ if options.in_pieces => refused("its frames come in several buffers"),
+        _ if !options.forwards => DriverForwarding::NotAsked,
+        Err(why_not) => refused(why_not),
+        Ok(maps) => match attach(interface, options, map, Some((maps, partial))) {
+            Ok((attached, tags)) => return Ok((attached, tags, DriverForwarding::Active)),
+            Err(failed) => refused(&failed.explain(&interface.driver())),
+        },
+    };
+    attach(interface, options, map, None).map(|(attached, tags)| (attached, tags, why_not))
+}
+
+/// Attaches the redirecting program, with access to removed tags if the kernel allows it;
+/// `forwarding` puts a program in front of it, for frames that may have partial checksums.
 fn attach(
     interface: &Interface,
     options: &XdpOptions,
     map: BorrowedFd<'_>,
+    forwarding: Option<(&Arc<ForwardingMaps>, bool)>,
 ) -> Result<(AttachedProgram, Tags), Failed> {
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     let mac = interface.mac().map_err(failed("ask for its address"))?.unwrap_or(MacAddress::ZERO);
@@ -314,8 +349,15 @@ fn attach(
             None => bpf::redirect_all(map, tags),
         };
         let kind = if options.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
-        let program = bpf::load(kind, "gw_redirect", &program, bound_to);
-        let program = program.map_err(failed("load the program that redirects"))?;
+        let (program, action) = if let Some((maps, partial)) = forwarding {
+            let at = (tags, bound_to);
+            let program = forwarding_program(maps, options.index, partial, at, &program);
+            (program, "load the program that forwards")
+        } else {
+            let program = bpf::load(kind, "gw_redirect", &program, bound_to);
+            (program, "load the program that redirects")
+        };
+        let program = program.map_err(failed(action))?;
         let attached = while_busy(|| program.attach(interface.index, hook));
         attached.map_err(failed("attach the program that redirects"))
     };
@@ -326,7 +368,8 @@ fn attach(
     {
         return Ok((attached, tags));
     }
-    if (options.division.is_some() || options.tagged) && interface.takes_tags_out() {
+    let needs_tags = options.division.is_some() || options.tagged || forwarding.is_some();
+    if needs_tags && interface.takes_tags_out() {
         // Without its tag a frame of a VLAN would look as if it were ours.
         let action = "see the tags of VLANs, which its driver takes out (Linux 6.8 tells them)";
         return Err(Failed { action, source: io::ErrorKind::Unsupported.into() });

@@ -60,6 +60,14 @@ impl Control {
                 }
                 false
             }
+            Event::Neighbour { link, address: Some(address) } => {
+                self.follow_neighbour(link, address, now);
+                false
+            }
+            Event::Neighbour { address: None, .. } => {
+                self.follow_all_neighbours(now);
+                false
+            }
             // Path MTUs are kept by the layers that learnt them.
             Event::Conflict { .. } | Event::PathMtu { .. } => true,
             _ => false,

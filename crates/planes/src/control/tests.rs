@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use super::{Control, learnt::LEARNT_MAX};
-use gatewright_link::{Exclusive, Framing, LinkInfo, Mode};
+use gatewright_link::{DriverForwarding, Exclusive, Framing, LinkInfo, Mode};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogEvent};
 use gatewright_stack::{
@@ -250,6 +250,7 @@ fn device() -> LinkInfo {
         kernel_index: 1,
         queues: Vec::new(),
         receivers: 1,
+        driver_forwarding: DriverForwarding::NotAsked,
     }
 }
 

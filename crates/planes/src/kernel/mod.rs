@@ -19,7 +19,7 @@ use gatewright_data::{DataError, NeighbourUpdate, PlanePort, Port, PortRequest};
 use gatewright_link::Division;
 use gatewright_packet::LinkIndex;
 use gatewright_part::EventSink;
-use gatewright_stack::{Host, HostError, Route, Wake};
+use gatewright_stack::{Host, HostError, Wake};
 use gatewright_tables::Prefix;
 use message::{Destination, KernelMessage, KernelReachability};
 use mirror::{Mirror, Moved, Way};
@@ -226,7 +226,7 @@ impl Kernel {
             self.division.set(address, len, false)?;
         }
         self.published.insert(to, Way { ours: false, ..way });
-        add_route(host, to, way.route)?;
+        add_route(host, to, way)?;
         if way.ours {
             self.division.set(address, len, true)?;
             self.published.insert(to, way);
@@ -260,10 +260,13 @@ impl From<HostError> for NoRoom {
     }
 }
 
-fn add_route(host: &mut Host, to: Destination, route: Route) -> Result<(), HostError> {
+/// Adds a route; drivers take only one whose packets are ours.
+fn add_route(host: &mut Host, to: Destination, Way { route, ours }: Way) -> Result<(), HostError> {
+    let add = if ours { Host::add_route } else { Host::add_route_unfollowed };
+    let add6 = if ours { Host::add_route6 } else { Host::add_route6_unfollowed };
     match to.address {
-        IpAddr::V4(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| host.add_route(to, route)),
-        IpAddr::V6(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| host.add_route6(to, route)),
+        IpAddr::V4(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| add(host, to, route)),
+        IpAddr::V6(ip) => Prefix::new(ip, to.len).map_or(Ok(()), |to| add6(host, to, route)),
     }
 }
 
@@ -371,7 +374,9 @@ impl Following {
             kernel.report_withdrawal(withdrawn, log);
             self.wake.wake();
         }
-        kernel.mirror.is_doubtful()
+        let is_doubtful = kernel.mirror.is_doubtful();
+        control.publish_to_drivers();
+        is_doubtful
     }
 
     /// Requests a full dump, unless one was made just now; returns the longest time to wait.
@@ -389,6 +394,7 @@ impl Following {
             kernel.report_withdrawal(withdrawn, log);
             self.wake.wake();
         }
+        control.publish_to_drivers();
         // There may be more news behind this.
         Duration::ZERO
     }

@@ -95,6 +95,15 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
+    /// A neighbour's record in the table of neighbours has changed, or is gone. The owner of the graph
+    /// reports it where programs in the kernel follow neighbours; without an address, any may have
+    /// changed.
+    Neighbour {
+        /// The link.
+        link: LinkIndex,
+        /// The neighbour.
+        address: Option<IpAddr>,
+    },
     /// A router said that `destination` has a better first hop (RFC 792, RFC 4861 §8.3).
     Redirect {
         /// The link.

@@ -69,7 +69,7 @@ impl Host {
     /// A host without interfaces over tables that are empty.
     pub(super) fn over(tables: TablesWriter) -> Self {
         let (interfaces, hops, hop_of) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { interfaces, tables, hops, hop_of, quiet: false }
+        Self { interfaces, tables, hops, hop_of, quiet: false, follower: None }
     }
 }
 

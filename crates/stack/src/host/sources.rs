@@ -76,6 +76,13 @@ impl Sources {
     }
 }
 
+/// The addresses that follow from `interfaces`, in order.
+pub(super) fn all(interfaces: &[Interface]) -> Vec<IpAddr> {
+    let mut sources = Sources::default();
+    sources.set(interfaces);
+    sources.addresses
+}
+
 /// The word, and the bit in it.
 #[inline]
 fn place<A: DestinationKey>(address: A) -> (usize, u64) {

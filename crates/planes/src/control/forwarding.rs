@@ -1,0 +1,93 @@
+//! What the control side publishes to drivers that forward, and when.
+
+use super::{Control, Prepared};
+use crate::drivers::{DriverCount, Drivers, NextHopStatus};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::Attachment;
+use gatewright_tables::records::NeighbourKey;
+use std::{net::IpAddr, time::Instant};
+
+impl Control {
+    /// Publishes everything to `drivers`, and what changes from now on.
+    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers) {
+        self.host.follow_routes(drivers.follower());
+        self.drivers = Some(drivers);
+        let now = Instant::now();
+        self.follow_all_neighbours(now);
+        self.look_at_drivers(now);
+    }
+
+    /// Publishes changes of interfaces, next hops and handlers.
+    pub(crate) fn publish_to_drivers(&mut self) {
+        self.publish_beside(None);
+    }
+
+    /// Sends what the handlers of a wiring look at to the graph, before these stand there.
+    pub(crate) fn raise_for(&mut self, prepared: &Prepared) {
+        self.publish_beside(Some(prepared));
+    }
+
+    fn publish_beside(&mut self, coming: Option<&Prepared>) {
+        let Self { drivers: Some(drivers), host, attached, kernel, .. } = self else { return };
+        let coming = coming.into_iter().flat_map(|prepared| &prepared.attached);
+        let all =
+            attached.iter().chain(coming).map(|(_, attachment): &(_, Attachment)| *attachment);
+        let is_withdrawn = kernel.as_ref().is_some_and(|kernel| kernel.status().withdrawn);
+        drivers.publish(host, &all, is_withdrawn);
+    }
+
+    /// Publishes what changes without an event: interfaces that take redirected frames or no longer.
+    pub(crate) fn look_at_drivers(&mut self, now: Instant) {
+        let Some(drivers) = &mut self.drivers else { return };
+        drivers.look_at_ports(&self.links, now);
+        self.publish_to_drivers();
+    }
+
+    /// Publishes a neighbour whose record has changed.
+    pub(crate) fn follow_neighbour(&mut self, link: LinkIndex, address: IpAddr, now: Instant) {
+        let Some(drivers) = &self.drivers else { return };
+        let key = NeighbourKey { link: link.0, address };
+        // A record that is being written changes once more, and is reported again.
+        if let Ok(record) = self.host.tables().neighbours.get(&key) {
+            drivers.follow_neighbour(key, record, now);
+        }
+    }
+
+    /// Publishes all neighbours.
+    pub(crate) fn follow_all_neighbours(&mut self, now: Instant) {
+        if let Some(drivers) = &self.drivers {
+            drivers.follow_neighbours(&self.host.tables().neighbours, now);
+        }
+    }
+
+    /// As [`Self::look_at_drivers`], with all interfaces asked: links were opened.
+    pub(crate) fn look_at_opened(&mut self) {
+        let now = Instant::now();
+        if let Some(drivers) = &mut self.drivers {
+            drivers.look_soon(now);
+        }
+        self.look_at_drivers(now);
+    }
+
+    /// Sends packets of a link to the graph while one is traced, or no longer.
+    pub(crate) fn trace_in_graph(&mut self, link: Option<LinkIndex>, is_traced: bool) {
+        if let Some(drivers) = &mut self.drivers {
+            drivers.trace(link, is_traced);
+        }
+        self.publish_to_drivers();
+    }
+
+    /// A link's packets in its driver, and why redirected frames do not leave by it.
+    pub(crate) fn driver_counts(&self, link: u16) -> (Vec<DriverCount>, &'static str) {
+        let drivers = self.drivers.as_ref();
+        drivers.map(|drivers| (drivers.counts(link), drivers.not_a_port(link))).unwrap_or_default()
+    }
+
+    /// The next hops by which drivers have forwarded packets.
+    pub(crate) fn driver_hops(&self) -> Vec<NextHopStatus> {
+        let name = |link: LinkIndex| {
+            self.links.get(link.index()).map(|(name, _)| name.clone()).unwrap_or_default()
+        };
+        self.drivers.as_ref().map(|drivers| drivers.next_hops(name)).unwrap_or_default()
+    }
+}

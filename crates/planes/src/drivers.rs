@@ -1,0 +1,317 @@
+//! Forwarding in drivers: the control side publishes routes, next hops, neighbours and interfaces to
+//! the maps of `xdp`.
+//!
+//! Routes follow the host's at each change ([`RouteFollower`]). Interfaces, next hops and what goes
+//! up are compared with what was published last. Neighbours are those of the worker's table: a stale
+//! one stays, but one packet for it goes to the graph, which asks the neighbour as ever.
+
+mod tables;
+
+use crate::setup::Setup;
+use gatewright_link::{KernelPort, KernelTables, LinkInfo, Mode, kernel_port};
+use gatewright_packet::LinkIndex;
+use gatewright_stack::{At, Attachment, Host, Interface, RouteFollower, Side};
+use gatewright_tables::{
+    Map,
+    records::{Neighbour, NeighbourKey},
+};
+use gatewright_wire::EtherType;
+use gatewright_xdp::{Forwarding, ForwardingReason, PacketCount, TableSizes};
+use serde::Serialize;
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tables::{DriverTables, Follower};
+
+/// Next hops that the maps hold; packets by others go to the graph.
+const HOPS_MAX: u32 = 8192;
+
+/// Neighbours that the maps hold; packets for others go to the graph.
+const NEIGHBOURS_MAX: u32 = 65_536;
+
+/// Maximum routes of a gateway for which the maps hold a trie, of some hundred octets a route, not
+/// a table of 32 MiB.
+const TRIE_ROUTES_MAX: u32 = 16_384;
+
+/// IPv4 networks of 24 bits with longer prefixes that the table holds, 512 octets each.
+const GROUPS: u16 = 8192;
+
+/// IPv6 routes that the maps hold; beyond that, IPv6 goes to the graph.
+const ROUTES6_MAX: u32 = 131_072;
+
+/// Interval at which interfaces are asked whether they take redirected frames, and stale neighbours
+/// are asked for again.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The families of packets, as bits are set for them.
+const IPV4: usize = 0;
+const IPV6: usize = 1;
+
+/// A link as drivers have to know it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct DriverLink {
+    mac: Option<[u8; 6]>,
+    mtu: u32,
+    up: bool,
+    /// Whether redirected frames leave by it.
+    is_port: bool,
+    /// Whether IPv4 and IPv6 that it receives go to the graph.
+    received: [bool; 2],
+    /// Whether IPv4 and IPv6 that it would send go to the graph.
+    sent: [bool; 2],
+}
+
+/// The state of a host that drivers follow.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct DriverState {
+    links: Vec<DriverLink>,
+    own: Vec<IpAddr>,
+}
+
+/// Forwarding in the drivers of a gateway's links.
+#[derive(Debug)]
+pub(crate) struct Drivers {
+    tables: Arc<Mutex<DriverTables>>,
+    published: DriverState,
+    /// The kernel's interfaces, by link.
+    ports: Vec<Option<KernelPort>>,
+    /// The links whose packets are traced; `None` for all.
+    traced: Vec<Option<LinkIndex>>,
+    look_due: Instant,
+}
+
+/// Packets and octets in a link's driver, by outcome.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct DriverCount {
+    /// What happened to them, in a word: `forwarded`, or why they went up.
+    pub outcome: &'static str,
+    /// Packets.
+    pub packets: u64,
+    /// Octets, from the IP header on.
+    pub octets: u64,
+}
+
+impl DriverCount {
+    fn new((reason, count): (ForwardingReason, PacketCount)) -> Self {
+        Self { outcome: reason.name(), packets: count.packets, octets: count.octets }
+    }
+}
+
+/// A next hop by which drivers have forwarded packets.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct NextHopStatus {
+    /// The outgoing link.
+    pub link: String,
+    /// The router; none if destinations are neighbours themselves.
+    pub via: Option<IpAddr>,
+    /// Packets forwarded in drivers.
+    pub packets: u64,
+    /// Their octets, from the IP header on.
+    pub octets: u64,
+}
+
+/// The sizes of the maps for a gateway.
+fn sizes(setup: &Setup) -> TableSizes {
+    let is_small = setup.routes_max <= TRIE_ROUTES_MAX;
+    TableSizes {
+        hops: HOPS_MAX,
+        neighbours: NEIGHBOURS_MAX,
+        routes4: if is_small { setup.routes_max.max(1) } else { 0 },
+        groups: if is_small { 0 } else { GROUPS },
+        routes6: setup.routes_max.clamp(1, ROUTES6_MAX),
+    }
+}
+
+impl Drivers {
+    /// The maps for a gateway whose links ask for them; the reason if there can be none.
+    pub(crate) fn of(setup: &Setup) -> Option<Result<Self, String>> {
+        let asks = setup.links.iter().any(|link| link.device.forwards_in_driver());
+        asks.then(|| {
+            let forwarding = Forwarding::new(sizes(setup)).map_err(|error| error.to_string())?;
+            let now = Instant::now();
+            Ok(Self {
+                tables: Arc::new(Mutex::new(DriverTables::new(forwarding, HOPS_MAX))),
+                published: DriverState::default(),
+                ports: Vec::new(),
+                traced: Vec::new(),
+                look_due: now,
+            })
+        })
+    }
+
+    /// Hands the maps to those who open links.
+    pub(crate) fn share(drivers: Option<&Result<Self, String>>, tables: &mut KernelTables) {
+        tables.forwarding = match drivers {
+            None => return,
+            Some(Err(reason)) => Err(reason.clone()),
+            Some(Ok(drivers)) => {
+                let maps = drivers.tables().forwarding.maps();
+                maps.map(Arc::new).map_err(|error| error.to_string())
+            }
+        };
+    }
+
+    fn tables(&self) -> MutexGuard<'_, DriverTables> {
+        // A poisoned lock is safe here: each record in the maps is whole by itself.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of the host's routes in the maps.
+    pub(crate) fn follower(&self) -> Box<dyn RouteFollower> {
+        Box::new(Follower(Arc::clone(&self.tables)))
+    }
+
+    /// Sends traced packets to the graph, or no longer.
+    pub(crate) fn trace(&mut self, link: Option<LinkIndex>, is_traced: bool) {
+        if is_traced {
+            self.traced.push(link);
+        } else if let Some(place) = self.traced.iter().position(|traced| *traced == link) {
+            self.traced.swap_remove(place);
+        }
+    }
+
+    /// Publishes interfaces, next hops and what goes up, if they have changed. Packets that
+    /// `attached` looks at go up; `everything` does if it is left to the kernel.
+    pub(crate) fn publish(
+        &mut self,
+        host: &Host,
+        attached: &(impl Iterator<Item = Attachment> + Clone),
+        everything: bool,
+    ) {
+        let full = self.tables().full;
+        let count = host.interfaces().iter().map(|own| own.link.index() + 1).max().unwrap_or(0);
+        let mut links = vec![DriverLink::default(); count];
+        for own in host.interfaces() {
+            let Some(link) = links.get_mut(own.link.index()) else { continue };
+            *link = self.link(own, &mut attached.clone());
+            for (up, full) in link.received.iter_mut().zip(full) {
+                *up |= full || everything;
+            }
+        }
+        let state = DriverState { links, own: host.own_sources() };
+        if state != self.published {
+            self.tables().publish(&self.published.links, &state);
+            self.published = state;
+        }
+    }
+
+    /// An interface as drivers have to know it.
+    fn link(&self, own: &Interface, attached: &mut dyn Iterator<Item = Attachment>) -> DriverLink {
+        let port = self.ports.get(own.link.index()).copied().flatten();
+        let mut link = DriverLink {
+            mac: own.ethernet_address().map(|mac| mac.0),
+            mtu: own.mtu,
+            up: own.up,
+            is_port: port.is_some_and(|port| port.takes_redirected == Some(true)),
+            received: [!own.up || !own.forwarding; 2],
+            sent: [false; 2],
+        };
+        for attachment in attached.filter(|at| at.link.is_none_or(|link| link == own.link)) {
+            let looked_at = match attachment.side {
+                Side::Receive => &mut link.received,
+                Side::Transmit => &mut link.sent,
+            };
+            for (up, looks) in looked_at.iter_mut().zip(looks_at(attachment.at)) {
+                *up |= looks;
+            }
+        }
+        if self.traced.iter().any(|traced| traced.is_none_or(|link| link == own.link)) {
+            link.received = [true; 2];
+        }
+        link
+    }
+
+    /// Asks the kernel for the interfaces of `links`, if that is due; returns whether any differs.
+    pub(crate) fn look_at_ports(&mut self, links: &[(String, LinkInfo)], now: Instant) -> bool {
+        if now < self.look_due {
+            return false;
+        }
+        self.look_due = now + LOOK_EVERY;
+        let port = |(name, info): &(String, LinkInfo)| {
+            let of_kernel = matches!(
+                info.mode,
+                Mode::XdpZeroCopy | Mode::XdpCopy | Mode::XdpGeneric | Mode::PacketSocket
+            );
+            (of_kernel && !name.is_empty()).then(|| kernel_port(&info.name)).flatten()
+        };
+        let ports: Vec<_> = links.iter().map(port).collect();
+        let differs = ports != self.ports;
+        if differs {
+            self.tables().set_ports(&self.ports, &ports);
+            self.ports = ports;
+        }
+        let mut tables = self.tables();
+        tables.settle();
+        tables.ask_stale(now);
+        drop(tables);
+        differs
+    }
+
+    /// Looks at the interfaces anew at the next occasion: links were opened.
+    pub(crate) const fn look_soon(&mut self, now: Instant) {
+        self.look_due = now;
+    }
+
+    /// Publishes a neighbour's record; none if it is gone.
+    pub(crate) fn follow_neighbour(
+        &self,
+        key: NeighbourKey,
+        record: Option<Neighbour>,
+        now: Instant,
+    ) {
+        self.tables().follow_neighbour(key, record, now);
+    }
+
+    /// Publishes all of the worker's neighbours.
+    pub(crate) fn follow_neighbours(&self, all: &Map<NeighbourKey, Neighbour>, now: Instant) {
+        self.tables().follow_neighbours(all, now);
+    }
+
+    /// Why redirected frames do not leave by a link, in words for the operator; empty if they do.
+    pub(crate) fn not_a_port(&self, link: u16) -> &'static str {
+        match self.ports.get(usize::from(link)).copied().flatten() {
+            Some(KernelPort { takes_redirected: Some(true), .. }) => "",
+            Some(KernelPort { takes_redirected: Some(false), .. }) => {
+                "its driver takes no redirected frames (veth does if the other end has GRO on or \
+                 an XDP program)"
+            }
+            Some(KernelPort { takes_redirected: None, .. }) => {
+                "the kernel does not tell whether its driver takes redirected frames (Linux 6.3 \
+                 does)"
+            }
+            None => "it is no interface of the kernel",
+        }
+    }
+
+    /// A link's packets in its driver by outcome, without outcomes that none has had.
+    pub(crate) fn counts(&self, link: u16) -> Vec<DriverCount> {
+        let counts = self.tables().forwarding.counts(link.into()).unwrap_or_default();
+        let had = counts.into_iter().filter(|(_, count)| count.packets > 0);
+        had.map(DriverCount::new).collect()
+    }
+
+    /// The next hops by which drivers have forwarded packets; `name` is that of a link.
+    pub(crate) fn next_hops(&self, name: impl Fn(LinkIndex) -> String) -> Vec<NextHopStatus> {
+        let used = self.tables().used_hops();
+        let status = |(link, via, count): (LinkIndex, Option<IpAddr>, PacketCount)| {
+            let (packets, octets) = (count.packets, count.octets);
+            NextHopStatus { link: name(link), via, packets, octets }
+        };
+        used.into_iter().map(status).collect()
+    }
+}
+
+/// Whether a handler at a position sees transit packets of IPv4 and IPv6.
+const fn looks_at(at: At) -> [bool; 2] {
+    let mut looks = [false; 2];
+    match at {
+        At::Frame => looks = [true; 2],
+        At::EtherType(EtherType::IPV4) => looks[IPV4] = true,
+        At::EtherType(EtherType::IPV6) => looks[IPV6] = true,
+        // Packets of other kinds, to this host or from it, or that went up already.
+        _ => {}
+    }
+    looks
+}

@@ -1,0 +1,295 @@
+//! Forwarding in the drivers of a gateway between two kernels: what it forwards, what comes up, and
+//! that nothing is lost or doubled when somebody begins to look.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
+
+#[expect(dead_code, reason = "these flows are all bounded")]
+mod numbered;
+
+use gatewright_link::Backend;
+use gatewright_packet::LinkIndex;
+use gatewright_planes::{LinkSetup, Planes, RouteOrder, RouteTarget, Setup};
+use gatewright_stack::{At, Attachment, Place, Side, builtin::Count, builtin::Match};
+use gatewright_testbed::{Needs, TwoSubnets, wait_until};
+use gatewright_wire::EtherType;
+use libtest_mimic::{Arguments, Failed, Trial};
+use numbered::{Flight, Passed, Progress};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+const WITHIN: Duration = Duration::from_secs(30);
+const LAN: LinkIndex = LinkIndex(0);
+const WAN: LinkIndex = LinkIndex(1);
+/// Datagrams on their way at once that each queue holds.
+const HELD: u32 = 200;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    // The kernel tells since 6.3 which interfaces take redirected frames, and since 6.8 which tag
+    // a virtual cable has taken out of a frame.
+    let needs = Needs::new().namespaces().program("ethtool").program("ping").linux(6, 8);
+    let missing = needs.missing();
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
+        }
+    };
+    let trials = vec![
+        trial("transit_is_forwarded_in_drivers", transit_is_forwarded_in_drivers),
+        trial("what_is_not_plain_comes_up", what_is_not_plain_comes_up),
+        trial("a_handler_that_comes_and_goes_loses_nothing", swaps_lose_nothing),
+        trial("a_handler_and_a_trace_see_what_they_look_at", lookers_see_packets),
+        trial("routes_and_neighbours_are_followed", routes_and_neighbours_are_followed),
+        trial("a_link_without_forwarding_forwards_nothing", links_decide),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Pings whether or not there is an answer.
+fn ping_once(world: &World) {
+    let _answered = world.ping("10.10.2.2", &[]);
+}
+
+struct World {
+    hosts: TwoSubnets,
+    gateway: Planes,
+}
+
+impl World {
+    fn new() -> Result<Self, Failed> {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl Fn(&mut LinkSetup) + Send + Sync) -> Result<Self, Failed> {
+        let hosts = TwoSubnets::with_queues(1)?;
+        let ends = [(&hosts.north, "n0", "1"), (&hosts.south, "s0", "2")];
+        for (host, end, net) in ends {
+            // Checksums are complete, as on a cable between machines.
+            host.command("ethtool").args(["-K", end, "tx", "off"]).run()?;
+            host.ip(&["address", "add", &format!("fd00:{net}::2/64"), "dev", end, "nodad"])?;
+            host.ip(&["-6", "route", "add", "default", "via", &format!("fd00:{net}::1")])?;
+        }
+        let gateway = hosts.middle.run(|| {
+            let mut setup = Setup::new(7);
+            setup.routes_max = 1000;
+            for (name, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
+                let link = setup.link(name, device);
+                link.backend(Backend::Xdp)
+                    .address(Ipv4Addr::new(10, 10, net, 1), 24)
+                    .address(Ipv6Addr::new(0xfd00, net.into(), 0, 0, 0, 0, 0, 1), 64)
+                    .forward_in_driver();
+                change(link);
+            }
+            Planes::open(&setup)
+        })??;
+        let world = Self { hosts, gateway };
+        let there = || world.ping("10.10.2.2", &[]) && world.ping("fd00:2::2", &[]);
+        if wait_until(WITHIN, there) { Ok(world) } else { Err(world.said().into()) }
+    }
+
+    fn ping(&self, to: &str, more: &[&str]) -> bool {
+        let ping = self.hosts.north.command("ping").args(["-n", "-q", "-c1", "-W1"]);
+        ping.args(more).args([to]).output().is_ok_and(|out| out.status.success())
+    }
+
+    fn said(&self) -> String {
+        format!("{:#?}", self.gateway.status().map(|status| (status.links, status.next_hops)))
+    }
+
+    /// Packets of a link in its driver with this outcome.
+    fn count(&self, link: LinkIndex, outcome: &str) -> u64 {
+        let status = self.gateway.status().unwrap();
+        let counts = &status.links.iter().find(|known| known.link == link.0).unwrap().in_driver;
+        counts.iter().find(|count| count.outcome == outcome).map_or(0, |count| count.packets)
+    }
+
+    /// What `action` adds to the count of an outcome.
+    fn adds(&self, link: LinkIndex, outcome: &str, action: impl FnOnce()) -> u64 {
+        let before = self.count(link, outcome);
+        action();
+        self.count(link, outcome) - before
+    }
+
+    fn pings(&self, to: &str, count: u64) {
+        for number in 0..count {
+            assert!(self.ping(to, &[]), "{to}, {number}: {}", self.said());
+        }
+    }
+}
+
+fn transit_is_forwarded_in_drivers() -> Result<(), Failed> {
+    let world = World::new()?;
+    let status = world.gateway.status()?;
+    for link in &status.links {
+        assert!(link.forwards_in_driver, "{}", world.said());
+        assert_eq!(link.forwarding, "in the driver (XDP)");
+        assert_eq!(link.not_redirected, "");
+    }
+    for to in ["10.10.2.2", "fd00:2::2"] {
+        // A reading of both directions: requests and answers.
+        let answers = world.count(WAN, "forwarded");
+        assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 20)), 20, "{}", world.said());
+        assert!(world.count(WAN, "forwarded") >= answers + 20, "{}", world.said());
+    }
+    let hops = world.gateway.status()?.next_hops;
+    let by =
+        |name: &str| hops.iter().filter(|hop| hop.link == name).map(|hop| hop.packets).sum::<u64>();
+    assert!(by("lan") >= 40 && by("wan") >= 40, "{hops:?}");
+    Ok(())
+}
+
+fn what_is_not_plain_comes_up() -> Result<(), Failed> {
+    let world = World::new()?;
+    let cases: [(&str, &str, &[&str], bool); 5] = [
+        ("expired", "10.10.2.2", &["-t1"], false),
+        ("expired", "fd00:2::2", &["-t1"], false),
+        ("options", "10.10.2.2", &["-R"], true),
+        ("no-route", "10.10.9.9", &[], false),
+        ("no-route", "10.10.1.1", &[], true),
+    ];
+    for (outcome, to, more, is_answered) in cases {
+        let ping = || assert_eq!(world.ping(to, more), is_answered, "{outcome} {to}");
+        assert_eq!(world.adds(LAN, outcome, ping), 1, "{outcome} {to}: {}", world.said());
+    }
+    // The last hop of a packet is spent here, not the one before.
+    assert_eq!(world.adds(LAN, "forwarded", || assert!(world.ping("10.10.2.2", &["-t2"]))), 1);
+    // A fragment is forwarded as any packet.
+    let large = || assert!(world.ping("10.10.2.2", &["-s", "4000"]), "{}", world.said());
+    assert_eq!(world.adds(LAN, "forwarded", large), 3);
+    // A kernel that leaves checksums to its device: the graph completes them.
+    let host = &world.hosts.north;
+    host.command("ethtool").args(["-K", "n0", "tx", "on"]).run()?;
+    let receiver = world.hosts.south.run(|| UdpSocket::bind(("10.10.2.2", 7001)))??;
+    receiver.set_read_timeout(Some(WITHIN))?;
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    let passes = || {
+        sender.send_to(b"partial", ("10.10.2.2", 7001)).unwrap();
+        let mut octets = [0; 16];
+        assert_eq!(receiver.recv(&mut octets).unwrap(), 7);
+    };
+    assert_eq!(world.adds(LAN, "partial", passes), 1, "{}", world.said());
+    Ok(())
+}
+
+/// Handlers come and go under numbered datagrams: each comes once, by the driver or by the graph.
+fn swaps_lose_nothing() -> Result<(), Failed> {
+    const SWAPS: u32 = 50;
+    const BETWEEN: u32 = 400;
+    let world = World::new()?;
+    let receiver = world.hosts.south.run(|| UdpSocket::bind(("10.10.2.2", 7000)))??;
+    let sender = world.hosts.north.run(|| UdpSocket::bind(("10.10.1.2", 0)))??;
+    sender.connect(("10.10.2.2", 7000))?;
+    let forwarded = world.count(LAN, "forwarded");
+    let seen = world.count(LAN, "looked-at");
+    let swap = |progress: &Progress| {
+        for number in 0..SWAPS {
+            if !progress.wait_for_more(BETWEEN, WITHIN) {
+                return Err("the sender does not get on".into());
+            }
+            // Where it comes in, and where it would leave.
+            let (link, side) =
+                if number % 2 == 0 { (LAN, Side::Receive) } else { (WAN, Side::Transmit) };
+            let mut at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Before);
+            (at.link, at.side) = (Some(link), side);
+            let id = world.gateway.attach(at, Box::new(Count::default()))?;
+            if !progress.wait_for_more(BETWEEN, WITHIN) {
+                return Err("the sender does not get on".into());
+            }
+            world.gateway.detach(id)?;
+        }
+        Ok(())
+    };
+    let limits = (Flight::AtMost(HELD), WITHIN);
+    let is_all = |sent, received| sent == received;
+    let Passed { sent, rate, numbers } = numbered::pass(&sender, &receiver, limits, swap, is_all)?;
+    let forwarded = world.count(LAN, "forwarded") - forwarded;
+    let seen = world.count(LAN, "looked-at") - seen;
+    let mut once = numbers.clone();
+    once.sort_unstable();
+    once.dedup();
+    eprintln!(
+        "{SWAPS} swaps, {sent} sent, {rate:.0} a second; {forwarded} by the driver, {seen} seen"
+    );
+    if once.len() != numbers.len() || once.len() != usize::try_from(sent)? {
+        let said = format!("{} of {sent}, {} once", numbers.len(), once.len());
+        return Err(format!("{said}: {}", world.said()).into());
+    }
+    assert!(forwarded > 0 && seen > 0, "{forwarded} {seen}");
+    Ok(())
+}
+
+fn lookers_see_packets() -> Result<(), Failed> {
+    let world = World::new()?;
+    let to = "10.10.2.2";
+    let at = Attachment::new(At::EtherType(EtherType::IPV4), Place::Tap);
+    let id = world.gateway.attach(at, Box::new(Count::default()))?;
+    assert_eq!(world.adds(LAN, "looked-at", || world.pings(to, 5)), 5, "{}", world.said());
+    // The other family stays in the driver.
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings("fd00:2::2", 5)), 5);
+    world.gateway.detach(id)?;
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    let tracing = world.gateway.trace(Some(LAN), Match::default(), None)?;
+    assert!(world.ping(to, &[]));
+    let steps = tracing.steps(WITHIN)?;
+    assert!(!steps.is_empty(), "{}", world.said());
+    drop(tracing);
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    // Where packets to this host alone pass, nobody looks at transit.
+    let at = Attachment::new("ip:icmp".parse()?, Place::Tap);
+    world.gateway.attach(at, Box::new(Count::default()))?;
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings(to, 5)), 5);
+    Ok(())
+}
+
+fn routes_and_neighbours_are_followed() -> Result<(), Failed> {
+    let world = World::new()?;
+    let far: IpAddr = "198.51.100.7".parse()?;
+    world.hosts.south.ip(&["address", "add", "198.51.100.7/32", "dev", "lo"])?;
+    let to = RouteTarget::parse("198.51.100.0/24")?;
+    let order = RouteOrder { to, via: Some("10.10.2.2".parse()?), link: None };
+    let before = world.count(LAN, "forwarded");
+    let began = Instant::now();
+    world.gateway.add_route(&order)?;
+    let took = began.elapsed();
+    assert_eq!(world.adds(LAN, "forwarded", || world.pings("198.51.100.7", 5)), 5);
+    eprintln!("a route is in the driver {took:?} after its order");
+    world.gateway.remove_route(to)?;
+    assert!(!world.ping(&far.to_string(), &[]));
+    assert!(world.count(LAN, "forwarded") >= before + 5);
+    // A neighbour that is forgotten is gone from the driver, and comes back by the graph.
+    world.gateway.flush_neighbours(None)?;
+    let resolved = || world.adds(LAN, "forwarded", || ping_once(&world)) == 1;
+    assert!(wait_until(WITHIN, resolved), "{}", world.said());
+    assert!(world.count(LAN, "no-neighbour") > 0, "{}", world.said());
+    Ok(())
+}
+
+fn links_decide() -> Result<(), Failed> {
+    let world = World::new()?;
+    world.gateway.set_link(WAN, false)?;
+    assert_eq!(world.adds(LAN, "forwarded", || ping_once(&world)), 0);
+    world.gateway.set_link(WAN, true)?;
+    assert!(wait_until(WITHIN, || world.ping("10.10.2.2", &[])), "{}", world.said());
+    // An end that takes no redirected frames: they go by the graph, and arrive.
+    let gro = |value: &str| {
+        let command = world.hosts.south.command("ethtool");
+        command.args(["-K", "s0", "gro", value]).run()
+    };
+    gro("off")?;
+    let elsewhere = || world.adds(LAN, "elsewhere", || ping_once(&world)) > 0;
+    assert!(wait_until(WITHIN, elsewhere), "{}", world.said());
+    world.pings("10.10.2.2", 3);
+    gro("on")?;
+    let back = || world.adds(LAN, "forwarded", || ping_once(&world)) > 0;
+    assert!(wait_until(WITHIN, back), "{}", world.said());
+    Ok(())
+}

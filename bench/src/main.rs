@@ -14,6 +14,7 @@ mod health;
 mod lab;
 mod mesh;
 mod neighbours;
+mod planes;
 mod process;
 mod programs;
 mod route;
@@ -40,6 +41,7 @@ const BENCHMARKS: [(&str, Run); 16] = [
     ("xdp", xdp::run),
     ("mesh", mesh::run),
     ("footprint", footprint::run),
+    ("planes", planes::run),
     ("health", health::run),
     ("devices", devices::run),
     ("translate", translate::run),

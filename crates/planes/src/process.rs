@@ -79,8 +79,6 @@ fn adopt(
     let mut host =
         Host::adopt(found.tables(), command.routes_max).map_err(|error| in_words(&error))?;
     let mut started = DataProcess::adopt(found, command, &mut host, watch(log.clone()))?;
-    let text = format!("the data plane went on without this process: it is adopted as {process}");
-    log.log(event(LogLevel::Info, "data-plane-adopted", text).with("process", process));
     if running.spin != data.spin {
         started.process.port().submit(PortRequest::Pace(Pace { spin: data.spin }))?;
     }
@@ -135,6 +133,17 @@ fn replace(links: &mut Vec<(LinkIndex, LinkInfo)>, order: &Reopen, info: LinkInf
     let index = order.device.device.index();
     links.retain(|(link, _)| *link != index);
     links.push((index, info));
+}
+
+/// Logs that the data plane is adopted, so long after it was taken over.
+pub(crate) fn log_adopted(log: &EventSink, process: u32, after: Duration) {
+    let us = after.as_micros();
+    let text = format!(
+        "the data plane went on without this process: it is adopted as {process}, within {us} µs"
+    );
+    log.log(
+        event(LogLevel::Info, "data-plane-adopted", text).with("process", process).with("us", us),
+    );
 }
 
 /// Logs what happens to the process.

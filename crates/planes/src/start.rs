@@ -68,6 +68,7 @@ pub(crate) fn start(
     found: Option<FoundPlane>,
     log: &EventSink,
 ) -> Result<Started, PlanesError> {
+    let begun = Instant::now();
     refuse_mixed(setup)?;
     if !(1..=WORKERS_MAX).contains(&setup.workers) {
         return Err(PlanesError::Workers(setup.workers));
@@ -106,6 +107,7 @@ pub(crate) fn start(
         // Until here the workers had what the control plane before this one had set.
         control.host.release();
         plane.wake();
+        process::log_adopted(log, plane.process().unwrap_or(0), begun.elapsed());
     }
     Ok(Started { control, plane, events, sockets, news, adopted: adopted.is_some() })
 }

@@ -1,6 +1,7 @@
 //! `gatewright demo`: a gateway between two real kernel hosts, or a ward, shown at work.
 
 mod checks;
+mod planes;
 mod ward;
 mod world;
 
@@ -19,12 +20,16 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
      ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
      sent, stored, received, twice, notified_again, passed}";
 
-/// Demonstrates a gateway: between two kernel hosts, or in a hospital ward.
+/// Demonstrates a gateway: between two kernel hosts, as two processes, or in a hospital ward.
 ///
 /// gateway: creates, in network namespaces, two hosts on two subnets, IPv4 and IPv6, the second
 /// link with a smaller MTU, and a gateway between them, with AF_XDP if possible. Each check uses
 /// software that is not ours: the kernels' own hosts, ping, traceroute. Nothing is left behind,
 /// even if it is killed.
+///
+/// planes: a gateway whose data plane is a process of its own, between two kernel hosts. Control is
+/// killed and started again, then the data plane is killed, while datagrams pass. Each check shows
+/// what was lost, or for how long nothing passed.
 ///
 /// ward: three simulated devices (IEEE 11073) report to a gateway, which forwards their readings to
 /// a central CSE, a separate process that is killed and restarted meanwhile. A monitor that
@@ -36,7 +41,7 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// The demo.
-    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "ward"])]
+    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "planes", "ward"])]
     name: String,
     /// gateway: time to continue forwarding after the checks, for inspection; ward: duration of
     /// measuring (12).
@@ -76,6 +81,34 @@ struct CheckAnswer {
     milliseconds: u128,
 }
 
+impl DemoReport {
+    fn of(demo: &str, links: Vec<LinkAnswer>, checks: Vec<CheckAnswer>) -> Self {
+        let passed = checks.iter().all(|check| check.passed);
+        Self { demo: demo.to_owned(), links, checks, passed }
+    }
+
+    fn summary(&self) -> String {
+        let good = self.checks.iter().filter(|check| check.passed).count();
+        format!("{good} of {} checks passed", self.checks.len())
+    }
+}
+
+impl CheckAnswer {
+    /// The outcome of a check that began at `start`, shown as a line.
+    fn show(
+        face: Face,
+        name: &'static str,
+        start: Instant,
+        outcome: Result<String, String>,
+    ) -> Self {
+        let passed = outcome.is_ok();
+        let said = outcome.unwrap_or_else(|why| why);
+        let verdict = if passed { "ok  " } else { "FAIL" };
+        face.note(&format!("{verdict} {name:<34} {said}"));
+        Self { name, passed, said, milliseconds: start.elapsed().as_millis() }
+    }
+}
+
 const PICTURE: &str = "
     north  10.10.1.2        gateway         10.10.2.2  south
     kernel fd00:1::2 ── lan ──┤ ├── wan ──  fd00:2::2  kernel
@@ -87,6 +120,14 @@ impl Demo {
         if self.name == "ward" {
             let Self { seconds, in_cse, in_base, originator, .. } = self;
             return ward::run(&ward::Wish { seconds, in_cse, in_base, originator }, face);
+        }
+        if self.name == "planes" {
+            if let Some(missing) = Needs::new().namespaces().missing() {
+                return Err(
+                    Failure::new(Exit::Permission, format!("the demo needs {missing}")).into()
+                );
+            }
+            return planes::run(face);
         }
         let needs = Needs::new().namespaces().program("ip").program("ping").program("traceroute");
         if let Some(missing) = needs.missing() {
@@ -107,23 +148,17 @@ impl Demo {
         let mut checks = Vec::new();
         for &(name, check) in CHECKS {
             let start = Instant::now();
-            let outcome = check(&world);
-            let passed = outcome.is_ok();
-            let said = outcome.unwrap_or_else(|why| why);
-            let verdict = if passed { "ok  " } else { "FAIL" };
-            face.note(&format!("{verdict} {name:<34} {said}"));
-            let milliseconds = start.elapsed().as_millis();
-            checks.push(CheckAnswer { name, passed, said, milliseconds });
+            checks.push(CheckAnswer::show(face, name, start, check(&world)));
         }
         if let Some(seconds) = self.seconds.filter(|seconds| *seconds > 0) {
             face.note(&format!("forwarding for {seconds} seconds more"));
             std::thread::sleep(Duration::from_secs(seconds));
         }
         let status = world.gateway().status()?;
-        let good = checks.iter().filter(|check| check.passed).count();
-        let summary = format!("{good} of {} checks passed", checks.len());
-        let answer = DemoReport { demo: self.name, links, passed: good == checks.len(), checks };
-        face.answer(&answer, || format!("{}{summary}", super::status::summary(&status)))?;
+        let answer = DemoReport::of(&self.name, links, checks);
+        face.answer(&answer, || {
+            format!("{}{}", super::status::summary(&status), answer.summary())
+        })?;
         Ok(if answer.passed { Exit::Success } else { Exit::Negative })
     }
 }

@@ -1,0 +1,353 @@
+//! `bench planes`: two planes as two processes of the binary, each killed while datagrams pass. What is
+//! lost without a control plane, how long nothing passes without a data plane, how long an adoption
+//! takes, and what both processes have in memory when idle.
+
+use crate::binary;
+use crate::footprint::{RECEIVER, TestNetwork};
+use crate::process::{resident_kib, text};
+use bench::{Bench, Options, Relation};
+use gatewright_testbed::{Needs, Process, wait_until};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Datagrams a second while the control plane is killed.
+const RATE: u64 = 100_000;
+/// Datagrams sent at once, and those that may be on their way: fewer than any queue between holds.
+const BURST: u64 = 32;
+const WINDOW: u64 = 192;
+/// Between two datagrams while the data plane is killed: the resolution of a gap.
+const EVERY: Duration = Duration::from_millis(1);
+/// Between two kills.
+const PAUSE: Duration = Duration::from_millis(700);
+/// Kills of a data plane that one control plane is given: at five within a minute it gives up.
+const KILLS_EACH: usize = 4;
+const WITHIN: Duration = Duration::from_secs(20);
+/// How long a gateway is left alone before its memory is looked at.
+const SETTLE: Duration = Duration::from_secs(2);
+
+const PROMISES: [(&str, f64); 5] = [
+    ("control_kills_lost", 0.0),
+    ("data_kill_gap_ms", 300.0),
+    ("data_kill_gap_xdp_ms", 300.0),
+    ("adopt_ms", 50.0),
+    ("idle_rss_two_mib", 16.0),
+];
+
+/// The binary with a description in a folder.
+struct TwoPlanes<'a> {
+    network: &'a TestNetwork,
+    binary: &'a Path,
+    folder: PathBuf,
+}
+
+impl<'a> TwoPlanes<'a> {
+    fn new(
+        network: &'a TestNetwork,
+        binary: &'a Path,
+        folder: &Path,
+        mode: &str,
+    ) -> Result<Self, String> {
+        let folder = folder.join(mode);
+        fs::create_dir_all(&folder).map_err(text)?;
+        let link = |name: &str, device: &str, address: &str| {
+            format!(
+                "[link.{name}]\ndevice = \"{device}\"\nmode = \"{mode}\"\n\
+                 addresses = [\"{address}\"]\n"
+            )
+        };
+        let links = link("lan", "g0", "10.72.1.1/24") + &link("wan", "g1", "10.72.2.1/24");
+        let planes = "[planes]\nmode = \"process\"\n";
+        fs::write(folder.join("gateway.toml"), format!("{planes}{links}")).map_err(text)?;
+        Ok(Self { network, binary, folder })
+    }
+
+    /// Starts a control plane, and waits until it answers.
+    fn start(&self) -> Result<Process, String> {
+        let log = fs::File::create(self.folder.join("log")).map_err(text)?;
+        let command = self.network.gateway.command(&self.binary.to_string_lossy());
+        let process = command
+            .arg("run")
+            .arg(self.folder.join("gateway.toml"))
+            .arg("--socket")
+            .arg(self.folder.join("socket"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(text)?;
+        if wait_until(WITHIN, || self.status().is_ok()) { Ok(process) } else { Err(self.log()) }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    fn status(&self) -> Result<Value, String> {
+        let mut stream = UnixStream::connect(self.folder.join("socket")).map_err(text)?;
+        stream.write_all(b"{\"do\":\"status\"}\n").map_err(text)?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).map_err(text)?;
+        let answer: Value = serde_json::from_str(&answer).map_err(text)?;
+        answer.get("ok").cloned().ok_or_else(|| answer.to_string())
+    }
+
+    /// The data plane's process, by its number in the gateway's namespace.
+    fn data(&self) -> Result<u64, String> {
+        let status = self.status()?;
+        let data = status.pointer("/planes/data").and_then(Value::as_u64);
+        data.ok_or_else(|| "no process of its own".to_owned())
+    }
+
+    /// Kills the data plane that runs.
+    fn kill_data(&self) -> Result<(), String> {
+        let number = self.data()?.to_string();
+        let kill = self.network.gateway.command("kill").args(["-KILL", &number]).output();
+        kill.map_err(text).map(drop)
+    }
+
+    /// The milliseconds that the last start took to adopt the data plane.
+    fn adopted_within(&self) -> Result<f64, String> {
+        let log = self.log();
+        let within = log.split(", within ").nth(1).and_then(|rest| rest.split(' ').next());
+        let us: Option<f64> = within.and_then(|us| us.parse().ok());
+        us.map(|us| us / 1e3).ok_or_else(|| format!("nothing was adopted:\n{log}"))
+    }
+}
+
+/// A sender and a receiver on both sides of the gateway.
+struct Ends {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+impl Ends {
+    fn new(network: &TestNetwork) -> Result<Self, String> {
+        let open = |at: &'static str| move || UdpSocket::bind(at);
+        let sender = network.sender.run(open("10.72.1.2:0")).map_err(text)?.map_err(text)?;
+        let receiver = network.receiver.run(open(RECEIVER)).map_err(text)?.map_err(text)?;
+        receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(text)?;
+        Ok(Self { sender, receiver })
+    }
+
+    fn await_first(&self) -> Result<(), String> {
+        let passes = || {
+            // The first ones wait for the neighbour, or find no gateway.
+            let _refused = self.sender.send_to(&[0], RECEIVER);
+            self.receiver.recv(&mut [0; 64]).is_ok()
+        };
+        if !wait_until(WITHIN, passes) {
+            return Err("nothing comes through".to_owned());
+        }
+        while self.receiver.recv(&mut [0; 64]).is_ok() {}
+        Ok(())
+    }
+}
+
+/// Datagrams sent and lost while `kills` happen, at most [`WINDOW`] on their way.
+fn lost_while(
+    ends: &Ends,
+    kills: impl FnOnce() -> Result<(), String>,
+) -> Result<(u64, u64, f64), String> {
+    let (sent, received, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let began = Instant::now();
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                if ends.receiver.recv(&mut [0; 64]).is_ok() {
+                    received.fetch_add(1, Ordering::Release);
+                }
+            }
+        });
+        scope.spawn(|| {
+            // What is taken for lost, so that the others go on.
+            let mut given_up = 0;
+            let mut since = Instant::now();
+            while !over.load(Ordering::Acquire) {
+                let so_far = sent.load(Ordering::Relaxed);
+                let waiting = so_far - received.load(Ordering::Acquire).min(so_far) - given_up;
+                let due = began.elapsed().as_micros() * u128::from(RATE) / 1_000_000;
+                if waiting + BURST > WINDOW || u128::from(so_far) > due {
+                    if since.elapsed() > Duration::from_secs(1) {
+                        given_up += waiting;
+                        since = Instant::now();
+                    }
+                    sleep(Duration::from_micros(50));
+                    continue;
+                }
+                since = Instant::now();
+                for _ in 0..BURST {
+                    if ends.sender.send_to(&[0x5a; 18], RECEIVER).is_ok() {
+                        sent.fetch_add(1, Ordering::Release);
+                    }
+                }
+            }
+        });
+        let done = kills();
+        let elapsed = began.elapsed().as_secs_f64();
+        let rest = || received.load(Ordering::Acquire) >= sent.load(Ordering::Acquire);
+        // The sender ends first, by what it is due.
+        over.store(true, Ordering::Release);
+        wait_until(Duration::from_millis(20), rest);
+        done.map(|()| elapsed)
+    })?;
+    // What was on its way when the receiver ended.
+    while ends.receiver.recv(&mut [0; 64]).is_ok() {
+        received.fetch_add(1, Ordering::Relaxed);
+    }
+    let (sent, received) = (sent.into_inner(), received.into_inner());
+    let lost = sent.saturating_sub(received);
+    #[expect(clippy::cast_precision_loss, reason = "some million datagrams")]
+    let rate = sent as f64 / done;
+    Ok((sent, lost, rate))
+}
+
+/// The longest time in which nothing arrived while the data plane is killed once.
+fn gap(planes: &TwoPlanes<'_>, ends: &Ends) -> Result<f64, String> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let _refused = ends.sender.send_to(&[0x5a; 18], RECEIVER);
+                sleep(EVERY);
+            }
+        });
+        let longest = scope.spawn(|| {
+            let (mut longest, mut last) = (Duration::ZERO, Instant::now());
+            while !over.load(Ordering::Acquire) {
+                if ends.receiver.recv(&mut [0; 64]).is_ok() {
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
+            }
+            longest.max(last.elapsed())
+        });
+        sleep(Duration::from_millis(100));
+        let killed = planes.kill_data();
+        sleep(PAUSE);
+        over.store(true, Ordering::Release);
+        let longest = longest.join().map_err(|_| "the receiver panicked")?;
+        killed.map(|()| longest.as_secs_f64() * 1e3)
+    })
+}
+
+fn control_kills(bench: &mut Bench, planes: &TwoPlanes<'_>, kills: usize) -> Result<(), String> {
+    let ends = Ends::new(planes.network)?;
+    let first = planes.start()?;
+    ends.await_first()?;
+    let mut control = Some(first);
+    let mut adopted = Vec::new();
+    let (sent, lost, rate) = lost_while(&ends, || {
+        for _ in 0..kills {
+            sleep(PAUSE);
+            if let Some(process) = control.take() {
+                process.kill();
+            }
+            sleep(Duration::from_millis(100));
+            control = Some(planes.start()?);
+            adopted.push(planes.adopted_within()?);
+        }
+        Ok(())
+    })?;
+    #[expect(clippy::cast_precision_loss, reason = "a few")]
+    bench.sample("control_kills_lost", "datagrams", lost as f64);
+    for ms in adopted {
+        bench.sample("adopt_ms", "ms", ms);
+    }
+    bench.note(format!("{kills} kills of control: {sent} datagrams at {rate:.0} a second"));
+    end(planes, control)
+}
+
+fn end(planes: &TwoPlanes<'_>, control: Option<Process>) -> Result<(), String> {
+    let Some(process) = control else { return Ok(()) };
+    process.terminate().map_err(text)?;
+    process.wait().map_err(text)?;
+    if planes.status().is_ok() { Err("the gateway has not ended".to_owned()) } else { Ok(()) }
+}
+
+fn data_kills(
+    bench: &mut Bench,
+    planes: &TwoPlanes<'_>,
+    ([key, each], kills): ([&str; 2], usize),
+) -> Result<(), String> {
+    let ends = Ends::new(planes.network)?;
+    let mut gaps = Vec::new();
+    for left in (0..kills).step_by(KILLS_EACH) {
+        let control = planes.start()?;
+        for _ in 0..KILLS_EACH.min(kills - left) {
+            ends.await_first()?;
+            let gap = gap(planes, &ends)?;
+            bench.sample(each, "ms", gap);
+            gaps.push(gap);
+        }
+        end(planes, Some(control))?;
+    }
+    gaps.sort_by(f64::total_cmp);
+    // The 99th of a hundred; the largest of fewer.
+    let p99 = gaps.get((gaps.len() * 99).div_ceil(100).saturating_sub(1));
+    bench.sample(key, "ms", *p99.ok_or("no data plane was killed")?);
+    Ok(())
+}
+
+/// Resident memory of both processes.
+fn memory(bench: &mut Bench, planes: &TwoPlanes<'_>) -> Result<(), String> {
+    let control = planes.start()?;
+    sleep(SETTLE);
+    let id = control.id().ok_or("the gateway has ended")?;
+    // The data plane's number out here: the child of the control plane.
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).map_err(text)?;
+    let mut all = children.split_whitespace().filter_map(|child| child.parse().ok());
+    let data: u32 = all.next().ok_or("the control plane has no child")?;
+    let [own, datas] = [resident_kib(id)? / 1024.0, resident_kib(data)? / 1024.0];
+    bench.sample("idle_rss_two_mib", "MiB", own + datas);
+    bench.sample("idle_rss_control_mib", "MiB", own);
+    bench.sample("idle_rss_data_mib", "MiB", datas);
+    end(planes, Some(control))
+}
+
+pub(crate) fn run(options: Options) -> Result<Bench, String> {
+    let mut bench = Bench::new("planes", options);
+    let missing = Needs::new().namespaces().missing().map(|missing| missing.to_string());
+    let binary = match missing.map_or_else(binary, Err) {
+        Ok(binary) => binary,
+        Err(why) => {
+            for (key, bound) in PROMISES {
+                bench.skip(key, Relation::AtMost, bound, &why);
+            }
+            return Ok(bench);
+        }
+    };
+    let network = TestNetwork::new().map_err(text)?;
+    let folder = std::env::temp_dir().join(format!("gatewright-planes-{}", std::process::id()));
+    let by_packet = TwoPlanes::new(&network, &binary, &folder, "packet")?;
+    let by_xdp = TwoPlanes::new(&network, &binary, &folder, "xdp")?;
+    let kills = if options.quick { 10 } else { 100 };
+    let results = [
+        control_kills(&mut bench, &by_packet, kills),
+        data_kills(&mut bench, &by_packet, (["data_kill_gap_ms", "data_kill_each_ms"], kills)),
+        data_kills(&mut bench, &by_xdp, (["data_kill_gap_xdp_ms", "data_kill_each_xdp_ms"], kills)),
+        memory(&mut bench, &by_packet),
+    ];
+    fs::remove_dir_all(&folder).map_err(text)?;
+    for problem in results.into_iter().filter_map(Result::err) {
+        bench.note(problem);
+    }
+    for (key, bound) in PROMISES {
+        bench.promise(key, Relation::AtMost, bound);
+    }
+    bench.note(
+        "lost: at most 192 datagrams are on their way, fewer than any queue holds; adoption: from \
+         the look for the data plane until routes are in force",
+    );
+    bench.note(
+        "gap: the longest time without an arrival, one datagram sent every ms; promised is the \
+         99th of a hundred kills, or the largest of fewer; each: the gaps themselves",
+    );
+    Ok(bench)
+}

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 type Run = fn(Options) -> Result<Bench, String>;
 
 /// Every benchmark, in the order in which all are run.
-const BENCHMARKS: [(&str, Run); 16] = [
+const BENCHMARKS: [(&str, Run); 17] = [
     ("route", route::run),
     ("tables", tables::run),
     ("neighbours", neighbours::run),

@@ -138,6 +138,8 @@ fn shipped(python: &Path) {
         TEMPLATES.iter().map(|it| (it.name.to_owned(), it.text.to_owned())).collect();
     let (mut examples, mut pages) = (Vec::new(), vec![root.join("README.md")]);
     files(&root.join("examples"), ".toml", &mut examples);
+    // Experiments of the delay lab are of another form.
+    examples.retain(|path| !path.starts_with(root.join("examples/lab")));
     files(&root.join("docs"), ".md", &mut pages);
     let read = |path: &PathBuf| (path.display().to_string(), fs::read_to_string(path).unwrap());
     whole.extend(examples.iter().map(read));

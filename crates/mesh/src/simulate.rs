@@ -6,7 +6,10 @@
 
 mod datapath;
 mod invariants;
-
+mod scenario;
 mod world;
 
+pub use scenario::{
+    MeshExperiment, MeshFigure, MeshReport, MeshScenario, MeshShape, SCENARIO_NODES_MAX,
+};
 pub use world::{LinkCut, MeshWorld, Ping, WorldFigures};

@@ -6,7 +6,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_mesh::simulate::{LinkCut, MeshWorld};
+use gatewright_mesh::simulate::{LinkCut, MeshExperiment, MeshScenario, MeshShape, MeshWorld};
 use gatewright_mesh::{MeshEvent, MeshSettings, PathClass, Profile};
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
 use std::collections::BTreeSet;
@@ -331,6 +331,24 @@ fn broadcasts_reach_all_below_the_cost_of_flooding() {
             Profile::Classic => assert_eq!(relayed, 1_990),
             Profile::Default => assert!(relayed * 10 <= 1_990 * 6, "{relayed}"),
         }
+    }
+}
+
+/// A 7 x 7 grid from cold, where pairs also ping each other at the same time: all are answered.
+#[test]
+fn a_grid_is_reached_within_two_seconds_from_cold() {
+    for seed in 0..3 {
+        let experiment = MeshExperiment {
+            scenario: MeshScenario::Cold,
+            shape: MeshShape::Grid,
+            nodes: 49,
+            degree: 6,
+            profile: Profile::Default,
+            seed,
+        };
+        let report = experiment.run();
+        println!("{report:?}");
+        assert!(report.violations.is_empty() && report.figures[0].value >= 99.0, "{report:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `gatewright lab`: how long relaying takes on this node, measured and modelled.
 
 mod compare;
+mod mesh;
 mod plan;
 mod promise;
 mod run;
@@ -20,9 +21,11 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
-     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]";
+     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]; mesh: {seed, nodes, links, \
+     events, seconds, figures: [{name, value}], violations}";
 
-/// Measures how long relaying takes on this node, models it, and says what the node can promise.
+/// Measures how long relaying takes on this node, models it, and says what the node can promise;
+/// simulates meshes.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true)]
 pub(crate) struct Lab {
@@ -36,6 +39,7 @@ enum LabVerb {
     Plan(plan::Plan),
     Compare(compare::Compare),
     Promise(promise::Promise),
+    Mesh(mesh::Mesh),
 }
 
 impl Lab {
@@ -45,6 +49,7 @@ impl Lab {
             LabVerb::Plan(verb) => verb.run(face),
             LabVerb::Compare(verb) => verb.run(face),
             LabVerb::Promise(verb) => verb.run(face),
+            LabVerb::Mesh(verb) => verb.run(face),
         }
     }
 }

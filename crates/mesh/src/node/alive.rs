@@ -168,10 +168,11 @@ impl MeshNode {
         adjacency: Adjacency,
         packet: &LivenessHeaderFields,
     ) {
-        const ADMIN_DOWN: u8 = 0;
+        const DOWN: u8 = 1;
         let has_session = self.near.all.get(&adjacency).is_some_and(|n| n.session.is_some());
         if !has_session {
-            if packet.state == ADMIN_DOWN {
+            // A packet of a session that has just ended here starts none.
+            if packet.state != DOWN || packet.your_discriminator != 0 {
                 return;
             }
             self.monitor(now, adjacency);

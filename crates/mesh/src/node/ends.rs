@@ -79,6 +79,8 @@ pub(super) struct Destination {
     waiting: VecDeque<WaitingPacket>,
     search: Option<Search>,
     expected_until: Option<Duration>,
+    /// Paths whose relays do not have all labels of this direction yet.
+    deferred: Vec<(Duration, PathId)>,
     consideration: Option<Consideration>,
     optimise_at: Option<Duration>,
     backoff: u32,
@@ -95,6 +97,7 @@ impl Destination {
             waiting: VecDeque::new(),
             search: None,
             expected_until: None,
+            deferred: Vec::new(),
             consideration: None,
             optimise_at: None,
             backoff: 0,
@@ -107,7 +110,8 @@ impl Destination {
         let search = self.search.map(|search| search.retry_at);
         let consideration = self.consideration.map(|consideration| consideration.at);
         let times = [search, self.expected_until, consideration, self.optimise_at];
-        times.into_iter().flatten().min()
+        let deferred = self.deferred.iter().map(|&(at, _)| at);
+        times.into_iter().flatten().chain(deferred).min()
     }
 
     fn primary(&self, class: PathClass) -> Option<(PathId, LabelledHop)> {
@@ -205,6 +209,28 @@ impl MeshNode {
             && known.search.is_none()
         {
             known.expected_until = Some(now + EXPECT);
+        }
+    }
+
+    /// Uses a path from a time on.
+    pub(super) fn defer(&mut self, now: Duration, at: Duration, peer: NodeId, path: PathId) {
+        if self.know(now, peer)
+            && let Some(known) = self.destinations.get_mut(&peer)
+            && known.deferred.len() < PATHS_MAX * 2
+        {
+            known.deferred.push((at, path));
+        }
+    }
+
+    /// Uses the deferred paths that are due.
+    fn undefer(&mut self, now: Duration, destination: NodeId) {
+        let Some(known) = self.destinations.get_mut(&destination) else { return };
+        let due: Vec<PathId> =
+            known.deferred.extract_if(.., |(at, _)| *at <= now).map(|(_, path)| path).collect();
+        for path in due {
+            if self.first_hop(path).is_some() {
+                self.path_ready(now, destination, path);
+            }
         }
     }
 
@@ -408,6 +434,7 @@ impl MeshNode {
     }
 
     fn tick_destination(&mut self, now: Duration, destination: NodeId) {
+        self.undefer(now, destination);
         let Some(known) = self.destinations.get_mut(&destination) else { return };
         if known.expected_until.is_some_and(|at| at <= now) {
             known.expected_until = None;

@@ -37,6 +37,7 @@ pub(super) struct Unacknowledged {
     adjacency: Adjacency,
     octets: Vec<u8>,
     repeats: u32,
+    sent_at: Duration,
     pub(super) repeat_at: Duration,
     /// The path of a ROUTE REPLY; the others do not matter any more when they are given up.
     reply: Option<PathId>,
@@ -297,7 +298,8 @@ impl MeshNode {
             return;
         }
         let repeat_at = now + REPEAT_FIRST;
-        let entry = Unacknowledged { adjacency, octets: copy, repeats: 0, repeat_at, reply };
+        let entry =
+            Unacknowledged { adjacency, octets: copy, repeats: 0, sent_at: now, repeat_at, reply };
         self.unacknowledged.insert(sequence, entry);
     }
 
@@ -317,14 +319,20 @@ impl MeshNode {
         if known.is_none_or(|message| message.adjacency != from) {
             return;
         }
-        let reply = self.unacknowledged.remove(&sequence).and_then(|message| message.reply);
-        let (Some(path), Some(label)) = (reply, label) else { return };
+        let Some(message) = self.unacknowledged.remove(&sequence) else { return };
+        let (Some(path), Some(label)) = (message.reply, label) else { return };
         let Some(segment) = self.segments.get_mut(&path) else { return };
         let Some(side) = &mut segment.upstream else { return };
         let first = side.expected.replace(label).is_none();
         let ends_here = segment.downstream.is_none();
+        // A relay upstream has its label of this direction one hop later than the one before it:
+        // half a round trip of the first hop for each.
+        let hop = now.saturating_sub(message.sent_at) / 2;
+        let ready_at = now + hop * u32::try_from(segment.relays.len()).unwrap_or(0);
         self.install(path);
-        if ends_here && first {
+        if ends_here && first && ready_at > now {
+            self.defer(now, ready_at, path.origin, path);
+        } else if ends_here && first {
             self.path_ready(now, path.origin, path);
         } else if ends_here {
             self.choose(now, path.origin);

@@ -88,10 +88,12 @@ pub(crate) struct Counters {
     strays: u64,
     /// Requests dropped because too many were unanswered.
     dropped: u64,
+    /// Messages passed over because they are too long.
+    oversized: u64,
 }
 
 impl Counters {
-    pub(crate) fn each(&self) -> [(&'static str, u64); 6] {
+    pub(crate) fn each(&self) -> [(&'static str, u64); 7] {
         [
             ("mqtt_connections", self.connections),
             ("mqtt_received", self.received),
@@ -99,6 +101,7 @@ impl Counters {
             ("mqtt_unpublished", self.unpublished),
             ("mqtt_strays", self.strays),
             ("mqtt_dropped", self.dropped),
+            ("mqtt_oversized", self.oversized),
         ]
     }
 }
@@ -285,6 +288,7 @@ impl Broker {
                     self.ready.send_replace(true);
                 }
                 Some(Output::Arrived { topic, payload }) => self.arrived(&topic, payload, answers),
+                Some(Output::Oversized) => self.lock().counters.oversized += 1,
                 Some(Output::End(end)) => {
                     self.lock().failure = Some(end.to_string());
                     let _ = writer.flush().await;

@@ -38,6 +38,8 @@ pub(super) enum Packet {
     ConnectAck(u8),
     /// Something was published; the identifier wants an acknowledgement.
     Publish { topic: String, payload: Vec<u8>, id: Option<u16> },
+    /// A publication longer than what is taken; the identifier wants an acknowledgement.
+    Oversized { id: Option<u16> },
     /// Our publication has arrived.
     PublishAck(u16),
     /// What we subscribed to, in its order; 0x80 is a refusal.
@@ -47,7 +49,7 @@ pub(super) enum Packet {
 }
 
 /// Takes one packet off the front of `octets`: how long it is, and what. `None` if not all of it
-/// is there.
+/// is there; of a publication longer than `most`, if its identifier is not there.
 pub(super) fn read(octets: &[u8], most: usize) -> Result<Option<(usize, Packet)>, PacketError> {
     let Some((&first, rest)) = octets.split_first() else {
         return Ok(None);
@@ -62,7 +64,10 @@ pub(super) fn read(octets: &[u8], most: usize) -> Result<Option<(usize, Packet)>
         head += 1;
         if octet & 0x80 == 0 {
             if length > most {
-                return Err(PacketError::TooLarge { length, most });
+                let body = octets.get(head..).unwrap_or_default();
+                let head = head + length;
+                return oversized(first, body, PacketError::TooLarge { length, most })
+                    .map(|packet| packet.map(|packet| (head, packet)));
             }
             let Some(body) = octets.get(head..head + length) else {
                 return Ok(None);
@@ -71,6 +76,30 @@ pub(super) fn read(octets: &[u8], most: usize) -> Result<Option<(usize, Packet)>
         }
     }
     if rest.len() >= LENGTH_OCTETS_MAX { Err(PacketError::Length) } else { Ok(None) }
+}
+
+/// Reads the beginning of a packet that is too long. A publication is passed over: a broker sends it
+/// anew on each connection until it is acknowledged (§4.4). Anything else is an error.
+fn oversized(
+    first: u8,
+    beginning: &[u8],
+    error: PacketError,
+) -> Result<Option<Packet>, PacketError> {
+    if first >> 4 != PUBLISH {
+        return Err(error);
+    }
+    match first >> 1 & 0x03 {
+        0 => Ok(Some(Packet::Oversized { id: None })),
+        1 => Ok(after_topic(beginning).map(|id| Packet::Oversized { id: Some(id) })),
+        _ => Err(PacketError::Malformed(PUBLISH)),
+    }
+}
+
+/// The packet identifier behind a publication's topic, if it is there (§3.3.2).
+fn after_topic(body: &[u8]) -> Option<u16> {
+    let (length, rest) = body.split_first_chunk::<2>()?;
+    let id = rest.get(usize::from(u16::from_be_bytes(*length))..)?.first_chunk::<2>()?;
+    Some(u16::from_be_bytes(*id))
 }
 
 fn parse(first: u8, body: &[u8]) -> Result<Packet, PacketError> {

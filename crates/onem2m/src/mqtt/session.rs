@@ -23,7 +23,7 @@ pub struct MqttSettings {
     pub credentials: Option<(String, String)>,
     /// Topic filters to subscribe to.
     pub filters: Vec<String>,
-    /// Octets of a packet that are taken.
+    /// Octets of a packet that are taken. A longer publication is passed over and acknowledged.
     pub packet_octets_max: usize,
 }
 
@@ -60,6 +60,8 @@ pub enum Output {
         /// The payload.
         payload: Vec<u8>,
     },
+    /// A publication longer than [`MqttSettings::packet_octets_max`] was passed over.
+    Oversized,
     /// Close the connection: nothing more comes.
     End(End),
 }
@@ -102,6 +104,8 @@ pub struct MqttSession {
     settings: MqttSettings,
     stage: Stage,
     received: Vec<u8>,
+    /// Octets still to come of a publication that is passed over.
+    passing: usize,
     outputs: VecDeque<Output>,
     next_id: u16,
     unacknowledged: BTreeSet<u16>,
@@ -118,6 +122,7 @@ impl MqttSession {
         let mut session = Self {
             stage: Stage::Connecting,
             received: Vec::new(),
+            passing: 0,
             outputs: VecDeque::new(),
             next_id: 0,
             unacknowledged: BTreeSet::new(),
@@ -183,7 +188,9 @@ impl MqttSession {
     }
 
     fn take(&mut self, now: Duration, octets: &[u8]) {
-        self.received.extend_from_slice(octets);
+        let passed = self.passing.min(octets.len());
+        self.passing -= passed;
+        self.received.extend_from_slice(octets.get(passed..).unwrap_or_default());
         let mut at = 0;
         while self.stage != Stage::Ended {
             let rest = self.received.get(at..).unwrap_or_default();
@@ -196,6 +203,7 @@ impl MqttSession {
                 Err(error) => self.end(End::Packet(error)),
             }
         }
+        self.passing += at.saturating_sub(self.received.len());
         self.received.drain(..at.min(self.received.len()));
     }
 
@@ -234,10 +242,18 @@ impl MqttSession {
                 }
                 self.outputs.push_back(Output::Arrived { topic, payload });
             }
+            (Stage::Subscribing | Stage::Ready, Packet::Oversized { id }) => {
+                if let Some(id) = id {
+                    self.outputs.push_back(Output::Send(packet::publish_ack(id)));
+                }
+                self.outputs.push_back(Output::Oversized);
+            }
             (Stage::Ready, Packet::Pong) | (Stage::Subscribing, Packet::PublishAck(_)) => {}
             (_, Packet::ConnectAck(_)) => self.end(End::Packet(PacketError::Unexpected(2))),
             (_, Packet::SubscribeAck(_)) => self.end(End::Packet(PacketError::Unexpected(9))),
-            (_, Packet::Publish { .. }) => self.end(End::Packet(PacketError::Unexpected(3))),
+            (_, Packet::Publish { .. } | Packet::Oversized { .. }) => {
+                self.end(End::Packet(PacketError::Unexpected(3)))
+            }
             (_, Packet::PublishAck(_)) => self.end(End::Packet(PacketError::Unexpected(4))),
             (_, Packet::Pong) => self.end(End::Packet(PacketError::Unexpected(13))),
         }

@@ -74,13 +74,14 @@ fn a_silent_broker_is_noticed() {
 
 #[test]
 fn what_a_broker_may_not_send_ends_the_connection() {
-    let cases: [(&[u8], End); 7] = [
+    let cases: [(&[u8], End); 8] = [
         (b"\x32\x02\x00\x09", End::Packet(PacketError::Malformed(3))),
         (b"\x34\x05\x00\x01a\x00\x01", End::Packet(PacketError::Malformed(3))),
         (b"\x20\x02\x00\x00", End::Packet(PacketError::Unexpected(2))),
         (b"\x10\x00", End::Packet(PacketError::Unexpected(1))),
         (b"\x30\xff\xff\xff\xff\x01", End::Packet(PacketError::Length)),
-        (b"\x30\xe9\x07", End::Packet(PacketError::TooLarge { length: 1_001, most: 1_000 })),
+        (b"\x90\xe9\x07", End::Packet(PacketError::TooLarge { length: 1_001, most: 1_000 })),
+        (b"\x34\xe9\x07", End::Packet(PacketError::Malformed(3))),
         (b"\x40\x01\x00", End::Packet(PacketError::Malformed(4))),
     ];
     for (octets, end) in cases {
@@ -95,6 +96,28 @@ fn what_a_broker_may_not_send_ends_the_connection() {
     session.handle(Duration::ZERO, Input::Octets(CONNECT_ACK));
     session.handle(Duration::ZERO, Input::Octets(b"\x90\x05\x00\x01\x01\x80\x01"));
     assert_eq!(drain(&mut session).last(), Some(&Output::End(End::SubscriptionRefused)));
+}
+
+/// A broker delivers an unacknowledged message again on every connection (MQTT 3.1.1 §4.4), so one
+/// message that is too long must not end the connection.
+#[test]
+fn a_publication_that_is_too_long_is_acknowledged_and_passed_over() {
+    let mut octets = b"\x32\xe9\x07\x00\x01t\x00\x2a".to_vec();
+    octets.resize(3 + 1_001, b'x');
+    octets.extend_from_slice(b"\x30\x04\x00\x01tz");
+    let acknowledged = Output::Send(b"\x40\x02\x00\x2a".to_vec());
+    let next = Output::Arrived { topic: "t".to_owned(), payload: b"z".to_vec() };
+    for piece in [1, 7, 8, 100, octets.len()] {
+        let mut session = ready();
+        for octets in octets.chunks(piece) {
+            session.handle(Duration::ZERO, Input::Octets(octets));
+        }
+        let outputs = drain(&mut session);
+        assert_eq!(outputs, [acknowledged.clone(), Output::Oversized, next.clone()], "{piece}");
+    }
+    let mut session = ready();
+    session.handle(Duration::ZERO, Input::Octets(b"\x30\xff\xff\xff\x7f"));
+    assert_eq!(drain(&mut session), [Output::Oversized]);
 }
 
 #[test]

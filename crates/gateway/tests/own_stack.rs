@@ -19,6 +19,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,8 +72,10 @@ enum PlaneMode {
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
 /// A running gateway; in mode process this test is the program of its data plane, too.
-fn open(config: &Config, mode: PlaneMode) -> Arc<Gateway> {
-    let PlaneMode::Process = mode else { return Arc::new(Gateway::open(config, 7).unwrap()) };
+fn open(config: &Config, mode: PlaneMode) -> Running {
+    let PlaneMode::Process = mode else {
+        return Running(Arc::new(Gateway::open(config, 7).unwrap()));
+    };
     let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-stack-{number}"));
     let own = std::env::current_exe().unwrap().into_os_string();
@@ -89,7 +92,25 @@ fn open(config: &Config, mode: PlaneMode) -> Arc<Gateway> {
         }),
     };
     let config = Config { plane_mode: gatewright_config::PlaneMode::Process, ..config.clone() };
-    Gateway::start(&config, options).unwrap()
+    Running(Gateway::start(&config, options).unwrap())
+}
+
+/// A gateway that ends with its test, and its data plane with it.
+struct Running(Arc<Gateway>);
+
+impl Deref for Running {
+    type Target = Gateway;
+
+    fn deref(&self) -> &Gateway {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its control socket holds the gateway until then.
+        let _status = self.0.stop();
+    }
 }
 
 fn program(file: &Path, keys: &str) -> String {

@@ -252,7 +252,7 @@ impl MqttSession {
             (_, Packet::ConnectAck(_)) => self.end(End::Packet(PacketError::Unexpected(2))),
             (_, Packet::SubscribeAck(_)) => self.end(End::Packet(PacketError::Unexpected(9))),
             (_, Packet::Publish { .. } | Packet::Oversized { .. }) => {
-                self.end(End::Packet(PacketError::Unexpected(3)))
+                self.end(End::Packet(PacketError::Unexpected(3)));
             }
             (_, Packet::PublishAck(_)) => self.end(End::Packet(PacketError::Unexpected(4))),
             (_, Packet::Pong) => self.end(End::Packet(PacketError::Unexpected(13))),

@@ -1,9 +1,16 @@
-//! What a process takes: processor time and memory.
+//! Processes: what they take, and whether they listen.
 
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use std::fs;
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long between two attempts to connect.
+const ATTEMPTS_EVERY: Duration = Duration::from_millis(2);
 
 #[expect(clippy::needless_pass_by_value, reason = "stands where `map_err` wants it")]
 pub(crate) fn text(error: impl ToString) -> String {
@@ -23,4 +30,27 @@ pub(crate) fn resident_kib(id: u32) -> Result<f64, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
     kib.map(f64::from).ok_or_else(|| "no resident memory".to_owned())
+}
+
+/// Waits until a process listens at an address.
+///
+/// # Errors
+/// What the process wrote into its log, if it has ended or does not listen in time.
+pub(crate) fn until_listening(
+    child: &mut Child,
+    address: SocketAddr,
+    log: &Path,
+    within: Duration,
+) -> Result<(), String> {
+    let end = Instant::now() + within;
+    while TcpStream::connect(address).is_err() {
+        let status = child.try_wait().map_err(text)?;
+        if status.is_some() || Instant::now() > end {
+            let state = status.map_or_else(|| "runs".to_owned(), |status| status.to_string());
+            let written = fs::read_to_string(log).unwrap_or_default();
+            return Err(format!("the gateway does not listen at {address} ({state}): {written}"));
+        }
+        thread::sleep(ATTEMPTS_EVERY);
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@
 mod history;
 
 use crate::binary;
-use crate::process::{resident_kib, text};
+use crate::process::{resident_kib, text, until_listening};
 use bench::{Bench, Options, Relation};
 use serde_json::Value;
 use std::fs;
@@ -79,7 +79,8 @@ impl Gateway {
             store.display().to_string()
         );
         fs::write(&description, written).map_err(text)?;
-        let log = fs::File::create(folder.join("stall.log")).map_err(text)?;
+        let log_path = folder.join("stall.log");
+        let log = fs::File::create(&log_path).map_err(text)?;
         let child = Command::new("taskset")
             .args(["-c", "0"])
             .arg(binary)
@@ -90,15 +91,9 @@ impl Gateway {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        let gateway = Self { child: child.map_err(text)?, http, devices };
-        let end = Instant::now() + STARTS_WITHIN;
+        let mut gateway = Self { child: child.map_err(text)?, http, devices };
         for address in [http, devices] {
-            while TcpStream::connect(address).is_err() {
-                if Instant::now() > end {
-                    return Err("the gateway does not listen".to_owned());
-                }
-                thread::sleep(Duration::from_millis(2));
-            }
+            until_listening(&mut gateway.child, address, &log_path, STARTS_WITHIN)?;
         }
         Ok(gateway)
     }

@@ -10,7 +10,7 @@ mod drain;
 pub(crate) mod sink;
 
 use crate::binary;
-use crate::process::{resident_kib, text};
+use crate::process::{resident_kib, text, until_listening};
 use bare::Load;
 use bench::{Bench, Options, Relation};
 use gatewright_histogram::Histogram;
@@ -20,10 +20,10 @@ use serde_json::Value;
 use sink::Sink;
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Milliseconds that the slowest of a hundred answers may take.
 const ACK_P99_MS: f64 = 50.0;
@@ -100,7 +100,8 @@ impl GatewayProcess {
             written.push_str(&above);
         }
         fs::write(&description, written).map_err(text)?;
-        let log = fs::File::create(folder.join("devices.log")).map_err(text)?;
+        let log_path = folder.join("devices.log");
+        let log = fs::File::create(&log_path).map_err(text)?;
         let child = pinned(setting.core, binary)
             .arg("run")
             .arg(&description)
@@ -109,14 +110,9 @@ impl GatewayProcess {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        let gateway = Self(child.map_err(text)?);
-        let end = Instant::now() + STARTS_WITHIN;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > end {
-                return Err("the gateway does not listen".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut gateway = Self(child.map_err(text)?);
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        until_listening(&mut gateway.0, address, &log_path, STARTS_WITHIN)?;
         Ok(gateway)
     }
 }

@@ -31,9 +31,10 @@ const RESERVE_MIB_MAX: i64 = 1 << 10;
 const MEMORY_MIB_MAX: i64 = 1 << 20;
 /// Maximum number of requests of one peer per second.
 const PEER_RATE_MAX: i64 = 1_000_000;
-/// Resources of a service entity: its base and a few AEs at the least; 12 GiB at the most.
+/// Resources of a service entity: its base and a few AEs at the least; with a store, a thousand
+/// million take 48 GB of memory.
 const RESOURCES_MIN: i64 = 100;
-const RESOURCES_MAX: i64 = 10_000_000;
+const RESOURCES_MAX: i64 = 1_000_000_000;
 /// Maximum number of concurrent requests or connections of one peer.
 const PEER_REQUESTS_MAX: i64 = 65_536;
 /// Maximum content of one peer, in MiB.
@@ -288,7 +289,7 @@ pub(super) static CSE: Table = Table {
             Shape::Number(RESOURCES_MIN, RESOURCES_MAX),
             "Maximum number of resources; 1000000 if not given. Beyond, a new instance \
              replaces its container's oldest, and all else is refused. Without a store an instance \
-             of 300 octets takes 1.2 KiB of memory.",
+             of 300 octets takes 1.2 KiB of memory; with one, 48 octets.",
         ),
         key(
             "branch_max",

@@ -70,16 +70,7 @@ pub enum PortRequest {
 impl PortRequest {
     /// Whether its answer says nothing ([`PortAnswer::Done`], at once), so that none is sent.
     pub(crate) const fn is_silent(&self) -> bool {
-        matches!(
-            self,
-            Self::Discard(_)
-                | Self::DropPrepared
-                | Self::Neighbours(_)
-                | Self::Pace(_)
-                | Self::SetLink { .. }
-                | Self::BeginReplays
-                | Self::EndTrace
-        )
+        matches!(self, Self::Discard(_) | Self::DropPrepared | Self::Neighbours(_) | Self::EndTrace)
     }
 }
 

@@ -28,7 +28,7 @@ use nix::{
     unistd::Pid,
 };
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, ErrorKind, Write},
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
@@ -53,6 +53,7 @@ fn main() {
         Trial::test("a_data_plane_that_dies_five_times_is_given_up", given_up),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
+        Trial::test("an_order_is_answered_when_the_data_plane_has_executed_it", answered),
         Trial::test("a_data_plane_keeps_the_capabilities_of_links_alone", confined),
     ];
     libtest_mimic::run(&arguments, trials).exit();
@@ -161,8 +162,8 @@ fn gone(process: u32) {
 fn started_again() -> Result<(), Failed> {
     let (started, host, told) = start("");
     let port = started.process.port();
-    port.submit(PortRequest::SetLink { link: LinkIndex(1), up: false })?;
-    port.submit(PortRequest::Pace(Pace { spin: Duration::ZERO }))?;
+    port.ask(PortRequest::SetLink { link: LinkIndex(1), up: false })?;
+    port.ask(PortRequest::Pace(Pace { spin: Duration::ZERO }))?;
     for kills in 1..=3 {
         send(port)?;
         assert_eq!(packets(&port.handlers()), 1, "its counters begin anew with it");
@@ -202,6 +203,36 @@ fn given_up() -> Result<(), Failed> {
     assert!(!started.process.is_running());
     let refused = started.process.port().ask(PortRequest::Links);
     assert!(matches!(refused, Err(DataError::Ended)), "{refused:?}");
+    let refused = started.sockets.bind("0.0.0.0:7000".parse()?).map(drop);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotConnected);
+    Ok(())
+}
+
+/// A socket is there when `bind` returns, and an error says that the process has not answered.
+fn answered() -> Result<(), Failed> {
+    let (started, _host, told) = start("");
+    let bind = |port: u16| started.sockets.bind(([0, 0, 0, 0], port).into());
+    let first = bind(7000)?;
+    let process = Pid::from_raw(started.process.id().try_into()?);
+    kill(process, Signal::SIGSTOP)?;
+    let late = bind(7001).map(drop).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    assert_eq!(late.to_string(), "the data plane's process has not answered within 5 s");
+    kill(process, Signal::SIGCONT)?;
+    let _second = bind(7001)?;
+    // The next process answers what the one before has not.
+    kill(process, Signal::SIGSTOP)?;
+    std::thread::scope(|threads| {
+        let binding = threads.spawn(|| bind(7002));
+        let closing = threads.spawn(|| drop(first));
+        kill(process, Signal::SIGKILL)?;
+        closing.join().map_err(|_| "closing")?;
+        binding.join().map_err(|_| "binding")?.map(drop)?;
+        Ok::<_, Failed>(())
+    })?;
+    assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+    assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+    bind(7000).map(drop)?;
     Ok(())
 }
 

@@ -138,8 +138,7 @@ pub trait Network: Clone + Debug + Send + Sync + 'static {
         sharing: Sharing,
     ) -> io::Result<<Self::Poller as Poller>::Listener>;
 
-    /// Makes a datagram socket, for the role of this name. It receives from now on; a network in
-    /// another process has it a moment later, and what arrives before is lost.
+    /// Makes a datagram socket, for the role of this name.
     ///
     /// # Errors
     ///

@@ -199,13 +199,16 @@ fn udp_gateways_go_on_without_control() {
     world.describe(&RELAY.replace("7000", "7001"));
     let other = socket(&world.south, "10.10.2.2:7001");
     world.ask(&["reload", world.folder.join("gateway.toml").to_str().unwrap()]).text();
-    // The order reaches the other process a moment after the answer to `reload`.
+    // `reload` has answered: it relays to the new server, and no longer to the old one.
+    client.send_to(b"new", (NEAR, 5000)).unwrap();
+    assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 3, "{}", world.said());
+    server.set_nonblocking(true).unwrap();
+    assert!(server.recv_from(&mut [0; 64]).is_err(), "the old server hears no more");
     other.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let arrives = |what: &[u8]| {
         client.send_to(what, (NEAR, 5000)).unwrap();
         other.recv_from(&mut [0; 64]).is_ok_and(|(len, _)| len == what.len())
     };
-    assert!(wait_until(WITHIN, || arrives(b"four")), "{}", world.said());
     // The data plane dies: the next one has the gateway, too.
     world.kill(&world.planes()["data"].to_string());
     assert!(wait_until(WITHIN, || arrives(b"fifth")), "{}", world.said());

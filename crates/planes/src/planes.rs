@@ -274,7 +274,7 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
-        self.port().submit(PortRequest::SetLink { link, up })?;
+        self.port().ask(PortRequest::SetLink { link, up })?;
         self.change(|control| control.close(link, !up));
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Planes {
     pub fn begin_replays(&self) -> Result<(), PlanesError> {
         // Applications of an earlier control plane that nobody has run again until now are over.
         self.sockets.end_found();
-        self.port().submit(PortRequest::BeginReplays)?;
+        self.port().ask(PortRequest::BeginReplays)?;
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl Planes {
     ///
     /// [`DataError::Ended`] if the worker has ended.
     pub fn set_pace(&self, pace: Pace) -> Result<(), PlanesError> {
-        self.port().submit(PortRequest::Pace(pace))?;
+        self.port().ask(PortRequest::Pace(pace))?;
         Ok(())
     }
 

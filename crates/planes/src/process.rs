@@ -80,7 +80,7 @@ fn adopt(
         Host::adopt(found.tables(), command.routes_max).map_err(|error| in_words(&error))?;
     let mut started = DataProcess::adopt(found, command, &mut host, watch(log.clone()))?;
     if running.spin != data.spin {
-        started.process.port().submit(PortRequest::Pace(Pace { spin: data.spin }))?;
+        started.process.port().ask(PortRequest::Pace(Pace { spin: data.spin }))?;
     }
     for (before, device) in running.links.iter().zip(&data.links) {
         if before != device {

@@ -99,7 +99,9 @@ pub use octets::PacketOctets;
 pub use paths::{Learnt, PATH_MTU_FOR, PATHS_MAX, PATHS_OF_SUBNET_MAX, Paths};
 pub use position::{At, AtError, IcmpError, Side, ip_protocol};
 pub use raw_ip::RawIpLayer;
-pub use remote::{FoundApplication, RemoteDatagram, RemoteSockets, SocketOrder};
+pub use remote::{
+    FoundApplication, ORDERED_WITHIN, OrderReply, RemoteDatagram, RemoteSockets, SocketOrder,
+};
 pub use socket::{RunningApplication, SOCKET_QUEUE_MAX, SOCKETS_MAX, Sockets, UdpSocket};
 pub use suite::{Suite, SuiteLink, assemble, assemble_labelled, assemble_transit, assemble_within};
 pub use trace::{Reassembling, ReassemblyState, Trace, TraceOutcome, TraceStep};

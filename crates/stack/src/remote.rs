@@ -14,7 +14,12 @@ use std::{
     collections::BTreeMap,
     fmt, io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::Duration,
 };
 
 /// A command to the UDP layer.
@@ -57,6 +62,44 @@ pub enum SocketOrder {
         /// The link.
         link: LinkIndex,
     },
+}
+
+/// Maximum time for the other process to execute an order. A process that has died is started again
+/// within it.
+pub const ORDERED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Tells who gave an order what became of it. Without an answer, that the stack has ended.
+#[derive(Debug)]
+pub struct OrderReply(SyncSender<io::Result<()>>);
+
+impl OrderReply {
+    pub(crate) fn new() -> (Self, OrderOutcome) {
+        let (reply, outcome) = sync_channel(1);
+        (Self(reply), OrderOutcome(outcome))
+    }
+
+    /// Tells it.
+    pub fn answer(self, outcome: io::Result<()>) {
+        // Who has waited for too long does not wait any more.
+        let _unwanted = self.0.try_send(outcome);
+    }
+}
+
+/// What becomes of an order.
+#[derive(Debug)]
+pub(crate) struct OrderOutcome(Receiver<io::Result<()>>);
+
+impl OrderOutcome {
+    pub(crate) fn wait(self) -> io::Result<()> {
+        self.0.recv_timeout(ORDERED_WITHIN).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                let within = ORDERED_WITHIN.as_secs();
+                let text = format!("the data plane's process has not answered within {within} s");
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            }
+            RecvTimeoutError::Disconnected => io::ErrorKind::NotConnected.into(),
+        })?
+    }
 }
 
 /// An application that runs in another process, or is to run there.
@@ -171,19 +214,20 @@ impl RemoteSockets {
         self.end.work.load(Ordering::Acquire)
     }
 
-    /// Calls `order` with new orders, and then `send` with datagrams to be sent.
+    /// Calls `order` with new orders and who is told what becomes of each, and then `send` with
+    /// datagrams to be sent.
     pub fn take(
         &mut self,
-        mut order: impl FnMut(SocketOrder),
+        mut order: impl FnMut(SocketOrder, Option<OrderReply>),
         mut send: impl FnMut(RemoteDatagram),
     ) {
         // Cleared before looking: whoever comes after this sets it again.
         if !self.end.work.swap(false, Ordering::AcqRel) {
             return;
         }
-        while let Ok(command) = self.end.commands.try_recv() {
+        while let Ok((command, reply)) = self.end.commands.try_recv() {
             if let Some(new) = self.note(command) {
-                order(new);
+                order(new, reply);
             }
         }
         for (&socket, end) in &self.open {
@@ -226,6 +270,8 @@ impl RemoteSockets {
                 self.groups.retain(|known| *known != (socket, group, link));
                 SocketOrder::Leave { socket, group, link }
             }
+            // Only the process that has the layer asks for it.
+            Command::Executed(_) => return None,
         })
     }
 

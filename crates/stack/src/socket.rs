@@ -12,7 +12,7 @@
 
 use crate::{
     Counter, PacketOctets, SocketApplication,
-    remote::{FoundApplication, RemoteEnd},
+    remote::{FoundApplication, OrderOutcome, OrderReply, RemoteEnd},
 };
 use gatewright_edge::{Notifier, Wake};
 use gatewright_packet::LinkIndex;
@@ -156,7 +156,12 @@ pub(crate) enum Command {
     Stop(u32),
     Join(u32, IpAddr, LinkIndex),
     Leave(u32, IpAddr, LinkIndex),
+    /// Tell that all before it are executed.
+    Executed(Sender<()>),
 }
+
+/// A command, and who is told what became of it if the UDP layer is in another process.
+pub(crate) type Told = (Command, Option<OrderReply>);
 
 /// The registry of sockets on the application side.
 #[derive(Debug, Default)]
@@ -249,7 +254,7 @@ impl Registry {
 #[derive(Clone)]
 pub struct Sockets {
     registry: Arc<Mutex<Registry>>,
-    commands: Sender<Command>,
+    commands: Sender<Told>,
     /// Set when there is work for the UDP layer.
     work: Arc<AtomicBool>,
     wake: Arc<dyn Wake>,
@@ -266,7 +271,7 @@ impl fmt::Debug for Sockets {
 /// The UDP layer's end of [`Sockets`].
 #[derive(Debug)]
 pub(crate) struct SocketsEnd {
-    pub(crate) commands: Receiver<Command>,
+    pub(crate) commands: Receiver<Told>,
     pub(crate) work: Arc<AtomicBool>,
 }
 
@@ -326,7 +331,9 @@ impl Sockets {
     /// # Errors
     ///
     /// `AddrInUse` if another socket has the port; `OutOfMemory` beyond [`SOCKETS_MAX`];
-    /// `NotConnected` if the stack has ended.
+    /// `NotConnected` if the stack has ended. With the UDP layer in another process, the socket is
+    /// there when this returns; `TimedOut` if that process has not answered, any other error is its
+    /// answer.
     pub fn bind(&self, local: SocketAddr) -> io::Result<UdpSocket> {
         self.end_found_at(&[local]);
         let (id, local) = self.registry().bind(local)?;
@@ -396,10 +403,26 @@ impl Sockets {
         Ok(running)
     }
 
+    /// Gives a command to the UDP layer; awaits what becomes of it there if that is in another
+    /// process.
     fn tell(&self, command: Command) -> io::Result<()> {
+        let (reply, outcome) = self.remote.as_ref().map(|_| OrderReply::new()).unzip();
+        self.commands.send((command, reply)).map_err(|_| io::ErrorKind::NotConnected)?;
+        self.poke();
+        outcome.map_or(Ok(()), OrderOutcome::wait)
+    }
+
+    /// Receives `()` when the UDP layer has executed all commands until now.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` if the stack has ended.
+    pub fn executed(&self) -> io::Result<Receiver<()>> {
+        let (told, executed) = channel();
+        let command = (Command::Executed(told), None);
         self.commands.send(command).map_err(|_| io::ErrorKind::NotConnected)?;
         self.poke();
-        Ok(())
+        Ok(executed)
     }
 
     fn poke(&self) {

@@ -197,8 +197,8 @@ impl UdpSockets {
 
     /// Executes commands of applications.
     fn obey(&mut self, out: &mut Out<'_>) {
-        let mut changed = false;
-        while let Ok(command) = self.end.commands.try_recv() {
+        let (mut changed, mut executed) = (false, Vec::new());
+        while let Ok((command, _)) = self.end.commands.try_recv() {
             changed = true;
             match command {
                 Command::Open(socket) => self.sockets.push(*socket),
@@ -219,10 +219,15 @@ impl UdpSockets {
                     self.memberships.retain(|&membership| membership != (id, group, link));
                     out.join(group, link, false);
                 }
+                Command::Executed(told) => executed.push(told),
             }
         }
         if changed {
             self.sort_listeners();
+        }
+        for told in executed {
+            // Who does not wait any more does not miss it.
+            let _unwanted = told.send(());
         }
     }
 

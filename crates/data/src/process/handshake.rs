@@ -27,7 +27,7 @@ pub(super) fn version() -> String {
 }
 
 /// Changes with the meaning of any message.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {

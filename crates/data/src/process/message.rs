@@ -20,14 +20,18 @@ pub(super) enum Incoming {
     /// Another control plane begins: requests and sockets of the one before are forgotten.
     Adopted,
     /// An order to the UDP layer.
-    Sockets(SocketOrder),
+    Sockets {
+        /// The number that the answer bears.
+        number: u64,
+        order: SocketOrder,
+    },
 }
 
 plain_enum!(Incoming {
     0 => Request { number, request },
     1 => SetClock(now),
     2 => Adopted,
-    3 => Sockets(order),
+    3 => Sockets { number, order },
 });
 
 /// A message of the data plane.

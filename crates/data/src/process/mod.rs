@@ -12,6 +12,7 @@
 //! | `port.rs`, `uplink.rs` | the control plane's ends of the rings: requests and answers; datagrams and packets |
 //! | `supervisor.rs` | starts the process, finds it, and starts it again when it dies |
 //! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
+//! | `orders.rs` | orders to the UDP layer, and what became of each |
 //! | `message.rs` | messages in the rings |
 //! | `confine.rs` | permissions that the process keeps |
 
@@ -20,6 +21,7 @@ mod captured;
 mod confine;
 mod handshake;
 mod message;
+mod orders;
 mod passing;
 mod port;
 mod server;

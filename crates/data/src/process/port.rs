@@ -39,6 +39,8 @@ pub struct ProcessPort {
     readers: Arc<CaptureReaders>,
     /// Set when another process runs, which has no sockets yet.
     pub(super) has_restarted: AtomicBool,
+    /// Set when no other process is started.
+    given_up: AtomicBool,
 }
 
 impl fmt::Debug for ProcessPort {
@@ -104,6 +106,7 @@ impl ProcessPort {
             // As those of requests: handlers of an earlier control plane name others.
             readers: Arc::new(CaptureReaders::beginning_with(first)),
             has_restarted: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         }
     }
 
@@ -138,6 +141,24 @@ impl ProcessPort {
     pub(super) fn begin(&self) {
         lock(&self.pending).running = true;
         self.has_restarted.store(true, Ordering::Release);
+    }
+
+    /// No other process will run in its place.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    /// Whether no other process will run in its place.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    /// A number that no request has.
+    pub(super) fn next_number(&self) -> u64 {
+        let mut pending = lock(&self.pending);
+        let number = pending.next;
+        pending.next += 1;
+        number
     }
 
     /// Whether the process runs.

@@ -6,6 +6,7 @@ use super::{
     confine::confine,
     handshake::{self, OpenLinks, Restored, Shared, StartOrder, StartReport},
     message::{Incoming, Outgoing},
+    orders::TakenOrders,
     sockets::SocketRelay,
 };
 use crate::{
@@ -72,6 +73,7 @@ struct Server {
     /// Requests whose answers the workers have not given yet.
     outstanding: Vec<Outstanding>,
     sockets: SocketRelay,
+    orders: TakenOrders,
     captured: CaptureRelay,
 }
 
@@ -151,6 +153,7 @@ impl Server {
             listener,
             outstanding,
             sockets,
+            orders: TakenOrders::default(),
             captured,
         })
     }
@@ -167,12 +170,16 @@ impl Server {
                 self.take(&octets);
             }
             self.finish(Duration::ZERO);
+            for Outgoing { number, answer } in self.orders.answers(&self.sockets, QUICKLY) {
+                self.answer(number, answer);
+            }
             if self.sockets.relay() | self.captured.relay() {
                 self.shared.answer_reader().wake();
                 any = true;
             }
             if !any {
                 let waits = !self.outstanding.is_empty()
+                    || self.orders.are_executing()
                     || self.sockets.is_held()
                     || self.captured.is_open();
                 let patience = if waits { LOOK_EVERY } else { PATIENCE };
@@ -197,10 +204,12 @@ impl Server {
                 let _ended = self.shared.port().submit(PortRequest::EndTrace);
                 let _closed = self.shared.port().submit(PortRequest::DropPrepared);
                 self.outstanding.clear();
+                self.orders.clear();
                 self.sockets.close_all();
             }
-            Some(Incoming::Sockets(order)) => {
-                self.sockets.order(order);
+            Some(Incoming::Sockets { number, order }) => {
+                let outcome = self.sockets.order(order);
+                self.orders.note(number, outcome);
                 self.shared.lock().applications = self.sockets.applications();
             }
             // The versions were compared: somebody else has written to this memory.

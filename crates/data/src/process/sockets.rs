@@ -1,6 +1,8 @@
 //! Sockets of the control plane's process at the UDP layer of the data plane's.
 
+use super::server::{failed, refused};
 use crate::{
+    error::DataError,
     plain::Plain,
     udp_gateway::{UDP_GATEWAY_ITEMS, UdpGatewayCounters, UdpGatewaySetup, relay},
 };
@@ -16,7 +18,7 @@ use gatewright_tables::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    sync::Arc,
+    sync::{Arc, mpsc::Receiver},
 };
 
 /// The sockets, and the applications that run here.
@@ -79,13 +81,15 @@ impl SocketRelay {
         self.held = false;
     }
 
-    /// Executes an order. What cannot be done leaves the socket without datagrams.
-    pub(super) fn order(&mut self, order: SocketOrder) {
+    /// Executes an order. A socket that cannot be opened, or a group that it cannot join, leaves it without
+    /// datagrams.
+    pub(super) fn order(&mut self, order: SocketOrder) -> Result<(), DataError> {
         match order {
             // One that is there was opened by the same order before a death.
             SocketOrder::Open { socket, local } if !self.open.contains_key(&socket) => {
                 // The control plane has reserved the address: only memory can be short.
-                let _short = self.open(socket, local);
+                let opened = self.open(socket, local);
+                opened.map_err(|error| refused(format!("no socket for {local}: {error}")))?;
             }
             SocketOrder::Open { .. } => {}
             SocketOrder::Close { socket } => {
@@ -96,8 +100,8 @@ impl SocketRelay {
             SocketOrder::Start(application) => {
                 let is_known = |(known, _): &(FoundApplication, _)| known.id == application.id;
                 if !self.applications.iter().any(is_known) {
-                    let started = self.start(&application);
-                    self.applications.extend(started.map(|running| (application, running)));
+                    let started = self.start(&application)?;
+                    self.applications.push((application, started));
                 }
             }
             SocketOrder::Stop { application } => {
@@ -105,15 +109,21 @@ impl SocketRelay {
             }
             SocketOrder::Join { socket, group, link } => {
                 if let Some(socket) = self.open.get(&socket) {
-                    let _ended = socket.join_multicast(group, link);
+                    socket.join_multicast(group, link).map_err(failed("join a group"))?;
                 }
             }
             SocketOrder::Leave { socket, group, link } => {
                 if let Some(socket) = self.open.get(&socket) {
-                    let _ended = socket.leave_multicast(group, link);
+                    socket.leave_multicast(group, link).map_err(failed("leave a group"))?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Receives `()` when the UDP layer has executed all orders until now.
+    pub(super) fn executed(&self) -> io::Result<Receiver<()>> {
+        self.sockets.executed()
     }
 
     fn open(&mut self, number: u32, local: std::net::SocketAddr) -> io::Result<()> {
@@ -129,10 +139,12 @@ impl SocketRelay {
         Ok(())
     }
 
-    fn start(&self, application: &FoundApplication) -> Option<RunningApplication> {
-        let setup = UdpGatewaySetup::of(&application.parameters)?;
-        let counters = self.counters(application.id).ok()?;
-        self.sockets.run(&application.locals, relay(setup, counters)).ok()
+    fn start(&self, application: &FoundApplication) -> Result<RunningApplication, DataError> {
+        let setup = UdpGatewaySetup::of(&application.parameters);
+        let setup = setup.ok_or_else(|| refused("no such application is known".to_owned()))?;
+        let counters = self.counters(application.id)?;
+        let started = self.sockets.run(&application.locals, relay(setup, counters));
+        started.map_err(failed("start a UDP gateway"))
     }
 
     fn counters(&self, application: u32) -> Result<UdpGatewayCounters, CountersFull> {

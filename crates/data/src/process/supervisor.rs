@@ -531,6 +531,9 @@ impl Supervisor {
                     Err(error) => error.to_string(),
                 }
             };
+            self.port.give_up();
+            // Who waits for it waits no longer.
+            self.answer_reader.wake();
             return (self.watch)(ProcessEvent::GivenUp(reason));
         }
     }

@@ -1,10 +1,7 @@
 //! The control plane's ends of the rings, beside that of requests: answers, captured packets, and
 //! the datagrams of its sockets.
 
-use super::{
-    message::{Incoming, Outgoing},
-    port::ProcessPort,
-};
+use super::{message::Outgoing, orders::GivenOrders, port::ProcessPort};
 use crate::{captures::CaptureReaders, plain::Plain, waker::Waker};
 use gatewright_stack::{FoundApplication, RemoteDatagram, RemoteSockets, Sockets};
 use gatewright_tables::{MessageReceiver, MessageSender, TablesWriter};
@@ -22,6 +19,7 @@ pub(super) struct Uplink {
     arrivals: MessageReceiver,
     departures: MessageSender,
     sockets: RemoteSockets,
+    orders: GivenOrders,
     octets: Vec<u8>,
 }
 
@@ -40,6 +38,7 @@ impl Uplink {
         let counters = tables.readers().counters;
         let (sockets, end) = RemoteSockets::new(Arc::new(waker.clone()), counters, found);
         let this = Self {
+            orders: GivenOrders::new(Arc::clone(&port)),
             port,
             answers: tables.answers(),
             captured: tables.captured(),
@@ -76,7 +75,9 @@ impl Uplink {
             let Some(answer) = Outgoing::of(&self.octets) else { continue };
             // What was captured before the answer comes before it.
             self.take_captured();
-            self.port.take_answer(answer);
+            if let Some(answer) = self.orders.take(answer) {
+                self.port.take_answer(answer);
+            }
         }
         any
     }
@@ -107,18 +108,14 @@ impl Uplink {
     /// Sends what sockets order and what they send. A ring without room drops datagrams and counts
     /// them as lost.
     fn depart(&mut self) {
-        let Self { port, sockets, departures, octets, .. } = self;
+        let Self { port, sockets, orders, departures, octets, .. } = self;
         if port.has_restarted.swap(false, Ordering::AcqRel) {
-            for order in sockets.standing() {
-                // A process that has ended again is told by the next.
-                let _ended = port.send(&Incoming::Sockets(order));
-            }
+            orders.restore(sockets.standing());
         }
+        orders.end_if_given_up();
         let mut sent = false;
-        let order = |order| {
-            let _ended = port.send(&Incoming::Sockets(order));
-        };
-        sockets.take(order, |datagram| {
+        let give = |order, reply| orders.give(order, reply);
+        sockets.take(give, |datagram| {
             octets.clear();
             datagram.put(octets);
             sent |= departures.send(octets).is_ok();

@@ -393,14 +393,41 @@ pub(crate) fn wrap(tag: &str, value: impl core::fmt::Display) -> String {
 
 /// Appends `value` to `text` as a JSON string.
 pub(crate) fn push_json_text(text: &mut String, value: &str) {
-    let plain = |octet: u8| octet >= 0x20 && octet != b'"' && octet != b'\\';
-    if value.bytes().all(plain) {
-        text.push('"');
-        text.push_str(value);
-        text.push('"');
-    } else {
-        text.push_str(&Value::from(value).to_string());
+    // Octets that stand for themselves are copied in runs: a notification's content in its row has a
+    // quotation mark every few octets.
+    text.reserve(value.len() + 2);
+    text.push('"');
+    let mut rest = value;
+    while let Some(at) = rest.bytes().position(|it| it < 0x20 || it == b'"' || it == b'\\') {
+        let (run, behind) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        text.push_str(run);
+        let mut characters = behind.chars();
+        if let Some(special) = characters.next() {
+            push_escape(text, special);
+        }
+        rest = characters.as_str();
     }
+    text.push_str(rest);
+    text.push('"');
+}
+
+/// Appends the escape of a character that JSON text has none of (RFC 8259 §7).
+fn push_escape(text: &mut String, character: char) {
+    let short = match character {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{8}' => "\\b",
+        '\t' => "\\t",
+        '\n' => "\\n",
+        '\u{c}' => "\\f",
+        '\r' => "\\r",
+        other => {
+            // A string takes whatever is written to it.
+            let _ = write!(text, "\\u{:04x}", u32::from(other));
+            return;
+        }
+    };
+    text.push_str(short);
 }
 
 /// Appends `number` to `text` in decimal digits, or in hexadecimal ones: the formatting machinery
@@ -437,6 +464,16 @@ pub(crate) fn push_number<const RADIX: u64>(text: &mut String, number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_as_the_json_library_writes_them() {
+        let controls: String = (0..=0xa0_u32).filter_map(char::from_u32).collect();
+        for value in ["", "plain", "\"", "a\\\"b\"", "é\n\u{2028}x\r", &controls] {
+            let mut text = String::new();
+            push_json_text(&mut text, value);
+            assert_eq!(text, Value::from(value).to_string());
+        }
+    }
 
     #[test]
     fn numbers_as_the_standard_library_writes_them() {

@@ -71,7 +71,7 @@ impl Cse {
         let operation = operation.number();
         self.send_event(subscription, |cse, target| {
             let originator = Value::from(cse.originator_for(target, from));
-            format!("{{\"om\":{{\"op\":{operation},\"or\":{originator}}}{representation}}}")
+            format!("{{\"om\":{{\"op\":{operation},\"or\":{originator}}}{representation}}}").into()
         });
     }
 }

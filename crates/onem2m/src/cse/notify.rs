@@ -7,16 +7,19 @@ use super::create::Draft;
 use super::outbox::{Gather, OutboxMessage};
 use super::polling::EntityRoute;
 use super::statistics::Statistic;
-use super::subscription::{KEPT_FOR, check_subscription, conditions, duration_of, settle_content};
+use super::subscription::{
+    KEPT_FOR, check_subscription, conditions, duration_of, is_unconditional, settle_content,
+};
 use super::{Cse, Done, Refusal, RequestContext, not_allowed};
 use crate::primitive::{Operation, Request, Response};
-use crate::resource::{Resource, push_json_text, some_attributes};
+use crate::resource::{Resource, push_json_text, push_number, some_attributes};
 use crate::resource_type::ResourceType;
 use crate::status::Status;
 use crate::tree::{Instance, Slot};
 use core::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +27,9 @@ use std::sync::Arc;
 const GATHERED_FOR: Duration = Duration::from_mins(1);
 /// The same duration in m2m:batchNotify.
 const GATHERED_FOR_TEXT: &str = "PT1M";
+
+/// Octets of most notifications beside their representation: an allocation that need not grow.
+const EVENT_OCTETS: usize = 128;
 
 /// Instances that are looked at for notifications of events before a subscription.
 const EARLIER_MAX: usize = 4_096;
@@ -181,6 +187,9 @@ impl Cse {
         owner: &str,
         slot: Slot,
     ) -> bool {
+        if is_unconditional(criteria) {
+            return self.tree.get(slot).is_some();
+        }
         conditions(criteria)
             .and_then(|filter| {
                 self.matches(&filter, &Originator::absent(owner), slot, &mut self.steps())
@@ -234,12 +243,21 @@ impl Cse {
 
     /// Notifies the targets of a subscription of the event `net` with its representation.
     pub(super) fn send_notification(&mut self, slot: Slot, net: u64, representation: &str) {
-        let event = format!("{{\"net\":{net},\"rep\":{representation}}}");
-        self.send_event(slot, |_, _| event.clone());
+        let mut event = String::with_capacity(EVENT_OCTETS + representation.len());
+        event.push_str("{\"net\":");
+        push_number::<10>(&mut event, net);
+        event.push_str(",\"rep\":");
+        event.push_str(representation);
+        event.push('}');
+        self.send_event(slot, |_, _| Cow::Borrowed(event.as_str()));
     }
 
     /// Notifies each target of a subscription of an event (m2m:notificationEvent, as JSON text).
-    pub(super) fn send_event(&mut self, slot: Slot, event: impl Fn(&Self, &str) -> String) {
+    pub(super) fn send_event<'event>(
+        &mut self,
+        slot: Slot,
+        event: impl Fn(&Self, &str) -> Cow<'event, str>,
+    ) {
         let Some(subscription) = self.tree.get(slot) else {
             return;
         };
@@ -297,10 +315,9 @@ impl Cse {
     ///
     /// 5103 if there is no room all the same.
     pub(super) fn post_notification(&mut self, message: OutboxMessage) -> Result<(), Refusal> {
-        if self.post(message.clone()).is_ok() {
-            return Ok(());
+        if !self.fits(&message) {
+            self.drop_oldest(&message.queue);
         }
-        self.drop_oldest(&message.queue);
         self.post(message)
     }
 
@@ -312,8 +329,11 @@ impl Cse {
         target: &str,
         event: &str,
     ) -> String {
-        let reference = Value::from(format!("{}/{}", self.config.cse_id, subscription.id));
-        let mut text = format!("{{\"m2m:sgn\":{{\"nev\":{event},\"sur\":{reference}");
+        let mut text = String::with_capacity(EVENT_OCTETS + event.len());
+        text.push_str("{\"m2m:sgn\":{\"nev\":");
+        text.push_str(event);
+        text.push_str(",\"sur\":");
+        push_json_text(&mut text, &[&*self.config.cse_id, "/", &*subscription.id].concat());
         if let Some(creator) = subscription.text("cr") {
             text.push_str(",\"cr\":");
             push_json_text(&mut text, &self.originator_for(target, creator));

@@ -290,6 +290,15 @@ fn check_blocking(whole: &Map<String, Value>, events: &[u64]) -> Result<(), Refu
 const POLICIES: [&str; 13] =
     ["exc", "bn", "ln", "nec", "pn", "su", "nfu", "gpi", "nsp", "rl", "psn", "nse", "acrs"];
 
+/// Whether event notification criteria say only which events they are about: most do, and need no
+/// filter.
+pub(super) fn is_unconditional(criteria: &Map<String, Value>) -> bool {
+    let is_of_events = |name: &str, value: &Value| {
+        matches!(name, "net" | "chty" | "atr" | "om") && value.is_array()
+    };
+    criteria.iter().all(|(name, value)| is_of_events(name, value))
+}
+
 /// The filter of the conditions in event notification criteria.
 pub(super) fn conditions(criteria: &Map<String, Value>) -> Result<Filter, Refusal> {
     let mut filter = Filter::default();

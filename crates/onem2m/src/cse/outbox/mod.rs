@@ -17,8 +17,8 @@ use crate::status::Status;
 use crate::stored::{Damage, InstanceHeader};
 use crate::tree::RowChange;
 use core::time::Duration;
-use queue::MessageBeside;
 pub(super) use queue::Outbox;
+use queue::{MessageBeside, Queue};
 pub(super) use record::Kept;
 use std::sync::Arc;
 
@@ -157,7 +157,7 @@ impl Cse {
 
     /// Whether there is room for a message. A device's resources are few and its readings need them,
     /// so they may use a quarter more than its readings.
-    fn fits(&self, message: &OutboxMessage) -> bool {
+    pub(super) fn fits(&self, message: &OutboxMessage) -> bool {
         let is_first = || self.is_queue_empty(&message.queue);
         if self.has_room(&message.queue, 1)
             || (self.lagging.is_catching_up(&message.queue) && is_first())
@@ -286,8 +286,7 @@ impl Cse {
     /// Drops every message of a queue except the last and those in progress.
     pub(super) fn keep_latest(&mut self, queue: &str) {
         let there = self.outbox.queues.get(queue);
-        let waiting =
-            there.map_or(0, |queue| queue.messages.len().saturating_sub(queue.sent.len()));
+        let waiting = there.map_or(0, Queue::unsent);
         for _ in 1..waiting {
             self.drop_oldest(queue);
         }

@@ -14,8 +14,8 @@ pub(super) struct Queue {
     pub(super) messages: BTreeMap<u64, Kept>,
     /// The messages by expiry.
     by_age: BTreeSet<(Moment, u64)>,
-    /// Messages in progress.
-    pub(super) sent: BTreeSet<u64>,
+    /// Messages that are not in progress: which is next must not take longer the more are.
+    unsent: BTreeSet<u64>,
     /// Requests in progress.
     pub(super) requests: usize,
     /// Answers in sequence that took its messages.
@@ -33,14 +33,20 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn is_sent(&self, seq: u64) -> bool {
-        self.sent.contains(&seq)
-    }
-
     /// The first message that is not in progress.
     pub(super) fn next(&self) -> Option<(u64, &Kept)> {
-        let next = self.messages.iter().find(|(seq, _)| !self.is_sent(**seq));
-        next.map(|(&seq, kept)| (seq, kept))
+        let seq = *self.unsent.first()?;
+        Some((seq, self.messages.get(&seq)?))
+    }
+
+    /// Number of messages that are not in progress.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Notes that a message is in progress.
+    pub(super) fn note_sent(&mut self, seq: u64) {
+        self.unsent.remove(&seq);
     }
 
     /// Requests that it may have in progress, of `most`: twice as many after each success. A receiver
@@ -53,7 +59,7 @@ impl Queue {
     /// Messages that are not in progress and have expired.
     pub(super) fn stale(&self, now: Moment) -> Vec<u64> {
         let old = self.by_age.iter().take_while(|(until, _)| *until <= now);
-        old.map(|&(_, seq)| seq).filter(|&seq| !self.is_sent(seq)).collect()
+        old.map(|&(_, seq)| seq).filter(|seq| self.unsent.contains(seq)).collect()
     }
 }
 
@@ -154,6 +160,7 @@ impl Outbox {
         self.queue_of.insert(seq, Arc::clone(&name));
         let queue = self.queues.entry(name).or_insert_with(|| Queue { payer, ..Queue::default() });
         queue.by_age.insert((kept.until, seq));
+        queue.unsent.insert(seq);
         queue.messages.insert(seq, kept);
         *self.by_payer.entry(Arc::clone(&queue.payer)).or_default() += 1;
     }
@@ -187,7 +194,7 @@ impl Outbox {
     pub(crate) fn forget(&mut self, seq: u64) -> Option<Kept> {
         let name = self.queue_of.remove(&seq)?;
         let queue = self.queues.get_mut(&name)?;
-        queue.sent.remove(&seq);
+        queue.unsent.remove(&seq);
         let kept = queue.messages.remove(&seq);
         if let Some(kept) = &kept {
             queue.by_age.remove(&(kept.until, seq));
@@ -226,9 +233,9 @@ impl Outbox {
         }
         if let Some(queue) = self.queues.get_mut(&sending.queue) {
             queue.requests = queue.requests.saturating_sub(1);
-            for seq in &sending.messages {
-                queue.sent.remove(seq);
-            }
+            // Most are done with.
+            let left = sending.messages.into_iter().filter(|seq| queue.messages.contains_key(seq));
+            queue.unsent.extend(left);
         }
     }
 

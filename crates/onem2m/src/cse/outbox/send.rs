@@ -206,7 +206,7 @@ impl Cse {
         outbox.sendings_made += 1;
         if let Some(queue) = outbox.queues.get_mut(name) {
             queue.requests += 1;
-            queue.sent.extend(&next.messages);
+            next.messages.iter().for_each(|&seq| queue.note_sent(seq));
         }
         outbox.targets.entry(Arc::clone(&next.target)).or_default().requests += 1;
         let (queue, target) = (Arc::clone(name), Arc::clone(&next.target));

@@ -125,17 +125,31 @@ impl<K: Copy + Ord, V: Copy> DenseMap<K, V> {
         }
     }
 
-    /// Adds entries in ascending order, all behind those that are there.
-    pub(crate) fn extend(&mut self, entries: impl IntoIterator<Item = (K, V)>) {
-        for (key, value) in entries {
-            debug_assert!(self.last().is_none_or(|(last, _)| last < key), "in ascending order");
-            match self.chunks.last_mut().filter(|chunk| chunk.entries.len() < CHUNK) {
-                Some(chunk) => {
-                    self.length += 1;
-                    chunk.entries.push_back((key, value));
-                }
-                None => self.push(key, value),
+    /// Adds the entries of these items in ascending order, all behind those that are there.
+    pub(crate) fn extend<T>(&mut self, mut items: &[T], entry: impl Fn(&T) -> (K, V)) {
+        while let Some((first, rest)) = items.split_first() {
+            let Some(chunk) = self.chunks.last_mut().filter(|it| it.entries.len() < CHUNK) else {
+                let (key, value) = entry(first);
+                self.push(key, value);
+                items = rest;
+                continue;
+            };
+            // A chunk takes what there is room for at once.
+            let room = CHUNK - chunk.entries.len();
+            let (now, later) = items.split_at_checked(room).unwrap_or((items, &[]));
+            debug_assert!(
+                now.iter().map(|item| entry(item).0).is_sorted()
+                    && chunk.entries.back().is_none_or(|(last, _)| *last < entry(first).0),
+                "in ascending order"
+            );
+            let length = chunk.entries.len() + now.len();
+            if length > chunk.entries.capacity() {
+                let capacity = length.next_power_of_two().min(CHUNK);
+                chunk.entries.reserve_exact(capacity - chunk.entries.len());
             }
+            chunk.entries.extend(now.iter().map(&entry));
+            self.length += now.len();
+            items = later;
         }
     }
 
@@ -295,6 +309,13 @@ mod tests {
         (0..100_000_u64).for_each(|key| map.insert(key, ()));
         let room: usize = map.chunks.iter().map(|chunk| chunk.entries.capacity()).sum();
         assert!(room < 101_000, "{room}");
+        let mut extended = DenseMap::default();
+        for part in (0..100_000_u64).collect::<Vec<_>>().chunks(41) {
+            extended.extend(part, |key| (*key, ()));
+        }
+        assert!(extended.iter().eq(map.iter()));
+        assert_eq!(extended.len(), map.len());
+        assert_eq!(extended.octets(), map.octets());
         for key in 0..99_999 {
             assert_eq!(map.remove(key), Some(()));
         }

@@ -268,8 +268,7 @@ impl PagedInstances {
                 before.is_none_or(is_behind)
             });
         if is_in_order {
-            let entries = records.iter().map(|record| (record.seq.into(), Packed::from(record)));
-            self.by_seq.extend(entries);
+            self.by_seq.extend(records, |record| (record.seq.into(), Packed::from(record)));
         } else {
             for record in records {
                 let (seq, packed) = (Number::from(record.seq), Packed::from(record));

@@ -3,7 +3,7 @@
 /// The polynomial, reflected (RFC 3720 §12.1: 0x11edc6f41).
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// Octets that one step takes.
-const SLICES: usize = 8;
+const SLICES: usize = 16;
 
 /// Remainders of each octet at each distance from the end of a step.
 const TABLES: [[u32; 256]; SLICES] = tables();
@@ -54,7 +54,7 @@ pub(crate) fn of_octets(number: u64, octets: &[u8]) -> i64 {
 fn update(mut sum: u32, octets: &[u8]) -> u32 {
     let (steps, rest) = octets.as_chunks::<SLICES>();
     for step in steps {
-        let octets = (u64::from_le_bytes(*step) ^ u64::from(sum)).to_le_bytes();
+        let octets = (u128::from_le_bytes(*step) ^ u128::from(sum)).to_le_bytes();
         let found = TABLES.iter().rev().zip(octets);
         sum = found.fold(0, |sum, (table, octet)| sum ^ entry(table, octet));
     }

@@ -29,6 +29,8 @@ const TO_ONE_AT_ONCE: usize = 16;
 const PATIENT_FROM: Duration = Duration::from_secs(11);
 /// Patient requests that wait for one target.
 const PATIENT_TO_ONE: usize = 256;
+/// Requests that are taken from the CSE at a time.
+const RECEIVED_AT_ONCE: usize = 64;
 /// Requests in progress that hold a slot.
 pub(crate) const SENT_AT_ONCE: usize = OWN_AT_ONCE + OTHERS_AT_ONCE;
 
@@ -42,35 +44,28 @@ pub(crate) async fn send_calls(
     let permits = Arc::new(SendPermits::new());
     let pipelines = Pipelines::new(engine.clone(), Arc::clone(&reach));
     let queues = Arc::new(Queues::default());
+    let mut received = Vec::new();
     loop {
-        let call = tokio::select! {
-            call = calls.recv() => call,
+        let count = tokio::select! {
+            count = calls.recv_many(&mut received, RECEIVED_AT_ONCE) => count,
             _ = stop.changed() => return,
         };
-        let Some(call) = call else { return };
+        if count == 0 {
+            return;
+        }
         let Some(strong) = engine.upgrade() else { return };
         let Some(sender) = strong.sender() else { return };
         drop(strong);
-        let Some(call) = pipeline(&pipelines, &engine, &sender, call) else { continue };
-        let one = One {
+        let one = || One {
             engine: engine.clone(),
             permits: Arc::clone(&permits),
             reach: Arc::clone(&reach),
-            sender,
+            sender: Arc::clone(&sender),
         };
-        let Some(queue) = call.queue.clone() else {
-            spawn(async move { one.send(call).await });
-            continue;
-        };
-        if let Some(call) = queues.join(&queue, call) {
-            let queues = Arc::clone(&queues);
-            spawn(async move {
-                let mut next = Some(call);
-                while let Some(call) = next {
-                    one.send(call).await;
-                    next = queues.next(&queue);
-                }
-            });
+        for call in received.drain(..) {
+            if let Some(call) = pipeline(&pipelines, &engine, &sender, call) {
+                one().begin(call, &queues);
+            }
         }
     }
 }
@@ -101,10 +96,27 @@ struct One {
     engine: Weak<Engine>,
     permits: Arc<SendPermits>,
     reach: Arc<Reach>,
-    sender: Sender,
+    sender: Arc<Sender>,
 }
 
 impl One {
+    /// Sends a request on a task of its own, behind the earlier ones of its queue.
+    fn begin(self, call: Call, queues: &Arc<Queues>) {
+        let Some(queue) = call.queue.clone() else {
+            spawn(async move { self.send(call).await });
+            return;
+        };
+        let Some(call) = queues.join(&queue, call) else { return };
+        let queues = Arc::clone(queues);
+        spawn(async move {
+            let mut next = Some(call);
+            while let Some(call) = next {
+                self.send(call).await;
+                next = queues.next(&queue);
+            }
+        });
+    }
+
     /// Sends a request and hands its answer to the engine.
     async fn send(&self, call: Call) {
         let left = call.deadline.saturating_sub(now().elapsed);

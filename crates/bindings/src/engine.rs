@@ -35,7 +35,7 @@ pub struct Engine {
     /// Receives queues whose receiver lacks the parent resources.
     lost: Mutex<Option<Arc<QueueSet>>>,
     /// Sender of outgoing requests, until the engine has ended.
-    sender: Mutex<Option<Sender>>,
+    sender: Mutex<Option<Arc<Sender>>>,
     /// Request limits of its peers.
     quotas: Arc<Quotas>,
 }
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Sets the sender of outgoing requests.
     pub(crate) fn send_by(&self, sender: Sender) {
-        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sender));
     }
 
     /// Sends a request at once by the CSE's bindings and certificate. It is neither stored nor
@@ -185,7 +185,7 @@ impl Engine {
     }
 
     /// The sender of outgoing requests; `None` once the engine has ended.
-    pub(crate) fn sender(&self) -> Option<Sender> {
+    pub(crate) fn sender(&self) -> Option<Arc<Sender>> {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -366,6 +366,12 @@ impl Engine {
     /// Takes the response to an outgoing request.
     pub(crate) fn answer(&self, call: CallId, answer: Result<Response, Unreachable>) {
         self.step(Input::Answer { call, answer });
+    }
+
+    /// Takes the responses to several outgoing requests in one step.
+    pub(crate) fn answer_all(&self, answers: Vec<(CallId, Result<Response, Unreachable>)>) {
+        let answer = |(call, answer)| Input::Answer { call, answer };
+        self.step(Input::Together(answers.into_iter().map(answer).collect()));
     }
 
     /// Takes a report of the writer.

@@ -69,6 +69,22 @@ pub(crate) async fn serve<S, F, R>(
     stream: S,
     (patience, endings): (Patience, Arc<Endings>),
     answer: F,
+    stop: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> R + Send + 'static,
+    R: Future<Output = Result<Response<Bytes>, Infallible>> + Send + 'static,
+{
+    let taking = Arc::new(Taking::default());
+    let stream = Awaited::new(stream, patience, (Arc::clone(&endings), Arc::clone(&taking)));
+    serve_by_hyper((stream, taking), (patience, endings), answer, stop).await;
+}
+
+/// Serves a connection that may have been served before, as [`serve`] does.
+pub(super) async fn serve_by_hyper<S, F, R>(
+    (stream, taking): (Awaited<S>, Arc<Taking>),
+    (patience, endings): (Patience, Arc<Endings>),
+    answer: F,
     mut stop: watch::Receiver<bool>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -90,8 +106,6 @@ pub(crate) async fn serve<S, F, R>(
         .initial_connection_window_size(WINDOW)
         .initial_stream_window_size(WINDOW)
         .max_concurrent_streams(STREAMS_MAX);
-    let taking = Arc::new(Taking::default());
-    let stream = Awaited::new(stream, patience, (Arc::clone(&endings), Arc::clone(&taking)));
     let answers = Arc::clone(&taking);
     let answer = service_fn(move |request: Request<Incoming>| {
         // Over HTTP/1, what a peer does not accept stops the connection.
@@ -127,7 +141,7 @@ pub(crate) async fn serve<S, F, R>(
 
 /// Answers of a connection that are not written, and the octets that its peer has accepted.
 #[derive(Debug, Default)]
-struct Taking {
+pub(super) struct Taking {
     unwritten: AtomicUsize,
     octets: AtomicU64,
     /// An answer is there.
@@ -254,8 +268,10 @@ impl Drop for TimeLimit {
 /// A stream with time limits for the HTTP version and for accepting what is sent: hyper has no
 /// timer for either.
 #[derive(Debug)]
-struct Awaited<S> {
+pub(super) struct Awaited<S> {
     stream: S,
+    /// Octets that were read before, to be read once more.
+    before: Bytes,
     /// Rest of the HTTP/2 preface, while it may be one.
     rest: &'static [u8],
     /// Deadline for the version; `None` once it is known.
@@ -269,10 +285,25 @@ struct Awaited<S> {
 }
 
 impl<S> Awaited<S> {
-    fn new(stream: S, patience: Patience, (endings, taking): (Arc<Endings>, Arc<Taking>)) -> Self {
+    pub(super) fn new(
+        stream: S,
+        patience: Patience,
+        (endings, taking): (Arc<Endings>, Arc<Taking>),
+    ) -> Self {
         let Patience { head, take, .. } = patience;
         let deadline = Some(Box::pin(tokio::time::sleep(head)));
-        Self { stream, rest: PREFACE, deadline, take, stuck_at: None, endings, taking }
+        let before = Bytes::new();
+        Self { stream, before, rest: PREFACE, deadline, take, stuck_at: None, endings, taking }
+    }
+
+    /// Whether octets have come.
+    pub(super) const fn has_heard(&self) -> bool {
+        self.deadline.is_none() || self.rest.len() < PREFACE.len()
+    }
+
+    /// The stream behind octets that were read from it, which are read once more.
+    pub(super) fn behind(self, before: Vec<u8>) -> Self {
+        Self { before: before.into(), ..self }
     }
 
     /// Fails a write that has waited too long for the peer.
@@ -308,6 +339,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Awaited<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.before.is_empty() {
+            let count = self.before.len().min(buffer.remaining());
+            buffer.put_slice(&self.before.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if let Some(deadline) = &mut self.deadline {

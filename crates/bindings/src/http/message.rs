@@ -37,20 +37,25 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Serialisation that an Accept header prefers; JSON if it leaves the choice.
 pub(crate) fn accepted(headers: &HeaderMap) -> Serialisation {
-    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted_by(headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default())
+}
+
+/// Serialisation that the value of an Accept header prefers.
+pub(super) fn accepted_by(accept: &str) -> Serialisation {
     let cbor = accept.contains("cbor") && !accept.contains("json");
     if cbor { Serialisation::Cbor } else { Serialisation::Json }
 }
 
 /// Headers of a request, parsed in one pass.
 #[derive(Default)]
-struct ParsedHeaders<'head> {
-    media: Option<&'head HeaderValue>,
+pub(super) struct ParsedHeaders<'head> {
+    /// The content type, and whether it is no text.
+    media: (&'head str, bool),
     from: &'head str,
-    id: &'head str,
+    pub(super) id: &'head str,
     release: Option<&'head str>,
     /// Parameters by their short names.
-    parameters: Vec<(&'static str, &'head str)>,
+    pub(super) parameters: Vec<(&'static str, &'head str)>,
 }
 
 impl<'head> ParsedHeaders<'head> {
@@ -58,25 +63,29 @@ impl<'head> ParsedHeaders<'head> {
         let mut said = Self::default();
         for (name, value) in headers {
             // A value that is no text says nothing.
-            let text = value.to_str().ok();
-            match (name.as_str(), text) {
-                ("content-type", _) => said.media = Some(value),
-                ("x-m2m-origin", Some(text)) => said.from = text,
-                ("x-m2m-ri", Some(text)) => said.id = text,
-                ("x-m2m-rvi", text) => said.release = text,
-                (name, Some(text)) => {
-                    let parameter = PARAMETERS.iter().find(|(header, _)| *header == name);
-                    said.parameters.extend(parameter.map(|(_, short)| (*short, text)));
-                }
-                (_, None) => {}
-            }
+            said.take(name.as_str(), value.to_str().ok());
         }
         said
+    }
+
+    /// Takes a header by its name in lower case, and its value if that is text.
+    pub(super) fn take(&mut self, name: &str, text: Option<&'head str>) {
+        match (name, text) {
+            ("content-type", _) => self.media = (text.unwrap_or_default(), text.is_none()),
+            ("x-m2m-origin", Some(text)) => self.from = text,
+            ("x-m2m-ri", Some(text)) => self.id = text,
+            ("x-m2m-rvi", text) => self.release = text,
+            (name, Some(text)) => {
+                let parameter = PARAMETERS.iter().find(|(header, _)| *header == name);
+                self.parameters.extend(parameter.map(|(_, short)| (*short, text)));
+            }
+            (_, None) => {}
+        }
     }
 }
 
 /// Headers that carry a parameter (TS-0009 §6.4), and its short name.
-const PARAMETERS: [(&str, &str); 7] = [
+pub(super) const PARAMETERS: [(&str, &str); 7] = [
     ("x-m2m-ret", "rqet"),
     ("x-m2m-rst", "rset"),
     ("x-m2m-oet", "oet"),
@@ -91,10 +100,22 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
     check_host(head)?;
     refuse_repeated(&head.headers)?;
     let said = ParsedHeaders::of(&head.headers);
-    let media = said.media.map(HeaderValue::to_str).transpose();
-    let media = media.map_err(|_| Refusal::bad("content type is no text"))?.unwrap_or_default();
+    request_of(&head.method, (head.uri.path(), head.uri.query()), said, body)
+}
+
+/// The request of a method, a target and headers.
+pub(super) fn request_of(
+    method: &Method,
+    (path, query): (&str, Option<&str>),
+    said: ParsedHeaders<'_>,
+    body: &[u8],
+) -> Result<Request, Refusal> {
+    let (media, is_no_text) = said.media;
+    if is_no_text {
+        return Err(Refusal::bad("content type is no text"));
+    }
     let (serialisation, kind) = read_content_type(media, !body.is_empty())?;
-    let operation = match head.method {
+    let operation = match *method {
         Method::GET => Operation::Retrieve,
         Method::PUT => Operation::Update,
         Method::DELETE => Operation::Delete,
@@ -107,7 +128,7 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
             ));
         }
     };
-    let to = read_target(head.uri.path())?;
+    let to = read_target(path)?;
     let mut request = Request::new(operation, to, said.from, said.id);
     let release = said.release.ok_or_else(|| Refusal::bad("X-M2M-RVI is missing"))?;
     request.release = Release::parse(release)?;
@@ -117,7 +138,7 @@ pub(crate) fn read_request(head: &request::Parts, body: &[u8]) -> Result<Request
     for (name, value) in said.parameters {
         request.set(name, value)?;
     }
-    for pair in head.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         request.set(&decode(name)?, &decode(value)?)?;
     }
@@ -139,12 +160,12 @@ fn check_host(head: &request::Parts) -> Result<(), Refusal> {
     if hosts.next().is_some() {
         return Err(Refusal::bad("Host is there more than once"));
     }
-    let host = host.as_bytes();
-    // It is empty where the target has no authority.
-    if host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok()) {
-        return Ok(());
-    }
-    Err(Refusal::bad("Host is no host"))
+    if is_host(host.as_bytes()) { Ok(()) } else { Err(Refusal::bad("Host is no host")) }
+}
+
+/// Whether this is the value of a Host header; it is empty where the target has no authority.
+pub(super) fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
 }
 
 /// Refuses several values of a header that has one: another reader may take another of them.
@@ -257,19 +278,27 @@ pub(crate) fn write_message(
     serialisation: Serialisation,
     output: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
-    let (head, body) = build_request(url, request, serialisation)?.into_parts();
-    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let host = head.uri.authority().map_or("", |host| host.as_str());
-    output.extend_from_slice(head.method.as_str().as_bytes());
-    for part in [" ", target, " HTTP/1.1\r\nhost: ", host, "\r\n"] {
+    let uri: Uri = write_url(url, request).parse().map_err(|_| unwritable("the target"))?;
+    let body = body_of(request, serialisation)?;
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    let host = uri.authority().map_or("", |host| host.as_str());
+    let method = method_of(request);
+    let before = output.len();
+    for part in [method.as_str(), " ", target, " HTTP/1.1\r\nhost: ", host, "\r\n"] {
         output.extend_from_slice(part.as_bytes());
     }
-    for (name, value) in &head.headers {
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            output.extend_from_slice(part);
+    let mut is_writable = true;
+    each_field(request, serialisation, |name, value| {
+        is_writable &= is_field_value(value);
+        for part in [name.as_str(), ": ", value, "\r\n"] {
+            output.extend_from_slice(part.as_bytes());
         }
+    });
+    if !is_writable {
+        output.truncate(before);
+        return Err(unwritable("a header"));
     }
-    if !body.is_empty() || head.method == Method::POST || head.method == Method::PUT {
+    if !body.is_empty() || method == Method::POST || method == Method::PUT {
         output.extend_from_slice(format!("content-length: {}\r\n", body.len()).as_bytes());
     }
     output.extend_from_slice(b"\r\n");
@@ -277,36 +306,42 @@ pub(crate) fn write_message(
     Ok(())
 }
 
-fn build_request(
-    url: &str,
-    request: &Request,
-    serialisation: Serialisation,
-) -> Result<hyper::Request<Bytes>, Refusal> {
-    let bad = |what: &str| Refusal::bad(format!("{what} cannot be written in HTTP"));
-    let method = match request.operation {
+fn unwritable(what: &str) -> Refusal {
+    Refusal::bad(format!("{what} cannot be written in HTTP"))
+}
+
+const fn method_of(request: &Request) -> Method {
+    match request.operation {
         Operation::Create | Operation::Notify => Method::POST,
         Operation::Retrieve => Method::GET,
         Operation::Update => Method::PUT,
         Operation::Delete => Method::DELETE,
-    };
-    let uri: Uri = write_url(url, request).parse().map_err(|_| bad("the target"))?;
-    let body = match (&request.content, serialisation) {
-        (None, _) => Bytes::new(),
-        (Some(content), Serialisation::Json) => Bytes::copy_from_slice(content.as_bytes()),
-        (Some(content), Serialisation::Cbor) => cbor_from_json(content)?.into(),
-    };
+    }
+}
+
+fn body_of(request: &Request, serialisation: Serialisation) -> Result<Cow<'_, [u8]>, Refusal> {
+    match (&request.content, serialisation) {
+        (None, _) => Ok(Cow::Borrowed(&[])),
+        (Some(content), Serialisation::Json) => Ok(Cow::Borrowed(content.as_bytes())),
+        (Some(content), Serialisation::Cbor) => cbor_from_json(content).map(Cow::Owned),
+    }
+}
+
+/// Passes each header field of a request with its value to `push`.
+fn each_field(
+    request: &Request,
+    serialisation: Serialisation,
+    mut push: impl FnMut(HeaderName, &str),
+) {
     let media = serialisation.media_type();
-    let mut builder = hyper::Request::builder()
-        .method(method)
-        .uri(uri)
-        .header(ORIGIN, &request.from)
-        .header(REQUEST_ID, &request.id)
-        .header(RELEASE, request.release.text())
-        .header(ACCEPT, media);
+    push(ORIGIN, &request.from);
+    push(REQUEST_ID, &request.id);
+    push(RELEASE, request.release.text());
+    push(ACCEPT, media);
     if let Some(resource_type) = request.resource_type {
-        builder = builder.header(CONTENT_TYPE, format!("{media};ty={}", resource_type.number()));
+        push(CONTENT_TYPE, &format!("{media};ty={}", resource_type.number()));
     } else if request.content.is_some() {
-        builder = builder.header(CONTENT_TYPE, media);
+        push(CONTENT_TYPE, media);
     }
     let deadlines = [
         (REQUEST_EXPIRES, request.request_expires),
@@ -315,22 +350,35 @@ fn build_request(
     ];
     for (name, deadline) in deadlines {
         if let Some(deadline) = deadline {
-            builder = builder.header(name, deadline.text());
+            push(name, &deadline.text());
         }
     }
     if let Some(vendor) = &request.vendor {
-        builder = builder.header(VENDOR, &**vendor);
+        push(VENDOR, vendor);
     }
     if let Some(category) = request.event_category {
-        builder = builder.header(EVENT_CATEGORY, category);
+        push(EVENT_CATEGORY, &category.to_string());
     }
     if let Some(group) = &request.group_request {
-        builder = builder.header(GROUP_REQUEST, &**group);
+        push(GROUP_REQUEST, group);
     }
     if !request.notify.is_empty() {
-        builder = builder.header(NOTIFIED, request.notify.join("&"));
+        push(NOTIFIED, &request.notify.join("&"));
     }
-    builder.body(body).map_err(|_| bad("a header"))
+}
+
+fn build_request(
+    url: &str,
+    request: &Request,
+    serialisation: Serialisation,
+) -> Result<hyper::Request<Bytes>, Refusal> {
+    let uri: Uri = write_url(url, request).parse().map_err(|_| unwritable("the target"))?;
+    let mut builder = hyper::Request::builder().method(method_of(request)).uri(uri);
+    each_field(request, serialisation, |name, value| {
+        builder = core::mem::take(&mut builder).header(name, value);
+    });
+    let body = Bytes::copy_from_slice(&body_of(request, serialisation)?);
+    builder.body(body).map_err(|_| unwritable("a header"))
 }
 
 /// The URL of a request; for a notification, the target itself.
@@ -382,13 +430,42 @@ impl AsRef<[u8]> for ReservedBody<Vec<u8>> {
     }
 }
 
-/// A response status code as header value; common codes need no allocation.
-fn status_value(status: Status) -> HeaderValue {
-    match status {
-        Status::Ok => HeaderValue::from_static("2000"),
-        Status::Created => HeaderValue::from_static("2001"),
-        status => HeaderValue::from(status.number()),
+/// Passes each header field of a response with its value to `push`, but for those of framing.
+pub(super) fn each_answer_field(
+    response: &Response,
+    serialisation: Serialisation,
+    mut push: impl FnMut(HeaderName, &str),
+) {
+    match response.status {
+        Status::Ok => push(STATUS, "2000"),
+        Status::Created => push(STATUS, "2001"),
+        status => push(STATUS, &status.number().to_string()),
     }
+    push(RELEASE, response.release.text());
+    push(REQUEST_ID, &response.id);
+    if let Some(location) = &response.location {
+        push(CONTENT_LOCATION, location);
+    }
+    if let Some(cut_at) = response.cut_at {
+        // 1: partial content (m2m:contentStatus).
+        push(CONTENT_STATUS, "1");
+        push(CONTENT_OFFSET, &cut_at.to_string());
+    }
+    if response.content.is_some() {
+        push(CONTENT_TYPE, serialisation.media_type());
+    }
+}
+
+/// The HTTP status of a response, and the value of its Retry-After header.
+pub(crate) fn status_and_pause(response: &Response) -> (StatusCode, Option<u64>) {
+    let Some(after) = response.retry_after else { return (http_status(response.status), None) };
+    // RFC 6585 §4 and RFC 9110 §15.6.4, and when to come again in whole seconds.
+    let status = if response.is_unavailable {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::TOO_MANY_REQUESTS
+    };
+    (status, Some(after.as_secs() + u64::from(after.subsec_nanos() > 0)))
 }
 
 /// Builds an HTTP response.
@@ -397,25 +474,21 @@ pub(crate) fn write_response(
     serialisation: Serialisation,
 ) -> hyper::Response<Bytes> {
     let mut message = hyper::Response::new(Bytes::new());
-    *message.status_mut() = http_status(response.status);
+    let (status, pause) = status_and_pause(&response);
+    *message.status_mut() = status;
     let headers = message.headers_mut();
-    headers.insert(STATUS, status_value(response.status));
-    headers.insert(RELEASE, HeaderValue::from_static(response.release.text()));
-    if let Ok(id) = HeaderValue::from_str(&response.id) {
-        headers.insert(REQUEST_ID, id);
-    }
-    if let Some(Ok(location)) = response.location.as_deref().map(HeaderValue::from_str) {
-        headers.insert(CONTENT_LOCATION, location);
-    }
-    if let Some(cut_at) = response.cut_at {
-        // 1: partial content (m2m:contentStatus).
-        headers.insert(CONTENT_STATUS, HeaderValue::from_static("1"));
-        headers.insert(CONTENT_OFFSET, HeaderValue::from(cut_at));
+    each_answer_field(&response, serialisation, |name, value| {
+        // What HTTP cannot say is left out.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    });
+    if let Some(seconds) = pause {
+        headers.insert(RETRY_AFTER, seconds.into());
     }
     let Some(content) = response.content else {
         return message;
     };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(serialisation.media_type()));
     let reservation = response.reservation;
     let body = match serialisation {
         Serialisation::Json => Bytes::from_owner(ReservedBody::new(content, reservation)),
@@ -427,6 +500,11 @@ pub(crate) fn write_response(
     };
     *message.body_mut() = body;
     message
+}
+
+/// Whether a text can be the value of a header field, as [`HeaderValue::from_str`] has it.
+pub(super) fn is_field_value(value: &str) -> bool {
+    value.bytes().all(|octet| matches!(octet, b'\t' | b' '..=b'~'))
 }
 
 /// Parses an HTTP response.

@@ -2,10 +2,12 @@
 
 mod codes;
 pub(crate) mod connection;
+mod direct;
 pub(crate) mod message;
 pub(crate) mod pipeline;
 mod reply;
 pub(crate) mod send;
 pub(crate) mod server;
+mod whole;
 
 pub use codes::http_status;

@@ -14,7 +14,7 @@ use crate::engine::{Engine, now};
 use crate::reach::Reach;
 use crate::tasks::spawn;
 use core::time::Duration;
-use gatewright_onem2m::{Call, Serialisation, Unreachable};
+use gatewright_onem2m::{Call, Response, Serialisation, Unreachable};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -118,7 +118,10 @@ impl Pipelines {
         let queue = outgoing.call.queue.clone().unwrap_or_default();
         let id = outgoing.call.id;
         let mut targets = self.lock();
-        let target = targets.entry(authority.to_owned()).or_default();
+        if !targets.contains_key(authority) {
+            targets.insert(authority.to_owned(), TargetConnections::default());
+        }
+        let Some(target) = targets.get_mut(authority) else { return };
         let at = target.choose(&queue).or_else(|| {
             self.open(authority, target);
             target.choose(&queue)
@@ -157,18 +160,25 @@ impl Pipelines {
         spawn(line.run());
     }
 
-    /// Notes that a request of a queue has its answer.
-    fn finished(&self, authority: &str, id: u64, queue: Option<&Arc<str>>) {
+    /// Notes that requests of these queues have their answers.
+    fn finished<'queue>(
+        &self,
+        authority: &str,
+        id: u64,
+        queues: impl Iterator<Item = Option<&'queue Arc<str>>>,
+    ) {
         let mut targets = self.lock();
         let Some(target) = targets.get_mut(authority) else { return };
-        if let Some(connection) = target.connections.iter_mut().find(|it| it.id == id) {
-            connection.waiting = connection.waiting.saturating_sub(1);
-        }
-        let Some(queue) = queue else { return };
-        if let Some((_, count)) = target.queues.get_mut(queue) {
-            *count -= 1;
-            if *count == 0 {
-                target.queues.remove(queue);
+        for queue in queues {
+            if let Some(connection) = target.connections.iter_mut().find(|it| it.id == id) {
+                connection.waiting = connection.waiting.saturating_sub(1);
+            }
+            let Some(queue) = queue else { continue };
+            if let Some((_, count)) = target.queues.get_mut(queue) {
+                *count -= 1;
+                if *count == 0 {
+                    target.queues.remove(queue);
+                }
             }
         }
     }
@@ -395,6 +405,7 @@ impl PipelinedConnection {
     /// If the connection cannot be used any more.
     fn take(&mut self, is_end: bool) -> Result<(), String> {
         let mut taken = 0;
+        let mut answered = Vec::new();
         let mut ended = Ok(());
         while !self.pending.is_empty() {
             let octets = self.input.get(taken..).unwrap_or_default();
@@ -406,7 +417,7 @@ impl PipelinedConnection {
                     let Some(first) = self.pending.pop_front() else { break };
                     let answer = read_response(&reply.head, &reply.body);
                     let answer = answer.map_err(|refusal| Unreachable(refusal.debug.into_owned()));
-                    self.finish(&first.outgoing, Some(answer));
+                    answered.push((first.outgoing, answer));
                     self.is_proven = reply.is_persistent;
                     if !reply.is_persistent {
                         self.give_up_pipelining();
@@ -420,6 +431,7 @@ impl PipelinedConnection {
                 }
             }
         }
+        self.finish_all(answered);
         self.input.drain(..taken.min(self.input.len()));
         if ended.is_ok() && self.pending.is_empty() && !self.input.is_empty() {
             return Err("an answer to no request".to_owned());
@@ -464,16 +476,28 @@ impl PipelinedConnection {
         self.finish(outgoing, Some(Err(Unreachable(why.to_owned()))));
     }
 
-    fn finish(
-        &self,
-        outgoing: &OutgoingRequest,
-        answer: Option<Result<gatewright_onem2m::Response, Unreachable>>,
-    ) {
+    fn finish(&self, outgoing: &OutgoingRequest, answer: Option<Result<Response, Unreachable>>) {
         if let Some(owner) = self.owner.upgrade() {
-            owner.finished(&self.authority, self.id, outgoing.call.queue.as_ref());
+            let queues = core::iter::once(outgoing.call.queue.as_ref());
+            owner.finished(&self.authority, self.id, queues);
         }
         if let (Some(answer), Some(engine)) = (answer, self.engine.upgrade()) {
             engine.answer(outgoing.call.id, answer);
+        }
+    }
+
+    /// Ends the requests that one read has answered: in one step of the engine.
+    fn finish_all(&self, answered: Vec<(OutgoingRequest, Result<Response, Unreachable>)>) {
+        if answered.is_empty() {
+            return;
+        }
+        if let Some(owner) = self.owner.upgrade() {
+            let queues = answered.iter().map(|(outgoing, _)| outgoing.call.queue.as_ref());
+            owner.finished(&self.authority, self.id, queues);
+        }
+        if let Some(engine) = self.engine.upgrade() {
+            let answers = answered.into_iter().map(|(outgoing, answer)| (outgoing.call.id, answer));
+            engine.answer_all(answers.collect());
         }
     }
 

@@ -1,6 +1,7 @@
 //! HTTP server: passes requests to the engine and sends the answers.
 
-use super::connection::{self, Endings, Patience};
+use super::connection::{Endings, Patience};
+use super::direct::{self, WholeAsked};
 use super::message::{accepted, read_request, request_id, write_response};
 use crate::accept::{Admission, UNAVAILABLE};
 use crate::answers::Answers;
@@ -15,7 +16,6 @@ use gatewright_onem2m::{Refusal, Release, Request, Response, Status};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::RETRY_AFTER;
 use hyper::http::request;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -119,11 +119,25 @@ impl HttpServer {
     {
         let endings = Arc::clone(&self.counters.endings);
         let shared = Arc::new((self, peer));
+        let (octets_max, theirs) = (shared.0.body_octets_max, Arc::clone(&shared));
+        let answer_whole = |asked| shared.0.answer_whole(asked, &shared.1);
         let answer = move |request| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&theirs);
             async move { shared.0.answer(request, &shared.1).await }
         };
-        connection::serve(stream, (Patience::default(), endings), answer, stop).await;
+        let limits = (Patience::default(), endings);
+        direct::serve(stream, limits, (octets_max, answer_whole), answer, stop).await;
+    }
+
+    /// Answers a request that arrived whole.
+    async fn answer_whole(&self, asked: WholeAsked, (identity, address): &Peer) -> Response {
+        match asked {
+            Err((refusal, id)) => Response::refusing(&refusal, id, Release::default()),
+            Ok(mut request) => {
+                self.authenticate(&mut request, identity.as_ref());
+                self.engine.answer_to(request, *address).await
+            }
+        }
     }
 
     async fn answer(
@@ -157,18 +171,7 @@ impl HttpServer {
                 Ok(request) => self.engine.answer_to(request, *address).await,
             },
         };
-        let (retry_after, is_unavailable) = (response.retry_after, response.is_unavailable);
         let mut message = write_response(response, serialisation);
-        if let Some(after) = retry_after {
-            // RFC 6585 §4 and RFC 9110 §15.6.4, and when to come again in whole seconds.
-            *message.status_mut() = if is_unavailable {
-                StatusCode::SERVICE_UNAVAILABLE
-            } else {
-                StatusCode::TOO_MANY_REQUESTS
-            };
-            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-            message.headers_mut().insert(RETRY_AFTER, seconds.into());
-        }
         if is_too_large {
             // RFC 9110 §15.5.14.
             *message.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
@@ -184,10 +187,14 @@ impl HttpServer {
         identity: Option<&Identity>,
     ) -> Result<Request, Refusal> {
         let mut request = read_request(head, body)?;
-        if let Some(identity) = identity {
-            identity.authenticate(&mut request, (&self.own.0, &self.own.1));
-        }
+        self.authenticate(&mut request, identity);
         Ok(request)
+    }
+
+    fn authenticate(&self, request: &mut Request, identity: Option<&Identity>) {
+        if let Some(identity) = identity {
+            identity.authenticate(request, (&self.own.0, &self.own.1));
+        }
     }
 
     /// Reads a body. A body in several pieces is counted while it arrives.

@@ -5,6 +5,7 @@
 mod large;
 mod load;
 mod notifications;
+mod shards;
 mod systems;
 
 use crate::binary;
@@ -117,6 +118,7 @@ fn measure(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), String
     drop(ours);
     notifications::run(bench, binary, folder)?;
     large::run(bench, binary, folder).map_err(|it| format!("a large tree: {it}"))?;
+    shards::run(bench, binary, folder).map_err(|it| format!("two processes: {it}"))?;
     best(bench, &acme);
     bench.normalise("create_cpu_ms", Yardstick::Core);
     for (key, relation, bound) in PROMISES {
@@ -161,6 +163,11 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
          machine, in a process without a network; create_store: on the thread that commits, its \
          waiting for the disk included, 32 creations to a transaction; model: the lesser of what \
          that many cores have time for and of what the longer of the two lets through",
+    );
+    bench.note(
+        "two processes: each with a store of its own and half the connections, beside one process \
+         with the same two loads: what two shards would bring on this machine, the loads' own \
+         processor time included",
     );
     bench.note(
         "acmecse: usual is as it comes (TinyDB in files, Flask's server); memory keeps nothing; \

@@ -5,8 +5,9 @@ use super::load::{self, What};
 use super::systems::System;
 use super::{CONNECTIONS, DURATION};
 use crate::devices::sink::Sink;
-use crate::process::processor;
+use crate::process::{processor, text};
 use bench::Bench;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread::sleep;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Subscriptions whose targets are away.
 const DEAD: u32 = 200;
+/// Turns of the CSE with such subscriptions and of the one without.
+const SLICES: u32 = 6;
 /// How long the last notifications may take.
 const WITHIN: Duration = Duration::from_mins(2);
 /// Room for every instance of a round: what a container drops is not told.
@@ -49,28 +52,60 @@ fn live(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> 
     Ok(())
 }
 
-/// Processor time of a creation, and creations in a second.
-fn cost(ours: &System, duration: Duration) -> Result<(f64, f64), String> {
-    let before = processor(ours.id())?;
-    let made = load::run(ours.address, What::Create, CONNECTIONS, duration)?;
-    let spent = processor(ours.id())?.saturating_sub(before);
-    Ok((spent.as_secs_f64() / made.answered, made.per_second()))
+/// A CSE under load in slices of time, and what came of them.
+struct Sliced {
+    system: System,
+    answered: f64,
+    elapsed: Duration,
 }
 
-/// What creations cost more while the targets of 200 subscriptions to their container are away.
+impl Sliced {
+    /// Ours on a new database in a folder of its own, with the container.
+    fn new(binary: &Path, folder: &Path) -> Result<Self, String> {
+        fs::create_dir_all(folder).map_err(text)?;
+        let system = System::fresh(binary, folder)?;
+        load::container(system.address)?;
+        Ok(Self { system, answered: 0.0, elapsed: Duration::ZERO })
+    }
+
+    fn load(&mut self, duration: Duration) -> Result<(), String> {
+        let made = load::run(self.system.address, What::Create, CONNECTIONS, duration)?;
+        self.answered += made.answered;
+        self.elapsed += made.elapsed;
+        Ok(())
+    }
+
+    /// Processor time of a creation since it was `before`, and creations in a second.
+    fn cost(&self, before: Duration) -> Result<(f64, f64), String> {
+        let spent = processor(self.system.id())?.saturating_sub(before);
+        Ok((spent.as_secs_f64() / self.answered, self.answered / self.elapsed.as_secs_f64()))
+    }
+}
+
+/// What creations cost more while the targets of 200 subscriptions to their container are away: at
+/// two CSEs that differ in nothing else, by turns.
 fn dead(bench: &mut Bench, binary: &Path, folder: &Path, duration: Duration) -> Result<(), String> {
-    let ours = System::fresh(binary, folder)?;
-    load::container(ours.address)?;
-    let (alone, rate_alone) = cost(&ours, duration)?;
+    let mut alone = Sliced::new(binary, &folder.join("alone"))?;
+    let mut beside = Sliced::new(binary, &folder.join("beside"))?;
     let sink = Sink::start()?;
     for number in 0..DEAD {
         let target = format!("http://127.0.0.1:{}/n{number}", sink.port);
-        subscribe(ours.address, "/cse-in/load", &target)?;
+        subscribe(beside.system.address, "/cse-in/load", &target)?;
     }
     drop(sink);
     // The notifications that find room come first.
-    cost(&ours, duration / 2)?;
-    let (beside, rate_beside) = cost(&ours, duration)?;
+    for sliced in [&mut alone, &mut beside] {
+        sliced.load(duration / 2)?;
+        (sliced.answered, sliced.elapsed) = (0.0, Duration::ZERO);
+    }
+    let before = [processor(alone.system.id())?, processor(beside.system.id())?];
+    for _slice in 0..SLICES {
+        alone.load(duration / SLICES)?;
+        beside.load(duration / SLICES)?;
+    }
+    let [before_alone, before_beside] = before;
+    let (alone, rate_alone) = alone.cost(before_alone)?;
+    let (beside, rate_beside) = beside.cost(before_beside)?;
     bench.sample("dead_targets_cost_pct", "%", 100.0 * (beside / alone - 1.0));
     bench.sample("dead_targets_fewer_creates_pct", "%", 100.0 * (1.0 - rate_beside / rate_alone));
     Ok(())

@@ -2,6 +2,8 @@
 //! lost without a control plane, how long nothing passes without a data plane, how long an adoption
 //! takes, and what both processes have in memory when idle.
 
+mod routes;
+
 use crate::binary;
 use crate::footprint::{RECEIVER, TestNetwork};
 use crate::process::{resident_kib, text};
@@ -320,6 +322,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
             for (key, bound) in PROMISES {
                 bench.skip(key, Relation::AtMost, bound, &why);
             }
+            routes::skip(&mut bench, &why);
             return Ok(bench);
         }
     };
@@ -333,6 +336,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         data_kills(&mut bench, &by_packet, (["data_kill_gap_ms", "data_kill_each_ms"], kills)),
         data_kills(&mut bench, &by_xdp, (["data_kill_gap_xdp_ms", "data_kill_each_xdp_ms"], kills)),
         memory(&mut bench, &by_packet),
+        routes::measure(&mut bench),
     ];
     fs::remove_dir_all(&folder).map_err(text)?;
     for problem in results.into_iter().filter_map(Result::err) {
@@ -341,6 +345,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     for (key, bound) in PROMISES {
         bench.promise(key, Relation::AtMost, bound);
     }
+    routes::promise(&mut bench);
     bench.note(
         "lost: at most 192 datagrams are on their way, fewer than any queue holds; adoption: from \
          the look for the data plane until routes are in force",

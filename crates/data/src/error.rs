@@ -87,3 +87,16 @@ impl DataError {
         }
     }
 }
+
+/// An action that the system refused.
+pub(crate) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DataError {
+    move |source| DataError::System { action, source }
+}
+
+/// A refusal in words.
+pub(crate) const fn refused(reason: String) -> DataError {
+    DataError::Refused { reason, exit_code: UNAVAILABLE }
+}
+
+/// `EX_UNAVAILABLE` of `sysexits.h`.
+const UNAVAILABLE: u8 = 69;

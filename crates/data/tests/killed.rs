@@ -14,8 +14,9 @@
 use gatewright_data::{
     DataError, DataProcess, DataSetup, DeviceSetup, FoundPlane, HandlerNow, HandlerOrder,
     HandlerValue, Pace, Port, PortAnswer, PortRequest, ProcessCommand, ProcessEvent,
-    ProcessStarted, TraceOrder, WorkerLink,
+    ProcessStarted, Reopen, TraceOrder, WorkerLink,
 };
+use gatewright_link::{CaptureConfig, Framing, pcapng::Speed};
 use gatewright_packet::{CHUNK_SIZE, LinkAddress, LinkIndex};
 use gatewright_stack::{
     At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, builtin::Match,
@@ -28,7 +29,9 @@ use nix::{
     unistd::Pid,
 };
 use std::{
+    fs::File,
     io::{BufRead, BufReader, ErrorKind, Write},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
@@ -36,13 +39,17 @@ use std::{
 
 const SERVES: &str = "GATEWRIGHT_DATA_TEST_SERVES";
 const CONTROLS: &str = "GATEWRIGHT_DATA_TEST_CONTROLS";
+/// The file to which the data plane tells which files it could open.
+const OPENED: &str = "GATEWRIGHT_DATA_TEST_OPENED";
 const ROUTES_MAX: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 const HANDLER: AttachmentId = AttachmentId(7);
 
 fn main() {
     if std::env::var_os(SERVES).is_some() {
-        return gatewright_data::serve(|| {}).unwrap();
+        // It may make no file later.
+        let told = std::env::var_os(OPENED).map(|path| File::create(path).unwrap());
+        return gatewright_data::serve(|| told.map_or((), tell_opened)).unwrap();
     }
     if let Ok(name) = std::env::var(CONTROLS) {
         return control(&name);
@@ -54,6 +61,7 @@ fn main() {
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
         Trial::test("an_order_is_answered_when_the_data_plane_has_executed_it", answered),
+        Trial::test("a_data_plane_opens_only_files_that_links_need", limited),
         Trial::test("a_data_plane_keeps_the_capabilities_of_links_alone", confined),
     ];
     libtest_mimic::run(&arguments, trials).exit();
@@ -308,6 +316,75 @@ fn ends_with_it() -> Result<(), Failed> {
     control.kill()?;
     control.wait()?;
     gone(process);
+    Ok(())
+}
+
+/// Which of some files this process can open: one of the system's, one of its own user's, one of
+/// the kernel's.
+fn tell_opened(mut told: File) {
+    let own = std::env::current_exe().unwrap();
+    for path in [Path::new("/etc/passwd"), &own, Path::new("/proc/self/status")] {
+        let opened =
+            File::open(path).map_or_else(|error| error.kind().to_string(), |_| "opened".into());
+        writeln!(told, "{opened}").unwrap();
+    }
+    let made = File::create(own.with_file_name("made-by-a-data-plane"));
+    writeln!(told, "{}", made.map_or_else(|error| error.kind().to_string(), |_| "made".into()))
+        .unwrap();
+}
+
+fn limited() -> Result<(), Failed> {
+    let folder = std::env::temp_dir().join(format!("gatewright-limited-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("captures"))?;
+    let (opened, capture) = (folder.join("opened"), folder.join("captures/lan.pcapng"));
+    let captured = |write: &Path| WorkerLink {
+        name: "lan".to_owned(),
+        device: DeviceSetup::Capture(CaptureConfig {
+            index: LinkIndex(0),
+            name: "lan".to_owned(),
+            read: None,
+            write: Some(write.to_owned()),
+            speed: Speed::Captured,
+            framing: Framing::Ethernet,
+            mtu: 1500,
+        }),
+        queues: None,
+    };
+    let mut setup = setup();
+    setup.links[0] = captured(&capture);
+    let mut host = Host::shared(ROUTES_MAX, [3, 4])?;
+    furnish(&mut host);
+    let mut command = command("");
+    command.arguments.insert(2, format!("{OPENED}={}", opened.display()).into());
+    let started = DataProcess::start(command, &setup, (&mut host, None), |_| {})?;
+    assert!(capture.exists(), "a file of a link is made");
+    let reopened = |write: &Path| {
+        let (device, before) = (captured(write), setup.links[0].clone());
+        started.process.port().ask(PortRequest::Reopen(Box::new(Reopen { device, before })))
+    };
+    let end = Instant::now() + PATIENCE;
+    let told = loop {
+        let told = std::fs::read_to_string(&opened)?;
+        if told.lines().count() == 4 {
+            break told;
+        }
+        assert!(Instant::now() < end, "{told}");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    if let Some(why) = &started.all_files {
+        assert_eq!(told, "opened\nopened\nopened\nmade\n", "{why}");
+    } else {
+        let no = ErrorKind::PermissionDenied;
+        assert_eq!(told, format!("{no}\n{no}\nopened\n{no}\n"));
+        let elsewhere = reopened(&folder.join("elsewhere.pcapng")).unwrap_err().to_string();
+        assert!(
+            elsewhere.contains("opens no files in") && !folder.join("elsewhere.pcapng").exists()
+        );
+    }
+    reopened(&folder.join("captures/other.pcapng"))?;
+    assert!(folder.join("captures/other.pcapng").exists());
+    drop(started);
+    std::fs::remove_dir_all(folder)?;
     Ok(())
 }
 

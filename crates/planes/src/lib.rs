@@ -25,6 +25,7 @@ mod drivers;
 mod error;
 mod exchange;
 mod kernel;
+mod limits;
 mod neighbours;
 mod planes;
 mod process;

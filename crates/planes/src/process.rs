@@ -52,11 +52,20 @@ pub(crate) fn begin(
     }
     let mut host = Host::shared(setup.routes_max, seeds(setup.seed))?;
     let started = DataProcess::start(command, data, (&mut host, division), watch(log.clone()))?;
-    Ok(begun(started, host, None))
+    Ok(begun(started, host, None, log))
 }
 
-fn begun(started: ProcessStarted, host: Host, adopted: Option<AttachmentId>) -> Begun {
-    let ProcessStarted { process, plan, sockets, links, events } = started;
+fn begun(
+    started: ProcessStarted,
+    host: Host,
+    adopted: Option<AttachmentId>,
+    log: &EventSink,
+) -> Begun {
+    let ProcessStarted { process, plan, sockets, links, events, all_files } = started;
+    if let Some(why) = all_files {
+        let text = format!("the data plane's process may open all files of its user: {why}");
+        log.log(event(LogLevel::Warning, "data-plane-files", text));
+    }
     Begun { plane: DataPlane::Process(process), host, plan, sockets, links, events, adopted }
 }
 
@@ -88,7 +97,7 @@ fn adopt(
             reopen(&started, &order).map(|info| replace(&mut started.links, &order, info))?;
         }
     }
-    Ok(begun(started, host, Some(next)))
+    Ok(begun(started, host, Some(next), log))
 }
 
 /// `EX_UNAVAILABLE` of `sysexits.h`.

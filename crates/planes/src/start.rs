@@ -6,7 +6,7 @@ use crate::{
     drivers::Drivers,
     error::PlanesError,
     kernel::{self, News, follow},
-    process,
+    limits, process,
     setup::{LinkSetup, Setup},
 };
 use gatewright_data::{
@@ -75,6 +75,7 @@ pub(crate) fn start(
     }
     // Before any thread starts: threads inherit the core.
     let data = setup.data(cores::bind(setup)?);
+    limits::check(setup, data.chunk_size, log);
     let division = match found.as_ref().map(FoundPlane::division).transpose()?.flatten() {
         Some(found) => Some(Arc::new(found)),
         None => kernel::division(setup)?,

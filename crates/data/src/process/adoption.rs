@@ -1,11 +1,8 @@
 //! The data plane's process beside its control planes: the one that is there, its end, and the next.
 
-use super::{
-    handshake::{self, AdoptOrder, AdoptReport, OpenLinks, Shared, Sleepers},
-    server::{failed, refused},
-};
+use super::handshake::{self, AdoptOrder, AdoptReport, OpenLinks, Shared, Sleepers};
 use crate::{
-    error::DataError,
+    error::{DataError, failed, refused},
     port::{HandlerOrder, HandlerValue, StageNumber},
     reopen::Reopen,
     setup::DataSetup,
@@ -41,6 +38,8 @@ pub(super) struct ServerShared {
     routes_max: u32,
     /// Whether links are shared with the kernel.
     divided: bool,
+    /// Why all files of its user may be opened, if they may.
+    all_files: Option<String>,
     /// Whether a control plane is connected.
     connected: AtomicBool,
     /// Whether the process goes on without a control plane.
@@ -52,11 +51,21 @@ impl ServerShared {
         state: ServerState,
         port: Arc<ThreadPort>,
         (descriptors, sleepers): (Shared, Sleepers),
-        (routes_max, divided): (u32, bool),
+        (routes_max, divided, all_files): (u32, bool, Option<String>),
         lasting: bool,
     ) -> Self {
         let (state, connected) = (Mutex::new(state), AtomicBool::new(true));
-        Self { state, port, descriptors, sleepers, routes_max, divided, connected, lasting }
+        Self {
+            state,
+            port,
+            descriptors,
+            sleepers,
+            routes_max,
+            divided,
+            all_files,
+            connected,
+            lasting,
+        }
     }
 
     /// A poisoned lock is safe here: each change is whole before the next.
@@ -279,6 +288,7 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
         standing: state.standing.clone(),
         applications: state.applications.clone(),
         divided: shared.divided,
+        all_files: shared.all_files.clone(),
     });
     drop(state);
     handshake::say(stream, &report, Some(&shared.descriptors))?;

@@ -27,7 +27,7 @@ pub(super) fn version() -> String {
 }
 
 /// Changes with the meaning of any message.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {
@@ -65,8 +65,17 @@ plain_struct!(Restored { standing, down, begun });
 /// The properties of links that are open.
 pub(super) type OpenLinks = Vec<(LinkIndex, LinkInfo)>;
 
+/// A data plane that has started.
+pub(super) struct StartedPlane {
+    pub(super) links: OpenLinks,
+    /// Why it may open all files of its user, if it may.
+    pub(super) all_files: Option<String>,
+}
+
+plain_struct!(StartedPlane { links, all_files });
+
 /// A data plane's answer to its order.
-pub(super) type StartReport = Result<OpenLinks, DataError>;
+pub(super) type StartReport = Result<StartedPlane, DataError>;
 
 /// A control plane's first message to a data plane that runs.
 pub(super) struct AdoptOrder {
@@ -86,9 +95,20 @@ pub(super) struct AdoptReport {
     pub(super) applications: Vec<FoundApplication>,
     /// As in the order.
     pub(super) divided: bool,
+    /// As in [`StartedPlane`].
+    pub(super) all_files: Option<String>,
 }
 
-plain_struct!(AdoptReport { process, routes_max, setup, links, standing, applications, divided });
+plain_struct!(AdoptReport {
+    process,
+    routes_max,
+    setup,
+    links,
+    standing,
+    applications,
+    divided,
+    all_files,
+});
 
 /// The descriptors that both processes have: the region, and the eventfds of all who sleep.
 pub(super) struct Shared {

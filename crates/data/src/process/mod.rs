@@ -14,11 +14,12 @@
 //! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
 //! | `orders.rs` | orders to the UDP layer, and what became of each |
 //! | `message.rs` | messages in the rings |
-//! | `confine.rs` | permissions that the process keeps |
+//! | `confine.rs`, `files.rs` | capabilities that the process keeps; files that it may open |
 
 mod adoption;
 mod captured;
 mod confine;
+mod files;
 mod handshake;
 mod message;
 mod orders;

@@ -4,12 +4,11 @@ use super::{
     adoption::resolved,
     handshake::Restored,
     message::{Incoming, Outgoing},
-    server::refused,
 };
 use crate::{
     attachments::HandlerNow,
     captures::CaptureReaders,
-    error::DataError,
+    error::{DataError, refused},
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber, StageNumber},
     reopen::Reopen,

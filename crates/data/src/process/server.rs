@@ -4,14 +4,15 @@ use super::{
     adoption::{self, ServerShared, ServerState},
     captured::CaptureRelay,
     confine::confine,
-    handshake::{self, OpenLinks, Restored, Shared, StartOrder, StartReport},
+    files::FileAccess,
+    handshake::{self, OpenLinks, Restored, Shared, StartOrder, StartReport, StartedPlane},
     message::{Incoming, Outgoing},
     orders::TakenOrders,
     sockets::SocketRelay,
 };
 use crate::{
     clock::{Clock, VirtualClock},
-    error::DataError,
+    error::{DataError, failed, refused},
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber},
     reopen::Reopen,
@@ -45,7 +46,10 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
         .map_err(failed("read its order"))?;
     let started = Server::start(order, shared);
     let report: StartReport = match &started {
-        Ok(server) => Ok(server.shared.lock().links.clone()),
+        Ok(server) => Ok(StartedPlane {
+            links: server.shared.lock().links.clone(),
+            all_files: server.files.unlimited(),
+        }),
         Err(error) => {
             let (reason, exit_code) = (error.to_string(), error.exit_code());
             Err(DataError::Refused { reason, exit_code })
@@ -55,10 +59,6 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
     let server = started?;
     ready();
     server.run(stream)
-}
-
-pub(super) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DataError {
-    move |source| DataError::System { action, source }
 }
 
 /// The data plane's process.
@@ -75,6 +75,7 @@ struct Server {
     sockets: SocketRelay,
     orders: TakenOrders,
     captured: CaptureRelay,
+    files: FileAccess,
 }
 
 /// A request that the workers are at.
@@ -121,6 +122,7 @@ impl Server {
         let listener = (!name.is_empty()).then(|| adoption::listen(&name)).transpose()?;
         // Before the first thread starts: threads have capabilities of their own.
         confine().map_err(failed("give up capabilities"))?;
+        let files = FileAccess::limit(&setup).map_err(failed("give up files"))?;
         let virtual_clock = clock.map(|now| {
             let clock = VirtualClock::default();
             clock.set(now);
@@ -141,7 +143,7 @@ impl Server {
         let state = ServerState::new(setup, links, restored.standing);
         captured.set_open(state.captures());
         let lasting = listener.is_some();
-        let limits = (routes_max, divided);
+        let limits = (routes_max, divided, files.unlimited());
         let shared = ServerShared::new(state, port, (descriptors, sleepers), limits, lasting);
         let (shared, outstanding, clock) = (Arc::new(shared), Vec::new(), virtual_clock);
         Ok(Self {
@@ -155,6 +157,7 @@ impl Server {
             sockets,
             orders: TakenOrders::default(),
             captured,
+            files,
         })
     }
 
@@ -218,6 +221,12 @@ impl Server {
     }
 
     fn submit(&mut self, number: u64, request: PortRequest) {
+        if let PortRequest::Prepare(order) | PortRequest::Reopen(order) = &request
+            && let Some(reason) = self.files.refuses(&order.device.device)
+        {
+            let name = order.device.name.clone();
+            return self.answer(number, Err(DataError::Reopen { name, reason }));
+        }
         let (mut staged, mut reopened) = (None, None);
         match &request {
             PortRequest::Stage(orders) => staged = Some(self.shared.lock().resolved(orders)),
@@ -298,11 +307,3 @@ fn restore(port: &Arc<ThreadPort>, restored: &Restored) -> Result<(), DataError>
     }
     Ok(())
 }
-
-/// A refusal in words.
-pub(super) fn refused(reason: String) -> DataError {
-    DataError::Refused { reason, exit_code: UNAVAILABLE }
-}
-
-/// `EX_UNAVAILABLE` of `sysexits.h`.
-const UNAVAILABLE: u8 = 69;

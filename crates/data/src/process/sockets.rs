@@ -1,8 +1,7 @@
 //! Sockets of the control plane's process at the UDP layer of the data plane's.
 
-use super::server::{failed, refused};
 use crate::{
-    error::DataError,
+    error::{DataError, failed, refused},
     plain::Plain,
     udp_gateway::{UDP_GATEWAY_ITEMS, UdpGatewayCounters, UdpGatewaySetup, relay},
 };

@@ -5,15 +5,14 @@ use super::{
     adoption,
     handshake::{
         self, AdoptOrder, AdoptReport, OpenLinks, Restored, Shared, Sleepers, StartOrder,
-        StartReport,
+        StartReport, StartedPlane,
     },
     message::Incoming,
     port::ProcessPort,
-    server::{failed, refused},
     uplink::Uplink,
 };
 use crate::{
-    error::DataError,
+    error::{DataError, failed, refused},
     events::EventQueue,
     port::{HandlerOrder, Port},
     setup::DataSetup,
@@ -104,6 +103,8 @@ pub struct ProcessStarted {
     pub links: OpenLinks,
     /// What layers and links tell.
     pub events: EventQueue,
+    /// Why the process may open all files of its user, if it may.
+    pub all_files: Option<String>,
 }
 
 /// The process at the other end.
@@ -286,8 +287,8 @@ impl DataProcess {
             Shared::of(region.as_fd(), division, &sleepers).map_err(failed("copy a descriptor"))?;
         let command = ProcessCommand { divided: division.is_some(), ..command };
         let order = command.order(setup.clone(), Restored::default(), true);
-        let (now, links) = launch(&command, &order, &shared)?;
-        let state = (now, links, Vec::new());
+        let (now, started) = launch(&command, &order, &shared)?;
+        let state = (now, started, Vec::new());
         Self::over(host, setup, (sleepers, shared), state, (command, Box::new(watch)))
     }
 
@@ -312,11 +313,11 @@ impl DataProcess {
         for mut ring in [tables.answers(), tables.captured(), tables.arrivals()] {
             ring.clear();
         }
-        let AdoptReport { process, setup, links, standing, applications, .. } = report;
+        let AdoptReport { process, setup, links, standing, applications, all_files, .. } = report;
         let now = Now { stream, process, child: None };
         // The handlers there are the last control plane's: the first commit replaces them.
         drop(standing);
-        let state = (now, links, applications);
+        let state = (now, StartedPlane { links, all_files }, applications);
         let started =
             Self::over(host, &setup, (sleepers, shared), state, (command, Box::new(watch)))?;
         started.process.port.send(&Incoming::Adopted)?;
@@ -327,7 +328,7 @@ impl DataProcess {
         host: &mut Host,
         setup: &DataSetup,
         (sleepers, shared): (Sleepers, Shared),
-        (now, links, applications): (Now, OpenLinks, Vec<FoundApplication>),
+        (now, began, applications): (Now, StartedPlane, Vec<FoundApplication>),
         (command, watch): (ProcessCommand, Watch),
     ) -> Result<ProcessStarted, DataError> {
         let readers = host.tables();
@@ -360,7 +361,8 @@ impl DataProcess {
         let sojourns = readers.sojourns;
         let threads = vec![reading, supervising];
         let process = Self { port, wakers, sojourns, answer_reader, connection, threads };
-        Ok(ProcessStarted { process, plan, sockets, links, events })
+        let StartedPlane { links, all_files } = began;
+        Ok(ProcessStarted { process, plan, sockets, links, events, all_files })
     }
 
     /// Its port.
@@ -459,7 +461,7 @@ fn launch(
     command: &ProcessCommand,
     order: &StartOrder,
     shared: &Shared,
-) -> Result<(Now, OpenLinks), DataError> {
+) -> Result<(Now, StartedPlane), DataError> {
     let (own, theirs) = UnixStream::pair().map_err(failed("make a socket"))?;
     let mut child = Command::new(&command.program)
         .args(&command.arguments)
@@ -475,9 +477,9 @@ fn launch(
         Err(refused(format!("the data plane's process has ended before it began: {source}")))
     });
     match report {
-        Ok(links) => {
+        Ok(started) => {
             let now = Now { stream: own, process: child.id(), child: Some(child) };
-            Ok((now, links))
+            Ok((now, started))
         }
         Err(error) => {
             drop(own);

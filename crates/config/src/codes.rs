@@ -25,7 +25,8 @@ codes! {
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [planes], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [log], [[program]], [devices] and [cse]."
+    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [log], [[program]], [devices], [cse] \
+    and [mesh]."
 
     WRONG_TYPE 103 "a value of the wrong type"
     "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \
@@ -81,8 +82,8 @@ codes! {
     "Everything in a gateway has a bound, so that its memory is known. The finding tells it."
 
     NOT_YET 116 "not in this version"
-    "The table has its place in a description, but this version of Gatewright cannot do what it \
-    asks for. Remove it, or use a version that can."
+    "The value has its place in a description, but this version of Gatewright cannot do what it \
+    asks for. Choose another one, or use a version that can."
 
     NO_LINK 120 "a gateway without a link"
     "Frames come in and go out by links. Describe at least one:\n\n    \

@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_typed_description() {
         let text = "[link.lan]\n[devices]\nlisten = \"127.0.0.1:1\"\n[cse]\nbase = \"a\"\nid = \"/a\"\n\
-            [gateway]\n[planes]\n";
+            [gateway]\n[planes]\n[mesh]\nlinks = [\"eth1\"]\n";
         let read = |text: &str| {
             let parsed = parse(SourceId::default(), text);
             let config =
@@ -329,7 +329,10 @@ mod tests {
             let Shape::Table(table) = key.shape else { continue };
             for key in table.keys {
                 let Some(default) = key.default else { continue };
-                let quoted = matches!(key.shape, Shape::Text(_) | Shape::Choice(_));
+                let quoted = matches!(
+                    key.shape,
+                    Shape::Text(_) | Shape::Choice(_) | Shape::ChoiceOrLater(..)
+                );
                 let value = if quoted { format!("\"{default}\"") } else { default.to_owned() };
                 let header = format!("{}\n", table.name);
                 let written = text.replace(&header, &format!("{header}{} = {value}\n", key.name));
@@ -338,6 +341,6 @@ mod tests {
                 defaults += 1;
             }
         }
-        assert_eq!(defaults, 7);
+        assert_eq!(defaults, 10);
     }
 }

@@ -47,9 +47,10 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use messages::{AttachMessages, MessageHandler, MessageMatch};
 pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
-    DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mode,
-    PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series,
-    SilentAfter, SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
+    DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
+    MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
+    SegmentImpairment, Series, SilentAfter, SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway,
+    VirtualTag, WORKERS_MAX,
 };
 pub use position::MessagePosition;
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};

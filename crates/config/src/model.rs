@@ -56,6 +56,8 @@ pub struct Config {
     pub devices: Option<Devices>,
     /// `[cse]`.
     pub cse: Option<Cse>,
+    /// `[mesh]`.
+    pub mesh: Option<Mesh>,
     /// What the text gives to keys of tables that exist once or have names, to tell differences by key.
     pub written: WrittenValues,
 }
@@ -95,6 +97,27 @@ impl Config {
         }
         self
     }
+}
+
+/// The node of the label-switched mesh.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mesh {
+    /// Name of the interface by which the host uses the mesh.
+    pub interface: String,
+    /// Interfaces of the links that it joins.
+    pub links: Vec<Located<String>>,
+    /// The profile of the mesh.
+    pub profile: MeshProfile,
+}
+
+/// The protocol profile of a mesh.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MeshProfile {
+    /// The Lilith paper's protocol.
+    Classic,
+    /// Acknowledged, monitored and repaired.
+    #[default]
+    Default,
 }
 
 /// Where the data plane runs.

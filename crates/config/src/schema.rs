@@ -19,8 +19,7 @@ pub fn schema() -> Value {
 }
 
 fn table(table: &Table) -> Value {
-    let keys = table.keys.iter().filter(|key| !matches!(key.shape, Shape::NotYet));
-    let properties: Map<String, Value> = keys
+    let properties: Map<String, Value> = (table.keys.iter())
         .map(|key| {
             let mut value = shape(key.shape);
             if let Value::Object(value) = &mut value {
@@ -46,7 +45,9 @@ fn shape(shape: Shape) -> Value {
         Shape::Text(form) => text(form),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Number(min, max) => number(min, max),
-        Shape::Choice(words) => json!({ "type": "string", "enum": words }),
+        Shape::Choice(words) | Shape::ChoiceOrLater(words, _) => {
+            json!({ "type": "string", "enum": words })
+        }
         Shape::ChoiceOrNumber(words, min, max) => {
             json!({ "anyOf": [{ "type": "string", "enum": words }, number(min, max)] })
         }
@@ -63,7 +64,6 @@ fn shape(shape: Shape) -> Value {
             "additionalProperties": table(inner),
             "maxProperties": max,
         }),
-        Shape::NotYet => json!(false),
     }
 }
 

@@ -6,9 +6,9 @@ use crate::log::Log;
 use crate::messages::{self, AttachMessages};
 use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
-    DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mode,
-    PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route, SegmentImpairment, Series,
-    Side, SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
+    DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
+    MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
+    SegmentImpairment, Series, Side, SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
@@ -74,6 +74,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
         programs: root.tables("program").into_iter().filter_map(program).collect(),
         devices: root.table("devices").and_then(devices),
         cse: root.table("cse").and_then(cse),
+        mesh: root.table("mesh").map(mesh),
         ..Config::default()
     }
 }
@@ -100,6 +101,20 @@ fn link(name: Located<String>, table: View<'_>) -> Option<Link> {
         spin: Duration::from_micros(table.number::<u32>("spin_us").unwrap_or(SPIN_US).into()),
         name,
     })
+}
+
+fn mesh(table: View<'_>) -> Mesh {
+    let links = table.texts("links").into_iter();
+    let links = links.map(|Located { value, span }| Located { value: value.to_owned(), span });
+    let profile = table.text("profile").map(|profile| profile.value);
+    Mesh {
+        interface: table.owned("interface").unwrap_or_else(|| "mesh0".to_owned()),
+        links: links.collect(),
+        profile: match profile {
+            Some("classic") => MeshProfile::Classic,
+            _ => MeshProfile::Default,
+        },
+    }
 }
 
 fn advertise(table: View<'_>) -> Advertise {

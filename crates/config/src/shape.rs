@@ -62,8 +62,7 @@ fn unknown(name: &str, at: Range<usize>, shape: &Table, findings: &mut Findings)
     } else {
         (&codes::UNKNOWN_KEY, format!("unknown key `{name}` in {}", shape.name))
     };
-    let known = shape.keys.iter().filter(|key| !matches!(key.shape, Shape::NotYet));
-    let names = known.map(|key| key.name);
+    let names = shape.keys.iter().map(|key| key.name);
     let finding = findings.error(code, at.clone(), what);
     let finding = match nearest(name, names.clone()) {
         Some(meant) => finding.label(format!("did you mean `{meant}`?")).fix(
@@ -84,9 +83,9 @@ fn check_value(
 ) {
     let at = value.span();
     match (key.shape, value.get_ref()) {
-        (Shape::NotYet, _) => {
-            let message = format!("[{}] is not in this version", key.name);
-            findings.add(findings.error(&codes::NOT_YET, at_key, message));
+        (Shape::ChoiceOrLater(_, later), DeValue::String(text)) if later.contains(&&**text) => {
+            let message = format!("`{}` = \"{text}\" is not in this version", key.name);
+            findings.add(findings.error(&codes::NOT_YET, at, message));
         }
         (Shape::Text(form), DeValue::String(text)) => form::check(key, form, text, at, findings),
         (Shape::Flag, DeValue::Boolean(_)) => {}
@@ -94,9 +93,12 @@ fn check_value(
             Shape::Number(min, max) | Shape::ChoiceOrNumber(_, min, max),
             DeValue::Integer(number),
         ) => check_number(key, number, min..=max, at, findings),
-        (Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..), DeValue::String(text)) => {
-            check_choice(key, words, text, at, findings);
-        }
+        (
+            Shape::Choice(words)
+            | Shape::ChoiceOrLater(words, _)
+            | Shape::ChoiceOrNumber(words, ..),
+            DeValue::String(text),
+        ) => check_choice(key, words, text, at, findings),
         (Shape::List(form, max), DeValue::Array(items)) => {
             check_count(key, items.len(), max, at, findings);
             for item in items {
@@ -244,12 +246,12 @@ fn quoted(words: &[&str]) -> String {
 
 const fn wanted(shape: Shape) -> &'static str {
     match shape {
-        Shape::Text(_) | Shape::Choice(_) => "a string",
+        Shape::Text(_) | Shape::Choice(_) | Shape::ChoiceOrLater(..) => "a string",
         Shape::Flag => "true or false",
         Shape::Number(..) => "a whole number",
         Shape::ChoiceOrNumber(..) => "a string or a whole number",
         Shape::List(..) => "a list of strings",
-        Shape::Table(_) | Shape::Named(..) | Shape::NotYet => "a table",
+        Shape::Table(_) | Shape::Named(..) => "a table",
         Shape::Many(..) => "a table with double brackets",
     }
 }
@@ -286,7 +288,9 @@ pub(crate) fn example(shape: Shape) -> String {
         Shape::Text(form) => format!("\"{}\"", form::example(form)),
         Shape::Flag => "true".to_owned(),
         Shape::Number(min, max) => USUAL.clamp(min, max).to_string(),
-        Shape::Choice(words) | Shape::ChoiceOrNumber(words, ..) => {
+        Shape::Choice(words)
+        | Shape::ChoiceOrLater(words, _)
+        | Shape::ChoiceOrNumber(words, ..) => {
             format!("\"{}\"", words.first().copied().unwrap_or_default())
         }
         Shape::List(form, _) => format!("[\"{}\"]", form::example(form)),
@@ -295,6 +299,5 @@ pub(crate) fn example(shape: Shape) -> String {
             let pairs = required.map(|key| format!("{} = {}", key.name, example(key.shape)));
             format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
         }
-        Shape::NotYet => "{}".to_owned(),
     }
 }

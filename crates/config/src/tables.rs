@@ -57,8 +57,8 @@ pub(crate) enum Shape {
     Named(&'static Table, usize),
     /// An array of tables, with this maximum length.
     Many(&'static Table, usize),
-    /// A table reserved for a later version.
-    NotYet,
+    /// One of a few words; those of the second list are of a later version.
+    ChoiceOrLater(&'static [&'static str], &'static [&'static str]),
 }
 
 /// Required form of a string.
@@ -192,13 +192,19 @@ pub(crate) const MERGES: &[&str] = &["off", "mtu"];
 /// Maximum number of addresses of a program's roles.
 const ROLES_MAX: usize = 64;
 
+/// Maximum number of links of a node of the mesh.
+const MESH_LINKS_MAX: usize = 16;
+const MESH_PROFILES: &[&str] = &["default", "classic"];
+const MESH_TRUSTS: &[&str] = &["open"];
+const LATER_TRUSTS: &[&str] = &["psk", "pki"];
+
 /// Maximum number of a program's parameters set in one way.
 const SETTINGS_MAX: usize = 64;
 /// Maximum number of fields in a message condition: more than any protocol's module has.
 const FIELDS_MAX: usize = 16;
 
 /// Tables of which each is a gateway by itself; the others belong to one of these.
-pub(crate) const RUNNING: [&str; 5] = ["link", "devices", "cse", "program", "tcp_proxy"];
+pub(crate) const RUNNING: [&str; 6] = ["link", "devices", "cse", "program", "tcp_proxy", "mesh"];
 
 pub(crate) static ROOT: Table = Table {
     name: "description",
@@ -216,7 +222,38 @@ pub(crate) static ROOT: Table = Table {
         key("program", Shape::Many(&PROGRAM, TABLES_MAX), "Programs in the gateway language."),
         key("devices", Shape::Table(&DEVICES), "IEEE 11073 devices."),
         key("cse", Shape::Table(&CSE), "The gateway's own oneM2M service entity."),
-        key("mesh", Shape::NotYet, "The label-switched mesh; not in this version."),
+        key("mesh", Shape::Table(&MESH), "The node of the label-switched mesh."),
+    ],
+};
+
+static MESH: Table = Table {
+    name: "[mesh]",
+    doc: "The node of the label-switched mesh: all nodes are one Ethernet network.",
+    keys: &[
+        key(
+            "interface",
+            Shape::Text(Form::Interface),
+            "The interface by which this host uses the mesh; mesh0 if not given. Its peer has the \
+             same name and a `p`.",
+        )
+        .or("mesh0"),
+        required(
+            "links",
+            Shape::List(Form::Interface, MESH_LINKS_MAX),
+            "Interfaces that lead to other nodes; they need no addresses.",
+        ),
+        key(
+            "profile",
+            Shape::Choice(MESH_PROFILES),
+            "The protocol, the same for all nodes: default, or classic for the Lilith paper's.",
+        )
+        .or("default"),
+        key(
+            "trust",
+            Shape::ChoiceOrLater(MESH_TRUSTS, LATER_TRUSTS),
+            "Who may join: open lets everybody who can send on a link.",
+        )
+        .or("open"),
     ],
 };
 

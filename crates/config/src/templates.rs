@@ -44,6 +44,11 @@ pub const TEMPLATES: &[Template] = &[
         text: include_str!("templates/udp-proxy.toml"),
     },
     Template {
+        name: "mesh",
+        purpose: "a node of a self-healing network: all nodes are one Ethernet",
+        text: include_str!("templates/mesh.toml"),
+    },
+    Template {
         name: "tcp-proxy",
         purpose: "a relay of TCP connections over the kernel's sockets; needs no privileges",
         text: include_str!("templates/tcp-proxy.toml"),

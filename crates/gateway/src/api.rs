@@ -21,6 +21,8 @@
 //! | `{"do":"description"}` | `{"file":"/etc/gatewright.toml"}`, or null |
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
 //! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
+//! | `{"do":"mesh"}` | a [`MeshState`](gatewright_lsr::MeshState) |
+//! | `{"do":"cut-mesh-link","link":"eth1","cut":true}` | the same, without `do` |
 //! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](gatewright_planes::RouteStatus)`]}` |
 //! | `{"do":"set-link","name":"lan","up":false}` | the same, without `do` |
 //! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](gatewright_planes::NeighbourStatus)`]}` |
@@ -110,6 +112,15 @@ pub enum ControlRequest {
     LogRefused {
         /// The first error with its place.
         why: String,
+    },
+    /// The state of the mesh's node.
+    Mesh,
+    /// Cut a link of the mesh, or heal it.
+    CutMeshLink {
+        /// Its interface.
+        link: String,
+        /// Whether it is cut.
+        cut: bool,
     },
     /// Take a link down, or up again.
     SetLink {
@@ -427,6 +438,22 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
             gateway.planes().set_link(link, up).map_err(|error| error.to_string())?;
             Ok(json!({ "name": name, "up": up }))
         }
+        request => return network_answer(request, gateway),
+    };
+    value.map_err(|error| error.to_string().into())
+}
+
+/// Answers a request about neighbours, routes and the mesh.
+fn network_answer(
+    request: ControlRequest,
+    gateway: &Gateway,
+) -> Result<serde_json::Value, Refused> {
+    let value = match request {
+        ControlRequest::Mesh => serde_json::to_value(gateway.mesh.state()?),
+        ControlRequest::CutMeshLink { link, cut } => {
+            gateway.mesh.cut(&link, cut)?;
+            Ok(json!({ "link": link, "cut": cut }))
+        }
         ControlRequest::Neighbours => Ok(json!({ "neighbours": gateway.planes().neighbours()? })),
         ControlRequest::AddNeighbour { address, mac, link } => {
             let added = gateway.planes().add_neighbour(address, &mac, link.as_deref())?;
@@ -447,6 +474,7 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
         ControlRequest::RemoveRoute { to } => {
             Ok(json!({ "routes": gateway.planes().remove_route(RouteTarget::parse(&to)?)? }))
         }
+        _ => return Err("no answer to this request".to_owned().into()),
     };
     value.map_err(|error| error.to_string().into())
 }

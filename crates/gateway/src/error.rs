@@ -2,6 +2,7 @@
 
 use gatewright_config::Link;
 use gatewright_link::OpenError;
+use gatewright_lsr::MeshError;
 use gatewright_part::Unable;
 use gatewright_planes::{DataError, PlanesError};
 use std::io;
@@ -45,6 +46,9 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// The node of the mesh cannot be started.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
     /// A TCP proxy cannot be started.
     #[error("tcp_proxy.{name}: {source}")]
     TcpProxy {
@@ -90,7 +94,8 @@ impl RunError {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) | Self::Messages { .. } | Self::NoDataPlane => 78,
             Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::UdpGateway { .. }
+            Self::Mesh(_)
+            | Self::UdpGateway { .. }
             | Self::TcpProxy { .. }
             | Self::Host { .. }
             | Self::File { .. } => 69,

@@ -14,6 +14,7 @@ use crate::{
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
 use gatewright_config::{Config, PlaneMode};
+use gatewright_lsr::MeshPart;
 use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus};
 use gatewright_planes::{Planes, ProcessSetup};
 use std::{
@@ -23,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A running description: links, handlers, proxies, programs, devices and service entity, control
+/// A running description: links, handlers, proxies, mesh, programs, devices and service entity, control
 /// socket and metrics page, each a [`Part`].
 #[derive(Debug)]
 pub struct Gateway {
@@ -33,6 +34,7 @@ pub struct Gateway {
     pub(crate) handlers: Handlers,
     pub(crate) links: Links,
     tcp_proxies: TcpProxies,
+    pub(crate) mesh: MeshPart,
     programs: Programs,
     services: ServiceParts,
     control: ControlListeners,
@@ -181,6 +183,7 @@ impl Gateway {
         let handlers = Handlers::start(&links, config)?;
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config)?;
+        let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let services = services::parts(Services::start(config)?);
         for part in &services {
             let words = part.tell().words.into_iter().map(|(_, said)| said);
@@ -203,6 +206,7 @@ impl Gateway {
             handlers,
             links,
             tcp_proxies,
+            mesh,
             programs,
             services: ServiceParts(services),
             control: ControlListeners::default(),
@@ -224,13 +228,14 @@ impl Gateway {
     /// precede the parts that use their sockets. Parts that fail quickly come early.
     pub(crate) fn stage_order(&self) -> Vec<&dyn Part> {
         let services = self.services.0.iter().map(|part| &**part);
-        let own: [&dyn Part; 7] = [
+        let own: [&dyn Part; 8] = [
             &self.programs,
             &self.messages,
             &self.handlers,
             &self.links,
             &self.udp_gateways,
             &self.tcp_proxies,
+            &self.mesh,
             &self.control,
         ];
         services.chain(own).chain(self.log_part()).collect()
@@ -238,12 +243,13 @@ impl Gateway {
 
     /// The parts in the order of a description.
     pub(crate) fn told_order(&self) -> Vec<&dyn Part> {
-        let own: [&dyn Part; 7] = [
+        let own: [&dyn Part; 8] = [
             &self.links,
             &self.handlers,
             &self.messages,
             &self.udp_gateways,
             &self.tcp_proxies,
+            &self.mesh,
             &self.control,
             &self.programs,
         ];
@@ -262,9 +268,10 @@ impl Gateway {
 
     /// The reports of its parts, without those that have nothing to report.
     pub(crate) fn parts_told(&self) -> Vec<NamedStatus> {
-        let [proxies, programs]: [&dyn Part; 2] = [&self.tcp_proxies, &self.programs];
+        let [proxies, mesh, programs]: [&dyn Part; 3] =
+            [&self.tcp_proxies, &self.mesh, &self.programs];
         let services = self.services.0.iter().map(|part| &**part);
-        let told = [proxies].into_iter().chain(services).chain([programs]);
+        let told = [proxies, mesh].into_iter().chain(services).chain([programs]);
         let told = told.map(|part| NamedStatus { name: part.name(), told: part.tell() });
         told.filter(|part| part.told != PartStatus::default()).collect()
     }

@@ -19,6 +19,7 @@ mod init;
 mod lab;
 mod link;
 mod man;
+mod mesh;
 mod neigh;
 mod reload;
 mod route;
@@ -100,6 +101,7 @@ verbs! {
     Link = "link" in link,
     Route = "route" in route,
     Neigh = "neigh" in neigh,
+    Mesh = "mesh" in mesh,
     Capture = "capture" in capture,
     Trace = "trace" in trace,
     Attach = "attach" in attach,

@@ -6,6 +6,41 @@ use gatewright_wire::MacAddress;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// Properties of an interface at one moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct InterfaceProperties {
+    /// Its index: another one means another interface.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Maximum octets of a packet without its link-layer header.
+    pub mtu: usize,
+    /// Whether it can carry frames.
+    pub is_up: bool,
+    /// Whether its device cuts super-frames itself.
+    pub cuts_super_frames: bool,
+}
+
+impl InterfaceProperties {
+    /// Those of the interface `name`.
+    ///
+    /// # Errors
+    ///
+    /// The system's error: `ENODEV` if there is no such interface. `Unsupported` if its frames do
+    /// not begin with an Ethernet header.
+    pub fn of(name: &str) -> io::Result<Self> {
+        let interface = Interface::find(name)?;
+        let mac = interface.mac()?.ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Self {
+            index: interface.index,
+            mac: mac.0,
+            mtu: interface.mtu()?,
+            is_up: interface.state() == LinkState::Up,
+            cuts_super_frames: interface.cuts_super_frames(),
+        })
+    }
+}
+
 /// An interface of the namespace in which it was looked up.
 #[derive(Debug)]
 pub(crate) struct Interface {
@@ -145,6 +180,15 @@ impl Interface {
         let answer = socket::ethtool(self.socket.as_fd(), &self.name, &mut value);
         let [_, flags] = value;
         answer.is_ok() && flags & TAKES_TAGS != 0
+    }
+
+    /// Whether the device cuts super-frames of TCP.
+    fn cuts_super_frames(&self) -> bool {
+        const GET_TSO: u32 = 0x1e;
+        let mut value = [GET_TSO, 0];
+        let answer = socket::ethtool(self.socket.as_fd(), &self.name, &mut value);
+        let [_, on] = value;
+        answer.is_ok() && on != 0
     }
 
     /// Whether the kernel merges received segments before a generic program sees them.

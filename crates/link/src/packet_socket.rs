@@ -24,16 +24,16 @@ use std::thread;
 use std::time::Duration;
 
 // linux/if_packet.h, linux/if_ether.h.
-const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
+pub(crate) const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;
 const PACKET_STATISTICS: libc::c_int = 6;
 const PACKET_COPY_THRESH: libc::c_int = 7;
 const PACKET_VERSION: libc::c_int = 10;
-const PACKET_VNET_HDR: libc::c_int = 15;
+pub(crate) const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_FANOUT: libc::c_int = 18;
-const PACKET_QDISC_BYPASS: libc::c_int = 20;
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+pub(crate) const PACKET_QDISC_BYPASS: libc::c_int = 20;
+pub(crate) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const TPACKET_V2: i32 = 1;
-const ETH_P_ALL: u16 = 3;
+pub(crate) const ETH_P_ALL: u16 = 3;
 
 /// Octets before the packet: only Ethernet interfaces are opened as packet sockets.
 const HEADER_LEN: usize = Framing::Ethernet.header_len();

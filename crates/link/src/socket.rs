@@ -99,6 +99,35 @@ pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Makes a packet socket receive no IPv4, no IPv6 and no tagged frames.
+pub(crate) fn take_other_types(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const LOAD_HALF: u16 = 0x28;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut others = [
+        // The EtherType.
+        step(LOAD_HALF, 0, 12),
+        step(JUMP_IF_EQUAL, 3, 0x0800),
+        step(JUMP_IF_EQUAL, 2, 0x86dd),
+        step(JUMP_IF_EQUAL, 1, 0x8100),
+        step(RETURN, 0, u32::MAX),
+        step(RETURN, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: 6, filter: others.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and the six instructions that it points to.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            len_of::<libc::sock_fprog>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Removes the filter of a socket.
 pub(crate) fn take_everything(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0_i32)
@@ -251,6 +280,15 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize
         libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
     };
     usize::try_from(len).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends one message, without waiting.
+pub(crate) fn send(fd: BorrowedFd<'_>, octets: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads `octets.len()` octets at `octets`.
+    let sent = unsafe {
+        libc::send(fd.as_raw_fd(), octets.as_ptr().cast(), octets.len(), libc::MSG_DONTWAIT)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Memory to send a burst of messages: allocated once, without pointers between calls.

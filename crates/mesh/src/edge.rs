@@ -180,6 +180,11 @@ pub enum MeshInput<'a> {
         /// The label.
         label: Label,
     },
+    /// The data path has no room for a label that it was to install.
+    LabelRefused {
+        /// The label.
+        label: Label,
+    },
     /// A packet for a destination without an installed path.
     Packet {
         /// The destination.

@@ -146,6 +146,7 @@ impl MeshNode {
             MeshInput::UnknownLabel { link, from, label } => {
                 self.unknown_label(now, link, from, label);
             }
+            MeshInput::LabelRefused { label } => self.label_refused(now, label),
             MeshInput::Packet { destination, class, packet } => {
                 self.packet(now, destination, class, packet);
             }

@@ -23,12 +23,29 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     }
     check_sockets(config, findings);
     check_entity(config, root, findings);
+    check_mesh(config, findings);
     for (count, second) in config.programs.iter().enumerate() {
         let earlier = config.programs.iter().take(count);
         if let Some(first) = earlier.into_iter().find(|first| first.file.value == second.file.value)
         {
             let message = format!("`{}` would run twice", second.file.value);
             twice(&codes::PROGRAM_TWICE, (first.file.span, second.file.span), message, findings);
+        }
+    }
+}
+
+/// Checks that the mesh joins each link once, and not itself.
+fn check_mesh(config: &Config, findings: &mut Findings) {
+    let Some(mesh) = &config.mesh else { return };
+    for (count, second) in mesh.links.iter().enumerate() {
+        if let Some(first) = mesh.links.iter().take(count).find(|first| first.value == second.value)
+        {
+            let message = format!("the mesh joins `{}` twice", second.value);
+            twice(&codes::DEVICE_TWICE, (first.span, second.span), message, findings);
+        }
+        if second.value == mesh.interface || second.value == format!("{}p", mesh.interface) {
+            let message = format!("`{}` is the mesh itself, not a link of it", second.value);
+            findings.add(Diagnostic::error(&codes::DEVICE_TWICE, second.span, message));
         }
     }
 }

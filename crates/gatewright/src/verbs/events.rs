@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_gateway::{LogLevel, api::ControlRequest};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::BufRead;
 
 pub(super) const JSON: &str = "{events: [{sequence, time, level, part, kind, fields, text}], missed}; with --follow one of these events a line, \
@@ -54,6 +54,16 @@ impl Events {
         }
         Err(Failure::new(Exit::Unavailable, "the gateway has ended").into())
     }
+}
+
+/// Shows the events of one part that are kept.
+pub(super) fn of_part(which: &Which, part: &str, face: Face) -> Result<Exit> {
+    let answer = which.ask(&ControlRequest::Events { since: None, level: None, follow: false })?;
+    let own = list(&answer, "events").iter().filter(|event| word(event, "part") == part);
+    let own: Vec<&Value> = own.collect();
+    let value = json!({ "events": own, "missed": answer.get("missed") });
+    face.answer(&value, || own.iter().map(|event| line(event) + "\n").collect())?;
+    Ok(Exit::Success)
 }
 
 /// An event as text, as `run` writes it.

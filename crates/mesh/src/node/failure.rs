@@ -126,6 +126,14 @@ impl MeshNode {
         self.send_to(adjacency, &Message::LabelUnknown(label));
     }
 
+    /// The data path has no room for a label: its path ends, and another one has other labels.
+    pub(super) fn label_refused(&mut self, now: Duration, label: Label) {
+        self.counters.table_full += 1;
+        if let Some((path, _)) = self.labels.owner(label) {
+            self.remove_path(now, path, Reason::EXHAUSTED, None);
+        }
+    }
+
     /// Processes a LABEL UNKNOWN: paths that expect this label of the neighbour lead nowhere.
     pub(super) fn label_unknown(&mut self, now: Duration, from: Adjacency, label: Label) {
         let expects = |segment: &Segment| {

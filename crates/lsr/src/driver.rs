@@ -1,0 +1,576 @@
+//! The thread of a node: gives the machine what arrives and the time, and does what it says.
+
+use crate::forwarding::{FIRST_PORT, Forwarding, Installed, PEER, TrafficReport, node_of};
+use crate::frames::{
+    self, FramePayload, HEADER_LEN, IPV4, IPV6, LabelledFrame, Mac, destination, ether_type,
+    is_group,
+};
+use crate::port::Port;
+use crate::report;
+use crate::router::MeshSetup;
+use crate::state::{self, MeshState, Neighbours};
+use gatewright_link::{
+    FrameSelection, FrameSocket, InterfaceNotices, InterfacePair, OFFLOADS_LEN, without_offloads,
+};
+use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
+use gatewright_mesh::{
+    LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode, MeshOutput, MeshSettings, Profile,
+};
+use gatewright_packet::{LinkAddress, LinkIndex};
+use gatewright_part::{EventSink, LogLevel};
+use gatewright_xdp::program::AttachedProgram;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::EventFd;
+use nix::sys::time::TimeSpec;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Interval of the reports on traffic.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Frames taken from one socket before the others are looked at.
+const FRAMES_AT_ONCE: usize = 64;
+
+/// A super-frame with its headers.
+const BUFFER_LEN: usize = 1 << 17;
+
+/// Largest payload of a BROADCAST: with its headers it fits into 1,500 octets.
+const BROADCAST_MAX: usize = 1_500 - 20 - 20;
+
+/// A question to the thread.
+#[derive(Debug)]
+pub(crate) enum NodeQuestion {
+    State(SyncSender<MeshState>),
+    Cut { link: String, is_cut: bool, tell: SyncSender<Result<(), String>> },
+    Stop,
+}
+
+/// The latest numbers for status and metrics.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) words: Vec<(&'static str, String)>,
+    pub(crate) gauges: Vec<(&'static str, u64)>,
+    pub(crate) counters: Vec<(&'static str, u64)>,
+}
+
+/// Counters of the thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadCounters {
+    /// Packets of the host without an installed path.
+    taken_up: u64,
+    /// Packets sent when their path was there.
+    released: u64,
+    /// Packets dropped: their path is not in the label table.
+    not_installed: u64,
+    /// Super-frames dropped: the host sends again what is missing.
+    super_frames: u64,
+    /// Frames dropped: too long for a BROADCAST or for a pseudowire.
+    too_long: u64,
+    /// Frames that a device refused.
+    send_refused: u64,
+    /// Labelled frames that ended here without being for the host.
+    not_forwarded: u64,
+    /// Labelled frames that are no IP packets, delivered.
+    carried: u64,
+    /// Frames dropped: malformed.
+    malformed_frames: u64,
+}
+
+/// Sockets at the two ends of the mesh interface.
+#[derive(Debug)]
+struct HostSockets {
+    /// What the host sends and no program takes, at the peer.
+    receive: [FrameSocket; 3],
+    /// Sends to the host, at the peer.
+    deliver: FrameSocket,
+    /// Sends as the host does, at the mesh interface: the push program takes it.
+    inject: FrameSocket,
+}
+
+impl HostSockets {
+    fn open(pair: &InterfacePair) -> io::Result<Self> {
+        let at_peer = |selection| FrameSocket::open(pair.peer_index(), selection, true);
+        Ok(Self {
+            receive: [
+                at_peer(FrameSelection::EtherType(IPV4))?,
+                at_peer(FrameSelection::EtherType(IPV6))?,
+                at_peer(FrameSelection::NotIp)?,
+            ],
+            deliver: FrameSocket::open(pair.peer_index(), FrameSelection::Nothing, false)?,
+            inject: FrameSocket::open(pair.index(), FrameSelection::Nothing, true)?,
+        })
+    }
+}
+
+/// A node with its devices.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    node: MeshNode,
+    profile: Profile,
+    own: Mac,
+    began: Instant,
+    forwarding: Forwarding,
+    ports: Vec<Port>,
+    host: HostSockets,
+    notices: InterfaceNotices,
+    wake: Arc<EventFd>,
+    inbox: Receiver<NodeQuestion>,
+    summary: Arc<Mutex<Summary>>,
+    sink: EventSink,
+    neighbours: Neighbours,
+    counters: ThreadCounters,
+    report_at: Duration,
+    /// The most that a time was late since the start.
+    lateness: Duration,
+    ended: bool,
+    _push: AttachedProgram,
+    /// Last, as its end removes what the others use.
+    pair: InterfacePair,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        (pair, push): (InterfacePair, AttachedProgram),
+        (own, settings, forwarding): (Mac, MeshSettings, Forwarding),
+        setup: &MeshSetup,
+        (wake, inbox, summary): (Arc<EventFd>, Receiver<NodeQuestion>, Arc<Mutex<Summary>>),
+        sink: EventSink,
+    ) -> io::Result<Self> {
+        let ports = (FIRST_PORT..).zip(&setup.links);
+        let mut this = Self {
+            profile: settings.profile,
+            node: MeshNode::new(settings),
+            own,
+            began: Instant::now(),
+            forwarding,
+            ports: ports.map(|(number, name)| Port::new(name.clone(), number)).collect(),
+            host: HostSockets::open(&pair)?,
+            notices: InterfaceNotices::open()?,
+            wake,
+            inbox,
+            summary,
+            sink,
+            neighbours: Neighbours::new(),
+            counters: ThreadCounters::default(),
+            report_at: Duration::ZERO,
+            lateness: Duration::ZERO,
+            ended: false,
+            _push: push,
+            pair,
+        };
+        for port in &mut this.ports {
+            port.look();
+            port.begin(&this.forwarding.switching)?;
+        }
+        Ok(this)
+    }
+
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self) {
+        self.follow_ports(true);
+        while !self.ended {
+            let due = self.node.poll_timeout().map_or(self.report_at, |at| at.min(self.report_at));
+            let now = self.now();
+            if due <= now {
+                self.lateness = self.lateness.max(now.saturating_sub(due));
+                self.tick(now);
+                continue;
+            }
+            if let Err(error) = self.wait(due.saturating_sub(now)) {
+                let text = format!("the mesh ends, as its thread cannot wait: {error}");
+                self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
+                return;
+            }
+            self.take_all();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn tick(&mut self, now: Duration) {
+        if self.report_at <= now {
+            self.report_at = now + REPORT_INTERVAL;
+            self.report();
+        }
+        self.input(MeshInput::Tick);
+    }
+
+    /// Waits for a frame, a notice or a question.
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        let mut fds = vec![
+            PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.notices.as_fd(), PollFlags::POLLIN),
+        ];
+        let at_host = self.host.receive.iter();
+        let at_ports = self.ports.iter().filter_map(|port| port.open.as_ref());
+        let at_ports = at_ports.flat_map(|open| [&open.control, &open.labelled]);
+        let sockets = at_host.chain(at_ports);
+        fds.extend(sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        match ppoll(&mut fds, Some(TimeSpec::from_duration(patience)), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes everything that has arrived: notices first, as they move packets to other paths.
+    fn take_all(&mut self) {
+        if self.notices.take() {
+            self.follow_ports(false);
+        }
+        let mut buffer = vec![0; BUFFER_LEN];
+        for link in 0..self.ports.len() {
+            self.take_control(link, &mut buffer);
+            self.take_labelled(link, &mut buffer);
+        }
+        self.take_host_frames(&mut buffer);
+        if self.wake.read().is_ok() {
+            while let Ok(command) = self.inbox.try_recv() {
+                self.command(command);
+            }
+        }
+    }
+
+    fn take_control(&mut self, link: usize, buffer: &mut [u8]) {
+        for _ in 0..FRAMES_AT_ONCE {
+            let Some(port) = self.ports.get(link) else { return };
+            let (Some(open), true) = (&port.open, port.is_up) else { return };
+            let Ok(Some(frame)) = open.control.receive(buffer) else { return };
+            let (Some(from), Some(octets)) = (frames::source(frame), frame.get(HEADER_LEN..))
+            else {
+                continue;
+            };
+            let link = link_index(link);
+            self.input(MeshInput::Received { link, from: LinkAddress::ethernet(from), octets });
+        }
+    }
+
+    fn take_labelled(&mut self, link: usize, buffer: &mut [u8]) {
+        for _ in 0..FRAMES_AT_ONCE {
+            let Some(port) = self.ports.get(link) else { return };
+            let (Some(open), Some(properties), true) = (&port.open, port.properties, port.is_up)
+            else {
+                return;
+            };
+            let Ok(Some(frame)) = open.labelled.receive(buffer) else { return };
+            if destination(frame) != Some(properties.mac) {
+                continue;
+            }
+            let len = u64::try_from(frame.len()).unwrap_or(0);
+            match LabelledFrame::parse(frame) {
+                Some(read) => self.labelled(link_index(link), &read, len),
+                None => self.counters.malformed_frames += 1,
+            }
+        }
+    }
+
+    /// A labelled frame that the program has passed up.
+    fn labelled(&mut self, link: LinkIndex, frame: &LabelledFrame<'_>, octets: u64) {
+        let from = LinkAddress::ethernet(frame.from);
+        let Some(label) = self.forwarding.labels.get(&frame.label) else {
+            self.input(MeshInput::UnknownLabel { link, from, label: frame.label });
+            return;
+        };
+        match (label.action, frame.payload) {
+            (LabelAction::Pop, FramePayload::Ethernet(carried)) => {
+                self.counters.carried += 1;
+                self.deliver(carried);
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
+            }
+            (LabelAction::Pop, FramePayload::Channel(_)) => {
+                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets: 0 });
+            }
+            _ => self.counters.not_forwarded += 1,
+        }
+    }
+
+    fn take_host_frames(&mut self, buffer: &mut [u8]) {
+        for socket in 0..self.host.receive.len() {
+            for _ in 0..FRAMES_AT_ONCE {
+                let Some(socket) = self.host.receive.get(socket) else { break };
+                let Ok(Some(received)) = socket.receive(buffer) else { break };
+                self.host_frame(received);
+            }
+        }
+    }
+
+    /// A frame of the host that no program has taken: to a group, not IP, or without a path.
+    fn host_frame(&mut self, received: &mut [u8]) {
+        let cut = received.get(1).is_some_and(|cut| *cut != 0);
+        let frame = received.get(OFFLOADS_LEN..).unwrap_or_default();
+        let Some(to) = destination(frame).filter(|_| frame.len() >= HEADER_LEN) else {
+            self.counters.malformed_frames += 1;
+            return;
+        };
+        if cut {
+            self.counters.super_frames += 1;
+        } else if is_group(to) {
+            match without_offloads(received) {
+                Some(packet) if packet.len() <= BROADCAST_MAX => {
+                    self.input(MeshInput::Broadcast { packet });
+                }
+                _ => self.counters.too_long += 1,
+            }
+        } else if to != self.own {
+            self.counters.taken_up += 1;
+            let class = frames::class(frame);
+            let packet: &[u8] = received;
+            self.input(MeshInput::Packet { destination: node_of(to), class, packet });
+        }
+    }
+
+    /// Gives the machine an input, and does what it says.
+    fn input(&mut self, input: MeshInput<'_>) {
+        self.node.handle(self.now(), input);
+        while let Some(output) = self.node.poll_output() {
+            self.output(output);
+        }
+    }
+
+    fn output(&mut self, output: MeshOutput) {
+        match self.forwarding.install(&output, &self.ports) {
+            Installed::Done => return,
+            Installed::LabelRefused(label) => {
+                self.node.handle(self.now(), MeshInput::LabelRefused { label });
+                return;
+            }
+            Installed::Other => {}
+        }
+        match output {
+            MeshOutput::Send { link, to, octets } => self.send_control(link, to, &octets),
+            MeshOutput::SendPacket { hop, packet } => self.send_packet(hop, &packet),
+            MeshOutput::Probe { hop } => {
+                self.send_labelled(hop, |addresses| frames::probe(addresses, hop.label));
+            }
+            MeshOutput::Deliver { packet, .. } => self.deliver(&packet),
+            MeshOutput::Event(event) => self.event(&event),
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &MeshEvent) {
+        let now = self.now();
+        match *event {
+            MeshEvent::NeighbourUp(adjacency) => {
+                self.neighbours.insert(adjacency, (true, now));
+            }
+            MeshEvent::NeighbourDown(adjacency, _) => {
+                self.neighbours.insert(adjacency, (false, now));
+            }
+            _ => {}
+        }
+        if let Some(event) = report::event(event, &self.ports) {
+            self.sink.log(event);
+        }
+    }
+
+    fn send_control(&mut self, link: LinkIndex, to: Option<LinkAddress>, octets: &[u8]) {
+        let Some(port) = self.ports.get(link.index()) else { return };
+        let (Some(open), Some(properties)) = (&port.open, port.properties) else { return };
+        let to = to.and_then(LinkAddress::to_ethernet).unwrap_or(GROUP_ADDRESS);
+        let mut frame = frames::header(to, properties.mac, ETHER_TYPE);
+        frame.extend(octets);
+        self.counters.send_refused += u64::from(open.control.send(&frame).is_err());
+    }
+
+    /// Sends a packet that waited for its path: as the host did, so that the program labels it.
+    fn send_packet(&mut self, hop: LabelledHop, packet: &[u8]) {
+        let frame = packet.get(OFFLOADS_LEN..).unwrap_or_default();
+        let class = frames::class(frame);
+        if !matches!(ether_type(frame), Some(IPV4 | IPV6)) {
+            let pseudowire = |addresses| frames::pseudowire(addresses, hop.label, class, frame);
+            self.send_labelled(hop, pseudowire);
+            return;
+        }
+        let to = destination(frame).unwrap_or_default();
+        // What no program takes would come back.
+        if !self.forwarding.has_path((node_of(to), class)) {
+            self.counters.not_installed += 1;
+        } else if self.host.inject.send(packet).is_ok() {
+            self.counters.released += 1;
+        } else {
+            self.counters.send_refused += 1;
+        }
+    }
+
+    fn send_labelled(&mut self, hop: LabelledHop, frame: impl FnOnce((Mac, Mac)) -> Vec<u8>) {
+        let Some(port) = self.ports.get(hop.adjacency.link.index()) else { return };
+        let (Some(open), Some(properties)) = (&port.open, port.properties) else { return };
+        let Some(to) = hop.address.to_ethernet() else { return };
+        let frame = frame((to, properties.mac));
+        if frame.len() > properties.mtu + HEADER_LEN {
+            self.counters.too_long += 1;
+        } else {
+            self.counters.send_refused += u64::from(open.labelled.send(&frame).is_err());
+        }
+    }
+
+    /// Gives a frame to the host.
+    fn deliver(&mut self, frame: &[u8]) {
+        if frame.len() < HEADER_LEN {
+            self.counters.malformed_frames += 1;
+        } else {
+            self.counters.send_refused += u64::from(self.host.deliver.send(frame).is_err());
+        }
+    }
+
+    /// Looks at the interfaces of all links, and tells the machine what has changed.
+    fn follow_ports(&mut self, at_start: bool) {
+        for link in 0..self.ports.len() {
+            let Some(port) = self.ports.get_mut(link) else { return };
+            if port.look() || at_start {
+                self.follow_port(link);
+            }
+        }
+    }
+
+    fn follow_port(&mut self, link: usize) {
+        let index = link_index(link);
+        let Some(port) = self.ports.get_mut(link) else { return };
+        if port.properties.is_some()
+            && let Err(error) = port.begin(&self.forwarding.switching)
+        {
+            let text = format!("link {} cannot be joined: {error}", port.name);
+            self.sink.log(report::about(LogLevel::Error, "mesh-link-refused", text));
+        }
+        let (was, now) = (port.is_up, port.can_carry());
+        port.is_up = now;
+        if was || now {
+            self.sink.log(report::link(port));
+        }
+        let properties = port.link_properties();
+        if was {
+            self.input(MeshInput::LinkDown { link: index });
+        }
+        if now {
+            if let Some(port) = self.ports.get(link) {
+                self.forwarding.set_port(index, port);
+            }
+            self.input(MeshInput::LinkUp { link: index, properties });
+        }
+    }
+
+    fn command(&mut self, command: NodeQuestion) {
+        // Who asked may have gone.
+        match command {
+            NodeQuestion::State(tell) => {
+                let _gone = tell.try_send(self.state());
+            }
+            NodeQuestion::Cut { link, is_cut, tell } => {
+                let _gone = tell.try_send(self.cut(&link, is_cut));
+            }
+            NodeQuestion::Stop => self.ended = true,
+        }
+    }
+
+    fn cut(&mut self, name: &str, is_cut: bool) -> Result<(), String> {
+        let Some(link) = self.ports.iter().position(|port| port.name == name) else {
+            let names: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+            return Err(format!("the mesh has no link {name}; it has {}", names.join(", ")));
+        };
+        if let Some(port) = self.ports.get_mut(link)
+            && port.is_cut != is_cut
+        {
+            port.is_cut = is_cut;
+            self.follow_port(link);
+        }
+        Ok(())
+    }
+
+    /// Tells the machine which paths carry packets, and writes the numbers for status.
+    fn report(&mut self) {
+        let TrafficReport { by_label, by_destination } = self.forwarding.report();
+        for (label, count) in by_label {
+            let (packets, octets) = (count.packets, count.octets);
+            self.input(MeshInput::Counters { label, packets, octets });
+        }
+        for (destination, octets) in by_destination {
+            self.input(MeshInput::Traffic { destination, octets });
+        }
+        let summary = self.summarise();
+        *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = summary;
+    }
+
+    fn profile(&self) -> &'static str {
+        match self.profile {
+            Profile::Classic => "classic",
+            Profile::Default => "default",
+        }
+    }
+
+    fn summarise(&self) -> Summary {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let up = self.neighbours.values().filter(|(up, _)| *up).count();
+        let links = self.ports.iter().filter(|port| port.is_up).count();
+        let mut destinations: Vec<_> = self.forwarding.paths.keys().map(|(to, _)| to).collect();
+        destinations.dedup();
+        Summary {
+            words: vec![
+                ("interface", self.pair.name().to_owned()),
+                ("node", state::mac_text(self.own)),
+                ("profile", self.profile().to_owned()),
+            ],
+            gauges: vec![
+                ("links_up", number(links)),
+                ("neighbours_up", number(up)),
+                ("destinations", number(destinations.len())),
+                ("labels", number(self.forwarding.labels.len())),
+                ("timer_lateness_us", u64::try_from(self.lateness.as_micros()).unwrap_or(u64::MAX)),
+            ],
+            counters: self.all_counters(),
+        }
+    }
+
+    fn all_counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = state::protocol_counters(&self.node.counters());
+        let (of, table) = (self.counters, self.forwarding.counters);
+        all.extend([
+            ("taken_up", of.taken_up),
+            ("released", of.released),
+            ("not_installed", of.not_installed),
+            ("super_frames_dropped", of.super_frames),
+            ("too_long", of.too_long),
+            ("send_refused", of.send_refused),
+            ("not_forwarded", of.not_forwarded),
+            ("carried", of.carried),
+            ("malformed_frames", of.malformed_frames),
+            ("labels_full", table.labels),
+            ("paths_full", table.paths),
+            ("next_hops_full", table.next_hops),
+        ]);
+        all
+    }
+
+    fn state(&self) -> MeshState {
+        let mut links = state::links(&self.ports, &self.forwarding);
+        links.push(state::MeshLinkState {
+            link: self.pair.peer().to_owned(),
+            state: "host",
+            mac: None,
+            mtu: None,
+            frames: state::frames(&self.forwarding, PEER),
+        });
+        MeshState {
+            node: state::mac_text(self.own),
+            interface: self.pair.name().to_owned(),
+            taken_over: self.pair.is_taken_over(),
+            profile: self.profile(),
+            trust: "open",
+            uptime_s: self.now().as_secs(),
+            links,
+            neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
+            destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
+            labels: self.forwarding.labels.len(),
+            counters: self.all_counters(),
+        }
+    }
+}
+
+fn link_index(link: usize) -> LinkIndex {
+    u16::try_from(link).map_or(LinkIndex::NONE, LinkIndex)
+}

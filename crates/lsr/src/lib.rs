@@ -1,0 +1,30 @@
+//! Label switching router (RFC 3031 §3.12): a node of the mesh on this machine.
+//!
+//! [`MeshRouter`] makes the mesh interface, which the host uses as one Ethernet interface, joins the
+//! links, loads the label programs, and runs the machine of `gatewright-mesh` on a thread of its own.
+//!
+//! ```text
+//! host ── mesh0 ═ mesh0p ─[push]─▶ links ─[switch: swap]─▶ links ─[switch: pop]─▶ mesh0 ── host
+//!                   │ no path, broadcast, not IP     │ control, unknown label, not IP
+//!                   └──────────▶ the thread ◀────────┘
+//! ```
+//!
+//! The kernel forwards; the thread sees the first packet of a path, broadcasts, packets that are not
+//! IP, and control messages.
+#![forbid(unsafe_code)]
+
+mod driver;
+mod forwarding;
+mod frames;
+mod part;
+mod port;
+mod report;
+mod router;
+mod state;
+
+pub use frames::{FramePayload, LabelledFrame};
+pub use part::MeshPart;
+pub use router::{MeshError, MeshRouter, MeshSetup};
+pub use state::{
+    MeshDestination, MeshLinkState, MeshNeighbour, MeshPathState, MeshState, mac_text,
+};

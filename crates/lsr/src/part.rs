@@ -1,0 +1,134 @@
+//! The mesh of a description, as a part of its gateway.
+
+use crate::report::PART;
+use crate::router::{MeshRouter, MeshSetup};
+use crate::{MeshError, MeshState};
+use gatewright_config::{Config, Mesh, MeshProfile};
+use gatewright_mesh::Profile;
+use gatewright_part::{Change, EventSink, Part, PartStatus, Staged, Unable};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The node of a gateway, if its description has one.
+#[derive(Clone, Debug)]
+pub struct MeshPart {
+    running: Arc<Mutex<Option<MeshRouter>>>,
+    seed: u64,
+    sink: EventSink,
+}
+
+impl MeshPart {
+    /// Starts the node of `config`; `seed` begins its randomness.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshError`] names what failed.
+    pub fn start(config: &Config, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
+        let this = Self { running: Arc::default(), seed, sink };
+        this.exchange(config.mesh.as_ref())?;
+        Ok(this)
+    }
+
+    /// The node's state.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there is no node here.
+    pub fn state(&self) -> Result<MeshState, String> {
+        self.lock().as_ref().ok_or_else(no_node)?.state()
+    }
+
+    /// Cuts a link, or heals it.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there is no node here or no such link.
+    pub fn cut(&self, link: &str, is_cut: bool) -> Result<(), String> {
+        self.lock().as_ref().ok_or_else(no_node)?.cut(link, is_cut)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<MeshRouter>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the node, and starts another one.
+    fn exchange(&self, mesh: Option<&Mesh>) -> Result<(), MeshError> {
+        let mut running = self.lock();
+        // Its interface may have the same name.
+        drop(running.take());
+        if let Some(mesh) = mesh {
+            *running = Some(MeshRouter::start(&setup(mesh), self.seed, self.sink.clone())?);
+        }
+        Ok(())
+    }
+}
+
+impl Part for MeshPart {
+    fn name(&self) -> &'static str {
+        PART
+    }
+
+    fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
+        gatewright_config::differences(old, new, PART).into_iter().map(Change::from).collect()
+    }
+
+    fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
+        if old.mesh == new.mesh {
+            return Ok(Box::new(gatewright_part::Unchanged));
+        }
+        if let Err(error) = self.exchange(new.mesh.as_ref()) {
+            // It ran a moment ago.
+            let _free = self.exchange(old.mesh.as_ref());
+            return Err(error.to_string().into());
+        }
+        Ok(Box::new(StagedMesh { part: self.clone(), before: old.mesh.clone() }))
+    }
+
+    fn tell(&self) -> PartStatus {
+        // A stage in progress holds the lock; nobody waits for it here.
+        let Ok(running) = self.running.try_lock() else { return PartStatus::default() };
+        let Some(router) = running.as_ref() else { return PartStatus::default() };
+        let summary = router.summary();
+        PartStatus {
+            words: summary.words,
+            gauges: summary.gauges,
+            counters: summary.counters,
+            ..PartStatus::default()
+        }
+    }
+
+    fn stop(&self) {
+        let router = self.lock().take();
+        drop(router);
+    }
+}
+
+struct StagedMesh {
+    part: MeshPart,
+    before: Option<Mesh>,
+}
+
+impl Staged for StagedMesh {
+    fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
+        Ok(Vec::new())
+    }
+
+    fn undo(self: Box<Self>) {
+        // It ran a moment ago.
+        let _free = self.part.exchange(self.before.as_ref());
+    }
+}
+
+fn no_node() -> String {
+    "this gateway has no [mesh]".to_owned()
+}
+
+fn setup(mesh: &Mesh) -> MeshSetup {
+    MeshSetup {
+        interface: mesh.interface.clone(),
+        links: mesh.links.iter().map(|link| link.value.clone()).collect(),
+        profile: match mesh.profile {
+            MeshProfile::Classic => Profile::Classic,
+            MeshProfile::Default => Profile::Default,
+        },
+    }
+}

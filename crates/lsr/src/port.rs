@@ -1,0 +1,98 @@
+//! Links that the node has joined, each with its program and sockets.
+
+use crate::frames::MPLS;
+use gatewright_link::{FrameSelection, FrameSocket, InterfaceProperties};
+use gatewright_mesh::LinkProperties;
+use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
+use gatewright_xdp::LabelSwitching;
+use gatewright_xdp::program::{AttachedProgram, Hook};
+use std::io;
+
+/// A link of the node.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// Name of its interface.
+    pub(crate) name: String,
+    /// Its number in the label table, where its program finds its own address.
+    pub(crate) number: u32,
+    /// What the interface was when it was looked at last; `None` if it was not there.
+    pub(crate) properties: Option<InterfaceProperties>,
+    /// Program and sockets, while the interface is there.
+    pub(crate) open: Option<OpenPort>,
+    /// Whether an operator has cut it.
+    pub(crate) is_cut: bool,
+    /// Whether the machine has it as up.
+    pub(crate) is_up: bool,
+}
+
+/// Program and sockets of a link.
+#[derive(Debug)]
+pub(crate) struct OpenPort {
+    /// The interface that they belong to.
+    pub(crate) index: u32,
+    /// Sends and receives control messages.
+    pub(crate) control: FrameSocket,
+    /// Receives labelled frames that the program has passed up, and sends such frames.
+    pub(crate) labelled: FrameSocket,
+    _program: AttachedProgram,
+}
+
+impl Port {
+    pub(crate) fn new(name: String, number: u32) -> Self {
+        Self { name, number, properties: None, open: None, is_cut: false, is_up: false }
+    }
+
+    /// Whether frames can pass.
+    pub(crate) fn can_carry(&self) -> bool {
+        self.open.is_some() && !self.is_cut && self.properties.is_some_and(|known| known.is_up)
+    }
+
+    /// Looks at the interface; returns whether it is another one than before, or changed.
+    pub(crate) fn look(&mut self) -> bool {
+        let now = InterfaceProperties::of(&self.name).ok();
+        let before = std::mem::replace(&mut self.properties, now);
+        let is_same = |open: &OpenPort| now.is_some_and(|now| now.index == open.index);
+        if !self.open.as_ref().is_some_and(is_same) {
+            self.open = None;
+        }
+        before != now
+    }
+
+    /// Opens sockets and loads the program, if the interface is there and they are not.
+    pub(crate) fn begin(&mut self, switching: &LabelSwitching) -> io::Result<()> {
+        let Some(found) = self.properties else {
+            return Err(io::Error::from_raw_os_error(nix::libc::ENODEV));
+        };
+        if self.open.is_some() {
+            return Ok(());
+        }
+        let control = FrameSelection::EtherType(ETHER_TYPE);
+        let control = FrameSocket::open(found.index, control, false)?;
+        control.join(found.index, GROUP_ADDRESS)?;
+        let labelled = FrameSocket::open(found.index, FrameSelection::EtherType(MPLS), false)?;
+        let program = switching.switch(self.number).map_err(io::Error::other)?;
+        let program = program.attach(found.index, Hook::Ingress)?;
+        self.open = Some(OpenPort { index: found.index, control, labelled, _program: program });
+        Ok(())
+    }
+
+    /// The link as the machine knows it.
+    pub(crate) fn link_properties(&self) -> LinkProperties {
+        let mtu = self.properties.map_or(0, |found| found.mtu);
+        LinkProperties {
+            frame_limit: u16::try_from(mtu).unwrap_or(u16::MAX),
+            ..LinkProperties::default()
+        }
+    }
+
+    /// Its state in a word.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.properties {
+            None => "absent",
+            Some(_) if self.is_cut => "cut",
+            Some(_) if self.open.is_none() => "refused",
+            Some(found) if found.is_up => "up",
+            Some(_) => "down",
+        }
+    }
+}

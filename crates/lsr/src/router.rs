@@ -1,0 +1,229 @@
+//! A running node: starts its thread, asks it, and ends it.
+
+use crate::driver::{Driver, NodeQuestion, Summary};
+use crate::forwarding::{Forwarding, PEER, PORTS_MAX, node_of};
+use crate::frames::Mac;
+use crate::state::MeshState;
+use gatewright_link::{InterfacePair, InterfaceProperties};
+use gatewright_mesh::{MeshSettings, NodeId, Profile};
+use gatewright_part::EventSink;
+use gatewright_sim::Random;
+use gatewright_xdp::LabelSwitching;
+use gatewright_xdp::program::Hook;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What marks the interfaces that a node has made.
+const MARK: &str = "gatewright mesh";
+
+/// The thread answers between two events.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Questions that wait for the thread.
+const COMMANDS_MAX: usize = 64;
+
+/// Setup of a node.
+#[derive(Clone, Debug)]
+pub struct MeshSetup {
+    /// Name of the mesh interface.
+    pub interface: String,
+    /// Names of the interfaces of the links.
+    pub links: Vec<String>,
+    /// The profile of the mesh.
+    pub profile: Profile,
+}
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshError {
+    /// A link's interface.
+    #[error("[mesh] links: {link}: {source}")]
+    Link {
+        /// The link.
+        link: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// There are too many links.
+    #[error("[mesh] links: {0} links, at most {PORTS_MAX}")]
+    TooManyLinks(usize),
+    /// The mesh interface.
+    #[error("[mesh] interface {interface}: {why}")]
+    Interface {
+        /// Its name.
+        interface: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The label programs.
+    #[error("the mesh's label programs: {0}; they need CAP_BPF, CAP_NET_ADMIN and Linux 6.6")]
+    Programs(String),
+    /// A thread or descriptor.
+    #[error("the mesh's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A running node of the mesh; dropping it ends the node and removes its interface.
+#[derive(Debug)]
+pub struct MeshRouter {
+    commands: SyncSender<NodeQuestion>,
+    wake: Arc<EventFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    summary: Arc<Mutex<Summary>>,
+}
+
+impl MeshRouter {
+    /// Starts a node; `seed` begins all its randomness, and is another one at each start.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshError`] names what failed; then nothing is left.
+    pub fn start(setup: &MeshSetup, seed: u64, sink: EventSink) -> Result<Self, MeshError> {
+        let count = setup.links.len();
+        if u32::try_from(count).map_or(true, |count| count > PORTS_MAX) {
+            return Err(MeshError::TooManyLinks(count));
+        }
+        let mut first = None;
+        for link in &setup.links {
+            let found = InterfaceProperties::of(link);
+            let found = found.map_err(|source| MeshError::Link { link: link.clone(), source })?;
+            first.get_or_insert(found.mac);
+        }
+        let (pair, mac, peer) = interface(&setup.interface, first.unwrap_or_default())?;
+        let programs = |error: &dyn std::fmt::Display| MeshError::Programs(error.to_string());
+        let switching = LabelSwitching::new().map_err(|error| programs(&error))?;
+        let push = switching.push(PEER).map_err(|error| programs(&error))?;
+        let push = push.attach(pair.peer_index(), Hook::Ingress);
+        let push = push.map_err(|error| programs(&error))?;
+        let forwarding = Forwarding::new(switching, mac, (pair.index(), peer));
+        let forwarding = forwarding.map_err(|error| programs(&error))?;
+
+        let mut random = Random::new(seed);
+        let epoch = u32::try_from(random.bits() >> 32).unwrap_or(0);
+        let mut settings = MeshSettings::new(node_of(mac), epoch, setup.profile);
+        settings.seed = random.bits();
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags);
+        let wake = Arc::new(wake.map_err(|errno| MeshError::Thread(errno.into()))?);
+        let (commands, inbox) = sync_channel(COMMANDS_MAX);
+        let summary = Arc::new(Mutex::new(Summary::default()));
+        let driver = Driver::new(
+            (pair, push),
+            (mac, settings, forwarding),
+            setup,
+            (Arc::clone(&wake), inbox, Arc::clone(&summary)),
+            sink,
+        )
+        .map_err(MeshError::Thread)?;
+        let thread = std::thread::Builder::new().name("mesh".to_owned());
+        let thread = thread.spawn(move || driver.run()).map_err(MeshError::Thread)?;
+        Ok(Self { commands, wake, thread: Mutex::new(Some(thread)), summary })
+    }
+
+    /// The state of the node.
+    ///
+    /// # Errors
+    ///
+    /// In words, if its thread has ended or is busy.
+    pub fn state(&self) -> Result<MeshState, String> {
+        let (tell, told) = sync_channel(1);
+        self.send(NodeQuestion::State(tell))?;
+        answer(&told)
+    }
+
+    /// Cuts a link as if its cable were pulled, or heals it.
+    ///
+    /// # Errors
+    ///
+    /// In words, if the node has no such link.
+    pub fn cut(&self, link: &str, is_cut: bool) -> Result<(), String> {
+        let (tell, told) = sync_channel(1);
+        self.send(NodeQuestion::Cut { link: link.to_owned(), is_cut, tell })?;
+        answer(&told)?
+    }
+
+    /// The latest numbers; waits for nothing.
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the node: its thread, its interface and its programs.
+    pub fn stop(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It may have ended by itself.
+            let _gone = self.send(NodeQuestion::Stop);
+            let _panicked = thread.join();
+        }
+    }
+
+    fn send(&self, command: NodeQuestion) -> Result<(), String> {
+        self.commands.try_send(command).map_err(|_| "the mesh's thread is busy or has ended")?;
+        self.wake.write(1).map_err(|errno| errno.to_string())?;
+        Ok(())
+    }
+}
+
+impl Drop for MeshRouter {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn answer<T>(told: &Receiver<T>) -> Result<T, String> {
+    told.recv_timeout(ANSWER_WITHIN).map_err(|_| "the mesh's thread has ended".to_owned())
+}
+
+/// The mesh interface with its own address and its peer's.
+fn interface(name: &str, first_link: Mac) -> Result<(InterfacePair, Mac, Mac), MeshError> {
+    let refused = |why: String| MeshError::Interface { interface: name.to_owned(), why };
+    let made = InterfacePair::make(name, own_address(name, first_link), MARK);
+    let pair = made.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => refused(
+            "there is an interface of this name that no mesh has made: choose another name".into(),
+        ),
+        io::ErrorKind::AddrInUse => refused(format!("the mesh of {error} has it")),
+        _ => refused(error.to_string()),
+    })?;
+    let address = |name: &str| {
+        InterfaceProperties::of(name)
+            .map(|found| found.mac)
+            .map_err(|error| refused(error.to_string()))
+    };
+    let (own, peer) = (address(pair.name())?, address(pair.peer())?);
+    Ok((pair, own, peer))
+}
+
+/// Link-layer address of the mesh interface: the same at each start on the same machine, of which
+/// the first link's address is a sign.
+fn own_address(name: &str, first_link: Mac) -> Mac {
+    let NodeId(hash) = NodeId::of_key(&[&first_link, name.as_bytes()].concat());
+    let [_, _, first, rest @ ..] = hash.to_be_bytes();
+    let mut address = [0; 6];
+    // Locally administered, and of one station (IEEE 802 §8.2).
+    let octets = [first & 0xfc | 2].into_iter().chain(rest);
+    for (to, from) in address.iter_mut().zip(octets) {
+        *to = from;
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_address_is_a_stations_and_stays() {
+        let link = [2, 0, 0, 0, 0, 1];
+        let own = own_address("mesh0", link);
+        assert_eq!(own[0] & 3, 2);
+        assert_eq!(own, own_address("mesh0", link));
+        assert_ne!(own, own_address("mesh1", link));
+        assert_ne!(own, own_address("mesh0", [2, 0, 0, 0, 0, 2]));
+    }
+}

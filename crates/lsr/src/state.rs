@@ -1,0 +1,224 @@
+//! The state of a node as one document: links, neighbours, paths and counters.
+
+use crate::forwarding::{Forwarding, InstalledPath, mac_of};
+use crate::port::Port;
+use gatewright_mesh::{Adjacency, CLASSES, MeshCounters, MeshNode, NodeId, PathClass};
+use gatewright_xdp::{LabelReason, PacketCount};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The state of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshState {
+    /// The node: the link-layer address of its mesh interface.
+    pub node: String,
+    /// The mesh interface.
+    pub interface: String,
+    /// Whether an earlier process had left the interface, and this one took it over.
+    pub taken_over: bool,
+    /// The profile: `classic` or `default`.
+    pub profile: &'static str,
+    /// Who may join: `open` means everybody on a link.
+    pub trust: &'static str,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// The links that it has joined.
+    pub links: Vec<MeshLinkState>,
+    /// The nodes at the other ends of these links.
+    pub neighbours: Vec<MeshNeighbour>,
+    /// The nodes to which there are paths.
+    pub destinations: Vec<MeshDestination>,
+    /// Installed labels.
+    pub labels: usize,
+    /// Counters of the protocol, the thread and the label table, by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// A link of a node.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshLinkState {
+    /// Name of its interface.
+    pub link: String,
+    /// `up`, `down`, `cut`, `absent`, or `refused` if its program or sockets could not be opened.
+    pub state: &'static str,
+    /// Its link-layer address.
+    pub mac: Option<String>,
+    /// Its MTU.
+    pub mtu: Option<usize>,
+    /// Frames by outcome at the link's program, without zeros.
+    pub frames: Vec<(&'static str, u64)>,
+}
+
+/// A neighbour over one link.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshNeighbour {
+    /// The neighbour.
+    pub node: String,
+    /// The link.
+    pub link: String,
+    /// Whether it is heard.
+    pub up: bool,
+    /// Seconds since that changed.
+    pub since_s: u64,
+}
+
+/// A destination with its paths.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshDestination {
+    /// The node.
+    pub node: String,
+    /// Its paths: of each class a primary and perhaps a backup. Classes that use the same paths are
+    /// together.
+    pub paths: Vec<MeshPathState>,
+}
+
+/// A path to a destination.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshPathState {
+    /// The classes of traffic: 0 control, 1 bounded delay, 2 bulk, 3 background.
+    pub classes: Vec<u8>,
+    /// `primary` or `backup`.
+    pub role: &'static str,
+    /// Whether it carries the packets now.
+    pub carries: bool,
+    /// The path's identity.
+    pub path: String,
+    /// The link of the first hop.
+    pub link: String,
+    /// The neighbour of the first hop.
+    pub next: String,
+    /// The label that it expects.
+    pub label: u32,
+    /// The relays between this node and the destination, in order.
+    pub relays: Vec<String>,
+    /// Largest frame in octets; 0 without limit.
+    pub frame_limit: u16,
+}
+
+/// Whether a neighbour is heard, and since when.
+pub(crate) type Neighbours = BTreeMap<Adjacency, (bool, Duration)>;
+
+/// A link-layer address as text.
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// A node as text: the address of its mesh interface.
+pub(crate) fn node_text(node: NodeId) -> String {
+    mac_of(node).map_or_else(|| node.to_string(), mac_text)
+}
+
+/// A link's name.
+pub(crate) fn link_name(ports: &[Port], adjacency: Adjacency) -> String {
+    ports.get(adjacency.link.index()).map(|port| port.name.clone()).unwrap_or_default()
+}
+
+/// The links with their counters.
+pub(crate) fn links(ports: &[Port], forwarding: &Forwarding) -> Vec<MeshLinkState> {
+    let link = |port: &Port| MeshLinkState {
+        link: port.name.clone(),
+        state: port.word(),
+        mac: port.properties.map(|found| mac_text(found.mac)),
+        mtu: port.properties.map(|found| found.mtu),
+        frames: frames(forwarding, port.number),
+    };
+    ports.iter().map(link).collect()
+}
+
+/// Frames at a program by outcome, without zeros.
+pub(crate) fn frames(forwarding: &Forwarding, number: u32) -> Vec<(&'static str, u64)> {
+    let counts = forwarding.switching.link_counts(number).unwrap_or_default();
+    let named = |(reason, count): (LabelReason, PacketCount)| (reason.name(), count.packets);
+    counts.into_iter().map(named).filter(|(_, packets)| *packets > 0).collect()
+}
+
+/// The neighbours.
+pub(crate) fn neighbours(known: &Neighbours, ports: &[Port], now: Duration) -> Vec<MeshNeighbour> {
+    let one = |(&adjacency, &(up, since)): (&Adjacency, &(bool, Duration))| MeshNeighbour {
+        node: node_text(adjacency.node),
+        link: link_name(ports, adjacency),
+        up,
+        since_s: now.saturating_sub(since).as_secs(),
+    };
+    known.iter().map(one).collect()
+}
+
+/// The destinations with their paths.
+pub(crate) fn destinations(
+    forwarding: &Forwarding,
+    node: &MeshNode,
+    ports: &[Port],
+) -> Vec<MeshDestination> {
+    let mut all: BTreeMap<NodeId, Vec<MeshPathState>> = BTreeMap::new();
+    for (&(destination, class), paths) in &forwarding.paths {
+        let carrying = forwarding.carrying((destination, class));
+        let known = all.entry(destination).or_default();
+        for (role, path) in [("primary", paths.primary), ("backup", paths.backup)] {
+            let Some(path) = path else { continue };
+            let carries = carrying == Some(path);
+            let text = path.path.to_string();
+            let same = |other: &&mut MeshPathState| {
+                other.path == text && other.role == role && other.carries == carries
+            };
+            match known.iter_mut().find(same) {
+                Some(other) if other.classes.len() < CLASSES => other.classes.push(class.number()),
+                _ => known.push(path_state((class, role, carries), path, (node, ports))),
+            }
+        }
+    }
+    let named = |(node, paths)| MeshDestination { node: node_text(node), paths };
+    all.into_iter().map(named).collect()
+}
+
+fn path_state(
+    (class, role, carries): (PathClass, &'static str, bool),
+    installed: InstalledPath,
+    (node, ports): (&MeshNode, &[Port]),
+) -> MeshPathState {
+    let InstalledPath { path, hop, frame_limit } = installed;
+    let relays = node.relays(path).unwrap_or_default().iter().map(|&relay| node_text(relay));
+    let mut relays: Vec<String> = relays.collect();
+    // A path knows its relays from its origin's side.
+    if path.origin != node.id() {
+        relays.reverse();
+    }
+    MeshPathState {
+        classes: vec![class.number()],
+        role,
+        carries,
+        path: path.to_string(),
+        link: link_name(ports, hop.adjacency),
+        next: node_text(hop.adjacency.node),
+        label: hop.label.0,
+        relays,
+        frame_limit,
+    }
+}
+
+/// The protocol's counters by name.
+pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
+    vec![
+        ("sent", of.sent),
+        ("received", of.received),
+        ("malformed", of.malformed),
+        ("other_profile", of.other_profile),
+        ("own", of.own),
+        ("requests_relayed", of.requests_relayed),
+        ("requests_repeated", of.requests_repeated),
+        ("requests_limited", of.requests_limited),
+        ("searches", of.searches),
+        ("unreachable", of.unreachable),
+        ("paths_found", of.paths_found),
+        ("paths_lost", of.paths_lost),
+        ("buffer_full", of.buffer_full),
+        ("table_full", of.table_full),
+        ("repeated", of.repeated),
+        ("given_up", of.given_up),
+        ("labels_unknown", of.labels_unknown),
+        ("unknown_limited", of.unknown_limited),
+        ("broadcasts", of.broadcasts),
+        ("broadcasts_relayed", of.broadcasts_relayed),
+        ("broadcasts_repeated", of.broadcasts_repeated),
+    ]
+}

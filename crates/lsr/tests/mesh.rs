@@ -1,0 +1,282 @@
+//! Nodes of the mesh in network namespaces, used by the kernels' own hosts.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_lsr::{MeshRouter, MeshSetup, MeshState};
+use gatewright_mesh::Profile;
+use gatewright_part::EventSink;
+use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
+use gatewright_xdp::LabelSwitching;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// The paper's Figure 6: S is 0, T is 6; three paths of two relays each.
+const FIGURE_6: [(usize, usize); 9] =
+    [(0, 1), (1, 2), (2, 6), (0, 3), (3, 4), (4, 6), (0, 5), (5, 7), (7, 6)];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let bpf = LabelSwitching::new().err().map(|error| format!("BPF: {error}"));
+    let needs = Needs::new().namespaces().program("ping").program("ip").linux(6, 6);
+    let missing = bpf.or_else(|| needs.missing().map(|it| it.to_string()));
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &missing {
+        None => Trial::test(name, test),
+        Some(missing) => {
+            let name = format!("{name} (needs {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    };
+    let trials = vec![
+        trial("unicast_crosses_four_hops", unicast_crosses_four_hops),
+        trial("broadcasts_and_groups_reach_all", broadcasts_and_groups_reach_all),
+        trial("the_classic_profile_carries_packets", classic),
+        trial("nothing_is_left_behind", nothing_is_left_behind),
+        trial("a_cut_link_is_left_and_joined_again", a_cut_link),
+        trial("figure_6_survives_near_and_far_cuts", figure_6),
+        trial("what_cannot_start_says_why", what_cannot_start),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Nodes with their mesh interfaces: node `i` is 10.99.0.I and fd99::I with I = `i + 1`.
+struct Mesh {
+    nodes: Vec<Namespace>,
+    cables: Vec<Veth>,
+    routers: Vec<MeshRouter>,
+}
+
+/// The interface of a node towards another one.
+fn towards(other: usize) -> String {
+    format!("to{other}")
+}
+
+impl Mesh {
+    fn new(count: usize, cables: &[(usize, usize)], profile: Profile) -> Result<Self, Failed> {
+        let nodes = (0..count).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
+        let mut made = Vec::new();
+        for &(a, b) in cables {
+            let (left, right) = (&nodes[a], &nodes[b]);
+            let cable = Veth::with_queues(left, &towards(b), right, &towards(a), 1)?;
+            cable.a.disable_ipv6()?;
+            cable.b.disable_ipv6()?;
+            cable.up()?;
+            made.push(cable);
+        }
+        let mut routers = Vec::new();
+        for (number, node) in nodes.iter().enumerate() {
+            let ends = cables.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
+            let links = ends.filter(|(own, _)| *own == number).map(|(_, other)| towards(other));
+            let setup = MeshSetup { interface: "mesh0".into(), links: links.collect(), profile };
+            let seed = 1 + u64::try_from(number)?;
+            let start = || MeshRouter::start(&setup, seed, EventSink::default());
+            routers.push(node.run(start)??);
+            let host = number + 1;
+            node.ip(&["address", "add", &format!("10.99.0.{host}/24"), "dev", "mesh0"])?;
+            node.ip(&["address", "add", &format!("fd99::{host}/64"), "dev", "mesh0", "nodad"])?;
+        }
+        let this = Self { nodes, cables: made, routers };
+        let heard = |state: MeshState| state.neighbours.len() + 1 == state.links.len();
+        let all = || this.routers.iter().all(|router| router.state().is_ok_and(heard));
+        assert!(wait_until(LIMIT, all), "neighbours are not heard");
+        Ok(this)
+    }
+
+    fn line(count: usize, profile: Profile) -> Result<Self, Failed> {
+        let cables: Vec<_> = (1..count).map(|right| (right - 1, right)).collect();
+        Self::new(count, &cables, profile)
+    }
+
+    fn ping(&self, from: usize, arguments: &[&str], to: &str) -> Result<bool, Failed> {
+        let ping = self.nodes[from].command("ping").args(["-n", "-q", "-i0.01", "-W2"]);
+        Ok(ping.args(arguments).arg(to).output()?.status.success())
+    }
+
+    fn state(&self, node: usize) -> Result<MeshState, Failed> {
+        Ok(self.routers[node].state()?)
+    }
+
+    /// The end of the cable between two nodes at the first.
+    fn end(&self, own: usize, other: usize) -> &TestInterface {
+        let name = towards(other);
+        let mut ends = self.cables.iter().flat_map(|cable| [&cable.a, &cable.b]);
+        let is_own = |end: &&TestInterface| {
+            end.name() == name && end.namespace().path() == self.nodes[own].path()
+        };
+        ends.find(is_own).unwrap()
+    }
+}
+
+/// Sends 8 MiB by one TCP stream; all arrive.
+fn stream(from: &Namespace, to: &Namespace, at: &str) -> Result<(), Failed> {
+    const LEN: usize = 8 << 20;
+    let at: SocketAddr = at.parse()?;
+    let listener = to.run(|| TcpListener::bind(at))??;
+    let received = std::thread::spawn(move || -> std::io::Result<usize> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        let (mut buffer, mut sum) = (vec![0; 1 << 16], 0);
+        loop {
+            match stream.read(&mut buffer)? {
+                0 => return Ok(sum),
+                more => sum += more,
+            }
+        }
+    });
+    let mut stream = from.run(|| TcpStream::connect_timeout(&at, LIMIT))??;
+    stream.set_write_timeout(Some(LIMIT))?;
+    stream.write_all(&vec![0x5a; LEN])?;
+    drop(stream);
+    assert_eq!(received.join().unwrap()?, LEN);
+    Ok(())
+}
+
+/// ICMP, TCP and UDP of both families, from the first packet on; the paper's Table 1 network and
+/// one node more.
+fn unicast_crosses_four_hops() -> Result<(), Failed> {
+    let mesh = Mesh::line(5, Profile::Default)?;
+    let (first, last) = (&mesh.nodes[0], &mesh.nodes[4]);
+    for to in ["10.99.0.5", "fd99::5"] {
+        // None is lost: the first waits for its path.
+        assert!(mesh.ping(0, &["-c20"], to)?, "{to}");
+        let full = if to.contains(':') { "1452" } else { "1472" };
+        assert!(mesh.ping(0, &["-c5", "-Mdo", "-s", full], to)?, "{to}: a packet of 1500 octets");
+    }
+    stream(first, last, "10.99.0.5:5001")?;
+    stream(first, last, "[fd99::5]:5001")?;
+    let far = last.run(|| UdpSocket::bind("10.99.0.5:7"))??;
+    far.set_read_timeout(Some(LIMIT))?;
+    let near = first.run(|| UdpSocket::bind("10.99.0.1:0"))??;
+    near.send_to(b"datagram", "10.99.0.5:7")?;
+    let mut buffer = [0; 16];
+    let (len, from) = far.recv_from(&mut buffer)?;
+    assert_eq!((&buffer[..len], from.ip().to_string()), (&b"datagram"[..], "10.99.0.1".to_owned()));
+    let state = mesh.state(0)?;
+    let paths = &state.destinations[0].paths;
+    assert!(paths.iter().any(|path| path.carries && path.relays.len() == 3), "{paths:?}");
+    Ok(())
+}
+
+/// A datagram to all, one to a group, and a ping of all nodes' group by link-local addresses.
+fn broadcasts_and_groups_reach_all() -> Result<(), Failed> {
+    let mesh = Mesh::line(4, Profile::Default)?;
+    let open = |node: &Namespace| -> Result<UdpSocket, Failed> {
+        let socket = node.run(|| UdpSocket::bind("0.0.0.0:7001"))??;
+        socket.set_read_timeout(Some(LIMIT))?;
+        Ok(socket)
+    };
+    let far: Vec<_> = mesh.nodes[1..].iter().map(open).collect::<Result<_, _>>()?;
+    for (socket, host) in far.iter().zip(2..) {
+        socket.join_multicast_v4(&"239.1.2.3".parse()?, &format!("10.99.0.{host}").parse()?)?;
+    }
+    let near = mesh.nodes[0].run(|| UdpSocket::bind("10.99.0.1:0"))??;
+    near.set_broadcast(true)?;
+    mesh.nodes[0].ip(&["route", "add", "239.0.0.0/8", "dev", "mesh0"])?;
+    for (text, to) in [("to all", "10.99.0.255:7001"), ("to some", "239.1.2.3:7001")] {
+        near.send_to(text.as_bytes(), to)?;
+        for socket in &far {
+            let mut buffer = [0; 16];
+            let len = socket.recv(&mut buffer)?;
+            assert_eq!(&buffer[..len], text.as_bytes());
+        }
+    }
+    assert!(wait_until(LIMIT, || mesh.ping(0, &["-c1"], "ff02::1%mesh0").is_ok_and(|ok| ok)));
+    Ok(())
+}
+
+fn classic() -> Result<(), Failed> {
+    let mesh = Mesh::line(3, Profile::Classic)?;
+    assert!(mesh.ping(0, &["-c20"], "10.99.0.3")?);
+    assert!(mesh.ping(2, &["-c5"], "fd99::1")?);
+    assert_eq!(mesh.state(0)?.profile, "classic");
+    Ok(())
+}
+
+fn nothing_is_left_behind() -> Result<(), Failed> {
+    let mut mesh = Mesh::line(2, Profile::Default)?;
+    let setup =
+        MeshSetup { interface: "mesh0".into(), links: vec![towards(1)], profile: Profile::Default };
+    let before = mesh.nodes[0].ip(&["-br", "link"])?;
+    assert!(before.contains("mesh0"));
+    mesh.routers.clear();
+    let after = mesh.nodes[0].ip(&["-br", "link"])?;
+    assert!(!after.contains("mesh0"), "{after}");
+    // And it starts again.
+    let again = mesh.nodes[0].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
+    assert!(!again.state()?.taken_over);
+    Ok(())
+}
+
+fn a_cut_link() -> Result<(), Failed> {
+    let mesh = Mesh::new(3, &[(0, 1), (1, 2), (0, 2)], Profile::Default)?;
+    assert!(mesh.ping(0, &["-c3"], "10.99.0.3")?);
+    assert!(mesh.routers[0].cut("eth9", true).is_err_and(|why| why.contains("to1, to2")));
+    mesh.routers[0].cut(&towards(2), true)?;
+    assert!(wait_until(LIMIT, || mesh.ping(0, &["-c1"], "10.99.0.3").is_ok_and(|ok| ok)));
+    let state = mesh.state(0)?;
+    let cut = state.links.iter().find(|link| link.link == towards(2)).unwrap();
+    assert_eq!(cut.state, "cut");
+    let carrying = state.destinations.iter().flat_map(|to| &to.paths).filter(|path| path.carries);
+    assert!(carrying.clone().all(|path| path.link == towards(1)), "{state:?}");
+    mesh.routers[0].cut(&towards(2), false)?;
+    let heard = || {
+        let state = mesh.state(0).unwrap();
+        state.neighbours.iter().any(|near| near.up && near.link == towards(2))
+    };
+    assert!(wait_until(LIMIT, heard));
+    Ok(())
+}
+
+/// Links are cut near and far while S pings T; each cut leaves at most one second without answers,
+/// however busy the machine is. The bench measures how short it is.
+fn figure_6() -> Result<(), Failed> {
+    let mesh = Mesh::new(8, &FIGURE_6, Profile::Default)?;
+    assert!(mesh.ping(0, &["-c3"], "10.99.0.7")?);
+    let has_backup = || {
+        let state = mesh.state(0).unwrap();
+        state.destinations.iter().any(|to| to.paths.iter().any(|path| path.role == "backup"))
+    };
+    assert!(wait_until(LIMIT, has_backup), "no backup is found");
+    for far in [false, true] {
+        let state = mesh.state(0)?;
+        let path = state.destinations.iter().flat_map(|to| &to.paths).find(|path| path.carries);
+        let first: usize = path.unwrap().link.trim_start_matches("to").parse()?;
+        let beyond = FIGURE_6.iter().find(|(a, b)| *a == first && *b != 6 && *a != 0).unwrap().1;
+        // The near link ends at S; the far one is beyond the first relay.
+        let (own, other) = if far { (first, beyond) } else { (0, first) };
+        let end = mesh.end(other, own);
+        end.down()?;
+        let start = Instant::now();
+        assert!(wait_until(LIMIT, || mesh
+            .ping(0, &["-c1", "-W0.2"], "10.99.0.7")
+            .is_ok_and(|ok| ok)));
+        assert!(start.elapsed() < Duration::from_secs(1), "far {far}: {:?}", start.elapsed());
+        end.up()?;
+        let up = || {
+            mesh.routers.iter().all(|router| {
+                router.state().is_ok_and(|state| state.neighbours.iter().all(|near| near.up))
+            })
+        };
+        assert!(wait_until(LIMIT, up), "the link does not heal");
+        assert!(wait_until(LIMIT, has_backup), "no backup is found again");
+    }
+    Ok(())
+}
+
+fn what_cannot_start() -> Result<(), Failed> {
+    let node = Namespace::new()?;
+    let start = |interface: &str, links: &[&str]| -> Result<String, Failed> {
+        let links = links.iter().map(|&link| link.to_owned()).collect();
+        let setup = MeshSetup { interface: interface.into(), links, profile: Profile::Default };
+        let started = node.run(|| MeshRouter::start(&setup, 1, EventSink::default()))?;
+        Ok(started.err().ok_or("it starts")?.to_string())
+    };
+    assert!(start("mesh0", &["eth9"])?.starts_with("[mesh] links: eth9: "));
+    let why = start("lo", &[])?;
+    assert!(why.contains("choose another name"), "{why}");
+    let why = start("a-name-of-15-oc", &[])?;
+    assert!(why.contains("too long"), "{why}");
+    Ok(())
+}

@@ -46,7 +46,8 @@ fn main() -> ExitCode {
         "interop" if rest.is_empty() => interop::interop(),
         "demo" => {
             setup::setup_demo();
-            demo(&rest)
+            // Without arguments, what a newcomer is to see.
+            if rest.is_empty() { demo(&[]) && demo(&["mesh".to_owned()]) } else { demo(&rest) }
         }
         "soak" => match checks::kills(&rest) {
             Ok(kills) => checks::soak(kills),

@@ -2,6 +2,7 @@
 //!
 //! - [`analysis`] is pure: statistics of delays, the linear service model, sojourn times.
 //! - [`plan`](plan()) tells what a run will do, [`run`](run()) does it and gives a [`LabRun`].
+//! - [`failover`] cuts cables of a mesh while datagrams pass, and tells how long nothing arrived.
 //! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
 //!   other; [`promise`](promise()) says how many flows the node carries under a bound.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ mod bed;
 mod clock;
 mod compare;
 mod ends;
+pub mod failover;
 mod line;
 mod plan;
 mod probe;

@@ -1,7 +1,7 @@
 //! A packet socket for single frames: for protocols beside the data plane.
 
 use crate::packet_socket::{
-    ETH_P_ALL, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING, PACKET_QDISC_BYPASS, PACKET_VNET_HDR,
+    ETH_P_ALL, PACKET_ADD_MEMBERSHIP, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR,
 };
 use crate::socket;
 use gatewright_wire::partial;
@@ -46,7 +46,6 @@ impl FrameSocket {
         let fd = opened.as_fd();
         let set = |name, value: i32| socket::set_option(fd, libc::SOL_PACKET, name, &value);
         set(PACKET_IGNORE_OUTGOING, 1)?;
-        set(PACKET_QDISC_BYPASS, 1)?;
         if offloads {
             set(PACKET_VNET_HDR, 1)?;
         }

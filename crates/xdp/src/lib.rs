@@ -18,6 +18,7 @@ mod label;
 mod layout;
 pub mod map;
 pub mod program;
+mod silence;
 mod stamp;
 
 pub use compiled::{CompiledError, CompiledProgram, Symbol};
@@ -29,6 +30,7 @@ pub use forward::{
 pub use generate::{Generator, ReceivedFrames, Receiver};
 pub use label::{LabelReason, LabelSwitching};
 pub use layout::{ForwardingReason, LINKS_MAX};
+pub use silence::SilentInterface;
 pub use stamp::{STAMPS_MAX, Stamper};
 
 /// A name as the kernel keeps it: at most fifteen octets and a zero.

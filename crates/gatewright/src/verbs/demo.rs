@@ -1,6 +1,7 @@
 //! `gatewright demo`: a gateway between two real kernel hosts, or a ward, shown at work.
 
 mod checks;
+mod mesh;
 mod planes;
 mod ward;
 mod world;
@@ -13,14 +14,16 @@ use anyhow::Result;
 use checks::CHECKS;
 use gatewright_testbed::Needs;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use world::DemoNetwork;
 
 pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}; \
      ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
-     sent, stored, received, twice, notified_again, passed}";
+     sent, stored, received, twice, notified_again, passed}; mesh: {demo, cuts: [{cut, cable, at_ms, healed_ms, outage_ms, before, \
+     after}], ping: {sent, answered, rtt_median_ms}, video: the same, svg, passed}";
 
-/// Demonstrates a gateway: between two kernel hosts, as two processes, or in a hospital ward.
+/// Demonstrates a gateway: between two kernel hosts, as two processes, in a hospital ward, or as a mesh.
 ///
 /// gateway: creates, in network namespaces, two hosts on two subnets, IPv4 and IPv6, the second
 /// link with a smaller MTU, and a gateway between them, with AF_XDP if possible. Each check uses
@@ -36,17 +39,24 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
 /// subscribed there shows the readings as they arrive. All of it runs on loopback, without
 /// privileges.
 ///
+/// mesh: eight nodes in the network of the Lilith paper's Figure 6, in namespaces. Four cables of the
+/// path in use are cut and healed, near and far, with and without loss of the carrier, while a ping
+/// and a flow like a video's pass. Shows how long nothing arrived, and draws the round trips as SVG.
+///
 /// Ends with 0 only if every check passed; for the ward, only if every reading sent was stored and
 /// received, none twice.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// The demo.
-    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "planes", "ward"])]
+    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "planes", "ward", "mesh"])]
     name: String,
     /// gateway: time to continue forwarding after the checks, for inspection; ward: duration of
     /// measuring (12).
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
+    /// mesh: file of the drawing; gatewright-demo-mesh.svg in the temporary folder if not given.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// ward: another CSE as the central one, which is not killed: http://HOST:PORT.
     #[arg(long, value_name = "URL")]
     in_cse: Option<String>,
@@ -128,6 +138,15 @@ impl Demo {
                 );
             }
             return planes::run(face);
+        }
+        if self.name == "mesh" {
+            let needs = Needs::new().namespaces().program("ip").linux(6, 6);
+            if let Some(missing) = needs.missing() {
+                return Err(
+                    Failure::new(Exit::Permission, format!("the demo needs {missing}")).into()
+                );
+            }
+            return mesh::run(self.svg, face);
         }
         let needs = Needs::new().namespaces().program("ip").program("ping").program("traceroute");
         if let Some(missing) = needs.missing() {

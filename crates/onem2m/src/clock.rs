@@ -56,6 +56,9 @@ pub(crate) const LEAP_MICROS: u64 = 60_000_000;
 pub(crate) const BELIEVED_AFTER: Duration = Duration::from_hours(1);
 /// Interval at which the clocks are stored together with other data.
 const NOTED_EVERY: Duration = Duration::from_secs(10);
+/// Interval at which the clocks are stored in a batch of their own: a CSE without changes knows
+/// within this time when it ran last, and still writes only once a minute.
+const NOTED_ALONE_EVERY: Duration = Duration::from_mins(1);
 /// Remembered spans of wrong wall time; beyond, the oldest two are merged.
 const SPANS_MAX: usize = 16;
 
@@ -141,6 +144,9 @@ pub(crate) struct Clock {
     spans: Vec<Span>,
     shifts: Vec<Shift>,
     noted: Option<Moment>,
+    /// Time from which on the clocks are stored without other data. A failure does not change it:
+    /// a store that fails is not tried at every step.
+    noted_alone_from: Moment,
     salt: u64,
 }
 
@@ -162,6 +168,7 @@ impl Clock {
             spans: Vec::new(),
             shifts: Vec::new(),
             noted: None,
+            noted_alone_from: moment.plus(NOTED_ALONE_EVERY),
             salt: wall.micros(),
         }
     }
@@ -194,6 +201,7 @@ impl Clock {
             spans,
             shifts: list("shifts").filter_map(Shift::from_value).collect(),
             noted: None,
+            noted_alone_from: moment.plus(NOTED_ALONE_EVERY),
             salt: uint("salt").unwrap_or(wall.micros()),
         };
         let was_doubted = row.get("doubted").and_then(Value::as_bool) == Some(true);
@@ -261,9 +269,10 @@ impl Clock {
         began.saturating_add(moment.since(first))
     }
 
-    /// Next time at which the wall clock's state may change.
-    pub(crate) fn due(&self) -> Option<Moment> {
-        self.doubted_since.map(|since| since.plus(BELIEVED_AFTER))
+    /// Next time at which the wall clock's state may change, or the clocks are to be stored.
+    pub(crate) fn due(&self) -> Moment {
+        let believed = self.doubted_since.map(|since| since.plus(BELIEVED_AFTER));
+        believed.map_or(self.noted_alone_from, |due| due.min(self.noted_alone_from))
     }
 
     /// Takes new readings of both clocks.
@@ -314,6 +323,7 @@ impl Clock {
             return None;
         }
         self.noted = Some(self.moment);
+        self.noted_alone_from = self.moment.plus(NOTED_ALONE_EVERY);
         let spans =
             self.spans.iter().map(|it| json!([it.from.micros(), it.to.micros(), it.offset]));
         let noted = json!({ "_k": {
@@ -328,6 +338,21 @@ impl Clock {
             "shifts": self.shifts.iter().map(|it| it.to_value()).collect::<Vec<Value>>(),
         }});
         Some(noted.to_string().into())
+    }
+
+    /// The clocks' row, if it is due for storing without other data.
+    pub(crate) fn note_alone(&mut self) -> Option<Arc<str>> {
+        if self.moment < self.noted_alone_from {
+            return None;
+        }
+        self.noted = None;
+        self.note()
+    }
+
+    /// Makes the row due at once, before the process ends.
+    pub(crate) const fn note_at_end(&mut self) {
+        self.noted = None;
+        self.noted_alone_from = self.moment;
     }
 
     /// Notes that instances of a span, with lower numbers than this one, expire later than their rows

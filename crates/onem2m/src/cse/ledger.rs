@@ -221,8 +221,12 @@ impl Ledger {
             (self.seen, self.rows) = (self.number, self.number);
         }
         let mut until = self.seen;
-        if wrote || !self.entries.is_empty() {
+        let logs = wrote || !self.entries.is_empty();
+        if logs {
             until = self.number;
+        }
+        // Nothing waits for the clocks alone.
+        if logs || clock.is_some() {
             self.ready.push_back(Output::Store(Batch {
                 number: self.number,
                 epoch: self.epoch,

@@ -186,9 +186,10 @@ impl Cse {
         }
     }
 
-    /// Emits unstored changes, before the process ends.
+    /// Emits unstored changes and the clocks, before the process ends.
     pub fn end(&mut self, now: impl Into<Now>) {
         self.set_clocks(now.into());
+        self.clock.note_at_end();
         self.store_statistics(true);
         self.delete_done(true);
         self.settle();
@@ -207,7 +208,7 @@ impl Cse {
         let by_wall = by_wall.into_iter().flatten().map(|time| self.moment_of(time));
         let moments = [
             expiry,
-            self.clock.due(),
+            Some(self.clock.due()),
             self.calls.next_deadline(),
             self.registration_due(),
             self.outbox.next_due(),
@@ -443,10 +444,13 @@ impl Cse {
             // They cost no batch of their own.
             self.delete_done(true);
         }
-        let mut beside = (None, None);
-        if self.ledger.has_written() {
-            beside = (self.clock.note(), self.remembered());
-        }
+        let beside = if self.ledger.has_written() {
+            (self.clock.note(), self.remembered())
+        } else if self.stores_deletions_only {
+            (None, None)
+        } else {
+            (self.clock.note_alone(), None)
+        };
         self.counters.batches += u64::from(self.ledger.settle(beside));
     }
 }

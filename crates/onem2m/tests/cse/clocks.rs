@@ -209,6 +209,65 @@ fn what_readings_of_1970_were_given_stays_over_restarts() {
     assert_eq!(world.resources(), there - 5, "all are gone when their hour is over");
 }
 
+/// Nothing changes for days: after a clean end the next start knows the length of the pause, and
+/// after kill -9 to within the minute in which the clocks are stored.
+#[test]
+fn a_quiet_cse_knows_how_long_it_did_not_run() {
+    let pause = 10 * MINUTE;
+    for ends in [true, false] {
+        let mut world = World::new(RIGHT);
+        world.fill();
+        for _ in 0..3 * 24 * 60 {
+            world.pass(MINUTE);
+        }
+        world.pass(MINUTE - Duration::from_secs(1));
+        if ends {
+            world.bench.cse.end(Now { wall: world.wall, elapsed: world.elapsed });
+            world.run();
+        }
+        world.restart(world.wall + pause);
+        let Some(ClockDoubt::Stopped(seconds)) = world.bench.cse.doubted_clock() else {
+            panic!("{:?}", world.bench.cse.doubted_clock());
+        };
+        let most = if ends { 600 } else { 659 };
+        assert!((600..=most).contains(&seconds), "{seconds} s, ended: {ends}");
+    }
+}
+
+/// The clocks alone are stored once a minute, also where that fails, and never where the store
+/// has room for deletions only.
+#[test]
+fn clocks_alone_are_stored_once_a_minute() {
+    let mut world = World::new(RIGHT);
+    world.fill();
+    let mut count = |span: Duration, store: fn(u64) -> Input| {
+        let mut batches = 0;
+        for _ in 0..span.as_secs() {
+            world.wall += Duration::from_secs(1);
+            world.elapsed += Duration::from_secs(1);
+            let now = Now { wall: world.wall, elapsed: world.elapsed };
+            world.bench.cse.handle(now, Input::Tick);
+            while let Some(output) = world.bench.cse.poll_output() {
+                if let gatewright_onem2m::Output::Store(batch) = output {
+                    assert_eq!(batch.records.len(), 0);
+                    assert!(batch.clock.is_some());
+                    batches += 1;
+                    world.bench.cse.handle(now, store(batch.number));
+                }
+            }
+        }
+        batches
+    };
+    assert_eq!(count(10 * MINUTE, Input::Committed), 10);
+    assert_eq!(count(10 * MINUTE, Input::Failed), 10);
+    let now = Now { wall: world.wall, elapsed: world.elapsed };
+    world.bench.cse.handle(now, Input::Short(true));
+    world.pass(10 * MINUTE);
+    let stored = world.bench.rows.get(&0).cloned();
+    world.pass(10 * MINUTE);
+    assert_eq!(world.bench.rows.get(&0).cloned(), stored);
+}
+
 /// The same, with the power lost before the clock was set.
 #[test]
 fn a_restart_between_1970_and_now_loses_nothing() {

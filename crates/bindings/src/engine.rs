@@ -9,7 +9,8 @@ use core::time::Duration;
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{
     Batch, Call, CallId, ClockDoubt, Counters, Cse, DeviceCall, Input, Now, OutboxMessage, Output,
-    ReadError, ReadId, RefusedMessage, Request, Response, Status, Token, Unreachable, Unreadable,
+    ReadError, ReadId, RefusedMessage, RefusedRegistration, Request, Response, Status, Token,
+    Unreachable, Unreadable,
 };
 use gatewright_store::{BatchWriter, ReadReport, RowReader, WriteReport};
 use std::collections::BTreeMap;
@@ -499,6 +500,16 @@ impl Engine {
         let counters = inner.cse.counters();
         let last = inner.cse.refused().cloned();
         (counters.readings_refused_above, counters.messages_aged, last)
+    }
+
+    /// Refused registrations of CSEs since the last call.
+    pub(crate) fn take_refused_registrations(&self) -> Vec<RefusedRegistration> {
+        self.lock().cse.take_refused_registrations()
+    }
+
+    /// The registrar's refusal of this CSE, as long as it is not registered.
+    pub fn refused_by_registrar(&self) -> Option<RefusedRegistration> {
+        self.lock().cse.refused_by_registrar().cloned()
     }
 
     /// Why the wall clock is in doubt, if it is.

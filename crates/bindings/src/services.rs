@@ -171,7 +171,11 @@ impl Services {
         let engine = cse.engine();
         let mut words = vec![("listens_at", cse.urls().join(", "))];
         if let Some(registrar) = registrar {
-            let stands = if engine.is_registered() { "registered at" } else { "not yet at" };
+            let stands = match engine.refused_by_registrar() {
+                _ if engine.is_registered() => "registered at".to_owned(),
+                Some(refused) => format!("refused with {} by", refused.status.number()),
+                None => "not yet at".to_owned(),
+            };
             words.push(("registration", format!("{stands} {registrar}")));
         }
         let failures = engine.sender().map(|sender| sender.failures()).unwrap_or_default();

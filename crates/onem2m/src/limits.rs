@@ -207,6 +207,8 @@ crate::counters! {
     results_cut,
     /// Instances removed because their container was full, or the tree was.
     trimmed,
+    /// Registrations of CSEs refused.
+    registrations_refused,
     /// Expired resources removed.
     expired,
     /// Steps of the wall clock against the monotonic one, in either direction.

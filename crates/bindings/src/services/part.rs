@@ -3,7 +3,7 @@
 use super::{ServiceError, Services, difference};
 use crate::cse;
 use gatewright_config::Config;
-use gatewright_onem2m::Unreadable;
+use gatewright_onem2m::{RefusedRegistration, Unreadable};
 use gatewright_part::{
     Change, LogEvent, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
 };
@@ -56,6 +56,10 @@ impl Part for Entity {
         let Some(services) = self.running() else { return Vec::new() };
         let mut events = services.alarm_events();
         events.extend(services.store_failed());
+        let engine = services.cse().engine();
+        let own = engine.cse_id();
+        let refused = engine.take_refused_registrations();
+        events.extend(refused.iter().map(|refused| registration_refused(&own, refused)));
         events
     }
 
@@ -99,6 +103,33 @@ impl Part for Devices {
 
     fn new_events(&self) -> Vec<LogEvent> {
         self.0.upgrade().map(|services| services.devices_refused()).unwrap_or_default()
+    }
+}
+
+/// The event of a refused registration, at this CSE of the CSE-ID `own` or of it.
+fn registration_refused(own: &str, refused: &RefusedRegistration) -> LogEvent {
+    let RefusedRegistration { cse_id, registrar, address, status, reason } = refused;
+    let code = status.number();
+    let why = if reason.is_empty() { "no reason was given" } else { reason.as_str() };
+    let text = if registrar == own {
+        let from = address.map(|address| format!(" from {address}")).unwrap_or_default();
+        format!(
+            "the registration of {cse_id}{from} is refused with {code}: {why}; `admit` in [cse] \
+             names the CSEs that may register"
+        )
+    } else {
+        format!(
+            "the CSE above, {registrar}, refuses to register {cse_id} with {code}: {why}; it has to \
+             admit this CSE-ID, and the certificate, if one is needed, has to name it"
+        )
+    };
+    let event = LogEvent::new(LogLevel::Warning, CSE, "registration-refused", text)
+        .with("cse_id", cse_id)
+        .with("registrar", registrar)
+        .with("status", code);
+    match address {
+        Some(address) => event.with("address", address),
+        None => event,
     }
 }
 

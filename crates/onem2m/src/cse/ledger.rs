@@ -172,6 +172,14 @@ impl Ledger {
         self.fresh.iter().rev().any(is_it)
     }
 
+    /// The answer of this step for `token`.
+    pub(super) fn response_to(&self, token: Token) -> Option<Response> {
+        self.fresh.iter().rev().find_map(|output| match output {
+            Output::Respond { token: it, response } if *it == token => Some(response.clone()),
+            _ => None,
+        })
+    }
+
     /// Adds an audit log entry to the current step.
     pub(super) fn note(&mut self, entry: AuditEntry) {
         self.entries.push(entry);

@@ -32,6 +32,7 @@ mod paging;
 mod polling;
 mod port;
 mod privileges;
+mod refused_registration;
 mod registrar;
 mod repeats;
 mod retrieve;
@@ -80,6 +81,8 @@ use paging::Paging;
 pub use paging::{ReadError, ReadId, ReadRow};
 use polling::Channels;
 pub use port::{Batch, CallId, Input, Output, Token};
+pub use refused_registration::RefusedRegistration;
+use refused_registration::{RefusedRegistrations, is_registration};
 pub use registrar::Registrar;
 use registrar::Registration;
 use repeats::Repeats;
@@ -110,6 +113,7 @@ pub struct Cse {
     channels: Channels,
     observers: Observers,
     refusals: Refusals,
+    refused_registrations: RefusedRegistrations,
     watches: Watches,
     searches: Searches,
     paging: Paging,
@@ -255,6 +259,11 @@ impl Cse {
                 let asker = self.asker(token, request);
                 self.answer(&asker, Err(refusal));
             }
+        }
+        if is_registration(request)
+            && let Some(response) = self.ledger.response_to(token)
+        {
+            self.note_registration(request, &response);
         }
     }
 

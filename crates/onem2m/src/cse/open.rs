@@ -14,6 +14,7 @@ use super::observe::Observers;
 use super::outbox::Outbox;
 use super::paging::Paging;
 use super::polling::Channels;
+use super::refused_registration::RefusedRegistrations;
 use super::registrar::Registration;
 use super::repeats::Repeats;
 use super::search::Searches;
@@ -195,6 +196,7 @@ impl Cse {
             unstored: (Moment::default(), 0),
             rights_stored_by: 0,
             stores_deletions_only: false,
+            refused_registrations: RefusedRegistrations::default(),
             registration: Registration::new(moment),
             counters: Counters::default(),
             config,

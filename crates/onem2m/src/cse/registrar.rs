@@ -120,6 +120,7 @@ impl Cse {
         if let Some((from, to)) = moved {
             self.readdress(&from, &to);
             self.registration = Registration::new(self.moment);
+            self.forget_refusal_above();
         }
         self.tell_registrar();
         self.pursue_registration();
@@ -197,6 +198,7 @@ impl Cse {
             | (Stage::Checked, Some(Status::Ok)) => {
                 self.registration.stage = Stage::Stands(self.moment.plus(CHECK_EVERY));
                 self.registration.failures = 0;
+                self.forget_refusal_above();
                 self.know_registrar();
                 self.tell_registrar();
                 if let (Some(Status::Created), Some(registrar)) = (status, &self.config.registrar) {
@@ -214,6 +216,12 @@ impl Cse {
                 self.pursue_registration();
             }
             _ => {
+                let judged = answer
+                    .as_ref()
+                    .filter(|answer| !answer.status.is_success() && answer.retry_after.is_none());
+                if let Some(refusal) = judged {
+                    self.note_registration_above(refusal);
+                }
                 let told = answer.and_then(|answer| answer.retry_after);
                 let wait = pause(self.registration.failures, told);
                 self.registration.failures = self.registration.failures.saturating_add(1);

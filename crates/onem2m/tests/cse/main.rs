@@ -31,6 +31,7 @@ mod notify;
 mod outbox;
 mod policies;
 mod postponed;
+mod registration;
 mod repeats;
 mod results;
 mod search;

@@ -23,7 +23,7 @@ use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
 use gatewright_onem2m::{ClockDoubt, CseType, Limits, RefusedMessage, Registrar, Unreadable};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
-use gatewright_store::DiskSpace;
+use gatewright_store::{DiskSpace, StoreError};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -81,6 +81,21 @@ impl From<devices::StartError> for ServiceError {
 }
 
 impl ServiceError {
+    /// The exit code of a program that ends for this (`sysexits.h`): 75 for a database or an address
+    /// in use, which may be free later, 77 for a missing right, 78 for certificates.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Cse(cse::StartError::Store(StoreError::InUse(_))) => 75,
+            Self::Listen(CannotListen { source, .. }) => match source.kind() {
+                io::ErrorKind::AddrInUse => 75,
+                io::ErrorKind::PermissionDenied => 77,
+                _ => 69,
+            },
+            Self::Tls { .. } => 78,
+            Self::Cse(_) | Self::Devices(_) | Self::Threads(_) => 69,
+        }
+    }
+
     /// The configuration key at fault, such as `[cse] http`, and the cause.
     pub fn key(&self) -> (&'static str, String) {
         match self {

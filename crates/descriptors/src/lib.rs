@@ -77,6 +77,21 @@ impl Drop for Claim {
     }
 }
 
+/// Raises the soft limit to `needed`, which a process cannot do without.
+///
+/// # Errors
+///
+/// [`Shortage`] if the hard limit is lower; the soft limit is as before then.
+pub fn require(needed: u64) -> Result<(), Shortage> {
+    // Held, so that the limit that a claim sets meanwhile is not lowered.
+    let claimed = claimed();
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    let refused = soft < needed
+        && (hard < needed || setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_err());
+    drop(claimed);
+    if refused { Err(Shortage { needed, allowed: hard.min(needed) }) } else { Ok(()) }
+}
+
 /// Whether a descriptor is one of the last that the process may have: a connection of a peer is then
 /// to be closed at once.
 ///
@@ -121,6 +136,7 @@ mod tests {
         let small = Claim::new(1);
         assert_eq!(small.shortage(), None);
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, 256.min(hard));
+        what_is_required_is_had_or_refused(256.min(hard), hard);
         let (first, second) = (Claim::new(300), Claim::new(400));
         if hard >= 1 + 300 + 400 + BESIDE {
             assert_eq!((first.shortage(), second.shortage()), (None, None));
@@ -133,6 +149,19 @@ mod tests {
         assert!(told.to_string().contains("2147483777 descriptors are needed"), "{told}");
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
         the_last_descriptors_are_for_no_connection(hard);
+    }
+
+    fn what_is_required_is_had_or_refused(soft: u64, hard: u64) {
+        assert_eq!(require(3), Ok(()));
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (soft, hard), "never lowered");
+        let more = (soft + 1).min(hard);
+        assert_eq!(require(more), Ok(()));
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (more, hard));
+        if let Some(needed) = hard.checked_add(1) {
+            assert_eq!(require(needed), Err(Shortage { needed, allowed: hard }));
+        }
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (more, hard));
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     }
 
     fn the_last_descriptors_are_for_no_connection(hard: u64) {

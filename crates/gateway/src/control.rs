@@ -4,7 +4,8 @@ use crate::{
     Gateway,
     api::{ClaimedSocket, ControlServer},
     difference,
-    gateway::Say,
+    error::{UNAVAILABLE, exit_code_of},
+    gateway::{Say, StartError},
     metrics::MetricsServer,
 };
 use gatewright_config::{Config, Control, Listen};
@@ -47,7 +48,7 @@ impl ControlListeners {
         (place, socket): (SocketPlace, ClaimedSocket),
         control: &Control,
         gateway: &Arc<Gateway>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ControlError> {
         let path = socket.path().to_owned();
         let server = socket.serve(Arc::clone(gateway)).map_err(|error| at_path(&path, &error))?;
         say(&format!("control socket: {}", path.display()));
@@ -58,10 +59,10 @@ impl ControlListeners {
     }
 
     /// Opens the listeners of `new` beside those of `old`.
-    fn open(&self, old: &Control, new: &Control) -> Result<StagedListeners, String> {
+    fn open(&self, old: &Control, new: &Control) -> Result<StagedListeners, ControlError> {
         let now = self.lock();
-        let now = now.as_ref().ok_or("there is no listener for it here")?;
-        let gateway = now.gateway.upgrade().ok_or("the gateway ends")?;
+        let now = now.as_ref().ok_or_else(|| missing("there is no listener for it here"))?;
+        let gateway = now.gateway.upgrade().ok_or_else(|| missing("the gateway ends"))?;
         let path = now.place.path(new);
         let moves = path != now.path;
         let server = if moves {
@@ -155,23 +156,42 @@ impl SocketPlace {
     }
 
     /// Takes the control socket before anything else is started: two gateways do not share one.
-    pub(crate) fn claim(self, control: &Control) -> Result<(Self, ClaimedSocket), String> {
+    pub(crate) fn claim(self, control: &Control) -> Result<(Self, ClaimedSocket), ControlError> {
         let path = self.path(control);
         let socket = ClaimedSocket::claim(&path).map_err(|error| at_path(&path, &error))?;
         Ok((self, socket))
     }
 }
 
-/// Why there is no control socket.
-fn at_path(path: &Path, error: &io::Error) -> String {
+/// Why there is no control socket or metrics page.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct ControlError {
+    why: String,
+    exit_code: u8,
+}
+
+impl From<ControlError> for StartError {
+    fn from(ControlError { why, exit_code }: ControlError) -> Self {
+        Self::Control { why, exit_code }
+    }
+}
+
+fn missing(why: &str) -> ControlError {
+    ControlError { why: why.to_owned(), exit_code: UNAVAILABLE }
+}
+
+/// Why there is no control socket. Another gateway that has it does not end soon.
+fn at_path(path: &Path, error: &io::Error) -> ControlError {
+    let path = path.display();
     if error.kind() == io::ErrorKind::AddrInUse {
-        let path = path.display();
-        return format!(
+        let why = format!(
             "control socket {path}: another gateway runs with it; `gatewright status --socket {path}` \
              shows which, and `run --socket PATH` takes another"
         );
+        return ControlError { why, exit_code: UNAVAILABLE };
     }
-    format!("control socket {}: {error}", path.display())
+    ControlError { why: format!("control socket {path}: {error}"), exit_code: exit_code_of(error) }
 }
 
 /// The metrics page, if the description asks for one.
@@ -179,14 +199,16 @@ fn serve_metrics(
     say: &Say,
     control: &Control,
     gateway: &Arc<Gateway>,
-) -> Result<Option<MetricsServer>, String> {
+) -> Result<Option<MetricsServer>, ControlError> {
     let Some(listen) = &control.metrics else { return Ok(None) };
     let place = match &listen.value {
         Listen::Tcp(address) => format!("http://{address}/metrics"),
         Listen::Unix(path) => format!("/metrics at unix:{path}"),
     };
-    let server = MetricsServer::start(Arc::clone(gateway), &listen.value)
-        .map_err(|error| format!("metrics {place}: {error}"))?;
+    let server = MetricsServer::start(Arc::clone(gateway), &listen.value).map_err(|error| {
+        let exit_code = exit_code_of(&error);
+        ControlError { why: format!("metrics {place}: {error}"), exit_code }
+    })?;
     say(&format!("metrics: {place}"));
     Ok(Some(server))
 }

@@ -93,13 +93,28 @@ impl RunError {
         match self {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
             Self::NotInThisVersion(_) | Self::Messages { .. } | Self::NoDataPlane => 78,
-            Self::TcpProxy { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Self::Mesh(_)
-            | Self::UdpGateway { .. }
-            | Self::TcpProxy { .. }
-            | Self::Host { .. }
-            | Self::File { .. } => 69,
+            Self::Mesh(_) => UNAVAILABLE,
+            Self::UdpGateway { source, .. }
+            | Self::TcpProxy { source, .. }
+            | Self::Host { source, .. }
+            | Self::File { source, .. } => exit_code_of(source),
         }
+    }
+}
+
+/// The exit code for something that the system does not give (`sysexits.h`, `EX_UNAVAILABLE`).
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The exit code for something in use, which may be free later (`EX_TEMPFAIL`).
+const IN_USE: u8 = 75;
+/// The exit code for a missing right (`EX_NOPERM`).
+const NO_PERMISSION: u8 = 77;
+
+/// The exit code of a program that ends as the system refused an address or a file.
+pub(crate) fn exit_code_of(error: &io::Error) -> u8 {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => IN_USE,
+        io::ErrorKind::PermissionDenied => NO_PERMISSION,
+        _ => UNAVAILABLE,
     }
 }
 

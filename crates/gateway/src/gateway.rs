@@ -3,6 +3,7 @@
 use crate::{
     RunError,
     control::{ControlListeners, SocketPlace},
+    descriptor_need,
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
     links::Links,
@@ -14,6 +15,7 @@ use crate::{
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
 use gatewright_config::{Config, PlaneMode};
+use gatewright_descriptors::Shortage;
 use gatewright_lsr::MeshPart;
 use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus};
 use gatewright_planes::{Planes, ProcessSetup};
@@ -107,9 +109,23 @@ pub enum StartError {
     /// Programs.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The control socket or the metrics page, in words for the operator.
-    #[error("{0}")]
-    Control(String),
+    /// The control socket, the metrics page or a thread.
+    #[error("{why}")]
+    Control {
+        /// Why, in words for the operator.
+        why: String,
+        /// The exit code.
+        exit_code: u8,
+    },
+    /// The system allows fewer file descriptors than the description needs to run at all.
+    #[error(
+        "RLIMIT_NOFILE: this gateway needs at least {needed} file descriptors, and the hard limit is \
+         {allowed}: raise it (`ulimit -Hn {needed}` as root, `LimitNOFILE={needed}` in a systemd \
+         unit)",
+        needed = _0.needed,
+        allowed = _0.allowed
+    )]
+    Descriptors(Shortage),
 }
 
 impl StartError {
@@ -118,7 +134,9 @@ impl StartError {
         match self {
             Self::Run(error) => error.exit_code(),
             Self::Program(error) => error.exit_code(),
-            Self::Service(_) | Self::Control(_) => 69,
+            Self::Service(error) => error.exit_code(),
+            Self::Control { exit_code, .. } => *exit_code,
+            Self::Descriptors(_) => 69,
         }
     }
 
@@ -140,6 +158,7 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn open(config: &Config, seed: u64) -> Result<Self, StartError> {
+        descriptor_need::allow(config).map_err(StartError::Descriptors)?;
         let process = process(config, None, "")?;
         let log = (EventLog::default(), None);
         let gateway = Self::begin(config, (seed, process), None, &|_| {}, log)?;
@@ -153,17 +172,17 @@ impl Gateway {
     ///
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
+        descriptor_need::allow(config).map_err(StartError::Descriptors)?;
         let StartOptions { seed, file, socket, default_socket, say, log, data_plane } = options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
         let process = process(config, data_plane, &name)?;
-        let socket = place.claim(&config.control).map_err(StartError::Control)?;
+        let socket = place.claim(&config.control)?;
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
         let log = (events, Some(writer));
         let gateway = Arc::new(Self::begin(config, (seed, process), file, &*say, log)?);
-        let served = gateway.control.serve(say, socket, &config.control, &gateway);
-        served.map_err(StartError::Control)?;
+        gateway.control.serve(say, socket, &config.control, &gateway)?;
         gateway.log_start(config);
         Ok(gateway)
     }
@@ -354,7 +373,7 @@ fn process(
 
 /// Why the log or the watcher cannot start.
 fn in_words(error: &io::Error) -> StartError {
-    StartError::Control(format!("cannot start a thread: {error}"))
+    StartError::Control { why: format!("cannot start a thread: {error}"), exit_code: 69 }
 }
 
 /// Reports the mode of each link, and why it was chosen.

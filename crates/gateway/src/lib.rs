@@ -12,6 +12,7 @@ mod capture;
 mod capture_paths;
 mod clients;
 mod control;
+mod descriptor_need;
 mod difference;
 mod error;
 pub mod events;

@@ -1,6 +1,7 @@
 //! The programs of a description, as a part of its gateway.
 
 use crate::ProgramSettings;
+use crate::error::{UNAVAILABLE, exit_code_of};
 use crate::links::Links;
 use crate::messages::{Counting, MessageCounts, MessageRecord, MessageRecords};
 use crate::stack_network::{StackNetwork, stack_findings};
@@ -52,12 +53,8 @@ impl ProgramError {
             | Self::Run {
                 source: RunnerError::Config(_) | RunnerError::NoAddress { .. }, ..
             } => 78,
-            Self::Run { source: RunnerError::Listen { source, .. }, .. }
-                if source.kind() == ErrorKind::PermissionDenied =>
-            {
-                77
-            }
-            Self::Run { .. } => 69,
+            Self::Run { source: RunnerError::Listen { source, .. }, .. } => exit_code_of(source),
+            Self::Run { .. } => UNAVAILABLE,
         }
     }
 }

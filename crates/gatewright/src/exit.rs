@@ -11,9 +11,10 @@ pub(crate) enum Exit {
     Negative,
     /// The command line is wrong.
     Usage,
-    /// No gateway runs there, or another gateway has the control socket.
+    /// No gateway runs there, another has the control socket, or a device or a resource of the
+    /// system is missing.
     Unavailable,
-    /// A gateway has too many clients, or has the database open.
+    /// A gateway has too many clients, or another process has the database or an address.
     Busy,
     /// A permission is missing.
     Permission,
@@ -27,8 +28,15 @@ impl Exit {
         (Self::Success, "done, or the answer is yes"),
         (Self::Negative, "the answer is no, or it did not work"),
         (Self::Usage, "the command line is wrong"),
-        (Self::Unavailable, "no gateway runs there; of `run`: another has the control socket"),
-        (Self::Busy, "the gateway is busy, or has the database open: try again later"),
+        (
+            Self::Unavailable,
+            "no gateway runs there; of `run`: another has the control socket, or the system lacks a \
+             device or a resource",
+        ),
+        (
+            Self::Busy,
+            "the gateway is busy, or another process has the database or an address: try again later",
+        ),
         (Self::Permission, "a right is missing"),
         (Self::Configuration, "a description or another input is wrong or cannot be read"),
     ];
@@ -36,6 +44,7 @@ impl Exit {
     /// The result for a library's exit code.
     pub(crate) const fn of(code: u8) -> Self {
         match code {
+            75 => Self::Busy,
             77 => Self::Permission,
             78 => Self::Configuration,
             _ => Self::Unavailable,

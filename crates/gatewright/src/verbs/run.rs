@@ -11,6 +11,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
+use gatewright_descriptors::require;
 use gatewright_diagnostic::{Diagnostic, Severity};
 use gatewright_gateway::{DataPlaneProgram, Gateway, LogOptions, StartError, StartOptions};
 use gatewright_planes::release_start_pages;
@@ -60,6 +61,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
+        // Fewer are too few for any description, and for reading it.
+        require(DESCRIPTORS_MIN).map_err(|short| failure(&StartError::Descriptors(short)))?;
         let read = Description::load(&self.file)?;
         face.findings(&read.findings, &read.sources);
         let Some(config) = read.config else { return Ok(Exit::Configuration) };
@@ -117,6 +120,8 @@ impl Run {
     }
 }
 
+/// File descriptors that every gateway needs.
+const DESCRIPTORS_MIN: u64 = 42;
 /// How long the status may take to be written at the end.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 

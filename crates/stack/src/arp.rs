@@ -171,7 +171,10 @@ impl ArpLink {
         if !sender.is_unspecified() && on_link {
             let mut neighbours = self.neighbours.borrow_mut();
             let answers = message.operation == Operation::REPLY && for_us;
-            if answers && arrival == Arrival::Unicast {
+            // One that nobody has asked for proves nothing: it may correct an address, as RFC 4861
+            // §7.2.5 has it of advertisements without the solicited flag, and is then probed (RFC 1122
+            // §2.3.2.1).
+            if answers && arrival == Arrival::Unicast && neighbours.is_solicited(sender.into()) {
                 let said = Advertised {
                     link_address: Some(from),
                     solicited: true,

@@ -311,6 +311,12 @@ impl Neighbours {
         self.settled(index, was_incomplete);
     }
 
+    /// Whether a neighbour is being solicited, so that an answer of it is expected.
+    pub fn is_solicited(&self, address: IpAddr) -> bool {
+        let entry = self.entries.find(address).and_then(|index| self.entries.get(index));
+        entry.is_some_and(|entry| matches!(entry.state, State::Incomplete | State::Probe))
+    }
+
     /// Learns the address of a neighbour from another message: a request for our address, or for a
     /// router (RFC 4861 §7.2.3). An unknown one is added if `add` is set.
     pub fn heard(&mut self, address: IpAddr, link_address: LinkAddress, add: bool, now: Duration) {

@@ -157,6 +157,32 @@ fn transit_does_not_wait_while_a_neighbour_is_probed() {
     assert!(gateway.tick(20).is_empty(), "confirmed");
 }
 
+/// A reply that nobody asked for corrects an address (RFC 826), which is then probed (RFC 1122
+/// §2.3.2.1): a false one is gone within seconds, and the neighbour is asked for again.
+#[test]
+fn a_reply_that_nobody_asked_for_is_probed() {
+    let mut gateway = Gateway::new();
+    let packet = from_a(&ipv4(A.1, B.1, IpProtocol::UDP, b"", |_| {}));
+    let request = ArpFields::request(WAN_MAC, WAN_IP, B.1);
+    // B has answered a request: it is reachable, and the same said again changes nothing.
+    gateway.tick(100);
+    gateway.receive(LAN, std::slice::from_ref(&packet));
+    assert_eq!(gateway.tick(5), [(WAN, arp(B.0, request))]);
+    gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]);
+    gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]);
+    gateway.receive(LAN, std::slice::from_ref(&packet));
+    assert!(gateway.tick(10).is_empty(), "still reachable");
+    let liar = MacAddress([2, 0, 0, 0, 0, 0x66]);
+    gateway.receive(WAN, &[arp(WAN_MAC, request.reply(liar))]);
+    let sent = gateway.receive(LAN, std::slice::from_ref(&packet));
+    assert_eq!(sent[0].1[..6], liar.0, "as RFC 826 has it");
+    let probe = (WAN, arp(liar, request));
+    assert_eq!(gateway.tick(9), [probe.clone(), probe.clone(), probe], "not answered");
+    assert_eq!(gateway.receive(LAN, &[packet]), [(WAN, arp(ALL, request))], "asked for again");
+    let sent = gateway.receive(WAN, &[arp(WAN_MAC, request.reply(B.0))]);
+    assert_eq!(sent[0].1[..6], B.0.0);
+}
+
 fn tentative() -> Gateway {
     let mut gateway = Gateway::of(&[SuiteLink::Ethernet(LAN)], |_| {});
     let claimed = Address { state: AddressState::Tentative, ..address(LAN_IP, 24) };

@@ -205,11 +205,7 @@ impl Gateway {
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let services = services::parts(Services::start(config)?);
         for part in &services {
-            let words = part.tell().words.into_iter().map(|(_, said)| said);
-            let words: Vec<_> = words.collect();
-            if !words.is_empty() {
-                say(&format!("{}: {}", part.name(), words.join(", ")));
-            }
+            said_at_start(part.name(), part.tell().words).iter().for_each(|line| say(line));
             part.start_events().into_iter().for_each(|event| events.log(event));
         }
         let programs = Programs::start(&links, config, seed)?;
@@ -371,6 +367,21 @@ fn process(
     Ok(Some(ProcessSetup { program, arguments, name: name.to_owned() }))
 }
 
+/// Words of a part that are no warnings.
+const STATES: [&str; 4] =
+    ["listens_at", "registration", "restart", "closes_when_devices_have_gone"];
+
+/// The lines that tell a part's words at the start: its state in one line, and each warning in one of
+/// its own.
+fn said_at_start(part: &str, words: Vec<(&'static str, String)>) -> Vec<String> {
+    let (states, warnings): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|(name, _)| STATES.contains(name));
+    let states: Vec<_> = states.into_iter().map(|(_, said)| said).collect();
+    let state = (!states.is_empty()).then(|| format!("{part}: {}", states.join(", ")));
+    let warnings = warnings.into_iter().map(|(_, said)| format!("warning: {part}: {said}"));
+    state.into_iter().chain(warnings).collect()
+}
+
 /// Why the log or the watcher cannot start.
 fn in_words(error: &io::Error) -> StartError {
     StartError::Control { why: format!("cannot start a thread: {error}"), exit_code: 69 }
@@ -388,4 +399,24 @@ fn say_links(say: &dyn Fn(&str), config: &Config, links: &Links) -> Result<(), R
         say(&format!("tcp_proxy {name}: relays {} to {to}", relay.listen.value));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_at_the_start_are_lines_of_their_own() {
+        let words = vec![
+            ("listens_at", "http://127.0.0.1:8080".to_owned()),
+            ("connections", "4352 descriptors are needed and 1024 allowed".to_owned()),
+            ("registration", "not yet at /in http://192.0.2.1".to_owned()),
+        ];
+        let lines = [
+            "cse: http://127.0.0.1:8080, not yet at /in http://192.0.2.1",
+            "warning: cse: 4352 descriptors are needed and 1024 allowed",
+        ];
+        assert_eq!(said_at_start("cse", words), lines);
+        assert_eq!(said_at_start("cse", Vec::new()), Vec::<String>::new());
+    }
 }

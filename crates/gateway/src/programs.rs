@@ -154,7 +154,7 @@ impl Programs {
             let name = &meant.program.name;
             let at = runner.listening().into_iter();
             let at = at.map(move |it| format!("{name}: {}", meant.listens(&it)));
-            at.chain(runner.note().map(|note| format!("{name}: {note}")))
+            at.chain(runner.note().map(|note| format!("warning: {name}: {note}")))
         });
         listening.collect()
     }

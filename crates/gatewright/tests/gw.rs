@@ -199,6 +199,14 @@ fn build_writes_a_folder_of_its_own() {
     for name in ["Makefile", "smtp_relay/Gateway.java", "gatewright/runtime/Main.java"] {
         assert!(java.join(name).is_file(), "{name}");
     }
+    // The files of two languages in one folder would be one gateway that nobody builds.
+    for (target, other) in [("c", "java"), ("java", "c")] {
+        let mixed = folder.join(format!("of-{target}")).to_string_lossy().into_owned();
+        assert_eq!(gw(&["build", "--target", target, "-o", &mixed, &relay]).code, 0);
+        let refused = gw(&["build", "--target", other, "-o", &mixed, &relay]);
+        assert!(refused.code == 1 && refused.err.contains("two languages"), "{}", refused.err);
+        assert_eq!(gw(&["build", "--target", target, "-o", &mixed, &relay]).code, 0);
+    }
     fs::remove_dir_all(folder).unwrap();
     let broken = with_input(&["build", "-"], BROKEN);
     assert!(broken.code == 78 && broken.err.contains("--> -:1:"), "{}", broken.err);

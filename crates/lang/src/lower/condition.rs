@@ -148,7 +148,11 @@ impl Body<'_, '_> {
                     format!("{} and {} cannot be compared so", left_type.name(), right_type.name());
                 let span = left.span.to(right.span);
                 let diagnostic = Diagnostic::error(&codes::WRONG_TYPE, span, message);
-                self.context.report(match super::build::converted(right_type, left_type) {
+                // Numbers compare in every way, octets only for equality.
+                let is_number = matches!(right_type, Ty::Int { .. });
+                let (from, into) =
+                    if is_number { (left_type, right_type) } else { (right_type, left_type) };
+                self.context.report(match super::build::converted(from, into) {
                     Some(help) => diagnostic.help(help),
                     None => diagnostic,
                 });

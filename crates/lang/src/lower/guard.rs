@@ -152,7 +152,7 @@ impl<'a> Context<'a> {
 
     /// Whether a value of the type could match.
     fn fits(&mut self, pattern: Pattern, ty: &SlotType, span: Span) -> bool {
-        let wanted = match (ty, pattern) {
+        let (wanted, help) = match (ty, pattern) {
             (SlotType::Int { low, high }, Pattern::Int { low: from, high: to }) => {
                 if to < *low || from > *high {
                     let message = format!("the value is in {low}..{high} and never this");
@@ -169,13 +169,19 @@ impl<'a> Context<'a> {
                 return true;
             }
             (SlotType::Octets { .. } | SlotType::List { .. }, Pattern::Empty) => return true,
-            (SlotType::Int { .. }, _) => "a number",
-            (SlotType::Octets { .. }, _) => "octets",
-            (SlotType::List { .. }, _) => "a list",
-            (SlotType::Stream, _) => "a stream",
+            (SlotType::Int { .. }, _) => {
+                ("a number", "a number is held against numbers and ranges: `is 3 or 10..19`")
+            }
+            (SlotType::Octets { .. }, _) => {
+                ("octets", "octets are held against texts: `is \"3\" or one of \"45\"`, `is empty`")
+            }
+            (SlotType::List { .. }, _) => ("a list", "a list is `empty`, `present` or `absent`"),
+            (SlotType::Stream, _) => {
+                ("a stream", "a stream is passed on as it comes, and nothing is known of it before")
+            }
         };
         let message = format!("the value is {wanted}, and this pattern is not for it");
-        self.error(&codes::WRONG_TYPE, span, message);
+        self.report(Diagnostic::error(&codes::WRONG_TYPE, span, message).help(help));
         false
     }
 

@@ -106,15 +106,19 @@ impl<'a> Context<'a> {
 
     fn missing_settings(&mut self, info: &RoleInfo<'a>) {
         let protocol = info.protocol;
-        let mut missing: Vec<(&str, &str)> = Vec::new();
-        let mut need = |there: bool, what: &'static str, example: &'static str| {
+        let mut missing: Vec<(&str, String)> = Vec::new();
+        let mut need = |there: bool, what: &'static str, example: &str| {
             if !there {
-                missing.push((what, example));
+                missing.push((what, example.to_owned()));
             }
         };
-        let has_requests = !protocol.requests.is_empty();
-        need(has_requests, "`request VIEW { … }`", "request command { otherwise -> close }");
-        need(protocol.response.is_some(), "`response VIEW`", "response reply");
+        // Views that the module has, so that the example can be taken as it is.
+        let views = &info.module.views;
+        let asked = views.first().map_or("VIEW", |view| view.name.text.as_str());
+        let answered = views.get(1).map_or(asked, |view| view.name.text.as_str());
+        let request = format!("request {asked} {{ otherwise -> {asked} }}");
+        need(!protocol.requests.is_empty(), "`request VIEW { … }`", &request);
+        need(protocol.response.is_some(), "`response VIEW`", &format!("response {answered}"));
         need(
             protocol.connections.is_some(),
             "`connections at most N`",
@@ -133,7 +137,12 @@ impl<'a> Context<'a> {
         let message = format!("`{}` does not say {}", protocol.name.text, what.join(", "));
         let span = protocol.name.span;
         if !self.found.iter().any(|found| found.primary.span == span) {
-            let help = format!("for example:\n    {}", examples.join("\n    "));
+            let handler = if protocol.requests.is_empty() {
+                format!("\nand in the gateway: on {asked}(message) {{ … }}")
+            } else {
+                String::new()
+            };
+            let help = format!("for example:\n    {}{handler}", examples.join("\n    "));
             self.report(Diagnostic::error(&codes::MISSING_SETTING, span, message).help(help));
         }
     }

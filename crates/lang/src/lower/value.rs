@@ -145,7 +145,15 @@ impl Body<'_, '_> {
                         }
                         other => {
                             let message = format!("{} is not possible in a text", other.name());
-                            self.wrong_type(&other, hole.span, message);
+                            let diagnostic =
+                                Diagnostic::error(&codes::WRONG_TYPE, hole.span, message);
+                            match other {
+                                Ty::Unknown => {}
+                                Ty::View(_) => self.context.report(
+                                    diagnostic.help("name one of its fields: `{MESSAGE.FIELD}`"),
+                                ),
+                                _ => self.context.report(diagnostic),
+                            }
                             return None;
                         }
                     }

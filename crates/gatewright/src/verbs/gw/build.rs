@@ -10,8 +10,8 @@ use gatewright_diagnostic::{Finding, Sources, Span, has_errors};
 use gatewright_emit::{C_IO, C_RUNTIME, JAVA_RUNTIME, SourceFile, SourceLine, Unwritable, c, java};
 use gatewright_lang::ir::Program;
 use serde::Serialize;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 /// Writes a program as C11 or Java 17, with its runtime and a Makefile.
 ///
@@ -31,12 +31,28 @@ pub(super) struct Build {
     file: String,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum TargetLanguage {
     /// C11 for Linux.
     C,
     /// Java 17.
     Java,
+}
+
+impl TargetLanguage {
+    /// The language of a generated Makefile, from its first line, which says how to run the gateway.
+    fn of_makefile(head: &str) -> Self {
+        if head.contains("java -jar") { Self::Java } else { Self::C }
+    }
+}
+
+impl fmt::Display for TargetLanguage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::C => "C",
+            Self::Java => "Java",
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -67,7 +83,7 @@ impl Build {
         };
         let folder = self.out.unwrap_or_else(|| PathBuf::from(&program.name));
         let files = texts(self.target, program, &sources)?;
-        write(&folder, &files)?;
+        write(self.target, &folder, &files)?;
         let files = files.into_iter().map(|(name, _)| name).collect();
         let answer = BuildReport { file: self.file, folder: Some(folder), files, findings };
         face.answer(&answer, || {
@@ -101,12 +117,13 @@ fn texts(
     Ok(generated.chain(runtime).collect())
 }
 
-/// Writes files into a folder that is new, empty, or ours.
-fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
+/// Writes files into a folder that is new, empty, or ours for the same language.
+fn write(target: TargetLanguage, folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let shown = folder.display().to_string();
     let failed = |error: &std::io::Error| Failure::file(&shown, error);
     let makefile = fs::read_to_string(folder.join("Makefile")).unwrap_or_default();
-    let ours = makefile.lines().next().is_some_and(|line| line.contains(MARK));
+    let head = makefile.lines().next().unwrap_or_default();
+    let ours = head.contains(MARK);
     let empty = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
@@ -115,6 +132,14 @@ fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     if !ours && !empty {
         let message =
             format!("{shown}: has files that no build of ours wrote; name another folder");
+        return Err(Failure::new(Exit::Negative, message));
+    }
+    let built = TargetLanguage::of_makefile(head);
+    if ours && built != target {
+        let message = format!(
+            "{shown}: has the gateway in {built}, and the files of two languages would be mixed; name \
+             another folder with --out, or remove this one"
+        );
         return Err(Failure::new(Exit::Negative, message));
     }
     fs::create_dir_all(folder).map_err(|error| failed(&error))?;

@@ -330,4 +330,15 @@ codes! {
     [gateway]                         [planes]\n    \
     workers = 2          former       data_cores = 2          now\n\n\
     Both together would say it twice, so that is refused."
+
+    STATIC_NEIGHBOUR 186 "a neighbour that the link cannot have"
+    "A static neighbour is another station on a link: its address is inside the network of one of the \
+    link's addresses, and not the gateway's own. An address of fe80::/10 is on every link, so it names \
+    its own (`link = \"NAME\"`). The kernel keeps the neighbours of shared links, and a tun has no \
+    link-layer addresses.\n\n    \
+    [[neighbour]]\n    address = \"192.0.2.9\"\n    mac = \"02:00:00:00:00:09\""
+
+    NEIGHBOUR_TWICE 187 "a neighbour is given twice"
+    "A station has one link-layer address on a link. Give the second neighbour another IP address, or \
+    take one of the two away."
 }

@@ -49,8 +49,8 @@ pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, SilentAfter, SystemIdField, TcpProxy, UDP_CLIENTS_MAX, UdpGateway,
-    VirtualTag, WORKERS_MAX,
+    SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
+    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
 };
 pub use position::MessagePosition;
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};

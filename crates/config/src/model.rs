@@ -38,6 +38,8 @@ pub struct Config {
     pub links: Vec<Link>,
     /// `[[route]]`.
     pub routes: Vec<Route>,
+    /// `[[neighbour]]`.
+    pub neighbours: Vec<StaticNeighbour>,
     /// `[[attach]]`.
     pub attachments: Vec<Attach>,
     /// `[[attach]]` at message positions.
@@ -318,6 +320,18 @@ pub struct Route {
     pub link: Option<Located<String>>,
     /// Metric: the route with the lowest is used.
     pub metric: u32,
+}
+
+/// A neighbour that is neither asked for nor forgotten.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StaticNeighbour {
+    /// Its address.
+    pub address: Located<IpAddr>,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// The link: the given one, or the one whose network contains the address. Always set in a valid
+    /// description.
+    pub link: Option<Located<String>>,
 }
 
 /// A handler attached to a position of the graph.

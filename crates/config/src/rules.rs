@@ -4,6 +4,7 @@
 
 pub(crate) mod attachments;
 mod links;
+mod neighbours;
 mod routes;
 mod services;
 mod virtual_links;
@@ -17,12 +18,14 @@ use crate::view::View;
 use gatewright_diagnostic::{Code, Diagnostic, Span, nearest};
 use std::net::IpAddr;
 
-/// Reports every broken rule, and derives values from others: the link of a route.
+/// Reports every broken rule, and derives values from others: the link of a route or of a
+/// neighbour.
 pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings) {
     check_former_names(root, findings);
     let names: Vec<String> = root.named("link").into_iter().map(|(name, _)| name.value).collect();
     links::check(config, root, findings);
     routes::check(config, root, &names, findings);
+    neighbours::check(config, &names, findings);
     attachments::check(config, root, &names, findings);
     services::check(config, root, &names, findings);
 }

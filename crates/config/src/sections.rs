@@ -8,7 +8,8 @@ use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, Side, SilentAfter, SystemIdField, TcpProxy, UdpGateway, VirtualTag,
+    SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
+    UdpGateway, VirtualTag,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
@@ -59,6 +60,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .filter_map(|(name, table)| link(name, table))
             .collect(),
         routes: root.tables("route").into_iter().filter_map(route).collect(),
+        neighbours: root.tables("neighbour").into_iter().filter_map(neighbour).collect(),
         attachments: root.tables("attach").into_iter().filter_map(attach).collect(),
         message_attachments: (root.tables("attach").into_iter())
             .filter_map(attach_messages)
@@ -186,6 +188,14 @@ fn pace(table: View<'_>) -> ReplayPace {
             .and_then(NonZeroU32::new)
             .map_or(ReplayPace::Captured, ReplayPace::FramesPerSecond),
     }
+}
+
+fn neighbour(table: View<'_>) -> Option<StaticNeighbour> {
+    Some(StaticNeighbour {
+        address: table.parsed("address", |text| text.parse::<IpAddr>().ok())?,
+        mac: table.parsed("mac", values::mac)?.value,
+        link: table.name("link"),
+    })
 }
 
 fn route(table: View<'_>) -> Option<Route> {

@@ -155,6 +155,8 @@ impl Key {
 pub(crate) const LINKS_MAX: usize = 64;
 /// Maximum number of tables of one kind.
 const TABLES_MAX: usize = 4096;
+/// Maximum number of static neighbours: half of the table of permanent ones, as commands set some.
+const NEIGHBOURS_SET_MAX: usize = 512;
 /// Minimum and maximum octets of a merged datagram (RFC 768, RFC 791 §3.1).
 const MERGE: (i64, i64) = (64, 65_507);
 /// Maximum number of connections of a TCP proxy: each takes two descriptors and 32 KiB.
@@ -214,6 +216,7 @@ pub(crate) static ROOT: Table = Table {
         key("planes", Shape::Table(&PLANES), "What moves packets, and what controls it."),
         key("link", Shape::Named(&LINK, LINKS_MAX), "Links, by name."),
         key("route", Shape::Many(&ROUTE, TABLES_MAX), "Static routes."),
+        key("neighbour", Shape::Many(&NEIGHBOUR, NEIGHBOURS_SET_MAX), "Static neighbours."),
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
         key("tcp_proxy", Shape::Named(&TCP_PROXY, TABLES_MAX), "Relays of TCP connections."),
@@ -315,6 +318,16 @@ static PLANES: Table = Table {
              of the others for itself. If not given, the system places all threads.",
         )
         .fixed(),
+    ],
+};
+
+static NEIGHBOUR: Table = Table {
+    name: "[[neighbour]]",
+    doc: "A static neighbour: a station whose link-layer address is neither asked for nor forgotten.",
+    keys: &[
+        required("address", Shape::Text(Form::Address), "Its IPv4 or IPv6 address."),
+        required("mac", Shape::Text(Form::Mac), "Its MAC address."),
+        key("link", Shape::Text(Form::Name), "The link; found by `address` if not given."),
     ],
 };
 

@@ -1,6 +1,7 @@
 //! Differences between two descriptions, and which of them a running gateway can take.
 
 use gatewright_config::{self as config, Attach, Config, Device, Link};
+use gatewright_packet::LinkAddress;
 use gatewright_part::Change;
 
 /// Differences in a table that exists once, by key.
@@ -18,6 +19,7 @@ pub(crate) fn links(old: &Config, new: &Config) -> Vec<Change> {
     }
     each_link(old, new, &mut changes);
     lists(&old.routes, &new.routes, route, &mut changes);
+    lists(&old.neighbours, &new.neighbours, neighbour, &mut changes);
     changes
 }
 
@@ -144,6 +146,12 @@ fn route(route: &config::Route) -> String {
     format!("route {}{via}{on}", route.to.value)
 }
 
+fn neighbour(neighbour: &config::StaticNeighbour) -> String {
+    let on = neighbour.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
+    let mac = LinkAddress::ethernet(neighbour.mac);
+    format!("neighbour {} at {mac}{on}", neighbour.address.value)
+}
+
 fn handler(attach: &Attach) -> String {
     let name = attach.handler.name();
     let on = attach.link.as_ref().map_or_else(String::new, |link| format!(" on {}", link.value));
@@ -184,7 +192,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_told_by_name() {
-        let cases: [(&str, &str, &[&str]); 15] = [
+        let cases: [(&str, &str, &[&str]); 16] = [
             ("\"packet\"", "\"xdp\"", &["[link.wan] mode: xdp, not packet"]),
             ("\"packet\"", "\"packet\"\nmtu = 1400", &["[link.wan] mtu: 1400"]),
             ("\"packet\"", "\"packet\"\ndhcp = true", &["[link.wan] dhcp: true, not false"]),
@@ -208,6 +216,11 @@ mod tests {
                     "route 0.0.0.0/0 via 198.51.100.9 on wan: removed",
                     "route 0.0.0.0/0 via 198.51.100.8 on wan: added",
                 ],
+            ),
+            (
+                "[[attach]]",
+                "[[neighbour]]\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\n[[attach]]",
+                &["neighbour 192.0.2.9 at 02:00:00:00:00:09 on lan: added"],
             ),
             (
                 "ether:ipv4",

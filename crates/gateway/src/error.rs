@@ -65,6 +65,9 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// A static neighbour cannot be set.
+    #[error("[[neighbour]]: {0}")]
+    Neighbour(String),
     /// A file cannot be written.
     #[error("cannot write {file}: {source}")]
     File {
@@ -92,7 +95,10 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Planes(source) | Self::Attach { source, .. } => source.exit_code(),
-            Self::NotInThisVersion(_) | Self::Messages { .. } | Self::NoDataPlane => 78,
+            Self::NotInThisVersion(_)
+            | Self::Messages { .. }
+            | Self::Neighbour(_)
+            | Self::NoDataPlane => 78,
             Self::Mesh(_) => UNAVAILABLE,
             Self::UdpGateway { source, .. }
             | Self::TcpProxy { source, .. }

@@ -205,7 +205,9 @@ impl Gateway {
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let services = services::parts(Services::start(config)?);
         for part in &services {
-            said_at_start(part.name(), part.tell().words).iter().for_each(|line| say(line));
+            for line in said_at_start(part.name(), part.tell().words) {
+                say(&line);
+            }
             part.start_events().into_iter().for_each(|event| events.log(event));
         }
         let programs = Programs::start(&links, config, seed)?;

@@ -11,7 +11,7 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{Change, EventSink, Part, Staged, Unable};
 use gatewright_planes::{
     DeviceSetup, Exchanged, LinkSetup, Pace, Planes, PlanesError, ProcessSetup, ReopenedLink,
-    RouteTo, Setup, StaticRoute,
+    RouteTo, Setup, StaticNeighbour, StaticRoute,
 };
 use gatewright_stack::{Advertise, LinkTag, Route, VirtualLink, VlanTag};
 use gatewright_tables::Prefix;
@@ -62,6 +62,8 @@ impl Links {
         let mut setup = setup(config, &names, seed)?;
         setup.process = process;
         let planes = Planes::open_found(&setup, found, log)?;
+        let neighbours = &setup.static_neighbours;
+        planes.exchange_neighbours(&[], neighbours).map_err(RunError::Neighbour)?;
         let (names, setup) = (Mutex::new(names), Mutex::new(setup));
         let links = Self(Arc::new(Inner { planes, names, setup, seed }));
         links.furnish_hosts(None, config)?;
@@ -158,8 +160,15 @@ impl Part for Links {
         let then = self.setup().clone();
         let now = setup(new, &names, self.0.seed)?;
         let exchanged = self.planes().exchange(&then, &now).map_err(RunError::from)?;
+        let neighbours = (&then.static_neighbours, &now.static_neighbours);
+        if let Err(why) = self.planes().exchange_neighbours(neighbours.0, neighbours.1) {
+            self.planes().undo(exchanged);
+            return Err(RunError::Neighbour(why).into());
+        }
+        let before = then.static_neighbours;
         let configs = (old.clone(), new.clone());
-        Ok(Box::new(StagedLinks { links: self.clone(), exchanged, names, setup: now, configs }))
+        let links = self.clone();
+        Ok(Box::new(StagedLinks { links, exchanged, before, names, setup: now, configs }))
     }
 }
 
@@ -167,6 +176,8 @@ impl Part for Links {
 struct StagedLinks {
     links: Links,
     exchanged: Exchanged,
+    /// The static neighbours in force before.
+    before: Vec<StaticNeighbour>,
     names: Vec<String>,
     setup: Setup,
     configs: (Config, Config),
@@ -186,7 +197,10 @@ impl Staged for StagedLinks {
     }
 
     fn undo(self: Box<Self>) {
-        self.links.planes().undo(self.exchanged);
+        let planes = self.links.planes();
+        // What was there a moment ago fits.
+        let _fits = planes.exchange_neighbours(&self.setup.static_neighbours, &self.before);
+        planes.undo(self.exchanged);
     }
 }
 
@@ -227,6 +241,7 @@ fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError
     }
     setup.links = link_setups(config, names)?;
     setup.routes = static_routes(config, names)?;
+    setup.static_neighbours = static_neighbours(config, names);
     Ok(setup)
 }
 
@@ -249,6 +264,16 @@ fn link_setups(config: &Config, names: &[String]) -> Result<Vec<LinkSetup>, RunE
         )
     };
     (0..).map(LinkIndex).zip(names).map(setup).collect()
+}
+
+/// The static neighbours of a description, whose links `check` has found.
+fn static_neighbours(config: &Config, names: &[String]) -> Vec<StaticNeighbour> {
+    let one = |neighbour: &config::StaticNeighbour| {
+        let link = link_of(names, &neighbour.link.as_ref()?.value)?;
+        let (address, station) = (neighbour.address.value, LinkAddress::ethernet(neighbour.mac));
+        Some(StaticNeighbour { link, address, station })
+    };
+    config.neighbours.iter().filter_map(one).collect()
 }
 
 /// The routes of a description: among several for the same destinations, the one with the lowest

@@ -1,6 +1,6 @@
 //! The neighbours of a gateway: learnt by the worker, set by the control side, shown in tables.
 
-use crate::{Planes, control::Control};
+use crate::{Planes, control::Control, setup::StaticNeighbour};
 use gatewright_data::{Forget, Port, PortRequest};
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_tables::records::{self, Neighbour, NeighbourKey};
@@ -54,12 +54,7 @@ impl Planes {
         }
         let link = self.link_of_neighbour(address, link)?;
         self.refuse_width(link, station)?;
-        let key = NeighbourKey { link: link.0, address };
-        let record = Neighbour {
-            address: station,
-            state: records::NeighbourState::Permanent,
-            router: false,
-        };
+        let (key, record) = permanent(StaticNeighbour { link, address, station });
         let status = self.change(|control| {
             let set = control.host.tables_mut().permanent.set(&key, &record);
             set.map_err(|error| error.to_string())?;
@@ -67,6 +62,53 @@ impl Planes {
         })?;
         self.look_at_neighbours(None)?;
         Ok(status)
+    }
+
+    /// Sets the static neighbours that are only in `new`, and forgets those that are only in `old`.
+    /// Those of commands stay.
+    ///
+    /// # Errors
+    ///
+    /// Why one cannot be set, in words for the operator; then the old ones are set.
+    pub fn exchange_neighbours(
+        &self,
+        old: &[StaticNeighbour],
+        new: &[StaticNeighbour],
+    ) -> Result<(), String> {
+        if old == new {
+            return Ok(());
+        }
+        let set = self.set_neighbours(old, new);
+        if set.is_err() {
+            // What was there a moment ago fits.
+            let _fits = self.set_neighbours(new, old);
+        }
+        set
+    }
+
+    fn set_neighbours(
+        &self,
+        old: &[StaticNeighbour],
+        new: &[StaticNeighbour],
+    ) -> Result<(), String> {
+        for one in new {
+            self.refuse_width(one.link, one.station)?;
+        }
+        let set = self.change(|control| {
+            let table = &mut control.host.tables_mut().permanent;
+            for (key, _) in old.iter().filter(|one| !new.contains(one)).map(|one| permanent(*one)) {
+                table.remove(&key);
+            }
+            // Those of a process that was adopted are there, and are set again.
+            new.iter().map(|one| permanent(*one)).try_for_each(|(key, record)| {
+                table
+                    .set(&key, &record)
+                    .map(drop)
+                    .map_err(|error| format!("{}: {error}", key.address))
+            })
+        });
+        set?;
+        self.look_at_neighbours(None)
     }
 
     /// Forgets a neighbour that was set or learnt.
@@ -159,6 +201,14 @@ impl Planes {
         let looked = self.port().ask(PortRequest::LookAtNeighbours(forget));
         looked.map(drop).map_err(|error| error.to_string())
     }
+}
+
+/// The record of a neighbour that was set.
+const fn permanent(
+    StaticNeighbour { link, address, station }: StaticNeighbour,
+) -> (NeighbourKey, Neighbour) {
+    let state = records::NeighbourState::Permanent;
+    (NeighbourKey { link: link.0, address }, Neighbour { address: station, state, router: false })
 }
 
 fn neighbour_status(control: &Control, key: NeighbourKey, record: Neighbour) -> NeighbourStatus {

@@ -20,6 +20,8 @@ pub struct Setup {
     pub links: Vec<LinkSetup>,
     /// Its static routes.
     pub routes: Vec<StaticRoute>,
+    /// Its static neighbours.
+    pub static_neighbours: Vec<StaticNeighbour>,
     /// Threads that move packets, at most [`WORKERS_MAX`](crate::WORKERS_MAX); each has a slab and a graph of its own.
     pub workers: usize,
     /// The processor core of the control plane; each worker gets one of the others. The system
@@ -41,6 +43,17 @@ pub struct Setup {
     pub seed: u64,
     /// The process in which the workers run; this one if there is none.
     pub process: Option<ProcessSetup>,
+}
+
+/// A neighbour that is neither resolved nor forgotten.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StaticNeighbour {
+    /// The link.
+    pub link: LinkIndex,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link-layer address.
+    pub station: LinkAddress,
 }
 
 /// A process of its own for the workers.
@@ -74,6 +87,7 @@ impl Setup {
         Self {
             links: Vec::new(),
             routes: Vec::new(),
+            static_neighbours: Vec::new(),
             workers: 1,
             control_core: None,
             spin: SPIN,

@@ -6,7 +6,7 @@ use crate::model::{Config, Link, Located, Route};
 use crate::shape::Findings;
 use crate::values::{Prefix, is_host_address, is_link_local};
 use crate::view::View;
-use gatewright_diagnostic::Diagnostic;
+use gatewright_diagnostic::{Code, Diagnostic};
 use std::net::IpAddr;
 
 pub(super) fn check(
@@ -64,33 +64,13 @@ fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings:
         findings.add(error(&codes::OTHER_FAMILY, message).also(route.to.span, "the destination"));
         return;
     }
-    if !is_host_address(address) {
-        let message = format!("{address} cannot be a neighbour");
-        findings.add(unusable(address, span, message));
-        return;
-    }
     if route.to.address().is_multicast() {
         let message = format!("{} are groups, which have no next hop", route.to.value);
         let finding = error(&codes::MULTICAST_ROUTE, message);
         findings.add(finding.also(route.to.span, "the destination"));
         return;
     }
-    let end = |own: &&Located<Prefix>| {
-        let within = Prefix::new(address, own.length()).filter(|_| own.contains(address));
-        within.is_some_and(Prefix::is_network_or_broadcast)
-    };
-    if let Some(own) = links.iter().flat_map(|link| &link.addresses).find(end) {
-        let which =
-            if own.network().address() == address { "names" } else { "is the broadcast of" };
-        let message = format!("{address} {which} the network {}", own.network());
-        let finding = error(&codes::NETWORK_ADDRESS, message).also(own.span, "of this link");
-        findings.add(finding.help("take the neighbour's own address"));
-        return;
-    }
-    let own = links.iter().flat_map(|link| &link.addresses).find(|own| own.address() == address);
-    if let Some(own) = own {
-        let message = format!("{address} is this gateway's own address");
-        findings.add(error(&codes::OWN_ADDRESS, message).also(own.span, "here"));
+    if !check_station(via, links, findings, &codes::OWN_ADDRESS) {
         return;
     }
     if is_link_local(address) {
@@ -113,6 +93,42 @@ fn check_via(route: &mut Route, via: &Located<IpAddr>, links: &[Link], findings:
             &candidates,
         ));
     }
+}
+
+/// Whether an address can be another station's: no group's, no network's, and not the gateway's own,
+/// which is a finding of the code `own_code`.
+pub(super) fn check_station(
+    station: &Located<IpAddr>,
+    links: &[Link],
+    findings: &mut Findings,
+    own_code: &'static Code,
+) -> bool {
+    let Located { value: address, span } = *station;
+    if !is_host_address(address) {
+        let message = format!("{address} cannot be a neighbour");
+        findings.add(unusable(address, span, message));
+        return false;
+    }
+    let end = |own: &&Located<Prefix>| {
+        let within = Prefix::new(address, own.length()).filter(|_| own.contains(address));
+        within.is_some_and(Prefix::is_network_or_broadcast)
+    };
+    if let Some(own) = links.iter().flat_map(|link| &link.addresses).find(end) {
+        let which =
+            if own.network().address() == address { "names" } else { "is the broadcast of" };
+        let message = format!("{address} {which} the network {}", own.network());
+        let finding = Diagnostic::error(&codes::NETWORK_ADDRESS, span, message);
+        findings
+            .add(finding.also(own.span, "of this link").help("take the neighbour's own address"));
+        return false;
+    }
+    let own = links.iter().flat_map(|link| &link.addresses).find(|own| own.address() == address);
+    if let Some(own) = own {
+        let message = format!("{address} is this gateway's own address");
+        findings.add(Diagnostic::error(own_code, span, message).also(own.span, "here"));
+        return false;
+    }
+    true
 }
 
 /// Reports the networks that do not contain the next hop, and another link that does.

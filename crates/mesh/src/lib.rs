@@ -5,6 +5,7 @@
 //!   [`MeshNode::poll_output`] gives what is to be done, [`MeshNode::poll_timeout`] when to call again.
 //! - [`message`]: the messages, octets to values and back. Their layouts are generated from
 //!   `docs/mesh-protocol.md` ([`layout`]).
+//! - [`olsr`]: a second way to find routes, for IP alone (RFC 3626), with a router of its own.
 //! - [`simulate`]: any number of nodes in virtual time, with a data path that follows their labels.
 //!
 //! Nothing here reads a clock, opens a socket or draws randomness: they are arguments.
@@ -19,6 +20,7 @@ pub mod liveness;
 pub mod message;
 mod neighbour;
 mod node;
+pub mod olsr;
 mod segment;
 pub mod simulate;
 

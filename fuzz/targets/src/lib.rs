@@ -16,6 +16,7 @@ mod cse;
 mod layouts;
 mod machine;
 mod mesh;
+mod olsr;
 pub mod stack;
 mod stored;
 
@@ -26,6 +27,7 @@ pub use cse::{cse, record_block, rows};
 pub use layouts::layouts;
 pub use machine::machine;
 pub use mesh::mesh_message;
+pub use olsr::olsr;
 pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
@@ -62,6 +64,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("stored", stored),
     ("criteria", criteria),
     ("mesh_message", mesh_message),
+    ("olsr", olsr),
 ];
 
 /// Options of every header that has some.

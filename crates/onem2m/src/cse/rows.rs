@@ -203,7 +203,7 @@ impl Cse {
                 Undo::PagedOut { holder, record } => self.take_back_paged(holder, &record),
                 // It has arrived, or never will: only its row is left.
                 Undo::Message { seq, kept } => {
-                    self.outbox.delete_again(seq, *kept, self.unstored.0);
+                    self.outbox.delete_again(seq, kept, self.unstored.0);
                 }
             }
         }

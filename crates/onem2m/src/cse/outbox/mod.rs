@@ -336,7 +336,7 @@ impl Cse {
         // Consecutive rows are deleted by one statement.
         done.sort_unstable_by_key(|(seq, _)| *seq);
         for (seq, kept) in done {
-            let undo = Undo::Message { seq, kept: Box::new(kept) };
+            let undo = Undo::Message { seq, kept };
             self.ledger.write(RowChange::Delete { seq }, undo);
         }
         if self.outbox.backlogs.has_changed() {

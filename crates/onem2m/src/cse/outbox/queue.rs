@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Messages to one target in the order in which they were posted.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) messages: BTreeMap<u64, Kept>,
+    /// Each for itself in memory: a map that moves them takes longer than all else of a removal.
+    pub(super) messages: BTreeMap<u64, Box<Kept>>,
     /// The messages by expiry.
     by_age: BTreeSet<(Moment, u64)>,
     /// Messages that are not in progress: which is next must not take longer the more are.
@@ -109,7 +110,7 @@ pub(crate) struct Outbox {
     pub(super) sendings: BTreeMap<u64, Sending>,
     pub(super) sendings_made: u64,
     /// Finished messages whose rows are still to be deleted.
-    pub(super) done: Vec<(u64, Kept)>,
+    pub(super) done: Vec<(u64, Box<Kept>)>,
     /// Latest time of their deletion.
     pub(super) delete_by: Option<Moment>,
     /// Containers with instances that were stored without a message.
@@ -161,7 +162,7 @@ impl Outbox {
         let queue = self.queues.entry(name).or_insert_with(|| Queue { payer, ..Queue::default() });
         queue.by_age.insert((kept.until, seq));
         queue.unsent.insert(seq);
-        queue.messages.insert(seq, kept);
+        queue.messages.insert(seq, Box::new(kept));
         *self.by_payer.entry(Arc::clone(&queue.payer)).or_default() += 1;
     }
 
@@ -178,7 +179,7 @@ impl Outbox {
     }
 
     /// Deletes the row of a message later, since it could not be deleted now.
-    pub(crate) fn delete_again(&mut self, seq: u64, kept: Kept, at: Moment) {
+    pub(crate) fn delete_again(&mut self, seq: u64, kept: Box<Kept>, at: Moment) {
         self.done.push((seq, kept));
         self.delete_by = Some(self.delete_by.map_or(at, |by| by.max(at)));
     }
@@ -191,7 +192,7 @@ impl Outbox {
     }
 
     /// Removes a message without an answer.
-    pub(crate) fn forget(&mut self, seq: u64) -> Option<Kept> {
+    pub(crate) fn forget(&mut self, seq: u64) -> Option<Box<Kept>> {
         let name = self.queue_of.remove(&seq)?;
         let queue = self.queues.get_mut(&name)?;
         queue.unsent.remove(&seq);

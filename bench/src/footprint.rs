@@ -2,7 +2,7 @@
 //! and after it was asked and pinged a thousand times.
 
 use crate::binary;
-use crate::process::{resident_kib, text};
+use crate::process::{anonymous_kib, resident_kib, text};
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::{Namespace, Needs, Process, TestbedError, Veth};
 use std::fs;
@@ -205,6 +205,8 @@ fn round(
     }
     bench.sample(first_key, "ms", first);
     bench.sample(resident_key, "MiB", resident(id, mode)?);
+    let anonymous = format!("{mode}_idle_anonymous_mib");
+    bench.sample(&anonymous, "MiB", anonymous_kib(id)? / 1024.0);
     // A tick is 10 ms, so ticks a second are per cent.
     bench.sample(processor_key, "%", spent);
     world.is_used(folder, mode)?;
@@ -254,6 +256,10 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     bench.note(
         "idle, two links: processor time of 3 s; resident memory by AF_XDP without the slab of \
          16 MiB, which is pinned, and by packet sockets with what is resident of it",
+    );
+    bench.note(
+        "anonymous: without the pages of files; of the binary's, the more are resident the more the \
+         page cache has",
     );
     bench.note("used: resident memory after 1,000 commands at the control socket and 1,000 pings");
     for problem in problems {

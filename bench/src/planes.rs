@@ -32,8 +32,9 @@ const PAUSE: Duration = Duration::from_millis(700);
 /// Kills of a data plane that one control plane is given: at five within a minute it gives up.
 const KILLS_EACH: usize = 4;
 const WITHIN: Duration = Duration::from_secs(20);
-/// How long a gateway is left alone before its memory is looked at.
-const SETTLE: Duration = Duration::from_secs(2);
+/// How long a gateway is left alone before its memory is looked at: some of it comes with the first
+/// seconds.
+const SETTLE: Duration = Duration::from_secs(8);
 
 const PROMISES: [(&str, f64); 5] = [
     ("control_kills_lost", 0.0),

@@ -26,10 +26,20 @@ pub(crate) fn processor(id: u32) -> Result<Duration, String> {
 
 /// Resident memory of a process's own, in KiB; what the kernel holds for it is not in it.
 pub(crate) fn resident_kib(id: u32) -> Result<f64, String> {
+    status_kib(id, "VmRSS:")
+}
+
+/// Memory of a process that is no file's, in KiB: without the pages of its binary, of which more are
+/// resident when the page cache has more.
+pub(crate) fn anonymous_kib(id: u32) -> Result<f64, String> {
+    status_kib(id, "RssAnon:")
+}
+
+fn status_kib(id: u32, key: &str) -> Result<f64, String> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).map_err(text)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok());
-    kib.map(f64::from).ok_or_else(|| "no resident memory".to_owned())
+    kib.map(f64::from).ok_or_else(|| format!("no {key}"))
 }
 
 /// Waits until a process listens at an address.

@@ -39,6 +39,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// The outbox empties at least so fast when the CSE above is back, and a device's own queue.
 const DRAIN_PER_S: f64 = 20_000.0;
+/// Messages that wait at the end beyond those of the middle: what a fortieth of a second brings.
+const OUTBOX_GROWN: f64 = 100.0;
 const DRAIN_ONE_PER_S: f64 = 3_000.0;
 
 /// What a gateway is started with.
@@ -280,6 +282,9 @@ fn forwarding(bench: &mut Bench, binary: &Path, folder: &Path) -> Result<(), Str
     bench.sample("forwarded_per_s", "1/s", number(after - before)? / seconds);
     bench.sample("outbox_begin", "messages", level);
     bench.sample("outbox_end", "messages", level_after);
+    bench.sample("outbox_grown", "messages", level_after - level);
+    let left_out = answer.get("left_out").and_then(Value::as_f64);
+    bench.sample("forwarding_left_out", "reports", left_out.ok_or("the answer has no left_out")?);
     bench.sample("containers_backlogged_end", "containers", backlogs);
     let spent = spent.saturating_sub(spent_before).as_secs_f64();
     bench.sample("sink_cpu_pct", "%", 100.0 * spent / seconds);
@@ -350,6 +355,9 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     fs::remove_dir_all(folder).map_err(text)?;
     bench.promise("drain_per_s", Relation::AtLeast, DRAIN_PER_S);
     bench.promise("drain_one_queue_per_s", Relation::AtLeast, DRAIN_ONE_PER_S);
+    bench.promise("left_out", Relation::AtMost, 0.0);
+    bench.promise("forwarding_left_out", Relation::AtMost, 0.0);
+    bench.promise("outbox_grown", Relation::AtMost, OUTBOX_GROWN);
     bench.note(
         "forwarding: oximeters, two values a report, and a CSE above that answers 2001 and stores \
          nothing, in this process; gateway, devices and it share both cores. drain: the time from \

@@ -290,7 +290,9 @@ impl Lab<'_> {
             stamper.begin(tag);
         }
         let (ends, node) = seats();
-        let _load = OtherLoad::start(condition.load_pct, node);
+        // The kernel routes on the processor that sends; all other relays have their own.
+        let relays = if setting.kind == RelayKind::Kernel { ends } else { node };
+        let _load = OtherLoad::start(condition.load_pct, relays);
         let target = self.bed.target(setting.kind);
         let mut carriage = Carriage::connect(&self.bed, target, is_stream(setting.kind))?;
         let (times, clocks) = (ProcessorTime::read(), (clock::now(), clock::wall()));

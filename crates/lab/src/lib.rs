@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod balance;
 mod bed;
 mod clock;
 mod compare;
@@ -25,8 +26,9 @@ mod run;
 mod summarise;
 
 pub use compare::{ComparedCondition, LabComparison, compare};
+pub use gatewright_delay::FlowKind;
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
-pub use promise::{FlowKind, FlowPromise, promise};
+pub use promise::{FlowPromise, promise};
 pub use result::{ConditionResult, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use run::{LabError, LabProgress, run};

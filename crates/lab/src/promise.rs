@@ -1,22 +1,9 @@
 //! How many flows of a kind a node carries under a bound, by its fitted model.
 
-use crate::analysis::{LoadPoint, QueueModel};
 use crate::result::RelayModel;
 use gatewright_config::RelayKind;
+use gatewright_delay::{FlowKind, NodeLoad, NodeModel};
 use serde::Serialize;
-
-/// A kind of flow, and the bound that its packets need.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct FlowKind {
-    /// Packets a second of one flow.
-    pub rate: f64,
-    /// Octets of payload of a packet.
-    pub octets: f64,
-    /// Node delay that a packet may have, in microseconds.
-    pub bound_us: f64,
-    /// Share of the packets that must keep the bound, such as 0.95.
-    pub quantile: f64,
-}
 
 /// What a node can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -44,8 +31,11 @@ const FLOWS_MAX: u32 = 1 << 20;
 /// The quantile is that of the measured delays around their mean, plus the wait of a queue whose
 /// tail is exponential. Many flows together arrive as a Poisson process.
 pub fn promise(model: &RelayModel, flow: &FlowKind) -> Option<FlowPromise> {
-    model.queue?;
-    let delay = |flows: u32| predicted(model, flow, flows);
+    let (queue, node) = (model.queue?, model.node_model()?);
+    let delay = |flows: u32| {
+        let load = NodeLoad::default().with(&node, flow, f64::from(flows));
+        node.quantile(flow.octets, &load, flow.quantile).map(|delay| delay * 1e6)
+    };
     let keeps = |flows: u32| delay(flows).is_some_and(|it| it <= flow.bound_us);
     let (mut low, mut high) = (0, 1);
     while high < FLOWS_MAX && keeps(high) {
@@ -55,49 +45,33 @@ pub fn promise(model: &RelayModel, flow: &FlowKind) -> Option<FlowPromise> {
         let middle = low + (high - low) / 2;
         if keeps(middle) { low = middle } else { high = middle }
     }
-    let queue = model.queue?;
-    let service = queue.service.at(flow.octets).max(0.0);
     Some(FlowPromise {
         relay: model.relay,
         flows: low,
-        load: f64::from(low) * flow.rate * service,
+        load: f64::from(low) * flow.rate * node.service_time(flow.octets),
         delay_us: (low > 0).then(|| delay(low)).flatten(),
         next_us: delay(low + 1),
         error_pct: queue.error_pct,
     })
 }
 
-/// The predicted delay at the flow's quantile with so many flows, in microseconds; `None` if the
-/// node cannot keep up.
-fn predicted(model: &RelayModel, flow: &FlowKind, flows: u32) -> Option<f64> {
-    let queue = model.queue?;
-    let service = queue.service.at(flow.octets).max(0.0);
-    let point = LoadPoint {
-        octets: flow.octets,
-        rate: f64::from(flows) * flow.rate,
-        sojourn: 0.0,
-        service_variation: model.service_variation,
-        arrival_variation: 1.0,
-    };
-    let sojourn = queue.chosen.sojourn(service, &point)?;
-    let load = point.rate * service;
-    let spread = model.p95_over_mean.unwrap_or(1.0).max(1.0);
-    let alone = service * spread;
-    let wait = sojourn - service;
-    // A waiting time that is zero with probability 1 − ρ, else exponential with mean W/ρ.
-    let late = load / (1.0 - flow.quantile).max(f64::EPSILON);
-    let waited = if late > 1.0 && load > 0.0 { wait / load * late.ln() } else { 0.0 };
-    let delay = match queue.chosen {
-        QueueModel::FirstInFirstOut => alone + waited,
-        QueueModel::ProcessorSharing => (sojourn * spread).max(alone + waited),
-    };
-    Some(delay * 1e6)
+impl RelayModel {
+    /// The relay's model for predictions under flows; `None` without a queue model.
+    pub fn node_model(&self) -> Option<NodeModel> {
+        let queue = self.queue?;
+        Some(NodeModel {
+            queue: queue.chosen,
+            service: queue.service,
+            variation: self.service_variation,
+            spread: self.p95_over_mean.unwrap_or(1.0).max(1.0),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::{LinearFit, ModelChoice};
+    use crate::analysis::{LinearFit, ModelChoice, QueueModel};
 
     fn model(variation: f64) -> RelayModel {
         // A service time of 1 ms, whatever the size.

@@ -1,5 +1,6 @@
 //! `gatewright lab`: how long relaying takes on this node, measured and modelled.
 
+mod balance;
 mod compare;
 mod mesh;
 mod plan;
@@ -21,11 +22,12 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
-     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]; mesh: {seed, nodes, links, \
+     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]; balance: {nodes, links, offered, \
+     seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}";
 
 /// Measures how long relaying takes on this node, models it, and says what the node can promise;
-/// simulates meshes.
+/// simulates meshes and networks that carry flows.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true)]
 pub(crate) struct Lab {
@@ -39,6 +41,7 @@ enum LabVerb {
     Plan(plan::Plan),
     Compare(compare::Compare),
     Promise(promise::Promise),
+    Balance(balance::Balance),
     Mesh(mesh::Mesh),
 }
 
@@ -49,6 +52,7 @@ impl Lab {
             LabVerb::Plan(verb) => verb.run(face),
             LabVerb::Compare(verb) => verb.run(face),
             LabVerb::Promise(verb) => verb.run(face),
+            LabVerb::Balance(verb) => verb.run(face),
             LabVerb::Mesh(verb) => verb.run(face),
         }
     }

@@ -1,7 +1,8 @@
-//! The linear model S(b) = a + c·b: least squares, Theil–Sen, bootstrap.
+//! The linear model S(b) = a + c·b: Theil–Sen and bootstrap, beside the least squares of `delay`.
 
 use super::sample::{quantile, sorted};
 use super::{mean, real};
+use gatewright_delay::{LinearFit, least_squares};
 use gatewright_sim::Random;
 use serde::{Deserialize, Serialize};
 
@@ -29,26 +30,6 @@ impl ConfidenceInterval {
     }
 }
 
-/// A line through points of size and service time.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct LinearFit {
-    /// a: the time that does not depend on the size.
-    pub intercept: f64,
-    /// c: the time of each octet.
-    pub slope: f64,
-    /// Share of the variance that the line explains.
-    pub r_squared: f64,
-    /// Number of points.
-    pub count: usize,
-}
-
-impl LinearFit {
-    /// S(b).
-    pub fn at(&self, octets: f64) -> f64 {
-        self.slope.mul_add(octets, self.intercept)
-    }
-}
-
 /// Bootstrap intervals of a fit.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FitIntervals {
@@ -56,23 +37,6 @@ pub struct FitIntervals {
     pub intercept: ConfidenceInterval,
     /// Of c.
     pub slope: ConfidenceInterval,
-}
-
-/// The line of least squares; `None` for fewer than two sizes.
-pub fn least_squares(points: &[(f64, f64)]) -> Option<LinearFit> {
-    let (x, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
-    let (mean_x, mean_y) = (mean(&x)?, mean(&y)?);
-    let sum = |value: &dyn Fn(f64, f64) -> f64| -> f64 {
-        points.iter().map(|&(x, y)| value(x - mean_x, y - mean_y)).sum()
-    };
-    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-    if xx <= 0.0 {
-        return None;
-    }
-    let slope = xy / xx;
-    let r_squared = if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 };
-    let intercept = slope.mul_add(-mean_x, mean_y);
-    Some(LinearFit { intercept, slope, r_squared, count: points.len() })
 }
 
 /// Pairs that [`theil_sen`] looks at; of more points, as many are drawn.

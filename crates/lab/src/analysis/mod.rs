@@ -8,20 +8,19 @@ mod hampel;
 mod linear;
 mod periodicity;
 mod sample;
-mod sojourn;
 mod tail;
 
 pub use difference::{DelayDifference, Verdict, difference};
-pub use hampel::{HAMPEL_SIGMA, hampel_spikes};
-pub use linear::{
-    ConfidenceInterval, FitIntervals, LinearFit, bootstrap_fit, least_squares, theil_sen,
+pub use gatewright_delay::{
+    LinearFit, LoadPoint, ModelChoice, QueueModel, choose_model, least_squares,
 };
+pub use hampel::{HAMPEL_SIGMA, hampel_spikes};
+pub use linear::{ConfidenceInterval, FitIntervals, bootstrap_fit, theil_sen};
 pub use periodicity::{Periodicity, periodicity};
 pub use sample::{
     DelayJitter, DelaySummary, EmpiricalCdf, coefficient_of_variation, jitter, mean,
     median_interval, quantile, sorted,
 };
-pub use sojourn::{LoadPoint, ModelChoice, QueueModel, choose_model};
 pub use tail::{TailFit, fit_tail};
 
 /// The number as a real one: counts and nanoseconds here are far below 2⁵³.

@@ -1,7 +1,7 @@
 //! Sojourn times of a node: first in, first out, or the processor shared.
 
-use super::linear::{LinearFit, least_squares};
-use super::{mean, real};
+use crate::linear::{LinearFit, least_squares};
+use crate::mean;
 use serde::{Deserialize, Serialize};
 
 /// How a node serves packets that wait.
@@ -136,7 +136,7 @@ pub fn choose_model(points: &[LoadPoint]) -> Option<ModelChoice> {
         if one <= other { (first, one, other) } else { (second, other, one) };
     let service = chosen.fit(points.iter())?;
     let conditions = points.len();
-    (real(conditions) >= 3.0).then_some(ModelChoice {
+    (conditions >= 3).then_some(ModelChoice {
         chosen,
         service,
         error_pct,

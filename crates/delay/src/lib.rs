@@ -1,0 +1,26 @@
+//! Delay models of nodes, and the flows that they carry under a bound.
+//!
+//! - [`LinearFit`] is the service time of a packet by its size, S(b) = a + c·b; [`QueueModel`] the
+//!   wait in front of it, [`choose_model`] picks the one that predicts better.
+//! - [`NodeModel`] predicts delays of a node under a [`NodeLoad`].
+//! - [`FlowAdmission`] places flows on paths of such nodes as long as every flow keeps its bound.
+//!
+//! All of it is pure: no clock, no device, no randomness. Times are in seconds unless a name says
+//! otherwise.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod linear;
+mod node;
+mod queue;
+
+pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow};
+pub use linear::{LinearFit, least_squares};
+pub use node::{FlowKind, NodeLoad, NodeModel};
+pub use queue::{LoadPoint, ModelChoice, QueueModel, choose_model};
+
+/// The mean; `None` without values.
+fn mean(values: &[f64]) -> Option<f64> {
+    let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
+    Some(values.iter().sum::<f64>() / f64::from(count))
+}

@@ -29,13 +29,19 @@ pub enum RelayKind {
     GraphXdpHandler,
     /// Our UDP gateway translates addresses in the data plane, on AF_XDP, polling.
     GatewayXdp,
+    /// A gateway program relays UDP datagrams, run by our loops.
+    ProgramNative,
+    /// The same program, built as C.
+    ProgramC,
+    /// The same program, built as Java.
+    ProgramJava,
     /// A process relays UDP datagrams after a known time of computing: the lab's own check.
     Spin,
 }
 
 impl RelayKind {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Kernel,
         Self::TranslateUdp,
         Self::TranslateTcp,
@@ -45,6 +51,9 @@ impl RelayKind {
         Self::GraphXdp,
         Self::GraphXdpHandler,
         Self::GatewayXdp,
+        Self::ProgramNative,
+        Self::ProgramC,
+        Self::ProgramJava,
         Self::Spin,
     ];
 
@@ -60,6 +69,9 @@ impl RelayKind {
             Self::GraphXdp => "graph-xdp",
             Self::GraphXdpHandler => "graph-xdp-handler",
             Self::GatewayXdp => "gateway-xdp",
+            Self::ProgramNative => "program-native",
+            Self::ProgramC => "program-c",
+            Self::ProgramJava => "program-java",
             Self::Spin => "spin",
         }
     }

@@ -7,6 +7,7 @@ use crate::ends::{Carriage, Receiver, send};
 use crate::plan::{self, COLD_PROBES, LabPlan, OBSERVER_PAIRS};
 use crate::probe::{IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
 use crate::processor::{OtherLoad, ProcessorTime, frequency_and_temperature, machine, pin, seats};
+use crate::relay::program::BuiltPrograms;
 use crate::relay::{self, RunningRelay};
 use crate::result::{LabRun, LeftOut, ObserverCost};
 use crate::summarise::{ProbeTimes, Repetition, condition_result, relay_model};
@@ -69,6 +70,7 @@ pub fn run(
         experiment,
         bed,
         records: Arc::new(ProbeRecords::new()),
+        built: Arc::default(),
         random: Random::new(experiment.seed),
         measured: BTreeMap::new(),
         left_out,
@@ -150,6 +152,7 @@ struct Lab<'experiment> {
     experiment: &'experiment Experiment,
     bed: Bed,
     records: Arc<ProbeRecords>,
+    built: Arc<BuiltPrograms>,
     random: Random,
     measured: Measured,
     left_out: Vec<LeftOut>,
@@ -247,7 +250,7 @@ impl Lab<'_> {
         let mut relays = Vec::new();
         // The last one first, so that each finds its next one listening.
         for seat in self.bed.seats(Some(node))?.iter().rev() {
-            relays.extend(relay::start(kind, slowdown, seat, &self.records)?);
+            relays.extend(relay::start(kind, slowdown, seat, &self.records, &self.built)?);
         }
         let stamps = self.bed.stamp(kind)?;
         let setting = Setting { kind, stamps, receiver, _relays: relays };

@@ -65,7 +65,9 @@ fn every_relay() {
     let result = measure(&experiment(&wanted, "[centre]\noctets = 400\nrate = 500\n"));
     assert!(result.namespaces);
     for it in &result.left_out {
-        assert!(it.why.contains("AES"), "{}: {}", it.what, it.why);
+        let why = |thing: &str| it.why.contains(thing);
+        let may_lack = ["AES", "make", "gcc", "javac", "java"].iter().any(|it| why(it));
+        assert!(may_lack, "{}: {}", it.what, it.why);
     }
     for relay in result.relays() {
         let it = result.centre(relay).unwrap();

@@ -2,6 +2,7 @@
 
 pub(crate) mod cipher;
 mod graph;
+pub(crate) mod program;
 pub(crate) mod sockets;
 
 use crate::probe::ProbeRecords;
@@ -9,6 +10,7 @@ use crate::processor::pin;
 use cipher::Cipher;
 use gatewright_config::{NodeShape, RelayKind};
 use gatewright_testbed::Namespace;
+use program::BuiltPrograms;
 use sockets::Work;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -24,6 +26,8 @@ pub(crate) const SPIN_NS: u64 = 100_000;
 const KEY: [u8; 16] = *b"delay laboratory";
 /// How long a relay may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
+/// The same, where a program may have to be built first.
+const BUILT_WITHIN: Duration = Duration::from_mins(2);
 
 /// The place of a relay.
 #[derive(Clone, Debug)]
@@ -106,6 +110,19 @@ pub(crate) fn unavailable(
     if kind == RelayKind::TranslateTcp && !has_namespaces {
         return Some("on loopback nothing stamps a stream before the relay reads it".to_owned());
     }
+    if program::is_program(kind) {
+        if !has_namespaces {
+            return Some(
+                "on loopback nothing stamps a datagram before the program reads it".into(),
+            );
+        }
+        if node.slowdown > 1 {
+            return Some("a program cannot do its work several times".to_owned());
+        }
+        if let Some(why) = program::unavailable(kind) {
+            return Some(why);
+        }
+    }
     if kind == RelayKind::EncryptHardware && !cipher::has_instructions() {
         return Some("this processor has no AES instructions".to_owned());
     }
@@ -125,6 +142,7 @@ pub(crate) fn start(
     slowdown: u32,
     seat: &Seat,
     records: &Arc<ProbeRecords>,
+    built: &Arc<BuiltPrograms>,
 ) -> Result<Option<RunningRelay>, String> {
     if kind == RelayKind::Kernel {
         return Ok(None);
@@ -137,13 +155,13 @@ pub(crate) fn start(
         stop: Arc::clone(&stop),
     };
     let (tell, told) = channel();
-    let seat = seat.clone();
+    let (seat, built) = (seat.clone(), Arc::clone(built));
     let body = move || {
         let inside = || {
             if let Some(processor) = seat.processor {
                 pin(processor);
             }
-            serve(kind, slowdown, &seat, &job, &tell)
+            serve(kind, slowdown, &seat, &built, &job, &tell)
         };
         let done = match &seat.node {
             Some(node) => node.run(inside).map_err(|error| error.to_string()).flatten(),
@@ -156,7 +174,8 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name("relay".to_owned()).spawn(body);
     let thread = Some(thread.map_err(|error| error.to_string())?);
     let running = RunningRelay { stop, thread };
-    match told.recv_timeout(READY_WITHIN) {
+    let within = if program::is_program(kind) { BUILT_WITHIN } else { READY_WITHIN };
+    match told.recv_timeout(within) {
         Ok(Ok(())) => Ok(Some(running)),
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err("it was not ready in time".to_owned()),
@@ -167,6 +186,7 @@ fn serve(
     kind: RelayKind,
     slowdown: u32,
     seat: &Seat,
+    built: &BuiltPrograms,
     job: &RelayJob,
     tell: &Sender<Result<(), String>>,
 ) -> Result<(), String> {
@@ -184,6 +204,7 @@ fn serve(
             None => Err("this processor has no AES instructions".to_owned()),
         },
         RelayKind::TranslateTcp => text(sockets::relay_stream(job, ends, &work(None, 0), &ready)),
+        kind if program::is_program(kind) => program::serve(kind, seat, built, job, &ready),
         _ => graph::serve(kind, seat, job, &ready),
     }
 }

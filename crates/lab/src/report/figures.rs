@@ -284,6 +284,9 @@ fn short(relay: RelayKind) -> &'static str {
         RelayKind::GraphXdp => "xdp",
         RelayKind::GraphXdpHandler => "hdl",
         RelayKind::GatewayXdp => "gw",
+        RelayKind::ProgramNative => "pn",
+        RelayKind::ProgramC => "pc",
+        RelayKind::ProgramJava => "pj",
         RelayKind::Spin => "spin",
     }
 }

@@ -183,6 +183,11 @@ impl Instances {
         Some(&self.text)
     }
 
+    /// The time of arrival of the current report, and the reused buffer.
+    pub(crate) const fn received_and_text(&mut self) -> (&str, &mut String) {
+        (self.received.as_str(), &mut self.text)
+    }
+
     fn name(&mut self, device: &Device, handle: Handle) -> ReadingName {
         let mut nth = 0;
         if let Some((_, count)) = self.met.iter_mut().find(|(met, _)| *met == handle) {

@@ -10,6 +10,7 @@
 //! | [`mapping`] | The tables, with defaults for the known kinds of device. |
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
+//! | [`plan`] | Reports of one layout to request primitives, by a plan compiled once. |
 //! | [`session`] | One association: its records become readings. |
 //! | [`repeats`] | Reports without a time that a device sends once more. |
 //! | [`stored`] | Readings as they stand in a CSE, read back. |
@@ -23,6 +24,7 @@ pub mod fhir;
 pub mod instance;
 mod json;
 pub mod mapping;
+pub mod plan;
 pub mod repeats;
 pub mod session;
 pub mod stored;
@@ -31,5 +33,6 @@ mod template;
 pub use device::Device;
 pub use instance::{Instances, ReadingName, ReportArrival, ReportIdentity};
 pub use mapping::Mapping;
+pub use plan::ReportPlan;
 pub use repeats::Repeats;
 pub use session::DeviceAssociation;

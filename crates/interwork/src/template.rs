@@ -25,7 +25,7 @@ pub(crate) struct Template {
 
 /// A part of a template. Every member ends with a comma; the last comma is removed at the end.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum TemplatePiece {
+pub(crate) enum TemplatePiece {
     /// Members that never change.
     Text(String),
     /// A changing member: its key with the colon, and the source of its value.
@@ -78,6 +78,11 @@ impl Template {
         Self { kind, unit, source, pieces }
     }
 
+    /// The parts, in order.
+    pub(crate) fn pieces(&self) -> &[TemplatePiece] {
+        &self.pieces
+    }
+
     /// Whether the observation has the template's constant values.
     pub(crate) fn fits(&self, observation: &Observation<'_>) -> bool {
         self.kind == observation.kind
@@ -126,7 +131,7 @@ const fn is_constant(source: ValueSource) -> bool {
 }
 
 /// Whether an observation has a value for this source.
-fn is_there(source: ValueSource, observation: &Observation<'_>) -> bool {
+pub(crate) fn is_there(source: ValueSource, observation: &Observation<'_>) -> bool {
     let time = &observation.time;
     match source {
         ValueSource::Value => observation.value != Value::None,
@@ -210,7 +215,7 @@ fn push_digit(text: &mut String, digit: u8) {
 }
 
 /// Appends a decimal as its `Display` shows it.
-fn push_decimal(text: &mut String, decimal: Decimal) {
+pub(crate) fn push_decimal(text: &mut String, decimal: Decimal) {
     let Decimal { mantissa, exponent } = decimal;
     if mantissa < 0 {
         text.push('-');
@@ -241,7 +246,7 @@ fn push_decimal(text: &mut String, decimal: Decimal) {
 const DIGITS_MAX: usize = 19;
 
 /// Appends a calendar time that is a date as ISO 8601 in quotes.
-fn push_time(text: &mut String, time: AbsoluteTime) {
+pub(crate) fn push_time(text: &mut String, time: AbsoluteTime) {
     // The octets are decimal digits already; only what stands between them is missing.
     text.push('"');
     for (octet, behind) in time.0.into_iter().zip(["", "-", "-", "T", ":", ":", ".", "\""]) {

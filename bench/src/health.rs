@@ -11,7 +11,8 @@ use gatewright_health::manager::{self, Manager, ManagerSettings};
 use gatewright_health::report::{FixedObservation, Report, encode_scan};
 use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
-use gatewright_interwork::{Device, Instances, Mapping, ReportArrival};
+use gatewright_interwork::plan::Confirmation;
+use gatewright_interwork::{Device, Instances, Mapping, ReportArrival, ReportPlan};
 use gatewright_onem2m::Timestamp;
 use serde_json::json;
 use std::cell::RefCell;
@@ -79,6 +80,22 @@ impl Conversion {
         written
     }
 
+    /// The same by a plan; 0 if the report went the general way.
+    fn converted_by_plan(&self, plan: &ReportPlan, octets: &[u8], number: u64) -> usize {
+        let mut written = 0;
+        plan.convert(&mut self.instances.borrow_mut(), arrival(number), octets, |primitive| {
+            written += black_box(primitive).len();
+        });
+        written
+    }
+
+    /// The plan of reports of SpO2 alone.
+    fn plan(&self) -> Result<ReportPlan, String> {
+        let layout = (&[Handle(1)][..], Confirmation::Confirmed);
+        ReportPlan::new(&self.mapping, &self.device, &self.configuration, layout, "4")
+            .ok_or_else(|| "the oximeter's reports have no plan".to_owned())
+    }
+
     /// The same with a JSON library's values.
     fn converted_by_library(&self, octets: &[u8], number: u64) -> usize {
         let mut written = 0;
@@ -120,6 +137,11 @@ fn conversion(bench: &mut Bench) -> Result<(), String> {
     if ours == 0 || ours != library {
         return Err(format!("{ours} octets written, {library} by the library"));
     }
+    let plan = world.plan()?;
+    let (general, planned) = (world.converted(&one, 9), world.converted_by_plan(&plan, &one, 9));
+    if general != planned {
+        return Err(format!("{general} octets written, {planned} by the plan"));
+    }
     let time = |convert: &dyn Fn(u64) -> usize| {
         let numbers = 0..u64::try_from(REPORTS).unwrap_or(0);
         nanoseconds_each(REPORTS, || numbers.map(convert).sum::<usize>())
@@ -134,6 +156,9 @@ fn conversion(bench: &mut Bench) -> Result<(), String> {
     bench.interleave(vec![
         Contestant::new("observe_two_ns", "ns", || time(&|_| values(&two))),
         Contestant::new("convert_ns", "ns", || time(&|it| world.converted(black_box(&one), it))),
+        Contestant::new("convert_plan_json_ns", "ns", || {
+            time(&|it| world.converted_by_plan(&plan, black_box(&one), it))
+        }),
         Contestant::new("convert_two_ns", "ns", || {
             time(&|it| world.converted(black_box(&two), it))
         }),
@@ -209,6 +234,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     memory(&mut bench)?;
     conversion(&mut bench)?;
     bench.ratio("convert_vs_library", "convert_ns", "library_ns");
+    bench.ratio("plan_vs_general", "convert_plan_json_ns", "convert_ns");
     bench.promise("convert_ns", Relation::AtMost, 250.0);
     bench.promise("association_kib", Relation::AtMost, 2.0);
     bench.note("a report of one value (two) becomes one request primitive (two) of 367 octets");

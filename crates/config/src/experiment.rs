@@ -11,7 +11,7 @@ use toml::Spanned;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelayKind {
-    /// The kernel routes, by static routes.
+    /// The kernel routes, by routes that OLSR has found.
     Kernel,
     /// A process relays UDP datagrams between two sockets: address translation.
     TranslateUdp,

@@ -21,6 +21,7 @@ mod link;
 mod man;
 mod mesh;
 mod neigh;
+mod olsr;
 mod reload;
 mod route;
 mod run;
@@ -102,6 +103,7 @@ verbs! {
     Route = "route" in route,
     Neigh = "neigh" in neigh,
     Mesh = "mesh" in mesh,
+    Olsr = "olsr" in olsr,
     Capture = "capture" in capture,
     Trace = "trace" in trace,
     Attach = "attach" in attach,

@@ -2,6 +2,7 @@
 
 use crate::line::DelayLine;
 use crate::relay::Seat;
+use crate::routing::RouteFinder;
 use gatewright_config::{Experiment, RelayKind};
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, free_port};
 use gatewright_xdp::Stamper;
@@ -31,6 +32,8 @@ pub(crate) struct Hosts {
     /// Of each cable the end towards the sender, and that towards the receiver.
     cables: Vec<[TestInterface; 2]>,
     lines: Vec<DelayLine>,
+    /// Routers of OLSR, one in each host, while the kernels route.
+    routers: Vec<RouteFinder>,
 }
 
 /// Stamps at a node: where packets come in, and where they leave.
@@ -115,14 +118,15 @@ impl Bed {
         hosts.cables.windows(2).enumerate().map(seat).collect()
     }
 
-    /// Has the kernels of the relays route, or not.
-    pub(crate) fn routes(&self, on: bool) -> Result<(), String> {
+    /// Has the kernels of the relays route by routes that OLSR has found, or not.
+    pub(crate) fn routes(&mut self, on: bool) -> Result<(), String> {
         let Self::Hosts(hosts) = self else { return Ok(()) };
         let relays = hosts.nodes.iter().skip(1).take(hosts.nodes.len().saturating_sub(2));
         for relay in relays {
             relay.sysctl("net.ipv4.ip_forward", if on { "1" } else { "0" }).map_err(text)?;
         }
-        Ok(())
+        hosts.routers.clear();
+        if on { hosts.find_routes() } else { Ok(()) }
     }
 
     /// Attaches stamps where packets come into the node and leave it: at the node itself, or at the
@@ -190,6 +194,31 @@ fn address(cable: usize, end: u8) -> Ipv4Addr {
 }
 
 impl Hosts {
+    /// Starts a router in each host, and waits until both ends have a route to each other.
+    ///
+    /// A host's route is more specific than the static ones that the other relays need.
+    fn find_routes(&mut self) -> Result<(), String> {
+        let last = self.nodes.len() - 1;
+        let names: Vec<Vec<String>> = (0..=last)
+            .map(|at| {
+                let inward = at.checked_sub(1).map(|cable| format!("i{cable}"));
+                inward.into_iter().chain((at < last).then(|| format!("o{at}"))).collect()
+            })
+            .collect();
+        for (host, names) in self.nodes.iter().zip(names) {
+            let seed = u64::try_from(self.routers.len()).unwrap_or(0);
+            self.routers.push(RouteFinder::start(host, names, seed));
+        }
+        for (end, to) in [(0, address(self.cables.len() - 1, 2)), (last, address(0, 1))] {
+            let host = self.host(end)?;
+            if !crate::routing::wait(host, to) {
+                let why = self.routers.iter_mut().find_map(RouteFinder::error);
+                return Err(format!("OLSR found no route to {to}: {}", why.unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
     fn host(&self, at: usize) -> Result<&Namespace, String> {
         self.nodes.get(at).ok_or_else(|| "no such host".to_owned())
     }
@@ -197,7 +226,8 @@ impl Hosts {
     fn build(experiment: &Experiment) -> Result<Self, String> {
         let count = usize::from(experiment.node.relays) + 2;
         let hosts: Result<Vec<_>, _> = (0..count).map(|_| Namespace::new().map_err(text)).collect();
-        let mut bed = Self { nodes: hosts?, cables: Vec::new(), lines: Vec::new() };
+        let mut bed =
+            Self { nodes: hosts?, cables: Vec::new(), lines: Vec::new(), routers: Vec::new() };
         for at in 0..count - 1 {
             bed.lay_cable(at, experiment)?;
         }

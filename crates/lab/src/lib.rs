@@ -22,6 +22,7 @@ mod promise;
 mod relay;
 pub mod report;
 mod result;
+mod routing;
 mod run;
 mod summarise;
 

@@ -97,11 +97,22 @@ pub fn kills(arguments: &[String]) -> Result<u32, String> {
     }
 }
 
-/// Kills the gateway and the CSE above it so often, by turns, while devices report.
+/// Kills of the planes in a soak for each of the gateway with its devices: 1,000 for 200.
+const PLANE_KILLS: u32 = 5;
+
+/// Kills the gateway and the CSE above it so often, by turns, while devices report; then control
+/// plane and data plane, five times as often, at random points of start, adoption, reload and
+/// upgrade.
 pub fn soak(kills: u32) -> bool {
-    let test =
-        ["test", "--release", "--package", "gatewright", "--test", "kill", "--", "--nocapture"];
-    CommandStep::cargo("soak", &test).environment("GATEWRIGHT_KILLS", &kills.to_string()).run()
+    let test = |name| ["test", "--release", "--package", "gatewright", "--test", name, "--"];
+    let step = |title, name, variable, kills: u32, rest: &[&str]| {
+        let arguments = [&test(name)[..], rest].concat();
+        CommandStep::cargo(title, &arguments).environment(variable, &kills.to_string()).run()
+    };
+    let of_devices = step("soak", "kill", "GATEWRIGHT_KILLS", kills, &["--nocapture"]);
+    let planes = kills.saturating_mul(PLANE_KILLS);
+    let random = ["kills_at_random_points_leave_nothing"];
+    step("soak of planes", "planes", "GATEWRIGHT_PLANE_KILLS", planes, &random) && of_devices
 }
 
 /// What `fuzz` is to do.

@@ -26,7 +26,8 @@ Verbs:
   interop                  tests against two kernels of Debian, in virtual machines; installs
                            qemu-system-x86
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
-                           times (200): nothing lost, nothing twice
+                           times (200): nothing lost, nothing twice; then of both planes at random
+                           points, five times as often: nothing left
   bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
   fuzz [NAME…] [--seconds N]
                            fuzz each decoder for a minute and each machine for ten, or those

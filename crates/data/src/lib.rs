@@ -50,7 +50,8 @@ pub use port::{
     RequestNumber, StageNumber, TraceOrder,
 };
 pub use process::{
-    DataProcess, FoundPlane, ProcessCommand, ProcessEvent, ProcessPort, ProcessStarted, serve,
+    DataProcess, Downtime, FoundPlane, ProcessCommand, ProcessEvent, ProcessPort, ProcessStarted,
+    process_version, serve,
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};

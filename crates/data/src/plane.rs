@@ -6,7 +6,7 @@ use crate::{
     error::DataError,
     open_capture::{CaptureCloser, OpenCapture},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
-    process::DataProcess,
+    process::{DataProcess, Downtime},
     workers::Workers,
 };
 use gatewright_histogram::Histogram;
@@ -79,6 +79,14 @@ impl DataPlane {
         match self {
             Self::Threads(_) => None,
             Self::Process(process) => Some(process.id()),
+        }
+    }
+
+    /// Exchanges its process for another with the same state; `None` if it has none of its own.
+    pub fn exchange(&self) -> Option<Result<Downtime, DataError>> {
+        match self {
+            Self::Threads(_) => None,
+            Self::Process(process) => Some(process.exchange()),
         }
     }
 

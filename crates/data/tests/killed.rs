@@ -181,7 +181,7 @@ fn started_again() -> Result<(), Failed> {
         let ProcessEvent::Restarted(after) = told.recv_timeout(PATIENCE)? else {
             return Err("it was to be started again".into());
         };
-        println!("kill {kills}: runs again after {after:?}");
+        println!("kill {kills}: runs again after {:?}", after.time);
         assert!(started.process.is_running() && started.process.id() != process);
         assert_eq!(port.handlers().iter().map(|one| one.id).collect::<Vec<_>>(), [HANDLER]);
         assert_eq!(

@@ -23,6 +23,8 @@
 //! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
 //! | `{"do":"mesh"}` | a [`MeshState`](gatewright_lsr::MeshState) |
 //! | `{"do":"cut-mesh-link","link":"eth1","cut":true}` | the same, without `do` |
+//! | `{"do":"upgrade-control","program":"/usr/bin/gatewright"}` | `{}`; then the program begins in this process |
+//! | `{"do":"exchange-data-plane"}` | `{"before":4715,"process":4720,"ms":140,"frames":1200}` |
 //! | `{"do":"routes"}` | `{"routes":[`[`RouteStatus`](gatewright_planes::RouteStatus)`]}` |
 //! | `{"do":"set-link","name":"lan","up":false}` | the same, without `do` |
 //! | `{"do":"neighbours"}` | `{"neighbours":[`[`NeighbourStatus`](gatewright_planes::NeighbourStatus)`]}` |
@@ -48,7 +50,7 @@ use crate::{
 use gatewright_config::{self as config, Config, HandlerPlacement, HandlerSpec};
 use gatewright_diagnostic::{Severity, SourceId};
 use gatewright_part::{Change, LogLevel};
-use gatewright_planes::{RouteOrder, RouteTarget};
+use gatewright_planes::{Downtime, RouteOrder, RouteTarget};
 use gatewright_stack::AttachmentId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -122,6 +124,13 @@ pub enum ControlRequest {
         /// Whether it is cut.
         cut: bool,
     },
+    /// Go on as another program, in the same process.
+    UpgradeControl {
+        /// The program.
+        program: PathBuf,
+    },
+    /// Exchange the data plane's process for another.
+    ExchangeDataPlane,
     /// Take a link down, or up again.
     SetLink {
         /// Its name.
@@ -303,6 +312,11 @@ fn serve(client: &mut Client, gateway: &Gateway) -> io::Result<bool> {
                 serde_json::to_value(told).map_err(|error| error.to_string().into())
             })
         }
+        Ok(ControlRequest::UpgradeControl { program }) if gateway.may_upgrade() => {
+            client.answer(&json!({ "ok": {} }))?;
+            gateway.upgrade(&program);
+            return Ok(true);
+        }
         Ok(request) => answer(request, gateway),
         Err(error) => Err(error.to_string().into()),
     };
@@ -432,6 +446,21 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
         ControlRequest::LogRefused { why } => {
             gateway.log_refused(&why);
             Ok(json!({}))
+        }
+        ControlRequest::UpgradeControl { .. } => {
+            return Err("this gateway cannot go on as another program: its description came by \
+                        standard input, or its data plane has no process of its own"
+                .to_owned()
+                .into());
+        }
+        ControlRequest::ExchangeDataPlane => {
+            // No reload changes meanwhile what the other process is to have.
+            let _in_force = gateway.in_force();
+            let before = gateway.planes().data_process();
+            let downtime = gateway.planes().exchange_data_plane();
+            let Downtime { time, frames } = downtime.map_err(|error| error.to_string())?;
+            let (process, ms) = (gateway.planes().data_process(), time.as_millis());
+            Ok(json!({ "before": before, "process": process, "ms": ms, "frames": frames }))
         }
         ControlRequest::SetLink { name, up } => {
             let link = gateway.planes().link(&name)?;

@@ -22,7 +22,7 @@ use gatewright_planes::{Planes, ProcessSetup};
 use std::{
     ffi::OsString,
     fmt, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -47,6 +47,8 @@ pub struct Gateway {
     /// The description in force. Every change to the gateway holds this lock; status needs no lock.
     in_force: Mutex<Config>,
     file: Option<String>,
+    /// Has another program go on in this process.
+    upgrade: Option<ProgramExec>,
 }
 
 /// Service entity and listener for devices, in the order in which they take a description.
@@ -75,9 +77,21 @@ pub struct StartOptions {
     pub say: Say,
     /// Destination of events, in place of the description's.
     pub log: LogOptions,
+    /// Has another program go on in this process.
+    pub upgrade: Option<ProgramExec>,
     /// The program of the data plane's process; without one no description runs in
     /// `[planes] mode = "process"`.
     pub data_plane: Option<DataPlaneProgram>,
+}
+
+/// Has a program go on in this process, in place of this one; returns why it does not.
+#[derive(Clone)]
+pub struct ProgramExec(pub Arc<dyn Fn(&Path) -> io::Error + Send + Sync>);
+
+impl fmt::Debug for ProgramExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgramExec")
+    }
 }
 
 /// A program that runs the data plane of a gateway
@@ -173,7 +187,8 @@ impl Gateway {
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
         descriptor_need::allow(config).map_err(StartError::Descriptors)?;
-        let StartOptions { seed, file, socket, default_socket, say, log, data_plane } = options;
+        let StartOptions { seed, file, socket, default_socket, say, log, upgrade, data_plane } =
+            options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
         let process = process(config, data_plane, &name)?;
@@ -181,7 +196,9 @@ impl Gateway {
         let events = EventLog::default();
         let writer = LogPart::start(&events, log, config.log).map_err(|error| in_words(&error))?;
         let log = (events, Some(writer));
-        let gateway = Arc::new(Self::begin(config, (seed, process), file, &*say, log)?);
+        let mut gateway = Self::begin(config, (seed, process), file, &*say, log)?;
+        gateway.upgrade = upgrade;
+        let gateway = Arc::new(gateway);
         gateway.control.serve(say, socket, &config.control, &gateway)?;
         gateway.log_start(config);
         Ok(gateway)
@@ -232,6 +249,7 @@ impl Gateway {
             watcher,
             in_force: Mutex::new(config.clone()),
             file,
+            upgrade: None,
         })
     }
 
@@ -276,6 +294,24 @@ impl Gateway {
 
     fn log_part(&self) -> Option<&dyn Part> {
         self.log.as_ref().map(|part| -> &dyn Part { part })
+    }
+
+    /// Whether another program can go on in this process: the data plane goes on meanwhile, and the
+    /// description can be read again.
+    pub(crate) fn may_upgrade(&self) -> bool {
+        self.upgrade.is_some() && self.file.is_some() && self.planes().data_process().is_some()
+    }
+
+    /// Has a program go on in this process; returns only if it does not.
+    pub(crate) fn upgrade(&self, program: &Path) {
+        let Some(upgrade) = &self.upgrade else { return };
+        // A reload ends before it, or does not begin.
+        let _in_force = self.in_force();
+        let text = format!("{} goes on in this process", program.display());
+        self.events.log(about(LogLevel::Info, "upgrade", text));
+        let error = (upgrade.0)(program);
+        let text = format!("{} does not go on in this process: {error}", program.display());
+        self.events.log(about(LogLevel::Error, "upgrade-failed", text));
     }
 
     /// The event log.

@@ -38,7 +38,7 @@ mod which;
 pub use capture::{CaptureRequest, CaptureStream};
 pub use error::RunError;
 pub use events::{EventLog, LogOptions};
-pub use gateway::{DataPlaneProgram, Gateway, Say, StartError, StartOptions};
+pub use gateway::{DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions};
 pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};

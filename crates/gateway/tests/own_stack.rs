@@ -86,6 +86,7 @@ fn open(config: &Config, mode: PlaneMode) -> Running {
         default_socket: socket,
         say: Arc::new(|_| {}),
         log: LogOptions { format: Some(LogFormat::None), ..LogOptions::default() },
+        upgrade: None,
         data_plane: Some(DataPlaneProgram {
             program: "env".into(),
             arguments: vec![format!("{SERVES}=1").into(), own],

@@ -9,6 +9,7 @@ mod description;
 mod exit;
 mod face;
 mod lines;
+mod notify;
 mod signals;
 mod socket;
 mod verbs;

@@ -30,6 +30,7 @@ mod status;
 mod store;
 mod top;
 mod trace;
+mod upgrade;
 mod version;
 
 use crate::exit::Exit;
@@ -99,6 +100,7 @@ verbs! {
     Events = "events" in events,
     Top = "top" in top,
     Reload = "reload" in reload,
+    Upgrade = "upgrade" in upgrade,
     Link = "link" in link,
     Route = "route" in route,
     Neigh = "neigh" in neigh,

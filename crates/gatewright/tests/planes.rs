@@ -18,8 +18,10 @@ use serde_json::Value;
 use std::{
     fs,
     net::{SocketAddr, UdpSocket},
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::Duration,
 };
@@ -35,10 +37,11 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
+        ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
         ("kills_at_random_points_leave_nothing", kills_at_random_points_leave_nothing),
     ];
     trials::run(&needs, tests)
@@ -128,9 +131,13 @@ impl World {
 
     /// The processes of the binary in the gateway's place: their numbers there.
     fn processes(&self) -> Vec<String> {
+        self.processes_of(env!("CARGO_BIN_EXE_gatewright"))
+    }
+
+    fn processes_of(&self, program: &str) -> Vec<String> {
         let list = "for it in /proc/[0-9]*; do [ \"$(readlink $it/exe)\" = \"$0\" ] && echo ${it#/proc/}; \
                     done; true";
-        let told = self.middle.command("sh").args(["-c", list, env!("CARGO_BIN_EXE_gatewright")]);
+        let told = self.middle.command("sh").args(["-c", list, program]);
         let told = told.output().unwrap();
         String::from_utf8(told.stdout).unwrap().lines().map(str::to_owned).collect()
     }
@@ -140,6 +147,14 @@ impl World {
         let show = "ps -eLo pid,tid,ppid,stat,wchan:32,comm,args";
         let told = self.middle.command("sh").args(["-c", show]).output().unwrap();
         String::from_utf8_lossy(&told.stdout).into_owned() + &self.said()
+    }
+
+    /// `gatewright upgrade`, where the gateway's processes have their numbers.
+    fn upgrade(&self, program: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatewright"));
+        command.args(["upgrade", program, "--json", "--socket"]).arg(self.folder.join("s"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
     }
 
     fn kill(&self, process: &str) {
@@ -303,6 +318,78 @@ fn shared_links_go_on() {
     world.end(&third);
 }
 
+/// Another file with the same program takes over, one plane after the other, while datagrams pass at a
+/// thousand a second. A program of another version changes nothing.
+fn upgraded() {
+    let world = World::new("upgraded");
+    world.describe(RELAY);
+    let process = world.start();
+    world.await_passes(SOUTH);
+    let before = world.planes();
+    let other = world.folder.join("other");
+    fs::write(&other, "#!/bin/sh\necho '{\"planes\": \"0, tables 0\"}'\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Said::from(world.upgrade(other.to_str().unwrap()).output().unwrap());
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(refused.out.contains("does not fit: its planes are of version 0, tables 0"));
+    assert_eq!(world.planes(), before, "nothing is taken over");
+    let new = world.folder.join("gatewright");
+    fs::copy(env!("CARGO_BIN_EXE_gatewright"), &new).unwrap();
+    let (sender, receiver) =
+        (socket(&world.north, "10.10.1.2:0"), socket(&world.south, "10.10.2.2:7100"));
+    receiver.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let (ended, arrived) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (sent, said) = thread::scope(|threads| {
+        threads.spawn(|| {
+            while receiver.recv_from(&mut [0; 64]).is_ok() {
+                arrived.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let sending = threads.spawn(|| {
+            let mut sent = 0_u32;
+            while !ended.load(Ordering::Relaxed) {
+                sent += u32::from(sender.send_to(b"one of many", "10.10.2.2:7100").is_ok());
+                thread::sleep(Duration::from_millis(1));
+            }
+            sent
+        });
+        thread::sleep(Duration::from_millis(200));
+        let said = Said::from(world.upgrade(new.to_str().unwrap()).output().unwrap());
+        thread::sleep(Duration::from_millis(200));
+        ended.store(true, Ordering::Relaxed);
+        (sending.join().unwrap(), said)
+    });
+    assert_eq!(said.code, Some(0), "{}{}", said.err, world.said());
+    let told: Value = serde_json::from_str(&said.out).unwrap();
+    let after = world.planes();
+    assert_eq!(told["program"], new.to_str().unwrap());
+    assert_eq!(
+        (&after["control"], &told["control"]["process"]),
+        (&before["control"], &before["control"])
+    );
+    assert_eq!(
+        (&told["data"]["before"], &told["data"]["process"]),
+        (&before["data"], &after["data"])
+    );
+    assert_ne!(before["data"], after["data"]);
+    let (lost, frames) =
+        (sent - arrived.load(Ordering::Relaxed), told["data"]["frames"].as_u64().unwrap());
+    println!("{told}: {lost} of {sent} datagrams lost");
+    // The next one has an empty queue, and asks for its neighbours anew.
+    assert!(u64::from(lost) <= frames + QUEUES, "{lost} lost, {frames} said");
+    // Multicast for others is dropped at any time.
+    let dropped = told["control"]["lost"].as_u64().unwrap();
+    assert!(dropped < 32, "while control was exchanged: {told}");
+    assert_eq!(world.processes_of(new.to_str().unwrap()).len(), 2);
+    world.await_passes(SOUTH);
+    process.terminate().unwrap();
+    let is_gone = || world.processes_of(new.to_str().unwrap()).is_empty();
+    assert!(wait_until(WITHIN, is_gone), "{}", world.shown());
+}
+
+/// Datagrams that wait in a data plane at its end, or for a neighbour after the next one's beginning.
+const QUEUES: u64 = 512;
+
 /// Numbers from a seed (Marsaglia, Xorshift RNGs, 2003).
 struct Random(u64);
 
@@ -330,7 +417,7 @@ fn kills_at_random_points_leave_nothing() {
         world.describe(&descriptions[(kill % 2) as usize]);
         let pause =
             |random: &mut Random, limit| thread::sleep(Duration::from_micros(random.below(limit)));
-        match random.below(3) {
+        match random.below(4) {
             // While it starts or adopts.
             0 => {
                 let process = world.run();
@@ -344,6 +431,16 @@ fn kills_at_random_points_leave_nothing() {
                 process.hang_up().unwrap();
                 pause(&mut random, 50_000);
                 process.kill();
+            }
+            // While another program takes over, one plane after the other.
+            2 => {
+                let process = world.start();
+                let mut upgrade = world.upgrade(env!("CARGO_BIN_EXE_gatewright"));
+                let mut upgrade = upgrade.stderr(Stdio::null()).spawn().unwrap();
+                pause(&mut random, 400_000);
+                process.kill();
+                let _refused = upgrade.kill();
+                upgrade.wait().unwrap();
             }
             // The data plane, and control a moment later: it may just start the next one.
             _ => {

@@ -63,6 +63,9 @@ pub enum PlanesError {
     /// The number of workers is zero or above the maximum.
     #[error("a gateway has 1 to {WORKERS_MAX} workers, not {0}")]
     Workers(usize),
+    /// The data plane is in this process.
+    #[error("the data plane has no process of its own: [planes] mode = \"process\"")]
+    NoProcess,
 }
 
 impl PlanesError {

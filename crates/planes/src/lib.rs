@@ -40,9 +40,9 @@ pub use drivers::{DriverCount, NextHopStatus};
 pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
-    CaptureCloser, CaptureNumber, DataError, DeviceSetup, FoundPlane, HandlerNow, HandlerValue,
-    MergeLimit, OpenCapture, Pace, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts,
-    UdpGatewaySetup, WORKERS_MAX,
+    CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FoundPlane, HandlerNow,
+    HandlerValue, MergeLimit, OpenCapture, Pace, Series, UDP_CLIENTS_MAX, UdpGateway,
+    UdpGatewayCounts, UdpGatewaySetup, WORKERS_MAX, process_version,
 };
 pub use kernel::KernelStatus;
 pub use neighbours::NeighbourStatus;

@@ -9,7 +9,7 @@ use crate::{
     status::{IcmpStatus, LinkStatus, PlanesStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
-    DataError, DataPlane, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
+    DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
     PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker,
 };
 use gatewright_histogram::Histogram;
@@ -145,6 +145,16 @@ impl Planes {
     /// The data plane's process, if it has one of its own.
     pub fn data_process(&self) -> Option<u32> {
         self.plane.process()
+    }
+
+    /// Exchanges the data plane's process for another with the same state: handlers, links, sockets.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanesError::Data`]: another exchange is under way, or the other process does not start;
+    /// [`PlanesError::NoProcess`] if the data plane is in this process.
+    pub fn exchange_data_plane(&self) -> Result<Downtime, PlanesError> {
+        Ok(self.plane.exchange().ok_or(PlanesError::NoProcess)??)
     }
 
     /// The sockets of this gateway's own stack.
@@ -434,6 +444,7 @@ impl Planes {
             data,
             running: self.plane.is_running(),
             adopted: self.adopted,
+            version: gatewright_data::process_version(),
         }
     }
 

@@ -7,8 +7,8 @@ use crate::{
     start::{Begun, seeds},
 };
 use gatewright_data::{
-    DataError, DataPlane, DataProcess, DataSetup, DeviceSetup, FoundPlane, Pace, Port, PortAnswer,
-    PortRequest, ProcessCommand, ProcessEvent, ProcessStarted, Reopen, WorkerLink,
+    DataError, DataPlane, DataProcess, DataSetup, DeviceSetup, Downtime, FoundPlane, Pace, Port,
+    PortAnswer, PortRequest, ProcessCommand, ProcessEvent, ProcessStarted, Reopen, WorkerLink,
 };
 use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
@@ -163,10 +163,22 @@ fn watch(log: EventSink) -> impl Fn(ProcessEvent) + Send + 'static {
                 let text = "the data plane's process has died; it is started again";
                 event(LogLevel::Error, "data-plane-died", text)
             }
-            ProcessEvent::Restarted(after) => {
-                let after = after.as_millis();
-                let text = format!("the data plane runs again, {after} ms after it died");
-                event(LogLevel::Warning, "data-plane-restarted", text).with("ms", after)
+            ProcessEvent::Restarted(Downtime { time, frames }) => {
+                let ms = time.as_millis();
+                let text = format!(
+                    "the data plane runs again, {ms} ms after it died; {frames} frames arrived \
+                     meanwhile"
+                );
+                let event = event(LogLevel::Warning, "data-plane-restarted", text);
+                event.with("ms", ms).with("frames", frames)
+            }
+            ProcessEvent::Exchanged(Downtime { time, frames }) => {
+                let ms = time.as_millis();
+                let text = format!(
+                    "the data plane was exchanged within {ms} ms; {frames} frames arrived meanwhile"
+                );
+                let event = event(LogLevel::Info, "data-plane-exchanged", text);
+                event.with("ms", ms).with("frames", frames)
             }
             ProcessEvent::GivenUp(why) => {
                 let text = format!("the data plane is not started again: {why}");

@@ -42,7 +42,7 @@ pub struct Status {
 }
 
 /// The processes of the planes at one moment.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct PlanesStatus {
     /// Where the data plane runs: `threads` or `process`.
     pub mode: &'static str,
@@ -54,6 +54,8 @@ pub struct PlanesStatus {
     pub running: bool,
     /// Whether the data plane ran before, under another control plane.
     pub adopted: bool,
+    /// The version of what both processes say to each other, and of their tables.
+    pub version: String,
 }
 
 /// A worker at one moment.

@@ -294,6 +294,13 @@ impl RegionLayout {
         }
     }
 
+    /// A number that another layout, or another format of regions, most likely does not have.
+    pub fn signature(&self) -> u64 {
+        let mut whole = Self { maps: Vec::new(), ..*self };
+        whole.mix(&VERSION.to_be_bytes());
+        whole.hash
+    }
+
     /// The header of a region of this layout.
     fn header(&self) -> [u32; 7] {
         let [high, low] = MAGIC;

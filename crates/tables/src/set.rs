@@ -124,6 +124,18 @@ impl Places {
     }
 }
 
+impl Capacities {
+    /// A number that tables of another kind, order or size most likely do not have: processes that
+    /// have the same may share a region.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::TooLarge`] if there can be no such region.
+    pub fn signature(&self) -> Result<u64, RegionError> {
+        Ok(Places::new(self)?.layout.signature())
+    }
+}
+
 /// The gateway's tables, to read, from any thread or process.
 #[derive(Clone, Debug)]
 pub struct Tables {

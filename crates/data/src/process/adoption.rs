@@ -266,7 +266,7 @@ fn is_own(stream: &UnixStream) -> bool {
 fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
     let order: AdoptOrder = handshake::hear(stream)?;
     let process = std::process::id();
-    let own = handshake::version();
+    let own = handshake::process_version();
     let refusal = if order.version != own {
         Some(format!("the data plane (process {process}) is {own}, this is {}", order.version))
     } else if shared.connected.load(Ordering::Acquire) {

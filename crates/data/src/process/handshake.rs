@@ -10,7 +10,7 @@ use crate::{
 };
 use gatewright_link::{Division, LinkInfo};
 use gatewright_packet::LinkIndex;
-use gatewright_stack::FoundApplication;
+use gatewright_stack::{FoundApplication, Host};
 use gatewright_tables::{DataTables, TablesWriter, WakeFlags, Wakers};
 use std::{
     io,
@@ -21,9 +21,12 @@ use std::{
     time::Duration,
 };
 
-/// The version of what the processes say to each other. Messages of another version are not read.
-pub(super) fn version() -> String {
-    format!("{} ({PROTOCOL})", env!("CARGO_PKG_VERSION"))
+/// The version of what the processes say to each other, and of the tables that they share. Messages
+/// of another version are not read.
+pub fn process_version() -> String {
+    // Of any size: the number of routes is compared by itself.
+    let tables = Host::capacities(1).signature().unwrap_or_default();
+    format!("{PROTOCOL}, tables {tables:016x}")
 }
 
 /// Changes with the meaning of any message.
@@ -31,7 +34,7 @@ const PROTOCOL: u32 = 4;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {
-    /// As [`version`].
+    /// As [`process_version`].
     pub(super) version: String,
     /// The abstract name where a later control plane finds it; empty if none shall.
     pub(super) name: String,
@@ -79,7 +82,7 @@ pub(super) type StartReport = Result<StartedPlane, DataError>;
 
 /// A control plane's first message to a data plane that runs.
 pub(super) struct AdoptOrder {
-    /// As [`version`].
+    /// As [`process_version`].
     pub(super) version: String,
 }
 

@@ -10,13 +10,14 @@
 //! | `adoption.rs` | the process beside its control planes: the one that is there, its end, the next |
 //! | `sockets.rs`, `captured.rs` | the control plane's sockets there; captured packets on their way up |
 //! | `port.rs`, `uplink.rs` | the control plane's ends of the rings: requests and answers; datagrams and packets |
-//! | `supervisor.rs` | starts the process, finds it, and starts it again when it dies |
+//! | `supervisor.rs`, `arrived.rs` | starts the process, finds it, starts it again when it dies, and exchanges it; frames that arrive meanwhile |
 //! | `handshake.rs`, `passing.rs` | what both say when they meet; descriptors over a socket |
 //! | `orders.rs` | orders to the UDP layer, and what became of each |
 //! | `message.rs` | messages in the rings |
 //! | `confine.rs`, `files.rs` | capabilities that the process keeps; files that it may open |
 
 mod adoption;
+mod arrived;
 mod captured;
 mod confine;
 mod files;
@@ -30,6 +31,9 @@ mod sockets;
 mod supervisor;
 mod uplink;
 
+pub use handshake::process_version;
 pub use port::ProcessPort;
 pub use server::serve;
-pub use supervisor::{DataProcess, FoundPlane, ProcessCommand, ProcessEvent, ProcessStarted};
+pub use supervisor::{
+    DataProcess, Downtime, FoundPlane, ProcessCommand, ProcessEvent, ProcessStarted,
+};

@@ -102,8 +102,8 @@ impl Server {
     fn start(order: StartOrder, descriptors: Shared) -> Result<Self, DataError> {
         let StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored } =
             order;
-        if version != handshake::version() {
-            let (own, pid) = (handshake::version(), std::process::id());
+        if version != handshake::process_version() {
+            let (own, pid) = (handshake::process_version(), std::process::id());
             return Err(refused(format!(
                 "the process {pid} is {own}, its control plane {version}"
             )));

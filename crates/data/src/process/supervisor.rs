@@ -3,6 +3,7 @@
 
 use super::{
     adoption,
+    arrived::arrived,
     handshake::{
         self, AdoptOrder, AdoptReport, OpenLinks, Restored, Shared, Sleepers, StartOrder,
         StartReport, StartedPlane,
@@ -24,6 +25,7 @@ use gatewright_histogram::Histogram;
 use gatewright_link::Division;
 use gatewright_stack::{AttachmentId, FoundApplication, Host, Plan, Sockets, Wake};
 use gatewright_tables::WorkerHistograms;
+use nix::{sys::wait::waitpid, unistd::Pid};
 use std::{
     collections::VecDeque,
     ffi::OsString,
@@ -38,6 +40,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
+        mpsc::{SyncSender, sync_channel},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -66,10 +69,21 @@ pub struct ProcessCommand {
 pub enum ProcessEvent {
     /// It has died, and is started again.
     Died,
-    /// It runs again, this long after it was found dead.
-    Restarted(Duration),
+    /// It runs again.
+    Restarted(Downtime),
+    /// It was ended by an order, and another runs in its place.
+    Exchanged(Downtime),
     /// It is not started again, for this reason.
     GivenUp(String),
+}
+
+/// The time without a data plane's process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Downtime {
+    /// From its end until the next one has its links open.
+    pub time: Duration,
+    /// Frames that the links' interfaces received meanwhile.
+    pub frames: u64,
 }
 
 /// Who is told of [`ProcessEvent`]s.
@@ -112,6 +126,8 @@ struct Connection {
     now: Mutex<Now>,
     /// Whether it is told to stop.
     stopping: AtomicBool,
+    /// Who waits for another process in its place.
+    exchange: Mutex<Option<SyncSender<Result<Downtime, DataError>>>>,
 }
 
 struct Now {
@@ -125,6 +141,21 @@ impl Connection {
     /// A poisoned lock is safe here: each change is whole before the next.
     fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::now`].
+    fn exchange(&self) -> MutexGuard<'_, Option<SyncSender<Result<Downtime, DataError>>>> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the process at once.
+    fn kill(&self) {
+        use nix::sys::signal;
+        // Its socket is open, so the number is its own still.
+        let process = i32::try_from(self.now().process).unwrap_or(0);
+        if process > 0 {
+            let _gone = signal::kill(Pid::from_raw(process), signal::Signal::SIGKILL);
+        }
     }
 }
 
@@ -167,7 +198,7 @@ impl FoundPlane {
         loop {
             let address = adoption::address(name).map_err(failed("name the data plane"))?;
             let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
-            let order = AdoptOrder { version: handshake::version() };
+            let order = AdoptOrder { version: handshake::process_version() };
             let asked = handshake::say(&stream, &order, None)
                 .and_then(|()| handshake::hear_shared::<Result<AdoptReport, DataError>>(&stream));
             match asked {
@@ -343,8 +374,8 @@ impl DataProcess {
         let captures = port.capture_readers();
         let (sockets, uplink) =
             Uplink::new(Arc::clone(&port), tables, captures, &answer_reader, applications);
-        let connection =
-            Arc::new(Connection { now: Mutex::new(now), stopping: AtomicBool::new(false) });
+        let (now, stopping, exchange) = (Mutex::new(now), AtomicBool::new(false), Mutex::new(None));
+        let connection = Arc::new(Connection { now, stopping, exchange });
         let reader = answer_reader.clone();
         let reading = start_thread("answers", move || uplink.run(&reader))?;
         let supervisor = Supervisor {
@@ -414,6 +445,29 @@ impl DataProcess {
         self.port.send(&Incoming::SetClock(now))
     }
 
+    /// Ends the process at once, and starts another in its place, with all that it had.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Busy`] while another exchange is under way; [`DataError::Ended`] if the process
+    /// does not run; else why the other one does not start.
+    pub fn exchange(&self) -> Result<Downtime, DataError> {
+        if !self.is_running() {
+            return Err(DataError::Ended);
+        }
+        let (tell, told) = sync_channel(1);
+        {
+            let mut exchange = self.connection.exchange();
+            if exchange.is_some() {
+                return Err(DataError::Busy);
+            }
+            *exchange = Some(tell);
+        }
+        self.connection.kill();
+        let within = RESTARTED_WITHIN + STOPPED_WITHIN;
+        told.recv_timeout(within).map_err(|_| DataError::Ended)?
+    }
+
     /// Stops the process and waits until it has ended; one that does not end is killed.
     pub fn stop(&mut self) {
         if self.connection.stopping.swap(true, Ordering::AcqRel) {
@@ -450,7 +504,7 @@ const NOT_SHARED: &str = "the tables are in memory that no other process can hav
 impl ProcessCommand {
     fn order(&self, setup: DataSetup, restored: Restored, fresh: bool) -> StartOrder {
         let Self { name, routes_max, clock, divided, .. } = self;
-        let (version, name, routes_max) = (handshake::version(), name.clone(), *routes_max);
+        let (version, name, routes_max) = (handshake::process_version(), name.clone(), *routes_max);
         let (clock, divided) = (*clock, *divided);
         StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored }
     }
@@ -518,6 +572,23 @@ impl Supervisor {
             }
             self.port.end();
             let died = Instant::now();
+            let before = arrived(&self.port.to_restore().0);
+            let exchange = self.connection.exchange().take();
+            if let Some(asked) = exchange {
+                let restarted = self.restart(died);
+                let outcome = restarted.map(|()| self.downtime(died, before));
+                match &outcome {
+                    Ok(downtime) => (self.watch)(ProcessEvent::Exchanged(*downtime)),
+                    Err(error) => self.give_up(error.to_string()),
+                }
+                let ends = outcome.is_err();
+                // Who has waited for too long does not wait any more.
+                let _unwanted = asked.try_send(outcome);
+                if ends {
+                    return;
+                }
+                continue;
+            }
             self.deaths.retain(|before| died.duration_since(*before) < DEATHS_WITHIN);
             self.deaths.push_back(died);
             (self.watch)(ProcessEvent::Died);
@@ -526,18 +597,29 @@ impl Supervisor {
             } else {
                 match self.restart(died) {
                     Ok(()) => {
-                        (self.watch)(ProcessEvent::Restarted(died.elapsed()));
+                        let downtime = self.downtime(died, before);
+                        (self.watch)(ProcessEvent::Restarted(downtime));
                         continue;
                     }
                     Err(_) if self.is_stopping() => return,
                     Err(error) => error.to_string(),
                 }
             };
-            self.port.give_up();
-            // Who waits for it waits no longer.
-            self.answer_reader.wake();
-            return (self.watch)(ProcessEvent::GivenUp(reason));
+            return self.give_up(reason);
         }
+    }
+
+    /// The time since it died at `died`, when its interfaces had received `before` frames.
+    fn downtime(&self, died: Instant, before: u64) -> Downtime {
+        let frames = arrived(&self.port.to_restore().0).saturating_sub(before);
+        Downtime { time: died.elapsed(), frames }
+    }
+
+    fn give_up(&self, reason: String) {
+        self.port.give_up();
+        // Who waits for it waits no longer.
+        self.answer_reader.wake();
+        (self.watch)(ProcessEvent::GivenUp(reason));
     }
 
     fn is_stopping(&self) -> bool {
@@ -559,21 +641,16 @@ impl Supervisor {
             if self.is_stopping() {
                 let since = *told.get_or_insert_with(Instant::now);
                 if since.elapsed() > STOPPED_WITHIN {
-                    self.kill();
+                    self.connection.kill();
                 }
             }
         }
-        if let Some(mut child) = self.connection.now().child.take() {
+        let mut now = self.connection.now();
+        if let Some(mut child) = now.child.take() {
             let _status = child.wait();
-        }
-    }
-
-    fn kill(&self) {
-        use nix::{sys::signal, unistd::Pid};
-        // Its socket is open, so the number is its own still.
-        let process = i32::try_from(self.connection.now().process).unwrap_or(0);
-        if process > 0 {
-            let _gone = signal::kill(Pid::from_raw(process), signal::Signal::SIGKILL);
+        } else if let Ok(process) = i32::try_from(now.process) {
+            // A program that took this one's place in the same process is its parent still.
+            let _other = waitpid(Pid::from_raw(process), None);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     exit::{Exit, Failure},
     face::Face,
     lines,
+    notify::{ServiceState, notify},
     signals::{SignalRequest, Signals, on_stop},
     socket,
 };
@@ -13,13 +14,17 @@ use anyhow::{Context, Result};
 use gatewright_config::{LogFormat, LogLevel};
 use gatewright_descriptors::require;
 use gatewright_diagnostic::{Diagnostic, Severity};
-use gatewright_gateway::{DataPlaneProgram, Gateway, LogOptions, StartError, StartOptions};
+use gatewright_gateway::{
+    DataPlaneProgram, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
+};
 use gatewright_planes::release_start_pages;
 use std::{
     collections::BTreeSet,
     fs::File,
     io::Read,
-    path::PathBuf,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -89,6 +94,10 @@ impl Run {
                 }
             }),
             log,
+            upgrade: Some(ProgramExec(Arc::new(|program: &Path| {
+                // All descriptors close then, as when this process dies: the data plane goes on.
+                Command::new(program).args(std::env::args_os().skip(1)).exec()
+            }))),
             data_plane: Some(DataPlaneProgram {
                 // As it is now, even if the file is exchanged meanwhile.
                 program: "/proc/self/exe".into(),
@@ -112,7 +121,9 @@ impl Run {
         // Without it the gateway does as well, and is larger.
         let _released = release_start_pages();
         let mut reloading = Reloading { face, file: &self.file, warned: warnings(&read.findings) };
+        notify(ServiceState::Ready);
         reloading.obey(&asked, end, &gateway);
+        notify(ServiceState::Stopping);
         let status = gateway.stop().map_err(anyhow::Error::msg)?;
         drop(gateway);
         face.answer_within(ANSWERED_WITHIN, &status, || super::status::summary(&status))?;

@@ -2,9 +2,10 @@
 
 use crate::{exit::Exit, face::Face};
 use anyhow::Result;
+use gatewright_planes::process_version;
 use serde_json::json;
 
-pub(super) const JSON: &str = "{name, version, target}";
+pub(super) const JSON: &str = "{name, version, target, planes}";
 
 /// Prints name, version and target machine of the program.
 #[derive(Debug, clap::Args)]
@@ -15,7 +16,10 @@ impl Version {
         let Self {} = self;
         let version = env!("CARGO_PKG_VERSION");
         let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-        let value = json!({ "name": "gatewright", "version": version, "target": target });
+        let value = json!({
+            "name": "gatewright", "version": version, "target": target,
+            "planes": process_version(),
+        });
         face.answer(&value, || format!("gatewright {version} ({target})"))?;
         Ok(Exit::Success)
     }

@@ -1,0 +1,171 @@
+//! `gatewright upgrade`: another binary for a running gateway, one plane after the other.
+
+use super::status::{list, number, word};
+use crate::{
+    exit::{Exit, Failure},
+    face::Face,
+    socket::Which,
+};
+use anyhow::Result;
+use gatewright_gateway::api::ControlRequest;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(super) const JSON: &str =
+    "{program, control: {process, ms, lost}, data: {before, process, ms, frames}}";
+
+/// Exchanges the program of a running gateway: first the control plane's, then the data plane's.
+///
+/// It is for gateways with `[planes] mode = "process"`. The new program begins in the control
+/// plane's process, with the same arguments, and adopts the data plane, which forwards meanwhile.
+/// Then the data plane's process is exchanged; frames that arrive until its links are open again are
+/// lost where links are exclusive, and forwarded by the kernel where they are shared. Says how long
+/// each took, how many packets were dropped during the first, and how many frames arrived during the
+/// second.
+///
+/// A program whose planes do not understand the running ones is refused, and nothing is changed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Upgrade {
+    #[command(flatten)]
+    which: Which,
+    /// The new binary; if not given, what is now at the path of the running one.
+    #[arg(value_name = "BINARY")]
+    program: Option<PathBuf>,
+}
+
+/// Maximum time for the new control plane to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What the kernel appends to the path of a program that was exchanged.
+const DELETED: &str = " (deleted)";
+
+impl Upgrade {
+    pub(super) fn run(self, face: Face) -> Result<Exit> {
+        let before = self.status()?;
+        let planes = before.get("planes").unwrap_or(&Value::Null);
+        if word(planes, "mode") != "process" {
+            let text =
+                "the gateway is one process ([planes] mode = \"threads\"): restart it instead";
+            return Err(Failure::new(Exit::Negative, text).into());
+        }
+        let program = self.program(number(planes, "control"))?;
+        let (ours, theirs) = (word(planes, "version"), version_of(&program)?);
+        if ours != theirs {
+            let text = format!(
+                "{} does not fit: its planes are of version {theirs}, the running ones of {ours}; \
+                 nothing is changed; end the gateway and start it with the new program",
+                program.display()
+            );
+            return Err(Failure::new(Exit::Negative, text).into());
+        }
+        let control = self.exchange_control(&program, &before)?;
+        face.note(&format!(
+            "control: {} ms without it, {} packets dropped meanwhile",
+            number(&control, "ms"),
+            number(&control, "lost")
+        ));
+        let data = self.which.ask(&ControlRequest::ExchangeDataPlane)?;
+        let value = json!({ "program": program, "control": control, "data": data });
+        face.answer(&value, || {
+            format!(
+                "{} runs: control is process {}, data is process {} after {} ms, in which {} frames \
+                 arrived\n",
+                program.display(),
+                number(&control, "process"),
+                number(&data, "process"),
+                number(&data, "ms"),
+                number(&data, "frames")
+            )
+        })?;
+        Ok(Exit::Success)
+    }
+
+    fn status(&self) -> Result<Value, Failure> {
+        self.which.ask(&ControlRequest::Status)
+    }
+
+    /// The new program: as told, or what is now at the path of the process's.
+    fn program(&self, process: u64) -> Result<PathBuf, Failure> {
+        let found = match &self.program {
+            Some(program) => fs::canonicalize(program),
+            None => fs::read_link(format!("/proc/{process}/exe")).and_then(|running| {
+                let path = running.to_string_lossy();
+                fs::canonicalize(path.strip_suffix(DELETED).unwrap_or(&path))
+            }),
+        };
+        found.map_err(|error| {
+            let named = self.program.as_deref().unwrap_or(Path::new("the gateway's program"));
+            Failure::new(Exit::Usage, format!("{}: {error}: say BINARY", named.display()))
+        })
+    }
+
+    /// Has the control plane become the new program; returns how long nobody answered.
+    fn exchange_control(&self, program: &Path, before: &Value) -> Result<Value, Failure> {
+        let began = Instant::now();
+        self.which.ask(&ControlRequest::UpgradeControl { program: program.to_owned() })?;
+        loop {
+            let answer = self.status();
+            let elapsed = began.elapsed();
+            match answer {
+                // The one before may answer for a moment.
+                Ok(after) if uptime(&after) < elapsed => {
+                    let planes = after.get("planes").unwrap_or(&Value::Null);
+                    if planes.get("adopted").and_then(Value::as_bool) != Some(true) {
+                        let text = "the new control plane has started another data plane";
+                        return Err(Failure::new(Exit::Negative, text));
+                    }
+                    let lost = dropped(&after).saturating_sub(dropped(before));
+                    let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+                    let process = number(planes, "control");
+                    return Ok(json!({ "process": process, "ms": ms, "lost": lost }));
+                }
+                Ok(_) | Err(_) if elapsed < ANSWERS_WITHIN => thread::sleep(LOOK_EVERY),
+                Ok(_) => {
+                    let text = "the gateway still runs its old program: see its events";
+                    return Err(Failure::new(Exit::Negative, text));
+                }
+                Err(failure) => {
+                    let text = format!(
+                        "{}; the data plane goes on: start `gatewright run` anew",
+                        failure.message
+                    );
+                    return Err(Failure::new(Exit::Unavailable, text));
+                }
+            }
+        }
+    }
+}
+
+/// How long the gateway that answered has run.
+fn uptime(status: &Value) -> Duration {
+    let uptime = status.get("uptime").cloned().unwrap_or_default();
+    serde_json::from_value(uptime).unwrap_or(Duration::MAX)
+}
+
+/// Packets that layers have dropped, for any reason.
+fn dropped(status: &Value) -> u64 {
+    let drops = list(status, "layers").iter().flat_map(|layer| list(layer, "drops"));
+    // Each is a reason and a number.
+    drops.filter_map(|drop| drop.get(1)?.as_u64()).sum()
+}
+
+/// The version of a program's planes.
+fn version_of(program: &Path) -> Result<String, Failure> {
+    let failed = |why: String| {
+        let text = format!("{} is no such program: {why}; nothing is changed", program.display());
+        Failure::new(Exit::Usage, text)
+    };
+    let mut command = Command::new(program);
+    let told = command.args(["version", "--json"]).stdin(Stdio::null()).output();
+    let told = told.map_err(|error| failed(error.to_string()))?;
+    let value: Value = serde_json::from_slice(&told.stdout)
+        .map_err(|_| failed("it does not answer `version --json`".to_owned()))?;
+    Ok(word(&value, "planes").to_owned())
+}

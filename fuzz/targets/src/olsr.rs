@@ -1,7 +1,7 @@
 //! Routers of OLSR.
 
 use core::time::Duration;
-use gatewright_mesh::olsr::message::OlsrPacket;
+use gatewright_mesh::olsr::message::{OlsrMessage, OlsrPacket};
 use gatewright_mesh::olsr::{OlsrInput, OlsrNode, OlsrSettings};
 use gatewright_packet::LinkIndex;
 
@@ -30,7 +30,7 @@ pub fn olsr(octets: &[u8]) {
         }
     }
     if let Ok(packet) = OlsrPacket::decode(octets) {
-        let whole: Vec<u8> = packet.messages.iter().flat_map(|message| message.encode()).collect();
+        let whole: Vec<u8> = packet.messages.iter().flat_map(OlsrMessage::encode).collect();
         let again = OlsrPacket::encode(packet.sequence, &whole);
         assert_eq!(OlsrPacket::decode(&again), Ok(packet));
     }

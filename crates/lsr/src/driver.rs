@@ -10,7 +10,8 @@ use crate::report;
 use crate::router::MeshSetup;
 use crate::state::{self, MeshState, Neighbours};
 use gatewright_link::{
-    FrameSelection, FrameSocket, InterfaceNotices, InterfacePair, OFFLOADS_LEN, without_offloads,
+    FrameSelection, FrameSocket, InterfaceNotices, InterfacePair, InterfaceProperties,
+    OFFLOADS_LEN, without_offloads,
 };
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
@@ -222,6 +223,7 @@ impl Driver {
     fn take_all(&mut self) {
         if self.notices.take() {
             self.follow_ports(false);
+            self.follow_host();
         }
         let mut buffer = vec![0; BUFFER_LEN];
         for link in 0..self.ports.len() {
@@ -420,6 +422,19 @@ impl Driver {
     }
 
     /// Looks at the interfaces of all links, and tells the machine what has changed.
+    /// Ends the node if somebody has deleted its interface: nothing can leave it or reach it.
+    fn follow_host(&mut self) {
+        let name = self.pair.name();
+        let is_there = InterfaceProperties::of(name).is_ok_and(|it| it.index == self.pair.index());
+        if !is_there {
+            let text = format!(
+                "the mesh ends, as {name} has been deleted; start the gateway again to have it back"
+            );
+            self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
+            self.ended = true;
+        }
+    }
+
     fn follow_ports(&mut self, at_start: bool) {
         for link in 0..self.ports.len() {
             let Some(port) = self.ports.get_mut(link) else { return };

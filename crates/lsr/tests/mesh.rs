@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         trial("broadcasts_and_groups_reach_all", broadcasts_and_groups_reach_all),
         trial("the_classic_profile_carries_packets", classic),
         trial("nothing_is_left_behind", nothing_is_left_behind),
+        trial("a_deleted_interface_ends_the_node", a_deleted_interface),
         trial("a_cut_link_is_left_and_joined_again", a_cut_link),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
@@ -207,6 +208,19 @@ fn nothing_is_left_behind() -> Result<(), Failed> {
     // And it starts again.
     let again = mesh.nodes[0].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
     assert!(!again.state()?.taken_over);
+    Ok(())
+}
+
+/// Somebody deletes the mesh interface: the node ends, and another one can start.
+fn a_deleted_interface() -> Result<(), Failed> {
+    let mut mesh = Mesh::line(2, Profile::Default)?;
+    mesh.nodes[0].ip(&["link", "delete", "mesh0"])?;
+    assert!(wait_until(LIMIT, || mesh.routers[0].state().is_err()), "it runs on");
+    mesh.routers.remove(0);
+    let setup =
+        MeshSetup { interface: "mesh0".into(), links: vec![towards(1)], profile: Profile::Default };
+    let again = mesh.nodes[0].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
+    assert!(wait_until(LIMIT, || again.state().is_ok_and(|it| !it.neighbours.is_empty())));
     Ok(())
 }
 

@@ -22,6 +22,7 @@ use gatewright_stack::{
     At, Attachment, AttachmentId, Host, Interface, NeighbourLimits, Place, builtin::Match,
 };
 use gatewright_tables::CounterOwner;
+use gatewright_testbed::Needs;
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
@@ -31,6 +32,7 @@ use nix::{
 use std::{
     fs::File,
     io::{BufRead, BufReader, ErrorKind, Write},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -55,7 +57,7 @@ fn main() {
         return control(&name);
     }
     let arguments = Arguments::from_args();
-    let trials = vec![
+    let mut trials = vec![
         Trial::test("a_killed_data_plane_is_started_again_with_its_handlers", started_again),
         Trial::test("a_data_plane_that_dies_five_times_is_given_up", given_up),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
@@ -64,7 +66,55 @@ fn main() {
         Trial::test("a_data_plane_opens_only_files_that_links_need", limited),
         Trial::test("a_data_plane_keeps_the_capabilities_of_links_alone", confined),
     ];
+    let needs = Needs::new().program("python3");
+    let strangers = match needs.missing() {
+        None if nix::unistd::geteuid().is_root() => {
+            Trial::test("another_users_listener_is_no_data_plane", stranger)
+        }
+        missing => {
+            let missing = missing.map_or_else(|| "root".to_owned(), |it| it.to_string());
+            let name = format!("another_users_listener_is_no_data_plane (needs {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    };
+    trials.push(strangers);
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Anybody may listen at an abstract name: what another user's process says is not asked for, and its
+/// name is in nobody's way.
+fn stranger() -> Result<(), Failed> {
+    const LISTENS: &str = "import socket, sys, time\n\
+         all = []\n\
+         for end in sys.argv[2:]:\n\
+         \x20 it = socket.socket(socket.AF_UNIX)\n\
+         \x20 it.bind('\\0gatewright-data/' + sys.argv[1] + end)\n\
+         \x20 it.listen(1)\n\
+         \x20 all.append(it)\n\
+         print('listens', flush=True)\n\
+         time.sleep(60)\n";
+    let name = format!("stranger-{}", std::process::id());
+    let mut child = Command::new("python3")
+        .args(["-c", LISTENS, &name, "", "/", "/0", "/ffffffffffffffffffffffffffffffff"])
+        .stdout(Stdio::piped())
+        .uid(65_534)
+        .gid(65_534)
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line)?;
+    assert_eq!(line, "listens\n");
+    let found = FoundPlane::find(&name).map(|found| found.is_some());
+    // It would panic if the name were taken.
+    let (started, ..) = start(&name);
+    let process = started.process.id();
+    let again = FoundPlane::find(&name).map(drop);
+    child.kill()?;
+    child.wait()?;
+    assert!(matches!(found, Ok(false)), "{found:?}");
+    // The true one is found among them, and has a control plane.
+    let said = again.unwrap_err().to_string();
+    assert!(said.contains(&format!("(process {process}) has a control plane")), "{said}");
+    Ok(())
 }
 
 fn command(name: &str) -> ProcessCommand {

@@ -11,14 +11,22 @@ use crate::{
 };
 use gatewright_link::LinkInfo;
 use gatewright_stack::FoundApplication;
-use nix::sys::{
-    signal::{SigSet, Signal},
-    socket::{getsockopt, sockopt::PeerCredentials},
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{SigSet, Signal},
+        socket::{
+            AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket,
+            sockopt::PeerCredentials,
+        },
+    },
 };
 use std::{
     collections::BTreeMap,
+    fs::{self, File},
     io::{self, Read},
     os::{
+        fd::AsRawFd,
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
@@ -187,19 +195,96 @@ fn start_thread(
     started.map(drop).map_err(failed("start a thread"))
 }
 
-/// The abstract address of a data plane: it is in no file system, and ends with its process.
-pub(super) fn address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("gatewright-data/{name}"))
+/// How the abstract names of a data plane begin. They are in no file system, and end with its process.
+///
+/// Anybody in the network namespace can listen at such a name. So the rest of the name is random,
+/// which nobody can take beforehand, and whoever listens at one is asked only if it runs as this
+/// user or as root.
+fn prefix(name: &str) -> String {
+    format!("gatewright-data/{name}/")
 }
 
 /// Listens for later control planes.
 pub(super) fn listen(name: &str) -> Result<UnixListener, DataError> {
-    let bound = address(name).and_then(|address| UnixListener::bind_addr(&address));
-    bound.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => refused(format!("another data plane runs for {name} already")),
-        _ => failed("listen for a later control plane")(source),
-    })
+    if let Some(other) = connect(name)? {
+        let process = other.process;
+        return Err(refused(format!(
+            "another data plane (process {process}) runs for {name} already"
+        )));
+    }
+    let mut end = [0; 16];
+    let bound = File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut end))
+        .and_then(|()| {
+            let end = u128::from_ne_bytes(end);
+            SocketAddr::from_abstract_name(format!("{}{end:032x}", prefix(name)))
+        })
+        .and_then(|address| UnixListener::bind_addr(&address));
+    bound.map_err(failed("listen for a later control plane"))
 }
+
+/// A data plane that is connected to.
+pub(super) struct ConnectedPlane {
+    pub(super) stream: UnixStream,
+    /// Its process, as the kernel says it.
+    pub(super) process: u32,
+}
+
+/// Connects to the data plane of this name, if one runs.
+///
+/// # Errors
+///
+/// [`DataError::System`] if the kernel does not list its sockets; [`DataError::Refused`] if the data
+/// plane is a process of another process namespace.
+pub(super) fn connect(name: &str) -> Result<Option<ConnectedPlane>, DataError> {
+    let listed = fs::read("/proc/thread-self/net/unix").map_err(failed("list sockets"))?;
+    let start = format!("@{}", prefix(name));
+    for line in listed.split(|octet| *octet == b'\n') {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let path = line.rsplit(|octet| *octet == b' ').next().unwrap_or_default();
+        if !path.starts_with(start.as_bytes()) {
+            continue;
+        }
+        let Some(stream) = path.get(1..).and_then(try_connect) else { continue };
+        let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
+        if !is_own(&stream) {
+            continue;
+        }
+        // Zero for a process of another namespace.
+        let process = u32::try_from(peer.pid()).unwrap_or(0);
+        if process == 0 {
+            let text = format!("the data plane of {name} is a process of another container");
+            return Err(refused(text));
+        }
+        return Ok(Some(ConnectedPlane { stream, process }));
+    }
+    Ok(None)
+}
+
+/// Connects to an abstract name without waiting: a stranger that accepts nothing must not stop this
+/// process.
+fn try_connect(name: &[u8]) -> Option<UnixStream> {
+    let address = UnixAddr::new_abstract(name).ok()?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    for _attempt in 0..CONNECT_ATTEMPTS {
+        match nix::sys::socket::connect(socket.as_raw_fd(), &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                stream.set_nonblocking(false).ok()?;
+                return Some(stream);
+            }
+            // Others wait to be accepted.
+            Err(Errno::EAGAIN) => std::thread::sleep(CONNECT_EVERY),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// Attempts to connect to a listener whose queue is full, and the time between two.
+const CONNECT_ATTEMPTS: usize = 20;
+const CONNECT_EVERY: Duration = Duration::from_millis(5);
 
 /// Holds the signals that end the process back from all threads that start from here.
 pub(super) fn hold_signals() -> Result<(), DataError> {

@@ -2,7 +2,7 @@
 //! it again when it dies.
 
 use super::{
-    adoption,
+    adoption::{self, ConnectedPlane},
     arrived::arrived,
     handshake::{
         self, AdoptOrder, AdoptReport, OpenLinks, Restored, Shared, Sleepers, StartOrder,
@@ -196,13 +196,18 @@ impl FoundPlane {
     pub fn find(name: &str) -> Result<Option<Self>, DataError> {
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
-            let address = adoption::address(name).map_err(failed("name the data plane"))?;
-            let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
+            let Some(ConnectedPlane { stream, process }) = adoption::connect(name)? else {
+                return Ok(None);
+            };
             let order = AdoptOrder { version: handshake::process_version() };
             let asked = handshake::say(&stream, &order, None)
                 .and_then(|()| handshake::hear_shared::<Result<AdoptReport, DataError>>(&stream));
             match asked {
-                Ok((Ok(report), Some(shared))) => return Ok(Some(Self { stream, shared, report })),
+                Ok((Ok(report), Some(shared))) => {
+                    // Not what it says of itself: this number is killed if it does not answer.
+                    let report = AdoptReport { process, ..report };
+                    return Ok(Some(Self { stream, shared, report }));
+                }
                 // It may have found out in a moment that its control plane is gone.
                 Ok((Err(_), _)) if Instant::now() < deadline => std::thread::sleep(RETRY_EVERY),
                 Ok((Err(error), _)) => return Err(error),

@@ -10,7 +10,7 @@ use crate::{
     workers::ThreadPort,
 };
 use gatewright_link::LinkInfo;
-use gatewright_stack::FoundApplication;
+use gatewright_stack::{FoundApplication, Wake};
 use nix::{
     errno::Errno,
     sys::{
@@ -32,9 +32,9 @@ use std::{
     },
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// State that the threads of the process share.
@@ -52,6 +52,8 @@ pub(super) struct ServerShared {
     connected: AtomicBool,
     /// Whether the process goes on without a control plane.
     lasting: bool,
+    /// Times that all requests had been taken.
+    turns: AtomicU64,
 }
 
 impl ServerShared {
@@ -73,7 +75,29 @@ impl ServerShared {
             all_files,
             connected,
             lasting,
+            turns: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that all requests that there were have been taken.
+    pub(super) fn end_turn(&self) {
+        self.turns.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until what a control plane that is gone has requested is taken, so that the next one
+    /// is told of what came of it. Returns whether it is.
+    fn await_requests(&self) -> bool {
+        let begun = self.turns.load(Ordering::Acquire);
+        let deadline = Instant::now() + TAKEN_WITHIN;
+        // The turn that runs may have looked before; the one after it has not.
+        while self.turns.load(Ordering::Acquire) < begun + 2 {
+            if Instant::now() > deadline {
+                return false;
+            }
+            self.sleepers.server.wake();
+            std::thread::sleep(TURN_EVERY);
+        }
+        true
     }
 
     /// A poisoned lock is safe here: each change is whole before the next.
@@ -347,6 +371,10 @@ fn is_own(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
+/// Maximum time in which the requests of a control plane that is gone are taken.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+const TURN_EVERY: Duration = Duration::from_micros(200);
+
 /// Answers a control plane that wants to take over; returns whether it has.
 fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
     let order: AdoptOrder = handshake::hear(stream)?;
@@ -356,6 +384,10 @@ fn adopt(shared: &Arc<ServerShared>, stream: &UnixStream) -> io::Result<bool> {
         Some(format!("the data plane (process {process}) is {own}, this is {}", order.version))
     } else if shared.connected.load(Ordering::Acquire) {
         Some(format!("the data plane (process {process}) has a control plane already"))
+    } else if !shared.await_requests() {
+        Some(format!(
+            "the data plane (process {process}) is busy with its last control plane's requests"
+        ))
     } else {
         None
     };

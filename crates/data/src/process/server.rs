@@ -172,6 +172,7 @@ impl Server {
                 any = true;
                 self.take(&octets);
             }
+            self.shared.end_turn();
             self.finish(Duration::ZERO);
             for Outgoing { number, answer } in self.orders.answers(&self.sockets, QUICKLY) {
                 self.answer(number, answer);

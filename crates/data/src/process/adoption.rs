@@ -230,11 +230,16 @@ fn prefix(name: &str) -> String {
 
 /// Listens for later control planes.
 pub(super) fn listen(name: &str) -> Result<UnixListener, DataError> {
-    if let Some(other) = connect(name)? {
-        let process = other.process;
-        return Err(refused(format!(
-            "another data plane (process {process}) runs for {name} already"
-        )));
+    let deadline = Instant::now() + OTHER_GONE_WITHIN;
+    while let Some(other) = connect(name)? {
+        if Instant::now() > deadline {
+            let process = other.process;
+            return Err(refused(format!(
+                "another data plane (process {process}) runs for {name} already"
+            )));
+        }
+        drop(other);
+        std::thread::sleep(LOOK_EVERY);
     }
     let mut end = [0; 16];
     let bound = File::open("/dev/urandom")
@@ -246,6 +251,11 @@ pub(super) fn listen(name: &str) -> Result<UnixListener, DataError> {
         .and_then(|address| UnixListener::bind_addr(&address));
     bound.map_err(failed("listen for a later control plane"))
 }
+
+/// How long another data plane of the same name may take to end: one whose control plane died while
+/// it started ends when it cannot report.
+const OTHER_GONE_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A data plane that is connected to.
 pub(super) struct ConnectedPlane {

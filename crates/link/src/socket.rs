@@ -84,19 +84,7 @@ const fn len_of<T>() -> libc::socklen_t {
 /// Makes a socket receive nothing, until [`take_everything`] or another filter.
 pub(crate) fn take_nothing(fd: BorrowedFd<'_>) -> io::Result<()> {
     const RETURN: u16 = 0x06;
-    let mut nothing = libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
-    // SAFETY: the kernel reads the program and the one instruction that it points to.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            len_of::<libc::sock_fprog>(),
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    attach_filter(fd, &mut [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }])
 }
 
 /// Makes a packet socket receive no IPv4, no IPv6 and no tagged frames.
@@ -114,8 +102,14 @@ pub(crate) fn take_other_types(fd: BorrowedFd<'_>) -> io::Result<()> {
         step(RETURN, 0, u32::MAX),
         step(RETURN, 0, 0),
     ];
-    let program = libc::sock_fprog { len: 6, filter: others.as_mut_ptr() };
-    // SAFETY: the kernel reads the program and the six instructions that it points to.
+    attach_filter(fd, &mut others)
+}
+
+/// Attaches a filter to a socket (`bpf(4)`'s instructions).
+fn attach_filter(fd: BorrowedFd<'_>, steps: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(steps.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and the `len` instructions that it points to.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

@@ -142,3 +142,31 @@ fn what_is_wrong_is_told_before_time_is_spent() {
         }
     }
 }
+
+#[test]
+fn a_senseless_flow_is_refused_with_the_limits() {
+    let refused = |option: &str, value: &str, said: &str| {
+        let mut flow =
+            [("--rate", "50"), ("--octets", "400"), ("--within-ms", "5"), ("--quantile", "0.95")];
+        for known in flow.iter_mut().filter(|(known, _)| *known == option) {
+            known.1 = value;
+        }
+        let options: Vec<String> =
+            flow.iter().map(|(option, value)| format!("{option}={value}")).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let answer = gatewright(&[&["lab", "promise", "/dev/null"], &options[..]].concat());
+        assert_eq!(answer.code, 2, "{option} {value}: {}", answer.err);
+        assert!(answer.err.contains(option), "{option} {value}: {}", answer.err);
+        assert!(answer.err.contains(said), "{option} {value}: {}", answer.err);
+    };
+    for number in ["0", "-1", "NaN", "inf", "-inf", "1e300", "1e-300", "much", ""] {
+        refused("--rate", number, "from 0.00001 to 20000000 packets a second");
+        refused("--within-ms", number, "from 0.000001 to 3600000 milliseconds");
+    }
+    for share in ["0", "1", "1.5", "-0.5", "NaN", "95"] {
+        refused("--quantile", share, "a share of the packets, such as 0.95");
+    }
+    for octets in ["-1", "65508", "4e2", "NaN"] {
+        refused("--octets", octets, "octets");
+    }
+}

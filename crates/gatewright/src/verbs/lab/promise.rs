@@ -6,7 +6,7 @@ use crate::{
 };
 use anyhow::Result;
 use gatewright_lab::{FlowKind, FlowPromise};
-use std::fmt::Write;
+use std::{fmt::Write, ops::RangeInclusive};
 
 /// Tells how many flows of a kind this node carries under a bound, by the models of a run.
 ///
@@ -18,16 +18,16 @@ pub(super) struct Promise {
     #[arg(value_name = "RESULTS", default_value = "lab-default.json")]
     results: String,
     /// Packets a second of one flow.
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = rate, allow_negative_numbers = true)]
     rate: f64,
     /// Octets of payload of a packet.
-    #[arg(long)]
-    octets: f64,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=OCTETS_MAX))]
+    octets: u16,
     /// Delay in the node that a packet may have.
-    #[arg(long, value_name = "MILLISECONDS")]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = within_ms, allow_negative_numbers = true)]
     within_ms: f64,
     /// Share of the packets that must keep it.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.95)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = quantile)]
     quantile: f64,
 }
 
@@ -35,12 +35,8 @@ impl Promise {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let run = super::result(&self.results)?;
         let Self { rate, octets, within_ms, quantile, .. } = self;
-        let is_good = rate > 0.0 && octets >= 0.0 && within_ms > 0.0 && quantile < 1.0;
-        if !is_good || !(0.0..1.0).contains(&quantile) || !rate.is_finite() {
-            let message = "a rate and a bound above 0 and a share below 1 are needed";
-            return Err(Failure::new(Exit::Usage, message).into());
-        }
-        let flow = FlowKind { rate, octets, bound_us: within_ms * 1000.0, quantile };
+        let (octets, bound_us) = (f64::from(octets), within_ms * 1000.0);
+        let flow = FlowKind { rate, octets, bound_us, quantile };
         let promises: Vec<FlowPromise> =
             run.models.iter().filter_map(|model| gatewright_lab::promise(model, &flow)).collect();
         if promises.is_empty() {
@@ -50,6 +46,34 @@ impl Promise {
         face.answer(&promises, || text(&promises, &flow))?;
         Ok(Exit::Success)
     }
+}
+
+/// Packets a second of a flow: from one in a day to more than a link of 10 Gbit/s carries.
+const RATES: RangeInclusive<f64> = 1e-5..=2e7;
+/// Payload of the largest UDP datagram over IPv4 (RFC 768, RFC 791 §3.1).
+const OCTETS_MAX: i64 = 65_507;
+/// Milliseconds: from a nanosecond to an hour.
+const BOUNDS_MS: RangeInclusive<f64> = 1e-6..=3.6e6;
+/// Shares of packets: a model says nothing about the fastest or the slowest of a million.
+const SHARES: RangeInclusive<f64> = 0.01..=0.999_999;
+
+fn rate(text: &str) -> Result<f64, String> {
+    within(text, RATES, "packets a second")
+}
+
+fn within_ms(text: &str) -> Result<f64, String> {
+    within(text, BOUNDS_MS, "milliseconds")
+}
+
+fn quantile(text: &str) -> Result<f64, String> {
+    within(text, SHARES, "a share of the packets, such as 0.95 for 95 %")
+}
+
+/// A number of `range`, of which no NaN is one.
+fn within(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, String> {
+    let (least, most) = (range.start(), range.end());
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("from {least} to {most} {what}"))
 }
 
 fn text(promises: &[FlowPromise], flow: &FlowKind) -> String {

@@ -359,10 +359,10 @@ impl Driver {
         let now = self.now();
         match *event {
             MeshEvent::NeighbourUp(adjacency) => {
-                self.neighbours.insert(adjacency, (true, now));
+                state::note(&mut self.neighbours, adjacency, true, now);
             }
             MeshEvent::NeighbourDown(adjacency, _) => {
-                self.neighbours.insert(adjacency, (false, now));
+                state::note(&mut self.neighbours, adjacency, false, now);
             }
             _ => {}
         }

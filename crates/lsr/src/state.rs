@@ -99,6 +99,20 @@ pub struct MeshPathState {
 /// Whether a neighbour is heard, and since when.
 pub(crate) type Neighbours = BTreeMap<Adjacency, (bool, Duration)>;
 
+/// Neighbours that are shown at the most: all that are heard, and as many that were.
+const NEIGHBOURS_SHOWN_MAX: usize = 1_024;
+
+/// Notes that a neighbour is heard, or is not any more; those that were lost first are forgotten.
+pub(crate) fn note(known: &mut Neighbours, adjacency: Adjacency, up: bool, now: Duration) {
+    if known.len() >= NEIGHBOURS_SHOWN_MAX && !known.contains_key(&adjacency) {
+        let lost = known.iter().filter(|(_, (up, _))| !up);
+        let first = lost.min_by_key(|&(_, &(_, since))| since).map(|(&first, _)| first);
+        let Some(first) = first else { return };
+        known.remove(&first);
+    }
+    known.insert(adjacency, (up, now));
+}
+
 /// A link-layer address as text.
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
@@ -213,6 +227,8 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("paths_lost", of.paths_lost),
         ("buffer_full", of.buffer_full),
         ("table_full", of.table_full),
+        ("neighbours_evicted", of.neighbours_evicted),
+        ("neighbours_refused", of.neighbours_refused),
         ("repeated", of.repeated),
         ("given_up", of.given_up),
         ("labels_unknown", of.labels_unknown),

@@ -370,6 +370,11 @@ pub struct MeshCounters {
     pub buffer_full: u64,
     /// Paths refused, or entries evicted: a table is full.
     pub table_full: u64,
+    /// Neighbours removed for others: there was no room, and they had never shown that they hear
+    /// this node.
+    pub neighbours_evicted: u64,
+    /// Messages dropped: their sender is no neighbour, and there is no room for one.
+    pub neighbours_refused: u64,
     /// Messages repeated because they were not acknowledged.
     pub repeated: u64,
     /// Messages given up.

@@ -8,7 +8,15 @@ use gatewright_packet::{LinkAddress, LinkIndex};
 use std::collections::BTreeMap;
 
 /// Neighbours at the most.
-pub(crate) const NEIGHBOURS_MAX: usize = 512;
+const NEIGHBOURS_MAX: usize = 512;
+
+/// Neighbours over one link at the most: half of all, so that forged ones on one link leave room for
+/// those of the others.
+const NEIGHBOURS_LINK_MAX: usize = NEIGHBOURS_MAX / 2;
+
+/// Neighbours with one link-layer address on a link: a station is one node, and another one for the
+/// time in which it is forgotten after it has got another identity.
+const NEIGHBOURS_ADDRESS_MAX: usize = 4;
 
 /// Full lists without this node after which a link counts as one-way.
 const DEAF_LISTS: u8 = 2;
@@ -39,6 +47,8 @@ pub(crate) struct Neighbour {
     pub(crate) heard_at: Duration,
     pub(crate) interval: Duration,
     pub(crate) up: bool,
+    /// Whether it has ever shown that it hears this node.
+    pub(crate) confirmed: bool,
     /// Full lists in a row without this node.
     pub(crate) deaf: u8,
     /// Its neighbours, sorted.
@@ -63,6 +73,7 @@ impl Neighbour {
             heard_at: now,
             interval,
             up: true,
+            confirmed: false,
             deaf: 0,
             list: Vec::new(),
             relay_delay_us: 0,
@@ -117,7 +128,9 @@ impl Neighbour {
 
     /// Learns from a full list whether the neighbour hears this node.
     pub(crate) fn learn_list(&mut self, list: Vec<NodeId>, own: NodeId) {
-        self.deaf = if list.contains(&own) { 0 } else { self.deaf.saturating_add(1) };
+        let hears = list.contains(&own);
+        self.confirmed |= hears;
+        self.deaf = if hears { 0 } else { self.deaf.saturating_add(1) };
         self.list = list;
         self.list.sort_unstable();
     }
@@ -133,6 +146,17 @@ impl Neighbour {
     }
 }
 
+/// Admission of a new neighbour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NeighbourAdmission {
+    /// There is room.
+    Free,
+    /// There is room when this one is removed, which has never shown that it hears this node.
+    Instead(Adjacency),
+    /// There is no room.
+    Refused,
+}
+
 /// The links and neighbours of a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Neighbourhood {
@@ -141,6 +165,25 @@ pub(crate) struct Neighbourhood {
 }
 
 impl Neighbourhood {
+    /// Whether there is room for a neighbour with a link-layer address. Whoever can send on a link
+    /// can send for any number of nodes, so an address, a link and the whole have bounds; in a full
+    /// one, the neighbour gives way that is not confirmed and was silent longest.
+    pub(crate) fn admit(&self, new: Adjacency, address: LinkAddress) -> NeighbourAdmission {
+        let (first, last) = (NodeId(0), NodeId(u64::MAX));
+        let at = |node| Adjacency { link: new.link, node };
+        let here = || self.all.range(at(first)..=at(last));
+        let same = || here().filter(|(_, known)| known.address == address);
+        if same().count() >= NEIGHBOURS_ADDRESS_MAX {
+            instead(same())
+        } else if here().count() >= NEIGHBOURS_LINK_MAX {
+            instead(here())
+        } else if self.all.len() >= NEIGHBOURS_MAX {
+            instead(self.all.iter())
+        } else {
+            NeighbourAdmission::Free
+        }
+    }
+
     /// The cheapest usable adjacency with a node.
     pub(crate) fn best(&self, node: NodeId) -> Option<Adjacency> {
         let usable = self.all.iter().filter(|(at, known)| at.node == node && known.is_usable());
@@ -169,17 +212,26 @@ impl Neighbourhood {
         nodes
     }
 
-    /// Nodes heard lately: those of one link first, as they must not be cut from a long list.
+    /// Nodes heard lately: those of one link first, and of these the confirmed ones, as they must
+    /// not be cut from a long list.
     pub(crate) fn heard(&self, link: LinkIndex) -> Vec<NodeId> {
-        let up = || self.all.iter().filter(|(_, known)| known.up).map(|(at, _)| at);
-        let here = up().filter(|at| at.link == link).map(|at| at.node);
-        let mut nodes: Vec<NodeId> = here.collect();
-        let elsewhere = up().filter(|at| at.link != link).map(|at| at.node);
-        for node in elsewhere {
+        let up = self.all.iter().filter(|(_, known)| known.up);
+        let mut heard: Vec<_> =
+            up.map(|(at, known)| (at.link != link, !known.confirmed, at.node)).collect();
+        heard.sort_unstable();
+        let mut nodes: Vec<NodeId> = Vec::with_capacity(heard.len());
+        for (.., node) in heard {
             if !nodes.contains(&node) {
                 nodes.push(node);
             }
         }
         nodes
     }
+}
+
+/// Of neighbours without room for another one, the one that gives way.
+fn instead<'a>(all: impl Iterator<Item = (&'a Adjacency, &'a Neighbour)>) -> NeighbourAdmission {
+    let strangers = all.filter(|(_, known)| !known.confirmed && known.paths == 0);
+    let oldest = strangers.min_by_key(|(_, known)| known.heard_at);
+    oldest.map_or(NeighbourAdmission::Refused, |(&at, _)| NeighbourAdmission::Instead(at))
 }

@@ -17,7 +17,7 @@ use crate::edge::{
 use crate::identity::{NodeId, PathId, Reason};
 use crate::labels::{LabelDirection, Labels};
 use crate::message::{Message, MessageError, Profile, Sender};
-use crate::neighbour::{MeshLink, NEIGHBOURS_MAX, Neighbour, Neighbourhood};
+use crate::neighbour::{MeshLink, Neighbour, NeighbourAdmission, Neighbourhood};
 use crate::segment::Segment;
 use broadcast::Broadcasts;
 use core::time::Duration;
@@ -250,10 +250,7 @@ impl MeshNode {
                 self.near.all.remove(&adjacency);
                 self.met(now, adjacency, from, sender.epoch);
             }
-            None if self.near.all.len() >= NEIGHBOURS_MAX => {
-                self.counters.table_full += 1;
-                return false;
-            }
+            None if !self.admit(now, adjacency, from) => return false,
             None => self.met(now, adjacency, from, sender.epoch),
         }
         let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return false };
@@ -262,6 +259,23 @@ impl MeshNode {
         if !neighbour.up && !neighbour.is_session_down() {
             neighbour.up = true;
             self.appeared(adjacency);
+        }
+        true
+    }
+
+    /// Makes room for a new neighbour; `false` if there is none.
+    fn admit(&mut self, now: Duration, new: Adjacency, address: LinkAddress) -> bool {
+        match self.near.admit(new, address) {
+            NeighbourAdmission::Free => {}
+            NeighbourAdmission::Instead(other) => {
+                self.counters.neighbours_evicted += 1;
+                self.lose(now, other, Reason::EXHAUSTED);
+                self.near.all.remove(&other);
+            }
+            NeighbourAdmission::Refused => {
+                self.counters.neighbours_refused += 1;
+                return false;
+            }
         }
         true
     }

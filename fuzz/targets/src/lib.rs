@@ -26,7 +26,7 @@ pub use criteria::criteria;
 pub use cse::{cse, record_block, rows};
 pub use layouts::layouts;
 pub use machine::machine;
-pub use mesh::mesh_message;
+pub use mesh::{labelled_frame, mesh_message};
 pub use olsr::olsr;
 pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
@@ -64,6 +64,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("stored", stored),
     ("criteria", criteria),
     ("mesh_message", mesh_message),
+    ("labelled_frame", labelled_frame),
     ("olsr", olsr),
 ];
 

@@ -242,6 +242,7 @@ impl MeshNode {
         let Some(neighbour) = self.near.all.get_mut(&adjacency) else { return };
         let returns = neighbour.watched && neighbour.paths == 0;
         neighbour.watched = true;
+        neighbour.confirmed = true;
         let was_up = core::mem::replace(&mut neighbour.up, true);
         if !was_up {
             self.appeared(adjacency);

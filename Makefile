@@ -1,12 +1,13 @@
 # A thin door: every target is one line of `cargo xtask`, where the work and its help live.
 # `cargo xtask help` tells the arguments.
-.PHONY: demo test setup lint bench interop soak fuzz
+.PHONY: demo test setup lint bench dashboard interop soak fuzz
 
 demo:  ; cargo xtask demo
 test:  ; cargo xtask test
 setup: ; cargo xtask setup
 lint:  ; cargo xtask lint
 bench: ; cargo xtask bench
+dashboard: ; cargo xtask dashboard
 interop: ; cargo xtask interop
 soak:  ; cargo xtask soak
 fuzz:  ; cargo xtask fuzz

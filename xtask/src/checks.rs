@@ -1,6 +1,6 @@
 //! The verbs that judge the code: `test`, `lint`, `soak`, `fuzz`.
 
-use crate::{root, setup, step::CommandStep, summary::Summary};
+use crate::{dashboard, root, setup, step::CommandStep, summary::Summary};
 use std::time::Instant;
 
 /// Sets up, checks format and lints, runs every test, and closes with a summary.
@@ -11,7 +11,7 @@ pub fn test() -> bool {
         summary.skip("setup", "not everything could be installed, see its words above");
     }
     let style = style(&mut summary);
-    let tests = tests(&mut summary);
+    let tests = tests(&mut summary) & dashboard::smoke(&mut summary);
     summary.took(start.elapsed());
     println!("== summary\n{summary}");
     let passed = style && tests;

@@ -7,7 +7,7 @@
 
 mod archive;
 
-use crate::{packages::Package, root, setup, summary::Summary};
+use crate::{dashboard, packages::Package, root, setup, summary::Summary};
 use archive::Archive;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader};
@@ -112,6 +112,7 @@ pub fn interop() -> bool {
         };
         passed & ran
     });
+    let passed = passed & dashboard::interop(&mut summary);
     summary.took(start.elapsed());
     println!("== summary\n{summary}");
     passed

@@ -9,6 +9,7 @@
 )]
 
 pub mod checks;
+pub mod dashboard;
 pub mod interop;
 pub mod packages;
 pub mod setup;

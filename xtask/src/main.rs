@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, interop, setup, step::CommandStep};
+use xtask::{checks, dashboard, interop, setup, step::CommandStep};
 
 const HELP: &str = "\
 The project's automation.
@@ -23,8 +23,9 @@ Verbs:
   demo [ARGUMENTS]         install what the demo needs, build the command with the profile `demo`,
                            and run `gatewright demo ARGUMENTS`; at most three minutes from a fresh
                            clone on two cores
+  dashboard                build the page that a gateway serves from its sources; needs Node
   interop                  tests against two kernels of Debian, in virtual machines; installs
-                           qemu-system-x86
+                           qemu-system-x86; the page in a browser, where Node and Chromium are
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice; then of both planes at random
                            points, five times as often: nothing left
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         "test" if rest.is_empty() => checks::test(),
         "lint" if rest.is_empty() => checks::lint(),
         "interop" if rest.is_empty() => interop::interop(),
+        "dashboard" if rest.is_empty() => dashboard::build(),
         "demo" => {
             setup::setup_demo();
             // Without arguments, what a newcomer is to see.
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
             println!("{HELP}");
             true
         }
-        "setup" | "test" | "lint" | "interop" => {
+        "setup" | "test" | "lint" | "dashboard" | "interop" => {
             return usage(&format!("`{verb}` takes no arguments"));
         }
         other => return usage(&format!("there is no verb `{other}`")),

@@ -1,0 +1,178 @@
+// Serves the page and the API from a recording of a gateway, for development and for tests:
+//   node replay/server.js [RECORDING] [--port N] [--dev] [--token]
+// A recording has two documents of each kind, some seconds apart. What moved between them goes on
+// moving at the same rate.
+import { createServer } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { extname, join, normalize } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { advance, difference } from './moving.js';
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+const PAGE = process.env.GATEWRIGHT_PAGE ?? join(HERE, '../page');
+const TYPES = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+};
+export const POLICY =
+  "default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+function json(response, code, value) {
+  response.writeHead(code, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(value));
+}
+
+/** A recorded gateway. */
+class Replay {
+  constructor(recording, role) {
+    this.recording = recording;
+    this.role = role;
+    this.granted = role;
+    this.began = Date.now();
+    this.streams = new Set();
+  }
+
+  now(kind) {
+    const share = (Date.now() - this.began) / 1000 / (this.recording.seconds ?? 10);
+    return advance(this.recording[kind], share);
+  }
+
+  /** Answers with a document, or that there is none. */
+  tell(response, value, missing) {
+    if (value === undefined) json(response, 404, { error: missing });
+    else json(response, 200, value);
+  }
+
+  async session(request, response) {
+    if (request.method === 'POST') {
+      const { token } = JSON.parse(await body(request));
+      const error = 'the token is not known: `gatewright web token list` has the valid ones';
+      if (token !== 'secret') return json(response, 401, { error });
+      this.granted = 'admin';
+    } else if (request.method === 'DELETE') this.granted = this.role;
+    if (this.granted) return json(response, 200, { role: this.granted });
+    return json(response, 401, { error: 'a token is needed' });
+  }
+
+  stream(response) {
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+    let [last, id] = [this.now('status'), 0];
+    const send = (event, data) =>
+      response.write(`id: ${(id += 1)}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
+    send('snapshot', { status: last, events: this.recording.events ?? [], now_ms: Date.now() });
+    const timer = setInterval(() => {
+      const next = this.now('status');
+      send('delta', difference(last, next) ?? {});
+      last = next;
+    }, 1000);
+    this.streams.add(response);
+    response.on('close', () => {
+      clearInterval(timer);
+      this.streams.delete(response);
+    });
+  }
+
+  resources(response, query) {
+    const at = query.get('at') ?? '-';
+    const { resources, instances } = this.recording;
+    if (!query.has('latest')) return this.tell(response, resources?.[at], `there is no ${at}`);
+    if (this.granted !== 'viewer')
+      return this.tell(response, instances?.[at], `${at} holds nothing`);
+    return json(response, 403, { error: 'readings are shown to operators' });
+  }
+
+  trace(response) {
+    const trace = JSON.stringify(this.recording.trace ?? { steps: [], took_ns: 0 });
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(`event: trace\ndata: ${trace}\n\nevent: end\ndata: {}\n\n`);
+  }
+
+  /** Answers a request of the API; returns whether it is one. */
+  answer(request, response, { pathname, searchParams }) {
+    const { recording } = this;
+    const answers = {
+      '/readyz': () => json(response, 200, recording.readyz ?? { ready: true, causes: [] }),
+      '/api/v1/session': () => this.session(request, response),
+      '/api/v1/status': () => json(response, 200, this.now('status')),
+      '/api/v1/stream': () => this.stream(response),
+      '/api/v1/graph': () => this.tell(response, this.now('graph'), 'this gateway has no links'),
+      '/api/v1/mesh': () => this.tell(response, this.now('mesh'), 'this gateway has no [mesh]'),
+      '/api/v1/devices': () => this.tell(response, recording.devices, 'there are no [devices]'),
+      '/api/v1/resources': () => this.resources(response, searchParams),
+      '/api/v1/config': () => this.tell(response, recording.config, 'there is no file'),
+      '/api/v1/reload': () => json(response, 200, { changes: recording.config.differences }),
+      '/api/v1/trace': () => this.trace(response),
+    };
+    const answer = answers[pathname];
+    if (!answer) return false;
+    if (this.granted || pathname === '/api/v1/session') answer();
+    else json(response, 401, { error: 'a token is needed' });
+    return true;
+  }
+}
+
+/** Serves a recording; `role` is that of everybody, or null where a token is needed (`secret`). */
+export async function serve(recording, { port = 0, role = 'admin', vite = null } = {}) {
+  const replay = new Replay(recording, role);
+  const server = createServer((request, response) => {
+    const url = new URL(request.url, 'http://localhost');
+    if (replay.answer(request, response, url)) return undefined;
+    return vite ? vite.middlewares(request, response) : file(url.pathname, response);
+  });
+  await new Promise((listening) => server.listen(port, '127.0.0.1', listening));
+  return {
+    url: `http://127.0.0.1:${server.address().port}/`,
+    /** Ends all streams, as a gateway does that ends. */
+    drop: () => replay.streams.forEach((response) => response.destroy()),
+    close: () => new Promise((closed) => (server.closeAllConnections(), server.close(closed))),
+  };
+}
+
+async function body(request) {
+  let text = '';
+  for await (const chunk of request) text += chunk;
+  return text;
+}
+
+async function file(path, response) {
+  const name = normalize(path === '/' ? '/index.html' : path);
+  try {
+    const octets = await readFile(join(PAGE, name));
+    response.writeHead(200, {
+      'content-type': TYPES[extname(name)] ?? 'application/octet-stream',
+      'content-security-policy': POLICY,
+    });
+    response.end(octets);
+  } catch {
+    response.writeHead(404, { 'content-type': 'text/plain' });
+    response.end('there is no such file');
+  }
+}
+
+export async function recorded(name) {
+  return JSON.parse(await readFile(join(HERE, 'recordings', `${name}.json`), 'utf8'));
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const words = process.argv.slice(2);
+  const option = (name) => {
+    const at = words.indexOf(name);
+    return at < 0 ? undefined : words[at + 1];
+  };
+  const name =
+    words.find((word, index) => !word.startsWith('--') && words[index - 1] !== '--port') ??
+    'router';
+  let vite = null;
+  if (words.includes('--dev')) {
+    const { createServer: dev } = await import('vite');
+    vite = await dev({ root: join(HERE, '..'), server: { middlewareMode: true } });
+  }
+  const { url } = await serve(await recorded(name), {
+    port: Number(option('--port') ?? 8788),
+    role: words.includes('--token') ? null : 'admin',
+    vite,
+  });
+  console.log(`${name} at ${url}`);
+}

@@ -1,0 +1,234 @@
+/** Documents of the API, as far as the page reads them. Members that a gateway does not have are missing. */
+
+export type Pair = [name: string, value: number];
+
+export interface Times {
+  count: number;
+  sum: number;
+  largest: number;
+  p50: number | null;
+  p99: number | null;
+  buckets: [largest: number, count: number][];
+}
+
+export interface Link {
+  link: number;
+  name: string;
+  device: string;
+  mode: string;
+  why: string;
+  up: boolean;
+  state: string;
+  mtu: number;
+  mac: string | null;
+  addresses: string[];
+  queues: { queue: number; worker: number }[];
+  counters: Pair[];
+  forwarding: string;
+  in_driver: { outcome: string; packets: number; octets: number }[];
+}
+
+export interface Way {
+  at: string;
+  side: string;
+  link: number | null;
+  layer: string | null;
+  to_device: boolean;
+  packets: number;
+}
+
+export interface Sojourn extends Times {
+  mode: string;
+  relay?: string;
+  handler?: string;
+}
+
+export interface Part {
+  name: string;
+  words: [string, string][];
+  gauges: Pair[];
+  counters: Pair[];
+  alarms?: { name: string; raised: number }[];
+  histograms?: (Times & { name: string })[];
+  handlers?: {
+    program: string;
+    handler: string;
+    started: number;
+    finished: number;
+    failed: number;
+  }[];
+}
+
+export interface Status {
+  planes: {
+    mode: string;
+    control: number;
+    data: number | null;
+    running: boolean;
+    adopted: boolean;
+    version: string;
+  };
+  uptime: { secs: number; nanos: number };
+  links: Link[];
+  layers: { layer: string; link: number | null; drops: Pair[] }[];
+  ways: Way[];
+  unclaimed: Pair[];
+  icmp: {
+    ip_version: number;
+    type: number | null;
+    message: string;
+    received: number;
+    sent: number;
+    rate_limited: number;
+  }[];
+  handlers: { id: number; at: string; taken: number }[];
+  kernel: {
+    routes: number;
+    forwarded: number;
+    neighbours: number;
+    renewed: number;
+    overruns: number;
+    withdrawn: boolean;
+  } | null;
+  sojourn: Sojourn[];
+  workers: { worker: number; received: number; taken: number; given: number }[];
+  next_hops: { link: string; via: string | null; packets: number; octets: number }[];
+  attached: {
+    id: number;
+    handler: string;
+    at: string;
+    packets: number | null;
+    octets: number | null;
+    missed: number | null;
+    messages?: number;
+    refused?: number;
+  }[];
+  udp_gateways: { name: string; received: number; sent: number; returned: number; lost: number }[];
+  parts: Part[];
+  events: { part: string; kind: string; level: Level; events: number; suppressed: number }[];
+}
+
+export type Level = 'error' | 'warning' | 'info' | 'debug';
+
+export interface LogEntry {
+  sequence: number;
+  time: string;
+  level: Level;
+  part: string;
+  kind: string;
+  fields: Record<string, string>;
+  text: string;
+}
+
+export interface Snapshot {
+  status: Status;
+  events: LogEntry[];
+  now_ms: number;
+}
+
+export interface Readiness {
+  ready: boolean;
+  causes?: { part?: string; level?: Level; text: string }[];
+}
+
+export type Role = 'viewer' | 'operator' | 'admin';
+
+export interface MeshPath {
+  classes: number[];
+  role: 'primary' | 'backup';
+  carries: boolean;
+  path: string;
+  link: string;
+  next: string;
+  label: number;
+  relays: string[];
+  frame_limit: number;
+}
+
+export interface Mesh {
+  node: string;
+  interface: string;
+  profile: string;
+  trust: string;
+  uptime_s: number;
+  links: { link: string; state: string; mac: string | null; mtu: number | null; frames: Pair[] }[];
+  neighbours: { node: string; link: string; up: boolean; since_s: number }[];
+  destinations: { node: string; paths: MeshPath[] }[];
+  labels: number;
+  counters: Pair[];
+}
+
+export interface Device {
+  name: string;
+  address?: string;
+  kind?: string;
+  state?: string;
+  since?: string;
+  last?: string;
+  reports?: number;
+  problem?: string | null;
+  containers?: string[];
+}
+
+export interface Devices {
+  devices: Device[];
+  outbox?: { waiting: number; oldest_s?: number } | null;
+  counters?: Pair[];
+}
+
+export interface Resource {
+  at: string;
+  name: string;
+  type: string;
+  attributes?: Record<string, unknown> | null;
+  children: { name: string; address: string; type: string; instances?: number | null }[];
+  cut?: boolean;
+}
+
+export interface Instances {
+  instances: { name: string; created: string; content: unknown }[];
+}
+
+export interface Graph {
+  layers: { layer: string; link: number | null; packets?: number; ns?: number | null }[];
+  edges: {
+    from: number | null;
+    to: number | 'device' | null;
+    at: string;
+    side: string;
+    link: number | null;
+    packets: number;
+  }[];
+}
+
+export interface Trace {
+  took_ns: number;
+  steps: {
+    at: string;
+    side: string;
+    to: string;
+    handlers: number[];
+    took_ns: number;
+    len: number;
+    octets: string;
+    notes: string[];
+    changed: string[];
+    outcome: string;
+  }[];
+}
+
+export interface Configuration {
+  file: string | null;
+  text: string;
+  running?: string;
+  differences: { what: string; how: string }[];
+  findings: {
+    severity: string;
+    code: string;
+    message: string;
+    line?: number;
+    column?: number;
+    text?: string;
+  }[];
+  etag?: string;
+}

@@ -1,0 +1,219 @@
+import type { LogEntry, Mesh, Readiness, Role, Snapshot, Status } from './document';
+import { quantile, type Buckets } from './histogram';
+import { merge } from './merge';
+import { rates, stay, type Rates } from './rates';
+
+/** Samples that are kept: ten minutes at one a second. */
+export const SAMPLES_MAX = 600;
+
+/** Events that are kept. */
+const EVENTS_MAX = 500;
+
+/** Samples over which the delays of the moment are taken. */
+const STAY_WINDOW = 5;
+
+/** One second of a gateway. */
+export interface Sample {
+  at: number;
+  rates: Rates;
+  p50: number | null;
+  p99: number | null;
+}
+
+export type Connection = 'connecting' | 'live' | 'lost' | 'refused';
+
+/** An answer of the API that is no success, in its words. */
+export class Refusal extends Error {
+  constructor(
+    readonly code: number,
+    text: string,
+  ) {
+    super(text);
+  }
+}
+
+/** Asks the API; errors carry its own words. */
+export async function ask<T>(path: string, init?: RequestInit): Promise<T> {
+  const answer = await fetch(path, init);
+  const text = await answer.text();
+  let value: unknown = null;
+  try {
+    value = text ? JSON.parse(text) : null;
+  } catch {
+    // Not from the API: a proxy's page, or a gateway of another version.
+  }
+  if (answer.ok) return value as T;
+  const said = (value as { error?: string } | null)?.error;
+  throw new Refusal(answer.status, said ?? `the gateway answers ${answer.status}`);
+}
+
+/** The gateway as this page knows it. */
+class Gateway {
+  connection = $state.raw<Connection>('connecting');
+  /** Since when nothing has come, in milliseconds since 1970. */
+  lostAt = $state.raw(0);
+  status = $state.raw<Status | null>(null);
+  events = $state.raw<LogEntry[]>([]);
+  missed = $state.raw(0);
+  readiness = $state.raw<Readiness | null>(null);
+  role = $state.raw<Role | null>(null);
+  mesh = $state.raw<Mesh | null>(null);
+  /** Grows with each sample; reading it follows `samples`, which is changed in place. */
+  tick = $state.raw(0);
+  samples: Sample[] = [];
+  /** The mesh as it was, the oldest first. */
+  past: { at: number; mesh: Mesh }[] = [];
+
+  #previous: Status | null = null;
+  #stays: Buckets[] = [];
+  #source: EventSource | null = null;
+  #timers: number[] = [];
+  #meshTag = '';
+
+  /** The latest sample. */
+  get now(): Sample | undefined {
+    void this.tick;
+    return this.samples[this.samples.length - 1];
+  }
+
+  async start(): Promise<void> {
+    this.stop();
+    this.connection = 'connecting';
+    try {
+      const session = await ask<{ role: Role | null }>('/api/v1/session');
+      this.role = session.role;
+    } catch (error) {
+      if (error instanceof Refusal && (error.code === 401 || error.code === 403)) {
+        this.role = null;
+        this.connection = 'refused';
+        return;
+      }
+      // Older gateways, or none for the moment: the stream says which.
+    }
+    this.#open();
+    this.#every(5000, () => this.#look());
+    this.#every(2000, () => this.#lookMesh());
+  }
+
+  stop(): void {
+    this.#source?.close();
+    this.#source = null;
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#timers = [];
+  }
+
+  async signIn(token: string): Promise<void> {
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ token });
+    const session = await ask<{ role: Role }>('/api/v1/session', { method: 'POST', headers, body });
+    await this.start();
+    this.role = session.role;
+  }
+
+  async signOut(): Promise<void> {
+    await ask('/api/v1/session', { method: 'DELETE' });
+    await this.start();
+  }
+
+  #every(milliseconds: number, look: () => unknown): void {
+    look();
+    this.#timers.push(setInterval(() => document.hidden || look(), milliseconds));
+  }
+
+  #open(): void {
+    const source = new EventSource('/api/v1/stream');
+    this.#source = source;
+    const on = (name: string, take: (data: unknown) => void) =>
+      source.addEventListener(name, (message) => {
+        this.connection = 'live';
+        take(JSON.parse((message as MessageEvent<string>).data));
+      });
+    on('snapshot', (data) => this.#snapshot(data as Snapshot));
+    on('delta', (patch) => this.#take(merge(this.status, patch) as Status, Date.now()));
+    on('event', (data) => this.#log([data as LogEntry]));
+    on('missed', (data) => (this.missed += (data as { missed?: number }).missed ?? 1));
+    source.onerror = () => {
+      if (this.connection !== 'lost') this.lostAt = Date.now();
+      this.connection = 'lost';
+      // The browser gives up after an answer that is no stream.
+      if (source.readyState === EventSource.CLOSED) {
+        const timer = setTimeout(() => this.start(), 3000);
+        this.#timers.push(timer);
+      }
+    };
+  }
+
+  #snapshot(snapshot: Snapshot): void {
+    // A restarted gateway counts anew.
+    const uptime = this.#previous?.uptime.secs ?? 0;
+    if (snapshot.status.uptime.secs < uptime) {
+      this.#previous = null;
+      this.events = [];
+    }
+    this.#take(snapshot.status, Date.now());
+    this.#log(snapshot.events);
+  }
+
+  #take(status: Status, at: number): void {
+    if (!status?.links) return;
+    const previous = this.#previous;
+    if (previous) {
+      const found = rates(previous, status, at);
+      if (!found) {
+        this.status = status;
+        return;
+      }
+      this.#stays.push(stay(previous, status));
+      if (this.#stays.length > STAY_WINDOW) this.#stays.shift();
+      const sums = new Map<number, number>();
+      for (const buckets of this.#stays) {
+        for (const [largest, count] of buckets) sums.set(largest, (sums.get(largest) ?? 0) + count);
+      }
+      const all = [...sums].sort((a, b) => a[0] - b[0]);
+      this.samples.push({ at, rates: found, p50: quantile(all, 0.5), p99: quantile(all, 0.99) });
+      if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+    }
+    this.#previous = status;
+    this.status = status;
+    this.tick += 1;
+  }
+
+  #log(entries: LogEntry[]): void {
+    const last = this.events[0]?.sequence ?? 0;
+    const fresh = entries
+      .filter((entry) => entry.sequence > last)
+      .sort((a, b) => b.sequence - a.sequence);
+    if (fresh.length) this.events = [...fresh, ...this.events].slice(0, EVENTS_MAX);
+  }
+
+  async #look(): Promise<void> {
+    try {
+      const answer = await fetch('/readyz');
+      this.readiness = (await answer.json()) as Readiness;
+    } catch {
+      this.readiness = null;
+    }
+  }
+
+  async #lookMesh(): Promise<void> {
+    if (!this.status?.parts.some((part) => part.name === 'mesh')) return;
+    try {
+      const headers: HeadersInit = this.#meshTag ? { 'if-none-match': this.#meshTag } : {};
+      const answer = await fetch('/api/v1/mesh', { headers });
+      if (answer.status === 304) return;
+      if (!answer.ok) {
+        this.mesh = null;
+        return;
+      }
+      this.#meshTag = answer.headers.get('etag') ?? '';
+      const mesh = (await answer.json()) as Mesh;
+      this.mesh = mesh;
+      this.past.push({ at: Date.now(), mesh });
+      while (this.past.length > 1 && this.past[0].at < Date.now() - 600_000) this.past.shift();
+    } catch {
+      // The stream tells that the gateway is gone.
+    }
+  }
+}
+
+export const gateway = new Gateway();

@@ -1,0 +1,181 @@
+// The parts without markup: merge patches, histograms, rates, layouts, captures.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { createServer } from 'vite';
+import { recorded } from '../replay/server.js';
+import { advance, difference } from '../replay/moving.js';
+
+const vite = await createServer({
+  server: { middlewareMode: true },
+  logLevel: 'error',
+  appType: 'custom',
+});
+after(() => vite.close());
+const load = (name) => vite.ssrLoadModule(`/src/lib/${name}.ts`);
+const { merge } = await load('merge');
+const { quantile, since } = await load('histogram');
+const { flows, rates } = await load('rates');
+const { scaled, delay, duration } = await load('format');
+const { moment } = await load('time');
+const { octets, capture } = await load('packet');
+const { draw } = await load('layers');
+const { ofMesh, meshviewer } = await load('topology');
+const { curve } = await load('readings');
+const { causes } = await load('health');
+
+// RFC 7396, appendix A.
+test('merge patches do what the examples of the RFC say', () => {
+  const examples = [
+    ['{"a":"b"}', '{"a":"c"}', '{"a":"c"}'],
+    ['{"a":"b"}', '{"b":"c"}', '{"a":"b","b":"c"}'],
+    ['{"a":"b"}', '{"a":null}', '{}'],
+    ['{"a":"b","b":"c"}', '{"a":null}', '{"b":"c"}'],
+    ['{"a":["b"]}', '{"a":"c"}', '{"a":"c"}'],
+    ['{"a":"c"}', '{"a":["b"]}', '{"a":["b"]}'],
+    ['{"a":{"b":"c"}}', '{"a":{"b":"d","c":null}}', '{"a":{"b":"d"}}'],
+    ['{"a":[{"b":"c"}]}', '{"a":[1]}', '{"a":[1]}'],
+    ['["a","b"]', '["c","d"]', '["c","d"]'],
+    ['{"a":"b"}', '["c"]', '["c"]'],
+    ['{"a":"foo"}', 'null', 'null'],
+    ['{"a":"foo"}', '"bar"', '"bar"'],
+    ['{"e":null}', '{"a":1}', '{"e":null,"a":1}'],
+    ['[1,2]', '{"a":"b","c":null}', '{"a":"b"}'],
+    ['{}', '{"a":{"bb":{"ccc":null}}}', '{"a":{"bb":{}}}'],
+  ];
+  for (const [target, patch, result] of examples) {
+    assert.deepEqual(merge(JSON.parse(target), JSON.parse(patch)), JSON.parse(result));
+  }
+});
+
+test('a member called __proto__ changes no prototype', () => {
+  const merged = merge({}, JSON.parse('{"__proto__":{"evil":1}}'));
+  assert.equal({}.evil, undefined);
+  assert.equal(merged.evil, undefined);
+});
+
+test('the differences of a recording are its next document', async () => {
+  const { status } = await recorded('router');
+  const [before, after] = [advance(status, 0.2), advance(status, 0.7)];
+  assert.deepEqual(merge(before, difference(before, after)), after);
+});
+
+test('quantiles are of what came between two histograms', () => {
+  const grown = since(
+    [[10, 5]],
+    [
+      [10, 8],
+      [100, 96],
+      [1000, 1],
+    ],
+  );
+  assert.deepEqual(grown, [
+    [10, 3],
+    [100, 96],
+    [1000, 1],
+  ]);
+  assert.equal(quantile(grown, 0.5), 100);
+  assert.equal(quantile(grown, 0.995), 1000);
+  assert.equal(quantile([], 0.5), null);
+  // A gateway that was started anew.
+  assert.deepEqual(since([[10, 5]], [[10, 1]]), [[10, 1]]);
+});
+
+test('rates are differences over the time of the gateway', async () => {
+  const { status, seconds } = await recorded('router');
+  const found = rates(status[0], status[1], 0);
+  const count = (of, name) => of.links[0].counters.find((pair) => pair[0] === name)[1];
+  const expected = (count(status[1], 'received') - count(status[0], 'received')) / seconds;
+  assert.ok(Math.abs(found.links.get('lan').received - expected) < 0.01);
+  assert.equal(rates(status[0], status[0], 0), null);
+});
+
+test('what passes a gateway without links are reports and requests', async () => {
+  const { status } = await recorded('health');
+  const names = flows(status[1]).map((flow) => flow.name);
+  assert.deepEqual(names, ['requests to cse', 'reports of devices']);
+});
+
+test('numbers and times are short', () => {
+  const numbers = [0, 0.26, 12.4, 999, 1000, 123_456, 2.5e6].map((value) => scaled(value));
+  assert.deepEqual(numbers, ['0', '0.3', '12.4', '999', '1.0 k', '123 k', '2.5 M']);
+  assert.deepEqual([950, 21_500, 3.2e6, 2e9].map(delay), ['950 ns', '21.5 µs', '3.2 ms', '2.0 s']);
+  assert.deepEqual([59, 61, 3661, 90_000].map(duration), [
+    '59 s',
+    '1 min 1 s',
+    '1 h 1 min',
+    '1 d 1 h',
+  ]);
+  // TS-0004 §6.3.3: basic format of ISO 8601, UTC.
+  assert.equal(moment('20261124T132204,5'), Date.UTC(2026, 10, 24, 13, 22, 4, 500));
+});
+
+test('octets are compared from the end, as headers come and go in front', () => {
+  const states = octets('aabbcc', '01aabbcd').map((octet) => octet.state);
+  assert.deepEqual(states, ['fresh', '', '', 'changed']);
+  assert.deepEqual(
+    octets('aabb', 'bb').map((octet) => octet.state),
+    [''],
+  );
+});
+
+test('a packet is saved as a capture file', () => {
+  const file = Buffer.from(capture('0102', true, 1500));
+  // Magic number and version 2.4; at its end the lengths and the octets.
+  assert.equal(file.subarray(0, 8).toString('hex'), 'a1b2c3d400020004');
+  assert.equal(
+    file.subarray(20).toString('hex'),
+    '00000001' + '00000001' + '0007a120' + '00000002'.repeat(2) + '0102',
+  );
+});
+
+test('layers stand in columns by their way up', async () => {
+  const { graph } = await recorded('router');
+  const { boxes, lines } = draw(graph[1]);
+  const x = (name) => boxes.find((box) => box.name === name).x;
+  assert.ok(x('device') < x('ethernet') && x('ethernet') < x('ipv4') && x('ipv4') < x('icmpv4'));
+  assert.ok(lines.every((line) => line.edges.length > 0));
+  const places = new Set(boxes.map((box) => `${box.x} ${box.y}`));
+  assert.equal(places.size, boxes.length);
+});
+
+test('the topology has the nodes of the paths, and meshviewer reads it', async () => {
+  const { mesh } = await recorded('mesh');
+  const topology = ofMesh(mesh[1]);
+  // Figure 6 of the Lilith paper: S and T joined by three paths of three links.
+  assert.equal(topology.nodes.length, 8);
+  assert.equal(topology.links.length, 9);
+  const saved = meshviewer(topology, null, new Date(0));
+  assert.equal(saved.timestamp, '1970-01-01T00:00:00+0000');
+  const ids = new Set(saved.nodes.map((node) => node.node_id));
+  assert.ok(saved.links.every((link) => ids.has(link.source) && ids.has(link.target)));
+});
+
+test('readings that are no numbers make no curve', () => {
+  const reading = (value) => ({
+    name: 'x',
+    created: '20261124T132204,0',
+    content: { value, unit: '%' },
+  });
+  assert.equal(curve([reading('standing'), reading('')]), null);
+  assert.deepEqual(curve([reading('97')]).values, [97]);
+  assert.equal(curve([{ ...reading('1'), content: '{"value":"98"}' }]).values[0], 98);
+});
+
+test('causes name what is wrong', async () => {
+  const { status } = await recorded('router');
+  assert.deepEqual(causes(status[1], null, null, undefined), []);
+  const down = structuredClone(status[1]);
+  Object.assign(down.links[0], { up: false, state: 'down' });
+  down.planes.running = false;
+  const found = causes(
+    down,
+    { ready: false, causes: [{ part: 'cse', text: 'no room' }] },
+    null,
+    undefined,
+  );
+  assert.deepEqual(
+    found.map((cause) => cause.level),
+    ['error', 'error', 'error'],
+  );
+  assert.match(found.map((cause) => cause.text).join(), /no room.*data plane.*lan/);
+});

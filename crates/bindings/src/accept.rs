@@ -9,6 +9,7 @@ use gatewright_onem2m::network;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -20,12 +21,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const READ_MAX: usize = 4_096;
 
 /// Response to a plain HTTP peer when the connection limit is reached (RFC 9110 §15.6.4).
-pub(crate) const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+pub const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
     Content-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// Admits connections up to a listener's limits.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
+pub struct Admission {
     connections: Arc<Semaphore>,
     peers: Arc<Peers>,
     refused: Arc<AtomicU64>,
@@ -33,7 +34,7 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Admits up to `connections_max` connections at a time; `peers` limits those of one address.
-    pub(crate) fn new(connections_max: usize, peers: &Arc<Peers>) -> Self {
+    pub fn new(connections_max: usize, peers: &Arc<Peers>) -> Self {
         Self {
             connections: Arc::new(Semaphore::new(connections_max)),
             peers: Arc::clone(peers),
@@ -75,9 +76,7 @@ impl Admission {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // The last descriptors are for what serves no peer.
-            let permit = (!is_among_last(&stream)).then(|| self.permit(peer.ip())).flatten();
-            let Some(permit) = permit else {
+            let Some(permit) = self.admit(&stream, peer.ip()) else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 refuse(stream, refusal);
                 continue;
@@ -92,10 +91,23 @@ impl Admission {
         }
     }
 
-    fn permit(&self, address: IpAddr) -> Option<(OwnedSemaphorePermit, ConnectionGuard)> {
-        let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
-        Some((permit, Peers::admit(&self.peers, address)?))
+    /// Admits a connection of `address`, whose descriptor is `stream`; `None` beyond a limit. The last
+    /// descriptors are for what serves no peer.
+    pub fn admit(&self, stream: &impl AsFd, address: IpAddr) -> Option<ConnectionPermit> {
+        (!is_among_last(stream)).then(|| self.permit(address)).flatten()
     }
+
+    fn permit(&self, address: IpAddr) -> Option<ConnectionPermit> {
+        let permit = Arc::clone(&self.connections).try_acquire_owned().ok()?;
+        Some(ConnectionPermit { _permit: permit, _guard: Peers::admit(&self.peers, address)? })
+    }
+}
+
+/// The place of an admitted connection among the others, until it is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    _permit: OwnedSemaphorePermit,
+    _guard: ConnectionGuard,
 }
 
 /// Sends the refusal without waiting. What the peer has sent already is read: closing a connection
@@ -109,7 +121,7 @@ fn refuse(stream: TcpStream, refusal: &[u8]) {
 
 /// Open connections per address (IPv6: per /64 network), so that one peer cannot take them all.
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub struct Peers {
     most: AtomicUsize,
     connections: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -122,7 +134,8 @@ struct ConnectionGuard {
 }
 
 impl Peers {
-    pub(crate) fn new(most: usize) -> Self {
+    /// Admits up to `most` connections of one address.
+    pub fn new(most: usize) -> Self {
         Self { most: AtomicUsize::new(most), connections: Mutex::default() }
     }
 

@@ -7,7 +7,7 @@
 //! device.
 #![forbid(unsafe_code)]
 
-mod accept;
+pub mod accept;
 pub mod agents;
 mod alarms;
 mod answers;

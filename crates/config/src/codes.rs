@@ -25,7 +25,7 @@ codes! {
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [planes], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [log], [[program]], [devices], [cse] \
+    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [web], [log], [[program]], [devices], [cse] \
     and [mesh]."
 
     WRONG_TYPE 103 "a value of the wrong type"
@@ -341,4 +341,9 @@ codes! {
     NEIGHBOUR_TWICE 187 "a neighbour is given twice"
     "A station has one link-layer address on a link. Give the second neighbour another IP address, or \
     take one of the two away."
+
+    WEB_WIDE_OPEN 188 "a web interface that other machines reach"
+    "The web interface shows what a gateway does, without a password. In this version it listens on an \
+    address of loopback (127.0.0.1, ::1) or on a Unix socket only. From another machine, ssh leads \
+    there: `ssh -L 8787:127.0.0.1:8787 gateway`, and then http://127.0.0.1:8787."
 }

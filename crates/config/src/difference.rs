@@ -206,7 +206,7 @@ mod tests {
             parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
         };
         let (old, new) = (read(OLD), read(text));
-        let all = ["gateway", "planes", "cse", "devices", "log"]
+        let all = ["gateway", "planes", "cse", "devices", "web", "log"]
             .map(|name| differences(&old, &new, name));
         let line = |found: KeyDifference| {
             let restart = if found.restart { " (restart)" } else { "" };
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn defaults_are_those_of_the_typed_description() {
         let text = "[link.lan]\n[devices]\nlisten = \"127.0.0.1:1\"\n[cse]\nbase = \"a\"\nid = \"/a\"\n\
-            [gateway]\n[planes]\n[mesh]\nlinks = [\"eth1\"]\n";
+            [gateway]\n[planes]\n[web]\n[mesh]\nlinks = [\"eth1\"]\n";
         let read = |text: &str| {
             let parsed = parse(SourceId::default(), text);
             let config =
@@ -341,6 +341,6 @@ mod tests {
                 defaults += 1;
             }
         }
-        assert_eq!(defaults, 10);
+        assert_eq!(defaults, 11);
     }
 }

@@ -50,7 +50,7 @@ pub use model::{
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
     SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
-    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX,
+    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web,
 };
 pub use position::MessagePosition;
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};

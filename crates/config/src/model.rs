@@ -50,6 +50,8 @@ pub struct Config {
     pub tcp_proxies: Vec<TcpProxy>,
     /// `[control]`.
     pub control: Control,
+    /// `[web]`.
+    pub web: Option<Web>,
     /// `[log]`.
     pub log: Log,
     /// `[[program]]`.
@@ -494,6 +496,13 @@ pub struct Control {
     pub socket: Option<String>,
     /// Where metrics are served; nowhere unless given.
     pub metrics: Option<Located<Listen>>,
+}
+
+/// The web interface.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Web {
+    /// Where it listens.
+    pub listen: Located<Listen>,
 }
 
 /// Address of a listener.

@@ -9,12 +9,12 @@ use crate::model::{
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
     SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
-    UdpGateway, VirtualTag,
+    UdpGateway, VirtualTag, Web,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
 use gatewright_stack::builtin::Verdict;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -36,6 +36,9 @@ const WAITING: u32 = 10_000;
 /// Default maximum number of all devices' readings that wait for the registrar; each takes about a
 /// kibibyte of memory.
 const WAITING_TOTAL: u32 = 100_000;
+
+/// Default address of the web interface.
+const WEB_LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8787));
 
 /// Reads the whole description.
 pub(crate) fn config(root: View<'_>) -> Config {
@@ -72,6 +75,7 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .filter_map(|(name, table)| udp_gateway(name, table))
             .collect(),
         control: root.table("control").map(control).unwrap_or_default(),
+        web: root.table("web").map(web),
         log: root.table("log").map(log).unwrap_or_default(),
         programs: root.tables("program").into_iter().filter_map(program).collect(),
         devices: root.table("devices").and_then(devices),
@@ -325,11 +329,20 @@ fn tcp_proxy(name: Located<String>, table: View<'_>) -> Option<TcpProxy> {
 }
 
 fn control(table: View<'_>) -> Control {
-    let metrics = |text: &str| match text.strip_prefix("unix:") {
+    Control { socket: table.owned("socket"), metrics: table.parsed("metrics", listen) }
+}
+
+/// Parses a listener's address: `127.0.0.1:80` or `unix:PATH`.
+fn listen(text: &str) -> Option<Listen> {
+    match text.strip_prefix("unix:") {
         Some(path) => Some(Listen::Unix(path.to_owned())),
         None => text.parse().ok().map(Listen::Tcp),
-    };
-    Control { socket: table.owned("socket"), metrics: table.parsed("metrics", metrics) }
+    }
+}
+
+fn web(table: View<'_>) -> Web {
+    let usual = Located { value: Listen::Tcp(WEB_LISTEN), span: table.header };
+    Web { listen: table.parsed("listen", listen).unwrap_or(usual) }
 }
 
 fn program(table: View<'_>) -> Option<Program> {

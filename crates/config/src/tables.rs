@@ -221,6 +221,7 @@ pub(crate) static ROOT: Table = Table {
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
         key("tcp_proxy", Shape::Named(&TCP_PROXY, TABLES_MAX), "Relays of TCP connections."),
         key("control", Shape::Table(&CONTROL), "How the running gateway is reached."),
+        key("web", Shape::Table(&WEB), "The gateway's web interface."),
         key("log", Shape::Table(&LOG), "Where the running gateway writes its events."),
         key("program", Shape::Many(&PROGRAM, TABLES_MAX), "Programs in the gateway language."),
         key("devices", Shape::Table(&DEVICES), "IEEE 11073 devices."),
@@ -537,6 +538,19 @@ static CONTROL: Table = Table {
             "Where metrics are served: 127.0.0.1:9464 or unix:PATH; nowhere if not given.",
         ),
     ],
+};
+
+static WEB: Table = Table {
+    name: "[web]",
+    doc: "The web interface: a page, an API, and a stream of status and events. Without this table \
+          nothing listens.",
+    keys: &[key(
+        "listen",
+        Shape::Text(Form::Listen),
+        "Where it listens: an address of loopback with a port, or unix:PATH; 127.0.0.1:8787 if not \
+         given.",
+    )
+    .or("127.0.0.1:8787")],
 };
 
 static PROGRAM: Table = Table {

@@ -19,6 +19,8 @@ const PROXY: u64 = 6;
 const PROGRAM: u64 = 8;
 /// The data plane's process: its control connection, its regions of memory, its wakers.
 const DATA_PROCESS: u64 = 12;
+/// The web interface: its listener, its loop.
+const WEB: u64 = 6;
 /// Connections of peers without which listeners serve nobody.
 const PEERS: u64 = 8;
 
@@ -50,7 +52,8 @@ pub(crate) fn needed(config: &Config) -> u64 {
         + workers * WORKER
         + proxies * PROXY
         + programs * PROGRAM
-        + process;
+        + process
+        + if config.web.is_some() { WEB } else { 0 };
     // The last quarter is for no connection of a peer.
     (own + PEERS).saturating_mul(4) / 3
 }

@@ -82,6 +82,8 @@ pub struct StartOptions {
     /// The program of the data plane's process; without one no description runs in
     /// `[planes] mode = "process"`.
     pub data_plane: Option<DataPlaneProgram>,
+    /// Parts that the program adds, as by [`Gateway::with_part`].
+    pub parts: Vec<Arc<dyn Part>>,
 }
 
 /// Has a program go on in this process, in place of this one; returns why it does not.
@@ -187,8 +189,17 @@ impl Gateway {
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
         descriptor_need::allow(config).map_err(StartError::Descriptors)?;
-        let StartOptions { seed, file, socket, default_socket, say, log, upgrade, data_plane } =
-            options;
+        let StartOptions {
+            seed,
+            file,
+            socket,
+            default_socket,
+            say,
+            log,
+            upgrade,
+            data_plane,
+            parts,
+        } = options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
         let process = process(config, data_plane, &name)?;
@@ -198,7 +209,7 @@ impl Gateway {
         let log = (events, Some(writer));
         let mut gateway = Self::begin(config, (seed, process), file, &*say, log)?;
         gateway.upgrade = upgrade;
-        let gateway = Arc::new(gateway);
+        let gateway = Arc::new(parts.into_iter().fold(gateway, Self::with_part));
         gateway.control.serve(say, socket, &config.control, &gateway)?;
         gateway.log_start(config);
         Ok(gateway)

@@ -27,7 +27,7 @@ mod programs;
 mod recorder;
 mod reload;
 mod settings;
-mod socket_path;
+pub mod socket_path;
 mod stack_network;
 mod status;
 mod tcp_proxy;

@@ -10,7 +10,7 @@ mod histogram;
 mod part;
 mod serve;
 
-pub use serve::MetricsServer;
+pub use serve::{MetricsServer, OPEN_METRICS};
 
 use crate::{events::EventCount, status::StatusAnswer};
 use gatewright_part::{NamedStatus, Sojourn};

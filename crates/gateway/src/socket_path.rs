@@ -14,7 +14,12 @@ const OWNER_ONLY: u32 = 0o600;
 
 /// Opens a non-blocking Unix socket that only its owner can use. A socket without a listener is
 /// replaced; anything else at `path` stays.
-pub(crate) fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
+///
+/// # Errors
+///
+/// `AddrInUse` if another process listens there, `AlreadyExists` if `path` is another file; else the
+/// system's error.
+pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketPath)> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -53,7 +58,7 @@ fn remove_unused(path: &Path) -> io::Result<()> {
 /// The path of a bound Unix socket; dropping it removes the socket, but not a file that has come
 /// into its place since.
 #[derive(Debug)]
-pub(crate) struct SocketPath {
+pub struct SocketPath {
     path: PathBuf,
     inode: (u64, u64),
     /// As long as it is open, no other file has the inode's number.
@@ -62,7 +67,7 @@ pub(crate) struct SocketPath {
 
 impl SocketPath {
     /// The path.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -91,6 +91,7 @@ fn open(config: &Config, mode: PlaneMode) -> Running {
             program: "env".into(),
             arguments: vec![format!("{SERVES}=1").into(), own],
         }),
+        parts: Vec::new(),
     };
     let config = Config { plane_mode: gatewright_config::PlaneMode::Process, ..config.clone() };
     Running(Gateway::start(&config, options).unwrap())

@@ -7,8 +7,9 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::rt::{self, Timer};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,32 +29,36 @@ const WINDOW: u32 = 64 * 1024;
 const STREAMS_MAX: u32 = 100;
 /// Connection preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Octets of a request's head over HTTP/1.1 alone, and of an answer that waits to be written.
+const HEAD_MAX: usize = 16 * 1024;
+/// Header fields of such a request.
+const FIELDS_MAX: usize = 64;
 /// Octets that a peer with unwritten answers accepts in [`Patience::take`] at least.
 const TAKEN_MIN: u64 = 1_024;
 
 /// Time limits for a silent peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Patience {
+pub struct Patience {
     /// Until the protocol version is known, and with HTTP/1 again until the head of each request
     /// has arrived.
-    pub(crate) head: Duration,
+    pub head: Duration,
     /// Until a silent HTTP/2 peer is sent a PING (RFC 9113 §6.7).
-    pub(crate) quiet: Duration,
+    pub quiet: Duration,
     /// Until it has answered the PING.
-    pub(crate) echo: Duration,
+    pub echo: Duration,
     /// Until it has accepted some of the queued octets; [`TAKEN_MIN`] while an answer is unwritten,
     /// as a peer of HTTP/2 may accept frames of the connection and nothing of its streams. A slow
     /// reader stays connected: its queue is bounded, and nothing more of it is read meanwhile.
-    pub(crate) take: Duration,
+    pub take: Duration,
 }
 
 /// Connections that the server ended, by cause.
 #[derive(Debug, Default)]
-pub(crate) struct Endings {
+pub struct Endings {
     /// The peer was silent.
-    pub(crate) silent: AtomicU64,
+    pub silent: AtomicU64,
     /// The peer did not accept the response.
-    pub(crate) stuck: AtomicU64,
+    pub stuck: AtomicU64,
 }
 
 impl Default for Patience {
@@ -137,6 +142,45 @@ pub(super) async fn serve_by_hyper<S, F, R>(
             endings.stuck.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Serves a connection of HTTP/1.1, whose answers may have bodies without an end, as [`serve`] does one
+/// of any version: until its peer ends it or exceeds a time limit, or until `stop` is set and pending
+/// requests are answered.
+pub async fn serve_http1<S, F, R, B>(
+    stream: S,
+    (patience, endings): (Patience, Arc<Endings>),
+    answer: F,
+    mut stop: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>) -> R + Send + 'static,
+    R: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    // Only answers of HTTP/2 are counted there.
+    let taking = Arc::default();
+    let stream = Awaited::new(stream, patience, (Arc::clone(&endings), taking));
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(ConnectionTimer::default())
+        .header_read_timeout(patience.head)
+        .keep_alive(true)
+        .max_headers(FIELDS_MAX)
+        .max_buf_size(HEAD_MAX);
+    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if ended.is_err_and(|error| error.is_timeout()) {
+                endings.silent.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        _ = stop.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    // A peer that breaks the protocol has been answered as far as that is possible.
+    let _ended = connection.await;
 }
 
 /// Answers of a connection that are not written, and the octets that its peer has accepted.

@@ -11,3 +11,4 @@ pub(crate) mod server;
 mod whole;
 
 pub use codes::http_status;
+pub use connection::{Endings, Patience, serve_http1};

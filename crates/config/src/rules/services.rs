@@ -228,12 +228,21 @@ fn check_sockets(config: &Config, findings: &mut Findings) {
             findings.add(finding.help(format!("127.0.0.1:{} is for this one only", socket.port())));
         }
     }
+    let web = config.web.as_ref().and_then(|web| match web.listen.value {
+        Listen::Tcp(socket) => Some(Located { value: socket, span: web.listen.span }),
+        Listen::Unix(_) => None,
+    });
+    if let Some(socket) = web.as_ref().filter(|socket| !socket.ip().is_loopback()) {
+        let message = "the web interface can be reached from other machines";
+        let finding = Diagnostic::error(&codes::WEB_WIDE_OPEN, socket.span, message);
+        findings.add(finding.help(format!("127.0.0.1:{} is for this one only", socket.port())));
+    }
     // CoAP is UDP and meets nobody here.
     let http = config.cse.as_ref().and_then(|cse| cse.http.clone());
     let ws = config.cse.as_ref().and_then(|cse| cse.ws.clone());
     let proxies = config.tcp_proxies.iter().map(|proxy| proxy.listen.clone());
     let sockets: Vec<Located<SocketAddr>> =
-        [metrics, devices, http, ws].into_iter().flatten().chain(proxies).collect();
+        [metrics, web, devices, http, ws].into_iter().flatten().chain(proxies).collect();
     for (count, second) in sockets.iter().enumerate() {
         let meets = |first: &&Located<SocketAddr>| {
             let any = first.ip().is_unspecified() || second.ip().is_unspecified();

@@ -25,7 +25,7 @@ use std::{
 };
 
 /// The media type of OpenMetrics text.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The media type of error answers.
 const PLAIN: &str = "text/plain; charset=utf-8";

@@ -18,10 +18,11 @@ use gatewright_gateway::{
     DataPlaneProgram, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
 };
 use gatewright_planes::release_start_pages;
+use gatewright_web::{WebError, WebPart};
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::Read,
+    io::{self, Read},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -80,6 +81,7 @@ impl Run {
         };
         // Events say the same, and every line is to be JSON.
         let is_json = log.format_for(config.log) == LogFormat::Json;
+        let web = WebPart::default();
         let options = StartOptions {
             seed: seed()?,
             // Standard input cannot be read a second time.
@@ -103,6 +105,7 @@ impl Run {
                 program: "/proc/self/exe".into(),
                 arguments: vec![data_plane::WORD.into()],
             }),
+            parts: vec![Arc::new(web.clone())],
         };
         let gateway = match Gateway::start(&config, options) {
             Ok(gateway) => gateway,
@@ -113,6 +116,11 @@ impl Run {
                 return Err(failure(&error).into());
             }
         };
+        match web.serve(&gateway, &config) {
+            Ok(Some(url)) if !is_json => face.note(&format!("web: {url}")),
+            Ok(_) => {}
+            Err(error) => return Err(refused_web(&gateway, &error).into()),
+        }
         let (tell, asked) = mpsc::channel();
         signals.tell(tell)?;
         let end = self
@@ -124,6 +132,8 @@ impl Run {
         notify(ServiceState::Ready);
         reloading.obey(&asked, end, &gateway);
         notify(ServiceState::Stopping);
+        // Its clients hold the gateway while they ask it.
+        web.end();
         let status = gateway.stop().map_err(anyhow::Error::msg)?;
         drop(gateway);
         face.answer_within(ANSWERED_WITHIN, &status, || super::status::summary(&status))?;
@@ -229,6 +239,17 @@ fn warnings(findings: &[Diagnostic]) -> BTreeSet<String> {
 /// A finding without its place, which moves with every line before it.
 fn in_short(found: &Diagnostic) -> String {
     format!("{}: {}", found.code, found.message)
+}
+
+/// Ends a gateway whose web interface cannot listen: it runs completely or not at all.
+fn refused_web(gateway: &Gateway, error: &WebError) -> Failure {
+    let _status = gateway.stop();
+    let exit = match error.source.kind() {
+        io::ErrorKind::AddrInUse => Exit::Busy,
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Unavailable,
+    };
+    Failure::new(exit, error.to_string())
 }
 
 /// A gateway's failure with its exit code.

@@ -1,0 +1,186 @@
+//! Which requests are served: those for a name of this listener that no page of another origin sent.
+
+use crate::{
+    answer::WebRefusal,
+    counters::{WebCounters, count},
+};
+use hyper::{
+    StatusCode, Uri,
+    header::{HOST, HeaderMap, HeaderName, ORIGIN},
+};
+use std::net::IpAddr;
+
+/// How a connection came.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Arrival {
+    /// By TCP at an address of loopback.
+    Loopback,
+    /// By a Unix socket, which only its owner can open.
+    Unix,
+}
+
+impl Arrival {
+    /// The scheme of its pages' origin.
+    const fn scheme(self) -> &'static str {
+        match self {
+            Self::Loopback | Self::Unix => "http",
+        }
+    }
+}
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Checks where a request comes from and what it is for.
+///
+/// A page of another site can send requests to an address of this machine, and by a name that it
+/// resolves to it (DNS rebinding) even read the answers. The field Host shows such a name, Origin
+/// and Sec-Fetch-Site show such a page.
+pub(crate) fn check(
+    arrival: Arrival,
+    uri: &Uri,
+    headers: &HeaderMap,
+    counters: &WebCounters,
+) -> Result<(), WebRefusal> {
+    let host = host(arrival, uri, headers).inspect_err(|_| count(&counters.hosts_refused))?;
+    origin(arrival, host, headers).inspect_err(|_| count(&counters.origins_refused))
+}
+
+/// The field Host, which names this listener.
+fn host<'a>(arrival: Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a str, WebRefusal> {
+    let bad = |why| WebRefusal::new(StatusCode::BAD_REQUEST, why);
+    let mut hosts = headers.get_all(HOST).into_iter();
+    // RFC 9112 §3.2: exactly one field Host.
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(bad("a request has exactly one field Host"));
+    };
+    let host = host.to_str().map_err(|_| bad("the field Host is not a name"))?;
+    if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
+        return Err(bad("the target and the field Host name different hosts"));
+    }
+    if arrival == Arrival::Loopback && !names_loopback(host) {
+        return Err(WebRefusal::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the field Host is no name of this listener: use localhost, 127.0.0.1 or [::1]",
+        ));
+    }
+    Ok(host)
+}
+
+/// Whether a field Host names this machine for itself.
+fn names_loopback(host: &str) -> bool {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((name, port)) => (name, port),
+            None => return false,
+        },
+        None => host.find(':').and_then(|at| host.split_at_checked(at)).unwrap_or((host, "")),
+    };
+    let is_port = match port.strip_prefix(':') {
+        Some(digits) => digits.parse::<u16>().is_ok(),
+        None => port.is_empty(),
+    };
+    let is_loopback = name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_port && (name.eq_ignore_ascii_case("localhost") || is_loopback)
+}
+
+/// Refuses requests of pages of other origins, but lets a link lead here.
+fn origin(arrival: Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebRefusal> {
+    let foreign = || {
+        let why =
+            "the request comes from a page of another origin, which this server does not answer";
+        WebRefusal::new(StatusCode::FORBIDDEN, why)
+    };
+    for origin in headers.get_all(ORIGIN) {
+        let own = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let is_own = own.is_some_and(|(scheme, authority)| {
+            scheme == arrival.scheme() && authority.eq_ignore_ascii_case(host)
+        });
+        if !is_own {
+            return Err(foreign());
+        }
+    }
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_followed = text(FETCH_MODE) == Some("navigate");
+    match text(FETCH_SITE) {
+        Some("same-origin" | "none") | None => Ok(()),
+        Some(_) if is_followed => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn status(arrival: Arrival, fields: &[(&'static str, &'static str)]) -> u16 {
+        let uri = Uri::from_static("/api/v1/status");
+        let checked = check(arrival, &uri, &headers(fields), &WebCounters::default());
+        checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_names_of_loopback_are_served_there() {
+        for (host, expected) in [
+            ("localhost", 200),
+            ("LocalHost:8787", 200),
+            ("127.0.0.1:8787", 200),
+            ("127.9.9.9", 200),
+            ("[::1]:8787", 200),
+            ("[::1]", 200),
+            ("gateway.example", 421),
+            ("localhost.example:8787", 421),
+            ("127.0.0.1.example", 421),
+            ("192.0.2.1:8787", 421),
+            ("[::1", 421),
+            ("[::1]x", 421),
+            ("localhost:x", 421),
+            ("localhost:99999", 421),
+            ("::1", 421),
+            ("", 421),
+        ] {
+            assert_eq!(status(Arrival::Loopback, &[("host", host)]), expected, "{host}");
+        }
+        assert_eq!(status(Arrival::Unix, &[("host", "gateway.example")]), 200);
+        assert_eq!(status(Arrival::Unix, &[]), 400);
+        assert_eq!(status(Arrival::Loopback, &[("host", "localhost"), ("host", "a")]), 400);
+    }
+
+    #[test]
+    fn a_target_with_another_host_is_refused() {
+        let uri = Uri::from_static("http://evil.example/api/v1/status");
+        let fields = headers(&[("host", "localhost")]);
+        let counters = WebCounters::default();
+        let refused = check(Arrival::Loopback, &uri, &fields, &counters).unwrap_err();
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused_and_links_are_followed() {
+        let host = ("host", "localhost:8787");
+        for (fields, expected) in [
+            (&[host, ("origin", "http://localhost:8787")][..], 200),
+            (&[host, ("origin", "http://localhost")], 403),
+            (&[host, ("origin", "https://localhost:8787")], 403),
+            (&[host, ("origin", "http://evil.example")], 403),
+            (&[host, ("origin", "null")], 403),
+            (&[host, ("sec-fetch-site", "same-origin")], 200),
+            (&[host, ("sec-fetch-site", "none")], 200),
+            (&[host, ("sec-fetch-site", "cross-site")], 403),
+            (&[host, ("sec-fetch-site", "same-site")], 403),
+            (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
+            (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], 403),
+        ] {
+            assert_eq!(status(Arrival::Loopback, fields), expected, "{fields:?}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Answers with their header fields.
+
+use futures_util::Stream;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    Response, StatusCode,
+    body::{Bytes, Frame},
+    header::{
+        self, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+        HeaderValue, IF_NONE_MATCH,
+    },
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::{convert::Infallible, fmt::Write};
+
+/// The body of an answer: whole, or a stream without an end.
+pub(crate) type WebBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// An answer of the server.
+pub(crate) type WebAnswer = Response<WebBody>;
+
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// Octets of a hash that are in an entity tag.
+const TAG_OCTETS: usize = 12;
+
+/// Fields of every answer: nothing of other origins is loaded, framed or told
+/// (W3C Content Security Policy 3, Fetch).
+const SECURITY: [(HeaderName, &str); 6] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+         object-src 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// A whole answer that is being made.
+pub(crate) struct PlainAnswer {
+    media_type: &'static str,
+    octets: Bytes,
+    cache: &'static str,
+    etag: Option<HeaderValue>,
+}
+
+impl PlainAnswer {
+    /// An answer that no cache keeps.
+    pub(crate) fn new(media_type: &'static str, octets: impl Into<Bytes>) -> Self {
+        Self { media_type, octets: octets.into(), cache: "no-store", etag: None }
+    }
+
+    /// How long caches keep it.
+    pub(crate) fn cache(self, cache: &'static str) -> Self {
+        Self { cache, ..self }
+    }
+
+    /// Its entity tag; a client that has it already gets 304 (RFC 9110 §15.4.5).
+    pub(crate) fn etag(self, etag: HeaderValue) -> Self {
+        Self { etag: Some(etag), ..self }
+    }
+
+    /// The answer to a request with these header fields.
+    pub(crate) fn finish(self, asked: &HeaderMap) -> WebAnswer {
+        let Self { media_type, octets, cache, etag } = self;
+        let is_known = etag.as_ref().is_some_and(|etag| matches(asked, etag));
+        let mut answer = if is_known {
+            with_body(StatusCode::NOT_MODIFIED, Bytes::new())
+        } else {
+            let mut answer = with_body(StatusCode::OK, octets);
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+            answer
+        };
+        answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        if let Some(etag) = etag {
+            answer.headers_mut().insert(ETAG, etag);
+        }
+        answer
+    }
+}
+
+/// Whether the client has the version `etag` (RFC 9110 §13.1.2).
+fn matches(asked: &HeaderMap, etag: &HeaderValue) -> bool {
+    let etag = etag.to_str().unwrap_or_default();
+    let values = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|it| it.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| {
+        let one = one.trim();
+        one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag
+    })
+}
+
+/// The entity tag of a document.
+pub(crate) fn tag_of(octets: &[u8]) -> HeaderValue {
+    let mut tag = String::from("\"");
+    for octet in Sha256::digest(octets).iter().take(TAG_OCTETS) {
+        // Writing to a string cannot fail.
+        let _ = write!(tag, "{octet:02x}");
+    }
+    tag.push('"');
+    HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// An answer with this document.
+pub(crate) fn json(status: StatusCode, document: &impl Serialize) -> WebAnswer {
+    let (status, octets) = match serde_json::to_vec(document) {
+        Ok(octets) => (status, octets),
+        // Our own types have names as keys, so it does not come to this.
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Vec::new()),
+    };
+    let mut answer = with_body(status, octets.into());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// An answer whose body is what `stream` yields, until it ends.
+pub(crate) fn streamed(
+    media_type: &'static str,
+    stream: impl Stream<Item = Bytes> + Send + 'static,
+) -> WebAnswer {
+    use futures_util::StreamExt;
+    let body = StreamBody::new(stream.map(|octets| Ok::<_, Infallible>(Frame::data(octets))));
+    let mut answer = Response::new(body.boxed_unsync());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// An answer with this body and no field.
+fn with_body(status: StatusCode, octets: Bytes) -> WebAnswer {
+    let mut answer = Response::new(Full::new(octets).boxed_unsync());
+    *answer.status_mut() = status;
+    answer
+}
+
+/// Adds the fields of every answer.
+pub(crate) fn secured(mut answer: WebAnswer) -> WebAnswer {
+    for (name, value) in SECURITY {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(crate) struct WebRefusal {
+    /// The HTTP status.
+    pub(crate) status: StatusCode,
+    /// What, where, and what to do.
+    pub(crate) why: String,
+    /// A field that belongs to the status.
+    pub(crate) field: Option<(HeaderName, HeaderValue)>,
+}
+
+impl WebRefusal {
+    /// A refusal in words.
+    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self { status, why: why.into(), field: None }
+    }
+
+    /// The refusal with a field.
+    pub(crate) fn with(self, name: HeaderName, value: &'static str) -> Self {
+        Self { field: Some((name, HeaderValue::from_static(value))), ..self }
+    }
+}
+
+impl From<WebRefusal> for WebAnswer {
+    fn from(WebRefusal { status, why, field }: WebRefusal) -> Self {
+        let mut answer = json(status, &serde_json::json!({ "error": why }));
+        if let Some((name, value)) = field {
+            answer.headers_mut().insert(name, value);
+        }
+        answer
+    }
+}

@@ -1,0 +1,22 @@
+//! The web interface of a running gateway.
+//!
+//! [`WebPart`] is a part of a gateway (`[web]` in a description): an HTTP/1.1 server with an API, one
+//! stream of status and events, probes, metrics, and the page that is built into the program. The
+//! answers are those of the control socket. It listens on loopback or a Unix socket; nothing is
+//! sampled while nobody looks.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod answer;
+mod counters;
+mod page;
+mod part;
+mod probes;
+mod query;
+mod routes;
+mod server;
+mod site;
+mod stream;
+
+pub use part::{WebError, WebPart};

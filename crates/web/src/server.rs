@@ -1,0 +1,242 @@
+//! A listener with the thread that serves its connections.
+
+use crate::{access::Arrival, counters::count, site::Site};
+use gatewright_bindings::{
+    accept::{Admission, Peers, UNAVAILABLE},
+    http::{Patience, serve_http1},
+    tasks::spawn,
+};
+use gatewright_config::Listen;
+use gatewright_gateway::socket_path::{self, SocketPath};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener},
+    os::{fd::AsFd, unix::net::UnixListener as StdUnixListener},
+    path::Path,
+    sync::{Arc, mpsc as std_mpsc},
+    thread::Builder,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    runtime::{self, Runtime},
+    sync::{mpsc, watch},
+};
+
+/// Maximum connections at a time. Each takes a descriptor and some 20 KiB.
+pub(crate) const CONNECTIONS_MAX: usize = 512;
+
+/// Threads that wait for the gateway; they end when nothing is asked for ten seconds.
+const ASKING_THREADS_MAX: usize = 4;
+
+/// How long answers that were begun may take after the end.
+const FINISH_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause after `accept` fails (for example, out of descriptors), so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Octets of a refused connection's request that are read, so that the refusal is not lost
+/// (RFC 9112 §9.6).
+const REFUSED_READ_MAX: usize = 4096;
+
+/// A bound listener that is not served yet.
+#[derive(Debug)]
+pub(crate) enum BoundWeb {
+    Tcp(StdTcpListener, SocketAddr),
+    Unix(StdUnixListener, SocketPath),
+}
+
+impl BoundWeb {
+    /// Binds where `listen` says.
+    pub(crate) fn bind(listen: &Listen) -> io::Result<Self> {
+        match listen {
+            Listen::Tcp(address) => {
+                let listener = StdTcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = listener.local_addr()?;
+                Ok(Self::Tcp(listener, address))
+            }
+            Listen::Unix(path) => {
+                let (listener, place) = socket_path::bind(Path::new(path))?;
+                Ok(Self::Unix(listener, place))
+            }
+        }
+    }
+
+    /// Where clients reach it.
+    fn url(&self) -> String {
+        match self {
+            Self::Tcp(_, address) => format!("http://{address}"),
+            Self::Unix(_, place) => format!("unix:{}", place.path().display()),
+        }
+    }
+}
+
+/// A served listener; dropping it ends it, and its connections once their answers are sent.
+#[derive(Debug)]
+pub(crate) struct WebServer {
+    url: String,
+    stop: watch::Sender<bool>,
+    /// Closed when the thread has ended.
+    ended: std_mpsc::Receiver<()>,
+}
+
+impl WebServer {
+    /// Serves `bound` on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread or no descriptor.
+    pub(crate) fn start(bound: BoundWeb, site: Arc<Site>) -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(ASKING_THREADS_MAX)
+            .thread_name("web-ask")
+            .build()?;
+        let url = bound.url();
+        let (stop, stopped) = watch::channel(false);
+        let (alive, ended) = std_mpsc::channel();
+        let listener = WebListener::new(bound, &runtime)?;
+        Builder::new().name("web".to_owned()).spawn(move || {
+            runtime.block_on(listener.run(site, stopped));
+            // One that still waits for the gateway is not waited for.
+            runtime.shutdown_background();
+            drop(alive);
+        })?;
+        Ok(Self { url, stop, ended })
+    }
+
+    /// Where clients reach it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends it; waits at most `patience`, as its own threads may be those that end it.
+    pub(crate) fn stop(&self, patience: Duration) {
+        self.stop.send_replace(true);
+        // Nothing is ever sent: it is closed, or it is late.
+        let _ended = self.ended.recv_timeout(patience);
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// A listener of the runtime.
+enum WebListener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        /// Removed last.
+        _place: SocketPath,
+    },
+}
+
+/// A connection that was accepted.
+enum WebStream {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl WebListener {
+    fn new(bound: BoundWeb, runtime: &Runtime) -> io::Result<Self> {
+        let _entered = runtime.enter();
+        Ok(match bound {
+            BoundWeb::Tcp(listener, _) => Self::Tcp(TcpListener::from_std(listener)?),
+            BoundWeb::Unix(listener, place) => {
+                Self::Unix { listener: UnixListener::from_std(listener)?, _place: place }
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<WebStream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Events are small and go out at once.
+                stream.set_nodelay(true)?;
+                Ok(WebStream::Tcp(stream, peer))
+            }
+            Self::Unix { listener, .. } => Ok(WebStream::Unix(listener.accept().await?.0)),
+        }
+    }
+
+    /// Serves connections until `stop` is set, and then at most [`FINISH_WITHIN`].
+    async fn run(self, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
+        let admission = Admission::new(CONNECTIONS_MAX, &Arc::new(Peers::new(CONNECTIONS_MAX)));
+        let (served, mut all_ended) = mpsc::channel::<Infallible>(1);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                _ = stop.changed() => break,
+            };
+            match accepted {
+                Ok(WebStream::Tcp(stream, peer)) => {
+                    let serving = (Arc::clone(&site), stop.clone(), served.clone());
+                    serve(stream, (peer.ip(), Arrival::Loopback), &admission, serving);
+                }
+                Ok(WebStream::Unix(stream)) => {
+                    let serving = (Arc::clone(&site), stop.clone(), served.clone());
+                    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                    serve(stream, (peer, Arrival::Unix), &admission, serving);
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+        drop((self, served));
+        let _late = tokio::time::timeout(FINISH_WITHIN, all_ended.recv()).await;
+    }
+}
+
+/// What a connection is served with: the site, whether to stop, and what it holds while it is served.
+type Serving = (Arc<Site>, watch::Receiver<bool>, mpsc::Sender<Infallible>);
+
+/// Serves a connection on a task of its own, or refuses it.
+fn serve<S: RefusableStream>(
+    stream: S,
+    (peer, arrival): (IpAddr, Arrival),
+    admission: &Admission,
+    (site, stop, served): Serving,
+) {
+    let Some(permit) = admission.admit(&stream, peer) else {
+        count(&site.counters.connections_refused);
+        stream.refuse();
+        return;
+    };
+    let limits = (Patience::default(), Arc::clone(&site.counters.endings));
+    let stopped = stop.clone();
+    let answer = move |request| {
+        let answer = Arc::clone(&site).answer(request, (arrival, stopped.clone()));
+        async move { Ok::<_, Infallible>(answer.await) }
+    };
+    spawn(async move {
+        serve_http1(stream, limits, answer, stop).await;
+        drop((permit, served));
+    });
+}
+
+/// A stream that can be refused without waiting.
+trait RefusableStream: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static {
+    /// Says that there are too many connections, if the peer takes that at once.
+    fn refuse(self);
+}
+
+impl RefusableStream for TcpStream {
+    fn refuse(self) {
+        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
+        let _written = self.try_write(UNAVAILABLE);
+    }
+}
+
+impl RefusableStream for UnixStream {
+    fn refuse(self) {
+        let _read = self.try_read(&mut [0; REFUSED_READ_MAX]);
+        let _written = self.try_write(UNAVAILABLE);
+    }
+}

@@ -11,6 +11,7 @@ use crate::resource_type::ResourceType;
 use crate::stored::attributes_of;
 use crate::tree::Slot;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 impl Cse {
     pub(super) fn discover(
@@ -49,25 +50,38 @@ impl Cse {
         };
         let mut verdicts = Verdicts::default();
         judge_header(filter, resource, &mut verdicts);
-        if !filter.labels.is_empty() {
-            steps.spend(label_cost(resource))?;
-            verdicts.add(carries_one(resource, &filter.labels));
-        }
+        judge_own_labels(filter, resource, &mut verdicts, steps)?;
         self.judge_relatives(filter, from, slot, &mut verdicts, steps)?;
+        let may_retrieve = || self.allows(from, Right::Retrieve, slot, None);
+        self.judge_inside(filter, resource, may_retrieve, &mut verdicts, steps)?;
+        Ok(verdicts.combine(filter.operation))
+    }
+
+    /// Checks the criteria on what only an originator that may retrieve the resource sees, and the
+    /// queries on its labels.
+    fn judge_inside(
+        &self,
+        filter: &Filter,
+        resource: &Resource,
+        may_retrieve: impl FnOnce() -> bool,
+        verdicts: &mut Verdicts,
+        steps: &mut Steps,
+    ) -> Result<(), Refusal> {
         let inside = filter.attributes.len()
             + usize::from(!filter.content_types.is_empty())
             + usize::from(filter.place.is_given())
             + usize::from(!filter.content_queries.is_empty());
-        if inside > 0 && !self.allows(from, Right::Retrieve, slot, None) {
+        let is_hidden = inside > 0 && !may_retrieve();
+        if is_hidden {
             verdicts.all += inside;
-            if !verdicts.are_lost(filter.operation) {
-                judge_labels(filter, resource, &mut verdicts, steps)?;
-            }
-            return Ok(verdicts.combine(filter.operation));
+        } else {
+            judge_attributes(filter, resource, verdicts, steps)?;
         }
-        judge_attributes(filter, resource, &mut verdicts, steps)?;
         if !verdicts.are_lost(filter.operation) {
-            judge_labels(filter, resource, &mut verdicts, steps)?;
+            judge_labels(filter, resource, verdicts, steps)?;
+        }
+        if is_hidden {
+            return Ok(());
         }
         if filter.place.is_given() && !verdicts.are_lost(filter.operation) {
             verdicts.add(is_placed(filter, resource, steps)?);
@@ -75,6 +89,26 @@ impl Cse {
         if !filter.content_queries.is_empty() && !verdicts.are_lost(filter.operation) {
             verdicts.add(self.has_content(filter, resource, steps)?);
         }
+        Ok(())
+    }
+
+    /// Whether an instance that is paged out meets the conditions, none of which is about its
+    /// relatives, by its text. Its rights are its container's.
+    pub(super) fn matches_text(
+        &self,
+        filter: &Filter,
+        from: &Originator<'_>,
+        (container, record, text): (Slot, &InstanceRecord, Arc<str>),
+        steps: &mut Steps,
+    ) -> Result<bool, Refusal> {
+        let mut instance = record.to_header();
+        instance.parent = Some(container);
+        instance.representation = Some(text);
+        let mut verdicts = Verdicts::default();
+        judge_header(filter, &instance, &mut verdicts);
+        judge_own_labels(filter, &instance, &mut verdicts, steps)?;
+        let may_retrieve = || self.allows(from, Right::Retrieve, container, None);
+        self.judge_inside(filter, &instance, may_retrieve, &mut verdicts, steps)?;
         Ok(verdicts.combine(filter.operation))
     }
 
@@ -92,14 +126,8 @@ impl Cse {
         }
         let is_of_text = !(filter.attributes.is_empty()
             && filter.content_types.is_empty()
-            && filter.content_queries.is_empty()
-            && filter.parent_types.is_empty()
-            && filter.parent_labels.is_empty()
-            && filter.parent_attributes.is_empty()
-            && filter.child_types.is_empty()
-            && filter.child_labels.is_empty()
-            && filter.child_attributes.is_empty());
-        if is_of_text {
+            && filter.content_queries.is_empty());
+        if is_of_text || is_of_relatives(filter) {
             return Ok(None);
         }
         // It has neither labels nor a location.
@@ -267,6 +295,35 @@ fn judge_header(filter: &Filter, resource: &Resource, verdicts: &mut Verdicts) {
     if !filter.resource_types.is_empty() {
         verdicts.add(is_one_of(resource.resource_type, &filter.resource_types));
     }
+}
+
+/// Whether a criterion is about the parent or the children.
+const fn is_of_relatives(filter: &Filter) -> bool {
+    !(filter.parent_types.is_empty()
+        && filter.parent_labels.is_empty()
+        && filter.parent_attributes.is_empty()
+        && filter.child_types.is_empty()
+        && filter.child_labels.is_empty()
+        && filter.child_attributes.is_empty())
+}
+
+/// Whether the stored text of an instance and its record decide on a match. Its expirationTime may
+/// have moved since it was stored.
+pub(super) fn is_of_own_text(filter: &Filter) -> bool {
+    !is_of_relatives(filter) && filter.attributes.iter().all(|(name, _)| name != "et")
+}
+
+fn judge_own_labels(
+    filter: &Filter,
+    resource: &Resource,
+    verdicts: &mut Verdicts,
+    steps: &mut Steps,
+) -> Result<(), Refusal> {
+    if !filter.labels.is_empty() {
+        steps.spend(label_cost(resource))?;
+        verdicts.add(carries_one(resource, &filter.labels));
+    }
+    Ok(())
 }
 
 fn judge_attributes(

@@ -39,7 +39,7 @@ pub struct ReadError(pub String);
 pub type ReadRow = (u64, Result<Arc<str>, Damage>);
 
 /// Rows from which a read has no more of those that wait.
-const READ_ROWS: usize = 1_024;
+pub(super) const READ_ROWS: usize = 1_024;
 /// Expired instances read at a time, for the notifications about them.
 const EXPIRED_AT_ONCE: usize = 256;
 /// Pause after a read that failed.
@@ -66,6 +66,13 @@ enum Waiter {
     Earlier(u64),
     /// Expired instances.
     Expired,
+}
+
+impl Waiter {
+    /// Whether the texts of the rows are enough: the instances need not become resident.
+    fn wants_texts(&self) -> bool {
+        matches!(self, Self::Search(search) if search.wants_texts())
+    }
 }
 
 /// A request that is executed anew when rows are read.
@@ -441,9 +448,7 @@ impl Cse {
         let waiting: Vec<Waiting> = self.paging.waiting.drain(..count).collect();
         match rows {
             Ok(rows) => {
-                for (seq, row) in rows {
-                    self.page_in(seq, row);
-                }
+                let waiting = self.hand_out(waiting, rows);
                 for Waiting { waiter, .. } in waiting {
                     self.resume_after_read(waiter);
                 }
@@ -456,6 +461,32 @@ impl Cse {
                 }
             }
         }
+    }
+
+    /// Gives walks the texts that they only judge, and makes all other instances resident.
+    fn hand_out(&mut self, mut waiting: Vec<Waiting>, mut rows: Vec<ReadRow>) -> Vec<Waiting> {
+        rows.sort_unstable_by_key(|(seq, _)| *seq);
+        let needed = waiting.iter().filter(|it| !it.waiter.wants_texts());
+        let needed: BTreeSet<u64> = needed.flat_map(|it| &it.rows).copied().collect();
+        for Waiting { rows: wanted, waiter } in &mut waiting {
+            let Waiter::Search(search) = waiter else { continue };
+            if !search.wants_texts() {
+                continue;
+            }
+            let text_of = |seq: &u64| {
+                let at = rows.binary_search_by_key(seq, |(number, _)| *number).ok()?;
+                let (_, row) = rows.get(at)?;
+                row.as_ref().ok().map(|text| (*seq, Arc::clone(text)))
+            };
+            search.take_texts(wanted.iter().filter_map(text_of).collect());
+        }
+        for (seq, row) in rows {
+            // What is damaged is reported, whoever asked for it.
+            if row.is_err() || needed.contains(&seq) {
+                self.page_in(seq, row);
+            }
+        }
+        waiting
     }
 
     fn resume_after_read(&mut self, waiter: Waiter) {

@@ -11,6 +11,8 @@
 //! the same order with and without them.
 
 use super::access::{Originator, Right};
+use super::discover::is_of_own_text;
+use super::paging::READ_ROWS;
 use super::{Cse, Done, Refusal, RequestContext, not_found};
 use crate::answer_octets::ReservedOctets;
 use crate::filter::{Combine, Filter, Steps, Usage};
@@ -24,6 +26,7 @@ use crate::tree::{Instance, Slot};
 use core::cell::Cell;
 use core::net::IpAddr;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Steps for visiting a resource and checking its header.
 const VISIT: u64 = 30;
@@ -74,6 +77,8 @@ pub(super) struct Search {
     is_cut: bool,
     /// Instances whose text is needed before the walk continues.
     missing: Vec<u64>,
+    /// The texts of instances that are paged out, which the walk judges next, by number.
+    texts: Vec<(u64, Arc<str>)>,
     /// Whether the walk passes those by, because it cannot wait: it is made again.
     is_at_once: bool,
     /// The octets of the answer, once the walk is over.
@@ -102,12 +107,24 @@ pub(super) struct UnfinishedSearch {
     turn: u64,
     /// Whether the walk is over: the text of what was chosen is still to be read.
     is_over: bool,
+    /// Whether what was chosen is kept in memory.
+    is_pinned: bool,
 }
 
 impl UnfinishedSearch {
     /// The originator.
     pub(super) const fn asker(&self) -> &RequestContext {
         &self.asker
+    }
+
+    /// Whether it waits for texts to judge, and the instances need not come into memory for it.
+    pub(super) fn wants_texts(&self) -> bool {
+        !self.is_over && is_of_own_text(&self.search.filter)
+    }
+
+    /// Takes the texts of the instances that the walk judges next, in the order of their numbers.
+    pub(super) fn take_texts(&mut self, texts: Vec<(u64, Arc<str>)>) {
+        self.search.texts = texts;
     }
 }
 
@@ -183,6 +200,7 @@ impl Cse {
             labelled: None,
             is_cut: false,
             missing: Vec::new(),
+            texts: Vec::new(),
             is_at_once: false,
             reserved: None,
         }
@@ -272,7 +290,16 @@ impl Cse {
             self.check_reads(asker)?;
         }
         let (asker, request) = (asker.clone(), request.clone());
-        let unfinished = UnfinishedSearch { asker, request, top, rcn, search, turn: 0, is_over };
+        let unfinished = UnfinishedSearch {
+            asker,
+            request,
+            top,
+            rcn,
+            search,
+            turn: 0,
+            is_over,
+            is_pinned: false,
+        };
         if waits_for_rows {
             self.suspend_search(unfinished);
         } else {
@@ -283,14 +310,24 @@ impl Cse {
     }
 
     /// Has a search wait for the text of what it has chosen, if its walk is over, or of what it has
-    /// met. What is chosen stays in memory meanwhile.
+    /// met: a part at a time, so that no step takes long. What is chosen stays in memory meanwhile.
     fn suspend_search(&mut self, mut unfinished: UnfinishedSearch) {
         let mut rows = core::mem::take(&mut unfinished.search.missing);
         if unfinished.is_over {
             rows = self.paged_out_of(&unfinished.search);
-            self.paging.pin(&unfinished.search.instances());
+            rows.truncate(READ_ROWS);
+            if !unfinished.is_pinned {
+                self.paging.pin(&unfinished.search.instances());
+                unfinished.is_pinned = true;
+            }
         }
         self.read_for_search(rows, unfinished);
+    }
+
+    fn unpin_search(&mut self, unfinished: &UnfinishedSearch) {
+        if unfinished.is_pinned {
+            self.paging.unpin(&unfinished.search.instances());
+        }
     }
 
     /// Numbers of the chosen instances that are paged out.
@@ -342,9 +379,7 @@ impl Cse {
 
     /// Continues a walk, or answers if it is over.
     pub(super) fn continue_search(&mut self, mut unfinished: UnfinishedSearch) {
-        if unfinished.is_over {
-            self.paging.unpin(&unfinished.search.instances());
-        } else {
+        if !unfinished.is_over {
             let walked = self.walk(&mut unfinished.search, self.searches.slice_left);
             let missing = self.missing();
             match walked {
@@ -362,7 +397,7 @@ impl Cse {
         }
         let Some(slot) = self.tree.by_seq(unfinished.top) else {
             let gone = not_found("the resource is gone");
-            return self.answer(&unfinished.asker, Err(gone));
+            return self.fail_search(&unfinished, gone);
         };
         let is_paged_out = unfinished.is_over && !self.paged_out_of(&unfinished.search).is_empty();
         if is_paged_out || !unfinished.search.missing.is_empty() {
@@ -371,17 +406,16 @@ impl Cse {
         if !unfinished.is_over {
             return self.searches.push(unfinished);
         }
+        self.unpin_search(&unfinished);
         self.ledger.see_all();
         let UnfinishedSearch { asker, request, rcn, mut search, .. } = unfinished;
         let outcome = self.answer_of(&asker, &request, (slot, rcn), &mut search);
         self.answer(&asker, outcome);
     }
 
-    /// Refuses a request whose rows could not be read.
+    /// Refuses a request whose walk or rows ended without a result.
     pub(super) fn fail_search(&mut self, unfinished: &UnfinishedSearch, refusal: Refusal) {
-        if unfinished.is_over {
-            self.paging.unpin(&unfinished.search.instances());
-        }
+        self.unpin_search(unfinished);
         self.answer(&unfinished.asker, Err(refusal));
     }
 
@@ -567,14 +601,23 @@ impl Cse {
         container: Slot,
         record: &InstanceRecord,
     ) -> Result<Option<bool>, Refusal> {
-        match Self::matches_paged(&search.filter, record, &mut search.steps)? {
-            Some(false) => return Ok(Some(true)),
-            None if search.is_at_once => {
-                search.missing.push(record.seq);
-                return Ok(Some(true));
-            }
-            None => return Ok(None),
-            Some(true) => {}
+        let matches = match Self::matches_paged(&search.filter, record, &mut search.steps)? {
+            Some(matches) => matches,
+            None => match search.text_of(record.seq) {
+                Some(text) => {
+                    let from = Originator::at(&search.from, search.source, &search.by_place);
+                    let instance = (container, record, text);
+                    self.matches_text(&search.filter, &from, instance, &mut search.steps)?
+                }
+                None if search.is_at_once => {
+                    search.missing.push(record.seq);
+                    return Ok(Some(true));
+                }
+                None => return Ok(None),
+            },
+        };
+        if !matches {
+            return Ok(Some(true));
         }
         search.steps.spend(ALLOWED)?;
         // Its rights are its container's.
@@ -599,6 +642,12 @@ impl Search {
     /// The originator of its request.
     fn originator(&self) -> Originator<'_> {
         Originator::at(&self.from, self.source, &self.by_place)
+    }
+
+    /// The text of an instance that the walk has asked for.
+    fn text_of(&self, seq: u64) -> Option<Arc<str>> {
+        let at = self.texts.binary_search_by_key(&seq, |(number, _)| *number).ok()?;
+        self.texts.get(at).map(|(_, text)| Arc::clone(text))
     }
 
     /// Octets of the answer that is to be rendered.

@@ -147,6 +147,82 @@ fn what_is_deleted_while_it_is_read_is_gone() {
     assert_eq!(bench.cse.instances_paged_out(), 0);
 }
 
+/// A walk judges the stored texts where they are: a search of everything would else push what is
+/// wanted out of memory.
+#[test]
+fn a_walk_judges_texts_without_bringing_the_instances_into_memory() {
+    let mut bench = paged(300);
+    let paged_in = bench.cse.counters().instances_paged_in;
+    assert!(found(&bench.get("Ca", "cse-in/a?fu=1&ty=4&atr=con,none*")).is_empty());
+    assert_eq!(bench.cse.counters().instances_paged_in, paged_in);
+    assert!(bench.cse.counters().rows_read >= 299, "they were read");
+    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&ty=4&atr=con,1")).len(), 300);
+    let some = found(&bench.get("Ca", "cse-in/a?fu=1&ty=4&atr=rn,n29*"));
+    assert_eq!(some.len(), 11);
+    // What is to be shown comes into memory, and nothing else.
+    let before = bench.cse.counters().instances_paged_in;
+    assert_eq!(found(&bench.get("Ca", "cse-in/a?fu=1&atr=rn,n17")), ["cse-in/a/c/n17"]);
+    assert_eq!(bench.cse.counters().instances_paged_in, before + 1);
+}
+
+#[test]
+fn a_damaged_row_that_a_walk_meets_is_told_and_passed_by() {
+    let mut bench = paged(4);
+    let (&row, _) = bench.rows.iter().find(|(_, body)| body.contains("\"rn\":\"n1\"")).unwrap();
+    let mut request = get(&mut bench, "cse-in/a");
+    for (name, value) in [("fu", "1"), ("ty", "4"), ("atr", "con,1")] {
+        request.set(name, value).unwrap();
+    }
+    let waiting = ask(&mut bench, 900, request);
+    let (read, rows) = read_of(&waiting).expect("a read");
+    let mut read_rows = bench.read(&rows);
+    for (number, found) in &mut read_rows {
+        if *number == row {
+            *found = Err(Damage::Checksum);
+        }
+    }
+    bench.cse.handle(bench.now, Input::Rows { read, rows: Ok(read_rows) });
+    let after = outputs(&mut bench);
+    assert!(after.iter().any(|it| matches!(it, Output::Unreadable(it) if it.row == row)));
+    let (read, rows) = read_of(&after).expect("what was found is read to be named");
+    let rows = Ok(bench.read(&rows));
+    bench.cse.handle(bench.now, Input::Rows { read, rows });
+    let after = outputs(&mut bench);
+    assert_eq!(found(answers(&after)[0].1).len(), 3);
+}
+
+/// A large result is read in parts, each in a step of its own, and is whole in the end.
+#[test]
+fn a_large_result_is_read_in_parts() {
+    let mut bench = paged(1_100);
+    let mut request = get(&mut bench, "cse-in/a/c");
+    request.set("rcn", "4").unwrap();
+    let mut after = ask(&mut bench, 900, request);
+    let mut parts = Vec::new();
+    while answers(&after).is_empty() {
+        let next = match read_of(&after) {
+            Some((read, rows)) => {
+                parts.push(rows.len());
+                Input::Rows { read, rows: Ok(bench.read(&rows)) }
+            }
+            // The walk itself takes several slices.
+            None => Input::Tick,
+        };
+        bench.cse.handle(bench.now, next);
+        after = outputs(&mut bench);
+    }
+    assert_eq!((parts.iter().sum::<usize>(), parts.len()), (1_099, 2), "{parts:?}");
+    let nested = json(answers(&after)[0].1);
+    assert_eq!(nested["m2m:cnt"]["m2m:cin"].as_array().map(Vec::len), Some(1_100));
+    // Nothing is kept longer than it is needed.
+    assert_eq!(bench.reading("last", "1").status.number(), 2001);
+    bench.pass(Duration::from_secs(1));
+    for _ in 0..100 {
+        bench.get("Ca", "cse-in");
+    }
+    assert_eq!(bench.cse.instances_paged_out(), 1_100);
+}
+
 /// A deletion needs no text, and its undo neither.
 #[test]
 fn a_deletion_that_is_not_stored_is_taken_back() {

@@ -185,6 +185,15 @@ fn no_note_to_oneself_is_left() {
 }
 
 #[test]
+fn no_merge_is_left_unfinished() {
+    assert_tidy(&text::merge_marks(repository()));
+    let marked = format!("a\n{0} HEAD\nb\n=======\nc\n{1} other\n", "<".repeat(7), ">".repeat(7));
+    let findings = text::merge_marks(&[File::new("a.md", marked)]);
+    assert_finds(&findings, &["a.md:2", "a.md:6"]);
+    assert_tidy(&text::merge_marks(&[File::new("a.md", "Heading\n=======\n<<<<<<<<\n")]));
+}
+
+#[test]
 fn no_path_of_one_machine_is_told() {
     assert_tidy(&text::machine_paths(repository()));
     let (root, shared) = (concat!("/ro", "ot/x"), concat!("../sha", "red/y"));

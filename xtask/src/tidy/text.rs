@@ -95,6 +95,16 @@ pub fn leftovers(files: &[File]) -> Vec<String> {
     })
 }
 
+/// No mark of a merge that was not finished is left.
+pub fn merge_marks(files: &[File]) -> Vec<String> {
+    lines_with(files, |line| {
+        let mark = ['<', '>', '|'].into_iter().find(|mark| {
+            line.strip_prefix(&mark.to_string().repeat(7)).is_some_and(|it| it.starts_with(' '))
+        });
+        mark.map(|mark| format!("a merge's mark, {}", mark.to_string().repeat(7)))
+    })
+}
+
 /// No path of one machine is told.
 pub fn machine_paths(files: &[File]) -> Vec<String> {
     const PATHS: [&str; 5] = [

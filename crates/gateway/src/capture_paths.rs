@@ -25,7 +25,7 @@ pub(crate) fn check_written(link: &Link, config: &Config) -> Result<(), RunError
 
 /// The identity of a file.
 #[derive(Debug, Eq, PartialEq)]
-enum FileIdentity {
+pub(crate) enum FileIdentity {
     /// The device and inode of a file that exists.
     Inode(u64, u64),
     /// The device and inode of the folder of a file that does not exist yet, and its name there.
@@ -35,7 +35,7 @@ enum FileIdentity {
 impl FileIdentity {
     /// The identity of the file at `path`; `None` for what is no regular file, which several may
     /// write, and for a path without a folder.
-    fn of(path: &str) -> Option<Self> {
+    pub(crate) fn of(path: &str) -> Option<Self> {
         let path = Path::new(path);
         if let Ok(file) = fs::metadata(path) {
             return file.is_file().then(|| Self::Inode(file.dev(), file.ino()));

@@ -227,7 +227,7 @@ impl Gateway {
         (events, log): (EventLog, Option<LogPart>),
     ) -> Result<Self, StartError> {
         let links = Links::open(config, seed, process, events.sink())?;
-        let handlers = Handlers::start(&links, config)?;
+        let handlers = Handlers::start(&links, config, events.sink())?;
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config)?;
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;

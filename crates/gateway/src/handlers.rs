@@ -8,8 +8,8 @@ use crate::{
 };
 use gatewright_config::{self as config, Config};
 use gatewright_packet::LinkIndex;
-use gatewright_part::{Change, Part, Staged, Unable};
-use gatewright_planes::{HandlerValue, Placement, Planes, PlanesError, Prepared};
+use gatewright_part::{Change, EventSink, Part, Staged, Unable};
+use gatewright_planes::{HandlerValue, Placement, PlanesError, Prepared};
 use gatewright_stack::{Attachment, AttachmentId, builtin::Match};
 use gatewright_wire::IpProtocol;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,7 @@ pub(crate) struct Attached {
 #[derive(Clone, Debug)]
 pub(crate) struct Handlers {
     links: Links,
+    events: EventSink,
     standing: Arc<Mutex<Standing>>,
 }
 
@@ -41,9 +42,13 @@ struct Standing {
 }
 
 impl Handlers {
-    /// Attaches the handlers of `config`.
-    pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
-        let this = Self { links: links.clone(), standing: Arc::default() };
+    /// Attaches the handlers of `config`; `events` learn of capture files that cannot be written.
+    pub(crate) fn start(
+        links: &Links,
+        config: &Config,
+        events: EventSink,
+    ) -> Result<Self, RunError> {
+        let this = Self { links: links.clone(), events, standing: Arc::default() };
         if links.planes().is_adopted() {
             // All at once: the handlers of before stand until then, and no filter is missing.
             this.prepare(config, &links.names())?.put_in_force()?;
@@ -64,8 +69,22 @@ impl Handlers {
         self.lock().attached.clone()
     }
 
+    /// Captured packets that the recorder of a handler did not take in time or could not write.
+    pub(crate) fn unrecorded(&self, id: AttachmentId) -> u64 {
+        let standing = self.lock();
+        let own = standing.recorders.iter().filter(|(other, _)| *other == id);
+        own.map(|(_, recorder)| recorder.missed()).sum()
+    }
+
     /// Attaches one handler, without losing a packet.
     pub(crate) fn attach(&self, attach: &config::Attach) -> Result<AttachmentId, RunError> {
+        if let config::Handler::Capture { file } = &attach.handler
+            && self.lock().recorders.iter().any(|(_, recorder)| recorder.writes(&file.value))
+        {
+            let words = "another capture of this gateway writes it: choose another file";
+            let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, words);
+            return Err(RunError::File { file: file.value.clone(), source });
+        }
         self.attach_as(attach, None)
     }
 
@@ -75,7 +94,7 @@ impl Handlers {
         described: Option<config::Attach>,
     ) -> Result<AttachmentId, RunError> {
         let Made { name, placement, attachment, recorder } =
-            make(attach, &self.links.names(), self.links.planes())?;
+            self.make(attach, &self.links.names())?;
         let attach_error =
             |source| RunError::Attach { name: name.to_owned(), source: Box::new(source) };
         let id = self.links.planes().place(placement).map_err(attach_error)?;
@@ -83,6 +102,51 @@ impl Handlers {
         standing.recorders.extend(recorder.map(|recorder| (id, recorder)));
         standing.attached.push(Attached { id, name, attachment, described });
         Ok(id)
+    }
+
+    /// The request for a handler on the links `names`, which the planes build. The file of a capture is
+    /// begun here.
+    fn make(&self, attach: &config::Attach, names: &[String]) -> Result<Made, RunError> {
+        let attachment = attachment(attach, names);
+        let made = |name, value| Made {
+            name,
+            placement: Placement::Described(attachment, value),
+            attachment,
+            recorder: None,
+        };
+        Ok(match &attach.handler {
+            config::Handler::Count => made("count", HandlerValue::Count),
+            config::Handler::Drop { matching } => made("drop", drop_matching(*matching)),
+            config::Handler::Filter { rules, default } => {
+                let (rules, default) = (rules.clone(), *default);
+                made("filter", HandlerValue::Filter { rules, default })
+            }
+            config::Handler::RateLimit { rate, burst } => {
+                made("rate-limit", HandlerValue::RateLimit { rate: *rate, burst: *burst })
+            }
+            config::Handler::Mirror { to } => {
+                let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
+                made("mirror", HandlerValue::Mirror { to })
+            }
+            config::Handler::Host { part, to } => {
+                let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
+                made("host", HandlerValue::Host { part: *part, to })
+            }
+            config::Handler::Capture { file } => {
+                let capture = self.links.planes().capture()?;
+                let value = HandlerValue::Capture { which: Match::default(), to: capture.number };
+                let recorder = Recorder::start(
+                    &file.value,
+                    attachment.at,
+                    names,
+                    capture,
+                    self.events.clone(),
+                )
+                .map_err(|source| RunError::File { file: file.value.clone(), source })?;
+                Made { recorder: Some(recorder), ..made("capture", value) }
+            }
+            _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
+        })
     }
 
     /// Detaches one handler; returns whether the id was known.
@@ -116,8 +180,7 @@ impl Handlers {
                 attached.push((stays.clone(), None));
                 continue;
             }
-            let Made { name, placement, attachment, recorder } =
-                make(attach, places, self.links.planes())?;
+            let Made { name, placement, attachment, recorder } = self.make(attach, places)?;
             placements.push(placement);
             let (id, described) = (AttachmentId(0), Some(attach.clone()));
             attached.push((Attached { id, name, attachment, described }, recorder));
@@ -209,45 +272,6 @@ struct Made {
     placement: Placement,
     attachment: Attachment,
     recorder: Option<Recorder>,
-}
-
-/// The request for a handler on the links `names`, which the planes build. The file of a capture is
-/// begun here.
-fn make(attach: &config::Attach, names: &[String], planes: &Planes) -> Result<Made, RunError> {
-    let attachment = attachment(attach, names);
-    let made = |name, value| Made {
-        name,
-        placement: Placement::Described(attachment, value),
-        attachment,
-        recorder: None,
-    };
-    Ok(match &attach.handler {
-        config::Handler::Count => made("count", HandlerValue::Count),
-        config::Handler::Drop { matching } => made("drop", drop_matching(*matching)),
-        config::Handler::Filter { rules, default } => {
-            let (rules, default) = (rules.clone(), *default);
-            made("filter", HandlerValue::Filter { rules, default })
-        }
-        config::Handler::RateLimit { rate, burst } => {
-            made("rate-limit", HandlerValue::RateLimit { rate: *rate, burst: *burst })
-        }
-        config::Handler::Mirror { to } => {
-            let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
-            made("mirror", HandlerValue::Mirror { to })
-        }
-        config::Handler::Host { part, to } => {
-            let to = link_of(names, to).unwrap_or(LinkIndex::NONE);
-            made("host", HandlerValue::Host { part: *part, to })
-        }
-        config::Handler::Capture { file } => {
-            let capture = planes.capture()?;
-            let value = HandlerValue::Capture { which: Match::default(), to: capture.number };
-            let recorder = Recorder::start(&file.value, attachment.at, names, capture)
-                .map_err(|source| RunError::File { file: file.value.clone(), source })?;
-            Made { recorder: Some(recorder), ..made("capture", value) }
-        }
-        _ => return Err(RunError::NotInThisVersion("this handler".to_owned())),
-    })
 }
 
 /// A handler's position.

@@ -82,13 +82,14 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     let attached = standing.iter().map(|attached| {
         let now = handlers.iter().find(|now| now.id == attached.id);
         let counted = now.and_then(|now| now.counted);
+        let missed = now.and_then(|now| now.missed);
         AttachedAnswer {
             id: attached.id.0,
             handler: attached.name,
             at: place_of(attached.attachment, &names),
             packets: counted.map(|(packets, _)| packets),
             octets: counted.map(|(_, octets)| octets),
-            missed: now.and_then(|now| now.missed),
+            missed: missed.map(|missed| missed + gateway.handlers.unrecorded(attached.id)),
             messages: None,
             refused: None,
         }

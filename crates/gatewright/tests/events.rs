@@ -23,7 +23,7 @@ use std::{
 
 fn main() {
     let needs = Needs::new().namespaces().program("dnsmasq");
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("links_that_go_and_come_are_events", links_that_go_and_come_are_events),
         ("numbers_go_on_over_a_reload", numbers_go_on_over_a_reload),
         ("a_second_run_starts_nothing", a_second_run_starts_nothing),
@@ -31,6 +31,7 @@ fn main() {
             "a_full_disk_stops_neither_gateway_nor_events",
             a_full_disk_stops_neither_gateway_nor_events,
         ),
+        ("a_capture_on_a_full_disk_goes_on", a_capture_on_a_full_disk_goes_on),
         ("a_follower_ends_quietly", a_follower_ends_quietly),
         ("a_duplicate_address_is_an_event", a_duplicate_address_is_an_event),
         ("a_lease_is_an_event", a_lease_is_an_event),
@@ -238,6 +239,70 @@ fn a_full_disk_stops_neither_gateway_nor_events() {
         events(&gateway, 0).iter().any(|event| event["kind"] == "log-written")
     });
     assert!(again, "{:#?}", events(&gateway, 0));
+}
+
+/// The blocks of a capture (draft-ietf-opsawg-pcapng §3.1), if it ends with a whole one.
+fn whole_blocks(file: &[u8]) -> Option<usize> {
+    let mut rest = file;
+    let mut blocks = 0;
+    while !rest.is_empty() {
+        let octets: [u8; 4] = rest.get(4..8)?.try_into().unwrap();
+        let (block, behind) =
+            rest.split_at_checked(u32::from_le_bytes(octets).try_into().unwrap())?;
+        (block[block.len() - 4..] == octets).then_some(())?;
+        (rest, blocks) = (behind, blocks + 1);
+    }
+    Some(blocks)
+}
+
+/// What has no room is counted, the file is whole at all times, and it grows when there is room.
+fn a_capture_on_a_full_disk_goes_on() {
+    let place = Namespace::new().unwrap();
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("events-capture");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(folder.join("disk")).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let text = "[link.t]\nmode = \"tun\"\ndevice = \"full1\"\naddresses = [\"10.9.2.1/24\"]\n";
+    std::fs::write(path("gateway.toml"), text).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=16k none {disk} && head -c 8192 /dev/zero > {disk}/ballast; \
+         exec {binary} run {file} --socket {socket}",
+        disk = path("disk"),
+        binary = env!("CARGO_BIN_EXE_gatewright"),
+        file = path("gateway.toml"),
+        socket = path("s"),
+    );
+    let shell = place.command("unshare").args(["-m", "sh", "-c", &script]);
+    let process = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The disk as the gateway sees it.
+    let disk = format!("/proc/{}/root{}", process.id().unwrap(), path("disk"));
+    let gateway = Daemon { folder: folder.clone(), process };
+    assert!(wait_until(WITHIN, || gateway.ask(&["status"]).code == Some(0)));
+    let run = |program: &str, arguments: &[&str]| {
+        let output = place.command(program).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    run("ip", &["address", "add", "10.9.2.2/24", "dev", "full1"]);
+    run("ip", &["link", "set", "full1", "up"]);
+    let file = path("disk/c.pcapng");
+    gateway.ask(&["attach", "capture", "--at", "frame", "--file", &file]).text();
+    let again = gateway.ask(&["attach", "capture", "--at", "ether:ipv4", "--file", &file]);
+    assert!(again.code != Some(0) && again.err.contains("another capture"), "{}", again.err);
+    // More than the disk has room for, and more than waits for room.
+    run("ping", &["-q", "-i", "0.002", "-c", "1200", "-s", "1400", "10.9.2.1"]);
+    let lost = awaited(&gateway, "capture-not-written", 0);
+    assert!(lost["text"].as_str().unwrap().contains("No space left on device"), "{lost}");
+    let missed = || gateway.ask(&["status", "--json"]).json()["attached"][0]["missed"].as_u64();
+    assert!(wait_until(WITHIN, || missed() > Some(0)), "{:?}", missed());
+    let written = || std::fs::read(format!("{disk}/c.pcapng")).unwrap();
+    let before = written();
+    std::fs::remove_file(format!("{disk}/ballast")).unwrap();
+    assert!(wait_until(WITHIN, || written().len() > before.len() + 4096), "{}", written().len());
+    // It may be looked at in the middle of a write.
+    assert!(wait_until(WITHIN, || whole_blocks(&written()).is_some()));
+    assert!(whole_blocks(&before) < whole_blocks(&written()));
+    assert_eq!(gateway.ask(&["detach", "1"]).code, Some(0));
+    assert!(whole_blocks(&written()).is_some());
 }
 
 /// A signal ends it as it ends any process, without a word: SIGTERM, as an interrupt is ignored by

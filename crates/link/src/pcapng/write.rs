@@ -103,6 +103,11 @@ impl<W: io::Write> PcapngWriter<W> {
         self.out.flush()
     }
 
+    /// The underlying writer, in place.
+    pub const fn out(&self) -> &W {
+        &self.out
+    }
+
     /// The underlying writer.
     pub fn into_inner(self) -> W {
         self.out

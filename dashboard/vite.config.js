@@ -4,7 +4,7 @@ import { compressed, raw, slim } from './build/slim.js';
 
 // The page is embedded in the binary: its files are committed, so that a build of the gateway needs
 // no Node. Names carry a hash of the content, so that a browser may keep them for ever.
-const outDir = process.env.GATEWRIGHT_PAGE ?? 'page';
+const outDir = process.env.GATEWRIGHT_PAGE ?? '../crates/web/page';
 
 export default defineConfig({
   plugins: [slim(), svelte(), raw(), compressed(outDir)],

@@ -14,6 +14,11 @@ const UPLOT = [
   [/\blegend\.(live|show)\b/g, 'false'],
   [/const FEAT_TIME\s*= true;/, ''],
   [/\bFEAT_TIME\b/g, 'false'],
+  // Nothing is selected by dragging.
+  [/\bselect\.show && dragging\b/g, 'false'],
+  [/\bif \(dragging\b/g, 'if (false'],
+  // Scales are linear.
+  [/\b\w+\.distr == (2|3|4|100)\b/g, 'false'],
   [/\bmode == 1\b/g, 'true'],
   [/\bmode == 2\b/g, 'false'],
 ];
@@ -45,6 +50,8 @@ const UNCALLED = {
   setFocus: '',
   toggleDOM: '',
   dblClick: '',
+  mouseDown: '',
+  mouseUp: '',
 };
 
 // Svelte: custom elements, and proxies of state. All state of the page is raw.

@@ -1,15 +1,16 @@
 // Serves the page and the API from a recording of a gateway, for development and for tests:
-//   node replay/server.js [RECORDING] [--port N] [--dev] [--token]
+//   node replay/server.js [RECORDING | --api URL] [--port N] [--dev] [--token]
+// With --api the API is that of a running gateway.
 // A recording has two documents of each kind, some seconds apart. What moved between them goes on
 // moving at the same rate.
-import { createServer } from 'node:http';
+import { createServer, request as ask } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { advance, difference } from './moving.js';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
-const PAGE = process.env.GATEWRIGHT_PAGE ?? join(HERE, '../page');
+const PAGE = process.env.GATEWRIGHT_PAGE ?? join(HERE, '../../crates/web/page');
 const TYPES = {
   '.html': 'text/html; charset=utf-8',
   '.js': 'text/javascript',
@@ -93,7 +94,6 @@ class Replay {
   answer(request, response, { pathname, searchParams }) {
     const { recording } = this;
     const answers = {
-      '/readyz': () => json(response, 200, recording.readyz ?? { ready: true, causes: [] }),
       '/api/v1/session': () => this.session(request, response),
       '/api/v1/status': () => json(response, 200, this.now('status')),
       '/api/v1/stream': () => this.stream(response),
@@ -113,11 +113,26 @@ class Replay {
   }
 }
 
-/** Serves a recording; `role` is that of everybody, or null where a token is needed (`secret`). */
-export async function serve(recording, { port = 0, role = 'admin', vite = null } = {}) {
+/** Passes a request on to a running gateway. */
+function pass(from, response, api) {
+  const { method, url } = from;
+  const headers = { ...from.headers, host: new URL(api).host };
+  delete headers.origin;
+  const to = ask(new URL(url, api), { method, headers }, (answer) => {
+    response.writeHead(answer.statusCode, answer.headers);
+    answer.pipe(response);
+  });
+  to.on('error', () => response.destroy());
+  response.on('close', () => to.destroy());
+  from.pipe(to);
+}
+
+/** Serves a recording, or the gateway at `api`; `role` is that of everybody, or null where a token is needed (`secret`). */
+export async function serve(recording, { port = 0, role = 'admin', vite = null, api = null } = {}) {
   const replay = new Replay(recording, role);
   const server = createServer((request, response) => {
     const url = new URL(request.url, 'http://localhost');
+    if (api && url.pathname.startsWith('/api/')) return pass(request, response, api);
     if (replay.answer(request, response, url)) return undefined;
     return vite ? vite.middlewares(request, response) : file(url.pathname, response);
   });
@@ -162,8 +177,9 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     return at < 0 ? undefined : words[at + 1];
   };
   const name =
-    words.find((word, index) => !word.startsWith('--') && words[index - 1] !== '--port') ??
-    'router';
+    words.find(
+      (word, index) => !word.startsWith('--') && !['--port', '--api'].includes(words[index - 1]),
+    ) ?? 'router';
   let vite = null;
   if (words.includes('--dev')) {
     const { createServer: dev } = await import('vite');
@@ -173,6 +189,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     port: Number(option('--port') ?? 8788),
     role: words.includes('--token') ? null : 'admin',
     vite,
+    api: option('--api') ?? null,
   });
   console.log(`${name} at ${url}`);
 }

@@ -163,19 +163,21 @@ test('readings that are no numbers make no curve', () => {
 
 test('causes name what is wrong', async () => {
   const { status } = await recorded('router');
-  assert.deepEqual(causes(status[1], null, null, undefined), []);
-  const down = structuredClone(status[1]);
-  Object.assign(down.links[0], { up: false, state: 'down' });
-  down.planes.running = false;
-  const found = causes(
-    down,
-    { ready: false, causes: [{ part: 'cse', text: 'no room' }] },
-    null,
-    undefined,
-  );
-  assert.deepEqual(
-    found.map((cause) => cause.level),
-    ['error', 'error', 'error'],
-  );
-  assert.match(found.map((cause) => cause.text).join(), /no room.*data plane.*lan/);
+  assert.deepEqual(causes(status[1], null, undefined), []);
+  const bad = structuredClone(status[1]);
+  Object.assign(bad.links[0], { up: false, state: 'down' });
+  bad.planes.running = false;
+  bad.parts = [
+    {
+      name: 'cse',
+      words: [],
+      gauges: [],
+      counters: [],
+      alarms: [{ name: 'disk-short', raised: 1 }],
+    },
+  ];
+  const found = causes(bad, null, undefined);
+  const levels = found.map((cause) => cause.level);
+  assert.deepEqual(levels, ['error', 'error', 'warning']);
+  assert.match(found.map((cause) => cause.text).join(), /data plane.*lan.*disk short/);
 });

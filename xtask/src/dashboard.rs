@@ -1,4 +1,4 @@
-//! The page that a gateway serves: `dashboard/` has its sources, `dashboard/page` what they build to.
+//! The page that a gateway serves: `dashboard/` has its sources, `crates/web/page` what they build to.
 //!
 //! The built files are committed, so that a build of the gateway needs no Node.
 
@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Folder of the built files, from the repository's root.
-pub const PAGE: &str = "dashboard/page";
+pub const PAGE: &str = "crates/web/page";
 
 /// Maximum octets of the page's JavaScript, compressed by gzip.
 pub const SCRIPT_OCTETS_MAX: usize = 60_000;

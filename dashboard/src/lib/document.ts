@@ -126,11 +126,6 @@ export interface Snapshot {
   now_ms: number;
 }
 
-export interface Readiness {
-  ready: boolean;
-  causes?: { part?: string; level?: Level; text: string }[];
-}
-
 export type Role = 'viewer' | 'operator' | 'admin';
 
 export interface MeshPath {

@@ -1,4 +1,4 @@
-import type { LogEntry, Mesh, Readiness, Role, Snapshot, Status } from './document';
+import type { LogEntry, Mesh, Role, Snapshot, Status } from './document';
 import { quantile, type Buckets } from './histogram';
 import { merge } from './merge';
 import { rates, stay, type Rates } from './rates';
@@ -55,14 +55,15 @@ class Gateway {
   status = $state.raw<Status | null>(null);
   events = $state.raw<LogEntry[]>([]);
   missed = $state.raw(0);
-  readiness = $state.raw<Readiness | null>(null);
   role = $state.raw<Role | null>(null);
   mesh = $state.raw<Mesh | null>(null);
+  /** What this gateway answers below `/api/v1/`, of what only some have. */
+  answers = $state.raw<ReadonlySet<string>>(new Set());
   /** Grows with each sample; reading it follows `samples`, which is changed in place. */
   tick = $state.raw(0);
   samples: Sample[] = [];
   /** The mesh as it was, the oldest first. */
-  past: { at: number; mesh: Mesh }[] = [];
+  past = $state.raw<{ at: number; mesh: Mesh }[]>([]);
 
   #previous: Status | null = null;
   #stays: Buckets[] = [];
@@ -91,7 +92,6 @@ class Gateway {
       // Older gateways, or none for the moment: the stream says which.
     }
     this.#open();
-    this.#every(5000, () => this.#look());
     this.#every(2000, () => this.#lookMesh());
   }
 
@@ -152,6 +152,24 @@ class Gateway {
     }
     this.#take(snapshot.status, Date.now());
     this.#log(snapshot.events);
+    if (!this.answers.size) this.#find(snapshot.status);
+  }
+
+  /** Finds what there is of the API, for a gateway that has its subject. */
+  async #find(status: Status): Promise<void> {
+    const has = (name: string) => status.parts.some((part) => part.name === name);
+    const wanted = [
+      ...(has('devices') ? ['devices'] : []),
+      ...(has('cse') ? ['resources'] : []),
+      ...(status.links.length ? ['graph'] : []),
+    ];
+    const found = await Promise.all(
+      wanted.map(async (name) => {
+        const answer = await fetch(`/api/v1/${name}`, { method: 'HEAD' }).catch(() => null);
+        return answer && answer.status !== 404 ? [name] : [];
+      }),
+    );
+    this.answers = new Set(found.flat());
   }
 
   #take(status: Status, at: number): void {
@@ -186,15 +204,6 @@ class Gateway {
     if (fresh.length) this.events = [...fresh, ...this.events].slice(0, EVENTS_MAX);
   }
 
-  async #look(): Promise<void> {
-    try {
-      const answer = await fetch('/readyz');
-      this.readiness = (await answer.json()) as Readiness;
-    } catch {
-      this.readiness = null;
-    }
-  }
-
   async #lookMesh(): Promise<void> {
     if (!this.status?.parts.some((part) => part.name === 'mesh')) return;
     try {
@@ -208,8 +217,9 @@ class Gateway {
       this.#meshTag = answer.headers.get('etag') ?? '';
       const mesh = (await answer.json()) as Mesh;
       this.mesh = mesh;
-      this.past.push({ at: Date.now(), mesh });
-      while (this.past.length > 1 && this.past[0].at < Date.now() - 600_000) this.past.shift();
+      const now = Date.now();
+      const kept = this.past.filter(({ at }) => at > now - SAMPLES_MAX * 1000);
+      this.past = [...kept, { at: now, mesh }];
     } catch {
       // The stream tells that the gateway is gone.
     }

@@ -1,4 +1,4 @@
-import type { Level, Mesh, Readiness, Status } from './document';
+import type { Mesh, Status } from './document';
 import type { Rates } from './rates';
 import { scaled, words } from './format';
 
@@ -10,20 +10,11 @@ export interface Cause {
 }
 
 /** What is wrong with a gateway, the worst first. */
-export function causes(
-  status: Status,
-  readiness: Readiness | null,
-  mesh: Mesh | null,
-  now: Rates | undefined,
-): Cause[] {
+export function causes(status: Status, mesh: Mesh | null, now: Rates | undefined): Cause[] {
   const found: Cause[] = [];
   const add = (level: Cause['level'], text: string, view?: string) => {
     if (!found.some((cause) => cause.text === text)) found.push({ level, text, view });
   };
-  for (const cause of readiness?.causes ?? []) {
-    const text = cause.part ? `${cause.part}: ${cause.text}` : cause.text;
-    add(severity(cause.level ?? (readiness?.ready ? 'warning' : 'error')), text);
-  }
   if (status.links.length > 0 && status.planes?.running === false) {
     add('error', 'The data plane has ended: no packet passes.', 'planes');
   }
@@ -56,5 +47,3 @@ export function causes(
   }
   return found.sort((a, b) => Number(a.level === 'warning') - Number(b.level === 'warning'));
 }
-
-const severity = (level: Level): Cause['level'] => (level === 'error' ? 'error' : 'warning');

@@ -26,6 +26,10 @@ export interface Joined {
 /** Milliseconds of a frame that the layout may take, and how it cools (d3-force's terms). */
 const STEP_MS = 8;
 const DECAY = 0.035;
+
+/** Pixels between two columns at the start, and of the whole. */
+const ACROSS = 80;
+const HEIGHT = 1400;
 const ALPHA_MIN = 0.003;
 
 type Places = Record<string, [x: number, y: number, pinned: 0 | 1]>;
@@ -84,38 +88,50 @@ export class Layout {
       return source && target ? [{ source, target, of }] : [];
     });
     if (fresh.length === 0) return;
+    // The others stand.
     if (!first) for (const node of this.nodes) if (!fresh.includes(node)) hold(node);
     this.#begin(topology.self, fresh);
     this.#run(first ? 1 : 0.5);
   }
 
-  /** Rings around this node in the order of the names: the same nodes begin at the same places. */
+  /**
+   * Columns from this node on, by the number of links to it; within a column near those before.
+   * Few links cross at the start, and the same nodes begin at the same places.
+   */
   #begin(self: string, fresh: Placed[]): void {
-    const near = new Map<string, Placed[]>();
+    const near = new Map<string, Placed[]>(this.nodes.map((node) => [node.id, []]));
     for (const { source, target } of this.links) {
-      near.set(source.id, [...(near.get(source.id) ?? []), target]);
-      near.set(target.id, [...(near.get(target.id) ?? []), source]);
+      near.get(source.id)?.push(target);
+      near.get(target.id)?.push(source);
     }
-    const ring = new Map([[self, 0]]);
-    let edge = [self];
-    for (let depth = 1; edge.length; depth += 1) {
-      const next = edge
-        .flatMap((id) => (near.get(id) ?? []).map((node) => node.id))
-        .filter((id) => !ring.has(id));
-      edge = [...new Set(next)].sort();
-      edge.forEach((id) => ring.set(id, depth));
+    const anew = new Set(fresh);
+    const met = new Set<Placed>();
+    let column = this.nodes.filter((node) => node.id === self);
+    for (let depth = 0; column.length; depth += 1) {
+      const height = Math.min(ACROSS, HEIGHT / column.length);
+      column.forEach((node, index) => {
+        const before = (near.get(node.id) ?? []).find(
+          (other) => met.has(other) && !anew.has(other),
+        );
+        if (anew.has(node)) {
+          node.x = before ? before.x + 10 : depth * ACROSS;
+          node.y = (before?.y ?? 0) + (index - (column.length - 1) / 2) * (before ? 10 : height);
+        }
+      });
+      column.forEach((node) => met.add(node));
+      const next = new Map<Placed, number[]>();
+      for (const node of column) {
+        for (const other of near.get(node.id) ?? []) {
+          if (!met.has(other)) next.set(other, [...(next.get(other) ?? []), node.y]);
+        }
+      }
+      const mean = (ys: number[]) => ys.reduce((sum, y) => sum + y, 0) / ys.length;
+      const order = [...next].map(([node, ys]): [Placed, number] => [node, mean(ys)]);
+      order.sort((a, b) => a[1] - b[1] || (a[0].id < b[0].id ? -1 : 1));
+      column = order.map(([node]) => node);
+      // Nodes without a way to this one come last.
+      if (!column.length) column = this.nodes.filter((node) => !met.has(node));
     }
-    const sorted = [...fresh].sort(
-      (a, b) => (ring.get(a.id) ?? 99) - (ring.get(b.id) ?? 99) || (a.id < b.id ? -1 : 1),
-    );
-    sorted.forEach((node, index) => {
-      const known = (near.get(node.id) ?? []).find((other) => !fresh.includes(other));
-      const angle = index * 2.399963;
-      const radius = known ? 40 : 14 * Math.sqrt(index);
-      node.x = (known?.x ?? 0) + radius * Math.cos(angle);
-      node.y = (known?.y ?? 0) + radius * Math.sin(angle);
-      if (node.id === self) [node.x, node.y] = [0, 0];
-    });
   }
 
   #run(alpha: number): void {

@@ -4,9 +4,9 @@
 pub const LIST: &str = include_str!("../packages.txt");
 
 /// Programs of Debian's essential packages, and Rust's own: every machine that builds has them.
-const ESSENTIAL: [&str; 13] = [
+const ESSENTIAL: [&str; 14] = [
     "sh", "bash", "cat", "sleep", "setsid", "setpriv", "unshare", "nsenter", "grep", "mount",
-    "umount", "rustc", "cargo",
+    "umount", "tar", "rustc", "cargo",
 ];
 
 /// A Debian package of the list.

@@ -686,7 +686,7 @@ async fn take_reads(engine: Weak<Engine>, mut reads: mpsc::Receiver<ReadReport>)
 
 /// Whether the system's time service has set the wall clock lately. It touches a file whenever it
 /// has (systemd-timesyncd.service(8)); a clock set by hand since then differs from the file's time.
-fn clock_is_set() -> bool {
+pub fn clock_is_set() -> bool {
     let touched = std::fs::metadata(TIME_SYNCHRONISED).and_then(|file| file.modified());
     touched.is_ok_and(|touched| {
         let now = std::time::SystemTime::now();

@@ -27,6 +27,7 @@ mod log;
 mod messages;
 mod model;
 mod position;
+mod redact;
 mod reload;
 mod rules;
 mod schema;
@@ -53,6 +54,7 @@ pub use model::{
     UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web,
 };
 pub use position::MessagePosition;
+pub use redact::{REMOVED, RedactedDescription, redacted};
 pub use reload::{fixed_keys, fixed_keys_of, is_fixed, place_of};
 pub use schema::schema;
 pub use templates::{TEMPLATES, Template};

@@ -51,7 +51,7 @@ pub use port::{
 };
 pub use process::{
     DataProcess, Downtime, FoundPlane, ProcessCommand, ProcessEvent, ProcessPort, ProcessStarted,
-    process_version, serve,
+    landlock_version, process_version, serve,
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};

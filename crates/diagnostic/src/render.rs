@@ -24,8 +24,9 @@ impl Diagnostic {
         };
         let id = self.code.to_string();
         let source = sources.get(self.primary.span.source);
-        let (here, elsewhere): (Vec<_>, Vec<_>) = (self.secondary.iter())
-            .partition(|label| label.span.source == self.primary.span.source);
+        let file = |span: Span| (span.source, sources.get(span.source).file_at(span.start).1);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            (self.secondary.iter()).partition(|label| file(label.span) == file(self.primary.span));
         let mut labels = vec![(AnnotationKind::Primary, &self.primary)];
         labels.extend(here.into_iter().map(|label| (AnnotationKind::Context, label)));
         let title = level.primary_title(shown(&self.message)).id(id);
@@ -56,7 +57,7 @@ impl Diagnostic {
             return Some(Group::with_title(title));
         };
         let patch = Patch::new(excerpt.within(fix.span), shown(&fix.replacement));
-        Some(title.element(excerpt.snippet(source).patch(patch)))
+        Some(title.element(excerpt.snippet().patch(patch)))
     }
 }
 
@@ -67,7 +68,7 @@ fn drawn<'a>(
     labels: &[(AnnotationKind, &'a Label)],
 ) -> Group<'a> {
     if let Some(excerpt) = Excerpt::of(source, labels.iter().map(|(_, label)| label.span)) {
-        let snippet = labels.iter().fold(excerpt.snippet(source), |snippet, (kind, label)| {
+        let snippet = labels.iter().fold(excerpt.snippet(), |snippet, (kind, label)| {
             let annotation = kind.span(excerpt.within(label.span));
             let silent = label.text.is_empty();
             snippet.annotation(if silent {
@@ -83,7 +84,8 @@ fn drawn<'a>(
     }
     for (_, label) in labels {
         let at = source.position(label.span.start);
-        let origin = Origin::path(shown(source.name())).line(at.line).char_column(at.column);
+        let (name, _) = source.file_at(label.span.start);
+        let origin = Origin::path(shown(name)).line(at.line).char_column(at.column);
         group = group.element(origin);
         if !label.text.is_empty() {
             group = group.element(Level::NOTE.message(shown(&label.text)));
@@ -94,6 +96,8 @@ fn drawn<'a>(
 
 /// The lines of a text that a finding is about.
 struct Excerpt<'a> {
+    /// The name of their file.
+    file: &'a str,
     text: &'a str,
     /// Its position in the whole text.
     from: usize,
@@ -114,16 +118,17 @@ impl<'a> Excerpt<'a> {
         let before =
             |at: usize| text.as_bytes().get(..at)?.iter().rposition(|octet| *octet == b'\n');
         let begin = before(start.min(text.len())).and_then(|end| Some(before(end)? + 1));
-        let from = begin.unwrap_or(0);
+        let (file, first) = source.file_at(start.min(text.len()));
+        let from = begin.unwrap_or(0).max(first);
         let behind = text.as_bytes().get(end..).unwrap_or_default();
         let to = behind.iter().position(|octet| *octet == b'\n');
         let to = to.map_or(text.len(), |newline| end + newline + 1);
         let excerpt = text.get(from..to).filter(|text| text.len() <= EXCERPT_OCTETS_MAX)?;
-        Some(Self { text: excerpt, from, line: source.position(from).line })
+        Some(Self { file, text: excerpt, from, line: source.position(from).line })
     }
 
-    fn snippet<T: Clone>(&self, source: &'a Source) -> Snippet<'a, T> {
-        Snippet::source(self.text).path(shown(source.name())).line_start(self.line)
+    fn snippet<T: Clone>(&self) -> Snippet<'a, T> {
+        Snippet::source(self.text).path(shown(self.file)).line_start(self.line)
     }
 
     /// The span in the excerpt, limited to it and to whole characters: the renderer does not check.

@@ -11,6 +11,7 @@
 //! | `{"do":"status"}` | the gateway's [`Status`](gatewright_planes::Status), its handlers with their counts, its UDP gateways and other parts |
 //! | `{"do":"metrics"}` | the same as OpenMetrics text, in one string |
 //! | `{"do":"events","since":7,"level":"warning"}` | `{"events":[`[`LogEntry`](crate::events::LogEntry)`],"missed":0}`; with `"follow":true` `{}`, then an event a line |
+//! | `{"do":"set-log-level","level":"debug"}` | the same, without `do` |
 //! | `{"do":"sojourn"}` | a [`Histogram`](gatewright_histogram::Histogram) of packets: `{"p50":ns,"p99":ns,"buckets":[[ns,packets],…],…}` |
 //! | `{"do":"capture","at":"frame",…}` | `{}`, then a stream ([`CaptureStream`](crate::CaptureStream)) |
 //! | `{"do":"trace","which":{"link":"lan"},…}` | a [`TraceAnswer`](crate::TraceAnswer), when a packet has come |
@@ -83,6 +84,11 @@ pub enum ControlRequest {
         /// Whether those that follow are sent, too, until the client closes.
         #[serde(default)]
         follow: bool,
+    },
+    /// Write events from another severity on, until the next reload.
+    SetLogLevel {
+        /// The least severe.
+        level: LogLevel,
     },
     /// Sojourn times of packets, by bucket.
     Sojourn,
@@ -437,15 +443,15 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
         }
         ControlRequest::Description => Ok(json!({ "file": gateway.file() })),
         ControlRequest::Reload { text, folder } => {
-            let own = || gateway.file().and_then(|file| Path::new(file).parent());
-            let folder = folder.as_deref().or_else(own).unwrap_or(Path::new(""));
+            let own = gateway.folder();
+            let folder = folder.as_deref().or(own).unwrap_or(Path::new(""));
             let config = read(&text)?.with_files_in(folder);
             let changes = gateway.reload(&config)?;
+            // In another folder its paths would mean other files.
+            if own.is_some_and(|own| std::fs::canonicalize(folder).is_ok_and(|it| it == own)) {
+                gateway.keep_description(&text);
+            }
             Ok(json!({ "changes": changes }))
-        }
-        ControlRequest::LogRefused { why } => {
-            gateway.log_refused(&why);
-            Ok(json!({}))
         }
         ControlRequest::UpgradeControl { .. } => {
             return Err("this gateway cannot go on as another program: its description came by \
@@ -467,9 +473,26 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
             gateway.planes().set_link(link, up).map_err(|error| error.to_string())?;
             Ok(json!({ "name": name, "up": up }))
         }
+        request @ (ControlRequest::SetLogLevel { .. } | ControlRequest::LogRefused { .. }) => {
+            return log_answer(request, gateway);
+        }
         request => return network_answer(request, gateway),
     };
     value.map_err(|error| error.to_string().into())
+}
+
+/// Answers a request about the event log.
+fn log_answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
+    match request {
+        ControlRequest::LogRefused { why } => {
+            gateway.log_refused(&why);
+            Ok(json!({}))
+        }
+        ControlRequest::SetLogLevel { level } if gateway.set_log_level(level) => {
+            Ok(json!({ "level": level }))
+        }
+        _ => Err("this gateway writes no events".to_owned().into()),
+    }
 }
 
 /// Answers a request about neighbours, routes and the mesh.

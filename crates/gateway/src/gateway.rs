@@ -6,6 +6,7 @@ use crate::{
     descriptor_need,
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
+    last_good::LastGood,
     links::Links,
     messages::Messages,
     programs::{ProgramError, Programs},
@@ -47,6 +48,7 @@ pub struct Gateway {
     /// The description in force. Every change to the gateway holds this lock; status needs no lock.
     in_force: Mutex<Config>,
     file: Option<String>,
+    last_good: LastGood,
     /// Has another program go on in this process.
     upgrade: Option<ProgramExec>,
 }
@@ -67,8 +69,12 @@ pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct StartOptions {
     /// The seed of all randomness.
     pub seed: u64,
-    /// The description's file, which `reload` reads again.
+    /// The description's file, which `reload` reads again, or its folder.
     pub file: Option<String>,
+    /// Where each description that was taken is kept, for a later start.
+    pub last_good: Option<PathBuf>,
+    /// Why the description to start is the one kept there, and not the file's.
+    pub fallback: Option<String>,
     /// The control socket, which overrides the description.
     pub socket: Option<PathBuf>,
     /// The control socket if neither the options nor the description names one.
@@ -189,17 +195,8 @@ impl Gateway {
     /// [`StartError`] names what failed.
     pub fn start(config: &Config, options: StartOptions) -> Result<Arc<Self>, StartError> {
         descriptor_need::allow(config).map_err(StartError::Descriptors)?;
-        let StartOptions {
-            seed,
-            file,
-            socket,
-            default_socket,
-            say,
-            log,
-            upgrade,
-            data_plane,
-            parts,
-        } = options;
+        let StartOptions { seed, file, socket, default_socket, say, log, .. } = options;
+        let StartOptions { last_good, fallback, upgrade, data_plane, parts, .. } = options;
         let place = SocketPlace { named: socket, default: default_socket };
         let name = format!("{}-{:016x}", config.name, place.number(&config.control));
         let process = process(config, data_plane, &name)?;
@@ -209,6 +206,7 @@ impl Gateway {
         let log = (events, Some(writer));
         let mut gateway = Self::begin(config, (seed, process), file, &*say, log)?;
         gateway.upgrade = upgrade;
+        gateway.last_good = LastGood::new(last_good, fallback);
         let gateway = Arc::new(parts.into_iter().fold(gateway, Self::with_part));
         gateway.control.serve(say, socket, &config.control, &gateway)?;
         gateway.log_start(config);
@@ -217,6 +215,51 @@ impl Gateway {
 
     fn log_start(&self, config: &Config) {
         self.events.log(about(LogLevel::Info, "started", format!("{} runs", config.name)));
+        if let Some(why) = self.fallback() {
+            let text = format!(
+                "the description is refused, and the last good one runs in its place: {why}; correct \
+                 it and `gatewright reload`"
+            );
+            self.events.log(about(LogLevel::Error, "last-good", text));
+        }
+    }
+
+    /// Why the gateway runs from the last good description instead of its file's, if it does.
+    pub fn fallback(&self) -> Option<String> {
+        self.last_good.fallback()
+    }
+
+    /// Keeps `text`, the description in force, for a start whose own description is refused.
+    pub fn keep_description(&self, text: &str) {
+        if let Err(error) = self.last_good.keep(text) {
+            let text = format!(
+                "the description in force is not kept: {error}; a start with a wrong description has \
+                 an older one, or none, to fall back to"
+            );
+            self.events.log(about(LogLevel::Warning, "last-good-not-kept", text));
+        }
+    }
+
+    /// Notes that the gateway has taken another description.
+    pub(crate) fn note_taken(&self) {
+        self.last_good.replaced();
+    }
+
+    /// The folder to which paths in the description are relative, if it has a file.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        let file = Path::new(self.file.as_deref()?);
+        if file.is_dir() { Some(file) } else { file.parent() }
+    }
+
+    /// Sets the lowest severity of written events until the next reload; returns whether this gateway
+    /// writes any.
+    pub(crate) fn set_log_level(&self, level: LogLevel) -> bool {
+        if let Some(log) = &self.log {
+            log.set_level(level);
+            let text = format!("events are written from level {level} on, until a reload");
+            self.events.log(about(LogLevel::Info, "log-level", text).with("level", level));
+        }
+        self.log.is_some()
     }
 
     fn begin(
@@ -260,6 +303,7 @@ impl Gateway {
             watcher,
             in_force: Mutex::new(config.clone()),
             file,
+            last_good: LastGood::default(),
             upgrade: None,
         })
     }

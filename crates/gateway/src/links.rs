@@ -226,6 +226,11 @@ pub(crate) fn link_of(names: &[String], name: &str) -> Option<LinkIndex> {
 const ETHERNET_MTU: usize = 1500;
 
 /// The setup of the planes for `config`, with links at the places `names`.
+/// What the planes of `config` are started with, for a question about it.
+pub(crate) fn setup_of(config: &Config) -> Result<Setup, RunError> {
+    setup(config, &first_names(config), 0)
+}
+
 fn setup(config: &Config, names: &[String], seed: u64) -> Result<Setup, RunError> {
     let mut setup = Setup::new(seed);
     setup.workers = usize::from(config.workers).max(1);

@@ -25,6 +25,11 @@ use std::{
 type Family = (&'static str, &'static str, &'static str);
 
 const UPTIME: Family = ("gatewright_uptime_seconds", "seconds", "How long the gateway has run.");
+const FALLBACK: Family = (
+    "gatewright_description_fallback",
+    "",
+    "Whether the last good description runs, as the file's is refused.",
+);
 const UP: Family = ("gatewright_link_up", "", "Whether the link is up.");
 const MTU: Family = ("gatewright_link_mtu_bytes", "bytes", "Octets of a packet at the most.");
 const LAYER: Family =
@@ -179,13 +184,19 @@ fn drivers(gateway: &gatewright_planes::Status, page: &mut Page) {
     }
 }
 
+/// The families of the gateway as a whole.
+fn whole(status: &StatusAnswer, page: &mut Page) {
+    let uptime = status.gateway.uptime.as_millis();
+    let uptime = format!("{}.{:03}", uptime / 1000, uptime % 1000);
+    page.gauge(UPTIME, &[], uptime);
+    page.gauge(FALLBACK, &[], u8::from(status.fallback.is_some()));
+}
+
 /// Writes `status` as OpenMetrics text.
 pub fn text(status: &StatusAnswer) -> String {
     let mut page = Page::default();
     let gateway = &status.gateway;
-    let uptime = gateway.uptime.as_millis();
-    let uptime = format!("{}.{:03}", uptime / 1000, uptime % 1000);
-    page.gauge(UPTIME, &[], uptime);
+    whole(status, &mut page);
     let links = &gateway.links;
     for link in links {
         let name = ("link", link.name.as_str());

@@ -25,6 +25,9 @@ pub struct StatusAnswer {
     pub parts: Vec<NamedStatus>,
     /// The numbers of logged events, by kind.
     pub events: Vec<EventCount>,
+    /// Why the last good description runs instead of the file's, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
 }
 
 /// A built-in handler.
@@ -105,6 +108,7 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
         udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counts())),
         parts,
         events: gateway.events().counts(),
+        fallback: gateway.fallback(),
     })
 }
 

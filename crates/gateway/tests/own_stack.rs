@@ -82,6 +82,8 @@ fn open(config: &Config, mode: PlaneMode) -> Running {
     let options = StartOptions {
         seed: 7,
         file: None,
+        last_good: None,
+        fallback: None,
         socket: Some(socket.clone()),
         default_socket: socket,
         say: Arc::new(|_| {}),

@@ -2,13 +2,16 @@
 
 use crate::exit::{Exit, Failure};
 use gatewright_config::{AttachMessages, Config, codes, parse, place_of};
-use gatewright_diagnostic::{Diagnostic, Severity, SourceId, SourceRange, Sources, has_errors};
+use gatewright_diagnostic::{
+    Diagnostic, Severity, Source, SourceId, SourceRange, Sources, Span, has_errors,
+};
 use gatewright_gateway::{
     Change, ProgramSettings, beside, import, open_text, post, read_file, read_text, stack_findings,
     strangers, unreadable_captures,
 };
 use gatewright_lang::ir::Program;
-use std::io::Read;
+use std::fs;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// A description, with the findings about it and its programs.
@@ -35,16 +38,30 @@ impl Description {
         )
     }
 
-    /// Reads `path` (`-` is standard input) and compiles every program that it names.
+    /// Reads `path` and compiles every program that it names: a file, standard input (`-`), or a
+    /// folder with `gateway.toml` and `conf.d/*.toml`, which are one description.
     ///
     /// # Errors
     ///
-    /// A [`Failure`] if the file itself cannot be read; everything else is a finding.
+    /// A [`Failure`] if a file itself cannot be read; everything else is a finding.
     pub(crate) fn load(path: &str) -> Result<Self, Failure> {
-        let text = read(path)?;
-        let mut sources = Sources::of(path, text);
+        let files = files_of(path)?;
+        let path = &files.first().map(|(name, _)| name.clone()).unwrap_or_default();
+        let mut sources = Sources::default();
+        sources.add_files(files);
+        Self::of(path, sources)
+    }
+
+    /// Compiles every program that the description first in `sources` names; paths in it are relative
+    /// to the folder of `path`.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] if the process has no working directory.
+    pub(crate) fn of(path: &str, mut sources: Sources) -> Result<Self, Failure> {
         let parsed = parse(SourceId::default(), sources.get(SourceId::default()).text());
         let mut findings = parsed.diagnostics;
+        findings.extend(without_table(sources.get(SourceId::default())));
         let mut programs = Vec::new();
         for program in parsed.config.iter().flat_map(|config| &config.programs) {
             let file = beside(path, &program.file);
@@ -89,6 +106,79 @@ impl Description {
         let config = config.map(|config| config.with_files_in(&folder));
         Ok(Self { sources, config, findings })
     }
+}
+
+/// The files of a description with their texts: of a folder `gateway.toml`, and what is in `conf.d`, in
+/// the order of the names.
+fn files_of(path: &str) -> Result<Vec<(String, String)>, Failure> {
+    let main = main_file(path);
+    let mut files = vec![(main.clone(), read(&main)?)];
+    if main == path {
+        return Ok(files);
+    }
+    let folder = Path::new(path).join(FURTHER);
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(files),
+        entries => entries.map_err(|error| Failure::file(&folder.to_string_lossy(), &error))?,
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_further = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".toml") && !name.starts_with('.')
+    };
+    let mut paths: Vec<_> = paths.filter(is_further).collect();
+    if paths.len() > FURTHER_MAX {
+        let message = format!("{}: more than {FURTHER_MAX} files", folder.display());
+        return Err(Failure::new(Exit::Configuration, message));
+    }
+    paths.sort();
+    for path in paths {
+        let name = path.to_string_lossy().into_owned();
+        let text = read(&name)?;
+        files.push((name, text));
+    }
+    Ok(files)
+}
+
+/// The file of a description at `path`, which may be its folder.
+fn main_file(path: &str) -> String {
+    let folder = Path::new(path);
+    if path != "-" && folder.is_dir() {
+        folder.join("gateway.toml").to_string_lossy().into_owned()
+    } else {
+        path.to_owned()
+    }
+}
+
+/// The folder beside `gateway.toml` with further files of a description.
+const FURTHER: &str = "conf.d";
+/// Maximum number of these files.
+const FURTHER_MAX: usize = 256;
+
+/// Findings about further files that do not begin with a table: what stands there would belong to
+/// the last table of the file before.
+fn without_table(description: &Source) -> Vec<Diagnostic> {
+    let stray = |(begin, text): (usize, &str)| {
+        let mut at = begin;
+        for line in text.split_inclusive('\n') {
+            let content = line.trim();
+            if !content.is_empty() && !content.starts_with('#') {
+                let end = at + line.trim_end().len();
+                return (!content.starts_with('[')).then_some((at, end));
+            }
+            at += line.len();
+        }
+        None
+    };
+    let strays = description.files().skip(1).filter_map(stray);
+    let finding = |(start, end)| {
+        let message = format!("a file in {FURTHER} does not begin with a table");
+        let help = "put a header in front, such as [link.NAME] or [[route]]; a table that another \
+                    file has cannot go on here";
+        let span = Span::new(SourceId::default(), start, end);
+        Diagnostic::error(&codes::SYNTAX, span, message).help(help)
+    };
+    strays.map(finding).collect()
 }
 
 /// A finding for each key that a gateway refuses, in the description that is first in `sources`.
@@ -144,7 +234,8 @@ fn strays(config: &Config, programs: &[Program]) -> Vec<Diagnostic> {
 ///
 /// A [`Failure`] if this process has none.
 pub(crate) fn folder_of(path: &str) -> Result<PathBuf, Failure> {
-    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+    let main = main_file(path);
+    let folder = Path::new(&main).parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     std::path::absolute(folder).map_err(|error| Failure::file(path, &error))
 }

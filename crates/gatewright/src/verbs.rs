@@ -11,6 +11,8 @@ mod cse;
 mod demo;
 mod detach;
 mod device;
+mod diag;
+mod doctor;
 mod events;
 mod explain;
 mod gw;
@@ -18,6 +20,7 @@ mod header;
 mod init;
 mod lab;
 mod link;
+mod log;
 mod man;
 mod mesh;
 mod neigh;
@@ -95,9 +98,12 @@ verbs! {
     Demo = "demo" in demo,
     Run = "run" in run,
     Check = "check" in check,
+    Doctor = "doctor" in doctor,
+    Diag = "diag" in diag,
     Init = "init" in init,
     Status = "status" in status,
     Events = "events" in events,
+    Log = "log" in log,
     Top = "top" in top,
     Reload = "reload" in reload,
     Upgrade = "upgrade" in upgrade,

@@ -42,9 +42,10 @@ pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
     CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FoundPlane, HandlerNow,
     HandlerValue, MergeLimit, OpenCapture, Pace, Series, UDP_CLIENTS_MAX, UdpGateway,
-    UdpGatewayCounts, UdpGatewaySetup, WORKERS_MAX, process_version,
+    UdpGatewayCounts, UdpGatewaySetup, WORKERS_MAX, landlock_version, process_version,
 };
 pub use kernel::KernelStatus;
+pub use limits::limit_shortages;
 pub use neighbours::NeighbourStatus;
 pub use planes::{Detached, Planes, Tracing};
 pub use process::serve_data_plane;

@@ -35,6 +35,11 @@ struct Allowed {
     mappings: Option<u64>,
 }
 
+/// Limits of the system that are too low for the links of `setup`, in words for the operator.
+pub fn limit_shortages(setup: &Setup) -> Vec<String> {
+    shortages(needs(setup, setup.chunk_size), allowed())
+}
+
 /// Logs which limits are too low for the links of `setup`. They are opened nevertheless: each says
 /// by itself what it got.
 pub(crate) fn check(setup: &Setup, chunk_size: usize, log: &EventSink) {

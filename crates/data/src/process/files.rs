@@ -75,7 +75,7 @@ impl FileAccess {
     ///
     /// If the kernel has Landlock and refuses it.
     pub(super) fn limit(setup: &DataSetup) -> io::Result<Self> {
-        let Some(version) = version() else {
+        let Some(version) = landlock_version() else {
             return Ok(Self::All("the kernel has no Landlock, or it is off".to_owned()));
         };
         prctl::set_no_new_privs()?;
@@ -136,7 +136,7 @@ fn capture_folders(device: &DeviceSetup) -> impl Iterator<Item = (PathBuf, u64)>
 }
 
 /// The kernel's version of Landlock, if it has one.
-fn version() -> Option<u64> {
+pub fn landlock_version() -> Option<u64> {
     // SAFETY: with this flag it reads no memory and returns a number.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<Ruleset>(), 0, VERSION)

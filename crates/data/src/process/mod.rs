@@ -31,6 +31,7 @@ mod sockets;
 mod supervisor;
 mod uplink;
 
+pub use files::landlock_version;
 pub use handshake::process_version;
 pub use port::ProcessPort;
 pub use server::serve;

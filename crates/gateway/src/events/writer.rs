@@ -204,6 +204,11 @@ impl LogPart {
         let writer = Mutex::new(Some(LogWriter::start(log, Arc::clone(&settings))?));
         Ok(Self { options, settings, writer })
     }
+
+    /// Sets the lowest severity that is written; the next reload sets it anew.
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        lock(&self.settings).level = level;
+    }
 }
 
 impl Part for LogPart {

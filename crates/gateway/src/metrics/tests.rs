@@ -188,7 +188,14 @@ fn status() -> StatusAnswer {
         events: 5,
         suppressed: 2,
     }];
-    StatusAnswer { gateway, attached: attached(), udp_gateways: vec![relay], parts, events }
+    StatusAnswer {
+        gateway,
+        attached: attached(),
+        udp_gateways: vec![relay],
+        parts,
+        events,
+        fallback: None,
+    }
 }
 
 /// Checks a page against OpenMetrics 1.0; the samples by their whole names.

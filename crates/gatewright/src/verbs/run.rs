@@ -1,19 +1,22 @@
 //! `gatewright run`: the gateway of a description.
 
+mod choice;
+
 use crate::{
     data_plane,
     description::{Description, refusal, refusals},
     exit::{Exit, Failure},
     face::Face,
     lines,
-    notify::{ServiceState, notify},
+    notify::{ServiceState, Watchdog, notify},
     signals::{SignalRequest, Signals, on_stop},
     socket,
 };
 use anyhow::{Context, Result};
-use gatewright_config::{LogFormat, LogLevel};
+use choice::Choice;
+use gatewright_config::{Config, LogFormat, LogLevel};
 use gatewright_descriptors::require;
-use gatewright_diagnostic::{Diagnostic, Severity};
+use gatewright_diagnostic::{Diagnostic, Severity, SourceId};
 use gatewright_gateway::{
     DataPlaneProgram, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
 };
@@ -47,9 +50,13 @@ pub(super) const JSON: &str = "the gateway's status when it ends, as `gatewright
 /// when this one dies. Run again, this finds it and continues. SIGTERM ends both.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// Gateway description in TOML.
+    /// Gateway description in TOML; of a folder, its `gateway.toml` and `conf.d/*.toml`.
     #[arg(value_name = "FILE")]
     file: String,
+    /// Keeps each description that it takes in this file, and starts from it if the one in FILE is
+    /// refused; `gatewright status` and the event `last-good` say so.
+    #[arg(long, value_name = "FILE")]
+    last_good: Option<PathBuf>,
     /// Stop after this time.
     #[arg(long, value_name = "SECONDS")]
     stop_after: Option<u64>,
@@ -69,58 +76,13 @@ impl Run {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         // Fewer are too few for any description, and for reading it.
         require(DESCRIPTORS_MIN).map_err(|short| failure(&StartError::Descriptors(short)))?;
-        let read = Description::load(&self.file)?;
-        face.findings(&read.findings, &read.sources);
-        let Some(config) = read.config else { return Ok(Exit::Configuration) };
+        let last_good = self.last_good.as_deref();
+        let Some(choice) = Choice::of(&self.file, last_good, face)? else {
+            return Ok(Exit::Configuration);
+        };
         let signals = Signals::hold()?;
         lines::queue()?;
-        let log = LogOptions {
-            format: self.log,
-            level: self.log_level,
-            default_format: face.is_json().then_some(LogFormat::Json),
-        };
-        // Events say the same, and every line is to be JSON.
-        let is_json = log.format_for(config.log) == LogFormat::Json;
-        let web = WebPart::default();
-        let options = StartOptions {
-            seed: seed()?,
-            // Standard input cannot be read a second time.
-            file: std::fs::canonicalize(&self.file)
-                .ok()
-                .map(|file| file.to_string_lossy().into_owned()),
-            socket: self.socket,
-            default_socket: socket::default_path(&config.name),
-            say: Arc::new(move |line| {
-                if !is_json {
-                    face.note(line);
-                }
-            }),
-            log,
-            upgrade: Some(ProgramExec(Arc::new(|program: &Path| {
-                // All descriptors close then, as when this process dies: the data plane goes on.
-                Command::new(program).args(std::env::args_os().skip(1)).exec()
-            }))),
-            data_plane: Some(DataPlaneProgram {
-                // As it is now, even if the file is exchanged meanwhile.
-                program: "/proc/self/exe".into(),
-                arguments: vec![data_plane::WORD.into()],
-            }),
-            parts: vec![Arc::new(web.clone())],
-        };
-        let gateway = match Gateway::start(&config, options) {
-            Ok(gateway) => gateway,
-            Err(error) => {
-                if let Some((key, why)) = error.refused() {
-                    face.findings(&[refusal(&read.sources, key, &why, false)], &read.sources);
-                }
-                return Err(failure(&error).into());
-            }
-        };
-        match web.serve(&gateway, &config) {
-            Ok(Some(url)) if !is_json => face.note(&format!("web: {url}")),
-            Ok(_) => {}
-            Err(error) => return Err(refused_web(&gateway, &error).into()),
-        }
+        let Started { choice, gateway, web } = self.start(choice, face)?;
         let (tell, asked) = mpsc::channel();
         signals.tell(tell)?;
         let end = self
@@ -128,7 +90,8 @@ impl Run {
             .and_then(|after| Instant::now().checked_add(Duration::from_secs(after)));
         // Without it the gateway does as well, and is larger.
         let _released = release_start_pages();
-        let mut reloading = Reloading { face, file: &self.file, warned: warnings(&read.findings) };
+        let warned = warnings(&choice.read.findings);
+        let mut reloading = Reloading { face, file: &self.file, warned };
         notify(ServiceState::Ready);
         reloading.obey(&asked, end, &gateway);
         notify(ServiceState::Stopping);
@@ -138,6 +101,114 @@ impl Run {
         drop(gateway);
         face.answer_within(ANSWERED_WITHIN, &status, || super::status::summary(&status))?;
         Ok(Exit::Success)
+    }
+}
+
+/// A gateway that runs, with the description that was chosen.
+struct Started {
+    choice: Choice,
+    gateway: Arc<Gateway>,
+    web: WebPart,
+}
+
+impl Run {
+    /// Starts what was chosen, or the last good description if that does not start.
+    fn start(&self, choice: Choice, face: Face) -> Result<Started> {
+        let web = WebPart::default();
+        let refused = match self.start_one(&choice, &web, face)? {
+            Ok(gateway) => return self.started(Started { choice, gateway, web }, face),
+            Err(error) => error,
+        };
+        if let Some((key, why)) = refused.refused() {
+            let sources = &choice.read.sources;
+            face.findings(&[refusal(sources, key, &why, false)], sources);
+        }
+        let of_description =
+            matches!(refused, StartError::Run(_) | StartError::Service(_) | StartError::Program(_));
+        if of_description && choice.fallback.is_none() {
+            let (path, why) = (self.last_good.as_deref(), refused.to_string());
+            let other = Choice::last_good(&self.file, path, why, face);
+            if let Some(other) = other.filter(|other| other.text() != choice.text()) {
+                let web = WebPart::default();
+                let gateway = self.start_one(&other, &web, face)?.map_err(|error| failure(&error))?;
+                return self.started(Started { choice: other, gateway, web }, face);
+            }
+        }
+        Err(failure(&refused).into())
+    }
+
+    /// Starts one description.
+    fn start_one(
+        &self,
+        choice: &Choice,
+        web: &WebPart,
+        face: Face,
+    ) -> Result<std::result::Result<Arc<Gateway>, StartError>> {
+        let Some(config) = &choice.read.config else { anyhow::bail!("the description has errors") };
+        let mut options = self.options(config, face)?;
+        options.fallback.clone_from(&choice.fallback);
+        options.parts = vec![Arc::new(web.clone())];
+        Ok(Gateway::start(config, options))
+    }
+
+    /// Serves the web of a gateway that was started, and keeps its description if it is the file's.
+    fn started(&self, started: Started, face: Face) -> Result<Started> {
+        let Started { choice, gateway, web } = &started;
+        let Some(config) = &choice.read.config else { return Ok(started) };
+        match web.serve(gateway, config) {
+            Ok(Some(url)) if !self.logs_json(config, face) => face.note(&format!("web: {url}")),
+            Ok(_) => {}
+            Err(error) => return Err(refused_web(gateway, &error).into()),
+        }
+        if choice.fallback.is_none() {
+            gateway.keep_description(choice.text());
+        }
+        Ok(started)
+    }
+
+    /// Where events are written, as the command line says it.
+    fn log_options(&self, face: Face) -> LogOptions {
+        LogOptions {
+            format: self.log,
+            level: self.log_level,
+            default_format: face.is_json().then_some(LogFormat::Json),
+        }
+    }
+
+    /// Whether events say what happens, and every line is to be JSON.
+    fn logs_json(&self, config: &Config, face: Face) -> bool {
+        self.log_options(face).format_for(config.log) == LogFormat::Json
+    }
+
+    fn options(&self, config: &Config, face: Face) -> Result<StartOptions> {
+        let is_json = self.logs_json(config, face);
+        Ok(StartOptions {
+            seed: seed()?,
+            // Standard input cannot be read a second time.
+            file: std::fs::canonicalize(&self.file)
+                .ok()
+                .map(|file| file.to_string_lossy().into_owned()),
+            last_good: self.last_good.clone(),
+            fallback: None,
+            socket: self.socket.clone(),
+            default_socket: socket::default_path(&config.name),
+            say: Arc::new(move |line| {
+                if !is_json {
+                    face.note(line);
+                }
+            }),
+            log: self.log_options(face),
+            upgrade: Some(ProgramExec(Arc::new(|program: &Path| {
+                // All descriptors close then, as when this process dies: the data plane goes on.
+                Command::new(program).args(std::env::args_os().skip(1)).exec()
+            }))),
+            data_plane: Some(DataPlaneProgram {
+                // As it is now, even if the file is exchanged meanwhile.
+                program: "/proc/self/exe".into(),
+                arguments: vec![data_plane::WORD.into()],
+            }),
+            parts: Vec::new(),
+        })
     }
 }
 
@@ -181,14 +252,23 @@ impl Reloading<'_> {
         end: Option<Instant>,
         gateway: &Gateway,
     ) {
+        let mut watchdog = Watchdog::of_process(Instant::now());
         loop {
-            let asked = match end {
+            let wake = [end, watchdog.map(|watchdog| watchdog.next)].into_iter().flatten().min();
+            let asked = match wake {
                 None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(end) => asked.recv_timeout(end.saturating_duration_since(Instant::now())),
+                Some(wake) => asked.recv_timeout(wake.saturating_duration_since(Instant::now())),
             };
-            match asked {
-                Ok(SignalRequest::Reload) => self.reload(gateway),
-                Ok(SignalRequest::Stop) | Err(_) => return,
+            let now = Instant::now();
+            match (asked, &mut watchdog) {
+                (Ok(SignalRequest::Reload), _) => self.reload(gateway),
+                (Err(RecvTimeoutError::Timeout), Some(watchdog))
+                    if end.is_none_or(|end| now < end) =>
+                {
+                    // Workers that have ended, or a lock that nobody gives back, do not answer.
+                    watchdog.tell(now, gateway.status().is_ok());
+                }
+                (Ok(SignalRequest::Stop) | Err(_), _) => return,
             }
         }
     }
@@ -215,8 +295,11 @@ impl Reloading<'_> {
             return face.note(&format!("SIGHUP: {file}: nothing is changed"));
         };
         match gateway.reload(&config) {
-            Ok(changes) if changes.is_empty() => face.note("SIGHUP: nothing is changed"),
             Ok(changes) => {
+                gateway.keep_description(read.sources.get(SourceId::default()).text());
+                if changes.is_empty() {
+                    face.note("SIGHUP: nothing is changed");
+                }
                 for change in &changes {
                     face.note(&format!("SIGHUP: {change}"));
                 }

@@ -18,7 +18,7 @@ pub(super) const JSON: &str = "{planes: {mode, control, data, running, adopted, 
      udp_gateways: [{name, received, sent, returned, lost}], \
      parts: [{name, words, gauges, counters, histograms: [{name, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      handlers: [{program, handler, started, finished, failed}]}], \
-     events: [{part, kind, level, events, suppressed}]}; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
+     events: [{part, kind, level, events, suppressed}], fallback}; fallback is why the last good description runs, if it does; times are {secs, nanos}, those of histograms nanoseconds; buckets are [its largest value, count]; with --metrics one string";
 
 /// Shows the state and the counters of a running gateway: links, handlers, drops by layer and
 /// reason.
@@ -223,6 +223,9 @@ fn planes(status: &Value, out: &mut String) {
 
 fn text(status: &Value) -> String {
     let mut out = String::new();
+    if let Some(why) = status.get("fallback").and_then(Value::as_str) {
+        let _ = writeln!(out, "THE LAST GOOD DESCRIPTION RUNS, as the file's is refused: {why}");
+    }
     planes(status, &mut out);
     for link in list(status, "links") {
         let state = word(link, "state");

@@ -1,0 +1,89 @@
+//! The last good description: a copy of the text in force, which a start takes whose own description
+//! is refused.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The copy of a gateway's description, and whether it runs from it.
+#[derive(Debug, Default)]
+pub(crate) struct LastGood {
+    /// The copy's file, if one is kept.
+    path: Option<PathBuf>,
+    /// Why the gateway runs from it.
+    fallback: Mutex<Option<String>>,
+}
+
+impl LastGood {
+    /// The copy at `path`; with `fallback`, the gateway runs from it for this reason.
+    pub(crate) const fn new(path: Option<PathBuf>, fallback: Option<String>) -> Self {
+        Self { path, fallback: Mutex::new(fallback) }
+    }
+
+    /// Why the gateway runs from the copy, if it does.
+    pub(crate) fn fallback(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    /// Notes that the gateway runs from another description now.
+    pub(crate) fn replaced(&self) {
+        *self.lock() = None;
+    }
+
+    /// Replaces the copy by `text`, at once and wholly.
+    ///
+    /// # Errors
+    ///
+    /// The system's error; the copy is as before then.
+    pub(crate) fn keep(&self, text: &str) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        if fs::read_to_string(path).is_ok_and(|kept| kept == text) {
+            return Ok(());
+        }
+        let part = path.with_extension("part");
+        write(&part, text)?;
+        fs::rename(&part, path)
+    }
+
+    /// A poisoned lock is safe here: the value is always whole.
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.fallback.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a file that only its owner can read, as far as the disk has it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_copy_is_replaced_wholly_and_is_its_owners() {
+        let folder = std::env::temp_dir().join(format!("gw-last-good-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("last-good.toml");
+        let kept = LastGood::new(Some(path.clone()), Some("why".to_owned()));
+        kept.keep("first").unwrap();
+        kept.keep("second").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(kept.fallback().as_deref(), Some("why"));
+        kept.replaced();
+        assert_eq!(kept.fallback(), None);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(kept.keep("third").is_err(), "the folder is gone");
+        assert!(LastGood::default().keep("none is kept").is_ok());
+    }
+}

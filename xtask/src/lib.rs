@@ -10,8 +10,10 @@
 
 pub mod checks;
 pub mod dashboard;
+pub mod deb;
 pub mod interop;
 pub mod packages;
+pub mod sbom;
 pub mod setup;
 pub mod step;
 pub mod summary;

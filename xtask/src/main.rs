@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, dashboard, interop, setup, step::CommandStep};
+use xtask::{checks, dashboard, deb, interop, sbom, setup, step::CommandStep};
 
 const HELP: &str = "\
 The project's automation.
@@ -26,6 +26,13 @@ Verbs:
   dashboard                build the page that a gateway serves from its sources; needs Node
   interop                  tests against two kernels of Debian, in virtual machines; installs
                            qemu-system-x86; the page in a browser, where Node and Chromium are
+  deb [--profile NAME | --program FILE] [--revision N]
+                           build the command (profile release), or take it as it is built, and make
+                           its package for Debian, in target/deb
+  deb-check [--profile NAME | --program FILE] [--revision N]
+                           the same, and judge it by lintian; install, upgrade, remove and purge it
+                           in a clean Debian; installs debootstrap and lintian
+  sbom                     print the packages of the command's binary as CycloneDX
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice; then of both planes at random
                            points, five times as often: nothing left
@@ -52,6 +59,12 @@ fn main() -> ExitCode {
             // Without arguments, what a newcomer is to see.
             if rest.is_empty() { demo(&[]) && demo(&["mesh".to_owned()]) } else { demo(&rest) }
         }
+        "deb" | "deb-check" => match deb::DebPlan::parse(&rest) {
+            Ok(plan) if verb == "deb" => deb::deb(&plan),
+            Ok(plan) => deb::installed::deb_check(&plan),
+            Err(problem) => return usage(&problem),
+        },
+        "sbom" if rest.is_empty() => sbom::print(),
         "soak" => match checks::kills(&rest) {
             Ok(kills) => checks::soak(kills),
             Err(problem) => return usage(&problem),
@@ -65,7 +78,7 @@ fn main() -> ExitCode {
             println!("{HELP}");
             true
         }
-        "setup" | "test" | "lint" | "dashboard" | "interop" => {
+        "setup" | "test" | "lint" | "dashboard" | "interop" | "sbom" => {
             return usage(&format!("`{verb}` takes no arguments"));
         }
         other => return usage(&format!("there is no verb `{other}`")),

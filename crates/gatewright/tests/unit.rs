@@ -28,8 +28,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_gatewright");
 
 fn main() {
     let needs = Needs::new().program(VERIFIER);
-    let tests: [(&str, fn()); 2] = [
+    let tests: [(&str, fn()); 3] = [
         ("systemd_takes_the_unit", taken),
+        ("the_unit_is_exposed_to_little", exposed),
         ("a_service_tells_when_it_is_ready_and_when_it_stops", told),
     ];
     trials::run(&needs, tests)
@@ -44,8 +45,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// systemd-analyze(1), verify: it prints what is wrong, and looks for the program.
 fn taken() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/gatewright.service");
-    let text = fs::read_to_string(unit).unwrap();
+    let text = fs::read_to_string(unit()).unwrap();
     let folder = folder("unit-taken");
     let copy = folder.join("gatewright.service");
     let verify = |text: &str| {
@@ -62,6 +62,32 @@ fn taken() {
     assert!(said.contains("KillModus"), "{said}");
 }
 
+/// Maximum exposure of the unit, in tenths.
+const EXPOSURE_MAX: &str = "25";
+
+/// systemd-analyze(1), security: the score of a unit that is not loaded.
+fn exposed() {
+    let folder = folder("unit-exposed");
+    let copy = folder.join("gatewright.service");
+    let text = fs::read_to_string(unit()).unwrap();
+    let judge = |text: &str| {
+        fs::write(&copy, text).unwrap();
+        let mut judge = Command::new(VERIFIER);
+        judge.args(["security", "--offline=true", "--no-pager", "--threshold", EXPOSURE_MAX]);
+        let said = judge.arg(&copy).output().unwrap();
+        (said.status.success(), String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    let (ok, said) = judge(&text);
+    assert!(ok, "{said}");
+    // A unit without its restrictions is not taken.
+    let (ok, said) = judge(&text.replace("SystemCallFilter=", "#"));
+    assert!(!ok, "{said}");
+}
+
+fn unit() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/gatewright.service")
+}
+
 fn told() {
     let folder = folder("unit-told");
     let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
@@ -75,6 +101,7 @@ fn told() {
         .arg("--socket")
         .arg(folder.join("s"))
         .env("NOTIFY_SOCKET", folder.join("notify"))
+        .env("WATCHDOG_USEC", "200000")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -86,7 +113,10 @@ fn told() {
         String::from_utf8_lossy(&octets[..len]).into_owned()
     };
     assert!(hear().starts_with("READY=1\n"));
+    // A watchdog that waits 0.2 s is told that the gateway answers.
+    assert_eq!([hear(), hear()], ["WATCHDOG=1", "WATCHDOG=1"]);
     kill(Pid::from_raw(service.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
-    assert_eq!(hear(), "STOPPING=1");
+    let last = std::iter::repeat_with(hear).find(|said| said != "WATCHDOG=1");
+    assert_eq!(last.as_deref(), Some("STOPPING=1"));
     assert!(service.wait().unwrap().success());
 }

@@ -130,7 +130,8 @@ impl Run {
             let other = Choice::last_good(&self.file, path, why, face);
             if let Some(other) = other.filter(|other| other.text() != choice.text()) {
                 let web = WebPart::default();
-                let gateway = self.start_one(&other, &web, face)?.map_err(|error| failure(&error))?;
+                let gateway =
+                    self.start_one(&other, &web, face)?.map_err(|error| failure(&error))?;
                 return self.started(Started { choice: other, gateway, web }, face);
             }
         }

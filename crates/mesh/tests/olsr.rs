@@ -335,6 +335,39 @@ fn hosts(node: &OlsrNode) -> Vec<u8> {
     node.routes().keys().map(|to| to.address.octets()[3]).collect()
 }
 
+/// Nobody forges a route to what no node is: RFC 1812 §5.3.7.
+#[test]
+fn martians_are_dropped_and_counted() {
+    let (mut node, mut peer) = (router(), Peer::new(2));
+    for number in 1..3 {
+        let hello = peer.hello(vec![(SYMMETRIC, address(0))]);
+        tell(&mut node, seconds(number), &peer, &hello);
+    }
+    assert_eq!(hosts(&node), [2]);
+    let martians: [[u8; 4]; 5] =
+        [[127, 0, 0, 1], [0, 1, 2, 3], [224, 0, 0, 5], [240, 0, 0, 1], [255, 255, 255, 255]];
+    for (at, martian) in martians.into_iter().map(Ipv4Addr::from).enumerate() {
+        let network = OlsrNetwork::new(martian, 24);
+        for (of, content) in [
+            (martian, OlsrContent::Topology { sequence: 1, neighbours: vec![address(5)] }),
+            (peer.at, OlsrContent::Topology { sequence: 1, neighbours: vec![martian] }),
+            (peer.at, OlsrContent::Interfaces(vec![martian])),
+            (peer.at, OlsrContent::Networks(vec![network])),
+        ] {
+            let packet = peer.packet(of, 255, &content);
+            tell(&mut node, seconds(3), &peer, &packet);
+        }
+        let hello = peer.hello(vec![(SYMMETRIC, address(0)), (SYMMETRIC, martian)]);
+        tell(&mut node, seconds(3), &peer, &hello);
+        assert_eq!((hosts(&node), node.counters().martian), (vec![2], 5 * (at as u64 + 1)));
+    }
+    // The way to the Internet names no host.
+    let everywhere = OlsrContent::Networks(vec![OlsrNetwork::new([0, 0, 0, 0].into(), 0)]);
+    let packet = peer.packet(peer.at, 255, &everywhere);
+    tell(&mut node, seconds(3), &peer, &packet);
+    assert_eq!(node.routes().len(), 2);
+}
+
 /// RFC 3626 §7.1.1: asymmetric, then symmetric when the neighbour names us, then lost.
 #[test]
 fn a_link_is_symmetric_once_the_neighbour_names_us() {

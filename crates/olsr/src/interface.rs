@@ -1,7 +1,7 @@
 //! Interfaces of the kernel, and the sockets on them.
 
 use gatewright_mesh::olsr::message::OLSR_PORT;
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -19,9 +19,17 @@ pub(crate) struct RouterInterface {
 }
 
 impl RouterInterface {
-    /// Opens the interface with its first IPv4 address; `Ok(None)` if it has none.
+    /// Opens the interface with its first IPv4 address; `Ok(None)` if it has none. The loopback
+    /// interface is refused: nobody is heard there.
     pub(crate) fn open(name: &str) -> io::Result<Option<Self>> {
         let index = if_nametoindex(name)?;
+        let loopback = |its: &InterfaceAddress| {
+            its.interface_name == name && its.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+        };
+        if getifaddrs()?.any(|its| loopback(&its)) {
+            let words = "it is the loopback interface, where no other router can be";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+        }
         let Some((address, up)) = state(name)? else { return Ok(None) };
         let socket = socket(name)?;
         Ok(Some(Self { name: name.to_owned(), index, address, socket, up }))

@@ -5,6 +5,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
     socket,
 };
+use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -107,6 +108,11 @@ impl RouteSocket {
         Ok(ours.len())
     }
 
+    /// Destinations of the routes with our origin.
+    pub(crate) fn destinations(&mut self) -> io::Result<BTreeSet<(Ipv4Addr, u8)>> {
+        Ok(self.ours()?.iter().filter_map(|body| destination(body)).collect())
+    }
+
     fn remove_body(&mut self, body: &[u8]) -> io::Result<()> {
         match self.change(DEL_ROUTE, 0, body) {
             Err(error) if error.raw_os_error() == Some(NOT_THERE) => Ok(()),
@@ -192,6 +198,21 @@ fn is_ours(body: &[u8]) -> bool {
     header.is_some_and(|&[family, _, _, _, table, protocol, ..]| {
         (family, table, protocol) == (IPV4, TABLE_MAIN, ROUTE_PROTOCOL)
     })
+}
+
+/// The destination of a route; one to everywhere has no attribute.
+fn destination(body: &[u8]) -> Option<(Ipv4Addr, u8)> {
+    let len = *body.get(1)?;
+    let mut rest = body.get(ROUTE_LEN..)?;
+    while let Some(&[l1, l2, k1, k2]) = rest.first_chunk() {
+        let octets = usize::from(u16::from_ne_bytes([l1, l2]));
+        if u16::from_ne_bytes([k1, k2]) == DESTINATION {
+            let address: [u8; 4] = *rest.get(4..octets)?.first_chunk()?;
+            return Some((address.into(), len));
+        }
+        rest = rest.get(octets.max(4).saturating_add(3) & !3..).unwrap_or_default();
+    }
+    (len == 0).then_some((Ipv4Addr::UNSPECIFIED, 0))
 }
 
 /// An acknowledgement is an error 0; others are negative.

@@ -12,10 +12,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the state of the interfaces.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Between two comparisons of the kernel's routes with those of the protocol.
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
+
+/// The abstract socket (unix(7)) that the router of a network namespace holds.
+const ONE_ROUTER: &[u8] = b"gatewright-olsr";
 
 /// Packets taken from one interface before the others have their turn.
 const PACKETS_AT_ONCE: usize = 64;
@@ -77,6 +85,9 @@ pub enum OlsrRouterError {
     /// An interface has no IPv4 address, which is its name in OLSR.
     #[error("interface {0} has no IPv4 address: give it one first (`ip address add`)")]
     NoAddress(String),
+    /// A router runs already: the routes of two would be mixed up.
+    #[error("a router of OLSR runs in this network namespace already: give it all interfaces")]
+    Second,
     /// The kernel's routes cannot be read or written.
     #[error("routes of the kernel: {0} (writing them needs CAP_NET_ADMIN)")]
     Routes(io::Error),
@@ -93,6 +104,10 @@ pub struct OlsrRouter {
     routes: RouteSocket,
     start: Instant,
     look_at: Duration,
+    compare_at: Duration,
+    restored: u64,
+    /// Held as long as this router runs: its name is there once in a network namespace.
+    _only: UnixDatagram,
     buffer: Vec<u8>,
     refused: BTreeMap<OlsrNetwork, i32>,
     send_failed: u64,
@@ -117,6 +132,7 @@ impl OlsrRouter {
         };
         let interfaces = setup.interfaces.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let main = interfaces.first().map_or(Ipv4Addr::UNSPECIFIED, |first| first.address);
+        let only = only_router()?;
         let mut routes = RouteSocket::open().map_err(OlsrRouterError::Routes)?;
         let left_over = routes.remove_all().map_err(OlsrRouterError::Routes)?;
         let node = OlsrNode::new(OlsrSettings {
@@ -134,6 +150,9 @@ impl OlsrRouter {
             routes,
             start: Instant::now(),
             look_at: LOOK_EVERY,
+            compare_at: COMPARE_EVERY,
+            restored: 0,
+            _only: only,
             buffer: vec![0; PACKET_MAX],
             refused: BTreeMap::new(),
             send_failed: 0,
@@ -188,6 +207,11 @@ impl OlsrRouter {
         self.left_over
     }
 
+    /// Routes that somebody else had removed from the kernel, and that were set again.
+    pub const fn restored(&self) -> u64 {
+        self.restored
+    }
+
     /// Waits for packets and timers for `longest` at the most, and processes what there is.
     ///
     /// # Errors
@@ -214,6 +238,10 @@ impl OlsrRouter {
         if self.look_at <= now {
             self.look_at = now + LOOK_EVERY;
             self.look(now);
+        }
+        if self.compare_at <= now {
+            self.compare_at = now + COMPARE_EVERY;
+            self.compare();
         }
         self.node.handle(now, OlsrInput::Tick);
         self.carry_out();
@@ -243,6 +271,21 @@ impl OlsrRouter {
                 interface.up = up;
                 self.tell_state(now, at);
             }
+        }
+    }
+
+    /// Sets routes again that somebody has removed from the kernel. If it cannot be read now, it is
+    /// at the next comparison.
+    fn compare(&mut self) {
+        let Ok(present) = self.routes.destinations() else { return };
+        let is_gone = |to: &OlsrNetwork| {
+            !present.contains(&(to.address, to.len)) && !self.refused.contains_key(to)
+        };
+        let gone = self.node.routes().iter().filter(|(to, _)| is_gone(to));
+        let gone: Vec<_> = gone.map(|(to, route)| (*to, *route)).collect();
+        for (to, route) in gone {
+            self.restored += 1;
+            self.set(to, route);
         }
     }
 
@@ -307,6 +350,15 @@ impl Drop for OlsrRouter {
         // What cannot be removed now is removed at the next start.
         let _left = self.routes.remove_all();
     }
+}
+
+/// What says that this is the only router of the network namespace.
+fn only_router() -> Result<UnixDatagram, OlsrRouterError> {
+    let bound = SocketAddr::from_abstract_name(ONE_ROUTER);
+    bound.and_then(|name| UnixDatagram::bind_addr(&name)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => OlsrRouterError::Second,
+        _ => OlsrRouterError::Wait(error),
+    })
 }
 
 fn link(at: usize) -> LinkIndex {

@@ -9,7 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
-use gatewright_olsr::{OlsrNetwork, OlsrRouter, OlsrSetup};
+use gatewright_olsr::{OlsrNetwork, OlsrRouter, OlsrRouterError, OlsrSetup};
 use gatewright_testbed::{Namespace, Needs, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::sync::Arc;
@@ -130,6 +130,15 @@ fn line() -> Result<(), Failed> {
     // Further interfaces, by MID: the middle's side that does not face us.
     let alias = || ours(&hosts[0]).contains("10.98.1.1 ") && answers(&hosts[0], "10.98.2.1");
     assert!(wait_until(Duration::from_secs(20), alias), "{}", ours(&hosts[0]));
+    // A second one would take the first one's routes for those of an earlier one.
+    let is_second = || {
+        let second = OlsrRouter::open(&setup(&["right"], 9));
+        matches!(second, Err(OlsrRouterError::Second))
+    };
+    assert!(hosts[0].run(is_second)?);
+    // What somebody else removes comes back.
+    hosts[0].ip(&["route", "flush", "proto", "98"])?;
+    assert!(wait_until(Duration::from_secs(30), all), "{}", ours(&hosts[0]));
     // A router that ends takes its routes along, and its neighbours forget it.
     running.pop();
     assert_eq!(ours(&hosts[3]), "");

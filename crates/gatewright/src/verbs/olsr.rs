@@ -20,6 +20,9 @@ pub(super) const JSON: &str = "a line at each change: {main_address, neighbours,
 /// How often changes are looked for, and how soon a signal ends it.
 const STEP: Duration = Duration::from_millis(200);
 
+/// Between two lines: forged packets could fill a log.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
+
 /// Routes IPv4 by OLSR (RFC 3626) over interfaces of this machine, until interrupted.
 ///
 /// `gatewright olsr wlan0 eth1` finds other routers of OLSR on these interfaces, and writes routes to
@@ -80,13 +83,16 @@ impl Olsr {
         if !forwards() {
             face.note("this host does not forward: sysctl net.ipv4.ip_forward=1 lets it");
         }
-        let mut shown = Value::Null;
+        let (mut shown, mut shown_at) = (Value::Null, None::<Instant>);
         while !stop.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
             router.step(STEP).map_err(|error| failure(&error))?;
+            if shown_at.is_some_and(|at| at.elapsed() < SHOW_EVERY) {
+                continue;
+            }
             let state = state(&router);
             if state != shown {
                 face.line(&with_counters(&state, &router), || text(&state))?;
-                shown = state;
+                (shown, shown_at) = (state, Some(Instant::now()));
             }
         }
         Ok(Exit::Success)
@@ -109,6 +115,11 @@ fn failure(error: &OlsrRouterError) -> Failure {
     let exit = match error {
         OlsrRouterError::NoAddress(_) | OlsrRouterError::Count(_) => Exit::Configuration,
         OlsrRouterError::Routes(_) => Exit::Permission,
+        OlsrRouterError::Interface { source, .. }
+            if source.kind() == std::io::ErrorKind::InvalidInput =>
+        {
+            Exit::Configuration
+        }
         OlsrRouterError::Interface { source, .. }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
@@ -150,6 +161,7 @@ fn with_counters(state: &Value, router: &OlsrRouter) -> Value {
     if let Value::Object(fields) = &mut whole {
         fields.insert("counters".to_owned(), Value::Object(counters.into_iter().collect()));
         fields.insert("send_failed".to_owned(), router.send_failed().into());
+        fields.insert("restored".to_owned(), router.restored().into());
     }
     whole
 }

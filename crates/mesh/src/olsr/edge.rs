@@ -123,6 +123,8 @@ pub struct OlsrCounters {
     pub forwarded: u64,
     /// Packets or messages dropped because they are malformed.
     pub malformed: u64,
+    /// Messages dropped because they name addresses that no node has.
+    pub martian: u64,
     /// Messages dropped because they are this node's own.
     pub own: u64,
     /// Messages that had been processed before.
@@ -149,13 +151,14 @@ pub struct OlsrCounters {
 
 impl OlsrCounters {
     /// The counters by name.
-    pub const fn named(self) -> [(&'static str, u64); 16] {
+    pub const fn named(self) -> [(&'static str, u64); 17] {
         [
             ("received", self.received),
             ("sent", self.sent),
             ("sent_octets", self.sent_octets),
             ("forwarded", self.forwarded),
             ("malformed", self.malformed),
+            ("martian", self.martian),
             ("own", self.own),
             ("repeated", self.repeated),
             ("stranger", self.stranger),

@@ -225,7 +225,26 @@ pub enum OlsrContent {
     Unknown,
 }
 
+/// Whether a node can have this address: it is no "martian" (RFC 1812 §5.3.7), so neither this
+/// network's, nor loopback, multicast, reserved or limited broadcast.
+pub(super) const fn is_host_address(address: Ipv4Addr) -> bool {
+    let [first, ..] = address.octets();
+    first != 0 && first != 127 && first < 224
+}
+
 impl OlsrContent {
+    /// Whether all addresses that it names are such that nodes and networks can have.
+    pub(super) fn names_hosts(&self) -> bool {
+        let is_network = |it: &OlsrNetwork| it.len == 0 || is_host_address(it.address);
+        match self {
+            Self::Hello { links, .. } => links.iter().all(|(_, at)| is_host_address(*at)),
+            Self::Topology { neighbours, .. } => neighbours.iter().all(|at| is_host_address(*at)),
+            Self::Interfaces(addresses) => addresses.iter().all(|at| is_host_address(*at)),
+            Self::Networks(networks) => networks.iter().all(is_network),
+            Self::Unknown => true,
+        }
+    }
+
     /// Type of the message; 0 for an unknown one.
     pub const fn kind(&self) -> u8 {
         match self {

@@ -3,7 +3,7 @@
 use super::OlsrNode;
 use crate::olsr::message::{
     OlsrContent, OlsrLinkCode, OlsrLinkType, OlsrMessage, OlsrNeighbourType, OlsrNetwork,
-    OlsrPacket,
+    OlsrPacket, is_host_address,
 };
 use crate::olsr::sets::{
     ALIASES_MAX, LINKS_MAX, LinkTuple, NETWORKS_MAX, TOPOLOGY_MAX, TWO_HOP_MAX,
@@ -78,6 +78,10 @@ impl OlsrNode {
             self.counters.malformed += 1;
             return false;
         };
+        if !is_host_address(head.originator) || !content.names_hosts() {
+            self.counters.martian += 1;
+            return false;
+        }
         if let OlsrContent::Hello { willingness, links, .. } = content {
             let until = now + head.validity.duration();
             let originator = head.originator;

@@ -6,7 +6,8 @@ use crate::{
     error::DataError,
     open_capture::{CaptureCloser, OpenCapture},
     port::{HandlerValue, KeptHandler, Port, PortAnswer, PortRequest, RequestNumber},
-    process::{DataProcess, Downtime},
+    process::{DataProcess, Downtime, OpenLinks},
+    setup::WorkerLink,
     workers::Workers,
 };
 use gatewright_histogram::Histogram;
@@ -87,6 +88,38 @@ impl DataPlane {
         match self {
             Self::Threads(_) => None,
             Self::Process(process) => Some(process.exchange()),
+        }
+    }
+
+    /// Whether its process has died so often that no other is started until somebody asks.
+    pub fn is_given_up(&self) -> bool {
+        match self {
+            Self::Threads(_) => false,
+            Self::Process(process) => process.is_given_up(),
+        }
+    }
+
+    /// Starts its process again after it was given up: as it was, or with `links` in their places if
+    /// it does not start so. Returns its links; `None` if it was not given up.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not start.
+    pub fn start_again(&self, links: &[WorkerLink]) -> Option<Result<OpenLinks, DataError>> {
+        match self {
+            Self::Process(process) if process.is_given_up() => {
+                Some(process.start_again(links).map(|()| process.open_links()))
+            }
+            Self::Threads(_) | Self::Process(_) => None,
+        }
+    }
+
+    /// Whether a link of its process is open as `link` says; false on threads, which nobody has
+    /// started again.
+    pub fn has_link(&self, link: &WorkerLink) -> bool {
+        match self {
+            Self::Threads(_) => false,
+            Self::Process(process) => process.port().has_link(link),
         }
     }
 

@@ -59,7 +59,8 @@ fn main() {
     let arguments = Arguments::from_args();
     let mut trials = vec![
         Trial::test("a_killed_data_plane_is_started_again_with_its_handlers", started_again),
-        Trial::test("a_data_plane_that_dies_five_times_is_given_up", given_up),
+        Trial::test("a_data_plane_that_dies_five_times_is_given_up_until_an_order", given_up),
+        Trial::test("one_that_was_given_up_starts_without_the_link_at_fault", given_up_for_a_link),
         Trial::test("a_data_plane_outlives_its_control_plane_and_is_adopted", adopted),
         Trial::test("a_data_plane_without_a_name_ends_with_its_control_plane", ends_with_it),
         Trial::test("an_order_is_answered_when_the_data_plane_has_executed_it", answered),
@@ -263,6 +264,56 @@ fn given_up() -> Result<(), Failed> {
     assert!(matches!(refused, Err(DataError::Ended)), "{refused:?}");
     let refused = started.sockets.bind("0.0.0.0:7000".parse()?).map(drop);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotConnected);
+    // An order starts it again, with its handlers, and its deaths are counted anew.
+    assert!(started.process.is_given_up());
+    started.process.exchange()?;
+    assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Exchanged(_)));
+    assert!(started.process.is_running() && !started.process.is_given_up());
+    send(started.process.port())?;
+    assert_eq!(packets(&started.process.port().handlers()), 1);
+    started.sockets.bind("0.0.0.0:7000".parse()?).map(drop)?;
+    die(started.process.id());
+    assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+    assert!(matches!(told.recv_timeout(PATIENCE)?, ProcessEvent::Restarted(_)));
+    Ok(())
+}
+
+/// One that is given up because a link cannot be opened is started with the links of the order; one
+/// that nobody starts again ends with its control plane.
+fn given_up_for_a_link() -> Result<(), Failed> {
+    let folder = std::env::temp_dir().join(format!("gatewright-given-up-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let read = folder.join("lan.pcap");
+    // libpcap's file format: a header without packets, of Ethernet (pcap-savefile(5)).
+    let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    std::fs::write(&read, header)?;
+    let mut setup = setup();
+    let spare = setup.links.clone();
+    setup.links[0].device = DeviceSetup::Capture(CaptureConfig {
+        index: LinkIndex(0),
+        name: "lan".to_owned(),
+        read: Some(read.clone()),
+        write: None,
+        speed: Speed::Captured,
+        framing: Framing::Ethernet,
+        mtu: 1500,
+    });
+    let mut host = Host::shared(ROUTES_MAX, [3, 4])?;
+    furnish(&mut host);
+    let (tell, told) = channel();
+    let watch = move |event| tell.send(event).unwrap_or_default();
+    let started = DataProcess::start(command(""), &setup, (&mut host, None), watch)?;
+    std::fs::remove_dir_all(folder)?;
+    die(started.process.id());
+    assert_eq!(told.recv_timeout(PATIENCE)?, ProcessEvent::Died);
+    let ProcessEvent::GivenUp(why) = told.recv_timeout(PATIENCE)? else {
+        return Err("it was to be given up".into());
+    };
+    assert!(why.contains("lan.pcap"), "{why}");
+    assert!(started.process.start_again(&setup.links).is_err(), "as it was");
+    started.process.start_again(&spare)?;
+    assert!(started.process.is_running());
+    assert!(started.process.port().ask(PortRequest::Links).is_ok());
     Ok(())
 }
 

@@ -96,6 +96,20 @@ impl Links {
         &self.0.planes
     }
 
+    /// Starts a data plane that was given up again, for a reload to `new`; the change to report.
+    pub(crate) fn start_again(&self, new: &Config) -> Result<Option<Change>, Unable> {
+        if !self.planes().is_given_up() {
+            return Ok(None);
+        }
+        let names = self.places(new).map_err(|name| format!("link {name}: no place is free"))?;
+        let now = setup(new, &names, self.0.seed)?;
+        let started = self.planes().start_again(&now).map_err(RunError::from);
+        started.map_err(|why| format!("the data plane does not start again: {why}"))?;
+        let process = self.planes().data_process().unwrap_or(0);
+        let how = format!("started again after it was given up, as process {process}");
+        Ok(Some(Change::new("data plane", how)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -76,6 +76,8 @@ impl Gateway {
             changes.retain(|change| change.restart);
             return Err(ReloadError::Restart(changes));
         }
+        // One that was given up takes nothing: what has changed may have been the cause.
+        changes.extend(self.links.start_again(config)?);
         changes.extend(exchange(&self.stage_order(), &in_force, config)?);
         in_force.clone_from(config);
         Ok(changes)

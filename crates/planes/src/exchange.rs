@@ -118,6 +118,10 @@ impl Planes {
                 return Err(DataError::Reopen { name, reason }.into());
             }
         }
+        // Those with which a data plane that was given up was started again.
+        let (open, differing): (Vec<_>, Vec<_>) = (differing.into_iter())
+            .partition(|(_, new): &(_, &LinkSetup)| self.is_open_as(&new.worker_link()));
+        told.extend(open.iter().filter_map(|(old, new)| self.told_open(old, new)));
         let order = |(old, new): &(&LinkSetup, &LinkSetup)| Reopen {
             device: new.worker_link(),
             before: old.worker_link(),
@@ -143,6 +147,14 @@ impl Planes {
             }
         }
         Ok((done, told))
+    }
+
+    /// A link that is open already; `None` for a place without a link.
+    fn told_open(&self, old: &LinkSetup, new: &LinkSetup) -> Option<ReopenedLink> {
+        let place = new.device.index().index();
+        let info = self.change(|control| control.links.get(place).map(|(_, info)| info.clone()))?;
+        let (name, is_new) = (new.name.clone(), old.is_spare());
+        (!new.is_spare()).then_some(ReopenedLink { name, info, is_new, pause: Duration::ZERO })
     }
 
     /// Prepares the devices of several orders, all of them or none: a refused one is found before

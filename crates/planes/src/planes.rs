@@ -4,13 +4,14 @@ use crate::{
     control::{Control, Placement, Prepared, events::events_lost, reasons},
     error::PlanesError,
     kernel::{Follower, Kernel},
-    setup::{ProcessSetup, Setup},
+    setup::{LinkSetup, ProcessSetup, Setup},
     start::{self, Started},
     status::{IcmpStatus, LinkStatus, PlanesStatus, Status, WorkerStatus, link_counters},
 };
 use gatewright_data::{
     DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
     PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker,
+    WorkerLink,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;
@@ -155,6 +156,36 @@ impl Planes {
     /// [`PlanesError::NoProcess`] if the data plane is in this process.
     pub fn exchange_data_plane(&self) -> Result<Downtime, PlanesError> {
         Ok(self.plane.exchange().ok_or(PlanesError::NoProcess)??)
+    }
+
+    /// Whether the data plane's process has died so often that no other is started until
+    /// [`Self::start_again`] or [`Self::exchange_data_plane`].
+    pub fn is_given_up(&self) -> bool {
+        self.plane.is_given_up()
+    }
+
+    /// Starts the data plane's process again if it was given up: with the links that it had, or with
+    /// those of `new` if it does not start so. [`Self::exchange`] finds these open then.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not start.
+    pub fn start_again(&self, new: &Setup) -> Result<(), PlanesError> {
+        let links: Vec<_> = new.links.iter().map(LinkSetup::worker_link).collect();
+        let Some(started) = self.plane.start_again(&links) else { return Ok(()) };
+        let open = started?;
+        self.change(|control| {
+            for (link, info) in &open {
+                control.opened(*link, info);
+            }
+            control.look_at_opened();
+        });
+        Ok(())
+    }
+
+    /// Whether a link is open already as `link` says, in a data plane that was started again.
+    pub(crate) fn is_open_as(&self, link: &WorkerLink) -> bool {
+        self.plane.has_link(link)
     }
 
     /// The sockets of this gateway's own stack.
@@ -443,6 +474,7 @@ impl Planes {
             control: std::process::id(),
             data,
             running: self.plane.is_running(),
+            given_up: self.plane.is_given_up(),
             adopted: self.adopted,
             version: gatewright_data::process_version(),
         }

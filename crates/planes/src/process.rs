@@ -181,7 +181,10 @@ fn watch(log: EventSink) -> impl Fn(ProcessEvent) + Send + 'static {
                 event.with("ms", ms).with("frames", frames)
             }
             ProcessEvent::GivenUp(why) => {
-                let text = format!("the data plane is not started again: {why}");
+                let text = format!(
+                    "the data plane is not started again: {why}; `gatewright reload` tries again \
+                     when the cause is gone"
+                );
                 event(LogLevel::Error, "data-plane-given-up", text)
             }
         });

@@ -52,6 +52,8 @@ pub struct PlanesStatus {
     pub data: Option<u32>,
     /// Whether the data plane runs.
     pub running: bool,
+    /// Whether it was given up: no other is started until an order.
+    pub given_up: bool,
     /// Whether the data plane ran before, under another control plane.
     pub adopted: bool,
     /// The version of what both processes say to each other, and of their tables.

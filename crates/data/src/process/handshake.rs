@@ -66,7 +66,7 @@ pub(super) struct Restored {
 plain_struct!(Restored { standing, down, begun });
 
 /// The properties of links that are open.
-pub(super) type OpenLinks = Vec<(LinkIndex, LinkInfo)>;
+pub type OpenLinks = Vec<(LinkIndex, LinkInfo)>;
 
 /// A data plane that has started.
 pub(super) struct StartedPlane {

@@ -32,7 +32,7 @@ mod supervisor;
 mod uplink;
 
 pub use files::landlock_version;
-pub use handshake::process_version;
+pub use handshake::{OpenLinks, process_version};
 pub use port::ProcessPort;
 pub use server::serve;
 pub use supervisor::{

@@ -12,7 +12,7 @@ use crate::{
     plain::Plain,
     port::{HandlerOrder, Port, PortAnswer, PortRequest, RequestNumber, StageNumber},
     reopen::Reopen,
-    setup::DataSetup,
+    setup::{DataSetup, WorkerLink},
     waker::Waker,
 };
 use gatewright_stack::Wake;
@@ -38,7 +38,7 @@ pub struct ProcessPort {
     readers: Arc<CaptureReaders>,
     /// Set when another process runs, which has no sockets yet.
     pub(super) has_restarted: AtomicBool,
-    /// Set when no other process is started.
+    /// Set when no other process is started until somebody asks.
     given_up: AtomicBool,
 }
 
@@ -124,6 +124,16 @@ impl ProcessPort {
         (known.setup.clone(), known.restored.clone())
     }
 
+    /// Sets the links that a process that comes after this one is to have; returns those before.
+    pub(super) fn replace_links(&self, links: Vec<WorkerLink>) -> Vec<WorkerLink> {
+        std::mem::replace(&mut self.known().setup.links, links)
+    }
+
+    /// Whether a link is as `link` says.
+    pub(crate) fn has_link(&self, link: &WorkerLink) -> bool {
+        self.known().setup.links.contains(link)
+    }
+
     /// The process has ended: nobody waits for its answers any more.
     pub(super) fn end(&self) {
         let mut pending = lock(&self.pending);
@@ -138,11 +148,12 @@ impl ProcessPort {
 
     /// Another process runs in its place.
     pub(super) fn begin(&self) {
+        self.given_up.store(false, Ordering::Release);
         lock(&self.pending).running = true;
         self.has_restarted.store(true, Ordering::Release);
     }
 
-    /// No other process will run in its place.
+    /// No other process will run in its place until somebody asks.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
     }

@@ -16,7 +16,7 @@ use crate::{
     error::{DataError, failed, refused},
     events::EventQueue,
     port::{HandlerOrder, Port},
-    setup::DataSetup,
+    setup::{DataSetup, WorkerLink},
     start::{first_plan, waker, worker_wakers},
     waker::Waker,
     workers::AllWorkers,
@@ -38,7 +38,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc::{SyncSender, sync_channel},
     },
@@ -128,6 +128,9 @@ struct Connection {
     stopping: AtomicBool,
     /// Who waits for another process in its place.
     exchange: Mutex<Option<SyncSender<Result<Downtime, DataError>>>>,
+    /// Notified when somebody asks for another process in place of one that was given up, or for
+    /// the end.
+    asked: Condvar,
 }
 
 struct Now {
@@ -135,6 +138,7 @@ struct Now {
     process: u32,
     /// The process, if it was started here and not adopted.
     child: Option<Child>,
+    links: OpenLinks,
 }
 
 impl Connection {
@@ -180,6 +184,10 @@ const DEATHS_WITHIN: Duration = Duration::from_mins(1);
 /// sockets within a second.
 const RESTARTED_WITHIN: Duration = Duration::from_secs(5);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
+
+/// The same for a process that was given up and is started by an order: nothing of the last one is
+/// left.
+const ORDERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Maximum time for the process to end when it is told to.
 const STOPPED_WITHIN: Duration = Duration::from_secs(3);
@@ -350,7 +358,7 @@ impl DataProcess {
             ring.clear();
         }
         let AdoptReport { process, setup, links, standing, applications, all_files, .. } = report;
-        let now = Now { stream, process, child: None };
+        let now = Now { stream, process, child: None, links: links.clone() };
         // The handlers there are the last control plane's: the first commit replaces them.
         drop(standing);
         let state = (now, StartedPlane { links, all_files }, applications);
@@ -380,7 +388,8 @@ impl DataProcess {
         let (sockets, uplink) =
             Uplink::new(Arc::clone(&port), tables, captures, &answer_reader, applications);
         let (now, stopping, exchange) = (Mutex::new(now), AtomicBool::new(false), Mutex::new(None));
-        let connection = Arc::new(Connection { now, stopping, exchange });
+        let asked = Condvar::new();
+        let connection = Arc::new(Connection { now, stopping, exchange, asked });
         let reader = answer_reader.clone();
         let reading = start_thread("answers", move || uplink.run(&reader))?;
         let supervisor = Supervisor {
@@ -426,6 +435,34 @@ impl DataProcess {
         self.port.is_running()
     }
 
+    /// Whether it has died so often that no other is started until somebody asks.
+    pub fn is_given_up(&self) -> bool {
+        self.port.is_given_up()
+    }
+
+    /// Starts a process in place of the one that was given up, with the links that it had; with
+    /// `links` in their places if it does not start so.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not start with either.
+    pub fn start_again(&self, links: &[WorkerLink]) -> Result<(), DataError> {
+        if self.exchange().is_ok() {
+            return Ok(());
+        }
+        let before = self.port.replace_links(links.to_vec());
+        let started = self.exchange();
+        if started.is_err() {
+            self.port.replace_links(before);
+        }
+        started.map(drop)
+    }
+
+    /// The links that the running process has open.
+    pub fn open_links(&self) -> OpenLinks {
+        self.connection.now().links.clone()
+    }
+
     /// Sojourn times of packets in all workers, in nanoseconds.
     pub fn sojourn(&self) -> Histogram {
         self.sojourns.read(self.len())
@@ -450,14 +487,15 @@ impl DataProcess {
         self.port.send(&Incoming::SetClock(now))
     }
 
-    /// Ends the process at once, and starts another in its place, with all that it had.
+    /// Ends the process at once, and starts another in its place, with all that it had; or starts one
+    /// in place of the one that was given up.
     ///
     /// # Errors
     ///
     /// [`DataError::Busy`] while another exchange is under way; [`DataError::Ended`] if the process
-    /// does not run; else why the other one does not start.
+    /// has died and is just started again; else why the other one does not start.
     pub fn exchange(&self) -> Result<Downtime, DataError> {
-        if !self.is_running() {
+        if !self.is_running() && !self.is_given_up() {
             return Err(DataError::Ended);
         }
         let (tell, told) = sync_channel(1);
@@ -468,7 +506,10 @@ impl DataProcess {
             }
             *exchange = Some(tell);
         }
-        self.connection.kill();
+        if self.is_running() {
+            self.connection.kill();
+        }
+        self.connection.asked.notify_all();
         let within = RESTARTED_WITHIN + STOPPED_WITHIN;
         told.recv_timeout(within).map_err(|_| DataError::Ended)?
     }
@@ -484,6 +525,9 @@ impl DataProcess {
             let _gone = stream.write_all(STOP);
         }
         self.answer_reader.stop();
+        // The supervisor may wait for an order; it looks at the flag with the lock held.
+        drop(self.connection.exchange());
+        self.connection.asked.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _panicked = thread.join();
@@ -537,7 +581,8 @@ fn launch(
     });
     match report {
         Ok(started) => {
-            let now = Now { stream: own, process: child.id(), child: Some(child) };
+            let (process, links) = (child.id(), started.links.clone());
+            let now = Now { stream: own, process, child: Some(child), links };
             Ok((now, started))
         }
         Err(error) => {
@@ -579,38 +624,77 @@ impl Supervisor {
             let died = Instant::now();
             let before = arrived(&self.port.to_restore().0);
             let exchange = self.connection.exchange().take();
-            if let Some(asked) = exchange {
-                let restarted = self.restart(died);
-                let outcome = restarted.map(|()| self.downtime(died, before));
-                match &outcome {
-                    Ok(downtime) => (self.watch)(ProcessEvent::Exchanged(*downtime)),
-                    Err(error) => self.give_up(error.to_string()),
-                }
-                let ends = outcome.is_err();
-                // Who has waited for too long does not wait any more.
-                let _unwanted = asked.try_send(outcome);
-                if ends {
+            let reason = match exchange {
+                Some(asked) => self.exchange(asked, (died, before), RESTARTED_WITHIN).err(),
+                None => self.revive(died, before),
+            };
+            if let Some(reason) = reason {
+                self.give_up(reason);
+                if !self.await_order(died, before) {
                     return;
                 }
-                continue;
             }
-            self.deaths.retain(|before| died.duration_since(*before) < DEATHS_WITHIN);
-            self.deaths.push_back(died);
-            (self.watch)(ProcessEvent::Died);
-            let reason = if self.deaths.len() >= DEATHS_MAX {
-                format!("it has died {DEATHS_MAX} times in a minute")
-            } else {
-                match self.restart(died) {
-                    Ok(()) => {
-                        let downtime = self.downtime(died, before);
-                        (self.watch)(ProcessEvent::Restarted(downtime));
-                        continue;
-                    }
-                    Err(_) if self.is_stopping() => return,
-                    Err(error) => error.to_string(),
-                }
-            };
-            return self.give_up(reason);
+            if self.is_stopping() && !self.port.is_running() {
+                return;
+            }
+        }
+    }
+
+    /// Starts another process in place of the one that has died; returns why not, if none runs.
+    fn revive(&mut self, died: Instant, before: u64) -> Option<String> {
+        self.deaths.retain(|before| died.duration_since(*before) < DEATHS_WITHIN);
+        self.deaths.push_back(died);
+        (self.watch)(ProcessEvent::Died);
+        if self.deaths.len() >= DEATHS_MAX {
+            return Some(format!("it has died {DEATHS_MAX} times in a minute"));
+        }
+        match self.restart(RESTARTED_WITHIN) {
+            Ok(()) => (self.watch)(ProcessEvent::Restarted(self.downtime(died, before))),
+            Err(_) if self.is_stopping() => {}
+            Err(error) => return Some(error.to_string()),
+        }
+        None
+    }
+
+    /// Starts another process as `asked`, in place of one that has ended at `died`; else says why
+    /// not.
+    fn exchange(
+        &self,
+        asked: SyncSender<Result<Downtime, DataError>>,
+        (died, before): (Instant, u64),
+        within: Duration,
+    ) -> Result<(), String> {
+        let outcome = self.restart(within).map(|()| self.downtime(died, before));
+        let said = match &outcome {
+            Ok(downtime) => {
+                (self.watch)(ProcessEvent::Exchanged(*downtime));
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        // Who has waited for too long does not wait any more.
+        let _unwanted = asked.try_send(outcome);
+        said
+    }
+
+    /// Waits until somebody asks for another process in place of the one that was given up, and it
+    /// runs; returns whether it does, and not the end has come.
+    fn await_order(&mut self, died: Instant, before: u64) -> bool {
+        loop {
+            let mut exchange = self.connection.exchange();
+            while exchange.is_none() && !self.is_stopping() {
+                let woken = self.connection.asked.wait(exchange);
+                exchange = woken.unwrap_or_else(PoisonError::into_inner);
+            }
+            let asked = exchange.take();
+            drop(exchange);
+            let Some(asked) = asked.filter(|_| !self.is_stopping()) else { return false };
+            // What the operator has changed may have been the cause.
+            self.deaths.clear();
+            match self.exchange(asked, (died, before), ORDERED_WITHIN) {
+                Ok(()) => return true,
+                Err(reason) => (self.watch)(ProcessEvent::GivenUp(reason)),
+            }
         }
     }
 
@@ -660,7 +744,8 @@ impl Supervisor {
     }
 
     /// Starts the process again with what the last one had.
-    fn restart(&self, died: Instant) -> Result<(), DataError> {
+    fn restart(&self, within: Duration) -> Result<(), DataError> {
+        let began = Instant::now();
         loop {
             let (setup, restored) = self.port.to_restore();
             let order = self.command.order(setup, restored, false);
@@ -677,7 +762,7 @@ impl Supervisor {
                     return Ok(());
                 }
                 // The kernel may not have freed the queues of the last one's sockets yet.
-                Err(_) if died.elapsed() < RESTARTED_WITHIN && !self.is_stopping() => {
+                Err(_) if began.elapsed() < within && !self.is_stopping() => {
                     std::thread::sleep(RETRY_EVERY);
                 }
                 Err(error) => return Err(error),

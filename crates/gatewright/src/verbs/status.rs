@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
-pub(super) const JSON: &str = "{planes: {mode, control, data, running, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
+pub(super) const JSON: &str = "{planes: {mode, control, data, running, given_up, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
@@ -214,6 +214,7 @@ fn planes(status: &Value, out: &mut String) {
     let is = |name: &str| planes.get(name).and_then(Value::as_bool).unwrap_or(false);
     let (control, data) = (number(planes, "control"), number(planes, "data"));
     let state = match (is("running"), is("adopted")) {
+        (false, _) if is("given_up") => ", which was given up: `gatewright reload` starts it again",
         (false, _) => ", which has ended",
         (true, true) => ", which ran before",
         (true, false) => "",

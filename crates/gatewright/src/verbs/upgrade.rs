@@ -18,7 +18,8 @@ use std::{
 };
 
 pub(super) const JSON: &str =
-    "{program, control: {process, ms, lost}, data: {before, process, ms, frames}}";
+    "{program, control: {process, ms, lost}, data: {before, process, ms, frames}}; no frames where the \
+     data plane was given up before";
 
 /// Exchanges the program of a running gateway: first the control plane's, then the data plane's.
 ///
@@ -27,7 +28,7 @@ pub(super) const JSON: &str =
 /// Then the data plane's process is exchanged; frames that arrive until its links are open again are
 /// lost where links are exclusive, and forwarded by the kernel where they are shared. Says how long
 /// each took, how many packets were dropped during the first, and how many frames arrived during the
-/// second.
+/// second. A data plane that was given up is started again by the new control plane.
 ///
 /// A program whose planes do not understand the running ones is refused, and nothing is changed.
 #[derive(Debug, clap::Args)]
@@ -65,15 +66,29 @@ impl Upgrade {
             );
             return Err(Failure::new(Exit::Negative, text).into());
         }
-        let control = self.exchange_control(&program, &before)?;
+        let mut control = self.exchange_control(&program, &before)?;
+        let started = control.as_object_mut().and_then(|told| told.remove("started"));
         face.note(&format!(
             "control: {} ms without it, {} packets dropped meanwhile",
             number(&control, "ms"),
             number(&control, "lost")
         ));
-        let data = self.which.ask(&ControlRequest::ExchangeDataPlane)?;
+        let data = match &started {
+            // The new control plane has started it with its own program.
+            Some(started) => started.clone(),
+            None => self.which.ask(&ControlRequest::ExchangeDataPlane)?,
+        };
         let value = json!({ "program": program, "control": control, "data": data });
         face.answer(&value, || {
+            if started.is_some() {
+                return format!(
+                    "{} runs: control is process {}, data is process {}, started after it was \
+                     given up\n",
+                    program.display(),
+                    number(&control, "process"),
+                    number(&data, "process"),
+                );
+            }
             format!(
                 "{} runs: control is process {}, data is process {} after {} ms, in which {} frames \
                  arrived\n",
@@ -117,14 +132,22 @@ impl Upgrade {
                 // The one before may answer for a moment.
                 Ok(after) if uptime(&after) < elapsed => {
                     let planes = after.get("planes").unwrap_or(&Value::Null);
-                    if planes.get("adopted").and_then(Value::as_bool) != Some(true) {
+                    let is_adopted = planes.get("adopted").and_then(Value::as_bool) == Some(true);
+                    if !is_adopted && ran(before) {
                         let text = "the new control plane has started another data plane";
                         return Err(Failure::new(Exit::Negative, text));
                     }
                     let lost = dropped(&after).saturating_sub(dropped(before));
                     let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
                     let process = number(planes, "control");
-                    return Ok(json!({ "process": process, "ms": ms, "lost": lost }));
+                    let mut told = json!({ "process": process, "ms": ms, "lost": lost });
+                    if let (false, Some(told)) = (is_adopted, told.as_object_mut()) {
+                        let old = before.get("planes").unwrap_or(&Value::Null);
+                        let (before, process) = (number(old, "data"), number(planes, "data"));
+                        let started = json!({ "before": before, "process": process, "ms": ms });
+                        told.insert("started".to_owned(), started);
+                    }
+                    return Ok(told);
                 }
                 Ok(_) | Err(_) if elapsed < ANSWERS_WITHIN => thread::sleep(LOOK_EVERY),
                 Ok(_) => {
@@ -141,6 +164,12 @@ impl Upgrade {
             }
         }
     }
+}
+
+/// Whether a gateway's data plane runs; one that was given up does not.
+fn ran(status: &Value) -> bool {
+    let planes = status.get("planes").unwrap_or(&Value::Null);
+    planes.get("running").and_then(Value::as_bool) != Some(false)
 }
 
 /// How long the gateway that answered has run.

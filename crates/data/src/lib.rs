@@ -50,8 +50,8 @@ pub use port::{
     RequestNumber, StageNumber, TraceOrder,
 };
 pub use process::{
-    DataProcess, Downtime, FoundPlane, ProcessCommand, ProcessEvent, ProcessPort, ProcessStarted,
-    landlock_version, process_version, serve,
+    DataProcess, Downtime, FoundPlane, OpenLinks, ProcessCommand, ProcessEvent, ProcessPort,
+    ProcessStarted, landlock_version, process_version, serve,
 };
 pub use reopen::Reopen;
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};

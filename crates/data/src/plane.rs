@@ -11,6 +11,7 @@ use crate::{
     workers::Workers,
 };
 use gatewright_histogram::Histogram;
+use gatewright_link::ForwardingMaps;
 use gatewright_stack::{Handler, Wake};
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -111,6 +112,18 @@ impl DataPlane {
                 Some(process.start_again(links).map(|()| process.open_links()))
             }
             Self::Threads(_) | Self::Process(_) => None,
+        }
+    }
+
+    /// Has drivers forward by other maps, if it is in a process of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`DataProcess::exchange_maps`].
+    pub fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> Result<(), DataError> {
+        match self {
+            Self::Threads(_) => Ok(()),
+            Self::Process(process) => process.exchange_maps(maps),
         }
     }
 

@@ -127,6 +127,7 @@ fn command(name: &str) -> ProcessCommand {
         routes_max: ROUTES_MAX,
         clock: None,
         divided: false,
+        maps: Err("no link forwards in its driver".to_owned()),
     }
 }
 
@@ -285,7 +286,8 @@ fn given_up_for_a_link() -> Result<(), Failed> {
     std::fs::create_dir_all(&folder)?;
     let read = folder.join("lan.pcap");
     // libpcap's file format: a header without packets, of Ethernet (pcap-savefile(5)).
-    let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    let header =
+        [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
     std::fs::write(&read, header)?;
     let mut setup = setup();
     let spare = setup.links.clone();

@@ -332,6 +332,7 @@ fn process(workers: usize) -> (Gateway<std::sync::Arc<gatewright_data::ProcessPo
         routes_max: ROUTES_MAX,
         clock: Some(Duration::ZERO),
         divided: false,
+        maps: Err("no link forwards in its driver".to_owned()),
     };
     let watch = |event| panic!("{event:?}");
     let ProcessStarted { process, .. } =

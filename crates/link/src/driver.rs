@@ -1,13 +1,13 @@
 //! Forwarding in a link's driver: the program in front of a link, and the interfaces that take what
 //! it redirects.
 
-use crate::Division;
 use crate::bpf::{BpfProgram, Instruction, Tags, tag_taken};
+use crate::{Division, OpenDevices};
 use gatewright_packet::LinkIndex;
 use gatewright_xdp::{ForwardingMaps, LinkProgram};
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The kernel's tables that a gateway's links have in common.
 ///
@@ -17,14 +17,100 @@ use std::sync::Arc;
 pub struct KernelTables {
     /// The division of shared links' traffic between gateway and kernel.
     pub division: Option<Arc<Division>>,
-    /// The maps of forwarding in the driver; otherwise why there are none.
-    pub forwarding: Result<Arc<ForwardingMaps>, String>,
+    /// The maps of forwarding in the driver, and the links that forward by them.
+    pub forwarding: DriverMaps,
+    /// What links have open, for another process.
+    pub devices: OpenDevices,
+}
+
+/// The maps by which drivers forward, or why there are none, and the links whose drivers do so.
+///
+/// A clone is the same maps and links.
+#[derive(Clone)]
+pub struct DriverMaps(Arc<Mutex<MapsNow>>);
+
+struct MapsNow {
+    maps: Result<Arc<ForwardingMaps>, String>,
+    /// Links whose drivers forward, with those that are closed since.
+    links: Vec<Weak<dyn ForwardingLink>>,
+}
+
+/// A link whose driver forwards.
+pub(crate) trait ForwardingLink: Send + Sync {
+    /// The name of its interface.
+    fn interface(&self) -> &str;
+
+    /// Has its driver forward by other maps.
+    fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> io::Result<()>;
+}
+
+impl fmt::Debug for DriverMaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DriverMaps").field(&self.lock().maps).finish()
+    }
+}
+
+impl From<Result<Arc<ForwardingMaps>, String>> for DriverMaps {
+    fn from(maps: Result<Arc<ForwardingMaps>, String>) -> Self {
+        Self(Arc::new(Mutex::new(MapsNow { maps, links: Vec::new() })))
+    }
+}
+
+impl DriverMaps {
+    /// A poisoned lock is safe here: each change is whole before the next.
+    fn lock(&self) -> MutexGuard<'_, MapsNow> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self) -> Result<Arc<ForwardingMaps>, String> {
+        self.lock().maps.clone()
+    }
+
+    /// Notes a link whose driver forwards by `used`, and has it forward by the maps of now if these
+    /// are others.
+    pub(crate) fn note(
+        &self,
+        link: &Arc<impl ForwardingLink + 'static>,
+        used: &Result<Arc<ForwardingMaps>, String>,
+    ) -> io::Result<()> {
+        let mut now = self.lock();
+        now.links.retain(|known| known.strong_count() > 0);
+        let known = Arc::downgrade(link);
+        now.links.push(known);
+        match (&now.maps, used) {
+            (Ok(now), Ok(used)) if !Arc::ptr_eq(now, used) => link.exchange_maps(now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Exchanges the maps: drivers forward by the new ones, each from one frame to the next. A driver
+    /// that cannot forwards nothing more.
+    ///
+    /// # Errors
+    ///
+    /// The names of interfaces whose driver cannot, each with the reason.
+    pub fn exchange(&self, maps: ForwardingMaps) -> Result<(), String> {
+        let maps = Arc::new(maps);
+        // Held until all links have them: none is opened with the old ones meanwhile.
+        let mut now = self.lock();
+        now.maps = Ok(Arc::clone(&maps));
+        let links: Vec<_> = now.links.iter().filter_map(Weak::upgrade).collect();
+        let failed: Vec<_> = links
+            .iter()
+            .filter_map(|link| {
+                let refused = link.exchange_maps(&maps).err()?;
+                Some(format!("{}: {refused}", link.interface()))
+            })
+            .collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    }
 }
 
 impl Default for KernelTables {
     fn default() -> Self {
-        let forwarding = Err("this data plane has no tables of routes in the kernel".to_owned());
-        Self { division: None, forwarding }
+        let forwarding: Result<_, _> =
+            Err("this data plane has no tables of routes in the kernel".to_owned());
+        Self { division: None, forwarding: forwarding.into(), devices: OpenDevices::default() }
     }
 }
 

@@ -14,7 +14,7 @@ use std::{fs, io};
 #[derive(Debug)]
 pub(crate) struct KernelSilenced {
     /// Detaches the dropping program; `None` where the kernel is silent by itself.
-    _attached: Option<OwnedFd>,
+    attached: Option<OwnedFd>,
     pub(crate) how: Exclusive,
 }
 
@@ -30,7 +30,17 @@ pub(crate) struct NotSilenced {
 impl KernelSilenced {
     /// The kernel keeps all frames except ours, as long as `attached` lives.
     pub(crate) const fn divided(attached: OwnedFd) -> Self {
-        Self { _attached: Some(attached), how: Exclusive::Divided }
+        Self { attached: Some(attached), how: Exclusive::Divided }
+    }
+
+    /// What another process has cut it off by, and how.
+    pub(crate) const fn of_held(attached: Option<OwnedFd>, how: Exclusive) -> Self {
+        Self { attached, how }
+    }
+
+    /// What cuts it off; `None` where the kernel is silent by itself.
+    pub(crate) const fn attached(&self) -> Option<&OwnedFd> {
+        self.attached.as_ref()
     }
 
     /// Cuts the kernel's stack off, or makes sure that it is silent by itself.
@@ -41,9 +51,9 @@ impl KernelSilenced {
     /// `CAP_BPF`. Without either, a kernel without addresses and forwarding is sufficient.
     pub(crate) fn new(name: &str, interface_index: u32) -> Result<Self, NotSilenced> {
         match nftables::drop_all(name).or_else(|_| drop_all(interface_index)) {
-            Ok(attached) => Ok(Self { _attached: Some(attached), how: Exclusive::Dropped }),
+            Ok(attached) => Ok(Self { attached: Some(attached), how: Exclusive::Dropped }),
             Err(source) => match reason_to_speak(name) {
-                None => Ok(Self { _attached: None, how: Exclusive::Unaddressed }),
+                None => Ok(Self { attached: None, how: Exclusive::Unaddressed }),
                 Some(reason) => Err(NotSilenced { source, reason }),
             },
         }

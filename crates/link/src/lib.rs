@@ -32,6 +32,7 @@ mod division;
 mod driver;
 mod exclusive;
 mod frame_socket;
+mod held;
 mod interface;
 mod made;
 mod memory;
@@ -54,8 +55,9 @@ mod xdp;
 
 pub use closing::{Closing, ClosingDevice, RemainingChunks};
 pub use division::Division;
-pub use driver::{DriverForwarding, KernelTables};
+pub use driver::{DriverForwarding, DriverMaps, KernelTables};
 pub use frame_socket::{FrameSelection, FrameSocket, OFFLOADS_LEN, without_offloads};
+pub use held::{DeviceFacts, HeldDevice, HeldKind, OpenDevices};
 pub use interface::InterfaceProperties;
 pub use made::{CaptureConfig, TapConfig, capture_framing};
 pub use memory::{MemoryConfig, MemoryLink, Segments, SharedSegment};
@@ -70,6 +72,8 @@ pub use unbound::UnboundLink;
 /// How a segment in memory impairs frames.
 pub use gatewright_sim::{Chance, Impairment};
 pub use gatewright_wire::Framing;
+/// The maps of forwarding in drivers, by which a process loads the programs of links.
+pub use gatewright_xdp::ForwardingMaps;
 
 use gatewright_packet::{Batch, Checksum, LinkAddress, LinkIndex, Packet};
 use gatewright_wire::{MacAddress, partial};

@@ -4,7 +4,10 @@ use crate::interface::Interface;
 use crate::pcapng::{CaptureLink, CaptureReader, ReadError, Speed, file as capture_file};
 use crate::tap::{self, TapDevice};
 use crate::unbound::{UnboundDevice, UnboundLink};
-use crate::{Exclusive, Framing, LinkInfo, Mode, OpenError, Preparer, local_address};
+use crate::{
+    DeviceFacts, Exclusive, Framing, HeldDevice, HeldKind, LinkInfo, Mode, OpenError, Preparer,
+    Share, local_address,
+};
 use gatewright_packet::{LinkAddress, LinkIndex, Pool};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
@@ -90,6 +93,9 @@ impl Preparer {
     /// As [`Opener::open_tap`].
     pub fn prepare_tap(&self, config: &TapConfig) -> Result<UnboundLink, OpenError> {
         const CAPABILITY: &str = "CAP_NET_ADMIN";
+        if let Some(held) = self.held_tap(config)? {
+            return Ok(held);
+        }
         let device = TapDevice::new(&config.interface, config.framing).map_err(|source| {
             if source.kind() == io::ErrorKind::NotFound {
                 return OpenError::NoDevice { name: tap::DEVICE.to_owned(), others: Vec::new() };
@@ -126,6 +132,40 @@ impl Preparer {
             receivers: 1,
             driver_forwarding: crate::DriverForwarding::NotAsked,
         };
+        self.tap_link(config, info, interface, device)
+    }
+
+    /// The interface that an earlier process has created for the link, as it is now.
+    fn held_tap(&self, config: &TapConfig) -> Result<Option<UnboundLink>, OpenError> {
+        let is_tap = |kind: &HeldKind| *kind == HeldKind::Tap;
+        let Some(held) = self.devices().take(config.index, Share::WHOLE, is_tap) else {
+            return Ok(None);
+        };
+        let HeldDevice { facts: DeviceFacts { info, .. }, descriptors } = held;
+        let name = info.name.clone();
+        let lost = |source| OpenError::system(&name, "go on with it", "CAP_NET_ADMIN", source);
+        let interface = Interface::find(&name).map_err(lost)?;
+        let file = descriptors.into_iter().next().filter(|_| interface.index == info.kernel_index);
+        let file = file.ok_or_else(|| lost(io::ErrorKind::NotFound.into()))?;
+        self.check_chunk(&name, info.mtu, config.framing)?;
+        let device = TapDevice::of_held(file, name);
+        self.tap_link(config, info, interface, device).map(Some)
+    }
+
+    /// The link of a device, which another process may hold.
+    fn tap_link(
+        &self,
+        config: &TapConfig,
+        info: LinkInfo,
+        interface: Interface,
+        mut device: TapDevice,
+    ) -> Result<UnboundLink, OpenError> {
+        if self.devices().are_kept() {
+            let lost = |source| OpenError::system(&info.name, "share it", "CAP_NET_ADMIN", source);
+            let kept = device.keep().map_err(lost)?;
+            let (link, info, kind) = (config.index, info.clone(), HeldKind::Tap);
+            self.devices().note(DeviceFacts { link, share: Share::WHOLE, info, kind }, &[kept]);
+        }
         let device = UnboundDevice::Tap { info, index: config.index, interface, device };
         Ok(UnboundLink::once(self.slab(), device))
     }

@@ -1,5 +1,7 @@
 //! Opening of links from their configuration, with the reason for each mode.
 
+mod going_on;
+
 use crate::claim::Claim;
 use crate::division::Division;
 use crate::exclusive::{KernelSilenced, drop_ours};
@@ -10,7 +12,9 @@ use crate::packet_socket::{Bound, PacketSocketOptions, sending_socket};
 use crate::share::{Common, Group, Known, Part, Share, Shares};
 use crate::unbound::{Opened, UnboundDevice, UnboundLink};
 use crate::xdp::{self, Registered, Unbound};
-use crate::{DriverForwarding, Exclusive, Framing, KernelTables, Link, LinkInfo, Mode};
+use crate::{
+    DriverForwarding, Exclusive, Framing, HeldKind, KernelTables, Link, LinkInfo, Mode, OpenDevices,
+};
 use gatewright_packet::{LinkAddress, LinkIndex, Pool, SlabShape};
 use std::io;
 use std::rc::Rc;
@@ -241,7 +245,9 @@ impl Preparer {
         let claim = claim(config, &known)?;
         let opened = match self.begin(config, &known)? {
             Begun::Link(opened) => opened,
-            Begun::PacketSocket(wanted) => wanted.prepare(config)?.into_link(config)?,
+            Begun::PacketSocket(wanted) => {
+                wanted.prepare(config)?.into_link(config, self.devices())?
+            }
         };
         publish(&mut known, config, &opened, claim);
         Ok(UnboundLink::returning(self.clone(), config.clone(), opened))
@@ -295,7 +301,7 @@ impl Preparer {
                 .collect();
             let links = opening.into_iter().zip(configs).zip(claims);
             let links = links.map(|((opening, config), claim)| {
-                let opened = opening.finish(config).map_err(of(config))?;
+                let opened = opening.finish(config, self.devices()).map_err(of(config))?;
                 publish(&mut known, config, &opened, claim);
                 Ok(UnboundLink::returning(self.clone(), config.clone(), opened))
             });
@@ -311,6 +317,15 @@ impl Preparer {
             && let Some(common) = known.find(config.index, name, interface.index)?
         {
             return self.join(config, common, interface).map(Begun::Link);
+        }
+        let is_whole = |kind: &HeldKind| {
+            matches!(kind, HeldKind::XdpProgram { .. } | HeldKind::PacketSockets { .. })
+        };
+        // Another interface under the name of the one of before is opened as any other.
+        if let Some(held) = self.devices().take(config.index, Share::WHOLE, is_whole)
+            && held.facts.info.kernel_index == interface.index
+        {
+            return self.go_on(config, held, &info, interface).map(Begun::Link);
         }
         match config.backend {
             Backend::PacketSocket => {
@@ -331,6 +346,10 @@ impl Preparer {
             }
             Backend::Auto => Ok(self.begin_best(config, info, interface)),
         }
+    }
+
+    pub(crate) const fn devices(&self) -> &OpenDevices {
+        &self.tables.devices
     }
 
     /// Opens a share of a link of which other workers have opened theirs.
@@ -486,7 +505,12 @@ impl Preparer {
             if options.division.is_some() { Exclusive::Divided } else { Exclusive::Redirected };
         let partial_checksums = VIRTUAL.contains(&info.driver.as_str()) || is_generic;
         let info = LinkInfo { partial_checksums, exclusive, ..info };
-        Unbound::open(info, interface, &options, self.slab, &mut self.registered())
+        let again = match interface.again() {
+            Ok(again) => again,
+            Err(source) => return Err((interface, xdp::Failed { action: "ask for it", source })),
+        };
+        let opened = Unbound::open(info, interface, &options, self.slab, &mut self.registered())?;
+        self.note(config, &options, opened).map_err(|failed| (again, failed))
     }
 
     fn options(&self, config: &LinkConfig, is_generic: bool, in_pieces: bool) -> xdp::XdpOptions {
@@ -500,7 +524,7 @@ impl Preparer {
             in_pieces,
             division: if config.exclusive { None } else { self.tables.division.clone() },
             forwards: config.forwards_in_driver,
-            forwarding: self.tables.forwarding.clone(),
+            forwarding: self.tables.forwarding.get(),
         }
     }
 }
@@ -560,11 +584,11 @@ enum Opening<'scope> {
 }
 
 impl Opening<'_> {
-    fn finish(self, config: &LinkConfig) -> Result<Opened, OpenError> {
+    fn finish(self, config: &LinkConfig, devices: &OpenDevices) -> Result<Opened, OpenError> {
         match self {
             Self::Done(opened) => Ok(*opened),
             Self::Thread(thread) => match thread.join() {
-                Ok(prepared) => prepared?.into_link(config),
+                Ok(prepared) => prepared?.into_link(config, devices),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
@@ -648,11 +672,18 @@ fn not_divided(name: &str, source: &io::Error) -> OpenError {
 }
 
 impl GroupSockets {
-    fn into_link(self, config: &LinkConfig) -> Result<Opened, OpenError> {
+    fn into_link(self, config: &LinkConfig, devices: &OpenDevices) -> Result<Opened, OpenError> {
+        let kept = self.to_keep(config, devices).map_err(|source| {
+            OpenError::system(&config.interface, "share what is open", "CAP_NET_RAW", source)
+        })?;
         let Self { info, interface, bound, silenced } = self;
         let group = Group::new(bound, silenced);
         let device = share_of(&info, &group, interface, config)?;
-        Ok(Opened { device, common: Common::new(info, Part::PacketSocket(group)) })
+        let common = Common::new(info, Part::PacketSocket(group));
+        if let Some((facts, kept)) = kept {
+            common.keep(devices, facts, kept);
+        }
+        Ok(Opened { device, common })
     }
 }
 

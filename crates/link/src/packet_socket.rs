@@ -74,11 +74,17 @@ pub(crate) struct Bound {
     index: LinkIndex,
     interface: Interface,
     ring: Ring,
+    frame_len: usize,
     receiver: OwnedFd,
     sender: OwnedFd,
 }
 
 impl Bound {
+    /// Octets of the largest frame of its ring.
+    pub(crate) const fn frame_len(&self) -> usize {
+        self.frame_len
+    }
+
     /// Opens the requested number of sockets; just one if they cannot form a group.
     ///
     /// No socket receives before all exist, so that no flow moves from one to the next.
@@ -113,6 +119,22 @@ impl Bound {
         Ok(all)
     }
 
+    /// Sockets that another process has opened: the receiving and the sending one of each.
+    pub(crate) fn of_held(
+        index: LinkIndex,
+        interface: Interface,
+        [receiver, sender]: [OwnedFd; 2],
+        (slots, frame_len): (usize, usize),
+    ) -> io::Result<Self> {
+        let ring = Ring::of_held(receiver.as_fd(), slots, frame_len)?;
+        Ok(Self { index, interface, ring, frame_len, receiver, sender })
+    }
+
+    /// Its descriptors, in the order of [`Self::of_held`].
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.receiver.as_fd(), self.sender.as_fd()]
+    }
+
     /// Opens the sockets. The kernel takes several milliseconds to give one a ring: it waits until
     /// no processor is in the middle of a frame.
     fn new(
@@ -129,7 +151,8 @@ impl Bound {
         set(PACKET_COPY_THRESH, 1)?;
         set(PACKET_IGNORE_OUTGOING, 1)?;
         socket::set_buffer(fd, [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF], SOCKET_BUFFER)?;
-        let ring = Ring::new(fd, options.slots, mtu + HEADER_LEN)?;
+        let frame_len = mtu + HEADER_LEN;
+        let ring = Ring::new(fd, options.slots, frame_len)?;
         if options.promiscuous {
             join_promiscuous(fd, interface.index)?;
         }
@@ -140,13 +163,13 @@ impl Bound {
         }
         let sender = sending_socket(interface.index)?;
         socket::bind_packet(fd, interface.index, ETH_P_ALL)?;
-        Ok(Self { index: options.index, interface, ring, receiver, sender })
+        Ok(Self { index: options.index, interface, ring, frame_len, receiver, sender })
     }
 }
 
 impl PacketSocket {
     pub(crate) fn new(info: LinkInfo, bound: Bound, pool: Rc<Pool>) -> Self {
-        let Bound { index, interface, ring, receiver, sender } = bound;
+        let Bound { index, interface, ring, receiver, sender, .. } = bound;
         Self {
             info,
             index,
@@ -163,6 +186,7 @@ impl PacketSocket {
 
     /// Takes the next frame out of the ring.
     fn next_frame(&mut self) -> Next {
+        self.ring.find();
         let taken = match self.ring.peek() {
             None => return Next::Nothing,
             Some(Err(Outside)) => {

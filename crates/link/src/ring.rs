@@ -59,6 +59,26 @@ pub(crate) struct Ring {
     /// Where the next slot begins, and where its block ends, at least a slot after that.
     next: usize,
     block_end: usize,
+    /// Whether the next slot is not known yet: another process has used the ring.
+    is_lost: bool,
+}
+
+/// The division of a ring's memory.
+#[derive(Clone, Copy, Debug)]
+struct RingLayout {
+    blocks: usize,
+    block_len: usize,
+    slot_len: usize,
+}
+
+impl RingLayout {
+    /// About `slots` slots, each for a frame of `frame_len` octets.
+    fn new(slots: usize, frame_len: usize) -> Self {
+        let slot_len = (frame_len + SLOT_OVERHEAD).next_multiple_of(SLOT_GRAIN);
+        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
+        let blocks = slots.div_ceil(block_len / slot_len).max(1);
+        Self { blocks, block_len, slot_len }
+    }
 }
 
 // SAFETY: the mapping belongs to the ring alone, and no thread but the ring's owner looks at it.
@@ -83,15 +103,26 @@ impl Ring {
     /// Gives `fd` a ring of about `slots` slots, each for a frame of `frame_len` octets, and maps
     /// it.
     pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize, frame_len: usize) -> io::Result<Self> {
-        let slot_len = (frame_len + SLOT_OVERHEAD).next_multiple_of(SLOT_GRAIN);
-        let block_len = BLOCK_LEN.max(slot_len.next_power_of_two());
-        let slots_of_block = block_len / slot_len;
-        let blocks = slots.div_ceil(slots_of_block).max(1);
-        let len = blocks * block_len;
+        let layout = RingLayout::new(slots, frame_len);
+        let RingLayout { blocks, block_len, slot_len } = layout;
         // struct tpacket_req: block size and number, frame size and number.
-        let request = [block_len, blocks, slot_len, blocks * slots_of_block];
+        let request = [block_len, blocks, slot_len, blocks * (block_len / slot_len)];
         let request = request.map(|value| u32::try_from(value).unwrap_or(u32::MAX));
         socket::set_option(fd, libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        Self::map(fd, layout)
+    }
+
+    /// Maps the ring that another process has given `fd`, with the same numbers. Which slot is next
+    /// shows when a frame is there.
+    pub(crate) fn of_held(fd: BorrowedFd<'_>, slots: usize, frame_len: usize) -> io::Result<Self> {
+        let mut ring = Self::map(fd, RingLayout::new(slots, frame_len))?;
+        ring.is_lost = true;
+        Ok(ring)
+    }
+
+    fn map(fd: BorrowedFd<'_>, layout: RingLayout) -> io::Result<Self> {
+        let RingLayout { blocks, block_len, slot_len } = layout;
+        let len = blocks * block_len;
         // SAFETY: a new mapping of the socket's ring touches no memory that exists.
         let base = unsafe {
             libc::mmap(
@@ -107,18 +138,74 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        Ok(Self { base, len, block_len, slot_len, next: 0, block_end: block_len })
+        let (next, block_end) = (0, block_len);
+        Ok(Self { base, len, block_len, slot_len, next, block_end, is_lost: false })
     }
 
     fn header(&self) -> &SlotHeader {
+        self.header_at(self.next)
+    }
+
+    /// The header of the slot that begins at `place`, which is one where a slot does.
+    fn header_at(&self, place: usize) -> &SlotHeader {
         // SAFETY: the slot ends within its block, so it is mapped; slots are aligned to 64 octets;
         // any bits are a header, and the kernel writes it only while the status is its own.
-        unsafe { self.base.add(self.next).cast().as_ref() }
+        unsafe { self.base.add(place).cast().as_ref() }
+    }
+
+    /// Finds the oldest frame after another process has used the ring: the first of those that lie
+    /// one behind the other, and the one that came first if the ring is full of them.
+    ///
+    /// The kernel fills slots in their order. A frame that a second processor is just writing before
+    /// others comes when the ring has gone round.
+    pub(crate) fn find(&mut self) {
+        if !self.is_lost {
+            return;
+        }
+        let mut oldest: Option<([u32; 2], usize, usize)> = None;
+        // The last slot comes before the first.
+        let mut follows = self.has_frame(self.last_slot());
+        let is_full = follows && self.slots().all(|(place, _)| self.has_frame(place));
+        for (place, block_end) in self.slots() {
+            let has_frame = self.has_frame(place);
+            if has_frame && (!follows || is_full) {
+                let header = self.header_at(place);
+                let came = [header.seconds, header.nanoseconds];
+                if oldest.is_none_or(|(before, ..)| came < before) {
+                    oldest = Some((came, place, block_end));
+                }
+            }
+            follows = has_frame;
+        }
+        if let Some((_, place, block_end)) = oldest {
+            (self.next, self.block_end, self.is_lost) = (place, block_end, false);
+        }
+    }
+
+    fn has_frame(&self, place: usize) -> bool {
+        self.header_at(place).status.load(Ordering::Acquire) & STATUS_USER != 0
+    }
+
+    /// Where each slot begins, and where its block ends.
+    fn slots(&self) -> impl Iterator<Item = (usize, usize)> {
+        let (slot_len, block_len) = (self.slot_len, self.block_len);
+        let of_block = block_len / slot_len;
+        let in_block = move |block: usize| {
+            (0..of_block).map(move |slot| (block + slot * slot_len, block + block_len))
+        };
+        (0..self.len).step_by(block_len).flat_map(in_block)
+    }
+
+    fn last_slot(&self) -> usize {
+        self.len - self.block_len + (self.block_len / self.slot_len - 1) * self.slot_len
     }
 
     /// The oldest frame that has not been released, if there is one. `Err` if the kernel's
     /// description of it points outside of its slot.
     pub(crate) fn peek(&self) -> Option<Result<RingFrame<'_>, Outside>> {
+        if self.is_lost {
+            return None;
+        }
         let header = self.header();
         // Acquire: what the kernel wrote before the status is to be seen after it.
         let status = header.status.load(Ordering::Acquire);

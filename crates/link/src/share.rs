@@ -6,11 +6,15 @@
 //! for all, so that shares of an old and a new device never coexist.
 
 use crate::claim::Claim;
+use crate::driver::ForwardingLink;
 use crate::packet_socket::Bound;
 use crate::xdp::Trunk;
-use crate::{LinkInfo, OpenError, exclusive::KernelSilenced};
+use crate::{DeviceFacts, LinkInfo, OpenDevices, OpenError, exclusive::KernelSilenced};
 use gatewright_packet::LinkIndex;
+use gatewright_xdp::ForwardingMaps;
 use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -96,6 +100,8 @@ pub(crate) struct Common {
     /// The link's properties, as the first share found them.
     pub(crate) info: LinkInfo,
     pub(crate) part: Part,
+    /// Descriptors that another process may have, too; closed with the part.
+    kept: OnceLock<Vec<Arc<OwnedFd>>>,
     claim: OnceLock<Claim>,
     has_gone: AtomicBool,
 }
@@ -128,7 +134,28 @@ impl Group {
 
 impl Common {
     pub(crate) fn new(info: LinkInfo, part: Part) -> Arc<Self> {
-        Arc::new(Self { info, part, claim: OnceLock::new(), has_gone: AtomicBool::new(false) })
+        let (kept, claim) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { info, part, kept, claim, has_gone: AtomicBool::new(false) })
+    }
+
+    /// Notes the part that all shares have, so that another process may hold it.
+    pub(crate) fn note_in(&self, devices: &OpenDevices, link: LinkIndex) -> io::Result<()> {
+        if !devices.are_kept() {
+            return Ok(());
+        }
+        let Part::Xdp(trunk) = &self.part else { return Ok(()) };
+        let info = self.info.clone();
+        let facts = DeviceFacts { link, share: Share::WHOLE, info, kind: trunk.held_kind() };
+        self.keep(devices, facts, trunk.descriptors()?);
+        Ok(())
+    }
+
+    /// Keeps descriptors that another process may have, too, as long as the link is open.
+    pub(crate) fn keep(&self, devices: &OpenDevices, facts: DeviceFacts, all: Vec<OwnedFd>) {
+        let kept: Vec<_> = all.into_iter().map(Arc::new).collect();
+        devices.note(facts, &kept);
+        // They are noted once.
+        let _other = self.kept.set(kept);
     }
 
     /// Holds the claim to an exclusive link for as long as one share of it lives.
@@ -144,6 +171,19 @@ impl Common {
 
     pub(crate) fn has_gone(&self) -> bool {
         self.has_gone.load(Ordering::Acquire)
+    }
+}
+
+impl ForwardingLink for Common {
+    fn interface(&self) -> &str {
+        &self.info.name
+    }
+
+    fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> io::Result<()> {
+        match &self.part {
+            Part::Xdp(trunk) => trunk.exchange_maps(&self.info, maps),
+            Part::PacketSocket(_) => Ok(()),
+        }
     }
 }
 

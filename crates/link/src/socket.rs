@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Values that the kernel reads and writes as they lie in memory.
 ///
@@ -23,6 +24,26 @@ unsafe impl<const N: usize> Plain for [u32; N] {}
 unsafe impl<const N: usize> Plain for [u64; N] {}
 // SAFETY: as above.
 unsafe impl<const N: usize> Plain for [u8; N] {}
+
+/// How long an interface or a queue may be busy: a socket closed just now releases it a little
+/// later.
+const BUSY_LIMIT: Duration = Duration::from_secs(1);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Repeats a request while it is busy, at most a second.
+pub(crate) fn while_busy<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match ask() {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
 
 /// Opens a socket that neither blocks nor survives `exec`.
 pub(crate) fn open(family: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {

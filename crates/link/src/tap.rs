@@ -8,15 +8,17 @@
 use crate::closing::Closing;
 use crate::coalesce::{Outgoing, OutgoingFrame};
 use crate::interface::Interface;
+use crate::socket::while_busy;
 use crate::super_frame::{Next, SuperFrame, VIRTIO_LEN, Virtio, note_checksum};
 use crate::{Framing, Link, LinkCounters, LinkInfo, LinkState, complete, nanos, socket};
 use gatewright_packet::{BATCH_MAX, Batch, Checksum, LinkAddress, LinkIndex, Packet, Pool};
 use gatewright_wire::MacAddress;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The device that creates such interfaces.
@@ -27,6 +29,8 @@ pub(crate) struct TapDevice {
     file: File,
     /// The interface's name, perhaps chosen by the kernel.
     pub(crate) name: String,
+    /// Its file, which another process may have, too; closed with the device.
+    kept: Option<Arc<OwnedFd>>,
 }
 
 impl TapDevice {
@@ -48,9 +52,22 @@ impl TapDevice {
             Framing::Ip => libc::IFF_TUN,
         };
         let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        let name = socket::tun_attach(file.as_fd(), name, flags)?;
+        // One that a process has just let go of is there a moment longer.
+        let name = while_busy(|| socket::tun_attach(file.as_fd(), name, flags))?;
         socket::tun_offload(file.as_fd(), OFFLOADS)?;
-        Ok(Self { file, name })
+        Ok(Self { file, name, kept: None })
+    }
+
+    /// A device that another process has created, by its file.
+    pub(crate) fn of_held(file: OwnedFd, name: String) -> Self {
+        Self { file: file.into(), name, kept: None }
+    }
+
+    /// Its file, for another process.
+    pub(crate) fn keep(&mut self) -> io::Result<Arc<OwnedFd>> {
+        let file = Arc::new(self.file.as_fd().try_clone_to_owned()?);
+        self.kept = Some(Arc::clone(&file));
+        Ok(file)
     }
 }
 

@@ -29,7 +29,19 @@ use gatewright_tables::{
     records::{self, Name},
 };
 use learnt::Learnt;
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+/// What has happened to the data plane's process and is not yet acted upon.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessNews {
+    /// It has died.
+    pub(crate) has_died: AtomicBool,
+    /// Another runs in its place, which knows no neighbours.
+    pub(crate) has_restarted: AtomicBool,
+}
 
 /// State that the control plane keeps about a gateway.
 pub(crate) struct Control {
@@ -52,6 +64,10 @@ pub(crate) struct Control {
     closed: Vec<LinkIndex>,
     /// Forwarding in the drivers of links.
     drivers: Option<Drivers>,
+    /// Whether all packets go to the graph until a wiring is committed: handlers that are not known
+    /// here stand there.
+    in_graph_until_wired: bool,
+    pub(crate) data_process: Arc<ProcessNews>,
 }
 
 /// A handler's id and its position.
@@ -142,6 +158,8 @@ impl Control {
             routes,
             closed,
             drivers,
+            in_graph_until_wired: false,
+            data_process: Arc::default(),
         }
     }
 
@@ -215,6 +233,7 @@ impl Control {
     /// Records a prepared wiring as the current one.
     pub(crate) fn commit(&mut self, prepared: &Prepared) {
         (self.attached, self.next_id) = (prepared.attached.clone(), prepared.next_id);
+        self.in_graph_until_wired = false;
         self.write_attachments();
     }
 

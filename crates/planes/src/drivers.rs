@@ -8,7 +8,7 @@
 mod tables;
 
 use crate::setup::Setup;
-use gatewright_link::{KernelPort, KernelTables, LinkInfo, Mode, kernel_port};
+use gatewright_link::{ForwardingMaps, KernelPort, LinkInfo, Mode, kernel_port};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{At, Attachment, Host, Interface, RouteFollower, Side};
 use gatewright_tables::{
@@ -80,6 +80,8 @@ pub(crate) struct Drivers {
     /// The links whose packets are traced; `None` for all.
     traced: Vec<Option<LinkIndex>>,
     look_due: Instant,
+    /// Whether packets for stale neighbours go to the graph, which asks them.
+    asks: bool,
 }
 
 /// Packets and octets in a link's driver, by outcome.
@@ -137,20 +139,23 @@ impl Drivers {
                 ports: Vec::new(),
                 traced: Vec::new(),
                 look_due: now,
+                asks: true,
             })
         })
     }
 
-    /// Hands the maps to those who open links.
-    pub(crate) fn share(drivers: Option<&Result<Self, String>>, tables: &mut KernelTables) {
-        tables.forwarding = match drivers {
-            None => return,
+    /// The maps for those who open links; otherwise why there are none.
+    pub(crate) fn maps(
+        drivers: Option<&Result<Self, String>>,
+    ) -> Result<Arc<ForwardingMaps>, String> {
+        match drivers {
+            None => Err("no link asks for it".to_owned()),
             Some(Err(reason)) => Err(reason.clone()),
             Some(Ok(drivers)) => {
                 let maps = drivers.tables().forwarding.maps();
                 maps.map(Arc::new).map_err(|error| error.to_string())
             }
-        };
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, DriverTables> {
@@ -244,9 +249,24 @@ impl Drivers {
         }
         let mut tables = self.tables();
         tables.settle();
-        tables.ask_stale(now);
+        if self.asks {
+            tables.ask_stale(now);
+        }
         drop(tables);
         differs
+    }
+
+    /// Sends one packet for each neighbour to the graph, which does not know them and resolves them
+    /// anew; the others go on by the addresses of before.
+    pub(crate) fn ask_all(&mut self, now: Instant) {
+        self.asks = true;
+        self.tables().ask_all(now);
+    }
+
+    /// Sends no packet for a neighbour to the graph until [`Self::ask_all`]: its process has died.
+    pub(crate) fn ask_none(&mut self) {
+        self.asks = false;
+        self.tables().ask_none();
     }
 
     /// Looks at the interfaces anew at the next occasion: links were opened.

@@ -10,8 +10,7 @@ use crate::{
 };
 use gatewright_data::{
     DataError, DataPlane, Downtime, EventQueue, FoundPlane, HandlerNow, LinkNow, OpenCapture, Pace,
-    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker,
-    WorkerLink,
+    PlanePort, Port, PortAnswer, PortRequest, Reopen, RequestNumber, TraceOrder, Waker, WorkerLink,
 };
 use gatewright_histogram::Histogram;
 use gatewright_link::LinkInfo;

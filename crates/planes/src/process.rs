@@ -1,6 +1,7 @@
 //! Start of a gateway with a data-plane process, or adoption of a running one.
 
 use crate::{
+    control::ProcessNews,
     error::PlanesError,
     release_start_pages,
     setup::{ProcessSetup, Setup},
@@ -10,11 +11,14 @@ use gatewright_data::{
     DataError, DataPlane, DataProcess, DataSetup, DeviceSetup, Downtime, FoundPlane, Pace, Port,
     PortAnswer, PortRequest, ProcessCommand, ProcessEvent, ProcessStarted, Reopen, WorkerLink,
 };
-use gatewright_link::{Division, LinkInfo};
+use gatewright_link::{Division, ForwardingMaps, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use gatewright_stack::{AttachmentId, Host};
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// Maximum time to open a link on another device.
 const REOPENED_WITHIN: Duration = Duration::from_mins(1);
@@ -32,11 +36,15 @@ pub fn serve_data_plane() -> Result<(), DataError> {
     })
 }
 
+/// The table that divides links with the kernel, and the maps by which drivers forward or why there
+/// are none.
+type OfKernel<'a> = (Option<&'a Division>, Result<Arc<ForwardingMaps>, String>);
+
 /// Starts the data plane's process, or adopts the one that was found.
 pub(crate) fn begin(
     setup: &Setup,
     process: &ProcessSetup,
-    (data, division, found): (&DataSetup, Option<&Division>, Option<FoundPlane>),
+    (data, (division, maps), found): (&DataSetup, OfKernel<'_>, Option<FoundPlane>),
     log: &EventSink,
 ) -> Result<Begun, PlanesError> {
     let command = ProcessCommand {
@@ -46,19 +54,22 @@ pub(crate) fn begin(
         routes_max: setup.routes_max,
         clock: None,
         divided: false,
+        maps,
     };
     if let Some(found) = found {
         return adopt(found, command, data, log);
     }
     let mut host = Host::shared(setup.routes_max, seeds(setup.seed))?;
-    let started = DataProcess::start(command, data, (&mut host, division), watch(log.clone()))?;
-    Ok(begun(started, host, None, log))
+    let news = Arc::default();
+    let watch = watch(log.clone(), Arc::clone(&news));
+    let started = DataProcess::start(command, data, (&mut host, division), watch)?;
+    Ok(begun(started, host, (None, news), log))
 }
 
 fn begun(
     started: ProcessStarted,
     host: Host,
-    adopted: Option<AttachmentId>,
+    (adopted, data_process): (Option<AttachmentId>, Arc<ProcessNews>),
     log: &EventSink,
 ) -> Begun {
     let ProcessStarted { process, plan, sockets, links, events, all_files } = started;
@@ -66,7 +77,8 @@ fn begun(
         let text = format!("the data plane's process may open all files of its user: {why}");
         log.log(event(LogLevel::Warning, "data-plane-files", text));
     }
-    Begun { plane: DataPlane::Process(process), host, plan, sockets, links, events, adopted }
+    let plane = DataPlane::Process(process);
+    Begun { plane, host, plan, sockets, links, events, adopted, data_process }
 }
 
 /// Adopts a data plane that runs; links whose device differs are opened anew.
@@ -87,7 +99,9 @@ fn adopt(
     };
     let mut host =
         Host::adopt(found.tables(), command.routes_max).map_err(|error| in_words(&error))?;
-    let mut started = DataProcess::adopt(found, command, &mut host, watch(log.clone()))?;
+    let news = Arc::default();
+    let watch = watch(log.clone(), Arc::clone(&news));
+    let mut started = DataProcess::adopt(found, command, &mut host, watch)?;
     if running.spin != data.spin {
         started.process.port().ask(PortRequest::Pace(Pace { spin: data.spin }))?;
     }
@@ -97,7 +111,7 @@ fn adopt(
             reopen(&started, &order).map(|info| replace(&mut started.links, &order, info))?;
         }
     }
-    Ok(begun(started, host, Some(next), log))
+    Ok(begun(started, host, (Some(next), news), log))
 }
 
 /// `EX_UNAVAILABLE` of `sysexits.h`.
@@ -155,9 +169,18 @@ pub(crate) fn log_adopted(log: &EventSink, process: u32, after: Duration) {
     );
 }
 
-/// Logs what happens to the process.
-fn watch(log: EventSink) -> impl Fn(ProcessEvent) + Send + 'static {
+/// Logs what happens to the process, and keeps it for who acts upon it.
+fn watch(log: EventSink, news: Arc<ProcessNews>) -> impl Fn(ProcessEvent) + Send + 'static {
     move |happened| {
+        match &happened {
+            ProcessEvent::Restarted(_) | ProcessEvent::Exchanged(_) => {
+                news.has_died.store(false, Ordering::Release);
+                news.has_restarted.store(true, Ordering::Release);
+            }
+            ProcessEvent::Died | ProcessEvent::GivenUp(_) => {
+                news.has_died.store(true, Ordering::Release);
+            }
+        }
         log.log(match happened {
             ProcessEvent::Died => {
                 let text = "the data plane's process has died; it is started again";

@@ -1,7 +1,7 @@
 //! Start of a gateway from its setup: its host, its workers, and the kernel's follower.
 
 use crate::{
-    control::{Control, Origin},
+    control::{Control, Origin, ProcessNews},
     cores,
     drivers::Drivers,
     error::PlanesError,
@@ -47,6 +47,8 @@ pub(crate) struct Begun {
     pub(crate) events: EventQueue,
     /// The first id that no handler has, if the data plane was adopted.
     pub(crate) adopted: Option<AttachmentId>,
+    /// What happens to its process.
+    pub(crate) data_process: Arc<ProcessNews>,
 }
 
 /// Starts the workers on threads of this process.
@@ -59,7 +61,8 @@ fn begin(setup: &Setup, data: &DataSetup, tables: &KernelTables) -> Result<Begun
     let Opened { plan, sockets, mut links, .. } = opened.next().ok_or(DataError::Ended)?;
     links.extend(opened.flat_map(|other| other.links));
     let plane = DataPlane::Threads(workers);
-    Ok(Begun { plane, host, plan, sockets, links, events, adopted: None })
+    let (adopted, data_process) = (None, Arc::default());
+    Ok(Begun { plane, host, plan, sockets, links, events, adopted, data_process })
 }
 
 /// Opens a gateway, with the data plane that was found running, if there is one.
@@ -80,13 +83,22 @@ pub(crate) fn start(
         Some(found) => Some(Arc::new(found)),
         None => kernel::division(setup)?,
     };
-    let drivers = if setup.process.is_none() { Drivers::of(setup) } else { None };
-    let mut tables = KernelTables { division: division.clone(), ..KernelTables::default() };
-    Drivers::share(drivers.as_ref(), &mut tables);
-    let Begun { plane, mut host, plan, sockets, links, events, adopted } = match &setup.process {
-        Some(own) => process::begin(setup, own, (&data, division.as_deref(), found), log)?,
-        None => begin(setup, &data, &tables)?,
-    };
+    let drivers = Drivers::of(setup);
+    let maps = Drivers::maps(drivers.as_ref());
+    if let (Some(found), Some(Err(why))) = (&found, &drivers) {
+        // Its drivers would forward by the routes of before for ever.
+        let what = format!("programs that forward, for which there are no maps now: {why}");
+        return Err(PlanesError::OtherDataPlane { process: found.process(), what });
+    }
+    let Begun { plane, mut host, plan, sockets, links, events, adopted, data_process } =
+        if let Some(own) = &setup.process {
+            let kernel = (division.as_deref(), maps.clone());
+            process::begin(setup, own, (&data, kernel, found), log)?
+        } else {
+            let (division, forwarding) = (division.clone(), maps.clone().into());
+            let tables = KernelTables { division, forwarding, ..KernelTables::default() };
+            begin(setup, &data, &tables)?
+        };
     let links = infos(setup, &links)?;
     furnish(&mut host, setup, &links)?;
     let followed = division.map(|division| follow(setup, division, &mut host, plane.port()));
@@ -96,15 +108,18 @@ pub(crate) fn start(
     let links = names.zip(links).collect();
     let mut control = Control::new(host, plan, links);
     control.kernel = kernel;
+    control.data_process = data_process;
     control.mtu_caps = LinkSetup::mtu_caps(&setup.links);
     for route in &setup.routes {
         control.add_static(*route, Origin::Configured)?;
     }
     if let Some(Ok(drivers)) = drivers {
-        control.forward_in_drivers(drivers);
+        control.forward_in_drivers(drivers, adopted.is_some());
     }
     if let Some(next) = adopted {
         control.begin_ids(next);
+        // Programs of before read maps that nobody writes any more.
+        maps.map_or(Ok(()), |maps| plane.exchange_maps(&maps))?;
         // Until here the workers had what the control plane before this one had set.
         control.host.release();
         plane.wake();

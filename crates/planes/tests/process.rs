@@ -12,13 +12,17 @@
     reason = "a test may fail loudly"
 )]
 
+#[expect(dead_code, reason = "this flow is bounded")]
+mod numbered;
+
 use gatewright_link::Backend;
 use gatewright_part::EventSink;
 use gatewright_planes::{Planes, ProcessSetup, Setup};
-use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
+use gatewright_testbed::{Namespace, Needs, Process, TwoSubnets, Veth, wait_until};
 use libtest_mimic::{Arguments, Failed, Trial};
+use numbered::{Flight, Passed, Progress};
 use std::{
-    io::{BufRead, BufReader, ErrorKind, stdin},
+    io::{BufRead, BufReader, ErrorKind, Write, stdin},
     net::{Ipv4Addr, UdpSocket},
     process::{ChildStdin, ChildStdout, Stdio},
     time::{Duration, Instant},
@@ -31,6 +35,14 @@ const WITHIN: Duration = Duration::from_mins(1);
 const DATAGRAMS: u32 = 2000;
 /// Datagrams that are sent before the first of them is read.
 const AT_ONCE: u32 = 32;
+/// The name of a data plane whose drivers forward.
+const DRIVERS: &str = "drivers";
+/// Time after a start within which it knows its neighbours.
+const SETTLE: Duration = Duration::from_millis(700);
+/// Datagrams between two kills.
+const BETWEEN: u32 = 2000;
+/// Datagrams on their way at once that each queue holds.
+const HELD: u32 = 200;
 const SOUTH: &str = "10.10.2.2:7100";
 
 fn main() {
@@ -40,14 +52,22 @@ fn main() {
     if let Ok(name) = std::env::var(CONTROLS) {
         return control(&name);
     }
-    let name = "a_data_plane_goes_on_without_its_control_plane_and_is_adopted";
-    let trial = match Needs::new().namespaces().missing() {
-        None => Trial::test(name, goes_on),
+    let trial = |name: &str, test: fn() -> Result<(), Failed>, needs: Needs| match needs.missing() {
+        None => Trial::test(name, test),
         Some(missing) => {
             Trial::test(format!("{name} (needs {missing})"), || Ok(())).with_ignored_flag(true)
         }
     };
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit();
+    let drivers = || Needs::new().namespaces().program("ethtool").linux(6, 8);
+    let trials = vec![
+        trial(
+            "a_data_plane_goes_on_without_its_control_plane_and_is_adopted",
+            goes_on,
+            Needs::new().namespaces(),
+        ),
+        trial("what_drivers_forward_goes_on_without_either_plane", drivers_go_on, drivers()),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
 /// The control plane: says what happens, and ends with its standard input.
@@ -59,18 +79,40 @@ fn control(name: &str) {
         arguments: vec!["-u".into(), CONTROLS.into(), format!("{SERVES}=1").into(), own],
         name: name.to_owned(),
     });
-    let backend = Backend::PacketSocket;
-    setup.link("lan", "g0").backend(backend).address(Ipv4Addr::new(10, 10, 1, 1), 24);
-    setup.link("wan", "g1").backend(backend).address(Ipv4Addr::new(10, 10, 2, 1), 24);
+    for (link, device, net) in [("lan", "g0", 1), ("wan", "g1", 2)] {
+        let link = setup.link(link, device).address(Ipv4Addr::new(10, 10, net, 1), 24);
+        if name == DRIVERS {
+            link.backend(Backend::Xdp).forward_in_driver();
+        } else {
+            link.backend(Backend::PacketSocket);
+        }
+    }
     let log = EventSink::new(|event| println!("event {}: {}", event.kind, event.text));
     match Planes::open_logging(&setup, log) {
         Ok(planes) => {
+            if planes.is_adopted() {
+                // As a gateway does: until then all packets go to the graph.
+                planes.commit(planes.prepare(Vec::new()).unwrap()).unwrap();
+            }
             println!("runs {} {}", planes.data_process().unwrap(), planes.is_adopted());
-            let _end = stdin().read_line(&mut String::new());
+            answer(&planes);
             drop(planes);
             println!("ended");
         }
         Err(error) => println!("refused {error}"),
+    }
+}
+
+/// Says how many packets drivers have forwarded, and which process the data plane is, whenever a line
+/// asks for it.
+fn answer(planes: &Planes) {
+    for line in stdin().lines() {
+        line.unwrap();
+        let links = planes.status().unwrap().links;
+        let counts = links.iter().flat_map(|link| &link.in_driver);
+        let forwarded = counts.filter(|count| count.outcome == "forwarded");
+        let forwarded = forwarded.map(|count| count.packets).sum::<u64>();
+        println!("forwarded {forwarded} {}", planes.data_process().unwrap());
     }
 }
 
@@ -102,6 +144,15 @@ impl Control {
                 return Ok(rest.trim().to_owned());
             }
         }
+    }
+
+    /// Packets that drivers have forwarded by the maps of this control plane, and the data plane's
+    /// process.
+    fn forwarded(&mut self) -> Result<(u64, u32), Failed> {
+        writeln!(self.input)?;
+        let said = self.says("forwarded ")?;
+        let (forwarded, process) = said.split_once(' ').ok_or("two words")?;
+        Ok((forwarded.parse()?, process.parse()?))
     }
 
     /// The data plane's process, and whether it was adopted.
@@ -229,5 +280,75 @@ fn goes_on() -> Result<(), Failed> {
     drop(last.input);
     let is_gone = || signal(&middle, "-0", fresh).is_ok_and(|there| !there);
     assert!(wait_until(WITHIN, is_gone), "no process is left");
+    Ok(())
+}
+
+/// Both planes are killed in turn while numbered datagrams pass: each arrives, by the drivers. A data
+/// plane that was given up takes nothing from them either.
+fn drivers_go_on() -> Result<(), Failed> {
+    let hosts = TwoSubnets::with_queues(1)?;
+    for (host, end) in [(&hosts.north, "n0"), (&hosts.south, "s0")] {
+        // Checksums are complete, as on a cable between machines.
+        host.command("ethtool").args(["-K", end, "tx", "off"]).run()?;
+    }
+    let sender = hosts.north.run(|| UdpSocket::bind("10.10.1.2:0"))??;
+    sender.connect(SOUTH)?;
+    let receiver = hosts.south.run(|| UdpSocket::bind(SOUTH))??;
+    let mut control = Control::start(&hosts.middle, DRIVERS)?;
+    let (mut data, _) = control.runs()?;
+    let mut flow = Flow { sender: sender.try_clone()?, receiver: receiver.try_clone()?, next: 0 };
+    let by_drivers = |control: &mut Control, flow: &mut Flow| {
+        let (before, _) = control.forwarded().unwrap();
+        flow.passes() && control.forwarded().unwrap().0 > before
+    };
+    assert!(wait_until(WITHIN, || by_drivers(&mut control, &mut flow)), "drivers forward");
+    flow.pass(0);
+    let mut now = Some(control);
+    let kills = |progress: &Progress| {
+        let more = || {
+            // Each neighbour is asked once by the new process, which answers.
+            std::thread::sleep(SETTLE);
+            progress.wait_for_more(BETWEEN, WITHIN).then_some(()).ok_or("it stands still")
+        };
+        for _ in 0..3 {
+            more()?;
+            let mut control = now.take().ok_or("no control plane")?;
+            assert!(signal(&hosts.middle, "-KILL", data)?);
+            println!("{}", control.says("event data-plane-restarted: ")?);
+            more()?;
+            let (_, process) = control.forwarded()?;
+            control.process.kill();
+            more()?;
+            let mut control = Control::start(&hosts.middle, DRIVERS)?;
+            let (next, adopted) = control.runs()?;
+            assert!(adopted && next == process && next != data, "{process} {next} {data}");
+            data = next;
+            now = Some(control);
+        }
+        let control = now.as_mut().ok_or("no control plane")?;
+        for death in 1..=5 {
+            more()?;
+            assert!(signal(&hosts.middle, "-KILL", data)?);
+            if death < 5 {
+                println!("{}", control.says("event data-plane-restarted: ")?);
+                (_, data) = control.forwarded()?;
+            }
+        }
+        println!("{}", control.says("event data-plane-given-up: ")?);
+        more()?;
+        Ok(())
+    };
+    let limits = (Flight::AtMost(HELD), WITHIN);
+    let Passed { sent, rate, numbers } =
+        numbered::pass(&sender, &receiver, limits, kills, |sent, received| sent == received)?;
+    let mut once = numbers.clone();
+    once.sort_unstable();
+    once.dedup();
+    println!("{sent} sent, {rate:.0} a second, {} came, {} once", numbers.len(), once.len());
+    assert_eq!((once.len(), numbers.len()), (usize::try_from(sent)?, usize::try_from(sent)?));
+    drop(now.map(|control| control.input));
+    let links = || hosts.middle.ip(&["-d", "link", "show"]);
+    let is_clean = || links().is_ok_and(|links| !links.contains("prog/xdp"));
+    assert!(wait_until(WITHIN, is_clean), "{}", links()?);
     Ok(())
 }

@@ -318,9 +318,18 @@ impl Forwarding {
     /// Passes one packet of a next hop's router to the graph, which asks whether the router is
     /// still there.
     pub fn ask_router(&self, index: HopIndex) {
+        self.set_stale(index, 1);
+    }
+
+    /// Takes [`Self::ask_router`] back, if no packet has come meanwhile.
+    pub fn ask_no_router(&self, index: HopIndex) {
+        self.set_stale(index, 0);
+    }
+
+    fn set_stale(&self, index: HopIndex, value: u32) {
         const STALE: usize = 7;
         if let Some(stale) = self.hop(index).get(STALE) {
-            stale.store(1, Ordering::Release);
+            stale.store(value, Ordering::Release);
         }
     }
 

@@ -93,7 +93,8 @@ impl BpfMap {
         Ok(Self { descriptor, is_shared, key_len, value_len, entries })
     }
 
-    /// A map of [`MapType::Prefixes`] that another process has created with these lengths.
+    /// A map that another process has created with these lengths, whose memory is not mapped and
+    /// whose values are not one for each processor.
     pub fn received(descriptor: OwnedFd, key_len: usize, value_len: usize, entries: u32) -> Self {
         Self { descriptor, is_shared: false, key_len, value_len, entries }
     }

@@ -190,6 +190,11 @@ impl BpfProgram {
 }
 
 impl AttachedProgram {
+    /// A program that another process has attached, by a descriptor of it.
+    pub const fn received(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
     /// Replaces the program; each frame meets the old one or the new one.
     ///
     /// # Errors

@@ -7,8 +7,8 @@ use crate::{
     workers::LinkNow,
 };
 use gatewright_link::{
-    Backend, CaptureConfig, Chance, DriverForwarding, Exclusive, Impairment, LinkConfig, LinkInfo,
-    LinkState, MemoryConfig, Mode, Share, TapConfig, pcapng::Speed,
+    Backend, CaptureConfig, Chance, DeviceFacts, DriverForwarding, Exclusive, HeldKind, Impairment,
+    LinkConfig, LinkInfo, LinkState, MemoryConfig, Mode, Share, TapConfig, pcapng::Speed,
 };
 use std::num::NonZeroU32;
 
@@ -99,6 +99,12 @@ plain_struct!(LinkInfo {
     queues,
     receivers,
     driver_forwarding,
+});
+plain_struct!(DeviceFacts { link, share, info, kind });
+plain_enum!(HeldKind {
+    0 => XdpProgram { tag_function, queues, is_generic, in_pieces },
+    1 => PacketSockets { sockets, slots, frame_len },
+    2 => Tap,
 });
 plain_enum!(DriverForwarding { 0 => NotAsked, 1 => Active, 2 => Refused(reason) });
 plain_struct!(LinkNow { state, queues });

@@ -1,6 +1,6 @@
 //! The data plane's process beside its control planes: the one that is there, its end, and the next.
 
-use super::handshake::{self, AdoptOrder, AdoptReport, OpenLinks, Shared, Sleepers};
+use super::handshake::{self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Shared, Sleepers};
 use crate::{
     error::{DataError, failed, refused},
     port::{HandlerOrder, HandlerValue, StageNumber},
@@ -9,10 +9,11 @@ use crate::{
     waker::Waker,
     workers::ThreadPort,
 };
-use gatewright_link::LinkInfo;
+use gatewright_link::{KernelTables, LinkInfo};
 use gatewright_stack::{FoundApplication, Wake};
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         signal::{SigSet, Signal},
         socket::{
@@ -24,9 +25,9 @@ use nix::{
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read as _},
     os::{
-        fd::AsRawFd,
+        fd::{AsFd, AsRawFd, BorrowedFd},
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
@@ -54,6 +55,8 @@ pub(super) struct ServerShared {
     lasting: bool,
     /// Times that all requests had been taken.
     turns: AtomicU64,
+    /// Maps by which drivers forward, and what links have open.
+    kernel: KernelTables,
 }
 
 impl ServerShared {
@@ -62,7 +65,7 @@ impl ServerShared {
         port: Arc<ThreadPort>,
         (descriptors, sleepers): (Shared, Sleepers),
         (routes_max, divided, all_files): (u32, bool, Option<String>),
-        lasting: bool,
+        (lasting, kernel): (bool, KernelTables),
     ) -> Self {
         let (state, connected) = (Mutex::new(state), AtomicBool::new(true));
         Self {
@@ -76,7 +79,18 @@ impl ServerShared {
             connected,
             lasting,
             turns: AtomicU64::new(0),
+            kernel,
         }
+    }
+
+    /// Has a control plane hold what links have open, from now on.
+    fn hold_devices(&self, sender: &PeerSender) {
+        let sender = sender.clone();
+        self.kernel.devices.tell(move |device| {
+            let descriptors: Vec<_> = device.descriptors.iter().map(AsFd::as_fd).collect();
+            // One that is gone holds nothing; its end is noticed elsewhere.
+            let _gone = sender.tell(&PeerMessage::Device(device.facts.clone()), &descriptors);
+        });
     }
 
     /// Notes that all requests that there were have been taken.
@@ -122,6 +136,27 @@ impl ServerShared {
     /// Ends the process's loop.
     fn stop(&self) {
         self.sleepers.server.stop();
+    }
+}
+
+/// Sends messages of several threads to the control plane, one after the other.
+#[derive(Clone)]
+struct PeerSender(Arc<Mutex<UnixStream>>);
+
+/// Maximum time for a control plane to read a message when its socket is full.
+const READ_WITHIN: Duration = Duration::from_secs(1);
+
+impl PeerSender {
+    fn over(stream: &UnixStream) -> io::Result<Self> {
+        let stream = stream.try_clone()?;
+        stream.set_write_timeout(Some(READ_WITHIN))?;
+        Ok(Self(Arc::new(Mutex::new(stream))))
+    }
+
+    fn tell(&self, message: &PeerMessage, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        // A poisoned lock is safe here: a torn message makes control start another data plane.
+        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        handshake::tell(&stream, message, descriptors)
     }
 }
 
@@ -201,7 +236,9 @@ pub(super) fn start(
     stream: UnixStream,
     listener: Option<UnixListener>,
 ) -> Result<(), DataError> {
-    start_thread("connection", shared, move |shared| watch(shared, &stream))?;
+    let sender = PeerSender::over(&stream).map_err(failed("copy a descriptor"))?;
+    shared.hold_devices(&sender);
+    start_thread("connection", shared, move |shared| watch(shared, &stream, &sender))?;
     start_thread("signals", shared, await_signal)?;
     if let Some(listener) = listener {
         start_thread("adoption", shared, move |shared| accept(shared, &listener))?;
@@ -228,10 +265,21 @@ fn prefix(name: &str) -> String {
     format!("gatewright-data/{name}/")
 }
 
+/// Refuses to start for a control plane that has died since it gave the order.
+pub(super) fn check_control(stream: &UnixStream) -> Result<(), DataError> {
+    // The end is told without being asked for.
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    match poll(&mut fds, PollTimeout::ZERO) {
+        Ok(ready) if ready > 0 => Err(refused("its control plane has ended".to_owned())),
+        _ => Ok(()),
+    }
+}
+
 /// Listens for later control planes.
-pub(super) fn listen(name: &str) -> Result<UnixListener, DataError> {
+pub(super) fn listen(name: &str, control: &UnixStream) -> Result<UnixListener, DataError> {
     let deadline = Instant::now() + OTHER_GONE_WITHIN;
     while let Some(other) = connect(name)? {
+        check_control(control)?;
         if Instant::now() > deadline {
             let process = other.process;
             return Err(refused(format!(
@@ -339,16 +387,24 @@ fn await_signal(shared: &Arc<ServerShared>) {
     shared.stop();
 }
 
-/// Waits for what the control plane says, and for its end.
-fn watch(shared: &Arc<ServerShared>, mut stream: &UnixStream) {
-    let mut said = [0];
+/// Does what the control plane says, and waits for its end.
+fn watch(shared: &Arc<ServerShared>, stream: &UnixStream, sender: &PeerSender) {
     loop {
-        match stream.read(&mut said) {
+        match handshake::hear_peer(stream) {
+            Ok((PeerMessage::Stop, _)) => return shared.stop(),
+            Ok((PeerMessage::Maps(shape), descriptors)) => {
+                let maps = handshake::received_maps(&shape, descriptors);
+                let maps = maps.ok_or_else(|| "they are not those of a program".to_owned());
+                let exchanged = maps.and_then(|maps| shared.kernel.forwarding.exchange(maps));
+                let taken = PeerMessage::MapsTaken(exchanged.err().unwrap_or_default());
+                let _gone = sender.tell(&taken, &[]);
+            }
+            Ok((PeerMessage::MapsTaken(_) | PeerMessage::Device(_), _)) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(1) => return shared.stop(),
-            _ => break,
+            Err(_) => break,
         }
     }
+    shared.kernel.devices.tell_nobody();
     shared.connected.store(false, Ordering::Release);
     if !shared.lasting {
         shared.stop();
@@ -364,9 +420,13 @@ fn accept(shared: &Arc<ServerShared>, listener: &UnixListener) {
             continue;
         }
         let _set = stream.set_read_timeout(None);
+        let Ok(sender) = PeerSender::over(&stream) else { continue };
         shared.connected.store(true, Ordering::Release);
-        let watched = start_thread("connection", shared, move |shared| watch(shared, &stream));
+        shared.hold_devices(&sender);
+        let watched =
+            start_thread("connection", shared, move |shared| watch(shared, &stream, &sender));
         if watched.is_err() {
+            shared.kernel.devices.tell_nobody();
             shared.connected.store(false, Ordering::Release);
         }
     }

@@ -3,12 +3,12 @@
 use super::passing;
 use crate::{
     error::DataError,
-    plain::{Plain, plain_struct},
+    plain::{Plain, plain_enum, plain_struct, taken},
     port::HandlerOrder,
     setup::DataSetup,
     waker::Waker,
 };
-use gatewright_link::{Division, LinkInfo};
+use gatewright_link::{DeviceFacts, Division, ForwardingMaps, LinkInfo};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::{FoundApplication, Host};
 use gatewright_tables::{DataTables, TablesWriter, WakeFlags, Wakers};
@@ -30,7 +30,7 @@ pub fn process_version() -> String {
 }
 
 /// Changes with the meaning of any message.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 
 /// The order to start a data plane.
 pub(super) struct StartOrder {
@@ -48,9 +48,70 @@ pub(super) struct StartOrder {
     pub(super) divided: bool,
     pub(super) setup: DataSetup,
     pub(super) restored: Restored,
+    /// Why drivers have no maps to forward by, if they have none.
+    pub(super) no_maps: String,
+    /// Messages with descriptors that follow: the maps, and devices to go on with.
+    pub(super) passed: usize,
 }
 
-plain_struct!(StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored });
+plain_struct!(StartOrder {
+    version,
+    name,
+    routes_max,
+    fresh,
+    clock,
+    divided,
+    setup,
+    restored,
+    no_maps,
+    passed,
+});
+
+/// A message between two planes that have met, with descriptors.
+pub(super) enum PeerMessage {
+    /// The data plane ends.
+    Stop,
+    /// The maps of this shape by which drivers forward, from control.
+    Maps(Vec<u32>),
+    /// The data plane's answer to them: which drivers do not forward by them, and why; empty if all do.
+    MapsTaken(String),
+    /// A device that a link has open: from the data plane to be held, from control to be gone on with.
+    Device(DeviceFacts),
+}
+
+plain_enum!(PeerMessage {
+    0 => Stop,
+    1 => Maps(shape),
+    2 => MapsTaken(refused),
+    3 => Device(facts),
+});
+
+impl PeerMessage {
+    /// The message that passes maps.
+    pub(super) fn maps(maps: &ForwardingMaps) -> Self {
+        Self::Maps(maps.shape().to_vec())
+    }
+}
+
+/// The maps of a message that passed them.
+pub(super) fn received_maps(shape: &[u32], descriptors: Vec<OwnedFd>) -> Option<ForwardingMaps> {
+    ForwardingMaps::received(descriptors, shape.try_into().ok()?)
+}
+
+/// Sends a message to the other plane.
+pub(super) fn tell(
+    stream: &UnixStream,
+    message: &PeerMessage,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    passing::send(stream, &message.octets(), descriptors)
+}
+
+/// Receives a message of the other plane.
+pub(super) fn hear_peer(stream: &UnixStream) -> io::Result<(PeerMessage, Vec<OwnedFd>)> {
+    let (octets, descriptors) = passing::receive(stream)?;
+    Ok((PeerMessage::of(&octets).ok_or_else(other_version)?, descriptors))
+}
 
 /// State that a data plane gets from the one before it.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 use super::{
     adoption::resolved,
     handshake::Restored,
+    held::{HeldDevices, PassedDown},
     message::{Incoming, Outgoing},
 };
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     setup::{DataSetup, WorkerLink},
     waker::Waker,
 };
+use gatewright_link::ForwardingMaps;
 use gatewright_stack::Wake;
 use gatewright_tables::{CounterTable, MessageSender};
 use std::{
@@ -36,6 +38,10 @@ pub struct ProcessPort {
     known: Mutex<Known>,
     counters: CounterTable,
     readers: Arc<CaptureReaders>,
+    /// What its links have open.
+    held: HeldDevices,
+    /// The maps by which drivers forward; otherwise why there are none.
+    maps: Mutex<Result<Arc<ForwardingMaps>, String>>,
     /// Set when another process runs, which has no sockets yet.
     pub(super) has_restarted: AtomicBool,
     /// Set when no other process is started until somebody asks.
@@ -89,7 +95,7 @@ impl ProcessPort {
     /// to an earlier control plane bears one of them.
     pub(super) fn new(
         (requests, server): (MessageSender, Waker),
-        setup: DataSetup,
+        (setup, maps): (DataSetup, Result<Arc<ForwardingMaps>, String>),
         counters: CounterTable,
         first: u64,
     ) -> Self {
@@ -104,6 +110,8 @@ impl ProcessPort {
             counters,
             // As those of requests: handlers of an earlier control plane name others.
             readers: Arc::new(CaptureReaders::beginning_with(first)),
+            held: HeldDevices::default(),
+            maps: Mutex::new(maps),
             has_restarted: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
         }
@@ -122,6 +130,21 @@ impl ProcessPort {
     pub(super) fn to_restore(&self) -> (DataSetup, Restored) {
         let known = self.known();
         (known.setup.clone(), known.restored.clone())
+    }
+
+    /// What control holds of its links.
+    pub(super) const fn held(&self) -> &HeldDevices {
+        &self.held
+    }
+
+    /// Sets the maps of a process that comes after this one.
+    pub(super) fn set_maps(&self, maps: Result<Arc<ForwardingMaps>, String>) {
+        *lock(&self.maps) = maps;
+    }
+
+    /// What a process that comes after this one goes on with.
+    pub(super) fn to_pass(&self) -> PassedDown {
+        PassedDown { maps: lock(&self.maps).clone(), held: self.held.copies() }
     }
 
     /// Sets the links that a process that comes after this one is to have; returns those before.
@@ -208,7 +231,8 @@ impl ProcessPort {
                 }
                 known.staged.insert(*stage, orders);
             }
-            (Ok(PortAnswer::Reopened(_)), _, Some(order)) => {
+            (Ok(PortAnswer::Reopened(info)), _, Some(order)) => {
+                self.held.keep_open(order.device.device.index(), info);
                 if let Some(link) = known.setup.links.get_mut(order.device.device.index().index()) {
                     *link = order.device;
                 }
@@ -232,7 +256,12 @@ impl ProcessPort {
                 }
             }
             PortRequest::Pace(pace) => known.setup.spin = pace.spin,
-            PortRequest::Reopen(order) => reopened = Some(order.clone()),
+            PortRequest::Reopen(order) => {
+                // Closed there, it is to be closed.
+                self.held.release(&order.before.device);
+                reopened = Some(order.clone());
+            }
+            PortRequest::DropPrepared => self.held.keep_those_of(&known.setup.links),
             PortRequest::SetLink { link, up } => {
                 known.restored.down.retain(|down| down != link);
                 if !up {

@@ -5,7 +5,9 @@ use super::{
     captured::CaptureRelay,
     confine::confine,
     files::FileAccess,
-    handshake::{self, OpenLinks, Restored, Shared, StartOrder, StartReport, StartedPlane},
+    handshake::{
+        self, OpenLinks, PeerMessage, Restored, Shared, StartOrder, StartReport, StartedPlane,
+    },
     message::{Incoming, Outgoing},
     orders::TakenOrders,
     sockets::SocketRelay,
@@ -19,7 +21,7 @@ use crate::{
     start::{Opened, start_on},
     workers::{ThreadPort, Workers},
 };
-use gatewright_link::KernelTables;
+use gatewright_link::{DriverMaps, ForwardingMaps, HeldDevice, KernelTables, OpenDevices};
 use gatewright_stack::{Host, Sockets, Wake};
 use gatewright_tables::{DataTables, MessageReceiver, MessageSender};
 use std::{
@@ -44,7 +46,8 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
     let (order, shared) = handshake::hear_shared::<StartOrder>(&stream)
         .and_then(|(order, shared)| Ok((order, shared.ok_or(io::ErrorKind::InvalidData)?)))
         .map_err(failed("read its order"))?;
-    let started = Server::start(order, shared);
+    let passed = hear_passed(&stream, &order).map_err(failed("read its order"))?;
+    let started = Server::start(order, shared, passed, &stream);
     let report: StartReport = match &started {
         Ok(server) => Ok(StartedPlane {
             links: server.shared.lock().links.clone(),
@@ -59,6 +62,35 @@ pub fn serve(ready: impl FnOnce()) -> Result<(), DataError> {
     let server = started?;
     ready();
     server.run(stream)
+}
+
+/// What an order passes beside the shared descriptors.
+struct PassedOn {
+    maps: Result<Arc<ForwardingMaps>, String>,
+    held: Vec<HeldDevice>,
+}
+
+/// Receives the messages that follow an order.
+fn hear_passed(stream: &UnixStream, order: &StartOrder) -> io::Result<PassedOn> {
+    let mut passed = PassedOn { maps: Err(order.no_maps.clone()), held: Vec::new() };
+    // Of another version: it is refused for that, and what follows is not read.
+    if order.version != handshake::process_version() {
+        return Ok(passed);
+    }
+    for _ in 0..order.passed {
+        let (message, descriptors) = handshake::hear_peer(stream)?;
+        match message {
+            PeerMessage::Maps(shape) => {
+                let maps = handshake::received_maps(&shape, descriptors);
+                passed.maps = Ok(Arc::new(maps.ok_or(io::ErrorKind::InvalidData)?));
+            }
+            PeerMessage::Device(facts) => passed.held.push(HeldDevice { facts, descriptors }),
+            PeerMessage::Stop | PeerMessage::MapsTaken(_) => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+    Ok(passed)
 }
 
 /// The data plane's process.
@@ -99,15 +131,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Server {
-    fn start(order: StartOrder, descriptors: Shared) -> Result<Self, DataError> {
-        let StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored } =
-            order;
+    fn start(
+        order: StartOrder,
+        descriptors: Shared,
+        passed: PassedOn,
+        stream: &UnixStream,
+    ) -> Result<Self, DataError> {
+        let StartOrder {
+            version, name, routes_max, fresh, clock, divided, setup, restored, ..
+        } = order;
         if version != handshake::process_version() {
             let (own, pid) = (handshake::process_version(), std::process::id());
             return Err(refused(format!(
                 "the process {pid} is {own}, its control plane {version}"
             )));
         }
+        // Devices that it has got would be in the way of the next one's.
+        adoption::check_control(stream)?;
         adoption::hold_signals()?;
         let tables = DataTables::attach(&descriptors.region, &Host::capacities(routes_max), fresh)
             .map_err(|error| refused(error.to_string()))?;
@@ -119,7 +159,7 @@ impl Server {
         for waker in sleepers.workers.iter().chain([&sleepers.server]) {
             waker.flags().reset();
         }
-        let listener = (!name.is_empty()).then(|| adoption::listen(&name)).transpose()?;
+        let listener = (!name.is_empty()).then(|| adoption::listen(&name, stream)).transpose()?;
         // Before the first thread starts: threads have capabilities of their own.
         confine().map_err(failed("give up capabilities"))?;
         let files = FileAccess::limit(&setup).map_err(failed("give up files"))?;
@@ -132,8 +172,11 @@ impl Server {
         let wakers = (&sleepers.event_reader, sleepers.workers.clone());
         let division = descriptors.divided(divided, routes_max);
         let division = division.map_err(failed("copy a descriptor"))?.map(Arc::new);
-        let kernel = KernelTables { division, ..KernelTables::default() };
+        let (forwarding, devices) =
+            (DriverMaps::from(passed.maps), OpenDevices::going_on_with(passed.held));
+        let kernel = KernelTables { division, forwarding, devices };
         let (workers, opened) = start_on(&setup, tables, wakers, &kernel, clock)?;
+        kernel.devices.drop_held();
         let (links, sockets) = links_and_sockets(opened)?;
         let port = Arc::clone(workers.port());
         let mut captured = CaptureRelay::new(captured, &port.capture_readers());
@@ -144,7 +187,8 @@ impl Server {
         captured.set_open(state.captures());
         let lasting = listener.is_some();
         let limits = (routes_max, divided, files.unlimited());
-        let shared = ServerShared::new(state, port, (descriptors, sleepers), limits, lasting);
+        let (descriptors, lasting) = ((descriptors, sleepers), (lasting, kernel));
+        let shared = ServerShared::new(state, port, descriptors, limits, lasting);
         let (shared, outstanding, clock) = (Arc::new(shared), Vec::new(), virtual_clock);
         Ok(Self {
             shared,

@@ -4,10 +4,12 @@
 use super::{
     adoption::{self, ConnectedPlane},
     arrived::arrived,
+    connection::{Asked, Connection, Now, STOPPED_WITHIN, await_end, has_ended, launch},
     handshake::{
-        self, AdoptOrder, AdoptReport, OpenLinks, Restored, Shared, Sleepers, StartOrder,
-        StartReport, StartedPlane,
+        self, AdoptOrder, AdoptReport, OpenLinks, PeerMessage, Restored, Shared, Sleepers,
+        StartOrder, StartedPlane,
     },
+    held::PassedDown,
     message::Incoming,
     port::ProcessPort,
     uplink::Uplink,
@@ -22,26 +24,16 @@ use crate::{
     workers::AllWorkers,
 };
 use gatewright_histogram::Histogram;
-use gatewright_link::Division;
+use gatewright_link::{Division, ForwardingMaps};
 use gatewright_stack::{AttachmentId, FoundApplication, Host, Plan, Sockets, Wake};
 use gatewright_tables::WorkerHistograms;
-use nix::{sys::wait::waitpid, unistd::Pid};
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    fmt, io,
-    io::{Read, Write},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::{net::UnixStream, process::CommandExt},
-    },
+    fmt,
+    os::{fd::AsFd, unix::net::UnixStream},
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{SyncSender, sync_channel},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering, mpsc::sync_channel},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -62,6 +54,8 @@ pub struct ProcessCommand {
     pub clock: Option<Duration>,
     /// Whether links are shared with the kernel; [`DataProcess::start`] sets it.
     pub divided: bool,
+    /// The maps by which drivers forward; otherwise why there are none.
+    pub maps: Result<Arc<ForwardingMaps>, String>,
 }
 
 /// What happened to the process.
@@ -121,48 +115,6 @@ pub struct ProcessStarted {
     pub all_files: Option<String>,
 }
 
-/// The process at the other end.
-struct Connection {
-    now: Mutex<Now>,
-    /// Whether it is told to stop.
-    stopping: AtomicBool,
-    /// Who waits for another process in its place.
-    exchange: Mutex<Option<SyncSender<Result<Downtime, DataError>>>>,
-    /// Notified when somebody asks for another process in place of one that was given up, or for
-    /// the end.
-    asked: Condvar,
-}
-
-struct Now {
-    stream: UnixStream,
-    process: u32,
-    /// The process, if it was started here and not adopted.
-    child: Option<Child>,
-    links: OpenLinks,
-}
-
-impl Connection {
-    /// A poisoned lock is safe here: each change is whole before the next.
-    fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`Self::now`].
-    fn exchange(&self) -> MutexGuard<'_, Option<SyncSender<Result<Downtime, DataError>>>> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the process at once.
-    fn kill(&self) {
-        use nix::sys::signal;
-        // Its socket is open, so the number is its own still.
-        let process = i32::try_from(self.now().process).unwrap_or(0);
-        if process > 0 {
-            let _gone = signal::kill(Pid::from_raw(process), signal::Signal::SIGKILL);
-        }
-    }
-}
-
 /// A data plane that runs without a control plane.
 pub struct FoundPlane {
     stream: UnixStream,
@@ -185,12 +137,12 @@ const DEATHS_WITHIN: Duration = Duration::from_mins(1);
 const RESTARTED_WITHIN: Duration = Duration::from_secs(5);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 
+/// Attempts to go on with devices of the last process; then its links are opened anew.
+const HELD_ATTEMPTS: u32 = 2;
+
 /// The same for a process that was given up and is started by an order: nothing of the last one is
 /// left.
 const ORDERED_WITHIN: Duration = Duration::from_secs(1);
-
-/// Maximum time for the process to end when it is told to.
-const STOPPED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Maximum time for a data plane to find that its control plane has gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -278,30 +230,8 @@ impl FoundPlane {
 
     /// Tells it to end, and waits until it has.
     pub fn stop(self) {
-        let _gone = (&self.stream).write_all(STOP);
+        let _gone = handshake::tell(&self.stream, &PeerMessage::Stop, &[]);
         await_end(&self.stream);
-    }
-}
-
-/// Whether the other end of a socket has ended.
-fn has_ended(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
-}
-
-/// Tells the process to end.
-const STOP: &[u8] = b"S";
-
-/// Waits until the other end is closed; returns whether it was in time.
-fn await_end(mut stream: &UnixStream) -> bool {
-    let _set = stream.set_read_timeout(Some(STOPPED_WITHIN));
-    loop {
-        match stream.read(&mut [0]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
-        }
     }
 }
 
@@ -330,8 +260,9 @@ impl DataProcess {
         let shared =
             Shared::of(region.as_fd(), division, &sleepers).map_err(failed("copy a descriptor"))?;
         let command = ProcessCommand { divided: division.is_some(), ..command };
-        let order = command.order(setup.clone(), Restored::default(), true);
-        let (now, started) = launch(&command, &order, &shared)?;
+        let passed = PassedDown { maps: command.maps.clone(), held: Vec::new() };
+        let order = command.order((setup.clone(), Restored::default()), true, &passed);
+        let (now, started) = launch(&command, &order, (&shared, &passed))?;
         let state = (now, started, Vec::new());
         Self::over(host, setup, (sleepers, shared), state, (command, Box::new(watch)))
     }
@@ -382,14 +313,13 @@ impl DataProcess {
         // Answers to an earlier control plane bear the numbers of its process.
         let first = u64::from(std::process::id()) << u32::BITS;
         let requests = (tables.requests(), server);
-        let port = ProcessPort::new(requests, setup.clone(), readers.counters.clone(), first);
+        let known = (setup.clone(), command.maps.clone());
+        let port = ProcessPort::new(requests, known, readers.counters.clone(), first);
         let port = Arc::new(port);
         let captures = port.capture_readers();
         let (sockets, uplink) =
             Uplink::new(Arc::clone(&port), tables, captures, &answer_reader, applications);
-        let (now, stopping, exchange) = (Mutex::new(now), AtomicBool::new(false), Mutex::new(None));
-        let asked = Condvar::new();
-        let connection = Arc::new(Connection { now, stopping, exchange, asked });
+        let connection = Arc::new(Connection::new(now));
         let reader = answer_reader.clone();
         let reading = start_thread("answers", move || uplink.run(&reader))?;
         let supervisor = Supervisor {
@@ -458,6 +388,17 @@ impl DataProcess {
         started.map(drop)
     }
 
+    /// Has drivers forward by other maps, and waits until they do; a later process has these, too.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Refused`] names the drivers that forward nothing more; [`DataError::Late`] if
+    /// the process has not answered.
+    pub fn exchange_maps(&self, maps: &Arc<ForwardingMaps>) -> Result<(), DataError> {
+        self.port.set_maps(Ok(Arc::clone(maps)));
+        self.connection.exchange_maps(maps)
+    }
+
     /// The links that the running process has open.
     pub fn open_links(&self) -> OpenLinks {
         self.connection.now().links.clone()
@@ -519,11 +460,7 @@ impl DataProcess {
         if self.connection.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
-        let stream = self.connection.now().stream.try_clone();
-        if let Ok(mut stream) = stream {
-            // It may have ended already.
-            let _gone = stream.write_all(STOP);
-        }
+        self.connection.tell_stop();
         self.answer_reader.stop();
         // The supervisor may wait for an order; it looks at the flag with the lock held.
         drop(self.connection.exchange());
@@ -533,6 +470,7 @@ impl DataProcess {
             let _panicked = thread.join();
         }
         self.port.end();
+        self.port.held().clear();
     }
 }
 
@@ -551,44 +489,23 @@ impl Drop for DataProcess {
 const NOT_SHARED: &str = "the tables are in memory that no other process can have";
 
 impl ProcessCommand {
-    fn order(&self, setup: DataSetup, restored: Restored, fresh: bool) -> StartOrder {
-        let Self { name, routes_max, clock, divided, .. } = self;
-        let (version, name, routes_max) = (handshake::process_version(), name.clone(), *routes_max);
-        let (clock, divided) = (*clock, *divided);
-        StartOrder { version, name, routes_max, fresh, clock, divided, setup, restored }
-    }
-}
-
-/// Starts the process and waits until its links are open.
-fn launch(
-    command: &ProcessCommand,
-    order: &StartOrder,
-    shared: &Shared,
-) -> Result<(Now, StartedPlane), DataError> {
-    let (own, theirs) = UnixStream::pair().map_err(failed("make a socket"))?;
-    let mut child = Command::new(&command.program)
-        .args(&command.arguments)
-        .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::null())
-        // A signal of the terminal is the control plane's, which tells it.
-        .process_group(0)
-        .spawn()
-        .map_err(failed("start the data plane's process"))?;
-    let said = handshake::say(&own, order, Some(shared))
-        .and_then(|()| handshake::hear::<StartReport>(&own));
-    let report = said.unwrap_or_else(|source| {
-        Err(refused(format!("the data plane's process has ended before it began: {source}")))
-    });
-    match report {
-        Ok(started) => {
-            let (process, links) = (child.id(), started.links.clone());
-            let now = Now { stream: own, process, child: Some(child), links };
-            Ok((now, started))
-        }
-        Err(error) => {
-            drop(own);
-            let _status = child.wait();
-            Err(error)
+    fn order(
+        &self,
+        (setup, restored): (DataSetup, Restored),
+        fresh: bool,
+        passed: &PassedDown,
+    ) -> StartOrder {
+        StartOrder {
+            version: handshake::process_version(),
+            name: self.name.clone(),
+            routes_max: self.routes_max,
+            fresh,
+            clock: self.clock,
+            divided: self.divided,
+            setup,
+            restored,
+            no_maps: passed.no_maps(),
+            passed: passed.len(),
         }
     }
 }
@@ -616,7 +533,7 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) {
         loop {
-            self.await_end();
+            self.connection.await_end(|device| self.port.held().hold(device));
             if self.is_stopping() {
                 return;
             }
@@ -625,7 +542,7 @@ impl Supervisor {
             let before = arrived(&self.port.to_restore().0);
             let exchange = self.connection.exchange().take();
             let reason = match exchange {
-                Some(asked) => self.exchange(asked, (died, before), RESTARTED_WITHIN).err(),
+                Some(asked) => self.exchange(&asked, (died, before), RESTARTED_WITHIN).err(),
                 None => self.revive(died, before),
             };
             if let Some(reason) = reason {
@@ -660,7 +577,7 @@ impl Supervisor {
     /// not.
     fn exchange(
         &self,
-        asked: SyncSender<Result<Downtime, DataError>>,
+        asked: &Asked,
         (died, before): (Instant, u64),
         within: Duration,
     ) -> Result<(), String> {
@@ -691,7 +608,7 @@ impl Supervisor {
             let Some(asked) = asked.filter(|_| !self.is_stopping()) else { return false };
             // What the operator has changed may have been the cause.
             self.deaths.clear();
-            match self.exchange(asked, (died, before), ORDERED_WITHIN) {
+            match self.exchange(&asked, (died, before), ORDERED_WITHIN) {
                 Ok(()) => return true,
                 Err(reason) => (self.watch)(ProcessEvent::GivenUp(reason)),
             }
@@ -706,75 +623,46 @@ impl Supervisor {
 
     fn give_up(&self, reason: String) {
         self.port.give_up();
+        self.port.held().keep_forwarding();
         // Who waits for it waits no longer.
         self.answer_reader.wake();
         (self.watch)(ProcessEvent::GivenUp(reason));
     }
 
     fn is_stopping(&self) -> bool {
-        self.connection.stopping.load(Ordering::Acquire)
-    }
-
-    /// Waits until the process has ended; kills it if it does not end when it is told to.
-    fn await_end(&self) {
-        let Ok(mut stream) = self.connection.now().stream.try_clone() else { return };
-        let _set = stream.set_read_timeout(Some(LOOK_EVERY));
-        let mut told: Option<Instant> = None;
-        loop {
-            match stream.read(&mut [0]) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if may_go_on(&error) => {}
-                Err(_) => break,
-            }
-            if self.is_stopping() {
-                let since = *told.get_or_insert_with(Instant::now);
-                if since.elapsed() > STOPPED_WITHIN {
-                    self.connection.kill();
-                }
-            }
-        }
-        let mut now = self.connection.now();
-        if let Some(mut child) = now.child.take() {
-            let _status = child.wait();
-        } else if let Ok(process) = i32::try_from(now.process) {
-            // A program that took this one's place in the same process is its parent still.
-            let _other = waitpid(Pid::from_raw(process), None);
-        }
+        self.connection.is_stopping()
     }
 
     /// Starts the process again with what the last one had.
     fn restart(&self, within: Duration) -> Result<(), DataError> {
         let began = Instant::now();
-        loop {
-            let (setup, restored) = self.port.to_restore();
-            let order = self.command.order(setup, restored, false);
-            match launch(&self.command, &order, &self.shared) {
+        for attempt in 1_u32.. {
+            let passed = self.port.to_pass();
+            let order = self.command.order(self.port.to_restore(), false, &passed);
+            match launch(&self.command, &order, (&self.shared, &passed)) {
                 Ok((now, _)) => {
                     *self.connection.now() = now;
+                    // It tells of those that it has gone on with.
+                    self.port.held().clear();
                     self.port.begin();
                     // Who has sockets there opens them anew.
                     self.answer_reader.wake();
                     if self.is_stopping() {
                         // It was told to the one before.
-                        let _gone = self.connection.now().stream.write_all(STOP);
+                        self.connection.tell_stop();
                     }
                     return Ok(());
                 }
                 // The kernel may not have freed the queues of the last one's sockets yet.
                 Err(_) if began.elapsed() < within && !self.is_stopping() => {
+                    if attempt >= HELD_ATTEMPTS {
+                        self.port.held().clear();
+                    }
                     std::thread::sleep(RETRY_EVERY);
                 }
                 Err(error) => return Err(error),
             }
         }
+        Err(DataError::Ended)
     }
-}
-
-/// Time between two looks at whether the process is told to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-fn may_go_on(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }

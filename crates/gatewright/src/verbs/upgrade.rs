@@ -17,8 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(super) const JSON: &str =
-    "{program, control: {process, ms, lost}, data: {before, process, ms, frames}}; no frames where the \
+pub(super) const JSON: &str = "{program, control: {process, ms, lost}, data: {before, process, ms, frames}}; no frames where the \
      data plane was given up before";
 
 /// Exchanges the program of a running gateway: first the control plane's, then the data plane's.

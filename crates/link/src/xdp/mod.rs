@@ -14,7 +14,7 @@ mod socket;
 
 pub(crate) use socket::Registered;
 
-use crate::bpf::{self, AttachedProgram, BpfMap, Hook, MapType, ProgramType, Tags};
+use crate::bpf::{self, AttachedProgram, BpfMap, BpfProgram, Hook, MapType, ProgramType, Tags};
 use crate::btf;
 use crate::closing::Closing;
 use crate::division::{self, Division};
@@ -22,14 +22,17 @@ use crate::driver::{DriverForwarding, forwarding_program};
 use crate::interface::Interface;
 use crate::packet_socket::{PacketSender, join_promiscuous, sending_socket};
 use crate::share::{Common, Part, Share};
-use crate::{Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad};
+use crate::socket::while_busy;
+use crate::{
+    HeldDevice, HeldKind, Link, LinkCounters, LinkInfo, LinkState, Mode, complete, nanos, pad,
+};
 use gatewright_packet::{Batch, Checksum, LinkIndex, Pool, Slab, SlabShape};
 use gatewright_wire::{MacAddress, partial, vlan::Vlan};
 use gatewright_xdp::ForwardingMaps;
 use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{KernelPart, QueueAddress, TransmitRefused, XdpSocket, while_busy};
+use socket::{KernelPart, QueueAddress, TransmitRefused, XdpSocket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -65,17 +68,24 @@ impl LentChunks {
 /// The common state of all sockets of an interface.
 pub(crate) struct Trunk {
     /// Detaches the program.
-    _attached: AttachedProgram,
+    attached: AttachedProgram,
     /// From receive queues to sockets.
     map: BpfMap,
     /// Keeps the interface promiscuous.
-    _promiscuous: Option<OwnedFd>,
-    tags: Tags,
+    promiscuous: Option<OwnedFd>,
+    code: LinkCode,
     /// Receive queues of the interface.
     queues: u32,
-    in_pieces: bool,
     is_generic: bool,
     driver_forwarding: DriverForwarding,
+}
+
+/// What the program of a link is made of.
+struct LinkCode {
+    index: LinkIndex,
+    tags: Tags,
+    in_pieces: bool,
+    division: Option<Arc<Division>>,
 }
 
 /// Options to open an AF_XDP link, beside the interface's own properties.
@@ -138,20 +148,118 @@ impl Trunk {
             attach_best(interface, options, partial, map.as_fd())?;
         let promiscuous = options.promiscuous.then(|| promiscuous(interface.index)).transpose();
         Ok(Self {
-            _attached: attached,
+            attached,
             map,
-            _promiscuous: promiscuous.map_err(failed("make it promiscuous"))?,
-            tags,
+            promiscuous: promiscuous.map_err(failed("make it promiscuous"))?,
+            code: LinkCode::new(options, tags),
             queues,
-            in_pieces: options.in_pieces,
             is_generic: options.is_generic,
             driver_forwarding,
         })
     }
 
+    /// The program that an earlier process has attached; `None` if the descriptors are not those of
+    /// one, or the interface has another number of queues since.
+    fn of_held(held: HeldDevice, interface: &Interface, options: &XdpOptions) -> Option<Self> {
+        let HeldDevice { facts, descriptors } = held;
+        let HeldKind::XdpProgram { tag_function, queues, is_generic, in_pieces } = facts.kind
+        else {
+            return None;
+        };
+        let has_its_queues = queues == interface.receive_queues();
+        let mut all = descriptors.into_iter();
+        let (attached, map, promiscuous) = (all.next()?, all.next()?, all.next());
+        let is_promiscuous = promiscuous.is_some() == options.promiscuous;
+        let is_meant = is_generic == options.is_generic && in_pieces == options.in_pieces;
+        let tags = if tag_function == 0 { Tags::InFrame } else { Tags::TakenOut(tag_function) };
+        (has_its_queues && is_promiscuous && is_meant).then(|| Self {
+            attached: AttachedProgram::received(attached),
+            map: BpfMap::received(map, 4, 4, queues),
+            promiscuous,
+            code: LinkCode::new(options, tags),
+            queues,
+            is_generic,
+            driver_forwarding: facts.info.driver_forwarding,
+        })
+    }
+
+    /// Descriptors of the program, the map and the socket that keeps the interface promiscuous.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let promiscuous = self.promiscuous.as_ref().map(AsFd::as_fd);
+        let all = [self.attached.as_fd(), self.map.as_fd()].into_iter().chain(promiscuous);
+        all.map(|descriptor| descriptor.try_clone_to_owned()).collect()
+    }
+
+    pub(crate) const fn held_kind(&self) -> HeldKind {
+        let tag_function = match self.code.tags {
+            Tags::InFrame => 0,
+            Tags::TakenOut(function) => function,
+        };
+        let (queues, is_generic, in_pieces) = (self.queues, self.is_generic, self.code.in_pieces);
+        HeldKind::XdpProgram { tag_function, queues, is_generic, in_pieces }
+    }
+
+    /// Has the driver forward by other maps, if it forwards; by none if the program with these is
+    /// refused.
+    pub(crate) fn exchange_maps(
+        &self,
+        info: &LinkInfo,
+        maps: &Arc<ForwardingMaps>,
+    ) -> io::Result<()> {
+        if self.driver_forwarding != DriverForwarding::Active {
+            return Ok(());
+        }
+        let interface = Interface::find(&info.name)?;
+        let mac = interface.mac()?.unwrap_or(MacAddress::ZERO);
+        let load = |forwarding| {
+            let program = self.code.load((mac, interface.index), self.map.as_fd(), forwarding);
+            program.map_err(|failed| io::Error::other(failed.explain(&info.driver)))
+        };
+        let refused = match load(Some((maps, info.partial_checksums))) {
+            Ok(program) => return self.attached.exchange(&program),
+            Err(refused) => refused,
+        };
+        // Routes of before would stay in force for ever.
+        self.attached.exchange(&load(None)?)?;
+        Err(refused)
+    }
+
     /// `options` as the first share has found them.
     pub(crate) fn options(&self, options: XdpOptions) -> XdpOptions {
-        XdpOptions { in_pieces: self.in_pieces, is_generic: self.is_generic, ..options }
+        XdpOptions { in_pieces: self.code.in_pieces, is_generic: self.is_generic, ..options }
+    }
+}
+
+impl LinkCode {
+    fn new(options: &XdpOptions, tags: Tags) -> Self {
+        let (index, in_pieces) = (options.index, options.in_pieces);
+        Self { index, tags, in_pieces, division: options.division.clone() }
+    }
+
+    /// Loads the program that redirects to the sockets in `map`, for an interface with this address
+    /// and index; `forwarding` puts a program in front of it, for frames that may have partial
+    /// checksums.
+    fn load(
+        &self,
+        (mac, interface_index): (MacAddress, u32),
+        map: BorrowedFd<'_>,
+        forwarding: Option<(&Arc<ForwardingMaps>, bool)>,
+    ) -> Result<BpfProgram, Failed> {
+        let bound_to = if self.tags == Tags::InFrame { 0 } else { interface_index };
+        let program = match &self.division {
+            Some(division) => division::in_driver(map, division.fd(), mac, self.tags),
+            None => bpf::redirect_all(map, self.tags),
+        };
+        let kind = if self.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
+        let (program, action) = if let Some((maps, partial)) = forwarding {
+            let at = (self.tags, bound_to);
+            let program = forwarding_program(maps, self.index, partial, at, &program);
+            (program, "load the program that forwards")
+        } else {
+            let program = bpf::load(kind, "gw_redirect", &program, bound_to);
+            (program, "load the program that redirects")
+        };
+        program.map_err(failed(action))
     }
 }
 
@@ -188,7 +296,7 @@ impl Unbound {
             Ok(opened) => opened,
             Err(failed) => return Err((interface, failed)),
         };
-        if trunk.tags == Tags::InFrame && interface.takes_tags_out() {
+        if trunk.code.tags == Tags::InFrame && interface.takes_tags_out() {
             info.why += "; a VLAN tag that its driver takes out of a frame is lost";
         }
         if options.in_pieces {
@@ -202,6 +310,26 @@ impl Unbound {
         };
         info.driver_forwarding = trunk.driver_forwarding.clone();
         info.receivers = usize::try_from(trunk.queues).map_or(1, |n| n.min(options.share.of));
+        let common = Common::new(info, Part::Xdp(trunk));
+        Ok((branch.unbound(&common.info, interface, options), common))
+    }
+
+    /// Opens the first share of an interface, or all of it, behind the program that an earlier
+    /// process has attached.
+    pub(crate) fn go_on(
+        held: HeldDevice,
+        interface: Interface,
+        options: &XdpOptions,
+        slab: SlabShape,
+        registered: &mut Registered,
+    ) -> Result<Opened, Failed> {
+        let info = held.facts.info.clone();
+        let lost = || Failed {
+            action: "go on with the program of the process before",
+            source: io::Error::other("it is not that of the interface as it is now"),
+        };
+        let trunk = Trunk::of_held(held, &interface, options).ok_or_else(lost)?;
+        let branch = Branch::open(&interface, options, &trunk, slab, registered)?;
         let common = Common::new(info, Part::Xdp(trunk));
         Ok((branch.unbound(&common.info, interface, options), common))
     }
@@ -343,21 +471,8 @@ fn attach(
     let hook = if options.is_generic { Hook::XdpGeneric } else { Hook::XdpNative };
     let mac = interface.mac().map_err(failed("ask for its address"))?.unwrap_or(MacAddress::ZERO);
     let try_with = |tags: Tags| {
-        let bound_to = if tags == Tags::InFrame { 0 } else { interface.index };
-        let program = match &options.division {
-            Some(division) => division::in_driver(map, division.fd(), mac, tags),
-            None => bpf::redirect_all(map, tags),
-        };
-        let kind = if options.in_pieces { ProgramType::XdpInPieces } else { ProgramType::Xdp };
-        let (program, action) = if let Some((maps, partial)) = forwarding {
-            let at = (tags, bound_to);
-            let program = forwarding_program(maps, options.index, partial, at, &program);
-            (program, "load the program that forwards")
-        } else {
-            let program = bpf::load(kind, "gw_redirect", &program, bound_to);
-            (program, "load the program that redirects")
-        };
-        let program = program.map_err(failed(action))?;
+        let code = LinkCode::new(options, tags);
+        let program = code.load((mac, interface.index), map, forwarding)?;
         let attached = while_busy(|| program.attach(interface.index, hook));
         attached.map_err(failed("attach the program that redirects"))
     };

@@ -3,13 +3,13 @@
 use super::lent::{Lent, Use};
 use super::pieces::{GOES_ON, Pieces};
 use super::ring::{Consumer, Descriptor, Offsets, Producer};
+use crate::socket::while_busy;
 use crate::{LinkCounters, socket};
 use gatewright_packet::{Batch, Packet, Pool, SlabShape};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 // linux/if_xdp.h.
 const SOL_XDP: libc::c_int = 283;
@@ -34,11 +34,6 @@ const BIND_SEVERAL_BUFFERS: u16 = 1 << 4;
 
 /// Octets that may be queued for sending. The default throttles a veth to a tenth.
 const SEND_BUFFER: i32 = 16 << 20;
-
-/// How long an interface or a queue may be busy: a socket closed just now releases it a little
-/// later.
-const BUSY_LIMIT: Duration = Duration::from_secs(1);
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Maximum calls of the kernel to send one burst.
 const KICKS_MAX: u32 = 8;
@@ -401,21 +396,6 @@ fn bind(fd: BorrowedFd<'_>, place: QueueAddress, owner: Option<BorrowedFd<'_>>) 
     };
     let owner = owner.map_or(0, |owner| owner.as_raw_fd().cast_unsigned());
     while_busy(|| socket::bind_xdp(fd, flags, place.interface_index, place.queue, owner))
-}
-
-/// Repeats a request while it is busy, at most a second.
-pub(super) fn while_busy<T>(mut ask: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match ask() {
-            Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
-            {
-                std::thread::sleep(BUSY_PAUSE);
-            }
-            result => return result,
-        }
-    }
 }
 
 fn is_zero_copy(fd: BorrowedFd<'_>) -> bool {

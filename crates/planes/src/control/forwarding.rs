@@ -5,11 +5,14 @@ use crate::drivers::{DriverCount, Drivers, NextHopStatus};
 use gatewright_packet::LinkIndex;
 use gatewright_stack::Attachment;
 use gatewright_tables::records::NeighbourKey;
-use std::{net::IpAddr, time::Instant};
+use std::{net::IpAddr, sync::atomic::Ordering, time::Instant};
 
 impl Control {
-    /// Publishes everything to `drivers`, and what changes from now on.
-    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers) {
+    /// Publishes everything to `drivers`, and what changes from now on. Handlers of an earlier
+    /// control plane may stand at an `adopted` data plane: until the first wiring is committed they
+    /// are to see everything.
+    pub(crate) fn forward_in_drivers(&mut self, drivers: Drivers, adopted: bool) {
+        self.in_graph_until_wired = adopted;
         self.host.follow_routes(drivers.follower());
         self.drivers = Some(drivers);
         let now = Instant::now();
@@ -29,16 +32,23 @@ impl Control {
 
     fn publish_beside(&mut self, coming: Option<&Prepared>) {
         let Self { drivers: Some(drivers), host, attached, kernel, .. } = self else { return };
+        let unknown = self.in_graph_until_wired;
         let coming = coming.into_iter().flat_map(|prepared| &prepared.attached);
         let all =
             attached.iter().chain(coming).map(|(_, attachment): &(_, Attachment)| *attachment);
         let is_withdrawn = kernel.as_ref().is_some_and(|kernel| kernel.status().withdrawn);
-        drivers.publish(host, &all, is_withdrawn);
+        drivers.publish(host, &all, is_withdrawn || unknown);
     }
 
     /// Publishes what changes without an event: interfaces that take redirected frames or no longer.
     pub(crate) fn look_at_drivers(&mut self, now: Instant) {
         let Some(drivers) = &mut self.drivers else { return };
+        if self.data_process.has_died.swap(false, Ordering::AcqRel) {
+            drivers.ask_none();
+        }
+        if self.data_process.has_restarted.swap(false, Ordering::AcqRel) {
+            drivers.ask_all(now);
+        }
         drivers.look_at_ports(&self.links, now);
         self.publish_to_drivers();
     }

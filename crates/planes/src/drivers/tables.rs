@@ -215,6 +215,27 @@ impl DriverTables {
         }
     }
 
+    /// Sends one packet for each neighbour to the graph: nobody knows any more whether they are there.
+    pub(super) fn ask_all(&mut self, now: Instant) {
+        let all: Vec<_> = self.neighbours.iter().map(|(key, known)| (*key, known.mac)).collect();
+        for (key, mac) in all {
+            self.set_neighbour(key, mac, Some(now));
+        }
+    }
+
+    /// Sends no packet for a neighbour to the graph: there is none.
+    pub(super) fn ask_none(&mut self) {
+        for (key, known) in &self.neighbours {
+            if known.stale_since.is_some() {
+                let mac = Some(known.mac);
+                let _full = self.forwarding.set_neighbour(key.link.into(), key.address, mac);
+                for hop in self.by_router.get(key).into_iter().flatten() {
+                    self.forwarding.ask_no_router(*hop);
+                }
+            }
+        }
+    }
+
     /// Sends another packet for each neighbour that has been stale for long to the graph.
     pub(super) fn ask_stale(&mut self, now: Instant) {
         let is_due = |known: &DriverNeighbour| {

@@ -8,7 +8,7 @@ use crate::program::{BpfProgram, Instruction, ProgramType};
 use gatewright_tables::{RoutesFull, RoutesWriter};
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The compiled program.
 static PROGRAM: &[u8] = include_bytes!("../../programs/forward.bpf");
@@ -79,6 +79,23 @@ impl ForwardingMaps {
         let descriptors = maps.map(clone).collect::<io::Result<_>>();
         let shape = [words4, words6, u32::from(sizes.groups.max(1)), sizes.hops];
         Ok(Self { descriptors: descriptors.map_err(failed("share a map"))?, shape })
+    }
+
+    /// Maps of another process, by their descriptors and their shape.
+    ///
+    /// `None` if they are not as many as the program has.
+    pub fn received(descriptors: Vec<OwnedFd>, shape: [u32; 4]) -> Option<Self> {
+        (descriptors.len() == NAMES.len()).then_some(Self { descriptors, shape })
+    }
+
+    /// Their descriptors, in the order that [`Self::received`] takes them in.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.descriptors.iter().map(AsFd::as_fd)
+    }
+
+    /// Their shape, which the program of a link is made for.
+    pub const fn shape(&self) -> [u32; 4] {
+        self.shape
     }
 
     /// Loads the program of a link.

@@ -93,7 +93,7 @@ impl ServerShared {
         });
     }
 
-    /// Notes that all requests that there were have been taken.
+    /// Notes that all requests that there were have been taken, and devices that they open are open.
     pub(super) fn end_turn(&self) {
         self.turns.fetch_add(1, Ordering::Release);
     }

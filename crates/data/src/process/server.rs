@@ -216,8 +216,11 @@ impl Server {
                 any = true;
                 self.take(&octets);
             }
-            self.shared.end_turn();
             self.finish(Duration::ZERO);
+            // The next control plane is told which devices are open, once they are.
+            if self.outstanding.iter().all(|one| one.reopened.is_none()) {
+                self.shared.end_turn();
+            }
             for Outgoing { number, answer } in self.orders.answers(&self.sockets, QUICKLY) {
                 self.answer(number, answer);
             }

@@ -74,6 +74,14 @@ f.liveness_your_discriminator = ProtoField.uint32("gwmesh.liveness.your_discrimi
 f.liveness_desired_min_tx_interval = ProtoField.uint32("gwmesh.liveness.desired_min_tx_interval", "desired min tx interval", base.DEC)
 f.liveness_required_min_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_rx_interval", "required min rx interval", base.DEC)
 f.liveness_required_min_echo_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_echo_rx_interval", "required min echo rx interval", base.DEC)
+f.echo_version = ProtoField.uint32("gwmesh.echo.version", "version", base.DEC)
+f.echo_kind = ProtoField.uint32("gwmesh.echo.kind", "kind", base.DEC)
+f.echo_ttl = ProtoField.uint32("gwmesh.echo.ttl", "ttl", base.DEC)
+f.echo_hops = ProtoField.uint32("gwmesh.echo.hops", "hops", base.DEC)
+f.echo_origin = ProtoField.uint64("gwmesh.echo.origin", "origin", base.HEX)
+f.echo_responder = ProtoField.uint64("gwmesh.echo.responder", "responder", base.HEX)
+f.echo_number = ProtoField.uint32("gwmesh.echo.number", "number", base.DEC)
+f.echo_label = ProtoField.uint32("gwmesh.echo.label", "label", base.DEC)
 f.payload = ProtoField.bytes("gwmesh.payload", "payload")
 
 layouts.head = { octets = 20, fields = {
@@ -188,6 +196,17 @@ layouts.liveness = { octets = 24, fields = {
   { field = f.liveness_required_min_echo_rx_interval, offset = 160, width = 32 },
 }, parts = {
 } }
+layouts.echo = { octets = 28, fields = {
+  { field = f.echo_version, offset = 0, width = 4 },
+  { field = f.echo_kind, offset = 4, width = 4 },
+  { field = f.echo_ttl, offset = 8, width = 8 },
+  { field = f.echo_hops, offset = 16, width = 8 },
+  { field = f.echo_origin, offset = 32, width = 64 },
+  { field = f.echo_responder, offset = 96, width = 64 },
+  { field = f.echo_number, offset = 160, width = 32 },
+  { field = f.echo_label, offset = 192, width = 20 },
+}, parts = {
+} }
 
 local types = {
   [1] = { layouts.alive, "I'M ALIVE" },
@@ -259,3 +278,13 @@ function mesh.dissector(buffer, pinfo, root)
 end
 
 DissectorTable.get("ethertype"):add(0x88b5, mesh)
+
+-- In the associated channel of a path (RFC 5586): the octets after its header.
+local echo = Proto("gwmesh_echo", "Gatewright Mesh Echo")
+function echo.dissector(buffer, pinfo, root)
+  if buffer:len() == 0 or buffer(0, 1):uint() == 0 then return end
+  pinfo.cols.protocol = "GWMESH"
+  pinfo.cols.info = "ECHO"
+  show(layouts.echo, buffer, 0, root:add(mesh, buffer(), "ECHO"))
+end
+DissectorTable.get("pwach.channel_type"):add(0x7ff8, echo)

@@ -23,6 +23,7 @@
 //! | `{"do":"reload","text":"[link.lan] …"}` | `{"changes":[{"what":…,"how":…}]}` |
 //! | `{"do":"log-refused","why":"gateway.toml:2:1: …"}` | `{}` |
 //! | `{"do":"mesh"}` | a [`MeshState`](gatewright_lsr::MeshState) |
+//! | `{"do":"echo-mesh","node":"52:4a:…","class":2,"ttl":64}` | a [`MeshEcho`](gatewright_lsr::MeshEcho) |
 //! | `{"do":"cut-mesh-link","link":"eth1","cut":true}` | the same, without `do` |
 //! | `{"do":"upgrade-control","program":"/usr/bin/gatewright"}` | `{}`; then the program begins in this process |
 //! | `{"do":"exchange-data-plane"}` | `{"before":4715,"process":4720,"ms":140,"frames":1200}` |
@@ -123,6 +124,15 @@ pub enum ControlRequest {
     },
     /// The state of the mesh's node.
     Mesh,
+    /// Ask a node of the mesh for an answer.
+    EchoMesh {
+        /// The link-layer address of its mesh interface.
+        node: String,
+        /// The class of traffic whose path is taken.
+        class: u8,
+        /// Links to the relay that answers; beyond the node's, the node itself does.
+        ttl: u8,
+    },
     /// Cut a link of the mesh, or heal it.
     CutMeshLink {
         /// Its interface.
@@ -502,6 +512,9 @@ fn network_answer(
 ) -> Result<serde_json::Value, Refused> {
     let value = match request {
         ControlRequest::Mesh => serde_json::to_value(gateway.mesh.state()?),
+        ControlRequest::EchoMesh { node, class, ttl } => {
+            serde_json::to_value(gateway.mesh.echo(&node, class, ttl)?)
+        }
         ControlRequest::CutMeshLink { link, cut } => {
             gateway.mesh.cut(&link, cut)?;
             Ok(json!({ "link": link, "cut": cut }))

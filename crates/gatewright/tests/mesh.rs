@@ -154,6 +154,7 @@ fn the_verbs_show_the_mesh() {
     let target = state["destinations"][0]["node"].as_str().unwrap();
     assert_eq!(own.ask(&["mesh", "path", target]).text(), text);
     assert_eq!(own.ask(&["mesh", "path", "02:00:00:00:00:99"]).code, Some(1));
+    the_path_answers(own, middle.as_str().unwrap(), target);
     let text = own.ask(&["mesh", "events"]).text();
     assert!(text.contains("neighbour-up") && text.contains("path-found"), "{text}");
     // The numbers of a part are written each second.
@@ -164,4 +165,24 @@ fn the_verbs_show_the_mesh() {
     assert!(!ping(&line.nodes[0], &["-c1", "-W1", "10.99.0.3"]));
     own.ask(&["mesh", "cut", "right", "--heal"]).text();
     line.reaches("10.99.0.3");
+}
+
+/// Both nodes of a path of two links answer, with the label that carries the packets.
+fn the_path_answers(own: &Daemon, middle: &str, target: &str) {
+    let ping = own.ask(&["mesh", "ping", target, "-c3", "--interval", "10", "--json"]).json();
+    assert_eq!((&ping["sent"], &ping["answered"]), (&3.into(), &3.into()), "{ping}");
+    assert_eq!(ping["echoes"][0]["hops"], 2);
+    let state = own.ask(&["mesh", "--json"]).json();
+    let first = &state["destinations"][0]["paths"][0]["label"];
+    let trace = own.ask(&["mesh", "trace", target, "--json"]).json();
+    assert_eq!(trace["reached"], true, "{trace}");
+    let hops = trace["hops"].as_array().unwrap();
+    let nodes: Vec<_> = hops.iter().map(|hop| hop["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, [middle, target]);
+    assert_eq!(&hops[0]["label"], first);
+    let text = own.ask(&["mesh", "trace", target]).text();
+    assert!(text.contains(&format!(" 2  {target}  label ")), "{text}");
+    let none = own.ask(&["mesh", "ping", "02:00:00:00:00:99", "-c1"]);
+    assert_eq!(none.code, Some(1));
+    assert!(none.out.contains("1 sent, 0 answered"), "{}", none.out);
 }

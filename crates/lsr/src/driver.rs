@@ -15,7 +15,8 @@ use gatewright_link::{
 };
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
-    LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode, MeshOutput, MeshSettings, Profile,
+    EchoOutcome, EchoToken, LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode, MeshOutput,
+    MeshSettings, NodeId, PathClass, Profile,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
@@ -24,6 +25,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -46,6 +48,7 @@ const BROADCAST_MAX: usize = 1_500 - 20 - 20;
 #[derive(Debug)]
 pub(crate) enum NodeQuestion {
     State(SyncSender<MeshState>),
+    Echo { destination: NodeId, class: PathClass, ttl: u8, tell: SyncSender<EchoOutcome> },
     Cut { link: String, is_cut: bool, tell: SyncSender<Result<(), String>> },
     Stop,
 }
@@ -123,6 +126,9 @@ pub(crate) struct Driver {
     summary: Arc<Mutex<Summary>>,
     sink: EventSink,
     neighbours: Neighbours,
+    /// Who waits for the outcomes of echo requests; the machine bounds them.
+    echoes: BTreeMap<EchoToken, SyncSender<EchoOutcome>>,
+    echo: u32,
     counters: ThreadCounters,
     report_at: Duration,
     /// The most that a time was late since the start.
@@ -156,6 +162,8 @@ impl Driver {
             summary,
             sink,
             neighbours: Neighbours::new(),
+            echoes: BTreeMap::new(),
+            echo: 0,
             counters: ThreadCounters::default(),
             report_at: Duration::ZERO,
             lateness: Duration::ZERO,
@@ -284,8 +292,13 @@ impl Driver {
                 self.deliver(carried);
                 self.input(MeshInput::Counters { label: frame.label, packets: 1, octets });
             }
-            (LabelAction::Pop, FramePayload::Channel(_)) => {
-                self.input(MeshInput::Counters { label: frame.label, packets: 1, octets: 0 });
+            (LabelAction::Pop, FramePayload::Channel(octets)) => {
+                let (label, ttl) = (frame.label, frame.ttl);
+                self.input(MeshInput::Counters { label, packets: 1, octets: 0 });
+                self.input(MeshInput::Channel { label, ttl, octets });
+            }
+            (LabelAction::Swap(_), FramePayload::Channel(octets)) if frame.ttl <= 1 => {
+                self.input(MeshInput::Channel { label: frame.label, ttl: frame.ttl, octets });
             }
             _ => self.counters.not_forwarded += 1,
         }
@@ -346,9 +359,10 @@ impl Driver {
         match output {
             MeshOutput::Send { link, to, octets } => self.send_control(link, to, &octets),
             MeshOutput::SendPacket { hop, packet } => self.send_packet(hop, &packet),
-            MeshOutput::Probe { hop } => {
-                self.send_labelled(hop, |addresses| frames::probe(addresses, hop.label));
+            MeshOutput::Channel { hop, ttl, octets } => {
+                self.send_labelled(hop, |to| frames::channel(to, hop.label, ttl, &octets));
             }
+            MeshOutput::Echoed { token, outcome } => self.echoed(token, outcome),
             MeshOutput::Deliver { packet, .. } => self.deliver(&packet),
             MeshOutput::Event(event) => self.event(&event),
             _ => {}
@@ -476,10 +490,23 @@ impl Driver {
             NodeQuestion::State(tell) => {
                 let _gone = tell.try_send(self.state());
             }
+            NodeQuestion::Echo { destination, class, ttl, tell } => {
+                self.echo = self.echo.wrapping_add(1);
+                let token = EchoToken(self.echo);
+                self.echoes.insert(token, tell);
+                self.input(MeshInput::Echo { token, destination, class, ttl });
+            }
             NodeQuestion::Cut { link, is_cut, tell } => {
                 let _gone = tell.try_send(self.cut(&link, is_cut));
             }
             NodeQuestion::Stop => self.ended = true,
+        }
+    }
+
+    fn echoed(&mut self, token: EchoToken, outcome: EchoOutcome) {
+        if let Some(tell) = self.echoes.remove(&token) {
+            // Who asked may have gone.
+            let _gone = tell.try_send(outcome);
         }
     }
 

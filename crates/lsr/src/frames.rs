@@ -149,11 +149,6 @@ pub(crate) fn channel((to, from): (Mac, Mac), label: Label, ttl: u8, message: &[
     frame
 }
 
-/// A message without content, which only passes the labels of a path.
-pub(crate) fn probe(addresses: (Mac, Mac), label: Label) -> Vec<u8> {
-    channel(addresses, label, TTL, &[])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +176,7 @@ mod tests {
         assert_eq!(frame[22..26], [0x10, 0, 0x7f, 0xf8]);
         let read = LabelledFrame::parse(&frame).unwrap();
         assert_eq!(read.payload, FramePayload::Channel(b"echo"));
-        let probe = probe((TO, FROM), Label(100));
+        let probe = channel((TO, FROM), Label(100), TTL, &[]);
         assert_eq!(LabelledFrame::parse(&probe).unwrap().payload, FramePayload::Channel(&[]));
     }
 

@@ -26,5 +26,5 @@ pub use frames::{FramePayload, LabelledFrame};
 pub use part::MeshPart;
 pub use router::{MeshError, MeshRouter, MeshSetup};
 pub use state::{
-    MeshDestination, MeshLinkState, MeshNeighbour, MeshPathState, MeshState, mac_text,
+    MeshDestination, MeshEcho, MeshLinkState, MeshNeighbour, MeshPathState, MeshState, mac_text,
 };

@@ -2,7 +2,7 @@
 
 use crate::report::PART;
 use crate::router::{MeshRouter, MeshSetup};
-use crate::{MeshError, MeshState};
+use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile};
 use gatewright_mesh::Profile;
 use gatewright_part::{Change, EventSink, Part, PartStatus, Staged, Unable};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The node of a gateway, if its description has one.
 #[derive(Clone, Debug)]
 pub struct MeshPart {
-    running: Arc<Mutex<Option<MeshRouter>>>,
+    running: Arc<Mutex<Option<Arc<MeshRouter>>>>,
     seed: u64,
     sink: EventSink,
 }
@@ -46,7 +46,18 @@ impl MeshPart {
         self.lock().as_ref().ok_or_else(no_node)?.cut(link, is_cut)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<MeshRouter>> {
+    /// Asks a node for an answer over the path of a class to it, or the relay at `ttl` links on it.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there is no node here, no such node, no path or no answer.
+    pub fn echo(&self, node: &str, class: u8, ttl: u8) -> Result<MeshEcho, String> {
+        // An answer takes seconds at the most; a reload does not wait for it.
+        let router = self.lock().clone();
+        router.ok_or_else(no_node)?.echo(node, class, ttl)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<MeshRouter>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,9 +65,12 @@ impl MeshPart {
     fn exchange(&self, mesh: Option<&Mesh>) -> Result<(), MeshError> {
         let mut running = self.lock();
         // Its interface may have the same name.
-        drop(running.take());
+        if let Some(router) = running.take() {
+            router.stop();
+        }
         if let Some(mesh) = mesh {
-            *running = Some(MeshRouter::start(&setup(mesh), self.seed, self.sink.clone())?);
+            let router = MeshRouter::start(&setup(mesh), self.seed, self.sink.clone())?;
+            *running = Some(Arc::new(router));
         }
         Ok(())
     }
@@ -98,7 +112,9 @@ impl Part for MeshPart {
 
     fn stop(&self) {
         let router = self.lock().take();
-        drop(router);
+        if let Some(router) = router {
+            router.stop();
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::driver::{Driver, NodeQuestion, Summary};
 use crate::forwarding::{Forwarding, PEER, PORTS_MAX, node_of};
 use crate::frames::Mac;
-use crate::state::MeshState;
+use crate::state::{MeshEcho, MeshState, mac_of_text, node_text};
 use gatewright_link::{InterfacePair, InterfaceProperties};
-use gatewright_mesh::{MeshSettings, NodeId, Profile};
+use gatewright_mesh::{EchoOutcome, MeshSettings, NodeId, PathClass, Profile};
 use gatewright_part::EventSink;
 use gatewright_sim::Random;
 use gatewright_xdp::LabelSwitching;
@@ -145,6 +145,33 @@ impl MeshRouter {
         let (tell, told) = sync_channel(1);
         self.send(NodeQuestion::Cut { link: link.to_owned(), is_cut, tell })?;
         answer(&told)?
+    }
+
+    /// Asks a node for an answer over the path of a class to it, or the relay at `ttl` links on it.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there is no such node, no path or no answer.
+    pub fn echo(&self, node: &str, class: u8, ttl: u8) -> Result<MeshEcho, String> {
+        let Some(destination) = mac_of_text(node).map(node_of) else {
+            return Err(format!("{node} is not the link-layer address of a mesh interface"));
+        };
+        let class = PathClass::of(class);
+        let (tell, told) = sync_channel(1);
+        self.send(NodeQuestion::Echo { destination, class, ttl, tell })?;
+        match answer(&told)? {
+            EchoOutcome::Answered { node, label, hops, rtt } => {
+                let rtt_us = u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX);
+                Ok(MeshEcho { node: node_text(node), label: label.0, hops, rtt_us })
+            }
+            EchoOutcome::Silent => {
+                Err(format!("no answer within a second over the path to {node}"))
+            }
+            EchoOutcome::Unreachable => {
+                Err(format!("{node} is this node, or no path to it is found"))
+            }
+            EchoOutcome::Refused => Err("too many requests wait for their answers".to_owned()),
+        }
     }
 
     /// The latest numbers; waits for nothing.

@@ -96,6 +96,19 @@ pub struct MeshPathState {
     pub frame_limit: u16,
 }
 
+/// Answer of a node of a path to an echo request.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeshEcho {
+    /// The node.
+    pub node: String,
+    /// The label with which the request arrived there.
+    pub label: u32,
+    /// Links between this node and that one.
+    pub hops: u8,
+    /// Round trip time in microseconds.
+    pub rtt_us: u64,
+}
+
 /// Whether a neighbour is heard, and since when.
 pub(crate) type Neighbours = BTreeMap<Adjacency, (bool, Duration)>;
 
@@ -116,6 +129,19 @@ pub(crate) fn note(known: &mut Neighbours, adjacency: Adjacency, up: bool, now: 
 /// A link-layer address as text.
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// The link-layer address that a text says; `None` if it says none.
+pub(crate) fn mac_of_text(text: &str) -> Option<[u8; 6]> {
+    let mut octets = text.split(':').map(|octet| match octet.len() {
+        1 | 2 => u8::from_str_radix(octet, 16).ok(),
+        _ => None,
+    });
+    let mut mac = [0; 6];
+    for octet in &mut mac {
+        *octet = octets.next()??;
+    }
+    octets.next().is_none().then_some(mac)
 }
 
 /// A node as text: the address of its mesh interface.
@@ -233,6 +259,8 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("given_up", of.given_up),
         ("labels_unknown", of.labels_unknown),
         ("unknown_limited", of.unknown_limited),
+        ("echoes", of.echoes),
+        ("echoes_unanswered", of.echoes_unanswered),
         ("broadcasts", of.broadcasts),
         ("broadcasts_relayed", of.broadcasts_relayed),
         ("broadcasts_repeated", of.broadcasts_repeated),

@@ -145,6 +145,32 @@ pub enum PathRole {
     Backup,
 }
 
+/// An echo request of this node, as its user counts them.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct EchoToken(pub u32);
+
+/// Outcome of an echo request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EchoOutcome {
+    /// A node of the path has answered.
+    Answered {
+        /// The node.
+        node: NodeId,
+        /// The label with which the request arrived there.
+        label: Label,
+        /// Links that the request has passed.
+        hops: u8,
+        /// Time from the request to the answer.
+        rtt: Duration,
+    },
+    /// Nobody has answered within a second.
+    Silent,
+    /// No path to the destination was found.
+    Unreachable,
+    /// Too many requests of this node wait for their answers.
+    Refused,
+}
+
 /// An input of a node.
 #[derive(Clone, Copy, Debug)]
 pub enum MeshInput<'a> {
@@ -199,6 +225,28 @@ pub enum MeshInput<'a> {
         /// The packet.
         packet: &'a [u8],
     },
+    /// A message in the associated channel of a path has arrived with a label of this node: the path
+    /// ends here, or the label's TTL does.
+    Channel {
+        /// The label.
+        label: Label,
+        /// Its TTL.
+        ttl: u8,
+        /// The message, after the associated channel header.
+        octets: &'a [u8],
+    },
+    /// An echo request is to be sent over a path to a destination, which is searched first if there
+    /// is none.
+    Echo {
+        /// The request as [`MeshOutput::Echoed`] will name it.
+        token: EchoToken,
+        /// The destination.
+        destination: NodeId,
+        /// The class whose path is taken.
+        class: PathClass,
+        /// TTL of the label: the number of links to the relay that is to answer.
+        ttl: u8,
+    },
     /// Packets received by a label since the last report.
     Counters {
         /// The label.
@@ -236,10 +284,22 @@ pub enum MeshOutput {
         /// The packet.
         packet: Vec<u8>,
     },
-    /// Sends a packet without content, which keeps the path's labels.
-    Probe {
-        /// The next hop.
+    /// Sends a message in the associated channel of a path; one without octets keeps the path's
+    /// labels.
+    Channel {
+        /// The next hop with the path's label.
         hop: LabelledHop,
+        /// TTL of the label.
+        ttl: u8,
+        /// The message.
+        octets: Vec<u8>,
+    },
+    /// Reports what has become of an echo request.
+    Echoed {
+        /// The request.
+        token: EchoToken,
+        /// The outcome.
+        outcome: EchoOutcome,
     },
     /// Installs or replaces a label.
     InstallLabel {
@@ -383,6 +443,10 @@ pub struct MeshCounters {
     pub labels_unknown: u64,
     /// LABEL UNKNOWNs not sent: too many in a second.
     pub unknown_limited: u64,
+    /// Echo requests answered.
+    pub echoes: u64,
+    /// Echo requests not answered: too many in a second, or no way back.
+    pub echoes_unanswered: u64,
     /// Broadcasts delivered.
     pub broadcasts: u64,
     /// Broadcasts relayed.

@@ -59,6 +59,11 @@ header! {
 }
 
 header! {
+    /// ECHO, in the associated channel.
+    EchoHeader = page "../../docs/mesh-protocol.md", "ECHO"
+}
+
+header! {
     /// LIVENESS: a control packet of BFD (RFC 5880 §4.1).
     LivenessHeader = page "../../docs/mesh-protocol.md", "LIVENESS"
 }

@@ -25,8 +25,8 @@ mod segment;
 pub mod simulate;
 
 pub use edge::{
-    Adjacency, CLASSES, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
-    MeshInput, MeshOutput, MeshSettings, PathClass, PathRole,
+    Adjacency, CLASSES, EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties,
+    MeshCounters, MeshEvent, MeshInput, MeshOutput, MeshSettings, PathClass, PathRole,
 };
 pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;

@@ -6,6 +6,7 @@
 mod alive;
 mod broadcast;
 mod discovery;
+mod echo;
 mod ends;
 mod establish;
 mod failure;
@@ -22,6 +23,7 @@ use crate::segment::Segment;
 use broadcast::Broadcasts;
 use core::time::Duration;
 use discovery::Requests;
+use echo::Echoes;
 use ends::Destination;
 use establish::Unacknowledged;
 use gatewright_packet::{LinkAddress, LinkIndex};
@@ -52,6 +54,7 @@ pub struct MeshNode {
     requests: Requests,
     destinations: BTreeMap<NodeId, Destination>,
     broadcasts: Broadcasts,
+    echoes: Echoes,
     sweep_at: Option<Duration>,
     outputs: VecDeque<MeshOutput>,
     counters: MeshCounters,
@@ -75,6 +78,7 @@ impl MeshNode {
             requests: Requests::default(),
             destinations: BTreeMap::new(),
             broadcasts: Broadcasts::default(),
+            echoes: Echoes::default(),
             sweep_at: None,
             outputs: VecDeque::new(),
             counters: MeshCounters::default(),
@@ -132,6 +136,7 @@ impl MeshNode {
             .chain(repeats)
             .chain(searches)
             .chain(self.requests.poll_timeout())
+            .chain(self.echoes.poll_timeout())
             .chain(self.sweep_at)
             .min()
     }
@@ -151,6 +156,10 @@ impl MeshNode {
                 self.packet(now, destination, class, packet);
             }
             MeshInput::Broadcast { packet } => self.broadcast(packet),
+            MeshInput::Channel { label, ttl, octets } => self.channel(now, label, ttl, octets),
+            MeshInput::Echo { token, destination, class, ttl } => {
+                self.echo(now, token, destination, (class, ttl));
+            }
             MeshInput::Counters { label, packets, octets } => {
                 self.count(now, label, packets, octets);
             }
@@ -164,6 +173,7 @@ impl MeshNode {
         self.tick_repeats(now);
         self.tick_answers(now);
         self.tick_destinations(now);
+        self.tick_echoes(now);
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep(now);
         }

@@ -13,15 +13,58 @@
 mod dissector;
 mod samples;
 
+use gatewright_mesh::NodeId;
+use gatewright_mesh::layout::EchoHeaderFields;
+use gatewright_wire::mpls::Label;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{env, fs, path::PathBuf, process::Command};
 
 fn main() {
     let ignored = !is_installed("tshark");
     let trials = samples::samples().into_iter().map(|(name, octets, expected)| {
-        Trial::test(name, move || compare(name, &octets, &expected)).with_ignored_flag(ignored)
+        let frame = control(&octets);
+        Trial::test(name, move || compare(name, &frame, &expected)).with_ignored_flag(ignored)
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+    let echo = Trial::test("ECHO", || compare("ECHO", &echo(), &ECHO)).with_ignored_flag(ignored);
+    libtest_mimic::run(&Arguments::from_args(), trials.chain([echo]).collect()).exit();
+}
+
+/// Fields of the echo request below.
+const ECHO: [(&str, &str); 8] = [
+    ("mpls.label", "100,13"),
+    ("gwmesh.echo.kind", "1"),
+    ("gwmesh.echo.ttl", "7"),
+    ("gwmesh.echo.hops", "0"),
+    ("gwmesh.echo.origin", "0x00000000000000a0"),
+    ("gwmesh.echo.responder", "0x00000000000000b0"),
+    ("gwmesh.echo.number", "99"),
+    ("gwmesh.echo.label", "0"),
+];
+
+/// A frame with an echo request in the associated channel of label 100.
+fn echo() -> Vec<u8> {
+    let fields = EchoHeaderFields {
+        kind: 1,
+        ttl: 7,
+        hops: 0,
+        origin: NodeId(0xa0),
+        responder: NodeId(0xb0),
+        number: 99,
+        label: Label::IPV4_EXPLICIT_NULL,
+    };
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0x47];
+    frame.extend([0, 6, 0x40, 7, 0, 0, 0xd1, 1, 0x10, 0, 0x7f, 0xf8]);
+    frame.extend(fields.emit());
+    frame
+}
+
+/// A frame with a control message.
+fn control(message: &[u8]) -> Vec<u8> {
+    let mut frame = gatewright_mesh::message::GROUP_ADDRESS.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 1]);
+    frame.extend(gatewright_mesh::message::ETHER_TYPE.to_be_bytes());
+    frame.extend(message);
+    frame
 }
 
 fn is_installed(tool: &str) -> bool {
@@ -59,11 +102,7 @@ fn compare(name: &str, octets: &[u8], expected: &[(&str, &str)]) -> Result<(), F
 }
 
 /// A capture file (libpcap format, big endian) of one Ethernet frame.
-fn capture(message: &[u8]) -> Vec<u8> {
-    let mut frame = gatewright_mesh::message::GROUP_ADDRESS.to_vec();
-    frame.extend([2, 0, 0, 0, 0, 1]);
-    frame.extend(gatewright_mesh::message::ETHER_TYPE.to_be_bytes());
-    frame.extend(message);
+fn capture(frame: &[u8]) -> Vec<u8> {
     let length = u32::try_from(frame.len()).unwrap();
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0002_0004, 0, 0, 0xffff, 1, 0, 0, length, length] {

@@ -7,7 +7,7 @@
 )]
 
 use gatewright_mesh::simulate::{LinkCut, MeshExperiment, MeshScenario, MeshShape, MeshWorld};
-use gatewright_mesh::{MeshEvent, MeshSettings, PathClass, Profile};
+use gatewright_mesh::{EchoOutcome, EchoToken, MeshEvent, MeshSettings, PathClass, Profile};
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -68,6 +68,73 @@ fn classic_takes_a_round_trip_of_discovery_for_each_direction() {
     world.run_for(SECOND);
     assert_eq!(world.pings()[first].rtt, Some(3 * 6 * Duration::from_micros(120)));
     assert_sound(&world, "line");
+}
+
+/// Each node of a path answers, in the time that a packet takes to it and back; a path is searched
+/// for the first request.
+#[test]
+fn each_node_of_a_path_answers_an_echo_request() {
+    let mut world = world(Topology::line(4), Profile::Default, 1);
+    world.run_for(SECOND);
+    for ttl in 1..=4 {
+        world.echo(0, 3, ttl, EchoToken(ttl.into()));
+        world.run_for(SECOND);
+    }
+    let answered: Vec<_> = world.echoes().to_vec();
+    assert_eq!(answered.len(), 4, "{answered:?}");
+    for (node, (token, outcome)) in (1_u8..).zip(answered) {
+        let EchoOutcome::Answered { node: id, label, hops, rtt } = outcome else {
+            panic!("{outcome:?}")
+        };
+        // A TTL beyond the end is one to the end.
+        let node = node.min(3);
+        assert_eq!((id, hops), (MeshWorld::id(node.into()), node), "{token:?}");
+        assert_eq!(rtt, 2 * u32::from(node) * Duration::from_micros(120));
+        assert!(world.node(node.into()).unwrap().labels().any(|own| own == label));
+    }
+    assert_eq!(world.sum(|counters| counters.echoes), 4);
+    assert_sound(&world, "line");
+}
+
+/// In `classic` the end answers by its own path, and relays have no way back.
+#[test]
+fn in_classic_only_the_end_answers_an_echo_request() {
+    let mut world = world(Topology::line(4), Profile::Classic, 1);
+    world.run_for(SECOND);
+    world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    for ttl in [1, 64] {
+        world.echo(0, 3, ttl, EchoToken(ttl.into()));
+        world.run_for(2 * SECOND);
+    }
+    let [(_, EchoOutcome::Silent), (_, EchoOutcome::Answered { hops: 3, .. })] = world.echoes()
+    else {
+        panic!("{:?}", world.echoes())
+    };
+    assert_eq!(world.sum(|counters| counters.echoes_unanswered), 1);
+}
+
+/// Nobody answers over a cut link, and nobody is there behind it.
+#[test]
+fn an_echo_request_without_an_answer_ends() {
+    let mut world = world(Topology::line(3), Profile::Default, 1);
+    world.run_for(SECOND);
+    world.ping(0, 2, PathClass::BULK);
+    world.run_for(SECOND);
+    let link = world.link(1, 2).unwrap();
+    world.cut(link, LinkCut::Silent);
+    world.echo(0, 2, 64, EchoToken(1));
+    world.run_for(2 * SECOND);
+    assert_eq!(world.echoes(), [(EchoToken(1), EchoOutcome::Silent)]);
+    world.echo(0, 2, 64, EchoToken(2));
+    world.run_for(5 * SECOND);
+    assert_eq!(world.echoes()[1..], [(EchoToken(2), EchoOutcome::Unreachable)]);
+    // The table of requests is bounded.
+    for token in 100..200 {
+        world.echo(0, 2, 64, EchoToken(token));
+    }
+    let refused = |(_, outcome): &&(EchoToken, EchoOutcome)| *outcome == EchoOutcome::Refused;
+    assert_eq!(world.echoes().iter().filter(refused).count(), 100 - 64);
 }
 
 /// Cold: the packet is there before any I'M ALIVE.

@@ -1,5 +1,7 @@
 //! `gatewright mesh`: the mesh's node of a running gateway.
 
+mod echo;
+
 use super::events;
 use super::status::{counts, list, number, word};
 use crate::{
@@ -16,7 +18,8 @@ use std::{fs, net::IpAddr};
 pub(super) const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, links: [{link, state, mac, mtu, frames}], \
      neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
-     paths: {destinations}; path: {node, paths}; cut: {link, cut}; events: as gatewright events";
+     paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
+     hops, rtt_us} or {error}]}; trace: {node, reached, hops: [as an echo, and hop]}; cut: {link, cut}; events: as gatewright events";
 
 /// Shows the mesh's node of a running gateway: links, neighbours, paths, events; cuts a link.
 ///
@@ -43,6 +46,22 @@ enum MeshAction {
         /// The link-layer address of its mesh interface, or its IPv4 address if this host has
         /// resolved it.
         target: String,
+    },
+    /// Measures the round trip to a node over the path of a class.
+    Ping {
+        /// The link-layer address of its mesh interface, or its IPv4 address if this host has
+        /// resolved it.
+        target: String,
+        #[command(flatten)]
+        options: echo::PingOptions,
+    },
+    /// Asks each node on the path to a node for its label and round trip.
+    Trace {
+        /// The link-layer address of its mesh interface, or its IPv4 address if this host has
+        /// resolved it.
+        target: String,
+        #[command(flatten)]
+        class: echo::ClassOption,
     },
     /// Cuts a link as if its cable were pulled at this end; --heal joins it again.
     Cut {
@@ -78,6 +97,12 @@ impl Mesh {
                 })?;
             }
             MeshAction::Path { target } => return path(&state()?, &target, face),
+            MeshAction::Ping { target, options } => {
+                return echo::ping(&which, &named(&state()?, &target)?, options, face);
+            }
+            MeshAction::Trace { target, class } => {
+                return echo::trace(&which, &named(&state()?, &target)?, class, face);
+            }
             MeshAction::Cut { link, heal } => {
                 let request = ControlRequest::CutMeshLink { link: link.clone(), cut: !heal };
                 let answer = which.ask(&request)?;
@@ -174,12 +199,16 @@ fn drawn(own: &str, to: &Value) -> String {
     out
 }
 
+/// The node that TARGET names.
+fn named(state: &Value, target: &str) -> Result<String, Failure> {
+    match target.parse::<IpAddr>() {
+        Ok(address) => resolved(&address.to_string(), word(state, "interface")),
+        Err(_) => Ok(target.to_lowercase()),
+    }
+}
+
 fn path(state: &Value, target: &str, face: Face) -> Result<Exit> {
-    let interface = word(state, "interface");
-    let target = match target.parse::<IpAddr>() {
-        Ok(address) => resolved(&address.to_string(), interface)?,
-        Err(_) => target.to_lowercase(),
-    };
+    let target = named(state, target)?;
     let found = list(state, "destinations").iter().find(|to| word(to, "node") == target);
     let Some(found) = found else {
         let text = format!("there is no path to {target}: it is searched when packets are sent");

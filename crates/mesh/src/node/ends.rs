@@ -1,5 +1,6 @@
 //! The ends of paths: destinations, the packets that wait for them, and which path carries what.
 
+use super::echo::CHANNEL_TTL;
 use super::{MeshNode, WaitingPacket};
 use crate::edge::{CLASSES, LabelledHop, MeshEvent, MeshOutput, PathClass, PathRole};
 use crate::identity::{NodeId, PathId, Reason};
@@ -168,6 +169,31 @@ impl MeshNode {
         }
     }
 
+    /// Searches a path to a destination, unless there is one or it is being searched; `false` if the
+    /// destination is this node or there is no room for it.
+    pub(super) fn want_path(
+        &mut self,
+        now: Duration,
+        destination: NodeId,
+        class: PathClass,
+    ) -> bool {
+        if destination == self.settings.id || !self.know(now, destination) {
+            return false;
+        }
+        let Some(known) = self.destinations.get_mut(&destination) else { return false };
+        known.used_at = now;
+        let idle = known.search.is_none() && known.expected_until.is_none();
+        if idle && known.primary(class).is_none() {
+            self.search(now, destination, 0);
+        }
+        true
+    }
+
+    /// First hop of the path that carries packets of a class to a destination.
+    pub(super) fn primary_hop(&self, destination: NodeId, class: PathClass) -> Option<LabelledHop> {
+        self.destinations.get(&destination)?.primary(class).map(|(_, hop)| hop)
+    }
+
     /// Adds a destination; `false` if there is no room.
     fn know(&mut self, now: Duration, destination: NodeId) -> bool {
         if !self.destinations.contains_key(&destination) {
@@ -197,6 +223,7 @@ impl MeshNode {
         known.waiting.clear();
         self.counters.unreachable += 1;
         self.output(MeshOutput::Event(MeshEvent::Unreachable { destination, dropped }));
+        self.lose_echoes(destination);
     }
 
     /// A path to a destination is being established from its side: packets wait for it.
@@ -386,6 +413,7 @@ impl MeshNode {
         }
         let packets = released.into_iter();
         self.outputs.extend(packets.map(|(hop, packet)| MeshOutput::SendPacket { hop, packet }));
+        self.send_echoes(now, destination);
     }
 
     /// A path of this end was removed.
@@ -623,7 +651,8 @@ impl MeshNode {
             known.paths.iter().filter(|path| path.origin == own).copied().collect();
         for path in paths {
             if let Some(hop) = self.first_hop(path) {
-                self.output(MeshOutput::Probe { hop });
+                let octets = Vec::new();
+                self.output(MeshOutput::Channel { hop, ttl: CHANNEL_TTL, octets });
             }
             if let Some(segment) = self.segments.get_mut(&path) {
                 segment.used_at = now;

@@ -2,8 +2,8 @@
 
 use super::datapath::DataPath;
 use crate::edge::{
-    LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshOutput,
-    MeshSettings, PathClass,
+    EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties, MeshCounters, MeshEvent,
+    MeshInput, MeshOutput, MeshSettings, PathClass,
 };
 use crate::identity::NodeId;
 use crate::message::Profile;
@@ -81,9 +81,19 @@ pub struct WorldFigures {
 #[derive(Debug)]
 enum Event {
     Message { to: usize, port: usize, octets: Rc<[u8]> },
-    Packet { to: usize, port: usize, label: Label, ttl: u8, packet: Rc<[u8]> },
+    Packet { to: usize, port: usize, labelled: Labelled },
     Tick { node: usize },
     Report { node: usize },
+}
+
+/// A labelled packet on a link.
+#[derive(Clone, Debug)]
+struct Labelled {
+    label: Label,
+    ttl: u8,
+    /// Whether it is a message in the associated channel.
+    is_channel: bool,
+    packet: Rc<[u8]>,
 }
 
 /// An event at its time; events of the same time keep their order.
@@ -150,6 +160,7 @@ pub struct MeshWorld {
     pub(super) changed: BTreeSet<usize>,
     checks: bool,
     pings: Vec<Ping>,
+    echoes: Vec<(EchoToken, EchoOutcome)>,
     log: Vec<(Duration, usize, MeshEvent)>,
     pub(super) violations: Vec<String>,
     figures: WorldFigures,
@@ -186,6 +197,7 @@ impl MeshWorld {
             changed: BTreeSet::new(),
             checks: true,
             pings: Vec::new(),
+            echoes: Vec::new(),
             log: Vec::new(),
             violations: Vec::new(),
             figures: WorldFigures::default(),
@@ -363,6 +375,17 @@ impl MeshWorld {
         number
     }
 
+    /// Asks the node at `ttl` links on the path of bulk traffic, or its end, for an answer.
+    pub fn echo(&mut self, from: usize, to: usize, ttl: u8, token: EchoToken) {
+        let (destination, class) = (Self::id(to), PathClass::BULK);
+        self.give(from, MeshInput::Echo { token, destination, class, ttl });
+    }
+
+    /// Outcomes of the echo requests so far.
+    pub fn echoes(&self) -> &[(EchoToken, EchoOutcome)] {
+        &self.echoes
+    }
+
     /// Sends a broadcast.
     pub fn broadcast(&mut self, from: usize) {
         self.give(from, MeshInput::Broadcast { packet: b"to all" });
@@ -379,19 +402,26 @@ impl MeshWorld {
                     *host.data.sent.entry(destination).or_default() += octets;
                 }
                 self.report_soon(from);
-                self.transmit(from, hop, TTL, &packet.into());
+                self.transmit(from, hop, (TTL, false), &packet.into());
             }
             None => self.give(from, MeshInput::Packet { destination, class, packet }),
         }
     }
 
     /// Puts a labelled packet on a link.
-    fn transmit(&mut self, from: usize, hop: LabelledHop, ttl: u8, packet: &Rc<[u8]>) {
+    fn transmit(
+        &mut self,
+        from: usize,
+        hop: LabelledHop,
+        (ttl, is_channel): (u8, bool),
+        packet: &Rc<[u8]>,
+    ) {
         let port = hop.adjacency.link.index();
         let arrivals = self.cross(from, port);
         for (at, to, port) in arrivals {
             let packet = Rc::clone(packet);
-            self.schedule(at, Event::Packet { to, port, label: hop.label, ttl, packet });
+            let labelled = Labelled { label: hop.label, ttl, is_channel, packet };
+            self.schedule(at, Event::Packet { to, port, labelled });
         }
     }
 
@@ -462,9 +492,7 @@ impl MeshWorld {
                 let from = self.address_beyond(to, port);
                 self.give(to, MeshInput::Received { link: at(port), from, octets: &octets });
             }
-            Event::Packet { to, port, label, ttl, packet } => {
-                self.packet_arrived(to, port, label, ttl, &packet);
-            }
+            Event::Packet { to, port, labelled } => self.packet_arrived(to, port, &labelled),
             Event::Tick { node } => {
                 let due = self.hosts.get_mut(node).is_some_and(|host| {
                     let due = host.tick_at.is_some_and(|at| at <= self.now);
@@ -489,13 +517,14 @@ impl MeshWorld {
         address(ends.unwrap_or(0))
     }
 
-    fn packet_arrived(&mut self, to: usize, port: usize, label: Label, ttl: u8, packet: &Rc<[u8]>) {
+    fn packet_arrived(&mut self, to: usize, port: usize, labelled: &Labelled) {
+        let &Labelled { label, ttl, is_channel, ref packet } = labelled;
         let Some(host) = self.hosts.get_mut(to) else { return };
         let action = host.data.labels.get(&label).copied();
         if action.is_some() {
             let (packets, octets) = host.data.received.entry(label).or_default();
             *packets += 1;
-            *octets += u64::try_from(packet.len()).unwrap_or(0);
+            *octets += if is_channel { 0 } else { u64::try_from(packet.len()).unwrap_or(0) };
             self.report_soon(to);
         }
         match action {
@@ -504,8 +533,13 @@ impl MeshWorld {
                 let from = self.address_beyond(to, port);
                 self.give(to, MeshInput::UnknownLabel { link: at(port), from, label });
             }
-            Some(LabelAction::Swap(_)) if ttl <= 1 => self.figures.expired += 1,
-            Some(LabelAction::Swap(hop)) => self.transmit(to, hop, ttl - 1, packet),
+            Some(LabelAction::Swap(hop)) if ttl > 1 => {
+                self.transmit(to, hop, (ttl - 1, is_channel), packet);
+            }
+            Some(_) if is_channel => {
+                self.give(to, MeshInput::Channel { label, ttl, octets: packet });
+            }
+            Some(LabelAction::Swap(_)) => self.figures.expired += 1,
             Some(LabelAction::Pop) => self.deliver(to, packet),
         }
     }
@@ -595,9 +629,12 @@ impl MeshWorld {
                 }
             }
             MeshOutput::SendPacket { hop, packet } => {
-                self.transmit(index, hop, TTL, &packet.into());
+                self.transmit(index, hop, (TTL, false), &packet.into());
             }
-            MeshOutput::Probe { hop } => self.transmit(index, hop, TTL, &(Rc::new([]) as Rc<[u8]>)),
+            MeshOutput::Channel { hop, ttl, octets } => {
+                self.transmit(index, hop, (ttl, true), &octets.into());
+            }
+            MeshOutput::Echoed { token, outcome } => self.echoes.push((token, outcome)),
             MeshOutput::Deliver { .. } => self.figures.delivered += 1,
             MeshOutput::Event(event) if self.log.len() < LOG_MAX => {
                 self.log.push((self.now, index, event));

@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 12] = [
+const MESSAGES: [(&str, &str, &[u8]); 13] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -23,6 +23,7 @@ const MESSAGES: [(&str, &str, &[u8]); 12] = [
     ("PATH ERROR", "path_end", &[6, 7]),
     ("LABEL UNKNOWN", "unknown", &[8]),
     ("LIVENESS", "liveness", &[9]),
+    ("ECHO", "echo", &[]),
 ];
 
 /// The entries of each list: the list's layout and name, and the entry's layout.
@@ -189,4 +190,14 @@ function mesh.dissector(buffer, pinfo, root)
 end
 
 DissectorTable.get("ethertype"):add(0x88b5, mesh)
+
+-- In the associated channel of a path (RFC 5586): the octets after its header.
+local echo = Proto("gwmesh_echo", "Gatewright Mesh Echo")
+function echo.dissector(buffer, pinfo, root)
+  if buffer:len() == 0 or buffer(0, 1):uint() == 0 then return end
+  pinfo.cols.protocol = "GWMESH"
+  pinfo.cols.info = "ECHO"
+  show(layouts.echo, buffer, 0, root:add(mesh, buffer(), "ECHO"))
+end
+DissectorTable.get("pwach.channel_type"):add(0x7ff8, echo)
 "#;

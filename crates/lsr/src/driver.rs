@@ -5,6 +5,7 @@ use crate::frames::{
     self, FramePayload, HEADER_LEN, IPV4, IPV6, LabelledFrame, Mac, destination, ether_type,
     is_group,
 };
+use crate::lateness::Lateness;
 use crate::port::Port;
 use crate::report;
 use crate::router::MeshSetup;
@@ -131,8 +132,7 @@ pub(crate) struct Driver {
     echo: u32,
     counters: ThreadCounters,
     report_at: Duration,
-    /// The most that a time was late since the start.
-    lateness: Duration,
+    lateness: Lateness,
     ended: bool,
     _push: AttachedProgram,
     /// Last, as its end removes what the others use.
@@ -166,7 +166,7 @@ impl Driver {
             echo: 0,
             counters: ThreadCounters::default(),
             report_at: Duration::ZERO,
-            lateness: Duration::ZERO,
+            lateness: Lateness::new(),
             ended: false,
             _push: push,
             pair,
@@ -183,18 +183,19 @@ impl Driver {
         self.follow_ports(true);
         while !self.ended {
             let due = self.node.poll_timeout().map_or(self.report_at, |at| at.min(self.report_at));
-            let now = self.now();
-            if due <= now {
-                self.lateness = self.lateness.max(now.saturating_sub(due));
-                self.tick(now);
-                continue;
-            }
-            if let Err(error) = self.wait(due.saturating_sub(now)) {
+            // What has arrived counts before what is due: a thread that comes late has heard its
+            // neighbours all the same.
+            if let Err(error) = self.wait(due.saturating_sub(self.now())) {
                 let text = format!("the mesh ends, as its thread cannot wait: {error}");
                 self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
                 return;
             }
             self.take_all();
+            let now = self.now();
+            if due <= now {
+                self.lateness.count(now, now.saturating_sub(due));
+                self.tick(now);
+            }
         }
     }
 
@@ -534,6 +535,7 @@ impl Driver {
         for (destination, octets) in by_destination {
             self.input(MeshInput::Traffic { destination, octets });
         }
+        self.input(MeshInput::TimerLateness { p999: self.lateness.p999() });
         let summary = self.summarise();
         *self.summary.lock().unwrap_or_else(PoisonError::into_inner) = summary;
     }
@@ -562,7 +564,9 @@ impl Driver {
                 ("neighbours_up", number(up)),
                 ("destinations", number(destinations.len())),
                 ("labels", number(self.forwarding.labels.len())),
-                ("timer_lateness_us", u64::try_from(self.lateness.as_micros()).unwrap_or(u64::MAX)),
+                ("liveness_interval_us", micros(self.node.liveness_interval())),
+                ("timer_lateness_p999_us", micros(self.lateness.p999())),
+                ("timer_lateness_us", micros(self.lateness.highest())),
             ],
             counters: self.all_counters(),
         }
@@ -604,6 +608,8 @@ impl Driver {
             profile: self.profile(),
             trust: "open",
             uptime_s: self.now().as_secs(),
+            liveness_interval_us: micros(self.node.liveness_interval()),
+            timer_lateness_us: micros(self.lateness.p999()),
             links,
             neighbours: state::neighbours(&self.neighbours, &self.ports, self.now()),
             destinations: state::destinations(&self.forwarding, &self.node, &self.ports),
@@ -611,6 +617,10 @@ impl Driver {
             counters: self.all_counters(),
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn link_index(link: usize) -> LinkIndex {

@@ -16,6 +16,7 @@
 mod driver;
 mod forwarding;
 mod frames;
+mod lateness;
 mod part;
 mod port;
 mod report;

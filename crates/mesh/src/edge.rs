@@ -53,7 +53,8 @@ pub struct MeshSettings {
     pub alive_interval: Duration,
     /// Intervals without a message after which a neighbour is lost.
     pub alive_missed_max: u32,
-    /// Interval of LIVENESS on links that carry paths; RFC 5880's Desired Min TX Interval.
+    /// Interval of LIVENESS on links that carry paths, RFC 5880's Desired Min TX Interval; longer
+    /// while this node's timers are late.
     pub liveness_interval: Duration,
     /// RFC 5880's Detect Mult.
     pub liveness_multiplier: u8,
@@ -255,6 +256,11 @@ pub enum MeshInput<'a> {
         packets: u64,
         /// The octets without those of probes.
         octets: u64,
+    },
+    /// How late the ticks of this node have come lately: 99.9 % of them at most this.
+    TimerLateness {
+        /// The quantile.
+        p999: Duration,
     },
     /// Octets sent to a destination over installed paths since the last report.
     Traffic {

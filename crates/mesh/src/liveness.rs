@@ -61,6 +61,8 @@ pub struct LivenessSession {
     discriminator: u32,
     peer_discriminator: u32,
     interval: Duration,
+    /// The interval before this one, until the peer has answered the Poll Sequence about it.
+    before: Option<Duration>,
     multiplier: u8,
     peer_interval: Duration,
     peer_required: Duration,
@@ -84,6 +86,7 @@ impl LivenessSession {
             discriminator,
             peer_discriminator: 0,
             interval,
+            before: None,
             multiplier,
             peer_interval: SLOW_INTERVAL,
             peer_required: Duration::from_micros(1),
@@ -98,6 +101,19 @@ impl LivenessSession {
     /// State of the session.
     pub const fn state(&self) -> SessionState {
         self.state
+    }
+
+    /// Sets Desired Min TX Interval and Required Min RX Interval; a Poll Sequence tells the peer
+    /// (RFC 5880 §6.8.3).
+    pub fn set_interval(&mut self, interval: Duration) {
+        if interval == self.interval {
+            return;
+        }
+        if self.state == SessionState::Up {
+            self.before.get_or_insert(self.interval);
+            self.polling = true;
+        }
+        self.interval = interval;
     }
 
     /// Time of the next step.
@@ -119,6 +135,7 @@ impl LivenessSession {
         self.peer_multiplier = packet.detect_mult;
         if packet.final_ {
             self.polling = false;
+            self.before = None;
         }
         let before = self.state;
         let change = self.transition(state);
@@ -220,14 +237,17 @@ impl LivenessSession {
         }
     }
 
+    /// RFC 5880 §6.8.7. A longer interval is not used before the Poll Sequence ends (§6.8.3).
     fn transmit_interval(&self) -> Duration {
-        let own = if self.state == SessionState::Up { self.interval } else { SLOW_INTERVAL };
+        let interval = self.before.map_or(self.interval, |before| before.min(self.interval));
+        let own = if self.state == SessionState::Up { interval } else { SLOW_INTERVAL };
         own.max(self.peer_required)
     }
 
-    /// RFC 5880 §6.8.4.
+    /// RFC 5880 §6.8.4. A shorter interval is not expected before the Poll Sequence ends (§6.8.3).
     fn detection_time(&self) -> Duration {
-        self.interval.max(self.peer_interval) * u32::from(self.peer_multiplier)
+        let interval = self.before.map_or(self.interval, |before| before.max(self.interval));
+        interval.max(self.peer_interval) * u32::from(self.peer_multiplier)
     }
 }
 

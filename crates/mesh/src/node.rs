@@ -55,6 +55,8 @@ pub struct MeshNode {
     destinations: BTreeMap<NodeId, Destination>,
     broadcasts: Broadcasts,
     echoes: Echoes,
+    /// Interval of LIVENESS in force, and since when.
+    liveness: (Duration, Duration),
     sweep_at: Option<Duration>,
     outputs: VecDeque<MeshOutput>,
     counters: MeshCounters,
@@ -70,6 +72,7 @@ impl MeshNode {
             random,
             labels,
             number,
+            liveness: (settings.liveness_interval, Duration::ZERO),
             settings,
             sequence: 0,
             near: Neighbourhood::default(),
@@ -113,6 +116,12 @@ impl MeshNode {
     /// The relays of a path, from its origin's side; `None` if the node does not know the path.
     pub fn relays(&self, path: PathId) -> Option<&[NodeId]> {
         self.segments.get(&path).map(|segment| segment.relays.as_slice())
+    }
+
+    /// Interval of LIVENESS in force: the settings' one, or a longer one that the lateness of this
+    /// node's timers asks for.
+    pub const fn liveness_interval(&self) -> Duration {
+        self.liveness.0
     }
 
     /// The next output.
@@ -163,6 +172,7 @@ impl MeshNode {
             MeshInput::Counters { label, packets, octets } => {
                 self.count(now, label, packets, octets);
             }
+            MeshInput::TimerLateness { p999 } => self.adapt_liveness(now, p999),
             MeshInput::Traffic { destination, octets } => self.traffic(now, destination, octets),
         }
     }

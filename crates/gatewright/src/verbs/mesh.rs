@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::{fs, net::IpAddr};
 
-pub(super) const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, links: [{link, state, mac, mtu, frames}], \
+pub(super) const JSON: &str = "{node, interface, taken_over, profile, trust, uptime_s, liveness_interval_us, timer_lateness_us, links: [{link, state, mac, mtu, frames}], \
      neighbours: [{node, link, up, since_s}], destinations: [{node, paths: [{classes, role, carries, path, link, next, label, \
      relays, frame_limit}]}], labels, counters}, frames and counters as pairs; nodes: {nodes: [{node, neighbour, hops, links}]}; \
      paths: {destinations}; path: {node, paths}; ping: {node, sent, answered, min_us, median_us, max_us, echoes: [{node, label, \
@@ -122,6 +122,9 @@ fn status(state: &Value) -> String {
         ["node", "interface", "profile", "trust"].map(|name| word(state, name));
     let uptime = number(state, "uptime_s");
     let mut out = format!("node {node} at {interface}: {profile}, {trust}, up {uptime} s\n");
+    let [interval, late] =
+        ["liveness_interval_us", "timer_lateness_us"].map(|name| echo::ms(number(state, name)));
+    let _ = writeln!(out, "liveness: a message each {interval}; timers are at most {late} late");
     for link in list(state, "links") {
         let (name, word) = (word(link, "link"), word(link, "state"));
         let _ = write!(out, "link {name}: {word}");

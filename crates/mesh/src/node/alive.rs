@@ -17,6 +17,16 @@ const LIST_EVERY: u8 = 10;
 /// A neighbour that was lost is forgotten after this many intervals.
 const FORGET_INTERVALS: u32 = 10;
 
+/// LIVENESS is no faster than this many times the lateness that 99.9 % of the timers do not exceed:
+/// the detection time is then three times as long, and one packet may be late on both sides.
+const LATENESS_FACTOR: u32 = 5;
+
+/// The longest interval of LIVENESS, however late the timers are.
+const LIVENESS_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// From a change of the interval to a shorter one.
+const SHORTEN_AFTER: Duration = Duration::from_secs(30);
+
 impl MeshNode {
     /// Sends the I'M ALIVEs that are due, and loses silent neighbours.
     pub(super) fn tick_alive(&mut self, now: Duration) {
@@ -196,10 +206,29 @@ impl MeshNode {
         self.tick_sessions(now);
     }
 
+    /// Adapts the interval of LIVENESS to how late this node's timers are, at once to a longer one and
+    /// after a while to a shorter one: a node that is late itself finds its neighbours silent.
+    pub(super) fn adapt_liveness(&mut self, now: Duration, p999: Duration) {
+        let least = self.settings.liveness_interval;
+        let needed =
+            p999.saturating_mul(LATENESS_FACTOR).clamp(least, LIVENESS_INTERVAL_MAX.max(least));
+        let (interval, since) = self.liveness;
+        let shorter = needed * 4 <= interval * 3 || needed == least;
+        let rested = now.saturating_sub(since) >= SHORTEN_AFTER;
+        if needed == interval || (needed < interval && !(shorter && rested)) {
+            return;
+        }
+        self.liveness = (needed, now);
+        for neighbour in self.near.all.values_mut() {
+            if let Some(session) = &mut neighbour.session {
+                session.set_interval(needed);
+            }
+        }
+    }
+
     /// Starts a session with a neighbour, if there is none.
     fn monitor(&mut self, now: Duration, adjacency: Adjacency) {
-        let (interval, multiplier) =
-            (self.settings.liveness_interval, self.settings.liveness_multiplier);
+        let (interval, multiplier) = (self.liveness.0, self.settings.liveness_multiplier);
         let discriminator = self.next_number().max(1);
         if let Some(neighbour) = self.near.all.get_mut(&adjacency)
             && neighbour.session.is_none()

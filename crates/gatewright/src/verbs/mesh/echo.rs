@@ -87,7 +87,7 @@ fn ping_line(sequence: u32, node: &str, answer: &Value) -> String {
     }
 }
 
-fn ms(us: u64) -> String {
+pub(super) fn ms(us: u64) -> String {
     format!("{}.{:03} ms", us / 1_000, us % 1_000)
 }
 

@@ -1,0 +1,100 @@
+//! Sessions of BFD whose interval changes (RFC 5880 §6.8.3).
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_mesh::liveness::{LivenessSession, SessionChange, SessionState};
+use gatewright_sim::Random;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Two ends of a link, and when the first has sent.
+struct Sessions {
+    ends: [LivenessSession; 2],
+    random: Random,
+    now: Duration,
+    sent: Vec<Duration>,
+    /// Whether packets of the second end are lost.
+    deaf: bool,
+    downs: u32,
+}
+
+impl Sessions {
+    fn new(interval: Duration) -> Self {
+        let end = |number| LivenessSession::new(Duration::ZERO, number, interval, 3);
+        let (ends, random) = ([end(1), end(2)], Random::new(7));
+        let mut this =
+            Self { ends, random, now: Duration::ZERO, sent: Vec::new(), deaf: false, downs: 0 };
+        this.run_for(5_000 * MS);
+        assert!(this.ends.iter().all(|end| end.state() == SessionState::Up));
+        this.sent.clear();
+        this
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += MS;
+            for from in 0..2 {
+                let [first, second] = &mut self.ends;
+                let (own, other) = if from == 0 { (first, second) } else { (second, first) };
+                let (packet, change) = own.poll(self.now, &mut self.random);
+                self.downs += u32::from(change == SessionChange::Down);
+                let Some(packet) = packet else { continue };
+                if from == 0 {
+                    self.sent.push(self.now);
+                } else if self.deaf {
+                    continue;
+                }
+                other.receive(self.now, &packet);
+                if packet.poll {
+                    own.receive(self.now, &other.final_packet());
+                }
+            }
+        }
+    }
+
+    /// The shortest and the longest time between two packets of the first end.
+    fn gaps(&self) -> (Duration, Duration) {
+        let gaps: Vec<_> =
+            self.sent.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+        (*gaps.iter().min().unwrap(), *gaps.iter().max().unwrap())
+    }
+}
+
+#[test]
+fn an_interval_becomes_longer_and_shorter_while_the_session_is_up() {
+    let mut sessions = Sessions::new(50 * MS);
+    sessions.run_for(2_000 * MS);
+    let (least, most) = sessions.gaps();
+    assert!(least >= 37 * MS && most <= 51 * MS, "{least:?} {most:?}");
+    sessions.ends[0].set_interval(200 * MS);
+    // The Poll Sequence ends with the next packet, which comes in the old interval.
+    sessions.run_for(60 * MS);
+    sessions.sent.clear();
+    sessions.run_for(4_000 * MS);
+    let (least, most) = sessions.gaps();
+    assert!(least >= 150 * MS && most <= 201 * MS, "{least:?} {most:?}");
+    sessions.ends[0].set_interval(50 * MS);
+    sessions.run_for(300 * MS);
+    sessions.sent.clear();
+    sessions.run_for(2_000 * MS);
+    assert!(sessions.gaps().1 <= 51 * MS);
+    assert_eq!(sessions.downs, 0);
+}
+
+/// Detection takes three of the longer interval of both ends.
+#[test]
+fn a_silent_peer_is_found_in_three_of_the_longer_interval() {
+    for (interval, bounds) in [(50, 110..=160), (200, 450..=610)] {
+        let mut sessions = Sessions::new(50 * MS);
+        sessions.ends[0].set_interval(interval * MS);
+        sessions.run_for(2_000 * MS);
+        sessions.deaf = true;
+        let began = sessions.now;
+        while sessions.downs == 0 && sessions.now < began + 5_000 * MS {
+            sessions.run_for(MS);
+        }
+        let took = sessions.now.saturating_sub(began).as_millis();
+        assert!(bounds.contains(&took), "{interval} ms: {took} ms");
+    }
+}

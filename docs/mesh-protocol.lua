@@ -74,6 +74,11 @@ f.liveness_your_discriminator = ProtoField.uint32("gwmesh.liveness.your_discrimi
 f.liveness_desired_min_tx_interval = ProtoField.uint32("gwmesh.liveness.desired_min_tx_interval", "desired min tx interval", base.DEC)
 f.liveness_required_min_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_rx_interval", "required min rx interval", base.DEC)
 f.liveness_required_min_echo_rx_interval = ProtoField.uint32("gwmesh.liveness.required_min_echo_rx_interval", "required min echo rx interval", base.DEC)
+f.challenge_nonce = ProtoField.uint64("gwmesh.challenge.nonce", "nonce", base.DEC)
+f.authentication_algorithm = ProtoField.uint32("gwmesh.authentication.algorithm", "algorithm", base.DEC)
+f.authentication_unicast = ProtoField.bool("gwmesh.authentication.unicast", "unicast", base.NONE)
+f.authentication_index = ProtoField.uint64("gwmesh.authentication.index", "index", base.DEC)
+f.authentication_counter = ProtoField.uint32("gwmesh.authentication.counter", "counter", base.DEC)
 f.echo_version = ProtoField.uint32("gwmesh.echo.version", "version", base.DEC)
 f.echo_kind = ProtoField.uint32("gwmesh.echo.kind", "kind", base.DEC)
 f.echo_ttl = ProtoField.uint32("gwmesh.echo.ttl", "ttl", base.DEC)
@@ -196,6 +201,18 @@ layouts.liveness = { octets = 24, fields = {
   { field = f.liveness_required_min_echo_rx_interval, offset = 160, width = 32 },
 }, parts = {
 } }
+layouts.challenge = { octets = 8, fields = {
+  { field = f.challenge_nonce, offset = 0, width = 64 },
+}, parts = {
+} }
+layouts.authentication = { octets = 16, fields = {
+  { field = f.authentication_algorithm, offset = 0, width = 8 },
+  { field = f.authentication_unicast, offset = 8, width = 1 },
+  { field = f.authentication_index, offset = 32, width = 64 },
+  { field = f.authentication_counter, offset = 96, width = 32 },
+}, parts = {
+  { name = "mac", entry = nil, length = function(at) return 16 end },
+} }
 layouts.echo = { octets = 28, fields = {
   { field = f.echo_version, offset = 0, width = 4 },
   { field = f.echo_kind, offset = 4, width = 4 },
@@ -218,6 +235,8 @@ local types = {
   [7] = { layouts.path_end, "PATH TEAR" },
   [8] = { layouts.unknown, "LABEL UNKNOWN" },
   [9] = { layouts.liveness, "LIVENESS" },
+  [10] = { layouts.challenge, "CHALLENGE" },
+  [11] = { layouts.challenge, "CHALLENGE REPLY" },
 }
 
 local truncated = ProtoExpert.new("gwmesh.truncated", "message too short", expert.group.MALFORMED,
@@ -272,6 +291,11 @@ function mesh.dissector(buffer, pinfo, root)
   pinfo.cols.info = name
   local body = buffer(at, length):tvb()
   show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
+  -- Padding begins with 0, which is no algorithm.
+  local trailer = at + length
+  if trailer < buffer:len() and buffer(trailer, 1):uint() ~= 0 then
+    show(layouts.authentication, buffer, trailer, tree:add(mesh, buffer(trailer), "Authentication"))
+  end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
   end

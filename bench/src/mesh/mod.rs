@@ -2,11 +2,13 @@
 //!
 //! What a swap costs is measured in memory (`swap.rs`); throughput and round trips are those of
 //! four hosts in a line (`line.rs`), by labels and by the kernel's own IP forwarding in turn. Outages
-//! are those of the paper's Figure 6 (`failover.rs`), by nodes of the mesh.
+//! are those of the paper's Figure 6 (`failover.rs`), by nodes of the mesh. `trust.rs` times what
+//! authentication adds to a message.
 
 mod failover;
 mod line;
 mod swap;
+mod trust;
 
 use bench::{Bench, Options, Relation};
 use gatewright_testbed::Needs;
@@ -24,6 +26,7 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
         ("failover_silent_ms", Relation::AtMost, 200.0),
     ];
     swap::in_the_graph(&mut bench)?;
+    trust::measure(&mut bench)?;
     let missing = Needs::new().namespaces().program("ethtool").linux(6, 6).missing();
     if missing.is_none() {
         swap::in_the_kernel(&mut bench)?;

@@ -96,7 +96,8 @@ impl Config {
         });
         let of_devices = of_devices.into_iter().flatten();
         let of_tls = of_devices.chain(of_cse.into_iter().flatten());
-        for file in store.into_iter().chain(of_tls) {
+        let of_mesh = self.mesh.as_mut().and_then(|mesh| mesh.key_file.as_mut());
+        for file in store.into_iter().chain(of_tls).chain(of_mesh) {
             *file = folder.join(&*file).to_string_lossy().into_owned();
         }
         self
@@ -112,6 +113,8 @@ pub struct Mesh {
     pub links: Vec<Located<String>>,
     /// The profile of the mesh.
     pub profile: MeshProfile,
+    /// File of the keys that authenticate the nodes; without one everybody may join.
+    pub key_file: Option<String>,
 }
 
 /// The protocol profile of a mesh.

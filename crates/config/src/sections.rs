@@ -120,6 +120,7 @@ fn mesh(table: View<'_>) -> Mesh {
             Some("classic") => MeshProfile::Classic,
             _ => MeshProfile::Default,
         },
+        key_file: table.owned("key_file"),
     }
 }
 

@@ -197,8 +197,8 @@ const ROLES_MAX: usize = 64;
 /// Maximum number of links of a node of the mesh.
 const MESH_LINKS_MAX: usize = 16;
 const MESH_PROFILES: &[&str] = &["default", "classic"];
-const MESH_TRUSTS: &[&str] = &["open"];
-const LATER_TRUSTS: &[&str] = &["psk", "pki"];
+const MESH_TRUSTS: &[&str] = &["open", "psk"];
+const LATER_TRUSTS: &[&str] = &["pki"];
 
 /// Maximum number of a program's parameters set in one way.
 const SETTINGS_MAX: usize = 64;
@@ -255,9 +255,17 @@ static MESH: Table = Table {
         key(
             "trust",
             Shape::ChoiceOrLater(MESH_TRUSTS, LATER_TRUSTS),
-            "Who may join: open lets everybody who can send on a link.",
+            "Who may join: open lets everybody who can send on a link, psk every node with a key of \
+             key_file.",
         )
         .or("open"),
+        key(
+            "key_file",
+            Shape::Text(Form::Any("mesh.key")),
+            "With psk, the file of the keys that all nodes have, each 32 octets in hexadecimal digits \
+             on a line of its own: the node sends with the first, and accepts each of up to four. \
+             Only its owner may read it. A relative path starts in the description's folder.",
+        ),
     ],
 };
 

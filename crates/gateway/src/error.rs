@@ -98,6 +98,7 @@ impl RunError {
             Self::NotInThisVersion(_)
             | Self::Messages { .. }
             | Self::Neighbour(_)
+            | Self::Mesh(MeshError::Keys { .. })
             | Self::NoDataPlane => 78,
             Self::Mesh(_) => UNAVAILABLE,
             Self::UdpGateway { source, .. }

@@ -12,7 +12,7 @@ mod flow;
 pub use flow::{EchoFlow, EchoedDatagram};
 
 use gatewright_lsr::{MeshPathState, MeshRouter, MeshSetup};
-use gatewright_mesh::Profile;
+use gatewright_mesh::{MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, TestInterface, TestbedError, Veth, wait_until};
 use gatewright_xdp::SilentInterface;
@@ -159,6 +159,7 @@ impl FailoverBed {
                 interface: "mesh0".to_owned(),
                 links: links.collect(),
                 profile: Profile::Default,
+                trust: MeshTrust::Open,
             };
             let seed = u64::try_from(number).unwrap_or(0) + 1;
             let router = node.run(|| MeshRouter::start(&setup, seed, EventSink::default()))?;

@@ -17,7 +17,7 @@ use gatewright_link::{
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
 use gatewright_mesh::{
     EchoOutcome, EchoToken, LabelAction, LabelledHop, MeshEvent, MeshInput, MeshNode, MeshOutput,
-    MeshSettings, NodeId, PathClass, Profile,
+    MeshSettings, MeshTrust, NodeId, PathClass, Profile,
 };
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_part::{EventSink, LogLevel};
@@ -41,9 +41,6 @@ const FRAMES_AT_ONCE: usize = 64;
 
 /// A super-frame with its headers.
 const BUFFER_LEN: usize = 1 << 17;
-
-/// Largest payload of a BROADCAST: with its headers it fits into 1,500 octets.
-const BROADCAST_MAX: usize = 1_500 - 20 - 20;
 
 /// A question to the thread.
 #[derive(Debug)]
@@ -116,6 +113,7 @@ impl HostSockets {
 pub(crate) struct Driver {
     node: MeshNode,
     profile: Profile,
+    trust: &'static str,
     own: Mac,
     began: Instant,
     forwarding: Forwarding,
@@ -150,6 +148,10 @@ impl Driver {
         let ports = (FIRST_PORT..).zip(&setup.links);
         let mut this = Self {
             profile: settings.profile,
+            trust: match settings.trust {
+                MeshTrust::Open => "open",
+                MeshTrust::Psk(_) => "psk",
+            },
             node: MeshNode::new(settings),
             own,
             began: Instant::now(),
@@ -327,7 +329,7 @@ impl Driver {
             self.counters.super_frames += 1;
         } else if is_group(to) {
             match without_offloads(received) {
-                Some(packet) if packet.len() <= BROADCAST_MAX => {
+                Some(packet) if packet.len() <= self.node.broadcast_max() => {
                     self.input(MeshInput::Broadcast { packet });
                 }
                 _ => self.counters.too_long += 1,
@@ -606,7 +608,7 @@ impl Driver {
             interface: self.pair.name().to_owned(),
             taken_over: self.pair.is_taken_over(),
             profile: self.profile(),
-            trust: "open",
+            trust: self.trust,
             uptime_s: self.now().as_secs(),
             liveness_interval_us: micros(self.node.liveness_interval()),
             timer_lateness_us: micros(self.lateness.p999()),

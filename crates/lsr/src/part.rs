@@ -4,9 +4,14 @@ use crate::report::PART;
 use crate::router::{MeshRouter, MeshSetup};
 use crate::{MeshEcho, MeshError, MeshState};
 use gatewright_config::{Config, Mesh, MeshProfile};
-use gatewright_mesh::Profile;
+use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
 use gatewright_part::{Change, EventSink, Part, PartStatus, Staged, Unable};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Permissions of others than the owner of a file.
+const OTHERS: u32 = 0o077;
 
 /// The node of a gateway, if its description has one.
 #[derive(Clone, Debug)]
@@ -69,7 +74,8 @@ impl MeshPart {
             router.stop();
         }
         if let Some(mesh) = mesh {
-            let router = MeshRouter::start(&setup(mesh), self.seed, self.sink.clone())?;
+            let trust = trust(mesh)?;
+            let router = MeshRouter::start(&setup(mesh, trust), self.seed, self.sink.clone())?;
             *running = Some(Arc::new(router));
         }
         Ok(())
@@ -138,7 +144,7 @@ fn no_node() -> String {
     "this gateway has no [mesh]".to_owned()
 }
 
-fn setup(mesh: &Mesh) -> MeshSetup {
+fn setup(mesh: &Mesh, trust: MeshTrust) -> MeshSetup {
     MeshSetup {
         interface: mesh.interface.clone(),
         links: mesh.links.iter().map(|link| link.value.clone()).collect(),
@@ -146,5 +152,49 @@ fn setup(mesh: &Mesh) -> MeshSetup {
             MeshProfile::Classic => Profile::Classic,
             MeshProfile::Default => Profile::Default,
         },
+        trust,
+    }
+}
+
+/// Who may take part in a mesh: with a file of keys, who has one of them.
+fn trust(mesh: &Mesh) -> Result<MeshTrust, MeshError> {
+    let Some(file) = &mesh.key_file else { return Ok(MeshTrust::Open) };
+    let refused = |why: String| MeshError::Keys { file: file.clone(), why };
+    let metadata = fs::metadata(file).map_err(|error| refused(error.to_string()))?;
+    if metadata.permissions().mode() & OTHERS != 0 {
+        return Err(refused(
+            "others than its owner may read it: chmod 600 makes it a secret".into(),
+        ));
+    }
+    let text = fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    MeshKeys::parse(&text).map(MeshTrust::Psk).map_err(|error| refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of keys is read when only its owner can; what is wrong is said without a key.
+    #[test]
+    fn a_file_of_keys_is_a_secret() {
+        let file = std::env::temp_dir().join(format!("gatewright-mesh-key-{}", std::process::id()));
+        let mesh = Mesh {
+            interface: "mesh0".into(),
+            links: Vec::new(),
+            profile: MeshProfile::Default,
+            key_file: Some(file.to_string_lossy().into_owned()),
+        };
+        let key = "5a".repeat(32);
+        fs::write(&file, &key).unwrap();
+        let set = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        set(0o644);
+        assert!(trust(&mesh).unwrap_err().to_string().contains("chmod 600"));
+        set(0o600);
+        assert!(matches!(trust(&mesh), Ok(MeshTrust::Psk(_))));
+        fs::write(&file, &key[1..]).unwrap();
+        let why = trust(&mesh).unwrap_err().to_string();
+        assert!(why.contains("line 1") && !why.contains("5a5a"), "{why}");
+        fs::remove_file(&file).unwrap();
+        assert!(trust(&mesh).unwrap_err().to_string().contains("No such file"));
     }
 }

@@ -4,6 +4,7 @@ use crate::frames::MPLS;
 use gatewright_link::{FrameSelection, FrameSocket, InterfaceProperties};
 use gatewright_mesh::LinkProperties;
 use gatewright_mesh::message::{ETHER_TYPE, GROUP_ADDRESS};
+use gatewright_packet::LinkAddress;
 use gatewright_xdp::LabelSwitching;
 use gatewright_xdp::program::{AttachedProgram, Hook};
 use std::io;
@@ -81,6 +82,7 @@ impl Port {
         let mtu = self.properties.map_or(0, |found| found.mtu);
         LinkProperties {
             frame_limit: u16::try_from(mtu).unwrap_or(u16::MAX),
+            address: self.properties.map_or(LinkAddress::NONE, |it| LinkAddress::ethernet(it.mac)),
             ..LinkProperties::default()
         }
     }

@@ -5,7 +5,7 @@ use crate::forwarding::{Forwarding, PEER, PORTS_MAX, node_of};
 use crate::frames::Mac;
 use crate::state::{MeshEcho, MeshState, mac_of_text, node_text};
 use gatewright_link::{InterfacePair, InterfaceProperties};
-use gatewright_mesh::{EchoOutcome, MeshSettings, NodeId, PathClass, Profile};
+use gatewright_mesh::{EchoOutcome, MeshSettings, MeshTrust, NodeId, PathClass, Profile};
 use gatewright_part::EventSink;
 use gatewright_sim::Random;
 use gatewright_xdp::LabelSwitching;
@@ -35,6 +35,8 @@ pub struct MeshSetup {
     pub links: Vec<String>,
     /// The profile of the mesh.
     pub profile: Profile,
+    /// Who may take part.
+    pub trust: MeshTrust,
 }
 
 /// Why a node cannot start.
@@ -52,6 +54,14 @@ pub enum MeshError {
     /// There are too many links.
     #[error("[mesh] links: {0} links, at most {PORTS_MAX}")]
     TooManyLinks(usize),
+    /// The file of keys.
+    #[error("[mesh] key_file: {file}: {why}")]
+    Keys {
+        /// The file.
+        file: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The mesh interface.
     #[error("[mesh] interface {interface}: {why}")]
     Interface {
@@ -107,6 +117,7 @@ impl MeshRouter {
         let epoch = u32::try_from(random.bits() >> 32).unwrap_or(0);
         let mut settings = MeshSettings::new(node_of(mac), epoch, setup.profile);
         settings.seed = random.bits();
+        settings.trust = setup.trust.clone();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags);
         let wake = Arc::new(wake.map_err(|errno| MeshError::Thread(errno.into()))?);

@@ -19,7 +19,7 @@ pub struct MeshState {
     pub taken_over: bool,
     /// The profile: `classic` or `default`.
     pub profile: &'static str,
-    /// Who may join: `open` means everybody on a link.
+    /// Who may join: `open`, everybody on a link; `psk`, nodes with the mesh's key.
     pub trust: &'static str,
     /// Seconds since the start.
     pub uptime_s: u64,
@@ -248,6 +248,10 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("malformed", of.malformed),
         ("other_profile", of.other_profile),
         ("own", of.own),
+        ("forged", of.forged),
+        ("replayed", of.replayed),
+        ("unknown_index", of.unknown_index),
+        ("challenges", of.challenges),
         ("requests_relayed", of.requests_relayed),
         ("requests_repeated", of.requests_repeated),
         ("requests_limited", of.requests_limited),

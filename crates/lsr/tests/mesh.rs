@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_lsr::{MeshRouter, MeshSetup, MeshState};
-use gatewright_mesh::Profile;
+use gatewright_mesh::{MeshKeys, MeshTrust, Profile};
 use gatewright_part::EventSink;
 use gatewright_testbed::{Namespace, Needs, TestInterface, Veth, wait_until};
 use gatewright_xdp::LabelSwitching;
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         trial("the_classic_profile_carries_packets", classic),
         trial("nothing_is_left_behind", nothing_is_left_behind),
         trial("a_deleted_interface_ends_the_node", a_deleted_interface),
+        trial("an_authenticated_mesh_carries_packets", an_authenticated_mesh),
         trial("a_cut_link_is_left_and_joined_again", a_cut_link),
         trial("figure_6_survives_near_and_far_cuts", figure_6),
         trial("what_cannot_start_says_why", what_cannot_start),
@@ -57,6 +58,15 @@ fn towards(other: usize) -> String {
 
 impl Mesh {
     fn new(count: usize, cables: &[(usize, usize)], profile: Profile) -> Result<Self, Failed> {
+        Self::trusting(count, cables, profile, &MeshTrust::Open)
+    }
+
+    fn trusting(
+        count: usize,
+        cables: &[(usize, usize)],
+        profile: Profile,
+        trust: &MeshTrust,
+    ) -> Result<Self, Failed> {
         let nodes = (0..count).map(|_| Namespace::new()).collect::<Result<Vec<_>, _>>()?;
         let mut made = Vec::new();
         for &(a, b) in cables {
@@ -71,7 +81,12 @@ impl Mesh {
         for (number, node) in nodes.iter().enumerate() {
             let ends = cables.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
             let links = ends.filter(|(own, _)| *own == number).map(|(_, other)| towards(other));
-            let setup = MeshSetup { interface: "mesh0".into(), links: links.collect(), profile };
+            let setup = MeshSetup {
+                interface: "mesh0".into(),
+                links: links.collect(),
+                profile,
+                trust: trust.clone(),
+            };
             let seed = 1 + u64::try_from(number)?;
             let start = || MeshRouter::start(&setup, seed, EventSink::default());
             routers.push(node.run(start)??);
@@ -196,10 +211,44 @@ fn classic() -> Result<(), Failed> {
     Ok(())
 }
 
+/// With a key as without one; a node without the key is no neighbour.
+fn an_authenticated_mesh() -> Result<(), Failed> {
+    let trust = MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32))?);
+    let mut mesh = Mesh::trusting(3, &[(0, 1), (1, 2)], Profile::Default, &trust)?;
+    assert!(mesh.ping(0, &["-c20"], "10.99.0.3")?);
+    assert!(mesh.ping(2, &["-c5"], "fd99::1")?);
+    let state = mesh.state(0)?;
+    assert_eq!(state.trust, "psk");
+    let echo = mesh.routers[0].echo(&mesh.state(2)?.node, 2, 64)?;
+    assert_eq!((echo.hops, echo.node), (2, mesh.state(2)?.node));
+    mesh.routers.remove(2);
+    let setup = MeshSetup {
+        interface: "mesh0".into(),
+        links: vec![towards(1)],
+        profile: Profile::Default,
+        trust: MeshTrust::Open,
+    };
+    let open = mesh.nodes[2].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
+    let forged = || {
+        let counters = mesh.routers[1].state().unwrap().counters;
+        counters.into_iter().any(|(name, count)| name == "forged" && count > 0)
+    };
+    assert!(wait_until(LIMIT, forged));
+    assert!(
+        open.state()?.counters.contains(&("received", 0))
+            || !mesh.ping(2, &["-c1"], "10.99.0.1")?
+    );
+    Ok(())
+}
+
 fn nothing_is_left_behind() -> Result<(), Failed> {
     let mut mesh = Mesh::line(2, Profile::Default)?;
-    let setup =
-        MeshSetup { interface: "mesh0".into(), links: vec![towards(1)], profile: Profile::Default };
+    let setup = MeshSetup {
+        interface: "mesh0".into(),
+        links: vec![towards(1)],
+        profile: Profile::Default,
+        trust: MeshTrust::Open,
+    };
     let before = mesh.nodes[0].ip(&["-br", "link"])?;
     assert!(before.contains("mesh0"));
     mesh.routers.clear();
@@ -217,8 +266,12 @@ fn a_deleted_interface() -> Result<(), Failed> {
     mesh.nodes[0].ip(&["link", "delete", "mesh0"])?;
     assert!(wait_until(LIMIT, || mesh.routers[0].state().is_err()), "it runs on");
     mesh.routers.remove(0);
-    let setup =
-        MeshSetup { interface: "mesh0".into(), links: vec![towards(1)], profile: Profile::Default };
+    let setup = MeshSetup {
+        interface: "mesh0".into(),
+        links: vec![towards(1)],
+        profile: Profile::Default,
+        trust: MeshTrust::Open,
+    };
     let again = mesh.nodes[0].run(|| MeshRouter::start(&setup, 9, EventSink::default()))??;
     assert!(wait_until(LIMIT, || again.state().is_ok_and(|it| !it.neighbours.is_empty())));
     Ok(())
@@ -280,7 +333,12 @@ fn what_cannot_start() -> Result<(), Failed> {
     let node = Namespace::new()?;
     let start = |interface: &str, links: &[&str]| -> Result<String, Failed> {
         let links = links.iter().map(|&link| link.to_owned()).collect();
-        let setup = MeshSetup { interface: interface.into(), links, profile: Profile::Default };
+        let setup = MeshSetup {
+            interface: interface.into(),
+            links,
+            profile: Profile::Default,
+            trust: MeshTrust::Open,
+        };
         let started = node.run(|| MeshRouter::start(&setup, 1, EventSink::default()))?;
         Ok(started.err().ok_or("it starts")?.to_string())
     };

@@ -2,6 +2,7 @@
 
 use crate::identity::{NodeId, PathId, Reason};
 use crate::message::Profile;
+use crate::trust::MeshTrust;
 use core::time::Duration;
 use gatewright_packet::{LinkAddress, LinkIndex};
 use gatewright_wire::mpls::Label;
@@ -66,6 +67,8 @@ pub struct MeshSettings {
     pub relay_delay_us: u16,
     /// Whether only elected relays (E-CDS) pass on broadcasts.
     pub broadcast_relays: bool,
+    /// Who may take part.
+    pub trust: MeshTrust,
 }
 
 impl MeshSettings {
@@ -85,6 +88,7 @@ impl MeshSettings {
             optimise_interval: Duration::from_secs(10),
             relay_delay_us: 50,
             broadcast_relays: matches!(profile, Profile::Default),
+            trust: MeshTrust::Open,
         }
     }
 }
@@ -100,11 +104,19 @@ pub struct LinkProperties {
     pub frame_limit: u16,
     /// Whether more than two nodes can be on it.
     pub shared: bool,
+    /// This node's link-layer address on it.
+    pub address: LinkAddress,
 }
 
 impl Default for LinkProperties {
     fn default() -> Self {
-        Self { cost: 10, delay_us: 100, frame_limit: 1_500, shared: false }
+        Self {
+            cost: 10,
+            delay_us: 100,
+            frame_limit: 1_500,
+            shared: false,
+            address: LinkAddress::NONE,
+        }
     }
 }
 
@@ -418,6 +430,14 @@ pub struct MeshCounters {
     pub other_profile: u64,
     /// Messages dropped: this node's own identity, or no such link.
     pub own: u64,
+    /// Messages dropped: not authenticated by a key of the mesh.
+    pub forged: u64,
+    /// Messages dropped: authenticated, but not new.
+    pub replayed: u64,
+    /// Messages dropped: their sender has yet to answer a challenge.
+    pub unknown_index: u64,
+    /// Challenges sent.
+    pub challenges: u64,
     /// ROUTE REQUESTs relayed.
     pub requests_relayed: u64,
     /// Copies of ROUTE REQUESTs that were not relayed.

@@ -59,6 +59,16 @@ header! {
 }
 
 header! {
+    /// CHALLENGE and CHALLENGE REPLY.
+    ChallengeHeader = page "../../docs/mesh-protocol.md", "CHALLENGE"
+}
+
+header! {
+    /// What authenticates a message, without its MAC.
+    AuthenticationHeader = page "../../docs/mesh-protocol.md", "Authentication"
+}
+
+header! {
     /// ECHO, in the associated channel.
     EchoHeader = page "../../docs/mesh-protocol.md", "ECHO"
 }

@@ -23,6 +23,7 @@ mod node;
 pub mod olsr;
 mod segment;
 pub mod simulate;
+mod trust;
 
 pub use edge::{
     Adjacency, CLASSES, EchoOutcome, EchoToken, LabelAction, LabelledHop, LinkProperties,
@@ -31,3 +32,6 @@ pub use edge::{
 pub use identity::{NodeId, PathId, Reason};
 pub use message::Profile;
 pub use node::{LINKS_MAX, MeshNode};
+pub use trust::{
+    AUTHENTICATION_LEN, MESH_KEY_LEN, MESH_KEYS_MAX, MeshKeyError, MeshKeys, MeshTrust,
+};

@@ -5,10 +5,11 @@
 use crate::identity::{NodeId, PathId, Reason};
 use crate::layout::{
     AcknowledgementHeader, AcknowledgementHeaderFields, AliveHeader, AliveHeaderFields,
-    BroadcastHeader, BroadcastHeaderFields, CommonHeader, CommonHeaderFields, HopRecord,
-    HopRecordFields, LabelRecord, LabelRecordFields, LivenessHeader, LivenessHeaderFields,
-    NodeRecord, NodeRecordFields, PathEndHeader, PathEndHeaderFields, ReplyHeader,
-    ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader, UnknownHeaderFields,
+    BroadcastHeader, BroadcastHeaderFields, ChallengeHeader, ChallengeHeaderFields, CommonHeader,
+    CommonHeaderFields, HopRecord, HopRecordFields, LabelRecord, LabelRecordFields, LivenessHeader,
+    LivenessHeaderFields, NodeRecord, NodeRecordFields, PathEndHeader, PathEndHeaderFields,
+    ReplyHeader, ReplyHeaderFields, RequestHeader, RequestHeaderFields, UnknownHeader,
+    UnknownHeaderFields,
 };
 use gatewright_wire::{Truncated, mpls::Label};
 
@@ -225,6 +226,10 @@ pub enum Message<'p> {
     LabelUnknown(Label),
     /// LIVENESS.
     Liveness(LivenessHeaderFields),
+    /// CHALLENGE with its nonce.
+    Challenge(u64),
+    /// CHALLENGE REPLY with the nonce that it repeats.
+    ChallengeReply(u64),
 }
 
 const ALIVE: u8 = 1;
@@ -236,6 +241,8 @@ const PATH_ERROR: u8 = 6;
 const PATH_TEAR: u8 = 7;
 const LABEL_UNKNOWN: u8 = 8;
 const LIVENESS: u8 = 9;
+const CHALLENGE: u8 = 10;
+const CHALLENGE_REPLY: u8 = 11;
 
 /// Nodes of a list of them.
 fn nodes(octets: &[u8]) -> impl Iterator<Item = NodeId> {
@@ -285,6 +292,8 @@ impl<'p> Message<'p> {
             PATH_ERROR | PATH_TEAR => path_end(kind, body)?,
             LABEL_UNKNOWN => Self::LabelUnknown(UnknownHeader::split(body)?.0.label()),
             LIVENESS => Self::Liveness(liveness(body)?),
+            CHALLENGE => Self::Challenge(ChallengeHeader::split(body)?.0.nonce()),
+            CHALLENGE_REPLY => Self::ChallengeReply(ChallengeHeader::split(body)?.0.nonce()),
             other => return Err(MessageError::Type(other)),
         })
     }
@@ -349,6 +358,14 @@ impl<'p> Message<'p> {
             Self::Liveness(fields) => {
                 octets.extend(fields.emit());
                 LIVENESS
+            }
+            &Self::Challenge(nonce) => {
+                octets.extend(ChallengeHeaderFields { nonce }.emit());
+                CHALLENGE
+            }
+            &Self::ChallengeReply(nonce) => {
+                octets.extend(ChallengeHeaderFields { nonce }.emit());
+                CHALLENGE_REPLY
             }
         }
     }

@@ -10,6 +10,7 @@ mod echo;
 mod ends;
 mod establish;
 mod failure;
+mod trust;
 
 use crate::edge::{
     Adjacency, LabelledHop, LinkProperties, MeshCounters, MeshEvent, MeshInput, MeshOutput,
@@ -20,6 +21,7 @@ use crate::labels::{LabelDirection, Labels};
 use crate::message::{Message, MessageError, Profile, Sender};
 use crate::neighbour::{MeshLink, Neighbour, NeighbourAdmission, Neighbourhood};
 use crate::segment::Segment;
+use crate::trust::{Authentication, MeshTrust};
 use broadcast::Broadcasts;
 use core::time::Duration;
 use discovery::Requests;
@@ -44,6 +46,7 @@ const LABEL_REST: u32 = 9;
 #[derive(Clone, Debug)]
 pub struct MeshNode {
     settings: MeshSettings,
+    authentication: Option<Authentication>,
     random: Random,
     sequence: u32,
     number: u32,
@@ -68,7 +71,12 @@ impl MeshNode {
         let mut random = Random::new(settings.seed);
         let labels = Labels::new(&mut random, settings.path_idle * LABEL_REST);
         let number = u32::try_from(random.below(1 << 32)).unwrap_or(0);
+        let authentication = match &settings.trust {
+            MeshTrust::Open => None,
+            MeshTrust::Psk(keys) => Some(Authentication::new(keys, random.bits())),
+        };
         Self {
+            authentication,
             random,
             labels,
             number,
@@ -230,6 +238,9 @@ impl MeshNode {
             return;
         }
         let adjacency = Adjacency { link, node: sender.node };
+        if !self.is_authentic(now, (adjacency, from), octets, &message) {
+            return;
+        }
         if !self.hear(now, adjacency, from, sender) {
             return;
         }
@@ -250,6 +261,8 @@ impl MeshNode {
             }
             Message::LabelUnknown(label) => self.label_unknown(now, adjacency, label),
             Message::Liveness(packet) => self.liveness(now, adjacency, &packet),
+            // They have done their work when they were authenticated.
+            Message::Challenge(_) | Message::ChallengeReply(_) => {}
         }
     }
 
@@ -333,15 +346,15 @@ impl MeshNode {
     }
 
     /// Sends a message to a neighbour, or to all neighbours of a link.
-    fn send(&mut self, link: LinkIndex, to: Option<LinkAddress>, message: &Message<'_>) {
+    fn send(&mut self, link: LinkIndex, to: Option<(LinkAddress, NodeId)>, message: &Message<'_>) {
         let (_, octets) = self.encode(message);
         self.counters.sent += 1;
-        self.output(MeshOutput::Send { link, to, octets });
+        self.transmit(link, to, octets);
     }
 
     fn send_to(&mut self, adjacency: Adjacency, message: &Message<'_>) {
         if let Some(address) = self.near.all.get(&adjacency).map(|neighbour| neighbour.address) {
-            self.send(adjacency.link, Some(address), message);
+            self.send(adjacency.link, Some((address, adjacency.node)), message);
         }
     }
 

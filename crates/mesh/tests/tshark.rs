@@ -13,10 +13,15 @@
 mod dissector;
 mod samples;
 
-use gatewright_mesh::NodeId;
 use gatewright_mesh::layout::EchoHeaderFields;
+use gatewright_mesh::{
+    LinkProperties, MeshInput, MeshKeys, MeshNode, MeshOutput, MeshSettings, MeshTrust, NodeId,
+    Profile,
+};
+use gatewright_packet::LinkIndex;
 use gatewright_wire::mpls::Label;
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::time::Duration;
 use std::{env, fs, path::PathBuf, process::Command};
 
 fn main() {
@@ -26,7 +31,15 @@ fn main() {
         Trial::test(name, move || compare(name, &frame, &expected)).with_ignored_flag(ignored)
     });
     let echo = Trial::test("ECHO", || compare("ECHO", &echo(), &ECHO)).with_ignored_flag(ignored);
-    libtest_mimic::run(&Arguments::from_args(), trials.chain([echo]).collect()).exit();
+    let fields = [
+        ("gwmesh.head.kind", "1"),
+        ("gwmesh.authentication.algorithm", "1"),
+        ("gwmesh.authentication.unicast", "0"),
+        ("gwmesh.authentication.counter", "1"),
+    ];
+    let sealed = move || compare("Authentication", &control(&sealed()), &fields);
+    let sealed = Trial::test("Authentication", sealed).with_ignored_flag(ignored);
+    libtest_mimic::run(&Arguments::from_args(), trials.chain([echo, sealed]).collect()).exit();
 }
 
 /// Fields of the echo request below.
@@ -56,6 +69,18 @@ fn echo() -> Vec<u8> {
     frame.extend([0, 6, 0x40, 7, 0, 0, 0xd1, 1, 0x10, 0, 0x7f, 0xf8]);
     frame.extend(fields.emit());
     frame
+}
+
+/// The first message of a node of an authenticated mesh.
+fn sealed() -> Vec<u8> {
+    let mut settings = MeshSettings::new(NodeId(1), 1, Profile::Default);
+    settings.trust = MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32)).unwrap());
+    let mut node = MeshNode::new(settings);
+    let up = MeshInput::LinkUp { link: LinkIndex(0), properties: LinkProperties::default() };
+    node.handle(Duration::ZERO, up);
+    node.handle(Duration::from_secs(1), MeshInput::Tick);
+    let Some(MeshOutput::Send { octets, .. }) = node.poll_output() else { panic!("no message") };
+    octets
 }
 
 /// A frame with a control message.

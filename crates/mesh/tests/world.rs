@@ -7,7 +7,9 @@
 )]
 
 use gatewright_mesh::simulate::{LinkCut, MeshExperiment, MeshScenario, MeshShape, MeshWorld};
-use gatewright_mesh::{EchoOutcome, EchoToken, MeshEvent, MeshSettings, PathClass, Profile};
+use gatewright_mesh::{
+    EchoOutcome, EchoToken, MeshEvent, MeshKeys, MeshSettings, MeshTrust, PathClass, Profile,
+};
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,6 +18,19 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn same(_: &mut MeshSettings) {}
+
+fn hasty(settings: &mut MeshSettings) {
+    settings.path_idle = Duration::from_secs(5);
+}
+
+fn hasty_with_a_key(settings: &mut MeshSettings) {
+    hasty(settings);
+    with_a_key(settings);
+}
+
+fn with_a_key(settings: &mut MeshSettings) {
+    settings.trust = MeshTrust::Psk(MeshKeys::parse(&"5a".repeat(32)).unwrap());
+}
 
 fn world(topology: Topology, profile: Profile, seed: u64) -> MeshWorld {
     MeshWorld::new(topology, profile, seed, same)
@@ -227,6 +242,23 @@ fn a_restarted_relay_is_repaired() {
     assert_sound(&world, "restart");
 }
 
+/// The same with authentication: its neighbours challenge it before they believe that it is another
+/// start.
+#[test]
+fn a_restarted_relay_is_repaired_in_an_authenticated_mesh() {
+    let mut world = MeshWorld::new(Topology::line(4), Profile::Default, 5, with_a_key);
+    world.run_for(SECOND);
+    let first = world.ping(0, 3, PathClass::BULK);
+    world.run_for(SECOND);
+    assert!(world.pings()[first].rtt.is_some());
+    world.reboot(1);
+    let outage = outage(&mut world, (0, 3), 2 * SECOND);
+    println!("outage of a restart: {outage:?}");
+    assert!(outage <= 300 * MS, "{outage:?}");
+    assert_eq!(world.sum(|counters| counters.forged), 0);
+    assert_sound(&world, "restart");
+}
+
 #[test]
 fn tables_are_empty_after_silence() {
     for profile in [Profile::Classic, Profile::Default] {
@@ -260,8 +292,9 @@ fn random_world(seed: u64) -> Result<(usize, usize), String> {
         direction.duplicate = Chance::per_million(10_000);
     });
     let profile = if random.below(4) == 0 { Profile::Classic } else { Profile::Default };
-    let hasty = |settings: &mut MeshSettings| settings.path_idle = Duration::from_secs(5);
-    let mut world = MeshWorld::new(topology, profile, seed, hasty);
+    // Every tenth mesh is authenticated.
+    let change = if seed % 10 == 2 { hasty_with_a_key } else { hasty };
+    let mut world = MeshWorld::new(topology, profile, seed, change);
     let pick = |random: &mut Random, limit: usize| {
         usize::try_from(random.below(u64::try_from(limit).unwrap())).unwrap()
     };

@@ -1,6 +1,6 @@
 //! Rules for listeners (relays, metrics, devices, service entity) and for programs.
 
-use super::{check_link, twice, unusable};
+use super::{check_link, check_needed, check_unused, twice, unusable};
 use crate::codes;
 use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway};
 use crate::shape::Findings;
@@ -23,7 +23,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     }
     check_sockets(config, findings);
     check_entity(config, root, findings);
-    check_mesh(config, findings);
+    check_mesh(config, root, findings);
     for (count, second) in config.programs.iter().enumerate() {
         let earlier = config.programs.iter().take(count);
         if let Some(first) = earlier.into_iter().find(|first| first.file.value == second.file.value)
@@ -35,8 +35,17 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
 }
 
 /// Checks that the mesh joins each link once, and not itself.
-fn check_mesh(config: &Config, findings: &mut Findings) {
+fn check_mesh(config: &Config, root: View<'_>, findings: &mut Findings) {
     let Some(mesh) = &config.mesh else { return };
+    if let Some(table) = root.table("mesh") {
+        match table.text("trust").map(|trust| trust.value) {
+            Some("psk") => {
+                let example = "\"mesh.key\", with a line of `openssl rand -hex 32`";
+                check_needed(table, ("key_file", example), "trust = \"psk\"", findings);
+            }
+            _ => check_unused(table, "key_file", "a mesh without trust = \"psk\"", findings),
+        }
+    }
     for (count, second) in mesh.links.iter().enumerate() {
         if let Some(first) = mesh.links.iter().take(count).find(|first| first.value == second.value)
         {

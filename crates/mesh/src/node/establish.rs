@@ -291,15 +291,14 @@ impl MeshNode {
         };
         let (sequence, octets) = self.encode(message);
         self.counters.sent += 1;
-        let copy = octets.clone();
-        self.output(MeshOutput::Send { link: adjacency.link, to: Some(address), octets });
+        self.transmit(adjacency.link, Some((address, adjacency.node)), octets.clone());
         if self.unacknowledged.len() >= UNACKNOWLEDGED_MAX {
             self.counters.table_full += 1;
             return;
         }
         let repeat_at = now + REPEAT_FIRST;
         let entry =
-            Unacknowledged { adjacency, octets: copy, repeats: 0, sent_at: now, repeat_at, reply };
+            Unacknowledged { adjacency, octets, repeats: 0, sent_at: now, repeat_at, reply };
         self.unacknowledged.insert(sequence, entry);
     }
 
@@ -361,8 +360,8 @@ impl MeshNode {
             let (adjacency, octets) = (message.adjacency, message.octets.clone());
             self.counters.repeated += 1;
             if let Some(neighbour) = self.near.all.get(&adjacency) {
-                let to = Some(neighbour.address);
-                self.output(MeshOutput::Send { link: adjacency.link, to, octets });
+                let to = Some((neighbour.address, adjacency.node));
+                self.transmit(adjacency.link, to, octets);
             }
         }
     }

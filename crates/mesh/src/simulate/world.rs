@@ -251,6 +251,7 @@ impl MeshWorld {
         let delay = direction.map_or(0, |direction| direction.delay.as_micros());
         let properties = LinkProperties {
             delay_us: u16::try_from(delay).unwrap_or(u16::MAX),
+            address: address(index),
             ..LinkProperties::default()
         };
         self.give(index, MeshInput::LinkUp { link: at(port), properties });

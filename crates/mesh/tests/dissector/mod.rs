@@ -10,7 +10,7 @@ use gatewright_diagram::{
 use std::fmt::Write;
 
 /// The diagrams of the page: heading, short name, and the type of the message if it is one.
-const MESSAGES: [(&str, &str, &[u8]); 13] = [
+const MESSAGES: [(&str, &str, &[u8]); 15] = [
     ("Common header", "head", &[]),
     ("Neighbour", "node", &[]),
     ("Label", "label", &[]),
@@ -23,6 +23,8 @@ const MESSAGES: [(&str, &str, &[u8]); 13] = [
     ("PATH ERROR", "path_end", &[6, 7]),
     ("LABEL UNKNOWN", "unknown", &[8]),
     ("LIVENESS", "liveness", &[9]),
+    ("CHALLENGE", "challenge", &[10, 11]),
+    ("Authentication", "authentication", &[]),
     ("ECHO", "echo", &[]),
 ];
 
@@ -49,7 +51,11 @@ pub(crate) fn dissector() -> String {
     let mut types = String::new();
     for (heading, name, numbers) in MESSAGES {
         for number in numbers {
-            let heading = if *number == 7 { "PATH TEAR" } else { heading };
+            let heading = match number {
+                7 => "PATH TEAR",
+                11 => "CHALLENGE REPLY",
+                _ => heading,
+            };
             writeln!(types, "  [{number}] = {{ layouts.{name}, \"{heading}\" }},").unwrap();
         }
     }
@@ -184,6 +190,11 @@ function mesh.dissector(buffer, pinfo, root)
   pinfo.cols.info = name
   local body = buffer(at, length):tvb()
   show(layout, body, 0, tree:add(mesh, buffer(at, length), name))
+  -- Padding begins with 0, which is no algorithm.
+  local trailer = at + length
+  if trailer < buffer:len() and buffer(trailer, 1):uint() ~= 0 then
+    show(layouts.authentication, buffer, trailer, tree:add(mesh, buffer(trailer), "Authentication"))
+  end
   if layout == layouts.liveness then
     DissectorTable.get("udp.port"):get_dissector(3784):call(body, pinfo, root)
   end

@@ -167,5 +167,15 @@ pub(crate) fn samples() -> Vec<Sample> {
                 ("bfd.required_min_rx_interval", "40000"),
             ],
         ),
+        (
+            "CHALLENGE",
+            written(&Message::Challenge(0x0102_0304_0506_0708)),
+            vec![("gwmesh.head.kind", "10"), ("gwmesh.challenge.nonce", "72623859790382856")],
+        ),
+        (
+            "CHALLENGE REPLY",
+            written(&Message::ChallengeReply(9)),
+            vec![("gwmesh.head.kind", "11"), ("gwmesh.challenge.nonce", "9")],
+        ),
     ]
 }

@@ -1,0 +1,486 @@
+//! Trust in a mesh: who may take part, and how neighbours prove it to each other.
+//!
+//! With [`MeshTrust::Psk`] every message ends with a MAC of a key that all nodes have, in the way of
+//! Babel (RFC 8967): an index that each start of a node draws, a counter, and a challenge to a
+//! neighbour whose index is not known. So nothing that was recorded is accepted later, without
+//! clocks and without stored state.
+
+mod hmac;
+
+use crate::edge::Adjacency;
+use crate::identity::NodeId;
+use crate::layout::{AuthenticationHeader, AuthenticationHeaderFields};
+use core::fmt;
+use core::time::Duration;
+use gatewright_packet::LinkAddress;
+use hmac::Hmac;
+use std::collections::BTreeMap;
+
+/// Octets of a key.
+pub const MESH_KEY_LEN: usize = 32;
+
+/// Keys of a mesh at the most: messages are accepted by each, so that keys can be exchanged.
+pub const MESH_KEYS_MAX: usize = 4;
+
+/// Octets that authentication adds to a message.
+pub const AUTHENTICATION_LEN: usize = AuthenticationHeader::LEN + MAC_LEN;
+
+/// HMAC-SHA-256, truncated to 128 bits.
+const HMAC_SHA256_128: u8 = 1;
+const MAC_LEN: usize = 16;
+
+/// Neighbours whose indices are known at the most: as many as there can be neighbours.
+const PEERS_MAX: usize = 512;
+
+/// Time between two challenges to one neighbour at least (RFC 8967 §4.3.1.1).
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
+
+/// How long the answer to a challenge is accepted (RFC 8967 §4.3.1.2).
+const CHALLENGE_LIFE: Duration = Duration::from_secs(30);
+
+/// Challenges sent and answered in a second at the most.
+const CHALLENGES_PER_SECOND: u32 = 200;
+
+/// Counters behind the newest that may still arrive: a word.
+const WINDOW: u32 = 64;
+
+/// Who may take part in a mesh.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum MeshTrust {
+    /// Everybody who can send on a link.
+    #[default]
+    Open,
+    /// Every node that has a key.
+    Psk(MeshKeys),
+}
+
+/// Keys that all nodes of a mesh have: the first authenticates what a node sends, each what it
+/// receives.
+#[derive(Clone, Eq, PartialEq)]
+pub struct MeshKeys(Vec<[u8; MESH_KEY_LEN]>);
+
+impl fmt::Debug for MeshKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.0.len())
+    }
+}
+
+/// Why a text has no keys.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshKeyError {
+    /// There is none.
+    #[error(
+        "no key: write one of {MESH_KEY_LEN} octets as hexadecimal digits, as `openssl rand -hex 32` makes it"
+    )]
+    None,
+    /// There are too many.
+    #[error("more than {MESH_KEYS_MAX} keys")]
+    TooMany,
+    /// A line is no key.
+    #[error(
+        "line {0} is not {MESH_KEY_LEN} octets in hexadecimal digits, as `openssl rand -hex 32` makes them"
+    )]
+    Line(usize),
+}
+
+impl MeshKeys {
+    /// Reads keys from a text: one a line; empty lines and those that begin with `#` are skipped.
+    ///
+    /// # Errors
+    ///
+    /// [`MeshKeyError`], which never quotes a key.
+    pub fn parse(text: &str) -> Result<Self, MeshKeyError> {
+        let lines = (1..).zip(text.lines().map(str::trim));
+        let mut keys = Vec::new();
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            if keys.len() >= MESH_KEYS_MAX {
+                return Err(MeshKeyError::TooMany);
+            }
+            keys.push(key(line).ok_or(MeshKeyError::Line(number))?);
+        }
+        if keys.is_empty() { Err(MeshKeyError::None) } else { Ok(Self(keys)) }
+    }
+}
+
+/// A key from its hexadecimal digits.
+fn key(line: &str) -> Option<[u8; MESH_KEY_LEN]> {
+    let digits: Vec<u8> =
+        line.chars().map(|c| c.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
+    let octets: Vec<u8> = digits
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0, |all, digit| all << 4 | digit))
+        .collect();
+    if digits.len() == 2 * MESH_KEY_LEN { octets.try_into().ok() } else { None }
+}
+
+/// What is authenticated beside a message: who sends it, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageEnds {
+    /// Link-layer address of the sender.
+    pub(crate) from: LinkAddress,
+    /// The neighbour that it is for; `None` if it is for all.
+    pub(crate) to: Option<NodeId>,
+}
+
+/// What a message is to authentication.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum MessageRole {
+    /// CHALLENGE.
+    Challenge,
+    /// CHALLENGE REPLY with its nonce.
+    Reply(u64),
+    /// Any other.
+    Ordinary,
+}
+
+/// Verdict on a message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// It was sent by a node with a key since it was last asked.
+    Accepted,
+    /// It has no MAC, or a wrong one.
+    Forged,
+    /// Its counter is not new, or it answers no challenge.
+    Replayed,
+    /// Its index is not known: if there is a nonce, a challenge with it is to be sent.
+    Unknown(Option<u64>),
+}
+
+/// What is known of a neighbour's counters.
+#[derive(Clone, Copy, Debug)]
+struct PeerCounters {
+    /// Its index, when it has answered a challenge.
+    index: Option<u64>,
+    newest: u32,
+    /// A bit for each counter up to the newest.
+    seen: u64,
+    /// Nonce of the challenge that waits for its answer.
+    nonce: Option<u64>,
+    /// When the last challenge was sent, answered or not: who sends again what was recorded draws no
+    /// more of them.
+    challenged_at: Option<Duration>,
+    heard_at: Duration,
+}
+
+impl PeerCounters {
+    /// Whether a counter of the known index is new (RFC 9467: those that were overtaken may be).
+    fn take(&mut self, counter: u32) -> bool {
+        if counter > self.newest {
+            let ahead = counter - self.newest;
+            self.seen = if ahead < WINDOW { self.seen << ahead } else { 0 } | 1;
+            self.newest = counter;
+            return true;
+        }
+        let behind = self.newest - counter;
+        if behind >= WINDOW {
+            return false;
+        }
+        let new = self.seen >> behind & 1 == 0;
+        self.seen |= 1 << behind;
+        new
+    }
+}
+
+/// Authentication of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Authentication {
+    keys: Vec<Hmac>,
+    secret: Hmac,
+    seed: u64,
+    drawn: u64,
+    index: u64,
+    counter: u32,
+    peers: BTreeMap<Adjacency, PeerCounters>,
+    second: Duration,
+    challenges: u32,
+}
+
+impl Authentication {
+    /// Authentication with keys; `seed` is another one at each start.
+    pub(crate) fn new(keys: &MeshKeys, seed: u64) -> Self {
+        // A key for each purpose, so that no MAC tells anything of a nonce.
+        let derive = |key: &[u8; MESH_KEY_LEN], purpose: &[u8]| {
+            Hmac::new(&Hmac::new(key).mac(&[b"gatewright mesh 1: ", purpose]))
+        };
+        let first = keys.0.first().copied().unwrap_or_default();
+        let mut this = Self {
+            keys: keys.0.iter().map(|key| derive(key, b"messages")).collect(),
+            secret: derive(&first, b"nonces"),
+            seed,
+            drawn: 0,
+            index: 0,
+            counter: 0,
+            peers: BTreeMap::new(),
+            second: Duration::ZERO,
+            challenges: 0,
+        };
+        this.index = this.draw();
+        this
+    }
+
+    /// A number that nobody without a key can tell, another one each time.
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        let mac = self.secret.mac(&[&self.seed.to_be_bytes(), &self.drawn.to_be_bytes()]);
+        mac.first_chunk().copied().map_or(0, u64::from_be_bytes)
+    }
+
+    /// Appends index, counter and MAC to a message.
+    pub(crate) fn seal(&mut self, ends: MessageEnds, octets: &mut Vec<u8>) {
+        // RFC 8967 §4.1: when the counter is at its end, there is a new index.
+        if self.counter == u32::MAX {
+            (self.counter, self.index) = (0, self.draw());
+        }
+        self.counter += 1;
+        let head = AuthenticationHeaderFields {
+            algorithm: HMAC_SHA256_128,
+            unicast: ends.to.is_some(),
+            index: self.index,
+            counter: self.counter,
+        };
+        octets.extend(head.emit());
+        if let Some(key) = self.keys.first() {
+            let mac = mac(key, ends, octets);
+            octets.extend(mac);
+        }
+    }
+
+    /// Judges a message of `message` octets that `own` has received with `trailer` behind it.
+    pub(crate) fn judge(
+        &mut self,
+        now: Duration,
+        at: Adjacency,
+        (from, own): (LinkAddress, NodeId),
+        (message, trailer): (&[u8], &[u8]),
+        role: MessageRole,
+    ) -> Verdict {
+        let Some(head) = self.verified(from, own, message, trailer) else { return Verdict::Forged };
+        let known = self.peers.get_mut(&at);
+        match (role, known) {
+            (MessageRole::Reply(nonce), Some(peer)) => {
+                let since = peer.challenged_at.map_or(Duration::MAX, |at| now.saturating_sub(at));
+                if peer.nonce != Some(nonce) || since > CHALLENGE_LIFE {
+                    return Verdict::Replayed;
+                }
+                peer.nonce = None;
+                peer.heard_at = now;
+                (peer.index, peer.newest) = (Some(head.index), head.counter);
+                // What was sent before it was asked for is not accepted.
+                peer.seen = u64::MAX;
+                Verdict::Accepted
+            }
+            (MessageRole::Reply(_), None) => Verdict::Replayed,
+            (_, Some(peer)) if peer.index == Some(head.index) => {
+                peer.heard_at = now;
+                if peer.take(head.counter) { Verdict::Accepted } else { Verdict::Replayed }
+            }
+            _ => Verdict::Unknown(self.challenge(now, at)),
+        }
+    }
+
+    /// The trailer of a message whose MAC is right.
+    fn verified(
+        &self,
+        from: LinkAddress,
+        own: NodeId,
+        message: &[u8],
+        trailer: &[u8],
+    ) -> Option<AuthenticationHeaderFields> {
+        let (head, rest) = AuthenticationHeader::split(trailer).ok()?;
+        if head.algorithm() != HMAC_SHA256_128 {
+            return None;
+        }
+        let found: &[u8; MAC_LEN] = rest.first_chunk()?;
+        let fields = AuthenticationHeaderFields {
+            algorithm: head.algorithm(),
+            unicast: head.unicast(),
+            index: head.index(),
+            counter: head.counter(),
+        };
+        let ends = MessageEnds { from, to: head.unicast().then_some(own) };
+        let covered = [message, trailer.get(..AuthenticationHeader::LEN)?].concat();
+        self.keys.iter().any(|key| is_same(&mac(key, ends, &covered), found)).then_some(fields)
+    }
+
+    /// The nonce of a challenge to a neighbour, unless one was sent just now.
+    fn challenge(&mut self, now: Duration, at: Adjacency) -> Option<u64> {
+        if !self.peers.contains_key(&at) {
+            self.make_room();
+            let unknown = PeerCounters {
+                index: None,
+                newest: 0,
+                seen: 0,
+                nonce: None,
+                challenged_at: None,
+                heard_at: now,
+            };
+            self.peers.insert(at, unknown);
+        }
+        let last = self.peers.get(&at).and_then(|peer| peer.challenged_at);
+        let lately = last.is_some_and(|last| now.saturating_sub(last) < CHALLENGE_INTERVAL);
+        if lately || !self.may_challenge(now) {
+            return None;
+        }
+        let nonce = self.draw();
+        if let Some(peer) = self.peers.get_mut(&at) {
+            (peer.nonce, peer.challenged_at) = (Some(nonce), Some(now));
+        }
+        Some(nonce)
+    }
+
+    /// Forgets a neighbour when the table is full: one that has never answered, else the one that
+    /// was silent longest.
+    fn make_room(&mut self) {
+        if self.peers.len() >= PEERS_MAX {
+            let oldest =
+                self.peers.iter().min_by_key(|(_, peer)| (peer.index.is_some(), peer.heard_at));
+            if let Some(oldest) = oldest.map(|(&at, _)| at) {
+                self.peers.remove(&oldest);
+            }
+        }
+    }
+
+    /// Whether a challenge may be sent or answered now.
+    pub(crate) fn may_challenge(&mut self, now: Duration) -> bool {
+        if now.saturating_sub(self.second) >= Duration::from_secs(1) {
+            (self.second, self.challenges) = (now, 0);
+        }
+        self.challenges = self.challenges.saturating_add(1);
+        self.challenges <= CHALLENGES_PER_SECOND
+    }
+}
+
+/// The MAC of a message with its ends.
+fn mac(key: &Hmac, ends: MessageEnds, octets: &[u8]) -> [u8; MAC_LEN] {
+    let width = u8::try_from(ends.from.width()).unwrap_or(0);
+    let mut address = [0; LinkAddress::WIDTH_MAX];
+    for (to, from) in address.iter_mut().zip(ends.from.octets()) {
+        *to = *from;
+    }
+    let to = ends.to.map_or(0, |to| to.0).to_be_bytes();
+    let whole = key.mac(&[&[width], &address, &to, octets]);
+    whole.first_chunk().copied().unwrap_or_default()
+}
+
+/// Whether two MACs are the same, in a time that does not depend on where they differ.
+fn is_same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
+    core::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_packet::LinkIndex;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+    const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    fn keys(text: &str) -> MeshKeys {
+        MeshKeys::parse(text).unwrap()
+    }
+
+    fn address(last: u8) -> LinkAddress {
+        LinkAddress::ethernet([2, 0, 0, 0, 0, last])
+    }
+
+    fn judge(b: &mut Authentication, octets: &[u8], len: usize, role: MessageRole) -> Verdict {
+        let at = Adjacency { link: LinkIndex(0), node: A };
+        b.judge(Duration::from_secs(1), at, (address(1), B), octets.split_at(len), role)
+    }
+
+    #[test]
+    fn keys_are_lines_of_hexadecimal_digits() {
+        let two = format!("# the new one\n{HEX}\n\n  {}\n", HEX.to_uppercase());
+        assert_eq!(format!("{:?}", keys(&two)), "2 keys");
+        assert_eq!(keys(&two).0[0], core::array::from_fn(|n| u8::try_from(n).unwrap()));
+        assert_eq!(MeshKeys::parse("# none\n"), Err(MeshKeyError::None));
+        assert_eq!(MeshKeys::parse(&format!("{HEX}\n{HEX}0\n")), Err(MeshKeyError::Line(2)));
+        assert_eq!(MeshKeys::parse("correct horse"), Err(MeshKeyError::Line(1)));
+        assert_eq!(MeshKeys::parse(&format!("{HEX}\n").repeat(5)), Err(MeshKeyError::TooMany));
+    }
+
+    /// Sender and receiver as the page has them: challenge, reply, then each counter once.
+    #[test]
+    fn an_index_is_accepted_when_it_answers_a_challenge() {
+        let (mut a, mut b) =
+            (Authentication::new(&keys(HEX), 1), Authentication::new(&keys(HEX), 2));
+        let ends = MessageEnds { from: address(1), to: Some(B) };
+        let message = |a: &mut Authentication| {
+            let mut octets = b"message".to_vec();
+            a.seal(ends, &mut octets);
+            octets
+        };
+        let early = message(&mut a);
+        assert_eq!(early.len(), 7 + AUTHENTICATION_LEN);
+        let Verdict::Unknown(Some(nonce)) = judge(&mut b, &early, 7, MessageRole::Ordinary) else {
+            panic!("no challenge")
+        };
+        // One challenge each 300 ms.
+        assert_eq!(judge(&mut b, &early, 7, MessageRole::Ordinary), Verdict::Unknown(None));
+        let reply = message(&mut a);
+        assert_eq!(judge(&mut b, &reply, 7, MessageRole::Reply(nonce ^ 1)), Verdict::Replayed);
+        assert_eq!(judge(&mut b, &reply, 7, MessageRole::Reply(nonce)), Verdict::Accepted);
+        assert_eq!(judge(&mut b, &reply, 7, MessageRole::Reply(nonce)), Verdict::Replayed);
+        let (overtaken, next) = (message(&mut a), message(&mut a));
+        for (octets, verdict) in [
+            (&next, Verdict::Accepted),
+            (&overtaken, Verdict::Accepted),
+            (&overtaken, Verdict::Replayed),
+            (&next, Verdict::Replayed),
+            (&reply, Verdict::Replayed),
+        ] {
+            assert_eq!(judge(&mut b, octets, 7, MessageRole::Ordinary), verdict);
+        }
+    }
+
+    #[test]
+    fn no_octet_can_be_changed_and_no_end() {
+        let (mut a, mut b) =
+            (Authentication::new(&keys(HEX), 1), Authentication::new(&keys(HEX), 2));
+        let mut octets = b"message".to_vec();
+        a.seal(MessageEnds { from: address(1), to: Some(B) }, &mut octets);
+        for at in 0..octets.len() {
+            // Reserved bits are covered, too.
+            let mut changed = octets.clone();
+            changed[at] ^= 1;
+            let verdict = judge(&mut b, &changed, 7, MessageRole::Ordinary);
+            assert_eq!(verdict, Verdict::Forged, "octet {at}");
+        }
+        for len in 0..octets.len() {
+            let verdict = judge(&mut b, &octets[..len], 7.min(len), MessageRole::Ordinary);
+            assert_eq!(verdict, Verdict::Forged, "{len} octets");
+        }
+        let at = Adjacency { link: LinkIndex(0), node: A };
+        let whole = octets.split_at(7);
+        for (from, to) in [(address(2), B), (address(1), A), (LinkAddress::NONE, B)] {
+            let verdict = b.judge(Duration::ZERO, at, (from, to), whole, MessageRole::Ordinary);
+            assert_eq!(verdict, Verdict::Forged);
+        }
+    }
+
+    /// The new key is added everywhere before it becomes the first anywhere.
+    #[test]
+    fn keys_are_exchanged_one_node_after_the_other() {
+        let other = HEX.replace("1f", "20");
+        let mut old = Authentication::new(&keys(&format!("{HEX}\n{other}")), 1);
+        let mut new = Authentication::new(&keys(&format!("{other}\n{HEX}")), 2);
+        let mut only = Authentication::new(&keys(HEX), 3);
+        let mut octets = b"message".to_vec();
+        new.seal(MessageEnds { from: address(1), to: Some(B) }, &mut octets);
+        let verdict = judge(&mut old, &octets, 7, MessageRole::Ordinary);
+        assert!(matches!(verdict, Verdict::Unknown(Some(_))));
+        assert_eq!(judge(&mut only, &octets, 7, MessageRole::Ordinary), Verdict::Forged);
+    }
+
+    #[test]
+    fn a_spent_counter_draws_another_index() {
+        let mut a = Authentication::new(&keys(HEX), 1);
+        let index = a.index;
+        a.counter = u32::MAX;
+        a.seal(MessageEnds { from: address(1), to: None }, &mut Vec::new());
+        assert_eq!(a.counter, 1);
+        assert_ne!(a.index, index);
+    }
+}

@@ -50,6 +50,8 @@ f.broadcast_origin = ProtoField.uint64("gwmesh.broadcast.origin", "origin", base
 f.broadcast_origin_epoch = ProtoField.uint32("gwmesh.broadcast.origin_epoch", "origin epoch", base.DEC)
 f.broadcast_number = ProtoField.uint32("gwmesh.broadcast.number", "number", base.DEC)
 f.broadcast_hops_left = ProtoField.uint32("gwmesh.broadcast.hops_left", "hops left", base.DEC)
+f.broadcast_parts = ProtoField.uint32("gwmesh.broadcast.parts", "parts", base.DEC)
+f.broadcast_part = ProtoField.uint32("gwmesh.broadcast.part", "part", base.DEC)
 f.acknowledgement_acknowledged = ProtoField.uint32("gwmesh.acknowledgement.acknowledged", "acknowledged", base.DEC)
 f.acknowledgement_label = ProtoField.uint32("gwmesh.acknowledgement.label", "label", base.DEC)
 f.path_end_origin = ProtoField.uint64("gwmesh.path_end.origin", "origin", base.HEX)
@@ -162,6 +164,8 @@ layouts.broadcast = { octets = 20, fields = {
   { field = f.broadcast_origin_epoch, offset = 64, width = 32 },
   { field = f.broadcast_number, offset = 96, width = 32 },
   { field = f.broadcast_hops_left, offset = 128, width = 8 },
+  { field = f.broadcast_parts, offset = 136, width = 4 },
+  { field = f.broadcast_part, offset = 140, width = 4 },
 }, parts = {
   { name = "payload", entry = nil, length = nil },
 } }

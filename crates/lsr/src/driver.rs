@@ -70,7 +70,7 @@ struct ThreadCounters {
     not_installed: u64,
     /// Super-frames dropped: the host sends again what is missing.
     super_frames: u64,
-    /// Frames dropped: too long for a BROADCAST or for a pseudowire.
+    /// Frames dropped: too long for a pseudowire.
     too_long: u64,
     /// Frames that a device refused.
     send_refused: u64,
@@ -329,10 +329,8 @@ impl Driver {
             self.counters.super_frames += 1;
         } else if is_group(to) {
             match without_offloads(received) {
-                Some(packet) if packet.len() <= self.node.broadcast_max() => {
-                    self.input(MeshInput::Broadcast { packet });
-                }
-                _ => self.counters.too_long += 1,
+                Some(packet) => self.input(MeshInput::Broadcast { packet }),
+                None => self.counters.malformed_frames += 1,
             }
         } else if to != self.own {
             self.counters.taken_up += 1;

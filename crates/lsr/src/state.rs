@@ -270,6 +270,8 @@ pub(crate) fn protocol_counters(of: &MeshCounters) -> Vec<(&'static str, u64)> {
         ("echoes", of.echoes),
         ("echoes_unanswered", of.echoes_unanswered),
         ("broadcasts", of.broadcasts),
+        ("broadcasts_too_long", of.broadcasts_too_long),
+        ("broadcasts_incomplete", of.broadcasts_incomplete),
         ("broadcasts_relayed", of.broadcasts_relayed),
         ("broadcasts_repeated", of.broadcasts_repeated),
     ]

@@ -199,6 +199,14 @@ fn broadcasts_and_groups_reach_all() -> Result<(), Failed> {
             assert_eq!(&buffer[..len], text.as_bytes());
         }
     }
+    // As long as a packet can be, in two messages.
+    let long = [0x5a; 1_472];
+    near.send_to(&long, "10.99.0.255:7001")?;
+    for socket in &far {
+        let mut buffer = [0; 2_000];
+        let len = socket.recv(&mut buffer)?;
+        assert_eq!(buffer[..len], long);
+    }
     assert!(wait_until(LIMIT, || mesh.ping(0, &["-c1"], "ff02::1%mesh0").is_ok_and(|ok| ok)));
     Ok(())
 }

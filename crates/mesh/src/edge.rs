@@ -475,7 +475,11 @@ pub struct MeshCounters {
     pub echoes_unanswered: u64,
     /// Broadcasts delivered.
     pub broadcasts: u64,
-    /// Broadcasts relayed.
+    /// Packets for all nodes that were not sent: too long.
+    pub broadcasts_too_long: u64,
+    /// Broadcasts dropped: parts were missing when others came.
+    pub broadcasts_incomplete: u64,
+    /// Broadcasts relayed, each part by itself.
     pub broadcasts_relayed: u64,
     /// Copies of broadcasts that were dropped.
     pub broadcasts_repeated: u64,

@@ -203,7 +203,11 @@ pub enum Message<'p> {
         number: u32,
         /// Relays that it may still pass.
         hops_left: u8,
-        /// The packet.
+        /// Messages that the packet is sent in; 0 if it is this one.
+        parts: u8,
+        /// Number of this part, from 0.
+        part: u8,
+        /// The packet, or its part.
         payload: &'p [u8],
     },
     /// PATH ACKNOWLEDGEMENT.
@@ -276,11 +280,16 @@ impl<'p> Message<'p> {
             REPLY => Self::Reply(reply(body)?),
             BROADCAST => {
                 let (head, payload) = BroadcastHeader::split(body)?;
+                if head.part() >= head.parts().max(1) || head.parts() == 1 {
+                    return Err(MessageError::Malformed);
+                }
                 Self::Broadcast {
                     origin: head.origin(),
                     origin_epoch: head.origin_epoch(),
                     number: head.number(),
                     hops_left: head.hops_left(),
+                    parts: head.parts(),
+                    part: head.part(),
                     payload,
                 }
             }
@@ -334,8 +343,9 @@ impl<'p> Message<'p> {
                 write_reply(reply, octets);
                 REPLY
             }
-            &Self::Broadcast { origin, origin_epoch, number, hops_left, payload } => {
-                let head = BroadcastHeaderFields { origin, origin_epoch, number, hops_left };
+            &Self::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload } => {
+                let head =
+                    BroadcastHeaderFields { origin, origin_epoch, number, hops_left, parts, part };
                 octets.extend(head.emit());
                 octets.extend(payload);
                 BROADCAST

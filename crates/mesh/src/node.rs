@@ -248,10 +248,7 @@ impl MeshNode {
             Message::Alive(alive) => self.alive(now, adjacency, &alive),
             Message::Request(request) => self.request(now, adjacency, request),
             Message::Reply(reply) => self.reply(now, adjacency, sender.sequence, &reply),
-            Message::Broadcast { origin, origin_epoch, number, hops_left, payload } => {
-                let id = (origin, origin_epoch, number);
-                self.broadcast_arrived(adjacency, id, hops_left, payload);
-            }
+            Message::Broadcast { .. } => self.broadcast_arrived(adjacency, &message),
             Message::Acknowledgement { acknowledged, label } => {
                 self.acknowledged(now, adjacency, acknowledged, label);
             }

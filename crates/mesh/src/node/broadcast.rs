@@ -15,6 +15,13 @@ const ORIGINS_MAX: usize = 1_024;
 /// Numbers of an origin that are remembered: a word.
 const WINDOW: u32 = 64;
 
+/// Messages that a packet is sent in at the most: four bits.
+pub(super) const PARTS_MAX: usize = 15;
+
+/// Packets that are not whole yet, of all origins and of one.
+const PARTIALS_MAX: usize = 32;
+const ORIGIN_PARTIALS_MAX: usize = 4;
+
 /// Relays that a broadcast passes at the most.
 const HOPS_MAX: u8 = 64;
 
@@ -29,11 +36,21 @@ struct Window {
     seen: u64,
 }
 
+/// A packet of which parts have arrived.
+#[derive(Clone, Debug)]
+struct Partial {
+    /// The packet by the number of its first part.
+    id: BroadcastId,
+    parts: Vec<Option<Vec<u8>>>,
+}
+
 /// Broadcasts that have passed, and whether this node relays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Broadcasts {
     origins: BTreeMap<NodeId, Window>,
     order: VecDeque<NodeId>,
+    /// Packets that are not whole yet, the oldest first.
+    partials: VecDeque<Partial>,
     elected: Option<bool>,
 }
 
@@ -51,6 +68,45 @@ impl Broadcasts {
         }
         self.insert(origin, Window { epoch, newest: number, seen: 1 });
         true
+    }
+
+    /// Adds a part: the packet if it is whole, and the number of packets that gave way.
+    fn add_part(
+        &mut self,
+        id: BroadcastId,
+        (parts, part): (u8, u8),
+        payload: &[u8],
+    ) -> (Option<Vec<u8>>, u64) {
+        let mut dropped = 0;
+        let known = self.partials.iter().position(|partial| partial.id == id);
+        let at = known.unwrap_or_else(|| {
+            dropped = self.make_room(id.0);
+            self.partials.push_back(Partial { id, parts: vec![None; usize::from(parts)] });
+            self.partials.len().saturating_sub(1)
+        });
+        let Some(partial) = self.partials.get_mut(at) else { return (None, dropped) };
+        if let Some(place) = partial.parts.get_mut(usize::from(part)) {
+            *place = Some(payload.to_vec());
+        }
+        if partial.parts.iter().any(Option::is_none) {
+            return (None, dropped);
+        }
+        let whole = self.partials.remove(at);
+        (whole.map(|whole| whole.parts.into_iter().flatten().flatten().collect()), dropped)
+    }
+
+    /// Drops the oldest packet that is not whole, of an origin or of all, where there are too many.
+    fn make_room(&mut self, origin: NodeId) -> u64 {
+        let of_origin = |partial: &Partial| partial.id.0 == origin;
+        let oldest =
+            if self.partials.iter().filter(|it| of_origin(it)).count() >= ORIGIN_PARTIALS_MAX {
+                self.partials.iter().position(of_origin)
+            } else if self.partials.len() >= PARTIALS_MAX {
+                Some(0)
+            } else {
+                None
+            };
+        u64::from(oldest.and_then(|oldest| self.partials.remove(oldest)).is_some())
     }
 
     fn insert(&mut self, origin: NodeId, window: Window) {
@@ -84,42 +140,65 @@ impl Window {
 }
 
 impl MeshNode {
-    /// Sends a packet to all nodes.
+    /// Sends a packet to all nodes; a long one in parts of about the same length.
     pub(super) fn broadcast(&mut self, packet: &[u8]) {
         let (origin, origin_epoch) = (self.settings.id, self.settings.epoch);
-        let number = self.next_number();
-        self.broadcasts.is_new((origin, origin_epoch, number));
-        let message = Message::Broadcast {
-            origin,
-            origin_epoch,
-            number,
-            hops_left: HOPS_MAX,
-            payload: packet,
-        };
-        self.flood(&message, None);
+        let count = packet.len().div_ceil(self.broadcast_part_max()).max(1);
+        if count > PARTS_MAX {
+            self.counters.broadcasts_too_long += 1;
+            return;
+        }
+        let parts = if count == 1 { 0 } else { u8::try_from(count).unwrap_or(0) };
+        let len = packet.len().div_ceil(count).max(1);
+        let pieces = if packet.is_empty() { vec![packet] } else { packet.chunks(len).collect() };
+        for (part, payload) in (0..).zip(pieces) {
+            let number = self.next_number();
+            self.broadcasts.is_new((origin, origin_epoch, number));
+            let hops_left = HOPS_MAX;
+            let message = Message::Broadcast {
+                origin,
+                origin_epoch,
+                number,
+                hops_left,
+                parts,
+                part,
+                payload,
+            };
+            self.flood(&message, None);
+        }
     }
 
     /// Delivers a broadcast once, and passes it on.
-    pub(super) fn broadcast_arrived(
-        &mut self,
-        from: Adjacency,
-        (origin, origin_epoch, number): BroadcastId,
-        hops_left: u8,
-        payload: &[u8],
-    ) {
+    pub(super) fn broadcast_arrived(&mut self, from: Adjacency, message: &Message<'_>) {
+        let &Message::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload } =
+            message
+        else {
+            return;
+        };
         let own = origin == self.settings.id;
         if own || !self.broadcasts.is_new((origin, origin_epoch, number)) {
             self.counters.broadcasts_repeated += 1;
             return;
         }
-        self.counters.broadcasts += 1;
-        self.output(MeshOutput::Deliver { origin, packet: payload.to_vec() });
+        let whole = if parts == 0 {
+            Some(payload.to_vec())
+        } else {
+            let first = (origin, origin_epoch, number.wrapping_sub(part.into()));
+            let (whole, dropped) = self.broadcasts.add_part(first, (parts, part), payload);
+            self.counters.broadcasts_incomplete += dropped;
+            whole
+        };
+        if let Some(packet) = whole {
+            self.counters.broadcasts += 1;
+            self.output(MeshOutput::Deliver { origin, packet });
+        }
         let Some(hops_left) = hops_left.checked_sub(1) else { return };
         if self.settings.broadcast_relays && !self.is_relay() {
             return;
         }
         self.counters.broadcasts_relayed += 1;
-        let message = Message::Broadcast { origin, origin_epoch, number, hops_left, payload };
+        let message =
+            Message::Broadcast { origin, origin_epoch, number, hops_left, parts, part, payload };
         self.flood(&message, Some(from.link));
     }
 

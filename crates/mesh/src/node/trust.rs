@@ -1,6 +1,7 @@
 //! Messages on their way out and in: authenticated, where the mesh is not open.
 
 use super::MeshNode;
+use super::broadcast::PARTS_MAX;
 use crate::edge::{Adjacency, MeshOutput};
 use crate::identity::NodeId;
 use crate::layout::CommonHeader;
@@ -16,8 +17,13 @@ const MESSAGE_LEN_MAX: usize = 1_500;
 const BROADCAST_HEADERS_LEN: usize = CommonHeader::LEN + crate::layout::BroadcastHeader::LEN;
 
 impl MeshNode {
-    /// Octets of a packet that a BROADCAST carries at the most.
+    /// Octets of a packet for all nodes at the most.
     pub const fn broadcast_max(&self) -> usize {
+        PARTS_MAX * self.broadcast_part_max()
+    }
+
+    /// Octets of a packet that one BROADCAST carries at the most.
+    pub(super) const fn broadcast_part_max(&self) -> usize {
         let authentication = if self.authentication.is_some() { AUTHENTICATION_LEN } else { 0 };
         MESSAGE_LEN_MAX - BROADCAST_HEADERS_LEN - authentication
     }

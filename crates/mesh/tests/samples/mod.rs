@@ -59,6 +59,8 @@ pub(crate) fn samples() -> Vec<Sample> {
         origin_epoch: 2,
         number: 3,
         hops_left: 4,
+        parts: 2,
+        part: 1,
         payload: &[0xca, 0xfe],
     };
     let acknowledgement = Message::Acknowledgement { acknowledged: 41, label: Some(Label(17)) };
@@ -128,7 +130,12 @@ pub(crate) fn samples() -> Vec<Sample> {
         (
             "BROADCAST",
             written(&broadcast),
-            vec![("gwmesh.broadcast.number", "3"), ("gwmesh.payload", "cafe")],
+            vec![
+                ("gwmesh.broadcast.number", "3"),
+                ("gwmesh.broadcast.parts", "2"),
+                ("gwmesh.broadcast.part", "1"),
+                ("gwmesh.payload", "cafe"),
+            ],
         ),
         (
             "PATH ACKNOWLEDGEMENT",

@@ -90,11 +90,26 @@ impl UnboundLink {
         }
     }
 
+    fn lends_frames(&self) -> bool {
+        let device = match &self.kind {
+            Kind::Returning(_, _, opened) => &opened.device,
+            Kind::Once(device) => device,
+        };
+        matches!(device, UnboundDevice::Xdp(device) if device.lends_frames())
+    }
+
     fn check(&self, pool: &Pool) -> Result<(), OpenError> {
-        if self.slab == pool.shape() {
+        let reason = if self.slab != pool.shape() {
+            "it was opened for the packets of another slab".to_owned()
+        } else if self.lends_frames() && !xdp::has_frames_to_lend(pool) {
+            format!(
+                "all {} frames of the worker are lent to other links: after a new start there is \
+                 room for it (`mode = \"packet\"` needs none)",
+                pool.capacity()
+            )
+        } else {
             return Ok(());
-        }
-        let reason = "it was opened for the packets of another slab".to_owned();
+        };
         Err(OpenError::Unsupported { name: self.info().name.clone(), reason })
     }
 }

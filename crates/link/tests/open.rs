@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         trial("automatic_mode_says_why", automatic),
         trial("what_af_xdp_cannot_do_is_said", fallbacks),
         trial("the_generic_mode_is_for_drivers_without_a_native_one", generic),
+        trial("a_link_without_frames_is_refused", lent),
         trial("a_missing_device_and_a_missing_right_are_named", refused),
         trial("every_packet_comes_home_when_a_link_closes", comes_home),
         trial("a_link_opens_again_at_once", opens_again),
@@ -150,6 +151,25 @@ fn fallbacks() -> Result<(), Failed> {
     }
     assert_eq!(open(Backend::Auto, 4096)??.mode, Mode::XdpCopy);
     Ok(())
+}
+
+/// A link for which the slab has no frames left is refused: it would neither receive nor send.
+fn lent() -> Result<(), Failed> {
+    let (gateway, _cable) = cable(1500)?;
+    let _second = Veth::pair(&gateway, "g1", &gateway, "h1")?;
+    gateway.ip(&["link", "set", "g1", "mtu", "1500", "up"])?;
+    gateway.ip(&["link", "set", "h1", "up"])?;
+    gateway.run(|| -> Result<(), Failed> {
+        let pool = pool(160, CHUNK_SIZE);
+        let opener = Opener::new(Rc::clone(&pool));
+        let _first = opener.open(&config("g0", Backend::Xdp))?;
+        // An eighth is kept for packets on the way.
+        assert_eq!(pool.available(), 160 - 128);
+        let error = opener.open(&config("g1", Backend::Xdp)).map(drop).unwrap_err();
+        assert!(error.to_string().contains("all 160 frames of the worker are lent"), "{error}");
+        drop(opener.open(&config("g1", Backend::PacketSocket))?);
+        Ok(())
+    })?
 }
 
 fn generic() -> Result<(), Failed> {

@@ -68,8 +68,11 @@ pub struct ProcessSetup {
     pub name: String,
 }
 
-/// Default number of frames in the slab: two links' rings and the packets on the way.
+/// Least number of frames in the slab: the rings of six links, and the packets on the way.
 const FRAMES: usize = 8192;
+
+/// Frames beside those of the rings: packets on the way, and links that a reload adds.
+const FRAMES_BESIDE: usize = 2048;
 
 /// Default routes of each family: the whole Internet's. Room costs address space only.
 const ROUTES_MAX: u32 = 1 << 20;
@@ -123,13 +126,22 @@ impl Setup {
         self.links.push_mut(LinkSetup::new(name, device))
     }
 
+    /// Frames that the links' rings may hold.
+    fn frames_of_rings(&self) -> usize {
+        let slots = self.links.iter().map(|link| match &link.device {
+            DeviceSetup::Interface(config) => config.ring_slots,
+            _ => 0,
+        });
+        slots.fold(0, usize::saturating_add)
+    }
+
     /// The part that concerns the workers, which run on these cores.
     pub(crate) fn data(&self, cores: Vec<usize>) -> DataSetup {
         DataSetup {
             links: self.links.iter().map(LinkSetup::worker_link).collect(),
             workers: self.workers,
             spin: self.spin,
-            frames: self.frames,
+            frames: self.frames.max(self.frames_of_rings().saturating_add(FRAMES_BESIDE)),
             chunk_size: self.chunk_size,
             cores,
             neighbours: self.neighbours,

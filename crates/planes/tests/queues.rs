@@ -11,7 +11,7 @@ use gatewright_link::Backend;
 use gatewright_planes::{Planes, QueueStatus, Setup, Status};
 use gatewright_stack::{At, Attachment, Place, builtin::Count};
 use gatewright_tables::records::{NeighbourKey, NeighbourState};
-use gatewright_testbed::{Needs, TestInterface, TwoSubnets, wait_until};
+use gatewright_testbed::{Namespace, Needs, TestInterface, TwoSubnets, Veth, wait_until};
 use gatewright_wire::EtherType;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
@@ -256,6 +256,13 @@ fn main() {
     ];
     let checks: [(&str, Check); 2] =
         [("flows_keep_their_order", flows_keep_their_order), ("queues_are_told", queues_are_told)];
+    let many = match &missing {
+        None => Trial::test("xdp::many_links_have_frames", many_links_have_frames),
+        Some(missing) => {
+            let name = format!("xdp::many_links_have_frames (needs {missing})");
+            Trial::test(name, || Ok(())).with_ignored_flag(true)
+        }
+    };
     let trials = kinds.into_iter().flat_map(|(name, backend, queues, workers, asked)| {
         let kind = Kind { backend, queues, workers, asked };
         let missing = missing.clone();
@@ -267,5 +274,31 @@ fn main() {
             }
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+    libtest_mimic::run(&Arguments::from_args(), trials.chain([many]).collect()).exit();
+}
+
+/// More rings than the least slab has frames for: each link receives, and sends.
+fn many_links_have_frames() -> Result<(), Failed> {
+    const LINKS: u8 = 12;
+    let (hosts, middle) = (Namespace::new()?, Namespace::new()?);
+    let mut setup = Setup::new(7);
+    let mut cables = Vec::new();
+    for number in 0..LINKS {
+        let (ours, theirs) = (format!("g{number}"), format!("h{number}"));
+        let cable = Veth::pair(&middle, &ours, &hosts, &theirs)?;
+        cable.b.add_address(&format!("10.50.{number}.2/24"))?;
+        cable.up()?;
+        let address = Ipv4Addr::new(10, 50, number, 1);
+        setup.link(&ours, &ours).backend(Backend::Xdp).address(address, 24);
+        cables.push(cable);
+    }
+    let _gateway = middle.run(|| Planes::open(&setup))??;
+    for number in 0..LINKS {
+        let address = format!("10.50.{number}.1");
+        let ping = ["-c", "1", "-W", "1", "-n", &address];
+        let answers =
+            || hosts.command("ping").args(ping).output().is_ok_and(|it| it.status.success());
+        assert!(wait_until(WITHIN, answers), "link {number} of {LINKS} does not answer");
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ mod pieces;
 mod ring;
 mod socket;
 
-pub(crate) use socket::Registered;
+pub(crate) use socket::{Registered, has_frames_to_lend};
 
 use crate::bpf::{self, AttachedProgram, BpfMap, BpfProgram, Hook, MapType, ProgramType, Tags};
 use crate::btf;
@@ -32,7 +32,7 @@ use gatewright_xdp::ForwardingMaps;
 use lent::Lent;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use pieces::BUFFER_SIZE;
-use socket::{KernelPart, QueueAddress, TransmitRefused, XdpSocket};
+use socket::{KernelPart, LENT_LEAST, QueueAddress, TransmitRefused, XdpSocket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -347,6 +347,11 @@ impl Unbound {
     }
 
     /// The link of the worker whose frames live in `pool`.
+    /// Whether the kernel is lent frames of the worker, not buffers of its own.
+    pub(crate) const fn lends_frames(&self) -> bool {
+        self.buffers.is_none()
+    }
+
     pub(crate) fn bind(self, pool: &Rc<Pool>) -> Xdp {
         let Self { info, index, interface, sockets, buffers, any, sender } = self;
         let buffers = buffers.map(|slab| Rc::new(Pool::over(slab)));
@@ -429,6 +434,7 @@ fn open_sockets(
             interface_index: interface.index,
             queue,
             entries: options.entries,
+            lent: if options.in_pieces { options.entries } else { lent_each(options, queues) },
             copy: options.is_generic,
             in_pieces: options.in_pieces,
         };
@@ -436,6 +442,12 @@ fn open_sockets(
         socket.map_err(failed("open an AF_XDP socket"))
     };
     queues.iter().map(open).collect()
+}
+
+/// Frames lent by each queue: all queues of a link together have those of one ring.
+fn lent_each(options: &XdpOptions, queues: &[u32]) -> u32 {
+    let queues = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+    (options.entries / queues.max(1)).max(LENT_LEAST.min(options.entries))
 }
 
 /// Attaches the redirecting program, behind one that forwards in the driver if that is asked for

@@ -87,6 +87,8 @@ pub(super) struct QueueAddress {
     pub(super) interface_index: u32,
     pub(super) queue: u32,
     pub(super) entries: u32,
+    /// Frames to lend to it.
+    pub(super) lent: u32,
     /// Whether the driver's own memory must not be used, as generic attachment requires.
     pub(super) copy: bool,
     /// Whether frames may be in several buffers.
@@ -141,7 +143,7 @@ impl KernelPart {
             completion,
             receive,
             transmit,
-            fill_target: place.entries,
+            fill_target: place.lent,
             is_zero_copy,
             release: Release { kernel: Arc::default(), is_due: false },
         })
@@ -160,6 +162,20 @@ impl KernelPart {
         socket.refill();
         socket
     }
+}
+
+/// Frames that a link lends at the least.
+pub(crate) const LENT_LEAST: u32 = 64;
+
+/// Frames that may be lent to the kernel now: an eighth of the slab is kept for packets on the way,
+/// or nothing could be sent once many links have filled their rings.
+fn frames_to_lend(pool: &Pool) -> usize {
+    pool.available().saturating_sub(pool.capacity() / 8)
+}
+
+/// Whether there are frames for one more link.
+pub(crate) fn has_frames_to_lend(pool: &Pool) -> bool {
+    frames_to_lend(pool) >= LENT_LEAST as usize
 }
 
 impl Drop for KernelPart {
@@ -183,8 +199,13 @@ impl XdpSocket {
 
     /// Lends the kernel chunks up to the target number.
     fn refill(&mut self) {
+        if self.filled >= self.part.fill_target {
+            return;
+        }
         let mut pushed = false;
-        while self.filled < self.part.fill_target && self.part.fill.has_room() {
+        let mut spare = frames_to_lend(self.lent.pool());
+        while self.filled < self.part.fill_target && spare > 0 && self.part.fill.has_room() {
+            spare -= 1;
             let Some(packet) = self.lent.pool().packet() else { break };
             // A packet of the pool is never refused, and there is room for it.
             let Ok((address, _)) = self.lent.lend(packet) else { break };

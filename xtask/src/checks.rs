@@ -100,9 +100,12 @@ pub fn kills(arguments: &[String]) -> Result<u32, String> {
 /// Kills of the planes in a soak for each of the gateway with its devices: 1,000 for 200.
 const PLANE_KILLS: u32 = 5;
 
+/// Random meshes in a soak for each kill of the gateway with its devices: 100,000 for 200.
+const MESHES: u32 = 500;
+
 /// Kills the gateway and the CSE above it so often, by turns, while devices report; then control
 /// plane and data plane, five times as often, at random points of start, adoption, reload and
-/// upgrade.
+/// upgrade; then simulates random meshes, five hundred times as many.
 pub fn soak(kills: u32) -> bool {
     let test = |name| ["test", "--release", "--package", "gatewright", "--test", name, "--"];
     let step = |title, name, variable, kills: u32, rest: &[&str]| {
@@ -112,7 +115,16 @@ pub fn soak(kills: u32) -> bool {
     let of_devices = step("soak", "kill", "GATEWRIGHT_KILLS", kills, &["--nocapture"]);
     let planes = kills.saturating_mul(PLANE_KILLS);
     let random = ["kills_at_random_points_leave_nothing"];
-    step("soak of planes", "planes", "GATEWRIGHT_PLANE_KILLS", planes, &random) && of_devices
+    let of_planes = step("soak of planes", "planes", "GATEWRIGHT_PLANE_KILLS", planes, &random);
+    meshes(kills.saturating_mul(MESHES)) && of_planes && of_devices
+}
+
+/// Simulates so many random meshes, and checks their invariants after every event.
+fn meshes(count: u32) -> bool {
+    let test = ["test", "--release", "--package", "gatewright-mesh", "--test", "world", "--"];
+    let arguments = [&test[..], &["invariants_hold_in_random_worlds", "--nocapture"]].concat();
+    let seeds = count.to_string();
+    CommandStep::cargo("soak of meshes", &arguments).environment("MESH_SEEDS", &seeds).run()
 }
 
 /// What `fuzz` is to do.
@@ -126,8 +138,19 @@ pub struct FuzzPlan {
 
 /// Targets that read one message and keep nothing. The others are machines, in which one message
 /// changes what the next one finds, or compilers, in which one line does.
-const DECODERS: [&str; 9] =
-    ["coap", "dhcp", "layouts", "mqtt", "options", "partial", "pcapng", "rows", "stored"];
+const DECODERS: [&str; 11] = [
+    "coap",
+    "dhcp",
+    "labelled_frame",
+    "layouts",
+    "mesh_message",
+    "mqtt",
+    "options",
+    "partial",
+    "pcapng",
+    "rows",
+    "stored",
+];
 
 /// How long a target is fuzzed: a decoder for a minute, anything with a memory for ten.
 fn seconds_for(target: &str) -> u32 {

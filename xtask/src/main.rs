@@ -35,7 +35,8 @@ Verbs:
   sbom                     print the packages of the command's binary as CycloneDX
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice; then of both planes at random
-                           points, five times as often: nothing left
+                           points, five times as often: nothing left; then random meshes in
+                           virtual time, 500 times as many: no invariant broken
   bench [NAME] [--quick]   run a benchmark, or all; results go to target/bench/NAME.json
   fuzz [NAME…] [--seconds N]
                            fuzz each decoder for a minute and each machine for ten, or those

@@ -12,6 +12,8 @@ use gatewright_mesh::{
 };
 use gatewright_sim::{Chance, Random, Topology, distances, is_reachable_without};
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -358,13 +360,27 @@ fn invariants_hold_in_random_worlds() {
         Some(seed) => seed..seed + 1,
         None => 0..number("MESH_SEEDS").unwrap_or(200),
     };
-    let mut failed = Vec::new();
-    for seed in seeds {
-        if let Err(what) = random_world(seed) {
-            failed.push(format!("MESH_SEED={seed}: {what}"));
+    let next = AtomicU64::new(seeds.start);
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            if let Err(what) = random_world(seed) {
+                println!("MESH_SEED={seed}: {what}");
+                failed.lock().unwrap().push(seed);
+            }
+            if seed % 1_000 == 999 {
+                println!("{} random worlds", seed + 1);
+            }
         }
-    }
-    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{} failed, each again with MESH_SEED=N: {failed:?}", failed.len());
 }
 
 /// Where two node-disjoint paths exist, primary and backup are disjoint.

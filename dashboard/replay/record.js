@@ -7,15 +7,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Names of resource types (TS-0004 §6.3.4.2.1). */
-const TYPES = {
-  1: 'accessControlPolicy',
-  2: 'AE',
-  3: 'container',
-  4: 'contentInstance',
-  5: 'CSEBase',
-  23: 'subscription',
-};
+/** Short names of resource types (TS-0004 §8.2.4), as the API has them. */
+const TYPES = { 1: 'acp', 2: 'ae', 3: 'cnt', 4: 'cin', 5: 'cb', 23: 'sub' };
+
 const [folder, name] = process.argv.slice(2);
 const read = (file) =>
   existsSync(join(folder, file)) ? JSON.parse(readFileSync(join(folder, file), 'utf8')) : undefined;
@@ -73,65 +67,50 @@ function graph({ layers, ways }) {
 /** Resources, instances and devices from what a CSE said. */
 function resources() {
   if (!existsSync(join(folder, 'resources.jsonl'))) return {};
-  const lines = readFileSync(join(folder, 'resources.jsonl'), 'utf8')
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line));
-  const all = lines.map(({ a, r }) => ({
-    at: a,
-    type: TYPES[Object.values(r)[0].ty] ?? '?',
-    body: Object.values(r)[0],
-  }));
-  const parent = (at) => at.split('/').slice(0, -1).join('/');
-  const isInstance = (one) => one.type === 'contentInstance';
-  const below = (at) => all.filter((one) => parent(one.at) === at);
+  const lines = readFileSync(join(folder, 'resources.jsonl'), 'utf8').trim().split('\n');
+  const all = lines.map((line) => {
+    const { a, r } = JSON.parse(line);
+    const [body] = Object.values(r);
+    return { at: a, type: TYPES[body.ty] ?? 'unknown', body };
+  });
+  const below = (at, type) =>
+    all.filter(
+      (one) => one.at.slice(0, one.at.lastIndexOf('/')) === at && (!type || one.type === type),
+    );
   const [found, instances] = [{}, {}];
-  for (const one of all.filter((one) => !isInstance(one))) {
-    const children = below(one.at).filter((child) => !isInstance(child));
-    const node = (child) => ({
-      name: child.body.rn,
-      address: child.at,
-      type: child.type,
-      instances: child.body.cni ?? null,
-    });
-    found[one.at] = {
-      at: one.at,
-      name: one.body.rn,
-      type: one.type,
-      attributes: one.body,
+  for (const { at, type, body } of all.filter((one) => one.type !== 'cin')) {
+    const children = below(at).filter((child) => child.type !== 'cin');
+    const node = (child) => ({ name: child.body.rn, address: child.at, type: child.type });
+    const own = {
+      at,
+      name: body.rn,
+      type,
+      attributes: body,
       children: children.map(node),
       cut: false,
     };
-    if (one.type === 'container') {
-      instances[one.at] = {
-        instances: below(one.at).map(({ body }) => ({
-          name: body.rn,
-          created: body.ct,
-          content: body.con,
-        })),
-      };
-    }
+    found[at] = own;
+    if (type === 'cb') found['-'] = { ...own, at: '-' };
+    if (type !== 'cnt') continue;
+    const reading = ({ body }) => ({ name: body.rn, created: rfc3339(body.ct), content: body.con });
+    instances[at] = { instances: below(at, 'cin').map(reading) };
   }
-  found['-'] = found[all[0].at];
-  const measured = (ae) =>
-    below(ae.at).filter(
-      (child) =>
-        child.type === 'container' && !['commands', 'results', 'about'].includes(child.body.rn),
-    );
   const devices = all
-    .filter((one) => one.type === 'AE')
-    .map((ae) => ({
-      name: ae.body.rn,
-      address: ae.at,
-      kind: ae.body.apn,
-      state: 'associated',
-      last: measured(ae)
-        .map(({ body }) => body.lt)
-        .sort()
-        .at(-1),
-      containers: measured(ae).map(({ body }) => body.rn),
+    .filter((one) => one.type === 'ae')
+    .map(({ at, body }) => ({
+      name: body.rn,
+      address: at,
+      kind: body.apn,
+      labels: body.lbl,
+      changed: rfc3339(body.lt),
+      containers: below(at, 'cnt').map((one) => one.body.rn),
     }));
-  return { resources: found, instances, devices: { devices, outbox: null } };
+  return { resources: found, instances, devices: { devices, cut: false, outbox: { waiting: 0 } } };
+}
+
+/** A time of oneM2M (`20260101T120000,123456`) in the form of RFC 3339. */
+function rfc3339(time) {
+  return time.replace(/^(....)(..)(..)T(..)(..)(..),(.*)$/, '$1-$2-$3T$4:$5:$6.$7Z');
 }
 
 function configuration() {

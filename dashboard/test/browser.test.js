@@ -77,8 +77,7 @@ test('names and values from the network are text', async () => {
   Object.assign(recording.devices.devices[0], {
     name: evil,
     kind: evil,
-    state: evil,
-    problem: evil,
+    labels: [evil],
   });
   recording.events.push({
     sequence: 99,

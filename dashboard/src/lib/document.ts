@@ -155,20 +155,17 @@ export interface Mesh {
 
 export interface Device {
   name: string;
-  address?: string;
-  kind?: string;
-  state?: string;
-  since?: string;
-  last?: string;
-  reports?: number;
-  problem?: string | null;
-  containers?: string[];
+  address: string;
+  kind: string | null;
+  labels: string[];
+  changed: string | null;
+  containers: string[];
 }
 
 export interface Devices {
   devices: Device[];
-  outbox?: { waiting: number; oldest_s?: number } | null;
-  counters?: Pair[];
+  cut: boolean;
+  outbox: { waiting: number } | null;
 }
 
 export interface Resource {
@@ -176,7 +173,7 @@ export interface Resource {
   name: string;
   type: string;
   attributes?: Record<string, unknown> | null;
-  children: { name: string; address: string; type: string; instances?: number | null }[];
+  children: { name: string; address: string; type: string }[];
   cut?: boolean;
 }
 

@@ -59,5 +59,20 @@ export function when(at: string | number): string {
   return day + date.toLocaleTimeString('en-GB');
 }
 
+/** The name of a resource type (TS-0004 §8.2.4). */
+export const typeName = (short: string): string => TYPES[short] ?? short;
+
+const TYPES: Record<string, string> = {
+  acp: 'access control policy',
+  ae: 'application entity',
+  cb: 'CSE base',
+  cnt: 'container',
+  csr: 'remote CSE',
+  fcnt: 'flex container',
+  grp: 'group',
+  sub: 'subscription',
+  ts: 'time series',
+};
+
 /** A name of the gateway's reports as words. */
 export const words = (name: string): string => name.replaceAll('_', ' ').replaceAll('-', ' ');

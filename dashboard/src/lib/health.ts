@@ -23,7 +23,8 @@ export function causes(status: Status, mesh: Mesh | null, now: Rates | undefined
       add('error', `Link ${link.name} is ${link.state} (${link.device}).`, 'overview');
   }
   for (const link of mesh?.links ?? []) {
-    if (link.state !== 'up') add('warning', `Mesh link ${link.link} is ${link.state}.`, 'topology');
+    if (link.state !== 'up' && link.state !== 'host')
+      add('warning', `Mesh link ${link.link} is ${link.state}.`, 'topology');
   }
   for (const part of status.parts) {
     for (const alarm of part.alarms ?? []) {

@@ -70,7 +70,8 @@ export function flows(status: Status): Flow[] {
     const reports = part.histograms?.find((one) => one.name === 'report_ns');
     if (reports) found.push({ ...reports, name: 'reports of devices' });
     const requests = count(part.counters, 'requests');
-    if (requests) {
+    // The page's own are not the gateway's work.
+    if (requests && part.name !== 'web') {
       const name = `requests to ${part.name}`;
       found.push({ name, count: requests, p50: null, p99: null, largest: 0, buckets: [] });
     }

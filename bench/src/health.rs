@@ -12,8 +12,10 @@ use gatewright_health::report::{FixedObservation, Report, encode_scan};
 use gatewright_health::simulate::{self, SimulatedDevice as Simulated, SimulationPlan};
 use gatewright_health::specialisation;
 use gatewright_interwork::plan::Confirmation;
-use gatewright_interwork::{Device, Instances, Mapping, ReportArrival, ReportPlan};
-use gatewright_onem2m::Timestamp;
+use gatewright_interwork::{
+    CoapPlan, CoapWriter, Device, Instances, Mapping, ReportArrival, ReportPlan,
+};
+use gatewright_onem2m::{Serialisation, Timestamp};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -89,6 +91,26 @@ impl Conversion {
         written
     }
 
+    /// The same report as a CoAP message.
+    fn converted_to_coap(
+        writer: &RefCell<CoapWriter>,
+        plan: &CoapPlan,
+        octets: &[u8],
+        number: u64,
+    ) -> usize {
+        let mut written = 0;
+        let arrived = (arrival(number), plan.identity(octets));
+        writer.borrow_mut().convert(plan, arrived, octets, |message| {
+            written += black_box(message).len();
+        });
+        written
+    }
+
+    fn coap_plan(&self, serialisation: Serialisation) -> Result<CoapPlan, String> {
+        let plan = CoapPlan::new(&self.plan()?, &self.device, serialisation, |request| request);
+        plan.ok_or_else(|| "the oximeter's reports have no plan".to_owned())
+    }
+
     /// The plan of reports of SpO2 alone.
     fn plan(&self) -> Result<ReportPlan, String> {
         let layout = (&[Handle(1)][..], Confirmation::Confirmed);
@@ -142,6 +164,12 @@ fn conversion(bench: &mut Bench) -> Result<(), String> {
     if general != planned {
         return Err(format!("{general} octets written, {planned} by the plan"));
     }
+    let coap = [Serialisation::Cbor, Serialisation::Json].map(|it| world.coap_plan(it));
+    let [cbor, json] = coap;
+    let (cbor, json, writer) = (cbor?, json?, RefCell::default());
+    if Conversion::converted_to_coap(&writer, &cbor, &one, 9) == 0 {
+        return Err("the report has not become a CoAP message".to_owned());
+    }
     let time = |convert: &dyn Fn(u64) -> usize| {
         let numbers = 0..u64::try_from(REPORTS).unwrap_or(0);
         nanoseconds_each(REPORTS, || numbers.map(convert).sum::<usize>())
@@ -158,6 +186,12 @@ fn conversion(bench: &mut Bench) -> Result<(), String> {
         Contestant::new("convert_ns", "ns", || time(&|it| world.converted(black_box(&one), it))),
         Contestant::new("convert_plan_json_ns", "ns", || {
             time(&|it| world.converted_by_plan(&plan, black_box(&one), it))
+        }),
+        Contestant::new("convert_coap_cbor_ns", "ns", || {
+            time(&|it| Conversion::converted_to_coap(&writer, &cbor, black_box(&one), it))
+        }),
+        Contestant::new("convert_coap_json_ns", "ns", || {
+            time(&|it| Conversion::converted_to_coap(&writer, &json, black_box(&one), it))
         }),
         Contestant::new("convert_two_ns", "ns", || {
             time(&|it| world.converted(black_box(&two), it))
@@ -236,8 +270,12 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     bench.ratio("convert_vs_library", "convert_ns", "library_ns");
     bench.ratio("plan_vs_general", "convert_plan_json_ns", "convert_ns");
     bench.promise("convert_ns", Relation::AtMost, 250.0);
+    bench.promise("convert_coap_cbor_ns", Relation::AtMost, 80.0);
     bench.promise("association_kib", Relation::AtMost, 2.0);
     bench.note("a report of one value (two) becomes one request primitive (two) of 367 octets");
+    bench.note(
+        "convert_coap_*: the same report to a whole CoAP message, as the data plane sends it",
+    );
     bench.note("the peer reads with the same code and writes with serde_json's values");
     bench.note("an association is a manager's machine without its transport's buffers");
     Ok(bench)

@@ -5,7 +5,7 @@ mod bpf;
 mod delay;
 pub(crate) mod live;
 mod loss;
-mod ours;
+pub(crate) mod ours;
 pub(crate) mod relays;
 mod reload;
 mod systems;

@@ -3,13 +3,14 @@
 //! (its Fig. 6), and what the paper does not give, the cost of one control message.
 
 mod devices;
+mod dual;
 mod network;
 mod plane;
 
 use crate::gateway::live::{Payload, source_port};
 use crate::gateway::relays::Relay;
 use crate::gateway::world::{LOCAL, Load, PacedWindow, REMOTE, SENDER_IP, TestHosts, To, number};
-use bench::{Bench, Chart, Curve, Options, Scales, nanoseconds_each};
+use bench::{Bench, Chart, Curve, Options, Relation, Scales, nanoseconds_each};
 use devices::{ControlMessages, associate, report};
 use gatewright_health::code::SystemId;
 use gatewright_health::specialisation::OXIMETER;
@@ -124,6 +125,16 @@ fn throughput(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
         let relay = |stop: &AtomicBool| way.relay().run(LOCAL, REMOTE, stop).map_err(text);
         let (rate, _) = world.flood(load(&message), relay)?;
         bench.sample(&format!("floor_{name}_64_kmsg_s"), "k/s", rate.packets * 1e3);
+    }
+    Ok(())
+}
+
+/// The same through the dual plane's worker.
+fn worker_throughput(bench: &mut Bench, world: &TestHosts) -> Result<(), String> {
+    for octets in SIZES {
+        let message = report(usize::try_from(octets).unwrap_or(0))?;
+        let (rate, ()) = world.flood(load(&message), |stop| dual::work(&message, stop))?;
+        bench.sample(&format!("worker_{octets}_kmsg_s"), "k/s", rate.packets * 1e3);
     }
     Ok(())
 }
@@ -293,10 +304,14 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
     }
     let world = TestHosts::new(options.quick)?;
     world.forwarding(false)?;
+    for _round in 0..options.rounds() {
+        worker_throughput(&mut bench, &world)?;
+        let _open = world.open_to_kernel()?;
+        throughput(&mut bench, &world)?;
+    }
     let _open = world.open_to_kernel()?;
     // A round over the network takes about a minute.
     for _round in 0..options.pick(options.rounds(), 1) {
-        throughput(&mut bench, &world)?;
         losses(&mut bench, &world)?;
         storms(&mut bench, &world, &control)?;
     }
@@ -307,6 +322,13 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
             (format!("{name}_storm_40000_kmsg_s"), format!("{name}_storm_1000_kmsg_s"));
         bench.ratio(&format!("{name}_storm_kept"), &storm, &calm);
     }
+    for octets in SIZES {
+        let (worker, single) =
+            (format!("worker_{octets}_kmsg_s"), format!("recvfrom_{octets}_kmsg_s"));
+        let ratio = format!("worker_vs_single_{octets}");
+        bench.ratio(&ratio, &worker, &single);
+        bench.promise(&ratio, Relation::AtLeast, 2.5);
+    }
     bench.ratio("recvmmsg_64_vs_recvfrom", "recvmmsg_64_kmsg_s", "recvfrom_64_kmsg_s");
     charts(&mut bench);
     bench.note(
@@ -314,6 +336,11 @@ pub(crate) fn run(options: Options) -> Result<Bench, String> {
          message's size is its UDP payload, an oximeter's unconfirmed report of one value and \
          octets behind it that are mapped to nothing; each becomes one request primitive to the \
          IN-CSE, one datagram",
+    );
+    bench.note(
+        "worker: the dual plane's worker on AF_XDP, in the place of the single plane, with the same \
+         devices; each report becomes a CoAP request in CBOR by a plan, the single plane's a \
+         primitive in JSON without one",
     );
     bench.note(
         "loss paper: at 2^30 / (8 * size) messages a second, as the paper counts, which no cable \

@@ -18,47 +18,51 @@ mod connection;
 mod datagrams;
 mod deliver;
 mod entities;
+mod forwarded;
 mod places;
 mod refusals;
 mod shards;
 mod silence;
 mod stages;
+mod state;
 pub(crate) mod transport;
 mod unassociated;
 
 use crate::accept::{Admission, Peers};
-use crate::engine::{CALLS_MAX, Engine, wall};
+use crate::engine::{CALLS_MAX, Engine};
 use crate::keyring::{Keyring, Keys};
 use crate::listeners::{
-    Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerKind, Listeners, ServedListener,
+    Bound, BoundSocket, CannotListen, ExchangedListeners, ListenerAddress, ListenerKind, Listeners,
+    ServedListener,
 };
 use crate::queue_set::QueueSet;
 use crate::tasks::spawn;
 use crate::tls::{Tls, TlsError};
-use ask::PendingCommands;
 pub use certificate::SystemIdField;
 use connection::DeviceConnection;
 use core::time::Duration;
 use entities::Entities;
 use gatewright_descriptors::{Claim, Shortage};
-use gatewright_health::code::{ConfigId, SystemId};
+use gatewright_health::code::SystemId;
 use gatewright_health::configuration::Library;
 use gatewright_health::frame::Framer;
 use gatewright_health::manager::{self, Manager, RequestId};
 use gatewright_health::operation::Operation;
-use gatewright_health::roster::{Joined, Roster, SessionId};
 use gatewright_interwork::{Device, Mapping};
+use gatewright_onem2m::Serialisation;
 use gatewright_part::LogEvent;
-use gatewright_tables::Map;
+use gatewright_stack::Sockets;
 use gatewright_tables::records::{Entity, Sender};
+use gatewright_tables::{EntityWriters, Map};
 use refusals::Refusals;
 use shards::Shards;
 pub use silence::SilentAfter;
 pub use stages::Stages;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use state::State;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tokio::net::TcpStream;
@@ -83,6 +87,8 @@ pub struct DevicesConfig {
     pub listen: SocketAddr,
     /// UDP listener, one APDU per datagram; port 0 takes a free one.
     pub datagrams: Option<SocketAddr>,
+    /// The same at the gateway's own stack.
+    pub stack: Option<SocketAddr>,
     /// TLS 1.3 listener with client certificates, and the authorities it trusts.
     pub tls: Option<(SocketAddr, Tls)>,
     /// Name of the CSEBase above the devices' AEs.
@@ -125,6 +131,18 @@ pub struct Above {
     /// Delivery for kinds of devices (by name,
     /// [`Device::kind`](gatewright_interwork::Device::kind)) that differ from the default.
     pub kinds: BTreeMap<String, Delivery>,
+    /// Serialisation of readings that the data plane sends to it in direct delivery; it sends none if
+    /// `None`.
+    pub coap: Option<Serialisation>,
+}
+
+/// The gateway's own stack, for devices whose packets arrive by its links.
+#[derive(Debug)]
+pub struct OwnStack {
+    /// Opens its sockets.
+    pub sockets: Sockets,
+    /// The data plane's AE table.
+    pub entities: EntityWriters,
 }
 
 impl Above {
@@ -156,6 +174,7 @@ impl DevicesConfig {
         Self {
             listen,
             datagrams: None,
+            stack: None,
             tls: None,
             system_id: None,
             base: base.into(),
@@ -221,6 +240,10 @@ gatewright_onem2m::counters! {
     posted,
     /// Readings that were sent at once to the CSE above and arrived.
     direct,
+    /// Plans compiled, by which the data plane sends a device's reports to the CSE above.
+    plans,
+    /// Plans for which there was no room: those reports go on to arrive here.
+    plans_full,
     /// Devices whose resources were created again at a CSE above that had lost them.
     places_again,
     /// Queues not recorded for that because of the limit; their next outbox message records them.
@@ -286,27 +309,6 @@ struct ConnectionChannels {
     is_displaced: Arc<AtomicBool>,
     /// Sends requests to its device.
     asks: mpsc::Sender<(RequestId, Operation)>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Address of the policy that authorises operators.
-    policy: Option<String>,
-    roster: Roster,
-    entities: Entities,
-    /// Channels to each connection.
-    lines: HashMap<SessionId, ConnectionChannels>,
-    desk: PendingCommands,
-    sessions: u64,
-    epoch: u64,
-    /// Devices whose resources at the CSE above were requested in this run, with a hash of the
-    /// requests.
-    announced: HashMap<SystemId, u64>,
-    /// Kinds of devices that have reported one, with their configuration at that time.
-    kinds: HashMap<SystemId, (ConfigId, &'static str)>,
-    /// Devices that did not answer a request for their MDS attributes.
-    silent: BTreeSet<SystemId>,
-    counters: Counters,
 }
 
 /// A running device listener.
@@ -394,11 +396,30 @@ pub async fn start(
     config: DevicesConfig,
     engine: Arc<Engine>,
 ) -> Result<RunningDevices, StartError> {
+    start_over(config, engine, None).await
+}
+
+/// As [`start`], with the gateway's own stack, where [`DevicesConfig::stack`] is bound.
+///
+/// # Errors
+///
+/// As [`start`].
+pub async fn start_over(
+    config: DevicesConfig,
+    engine: Arc<Engine>,
+    own_stack: Option<OwnStack>,
+) -> Result<RunningDevices, StartError> {
     let connections_max = config.connections_max.saturating_mul(2).saturating_add(CLOSING_MAX);
     // Datagrams of all devices come by one socket.
     let descriptors = Claim::new(u64::try_from(connections_max).unwrap_or(u64::MAX));
-    let bound =
-        listener_addresses(&config).into_iter().map(Bound::take).collect::<Result<Vec<_>, _>>()?;
+    let (sockets, of_data_plane) = own_stack.map(|it| (it.sockets, it.entities)).unzip();
+    let bind = |place: ListenerAddress| match &sockets {
+        Some(sockets) if place.kind == ListenerKind::DevicesStack => {
+            Bound::on_stack(sockets, place.address)
+        }
+        _ => Bound::take(place),
+    };
+    let bound = listener_addresses(&config).into_iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let keyring = OnceLock::new();
     if let Some((_, tls)) = &config.tls {
         let _ = keyring.set(Keyring::new(Keys::read(tls)?));
@@ -406,20 +427,9 @@ pub async fn start(
     let mut library = Library::standard();
     library.admit(config.admitted.clone());
     let policy = ask::make_policy(&engine, &config, false).await;
-    let entities = Entities::new(config.connections_max);
-    let state = State {
-        policy,
-        roster: Roster::new(),
-        entities: entities.map_err(|error| StartError::Table(io::Error::other(error)))?,
-        lines: HashMap::new(),
-        desk: PendingCommands::default(),
-        sessions: 0,
-        epoch: 0,
-        announced: HashMap::new(),
-        kinds: HashMap::new(),
-        silent: BTreeSet::new(),
-        counters: Counters::default(),
-    };
+    let entities = Entities::new(config.connections_max, of_data_plane);
+    let state =
+        State::new(policy, entities.map_err(|error| StartError::Table(io::Error::other(error)))?);
     let (calls, asked) = mpsc::channel(CALLS_MAX);
     engine.send_device_calls(calls);
     let lost = Arc::new(QueueSet::new(config.connections_max));
@@ -446,6 +456,7 @@ pub async fn start(
     let tasks = vec![
         spawn(ask::serve(Arc::clone(&shared), asked, stopped.clone())),
         spawn(places::serve(Arc::clone(&shared), Arc::clone(&lost), stopped.clone())),
+        spawn(forwarded::serve(Arc::clone(&shared), stopped.clone())),
     ];
     let (connection_guard, connections) = mpsc::channel(1);
     let context = ListenerContext {
@@ -639,6 +650,10 @@ impl RunningDevices {
             state.announced.clear();
         }
         state.policy = policy;
+        // They are for the delivery of before.
+        if let Some(forwarded) = state.entities.forwarded() {
+            forwarded.drop_plans();
+        }
         drop(state);
         *shared.above.write().unwrap_or_else(PoisonError::into_inner) = config.above.map(Arc::new);
     }
@@ -700,6 +715,7 @@ impl Shared {
             answering: None,
             stored: Vec::new(),
             arriving: self.engine.quotas().arriving(peer.ip()),
+            reports_here: 0,
         };
         // How a connection ends is the device's affair; its reports not answered are its own.
         let _ = connection.serve(&hang_up, stop).await;
@@ -734,60 +750,7 @@ impl Shared {
     #[cfg_attr(not(test), expect(clippy::unused_self, reason = "it counts in tests only"))]
     fn note_lock(&self) {
         #[cfg(test)]
-        self.locked.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl State {
-    fn open(&mut self, line: ConnectionChannels) -> SessionId {
-        self.sessions += 1;
-        let id = SessionId(self.sessions);
-        self.lines.insert(id, line);
-        self.counters.connections += 1;
-        id
-    }
-
-    fn close(&mut self, id: SessionId, device: Option<SystemId>) {
-        self.lines.remove(&id);
-        if let Some(device) = device {
-            self.roster.leave(device, id);
-        }
-    }
-
-    /// Registers an association of `system`; `false` if it has to end.
-    fn join(&mut self, system: SystemId, id: SessionId) -> bool {
-        self.counters.associations += 1;
-        match self.roster.join(system, id) {
-            Joined::Alone => true,
-            Joined::Displaced(other) => {
-                self.counters.displaced += 1;
-                if let Some(other) = self.lines.get(&other) {
-                    other.is_displaced.store(true, Ordering::Release);
-                    other.hang_up.notify_one();
-                }
-                true
-            }
-            Joined::Full => false,
-        }
-    }
-
-    /// Sets a device's kind recorded with this configuration. A device that does not answer a
-    /// request for its attributes will never have one.
-    fn recall_kind(&self, device: &mut Device, configuration: ConfigId) {
-        let system_id = device.system_id();
-        match self.kinds.get(&system_id) {
-            Some((known, kind)) if *known == configuration => device.set_kind(kind),
-            _ if self.silent.contains(&system_id) => device.hear(&[]),
-            _ => {}
-        }
-    }
-
-    /// A unique number for an association: microseconds since 1970, so that it grows over restarts,
-    /// or the next number if two associate at once.
-    fn next_epoch(&mut self) -> u64 {
-        let micros = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
-        self.epoch = micros.max(self.epoch.saturating_add(1));
-        self.epoch
+        self.locked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

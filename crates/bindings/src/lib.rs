@@ -15,6 +15,7 @@ mod calls;
 pub mod client;
 mod coap;
 pub mod cse;
+mod datagram_socket;
 pub mod devices;
 mod engine;
 pub mod http;

@@ -4,9 +4,11 @@
 //! changes nothing. A new listener may need the address of an old one (`0.0.0.0:80` after
 //! `127.0.0.1:80`); then the old one is closed first, and opened again if the new one fails.
 
+use crate::datagram_socket::{DatagramSocket, StackSocket};
 use crate::tasks::spawn;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
+use gatewright_stack::Sockets;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +39,8 @@ pub enum ListenerKind {
     Devices,
     /// Devices that send datagrams.
     DevicesUdp,
+    /// Devices that send datagrams to the gateway's own stack.
+    DevicesStack,
     /// Devices over TLS with client certificates.
     DevicesTls,
 }
@@ -52,6 +56,7 @@ impl ListenerKind {
             Self::Wss => "[cse.tls] wss",
             Self::Devices => "[devices] listen",
             Self::DevicesUdp => "[devices] udp",
+            Self::DevicesStack => "[devices] stack",
             Self::DevicesTls => "[devices.tls] listen",
         }
     }
@@ -66,12 +71,17 @@ impl ListenerKind {
             Self::Wss => "wss://",
             Self::Devices => "",
             Self::DevicesUdp => "udp ",
+            Self::DevicesStack => "own stack, udp ",
             Self::DevicesTls => "tls ",
         }
     }
 
     const fn takes_datagrams(self) -> bool {
         matches!(self, Self::Coap | Self::DevicesUdp)
+    }
+
+    const fn is_of_own_stack(self) -> bool {
+        matches!(self, Self::DevicesStack)
     }
 }
 
@@ -96,6 +106,7 @@ impl ListenerAddress {
     fn meets(&self, other: &Self) -> bool {
         let any = |place: &Self| place.address.ip().is_unspecified();
         self.kind.takes_datagrams() == other.kind.takes_datagrams()
+            && self.kind.is_of_own_stack() == other.kind.is_of_own_stack()
             && self.address.port() == other.address.port()
             && self.address.port() != 0
             && (any(self) || any(other) || self.address.ip() == other.address.ip())
@@ -124,16 +135,33 @@ pub(crate) struct Bound {
 #[derive(Debug)]
 pub(crate) enum BoundSocket {
     Stream(TcpListener),
-    Datagrams(UdpSocket),
+    Datagrams(DatagramSocket),
 }
 
 impl Bound {
     /// Binds a listener on the current runtime.
     pub(crate) fn take(place: ListenerAddress) -> Result<Self, CannotListen> {
         let refuse = |source| CannotListen { place, source };
+        if place.kind.is_of_own_stack() {
+            // Its address changes with a restart only, and at the start the stack is at hand.
+            return Err(refuse(io::ErrorKind::Unsupported.into()));
+        }
         let bind = if place.kind.takes_datagrams() { datagrams } else { stream };
         let (socket, at) = bind(place.address).map_err(refuse)?;
         Ok(Self { place, at, socket })
+    }
+
+    /// Binds a port of the gateway's own stack for devices.
+    pub(crate) fn on_stack(sockets: &Sockets, address: SocketAddr) -> Result<Self, CannotListen> {
+        let place = ListenerAddress { kind: ListenerKind::DevicesStack, address };
+        let socket = StackSocket::bind(sockets, address);
+        let socket = socket.map_err(|source| CannotListen { place, source })?;
+        let at = socket.local_address();
+        Ok(Self {
+            place,
+            at,
+            socket: BoundSocket::Datagrams(DatagramSocket::Stack(Box::new(socket))),
+        })
     }
 
     /// Its URL, as shown by [`ListenerAddress`], with the bound port.
@@ -156,7 +184,8 @@ fn datagrams(at: SocketAddr) -> io::Result<(BoundSocket, SocketAddr)> {
     let socket = std::net::UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
     let at = socket.local_addr()?;
-    Ok((BoundSocket::Datagrams(UdpSocket::from_std(socket)?), at))
+    let socket = DatagramSocket::Kernel(UdpSocket::from_std(socket)?);
+    Ok((BoundSocket::Datagrams(socket), at))
 }
 
 /// Whether a closing listener is kept open for its remaining devices.

@@ -21,7 +21,9 @@ use gatewright_histogram::Histogram;
 use gatewright_interwork::Mapping;
 use gatewright_interwork::mapping::{FlexView, ObjectMatch, Rule};
 use gatewright_onem2m::audit::Audit;
-use gatewright_onem2m::{ClockDoubt, CseType, Limits, RefusedMessage, Registrar, Unreadable};
+use gatewright_onem2m::{
+    ClockDoubt, CseType, Limits, RefusedMessage, Registrar, Serialisation, Unreadable,
+};
 use gatewright_part::{Change, LogEvent, LogLevel, PartHistogram, PartStatus, Staged, Unable};
 use gatewright_store::{DiskSpace, StoreError};
 use std::io;
@@ -145,6 +147,18 @@ impl Services {
     ///
     /// [`ServiceError`]: either every listener is bound or nothing starts.
     pub fn start(config: &Config) -> Result<Option<Arc<Self>>, ServiceError> {
+        Self::start_over(config, None)
+    }
+
+    /// As [`Self::start`], with the gateway's own stack for devices whose packets arrive by its links.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_over(
+        config: &Config,
+        own_stack: Option<devices::OwnStack>,
+    ) -> Result<Option<Arc<Self>>, ServiceError> {
         let Some(described) = &config.cse else { return Ok(None) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads())
@@ -152,7 +166,7 @@ impl Services {
             .enable_all()
             .build()
             .map_err(ServiceError::Threads)?;
-        let running = block_on(&runtime, run(config, described))?;
+        let running = block_on(&runtime, run(config, described, own_stack))?;
         let alarms = ServiceAlarms::start(&running, described.base.value.as_str());
         let alarms = Mutex::new(block_on(&runtime, alarms));
         let config = Mutex::new(config.clone());
@@ -450,13 +464,14 @@ impl Drop for Taken {
 async fn run(
     config: &Config,
     described: &gatewright_config::Cse,
+    own_stack: Option<devices::OwnStack>,
 ) -> Result<RunningServices, ServiceError> {
     let cse = cse::start(cse_config(config, described)).await?;
     let Some(devices) = &config.devices else {
         return Ok(RunningServices { cse, devices: None });
     };
-    let started = devices::start(devices_config(devices, described), Arc::clone(cse.engine()));
-    let devices = started.await?;
+    let wanted = devices_config(devices, described);
+    let devices = devices::start_over(wanted, Arc::clone(cse.engine()), own_stack).await?;
     Ok(RunningServices { cse, devices: Some(devices) })
 }
 
@@ -544,6 +559,7 @@ fn devices_config(
         config.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
     }
     config.datagrams = wanted.udp.as_ref().map(|udp| udp.value);
+    config.stack = wanted.stack.as_ref().map(|stack| stack.value);
     config.tls = wanted.tls.as_ref().map(|tls| (tls.listen.value, devices_tls(tls)));
     let field = wanted.tls.as_ref().and_then(|tls| tls.system_id);
     config.system_id = field.map(|field| match field {
@@ -572,6 +588,10 @@ fn devices_config(
             )
             .map(|(kind, delivery)| (kind.clone(), delivery))
             .collect(),
+        coap: above
+            .coap
+            .as_ref()
+            .map(|_| if above.coap_json { Serialisation::Json } else { Serialisation::Cbor }),
     });
     config
 }

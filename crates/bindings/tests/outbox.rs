@@ -221,7 +221,14 @@ impl Upper {
 
     fn above(&self, delivery: devices::Delivery) -> devices::Above {
         let (url, kinds) = (self.url(), std::collections::BTreeMap::new());
-        devices::Above { url, base: "/id-in/cse-in".to_owned(), beyond: false, delivery, kinds }
+        devices::Above {
+            url,
+            base: "/id-in/cse-in".to_owned(),
+            beyond: false,
+            delivery,
+            kinds,
+            coap: None,
+        }
     }
 
     async fn names(&self) -> Vec<String> {

@@ -299,6 +299,7 @@ async fn readings_go_up_by_a_chain_of_registrars() {
             beyond: true,
             delivery,
             kinds: std::collections::BTreeMap::new(),
+            coap: None,
         });
         let listener = devices::start(wanted, leaf.engine().clone()).await.unwrap();
         let plan = SimulationPlan::new(&SCALE, SystemId([2, b'H', b'O', b'P', 0, 0, 0, number]), 1);

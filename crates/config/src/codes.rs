@@ -346,4 +346,19 @@ codes! {
     "The web interface shows what a gateway does, without a password. In this version it listens on an \
     address of loopback (127.0.0.1, ::1) or on a Unix socket only. From another machine, ssh leads \
     there: `ssh -L 8787:127.0.0.1:8787 gateway`, and then http://127.0.0.1:8787."
+
+    DEVICES_OVER_STACK 189 "devices where the gateway's own stack is no host"
+    "`stack` in [devices] is a UDP port of the gateway's own stack. That is the host on exclusive links \
+    only: the port is at an address of such a link, or at 0.0.0.0 or [::]. On links that are shared with \
+    the kernel, `udp` opens a port of the kernel."
+
+    DIRECT_BY_DATA_PLANE 190 "no readings for the CSE's CoAP address"
+    "`coap` in [cse.registrar] is where the data plane sends readings, over the gateway's links. It does \
+    that for devices that are associated at [devices] `stack`, and whose delivery is `direct`. Readings of \
+    all others go to `url`, which may itself be a coap:// address."
+
+    COAP_IN_CLEAR 191 "readings travel in the clear"
+    "The CSE above is reached over TLS by its `url`, but the data plane sends readings to its `coap` address \
+    without any protection, as this version has no DTLS. On a network that others can read or write, \
+    leave `coap` out: direct readings then go to `url`, too, by the control plane."
 }

@@ -551,6 +551,8 @@ pub struct Devices {
     pub listen: Located<SocketAddr>,
     /// UDP address of the manager.
     pub udp: Option<Located<SocketAddr>>,
+    /// UDP address of the manager at the gateway's own stack.
+    pub stack: Option<Located<SocketAddr>>,
     /// TLS access, for devices that present a certificate.
     pub tls: Option<DevicesTls>,
     /// Delivery of readings.
@@ -784,4 +786,8 @@ pub struct Registrar {
     pub base: String,
     /// Target of readings at a CSE beyond it, if it is not the target itself.
     pub readings: Option<String>,
+    /// Its CoAP address over the gateway's links, to which the data plane sends readings.
+    pub coap: Option<Located<SocketAddr>>,
+    /// Whether the data plane sends them in JSON, not in CBOR.
+    pub coap_json: bool,
 }

@@ -375,6 +375,7 @@ fn devices(table: View<'_>) -> Option<Devices> {
     Some(Devices {
         listen: table.parsed("listen", |text| text.parse().ok())?,
         udp: table.parsed("udp", |text| text.parse().ok()),
+        stack: table.parsed("stack", |text| text.parse().ok()),
         tls: table.table("tls").and_then(devices_tls),
         delivery: if direct { Delivery::Direct } else { Delivery::Durable },
         direct: owned(&table, "direct"),
@@ -508,5 +509,7 @@ fn registrar(table: View<'_>) -> Option<Registrar> {
         id: table.owned("id")?,
         base: table.owned("base")?,
         readings: table.owned("readings"),
+        coap: table.parsed("coap", |text| text.parse().ok()),
+        coap_json: table.text("coap_content").is_some_and(|content| *content == "json"),
     })
 }

@@ -26,6 +26,7 @@ mod plane;
 mod port;
 mod process;
 mod reopen;
+mod report_forwarder;
 mod setup;
 mod shares;
 mod simulator;
@@ -54,6 +55,7 @@ pub use process::{
     ProcessStarted, landlock_version, process_version, serve,
 };
 pub use reopen::Reopen;
+pub use report_forwarder::{ReportForwarder, ReportForwarderCounts, ReportForwarderSetup};
 pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};

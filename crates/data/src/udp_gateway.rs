@@ -6,7 +6,7 @@
 //! datagram waits for a later one that may never come. The relay runs on the worker, which calls it
 //! once for each batch. A client costs a socket and a place in a table, not a thread.
 
-use crate::plain::Plain;
+use crate::plain::{ApplicationSetup, Plain};
 use gatewright_stack::{
     ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
@@ -218,7 +218,7 @@ struct Relay {
 
 impl SocketApplication for Relay {
     fn parameters(&self) -> Option<Vec<u8>> {
-        Some(self.setup.octets())
+        Some(ApplicationSetup::UdpGateway(self.setup).octets())
     }
 
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {

@@ -46,6 +46,12 @@ pub enum RunError {
         /// Why.
         source: io::Error,
     },
+    /// The forwarder of devices' reports cannot be started.
+    #[error("[cse.registrar] coap: the forwarder of reports does not start: {source}")]
+    ReportForwarder {
+        /// Why.
+        source: io::Error,
+    },
     /// The node of the mesh cannot be started.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -102,6 +108,7 @@ impl RunError {
             | Self::NoDataPlane => 78,
             Self::Mesh(_) => UNAVAILABLE,
             Self::UdpGateway { source, .. }
+            | Self::ReportForwarder { source }
             | Self::TcpProxy { source, .. }
             | Self::Host { source, .. }
             | Self::File { source, .. } => exit_code_of(source),

@@ -10,6 +10,7 @@ use crate::{
     links::Links,
     messages::Messages,
     programs::{ProgramError, Programs},
+    report_forwarder::{self, ReportForwarding},
     status::{self, StatusAnswer},
     tcp_proxy::TcpProxies,
     udp_gateways::UdpGateways,
@@ -33,6 +34,7 @@ use std::{
 pub struct Gateway {
     /// Ended before the planes, whose sockets they use.
     pub(crate) udp_gateways: UdpGateways,
+    report_forwarding: ReportForwarding,
     pub(crate) messages: Messages,
     pub(crate) handlers: Handlers,
     pub(crate) links: Links,
@@ -274,7 +276,9 @@ impl Gateway {
         let udp_gateways = UdpGateways::start(&links, config)?;
         let tcp_proxies = TcpProxies::start(config)?;
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
-        let services = services::parts(Services::start(config)?);
+        let own_stack = report_forwarder::own_stack(&links, config);
+        let services = services::parts(Services::start_over(config, own_stack)?);
+        let report_forwarding = ReportForwarding::start(&links, config)?;
         for part in &services {
             for line in said_at_start(part.name(), part.tell().words) {
                 say(&line);
@@ -290,6 +294,7 @@ impl Gateway {
             Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
         Ok(Self {
             udp_gateways,
+            report_forwarding,
             messages,
             handlers,
             links,
@@ -333,11 +338,12 @@ impl Gateway {
 
     /// The parts in the order of a description.
     pub(crate) fn told_order(&self) -> Vec<&dyn Part> {
-        let own: [&dyn Part; 8] = [
+        let own: [&dyn Part; 9] = [
             &self.links,
             &self.handlers,
             &self.messages,
             &self.udp_gateways,
+            &self.report_forwarding,
             &self.tcp_proxies,
             &self.mesh,
             &self.control,
@@ -376,10 +382,10 @@ impl Gateway {
 
     /// The reports of its parts, without those that have nothing to report.
     pub(crate) fn parts_told(&self) -> Vec<NamedStatus> {
-        let [proxies, mesh, programs]: [&dyn Part; 3] =
-            [&self.tcp_proxies, &self.mesh, &self.programs];
+        let [proxies, mesh, forwarding, programs]: [&dyn Part; 4] =
+            [&self.tcp_proxies, &self.mesh, &self.report_forwarding, &self.programs];
         let services = self.services.0.iter().map(|part| &**part);
-        let told = [proxies, mesh].into_iter().chain(services).chain([programs]);
+        let told = [proxies, mesh].into_iter().chain(services).chain([forwarding, programs]);
         let told = told.map(|part| NamedStatus { name: part.name(), told: part.tell() });
         told.filter(|part| part.told != PartStatus::default()).collect()
     }

@@ -28,6 +28,7 @@ pub mod metrics;
 mod programs;
 mod recorder;
 mod reload;
+mod report_forwarder;
 mod settings;
 pub mod socket_path;
 mod stack_network;

@@ -14,6 +14,7 @@
 //! | [`convert`], [`store`] | From octets to observations, live and from a device's store. |
 //! | [`association`] | The association machine as two tables, numbered as in the standard. |
 //! | [`manager`], [`agent`] | The two sides of an association, sans-IO. |
+//! | [`numbers`] | Numbers of reports that wrap, as numbers that grow. |
 //! | [`operation`] | What a manager asks of a device. |
 //! | [`roster`] | Which device talks through which connection. |
 //! | [`simulate`] | Devices with readings from a seed, correct or sloppy. |
@@ -34,6 +35,7 @@ pub mod frame;
 pub mod kind;
 pub mod manager;
 pub mod mder;
+pub mod numbers;
 pub mod operation;
 pub mod report;
 pub mod roster;

@@ -28,6 +28,7 @@ use crate::configuration::{Configuration, Configurations, Remembered};
 use crate::data::{DataApdu, DataMessage, ErrorCode, EventReport, OperationError, RejectProblem};
 use crate::digest::digest;
 use crate::mder::Malformed;
+use crate::numbers::ReportNumbers;
 use crate::operation::{Operation, OperationFailure, OperationResult};
 use crate::report::{ConfigAnswer, ConfigResult, Report, ScanForm, SegmentStatus};
 use crate::time::NO_RELATIVE_TIME;
@@ -52,8 +53,8 @@ struct AssociatedAgent {
     config_id: ConfigId,
     configuration: Option<Arc<Configuration>>,
     records: u64,
-    /// The last report's unwrapped number.
-    number: Option<u64>,
+    /// Extends its reports' numbers.
+    numbers: ReportNumbers,
     /// The last confirmed report that was answered, and when, to recognise a repetition.
     answered: Option<(Sent, Duration)>,
     waiting: VecDeque<PendingReport>,
@@ -302,7 +303,7 @@ impl Manager {
             config_id,
             configuration: None,
             records: 0,
-            number: None,
+            numbers: ReportNumbers::default(),
             answered: None,
             waiting: VecDeque::new(),
         });
@@ -445,7 +446,7 @@ impl Manager {
                 return self.reply(data.invoke_id, full);
             }
         }
-        let (number, grows) = peer.unwrap(number);
+        let (number, grows) = peer.numbers.extend(number);
         peer.records += 1;
         let record = RecordId(peer.records);
         if confirmed {
@@ -671,32 +672,6 @@ impl AssociatedAgent {
             Some((before, at)) if before == sent && is_in_time(at) => Repetition::Answered,
             _ => Repetition::None,
         }
-    }
-
-    /// Extends a number that wraps or does not grow to one that grows.
-    fn unwrap(&mut self, number: Option<u16>) -> (u64, bool) {
-        const TURN: u64 = 1 << 16;
-        let Some(last) = self.number else {
-            let first = u64::from(number.unwrap_or_default());
-            self.number = Some(first);
-            return (first, true);
-        };
-        let (next, grows) = match number {
-            Some(number) => {
-                let same_turn = last - last % TURN + u64::from(number);
-                if same_turn > last {
-                    (same_turn, true)
-                } else {
-                    // From 65535 to 0 is growth; anything else back is a device that does not
-                    // count. Both begin a new turn.
-                    let wraps = last % TURN == TURN - 1 && number == 0;
-                    (same_turn + TURN, wraps)
-                }
-            }
-            None => (last + 1, true),
-        };
-        self.number = Some(next);
-        (next, grows)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`device`] | Device and objects as AE and containers. |
 //! | [`instance`] | Observations as contentInstances. |
 //! | [`plan`] | Reports of one layout to request primitives, by a plan compiled once. |
+//! | [`coap_plan`] | The same as whole CoAP requests, for the data plane. |
 //! | [`session`] | One association: its records become readings. |
 //! | [`repeats`] | Reports without a time that a device sends once more. |
 //! | [`stored`] | Readings as they stand in a CSE, read back. |
@@ -18,6 +19,7 @@
 //! | [`command`] | The way back: requests as operations, answers as results. |
 #![forbid(unsafe_code)]
 
+pub mod coap_plan;
 pub mod command;
 pub mod device;
 pub mod fhir;
@@ -30,6 +32,7 @@ pub mod session;
 pub mod stored;
 mod template;
 
+pub use coap_plan::{CoapPlan, CoapWriter};
 pub use device::Device;
 pub use instance::{Instances, ReadingName, ReportArrival, ReportIdentity};
 pub use mapping::Mapping;

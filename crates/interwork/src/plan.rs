@@ -17,13 +17,13 @@ use gatewright_health::configuration::Configuration;
 use gatewright_health::convert::{Observation, observe};
 use gatewright_health::data::{DataApdu, DataMessage, EventReport};
 use gatewright_health::decimal::{Decimal, Number};
-use gatewright_health::report::{FixedObservation, Report, encode_scan};
+use gatewright_health::report::{FixedObservation, RawObservation, RawValues, Report, encode_scan};
 use gatewright_health::time::AbsoluteTime;
 
 /// Objects in a planned report.
 pub const OBJECTS_MAX: usize = 8;
 /// Octets of a planned report; a longer one goes the general way.
-pub const REPORT_MAX: usize = 256;
+pub const REPORT_MAX: usize = 1_400;
 /// Octets of a report before its first observation (ISO/IEEE 11073-20601, PRST with a fixed scan).
 const HEAD: usize = 30;
 /// Octets of an observation before its values: handle and length.
@@ -50,12 +50,22 @@ pub struct ReportPlan {
     /// For each of its octets: all ones where a report must equal it, 0 in a gap.
     fixed: Vec<u8>,
     /// The primitive of each object.
-    primitives: Vec<Vec<PlanPiece>>,
+    primitives: Vec<PrimitivePlan>,
+}
+
+/// The primitive that an observation becomes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct PrimitivePlan {
+    pub(crate) handle: Handle,
+    /// Everything before its content.
+    head: [PlanPiece; 3],
+    /// Its content; a brace behind it ends the primitive.
+    pub(crate) content: Vec<PlanPiece>,
 }
 
 /// A part of a primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum PlanPiece {
+pub(crate) enum PlanPiece {
     /// Text that never changes.
     Text(String),
     /// The number of the report.
@@ -75,6 +85,8 @@ enum PlanPiece {
 struct Gaps {
     value: Option<PlanGap>,
     time: Option<usize>,
+    /// Octets behind the mapped ones: where they begin, and how many.
+    skipped: (usize, usize),
 }
 
 /// Where a value is, and how it is encoded.
@@ -97,6 +109,44 @@ impl ReportPlan {
         (handles, confirmation): (&[Handle], Confirmation),
         release: &str,
     ) -> Option<Self> {
+        Self::planned((mapping, device, configuration), (handles, confirmation), &[], release)
+    }
+
+    /// Compiles the plan of reports of the same layout as `report`, octets behind the mapped ones
+    /// included, which are skipped.
+    ///
+    /// `None` as for [`Self::new`], or if it is no fixed scan report.
+    pub fn of_report(
+        mapping: &Mapping,
+        device: &Device,
+        configuration: &Configuration,
+        report: &[u8],
+        release: &str,
+    ) -> Option<Self> {
+        let Ok(Apdu::Prst(data)) = Apdu::decode(report) else { return None };
+        let (event, confirmation) = match data.message {
+            DataMessage::EventReport(event) => (event, Confirmation::Unconfirmed),
+            DataMessage::ConfirmedEventReport(event) => (event, Confirmation::Confirmed),
+            _ => return None,
+        };
+        let Ok(Report::Scan(scan)) = event.report() else { return None };
+        let fixed = |observation: RawObservation<'_>| match observation.values {
+            RawValues::Fixed(fixed) => Some((fixed.handle, fixed.octets.len())),
+            RawValues::Variable(_) | RawValues::Grouped(_) => None,
+        };
+        let observations: Vec<_> = scan.observations().map(fixed).collect::<Option<_>>()?;
+        let (handles, widths): (Vec<_>, Vec<_>) = observations.into_iter().unzip();
+        let layout = (handles.as_slice(), confirmation);
+        Self::planned((mapping, device, configuration), layout, &widths, release)
+    }
+
+    /// The plan for observations of these widths, or of what is mapped.
+    fn planned(
+        (mapping, device, configuration): (&Mapping, &Device, &Configuration),
+        (handles, confirmation): (&[Handle], Confirmation),
+        widths: &[usize],
+        release: &str,
+    ) -> Option<Self> {
         let is_twice = |(at, it): (usize, &Handle)| handles.iter().skip(at + 1).any(|by| by == it);
         if handles.is_empty()
             || handles.len() > OBJECTS_MAX
@@ -104,11 +154,12 @@ impl ReportPlan {
         {
             return None;
         }
-        let (values, gaps) = layout(configuration, handles)?;
+        let (values, gaps) = layout(configuration, handles, widths)?;
         let expected = encoded(handles, &values, confirmation)?;
         let mut fixed = vec![u8::MAX; expected.len()];
         HEAD_GAPS.into_iter().try_for_each(|gap| open(&mut fixed, gap))?;
-        for Gaps { value, time } in &gaps {
+        for Gaps { value, time, skipped } in &gaps {
+            open(&mut fixed, *skipped)?;
             match value {
                 Some(PlanGap::Sfloat(at)) => open(&mut fixed, (*at, 2))?,
                 Some(PlanGap::Float(at)) => open(&mut fixed, (*at, 4))?,
@@ -134,17 +185,23 @@ impl ReportPlan {
         }
         instances.start(arrival);
         let (received, text) = instances.received_and_text();
-        for pieces in &self.primitives {
+        for PrimitivePlan { head, content, .. } in &self.primitives {
             text.clear();
-            for piece in pieces {
+            for piece in head.iter().chain(content) {
                 // `matches` has seen that each gap has a value that can be written.
                 if write(text, piece, received, arrival, report).is_none() {
                     return false;
                 }
             }
+            text.push('}');
             sink(text);
         }
         true
+    }
+
+    /// A report of this layout, which of its octets are fixed, and its primitives.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8], &[PrimitivePlan]) {
+        (&self.expected, &self.fixed, &self.primitives)
     }
 
     /// Whether a report has this layout, and values that the plan can write.
@@ -153,7 +210,7 @@ impl ReportPlan {
         let pairs = report.iter().zip(&self.expected).zip(&self.fixed);
         report.len() == self.expected.len()
             && pairs.map(differs).fold(0, |all, one| all | one) == 0
-            && self.primitives.iter().flatten().all(|piece| match *piece {
+            && self.primitives.iter().flat_map(|it| &it.content).all(|piece| match *piece {
                 PlanPiece::Sfloat(at) => sfloat(report, at).is_some(),
                 PlanPiece::Float(at) => float(report, at).is_some(),
                 PlanPiece::AbsoluteTime(at) => time(report, at).is_some(),
@@ -163,10 +220,14 @@ impl ReportPlan {
 }
 
 /// Octets of each observation, with any values, and where its gaps are in the report.
-fn layout(configuration: &Configuration, handles: &[Handle]) -> Option<(Vec<Vec<u8>>, Vec<Gaps>)> {
+fn layout(
+    configuration: &Configuration,
+    handles: &[Handle],
+    widths: &[usize],
+) -> Option<(Vec<Vec<u8>>, Vec<Gaps>)> {
     let (mut values, mut gaps) = (Vec::new(), Vec::new());
     let mut at = HEAD;
-    for handle in handles {
+    for (nth, handle) in handles.iter().enumerate() {
         at += OBSERVATION_HEAD;
         let (mut octets, mut found) = (Vec::new(), Gaps::default());
         for entry in &configuration.object(*handle)?.map {
@@ -177,6 +238,9 @@ fn layout(configuration: &Configuration, handles: &[Handle]) -> Option<(Vec<Vec<
             }
             octets.extend_from_slice(any);
         }
+        let more = widths.get(nth).map_or(Some(0), |width| width.checked_sub(octets.len()))?;
+        found.skipped = (at + octets.len(), more);
+        octets.resize(octets.len() + more, 0);
         at += octets.len();
         values.push(octets);
         gaps.push(found);
@@ -233,7 +297,7 @@ fn written(
     report: &[u8],
     gaps: &[Gaps],
     release: &str,
-) -> Option<Vec<Vec<PlanPiece>>> {
+) -> Option<Vec<PrimitivePlan>> {
     let Ok(Apdu::Prst(data)) = Apdu::decode(report) else { return None };
     let (DataMessage::EventReport(event) | DataMessage::ConfirmedEventReport(event)) = data.message
     else {
@@ -259,19 +323,20 @@ fn primitive(
     observation: &Observation<'_>,
     gaps: Gaps,
     release: &str,
-) -> Option<Vec<PlanPiece>> {
+) -> Option<PrimitivePlan> {
     let place = device.place(observation.handle)?;
     let template = place.templates.iter().find(|template| template.fits(observation))?;
     let (system, epoch) = device.name_head();
+    let handle = observation.handle;
+    let head = [
+        PlanPiece::Text(format!("{}{system}{epoch}", place.primitive)),
+        PlanPiece::Report,
+        PlanPiece::Text(format!("-{}\",\"rvi\":\"{release}\",\"ty\":4,\"pc\":", handle.0)),
+    ];
     let mut pieces = Vec::new();
-    let mut text = format!("{}{system}{epoch}", place.primitive);
+    let mut text = format!("{{\"m2m:cin\":{{\"rn\":\"{system}{epoch}");
     take(&mut pieces, &mut text, PlanPiece::Report);
-    text = format!(
-        "-{}\",\"rvi\":\"{release}\",\"ty\":4,\"pc\":{{\"m2m:cin\":{{\"rn\":\"{system}{epoch}",
-        observation.handle.0
-    );
-    take(&mut pieces, &mut text, PlanPiece::Report);
-    text = format!("-{}\",\"cnf\":\"application/json:0\",\"con\":{{", observation.handle.0);
+    text = format!("-{}\",\"cnf\":\"application/json:0\",\"con\":{{", handle.0);
     for piece in template.pieces() {
         match piece {
             TemplatePiece::Text(members) => text.push_str(members),
@@ -295,9 +360,9 @@ fn primitive(
     if text.pop() != Some(',') {
         return None;
     }
-    text.push_str("}}}}");
+    text.push_str("}}}");
     pieces.push(PlanPiece::Text(text));
-    Some(pieces)
+    Some(PrimitivePlan { handle, head, content: pieces })
 }
 
 /// Appends the text so far, and a gap behind it.
@@ -340,16 +405,16 @@ fn octets<const N: usize>(report: &[u8], at: usize) -> Option<[u8; N]> {
     report.get(at..)?.first_chunk().copied()
 }
 
-fn sfloat(report: &[u8], at: usize) -> Option<Decimal> {
+pub(crate) fn sfloat(report: &[u8], at: usize) -> Option<Decimal> {
     Number::from_sfloat(octets(report, at)?).decimal()
 }
 
-fn float(report: &[u8], at: usize) -> Option<Decimal> {
+pub(crate) fn float(report: &[u8], at: usize) -> Option<Decimal> {
     Number::from_float(octets(report, at)?).decimal()
 }
 
 /// A calendar time that is a date.
-fn time(report: &[u8], at: usize) -> Option<AbsoluteTime> {
+pub(crate) fn time(report: &[u8], at: usize) -> Option<AbsoluteTime> {
     let time = AbsoluteTime(octets(report, at)?);
     time.parts().map(|_| time)
 }

@@ -41,8 +41,9 @@ pub use error::PlanesError;
 pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
     CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FoundPlane, HandlerNow,
-    HandlerValue, MergeLimit, OpenCapture, Pace, Series, UDP_CLIENTS_MAX, UdpGateway,
-    UdpGatewayCounts, UdpGatewaySetup, WORKERS_MAX, landlock_version, process_version,
+    HandlerValue, MergeLimit, OpenCapture, Pace, ReportForwarder, ReportForwarderCounts,
+    ReportForwarderSetup, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts, UdpGatewaySetup,
+    WORKERS_MAX, landlock_version, process_version,
 };
 pub use kernel::KernelStatus;
 pub use limits::limit_shortages;

@@ -55,6 +55,8 @@ pub struct Datagram {
     pub(crate) packet: Packet,
     pub(crate) from: SocketAddr,
     pub(crate) to: IpAddr,
+    /// The port to which it was sent.
+    pub(crate) port: u16,
 }
 
 impl Datagram {
@@ -97,6 +99,12 @@ impl Default for Origin {
 }
 
 impl Origin {
+    /// The same for a message of another kind: it begins with all hops, as any of this host's does.
+    #[must_use]
+    pub const fn of_own_message(self) -> Self {
+        Self { hops: TIME_TO_LIVE, ..self }
+    }
+
     /// The origin of a datagram merged with a later one: the time of the first, the fewest
     /// remaining hops of both.
     #[must_use]
@@ -139,6 +147,8 @@ pub(crate) struct WorkerApplication {
     ready: VecDeque<SocketIndex>,
     /// Sockets that were returned to the application during this call.
     told: Vec<SocketIndex>,
+    /// Datagrams for the sockets at the same addresses.
+    pub(crate) passed: Vec<Datagram>,
 }
 
 impl std::fmt::Debug for WorkerApplication {
@@ -155,7 +165,14 @@ impl WorkerApplication {
     ) -> Self {
         let own = |&local: &SocketAddr| OwnSocket { local, queue: VecDeque::new() };
         let sockets = locals.iter().map(own).collect();
-        Self { id, application, sockets, ready: VecDeque::new(), told: Vec::new() }
+        Self {
+            id,
+            application,
+            sockets,
+            ready: VecDeque::new(),
+            told: Vec::new(),
+            passed: Vec::new(),
+        }
     }
 
     /// Queues a datagram for the application; returns it if the application does not read.
@@ -184,8 +201,8 @@ impl WorkerApplication {
 
     /// Lets the application read and send.
     pub(crate) fn call(&mut self, out: &mut Out<'_>) {
-        let Self { application, sockets, ready, told, .. } = self;
-        let mut view = ApplicationSockets { sockets, ready, told, out, source: None };
+        let Self { application, sockets, ready, told, passed, .. } = self;
+        let mut view = ApplicationSockets { sockets, ready, told, passed, out, source: None };
         application.handle(&mut view);
         // What it left is told of again with the next batch.
         for socket in self.told.drain(..) {
@@ -202,6 +219,7 @@ pub struct ApplicationSockets<'call, 'graph> {
     sockets: &'call mut Vec<OwnSocket>,
     ready: &'call mut VecDeque<SocketIndex>,
     told: &'call mut Vec<SocketIndex>,
+    passed: &'call mut Vec<Datagram>,
     out: &'call mut Out<'graph>,
     /// The last destination with its source address: most datagrams of a batch have the same
     /// destination.
@@ -241,6 +259,14 @@ impl ApplicationSockets<'_, '_> {
     /// The next datagram of a socket, if one waits.
     pub fn receive(&mut self, socket: SocketIndex) -> Option<Datagram> {
         self.sockets.get_mut(socket.index())?.queue.pop_front()
+    }
+
+    /// Passes a datagram of a shared address on to the socket there ([`Sockets::run_before`]). It is
+    /// dropped and counted if nobody has opened that.
+    ///
+    /// [`Sockets::run_before`]: crate::Sockets::run_before
+    pub fn pass_on(&mut self, datagram: Datagram) {
+        self.passed.push(datagram);
     }
 
     /// Sends `octets` to `to` from a socket.

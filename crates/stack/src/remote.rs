@@ -111,6 +111,15 @@ pub struct FoundApplication {
     pub parameters: Vec<u8>,
     /// The addresses of its sockets.
     pub locals: Vec<SocketAddr>,
+    /// Whether the first of these is that of a socket whose datagrams it receives first.
+    pub precedes: bool,
+}
+
+impl FoundApplication {
+    /// The addresses of sockets that are its own.
+    pub(crate) fn own_locals(&self) -> &[SocketAddr] {
+        self.locals.get(usize::from(self.precedes)..).unwrap_or_default()
+    }
 }
 
 /// A datagram of a socket, in either direction.
@@ -251,10 +260,10 @@ impl RemoteSockets {
                 self.groups.retain(|(of, ..)| *of != socket);
                 SocketOrder::Close { socket }
             }
-            Command::Start(id, application, locals) => {
+            Command::Start(id, application, (locals, precedes)) => {
                 // Those without parameters were refused.
                 let parameters = application.parameters()?;
-                let new = FoundApplication { id, parameters, locals };
+                let new = FoundApplication { id, parameters, locals, precedes };
                 self.applications.push(new.clone());
                 SocketOrder::Start(new)
             }

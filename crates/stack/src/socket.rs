@@ -152,7 +152,8 @@ impl SocketState {
 pub(crate) enum Command {
     Open(Box<SocketEnd>),
     Close(u32),
-    Start(u32, Box<dyn SocketApplication>, Vec<SocketAddr>),
+    /// Run an application at these addresses; whether the first is that of a socket, too.
+    Start(u32, Box<dyn SocketApplication>, (Vec<SocketAddr>, bool)),
     Stop(u32),
     Join(u32, IpAddr, LinkIndex),
     Leave(u32, IpAddr, LinkIndex),
@@ -291,7 +292,7 @@ impl Sockets {
         for found in remote.found() {
             let mut registry = sockets.registry();
             registry.next_id = registry.next_id.max(found.id.saturating_add(1));
-            registry.reserve(&found.locals);
+            registry.reserve(found.own_locals());
         }
         (Self { remote: Some(Arc::new(remote)), ..sockets }, end)
     }
@@ -308,7 +309,7 @@ impl Sockets {
     fn end_found_at(&self, locals: &[SocketAddr]) {
         let Some(remote) = &self.remote else { return };
         let is_there = |found: &FoundApplication| {
-            found.locals.iter().any(|local| local.port() != 0 && locals.contains(local))
+            found.own_locals().iter().any(|local| local.port() != 0 && locals.contains(local))
         };
         for found in remote.take_found(is_there) {
             self.end(&found);
@@ -318,7 +319,7 @@ impl Sockets {
     fn end(&self, found: &FoundApplication) {
         // With the stack gone there is nobody left to tell.
         let _gone = self.tell(Command::Stop(found.id));
-        self.registry().release(&found.locals);
+        self.registry().release(found.own_locals());
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -382,11 +383,38 @@ impl Sockets {
         locals: &[SocketAddr],
         application: Box<dyn SocketApplication>,
     ) -> io::Result<RunningApplication> {
+        self.start(None, locals, application)
+    }
+
+    /// As [`Self::run`], with the datagrams of the socket at `shared`, too. The application receives
+    /// them first, as its socket 0; what it passes on ([`ApplicationSockets::pass_on`]) goes to the
+    /// socket. That may be opened before and closed after the application, or the other way round.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    ///
+    /// [`ApplicationSockets::pass_on`]: crate::ApplicationSockets::pass_on
+    pub fn run_before(
+        &self,
+        shared: SocketAddr,
+        locals: &[SocketAddr],
+        application: Box<dyn SocketApplication>,
+    ) -> io::Result<RunningApplication> {
+        self.start(Some(shared), locals, application)
+    }
+
+    fn start(
+        &self,
+        shared: Option<SocketAddr>,
+        locals: &[SocketAddr],
+        application: Box<dyn SocketApplication>,
+    ) -> io::Result<RunningApplication> {
         if let Some(remote) = &self.remote {
             let parameters = application.parameters().ok_or(io::ErrorKind::Unsupported)?;
             if let Some(found) = remote.take_found(|it| it.parameters == parameters).pop() {
+                let bound = self.registry().bound_at(found.own_locals());
                 let FoundApplication { id, locals, .. } = found;
-                let bound = self.registry().bound_at(&locals);
                 return Ok(RunningApplication { id, bound, locals, sockets: self.clone() });
             }
             self.end_found_at(locals);
@@ -396,10 +424,12 @@ impl Sockets {
         let id = registry.next_id;
         registry.next_id = id.wrapping_add(1);
         drop(registry);
-        let locals: Vec<_> = bound.iter().map(|&(_, local)| local).collect();
+        let own = bound.iter().map(|&(_, local)| local);
+        let locals: Vec<_> = shared.into_iter().chain(own).collect();
         let bound = bound.into_iter().map(|(id, _)| id).collect();
         let running = RunningApplication { id, bound, locals, sockets: self.clone() };
-        self.tell(Command::Start(id, application, running.locals.clone()))?;
+        let addresses = (running.locals.clone(), shared.is_some());
+        self.tell(Command::Start(id, application, addresses))?;
         Ok(running)
     }
 

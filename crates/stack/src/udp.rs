@@ -207,7 +207,7 @@ impl UdpSockets {
                     let over = self.memberships.extract_if(.., |(socket, ..)| *socket == id);
                     over.for_each(|(_, group, link)| out.join(group, link, false));
                 }
-                Command::Start(id, application, locals) => {
+                Command::Start(id, application, (locals, _)) => {
                     self.applications.push(WorkerApplication::new(id, application, &locals));
                 }
                 Command::Stop(id) => self.applications.retain(|running| running.id != id),
@@ -243,7 +243,8 @@ impl UdpSockets {
                 to: Receiver::Application(index, socket),
             })
         });
-        self.listeners = threads.chain(applications).collect();
+        // An application receives the datagrams of an address that it shares with a socket.
+        self.listeners = applications.chain(threads).collect();
         self.listeners.sort_by_key(|listener| listener.local.port());
         self.last = (0, 0..0);
     }
@@ -309,7 +310,7 @@ impl UdpSockets {
                 if listener.takes(ends.to, to_many) {
                     has_listener = true;
                     let copy = out.datagrams().packet_of(packet.octets());
-                    let datagram = copy.map(|packet| Datagram { packet, from, to: ends.to });
+                    let datagram = copy.map(|packet| Datagram { packet, from, to: ends.to, port });
                     let taken = datagram.is_some_and(|datagram| self.enter(listener, datagram));
                     if !taken {
                         out.count(SOCKET_FULL);
@@ -327,7 +328,7 @@ impl UdpSockets {
             out.count(NO_SOCKET);
             return unreachable(packet, out);
         };
-        if !self.enter(listener, Datagram { packet, from, to: ends.to }) {
+        if !self.enter(listener, Datagram { packet, from, to: ends.to, port }) {
             out.count(SOCKET_FULL);
         }
     }
@@ -377,13 +378,45 @@ impl UdpSockets {
 
     /// Passes collected datagrams to all their receivers.
     fn hand_over(&mut self, out: &mut Out<'_>) {
+        for running in self.applications.iter_mut().filter(|running| running.is_ready()) {
+            running.call(out);
+        }
+        self.pass_on(out);
         for index in self.touched.drain(..) {
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.hand_over();
             }
         }
-        for running in self.applications.iter_mut().filter(|running| running.is_ready()) {
-            running.call(out);
+    }
+
+    /// Delivers what applications have passed on to the sockets at the same addresses.
+    fn pass_on(&mut self, out: &mut Out<'_>) {
+        for index in 0..self.applications.len() {
+            let Some(running) = self.applications.get_mut(index) else { return };
+            let mut passed = std::mem::take(&mut running.passed);
+            for datagram in passed.drain(..) {
+                self.pass_on_one(datagram, out);
+            }
+            // The buffer is used again.
+            if let Some(running) = self.applications.get_mut(index) {
+                running.passed = passed;
+            }
+        }
+    }
+
+    fn pass_on_one(&mut self, datagram: Datagram, out: &mut Out<'_>) {
+        let listeners = self.listeners_of(datagram.port);
+        let found = self.listeners.get(listeners).unwrap_or_default().iter();
+        let is_meant = |listener: &&&BoundListener| {
+            matches!(listener.to, Receiver::Thread(_)) && listener.takes(datagram.to, false)
+        };
+        match found.into_iter().find(|listener| is_meant(&listener)).copied() {
+            None => out.count(NO_SOCKET),
+            Some(listener) => {
+                if !self.enter(listener, datagram) {
+                    out.count(SOCKET_FULL);
+                }
+            }
         }
     }
 }
@@ -436,6 +469,7 @@ impl Layer for UdpSockets {
                 running.call(out);
             }
         }
+        self.hand_over(out);
     }
 }
 

@@ -117,6 +117,60 @@ fn an_ended_application_gives_its_ports_back() {
     let _running = gateway.sockets.run(&[at(ANY, 9001), at(ANY, 9000)], relay().0).unwrap();
 }
 
+/// Counts what begins with `1`, and passes everything else on.
+struct Ones(Sender<Vec<u8>>);
+
+impl SocketApplication for Ones {
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        while let Some(socket) = sockets.next_ready() {
+            while let Some(datagram) = sockets.receive(socket) {
+                if datagram.octets().starts_with(b"1") {
+                    self.0.send(datagram.octets().to_vec()).unwrap();
+                } else {
+                    sockets.pass_on(datagram);
+                }
+            }
+        }
+    }
+}
+
+/// Whichever comes first; what is passed on is answered from the shared address.
+#[test]
+fn an_application_before_a_socket_passes_on_what_it_does_not_take() {
+    for application_first in [true, false] {
+        let mut gateway = Gateway::new();
+        let (told, ones) = channel();
+        let run = |gateway: &Gateway| {
+            let sockets = &gateway.sockets;
+            sockets.run_before(at(LAN_IP, 9000), &[], Box::new(Ones(told.clone()))).unwrap()
+        };
+        let early = application_first.then(|| run(&gateway));
+        let socket = UdpSocket::bind(&gateway.sockets, at(LAN_IP, 9000)).unwrap();
+        let running = early.unwrap_or_else(|| run(&gateway));
+        socket.set_nonblocking(true);
+        gateway.tick(0);
+        let frames = [&b"1st"[..], b"2nd", b"1xx", b"last"].map(|octets| to_port(9000, octets));
+        assert!(gateway.receive(LAN, &frames).is_empty());
+        assert_eq!(ones.try_iter().collect::<Vec<_>>(), [b"1st", b"1xx"]);
+        let mut octets = [0; 16];
+        for expected in [&b"2nd"[..], b"last"] {
+            let (len, from) = socket.recv_from(&mut octets).unwrap();
+            assert_eq!((&octets[..len], from), (expected, at(A.1, 5000)));
+        }
+        assert_eq!(socket.recv_from(&mut octets).unwrap_err().kind(), ErrorKind::WouldBlock);
+        // Without the application the socket receives everything, and without the socket what is
+        // passed on is dropped.
+        drop(running);
+        gateway.tick(0);
+        gateway.receive(LAN, &[to_port(9000, b"1")]);
+        assert_eq!(socket.recv_from(&mut octets).unwrap().0, 1);
+        let _running = run(&gateway);
+        drop(socket);
+        gateway.tick(0);
+        assert!(gateway.receive(LAN, &[to_port(9000, b"2")]).is_empty(), "no ICMP error");
+    }
+}
+
 /// Reads nothing until its time has come.
 struct Late {
     due: Duration,

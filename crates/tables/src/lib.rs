@@ -86,7 +86,9 @@ pub use routes::{
     RoutesWriter,
 };
 #[cfg(not(loom))]
-pub use set::{Capacities, DataTables, Tables, TablesWriter};
+pub use set::{
+    Capacities, DataEntities, DataTables, EntityTables, EntityWriters, Tables, TablesWriter,
+};
 #[cfg(not(loom))]
 pub use sojourn::{WorkerHistogram, WorkerHistograms};
 pub use table::{Entry, Table, TableFull, TableWriter};

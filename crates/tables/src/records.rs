@@ -3,6 +3,10 @@
 //! A `link` is a link's index, as in the frames' metadata. Each kind is a handful of words,
 //! described where it is encoded; none holds a pointer or a value of the machine's word size.
 
+mod plan;
+
+pub use plan::{EntityPlan, EntityReports, PLAN_OCTETS_MAX};
+
 use crate::pack::{Packer, Unpacker};
 use crate::record::Record;
 use crate::routes::HopIndex;
@@ -458,22 +462,25 @@ pub struct Entity {
     pub associated: u64,
     /// The types of its first objects, partition and code; 0 for the unused rest.
     pub kinds: [u32; KINDS_MAX],
+    /// The place of its [`EntityPlan`], and that plan's serial number; 0 for none.
+    pub plan: (u32, u32),
 }
 
 impl Record for Entity {
-    const NAME: &'static str = "entity/1";
-    type Words = [u32; 12];
+    const NAME: &'static str = "entity/2";
+    type Words = [u32; 14];
 
     #[inline]
-    fn to_words(&self) -> [u32; 12] {
+    fn to_words(&self) -> [u32; 14] {
         let packer = Packer::default().octets(&self.system_id).word(self.configuration.into());
         let packer = packer.word(u32::from(self.state) << 8 | u32::from(self.objects));
         let packer = packer.octets(&self.associated.to_be_bytes());
-        self.kinds.iter().fold(packer, |packer, kind| packer.word(*kind)).finish()
+        let packer = self.kinds.iter().fold(packer, |packer, kind| packer.word(*kind));
+        packer.word(self.plan.0).word(self.plan.1).finish()
     }
 
     #[inline]
-    fn from_words(words: [u32; 12]) -> Option<Self> {
+    fn from_words(words: [u32; 14]) -> Option<Self> {
         let mut words = Unpacker::new(words);
         let system_id = words.octets()?;
         let configuration = words.small()?;
@@ -483,7 +490,8 @@ impl Record for Entity {
         for kind in &mut kinds {
             *kind = words.word()?;
         }
-        Some(Self { system_id, configuration, state, objects, associated, kinds })
+        let plan = (words.word()?, words.word()?);
+        Some(Self { system_id, configuration, state, objects, associated, kinds, plan })
     }
 }
 

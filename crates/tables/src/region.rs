@@ -407,6 +407,11 @@ impl Region {
         (0..rings).filter_map(|ring| words.part(ring * each, each)).collect()
     }
 
+    /// The words of a table.
+    pub(crate) fn table_part<R>(&self, at: &TableAt<R>) -> Words {
+        self.part(&at.0)
+    }
+
     /// The words of a map.
     pub(crate) fn map_part<K, R>(&self, at: &MapAt<K, R>) -> (Words, u32) {
         (self.part(&at.0), at.0.capacity)

@@ -5,7 +5,10 @@ use crate::down::DownShares;
 use crate::map::{Map, MapWriter};
 use crate::memory::Words;
 use crate::messages::{MessageReceiver, MessageSender};
-use crate::records::{Address, Attachment, Interface, Neighbour, NeighbourKey, NextHop, Published};
+use crate::records::{
+    Address, Attachment, Entity, EntityPlan, EntityReports, Interface, Neighbour, NeighbourKey,
+    NextHop, Published, Sender,
+};
 use crate::region::{
     CountersAt, DownSharesAt, HistogramsAt, MapAt, Region, RegionError, RegionLayout, RegionOwner,
     RingsAt, RoutesAt, TableAt, WakersAt,
@@ -40,6 +43,10 @@ pub struct Capacities {
     pub workers: u32,
     /// Counters of each worker.
     pub counters: u32,
+    /// Devices that are associated over the gateway's own stack.
+    pub entities: u32,
+    /// Of these, devices whose reports the data plane converts.
+    pub plans: u32,
 }
 
 impl Default for Capacities {
@@ -56,6 +63,8 @@ impl Default for Capacities {
             routes6: 65_536,
             workers: 16,
             counters: 32_768,
+            entities: 4096,
+            plans: 2048,
         }
     }
 }
@@ -83,6 +92,9 @@ struct Places {
     captured: RingsAt,
     arrivals: RingsAt,
     departures: RingsAt,
+    entities: MapAt<Sender, Entity>,
+    plans: TableAt<EntityPlan>,
+    reports: TableAt<EntityReports>,
 }
 
 /// Words of the ring of a worker's events: some thousand events.
@@ -119,6 +131,9 @@ impl Places {
             captured: layout.rings("captured", 1, PACKET_WORDS)?,
             arrivals: layout.rings("arrivals", 1, PACKET_WORDS)?,
             departures: layout.rings("departures", 1, PACKET_WORDS)?,
+            entities: layout.map("entities", capacities.entities)?,
+            plans: layout.table("plans", capacities.plans)?,
+            reports: layout.table("reports", capacities.plans)?,
             layout,
         })
     }
@@ -161,6 +176,55 @@ pub struct Tables {
     pub counters: CounterTable,
     /// Sojourn times of packets, in nanoseconds, by worker.
     pub sojourns: WorkerHistograms,
+    /// The associated devices.
+    pub entities: EntityTables,
+}
+
+/// The AE table: the devices that are associated over the gateway's own stack, to read.
+#[derive(Clone, Debug)]
+pub struct EntityTables {
+    /// The devices, by the address that they send from.
+    pub entities: Map<Sender, Entity>,
+    /// How their reports become requests.
+    pub plans: Table<EntityPlan>,
+    /// What the data plane has sent on; at the place of the plan.
+    pub reports: Table<EntityReports>,
+}
+
+/// The AE table, to write: the control plane's.
+#[derive(Debug)]
+pub struct EntityWriters {
+    /// The devices, by the address that they send from.
+    pub entities: MapWriter<Sender, Entity>,
+    /// How their reports become requests.
+    pub plans: TableWriter<EntityPlan>,
+    /// What the data plane has sent on, to read.
+    pub reports: Table<EntityReports>,
+}
+
+/// The data plane's side of the AE table.
+#[derive(Clone, Debug)]
+pub struct DataEntities {
+    /// All of it, to read.
+    pub readers: EntityTables,
+    reports: Words,
+}
+
+impl DataEntities {
+    /// The writer of what the data plane has sent on for devices; there is one at a time.
+    pub fn reports(&self) -> TableWriter<EntityReports> {
+        TableWriter::new(self.reports.clone())
+    }
+}
+
+impl EntityTables {
+    fn new(region: &Region, places: &Places) -> Self {
+        Self {
+            entities: region.map(&places.entities),
+            plans: region.table(&places.plans),
+            reports: region.table(&places.reports),
+        }
+    }
 }
 
 impl Tables {
@@ -200,6 +264,7 @@ impl Tables {
             routes6: region.routes(&places.routes6),
             counters: region.counters(&places.counters),
             sojourns: region.histograms(&places.sojourns),
+            entities: EntityTables::new(region, places),
         }
     }
 }
@@ -232,6 +297,9 @@ pub struct TablesWriter {
     pub wakers: Wakers,
     /// The shares of links that workers have found down.
     pub downs: DownShares,
+    /// The AE table; `None` once its writer has taken this.
+    pub entities: Option<EntityWriters>,
+    reports: Words,
     rings: Rings,
     sleepers: Wakers,
     readers: Tables,
@@ -252,6 +320,7 @@ pub struct DataTables {
     pub wakers: Wakers,
     /// The shares of links that workers have found down.
     pub downs: DownShares,
+    reports: Words,
     rings: Rings,
     sleepers: Wakers,
 }
@@ -281,9 +350,15 @@ impl DataTables {
             counters: region.counters_writer(&places.counters).slots(),
             wakers: region.wakers(&places.wakers),
             downs: region.down_shares(&places.downs),
+            reports: region.table_part(&places.reports),
             rings: Rings::new(&region, &places),
             sleepers: region.wakers(&places.control),
         })
+    }
+
+    /// The data plane's side of the AE table.
+    pub fn entities(&self) -> DataEntities {
+        DataEntities { readers: self.readers.entities.clone(), reports: self.reports.clone() }
     }
 
     /// The histogram of a worker's packets.
@@ -438,7 +513,14 @@ impl TablesWriter {
         with_neighbours: bool,
     ) -> Result<Self, RegionError> {
         let neighbours = with_neighbours.then(|| owner.map(&places.neighbours)).transpose()?;
+        let entities = EntityWriters {
+            entities: owner.map(&places.entities)?,
+            plans: owner.table(&places.plans)?,
+            reports: owner.region().table(&places.reports),
+        };
         Ok(Self {
+            entities: Some(entities),
+            reports: owner.region().table_part(&places.reports),
             readers: Tables::new(&owner.region(), places),
             published: owner.table(&places.published)?,
             interfaces: owner.table(&places.interfaces)?,
@@ -466,9 +548,15 @@ impl TablesWriter {
             counters: self.counters.slots(),
             wakers: self.wakers.clone(),
             downs: self.downs.clone(),
+            reports: self.reports.clone(),
             rings: self.rings.clone(),
             sleepers: self.sleepers.clone(),
         }
+    }
+
+    /// The data plane's side of the AE table, for a data plane in this process.
+    pub fn data_entities(&self) -> DataEntities {
+        DataEntities { readers: self.readers.entities.clone(), reports: self.reports.clone() }
     }
 
     /// The receiving ends of the events of the first `workers` workers.

@@ -17,6 +17,7 @@ mod layouts;
 mod machine;
 mod mesh;
 mod olsr;
+mod report_plan;
 pub mod stack;
 mod stored;
 
@@ -28,6 +29,7 @@ pub use layouts::layouts;
 pub use machine::machine;
 pub use mesh::{labelled_frame, mesh_message};
 pub use olsr::olsr;
+pub use report_plan::report_plan;
 pub use stack::{discovery, gateway, leases, reassembly};
 pub use stored::stored;
 
@@ -61,6 +63,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cse", cse),
     ("rows", rows),
     ("record_block", record_block),
+    ("report_plan", report_plan),
     ("stored", stored),
     ("criteria", criteria),
     ("mesh_message", mesh_message),

@@ -6,6 +6,7 @@ mod send;
 pub(crate) use send::CoapSender;
 
 use crate::answers::{Answers, At, refuse};
+use crate::datagram_socket::DatagramSocket;
 use crate::tasks::spawn;
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +39,7 @@ const NOTHING_DUE: Duration = Duration::from_hours(1);
 /// A UDP socket that speaks CoAP as client and server.
 #[derive(Debug)]
 pub(crate) struct CoapSocket {
-    udp: UdpSocket,
+    udp: DatagramSocket,
     inner: Mutex<Inner>,
     started: Instant,
     /// Wakes the loop: there is something to send, or an earlier deadline.
@@ -67,11 +68,12 @@ struct ReceivedRequest {
 impl CoapSocket {
     /// Binds a socket; `body_octets_max` limits its bodies.
     pub(crate) async fn bind(address: SocketAddr, body_octets_max: usize) -> io::Result<Self> {
-        Ok(Self::new(UdpSocket::bind(address).await?, body_octets_max))
+        let socket = DatagramSocket::Kernel(UdpSocket::bind(address).await?);
+        Ok(Self::new(socket, body_octets_max))
     }
 
     /// Wraps a bound socket; `body_octets_max` limits its bodies.
-    pub(crate) fn new(udp: UdpSocket, body_octets_max: usize) -> Self {
+    pub(crate) fn new(udp: DatagramSocket, body_octets_max: usize) -> Self {
         let mut limits = Limits::default();
         limits.body_octets = body_octets_max;
         // The standard library seeds its maps from the system; nothing else is drawn here.

@@ -77,6 +77,8 @@ pub(super) struct DeviceConnection {
     pub(super) stored: Vec<ReportRecord>,
     /// Octets of an incomplete APDU, counted for the peer's address.
     pub(super) arriving: Arriving,
+    /// Its reports that were to be planned for the data plane, and arrived here.
+    pub(super) reports_here: u32,
 }
 
 impl DeviceConnection {
@@ -190,7 +192,8 @@ impl DeviceConnection {
                 Output::Associated { system_id, config_id, is_test } => {
                     (self.device, self.is_test) = (Some(system_id), is_test);
                     let mut state = self.shared.lock();
-                    let has_room = state.entities.join(&self.sender, system_id, config_id)
+                    let (device, over_stack) = ((system_id, config_id), self.is_over_stack());
+                    let has_room = state.entities.join(&self.sender, device, over_stack)
                         && state.join(system_id, self.id);
                     drop(state);
                     if has_room {
@@ -284,6 +287,7 @@ impl DeviceConnection {
         let mut device = Device::new(mapping, &self.shared.base, system_id, epoch, &configuration);
         self.shared.lock().recall_kind(&mut device, configuration.id());
         let requests = device.registration(mapping);
+        self.reports_here = 0;
         if self.shared.register(&device, requests).await {
             self.shared.follow(&device, configuration.id()).await;
             self.session = Some(DeviceAssociation::new(device, configuration).test(self.is_test));
@@ -384,8 +388,14 @@ impl DeviceConnection {
         if is_whole {
             let (arrived, stored) = (self.arrived, Instant::now());
             self.passage = taken.map(|taken| Passage { arrived, taken, stored });
+            self.plan(&record);
             self.stored.push(record);
         }
+    }
+
+    /// Whether its device sends datagrams to the gateway's own stack.
+    pub(super) fn is_over_stack(&self) -> bool {
+        matches!(&self.transport, Transport::Datagrams(it) if it.socket.is_of_own_stack())
     }
 
     /// Whether its device has associated over another connection since.

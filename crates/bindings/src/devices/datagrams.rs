@@ -3,6 +3,7 @@
 
 use super::transport::{Datagrams, Transport};
 use super::{ConnectionHandle, Shared};
+use crate::datagram_socket::DatagramSocket;
 use crate::listeners::Latch;
 use crate::tasks::boxed;
 use core::time::Duration;
@@ -10,7 +11,6 @@ use gatewright_tables::records::Sender;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -36,7 +36,7 @@ fn forget(connections: &mut Connections, peer: &SocketAddr) {
 /// Receives datagrams until `stop` is set, or until the listener `leaves` and its last device has
 /// disassociated.
 pub(super) async fn serve(
-    socket: UdpSocket,
+    socket: DatagramSocket,
     (shared, connections_max): (Arc<Shared>, usize),
     (mut leaves, latch): (watch::Receiver<bool>, Arc<Latch>),
     mut stop: watch::Receiver<bool>,
@@ -73,10 +73,15 @@ pub(super) async fn serve(
         // An error is an earlier answer's: nobody was there to take it.
         let Ok((length, peer)) = received else { continue };
         let apdu = octets.get(..length).unwrap_or_default();
-        let asks = apdu.starts_with(&AARQ);
         // The AE table says who is associated (the paper's rule).
         let sender = Sender { address: peer.ip(), port: peer.port() };
         let is_associated = matches!(entities.get(&sender), Ok(Some(_)));
+        // A device that an earlier control plane knew gets a connection, by which it hears that its
+        // association has ended.
+        let is_left = !is_associated
+            && socket.is_of_own_stack()
+            && shared.lock().entities.forwarded().is_some_and(|it| it.forget_left(&sender));
+        let asks = is_left || apdu.starts_with(&AARQ);
         if !is_associated && (!asks || is_leaving) {
             shared.count(|counters| {
                 counters.strangers += u64::from(!asks);

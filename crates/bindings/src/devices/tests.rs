@@ -2,6 +2,7 @@
 
 use super::*;
 use gatewright_health::specialisation::{ACTIVITY, SCALE};
+use std::sync::atomic::Ordering;
 
 /// What all devices share is locked when they come, are asked something and go: not by a report,
 /// however many of them there are.
@@ -46,6 +47,7 @@ fn what_a_device_may_be_decides_until_it_has_said_it() {
         beyond: false,
         delivery: Delivery::Direct,
         kinds: BTreeMap::from([("scale".to_owned(), keep)]),
+        coap: None,
     };
     let of = |kind: &gatewright_health::specialisation::Specialisation| {
         let configuration = kind.configuration().unwrap();

@@ -1,6 +1,7 @@
 //! Transport of a device's connection: a stream of octets, or datagrams of one APDU each.
 
 use super::DevicesConfig;
+use crate::datagram_socket::DatagramSocket;
 use crate::listeners::{ListenerAddress, ListenerKind};
 use core::fmt::Debug;
 use core::future::poll_fn;
@@ -11,7 +12,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
 /// Octets read at once: the longest APDU of most devices; the buffer is on the stack only briefly.
@@ -32,7 +32,7 @@ pub(crate) enum Transport {
 /// The datagrams of one device.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
-    pub(crate) socket: Arc<UdpSocket>,
+    pub(crate) socket: Arc<DatagramSocket>,
     pub(crate) peer: SocketAddr,
     pub(crate) arrived: mpsc::Receiver<Box<[u8]>>,
 }
@@ -69,9 +69,7 @@ impl Transport {
                 stream.write_all(apdu).await?;
                 stream.flush().await
             }
-            Self::Datagrams(Datagrams { socket, peer, .. }) => {
-                socket.send_to(apdu, *peer).await.map(drop)
-            }
+            Self::Datagrams(Datagrams { socket, peer, .. }) => socket.send_to(apdu, *peer).await,
         }
     }
 }
@@ -93,6 +91,7 @@ pub(super) fn listener_addresses(config: &DevicesConfig) -> Vec<ListenerAddress>
     let all = [
         (ListenerKind::Devices, Some(config.listen)),
         (ListenerKind::DevicesUdp, config.datagrams),
+        (ListenerKind::DevicesStack, config.stack),
         (ListenerKind::DevicesTls, config.tls.as_ref().map(|(at, _)| *at)),
     ];
     all.into_iter()

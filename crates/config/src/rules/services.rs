@@ -2,7 +2,9 @@
 
 use super::{check_link, check_needed, check_unused, twice, unusable};
 use crate::codes;
-use crate::model::{Config, Delivery, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway};
+use crate::model::{
+    Config, Delivery, Devices, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway,
+};
 use crate::shape::Findings;
 use crate::values::is_host_address;
 use crate::view::View;
@@ -199,6 +201,51 @@ fn check_entity(config: &Config, root: View<'_>, findings: &mut Findings) {
         }
         _ => {}
     }
+    check_stack_port(devices, config, findings);
+    check_data_plane(is_direct, config, findings);
+}
+
+/// Checks that the devices' port of the gateway's own stack is at an address of an exclusive link.
+fn check_stack_port(devices: &Devices, config: &Config, findings: &mut Findings) {
+    let Some(stack) = &devices.stack else { return };
+    let mut exclusive = config.links.iter().filter(|link| link.exclusive).peekable();
+    let message = if exclusive.peek().is_none() {
+        "no link is exclusive, so the gateway's own stack is no host".to_owned()
+    } else {
+        let has = |link: &Link| {
+            link.is_dynamic() || link.addresses.iter().any(|own| own.address() == stack.ip())
+        };
+        if stack.ip().is_unspecified() || exclusive.any(has) {
+            return;
+        }
+        format!("{} is no address of an exclusive link", stack.ip())
+    };
+    findings.add(Diagnostic::error(&codes::DEVICES_OVER_STACK, stack.span, message));
+}
+
+/// Checks that the data plane has readings for the registrar's CoAP address, and says that they
+/// travel in the clear.
+fn check_data_plane(is_direct: bool, config: &Config, findings: &mut Findings) {
+    let registrar = config.cse.as_ref().and_then(|cse| cse.registrar.as_ref());
+    let Some((registrar, coap)) = registrar.and_then(|it| Some((it, it.coap.as_ref()?))) else {
+        return;
+    };
+    let stack = config.devices.as_ref().and_then(|devices| devices.stack.as_ref());
+    let message = match stack {
+        _ if !is_host_address(coap.ip()) => format!("{} is no CSE", coap.ip()),
+        None => "the data plane has no port for devices".to_owned(),
+        Some(_) if !is_direct => "the delivery of all kinds of devices is durable".to_owned(),
+        Some(_) => {
+            if ["https", "wss", "mqtts"].iter().any(|scheme| registrar.url.starts_with(scheme)) {
+                let message = "readings that the data plane sends are not protected by TLS";
+                let finding = Diagnostic::warning(&codes::COAP_IN_CLEAR, coap.span, message);
+                findings.add(finding.help("leave `coap` out unless the network is trusted"));
+            }
+            return;
+        }
+    };
+    let finding = Diagnostic::error(&codes::DIRECT_BY_DATA_PLANE, coap.span, message);
+    findings.add(finding.help("it needs [devices] with `stack`, and `delivery = \"direct\"`"));
 }
 
 /// Checks that a broker used over TLS has a client certificate.

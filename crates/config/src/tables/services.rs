@@ -40,6 +40,7 @@ const PEER_REQUESTS_MAX: i64 = 65_536;
 /// Maximum content of one peer, in MiB.
 const PEER_MIB_MAX: i64 = 1 << 16;
 const DELIVERIES: &[&str] = &["durable", "direct"];
+const CONTENTS: &[&str] = &["cbor", "json"];
 const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 
 /// The certificate that a listener shows.
@@ -78,6 +79,13 @@ pub(super) static DEVICES: Table = Table {
             Shape::Text(Form::Socket),
             "Where it accepts datagrams (UDP); nowhere if not given.",
         ),
+        key(
+            "stack",
+            Shape::Text(Form::Socket),
+            "Where it accepts datagrams at the gateway's own stack: an address of an exclusive \
+             link; nowhere if not given.",
+        )
+        .fixed(),
         key(
             "tls",
             Shape::Table(&DEVICES_TLS),
@@ -465,6 +473,19 @@ static REGISTRAR: Table = Table {
             Shape::Text(Form::Url),
             "Its address: http, https, coap, ws, wss, or an mqtt or mqtts broker.",
         ),
+        key(
+            "coap",
+            Shape::Text(Form::Socket),
+            "Where it accepts CoAP over the gateway's links: direct readings of devices at \
+             `[devices] stack` go there from the data plane.",
+        )
+        .fixed(),
+        key(
+            "coap_content",
+            Shape::Choice(CONTENTS),
+            "How these readings are written: cbor (the default) or json.",
+        )
+        .fixed(),
         required("id", Shape::Text(Form::CseId), "Its identifier, with / in front.").fixed(),
         required("base", Shape::Text(Form::Name), "Name of its base resource.").fixed(),
         key(

@@ -1,6 +1,7 @@
-//! Datagrams and captured packets, orders to the UDP layer, and the parameters of a UDP gateway.
+//! Datagrams and captured packets, orders to the UDP layer, and the parameters of applications.
 
 use super::{Plain, plain_enum, plain_struct, taken};
+use crate::report_forwarder::ReportForwarderSetup;
 use crate::udp_gateway::{MergeLimit, Series, UdpGatewaySetup};
 use gatewright_stack::{
     Form, FoundApplication, PacketOctets, RemoteDatagram, SocketOrder, builtin::CapturedPacket,
@@ -25,7 +26,8 @@ plain_enum!(Form { 0 => Plain, 1 => Prefixed });
 plain_enum!(MergeLimit { 0 => Octets(most), 1 => PathMtu });
 plain_enum!(Series { 0 => Plain, 1 => Merge(form, limit), 2 => Split });
 plain_struct!(UdpGatewaySetup { listen, server, series, clients_max });
-plain_struct!(FoundApplication { id, parameters, locals });
+plain_struct!(ReportForwarderSetup { listen, cse });
+plain_struct!(FoundApplication { id, parameters, locals, precedes });
 plain_struct!(CapturedPacket { capture, octets, framing, at, side, link });
 
 plain_enum!(SocketOrder {
@@ -36,6 +38,15 @@ plain_enum!(SocketOrder {
     4 => Join { socket, group, link },
     5 => Leave { socket, group, link },
 });
+
+/// The parameters of an application, from which the data plane's process builds it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ApplicationSetup {
+    UdpGateway(UdpGatewaySetup),
+    ReportForwarder(ReportForwarderSetup),
+}
+
+plain_enum!(ApplicationSetup { 0 => UdpGateway(setup), 1 => ReportForwarder(setup) });
 
 /// Octets of a message, all at once.
 fn put_octets(octets: &[u8], to: &mut Vec<u8>) {
@@ -112,9 +123,14 @@ mod tests {
         }
         let series = Series::Merge(Form::Prefixed, MergeLimit::Octets(1400));
         let setup = UdpGatewaySetup { listen: peer, server: peer, series, clients_max: 9 };
-        assert_eq!(UdpGatewaySetup::of(&setup.octets()), Some(setup));
-        let start =
-            FoundApplication { id: 4, parameters: setup.octets(), locals: vec![peer, peer] };
+        let forwarder = ReportForwarderSetup { listen: peer, cse: peer };
+        for setup in
+            [ApplicationSetup::UdpGateway(setup), ApplicationSetup::ReportForwarder(forwarder)]
+        {
+            assert_eq!(ApplicationSetup::of(&setup.octets()), Some(setup));
+        }
+        let (parameters, locals) = (setup.octets(), vec![peer, peer]);
+        let start = FoundApplication { id: 4, parameters, locals, precedes: true };
         let group = "ff02::1".parse().unwrap();
         for order in [
             SocketOrder::Open { socket: 1, local: peer },
@@ -149,7 +165,7 @@ mod tests {
             let _value = RemoteDatagram::of(&octets);
             let _value = SocketOrder::of(&octets);
             let _value = CapturedPacket::of(&octets);
-            let _value = UdpGatewaySetup::of(&octets);
+            let _value = ApplicationSetup::of(&octets);
         }
     }
 }

@@ -8,6 +8,8 @@ mod device;
 mod network;
 mod request;
 
+pub(crate) use datagram::ApplicationSetup;
+
 use gatewright_packet::{LinkAddress, LinkIndex};
 use std::{
     collections::BTreeSet,

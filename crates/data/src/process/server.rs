@@ -155,7 +155,7 @@ impl Server {
             descriptors.sleepers_of_data(&tables).map_err(failed("copy a descriptor"))?;
         let (requests, answers) = (tables.requests(), tables.answers());
         let (datagrams, captured) = ((tables.arrivals(), tables.departures()), tables.captured());
-        let counters = tables.counters.clone();
+        let of_applications = (tables.counters.clone(), tables.entities());
         for waker in sleepers.workers.iter().chain([&sleepers.server]) {
             waker.flags().reset();
         }
@@ -181,7 +181,7 @@ impl Server {
         let port = Arc::clone(workers.port());
         let mut captured = CaptureRelay::new(captured, &port.capture_readers());
         let wake = Arc::new(sleepers.server.clone());
-        let sockets = SocketRelay::new(sockets, counters, datagrams, wake);
+        let sockets = SocketRelay::new(sockets, of_applications, datagrams, wake);
         restore(&port, &restored)?;
         let state = ServerState::new(setup, links, restored.standing);
         captured.set_open(state.captures());

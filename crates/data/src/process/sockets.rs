@@ -2,17 +2,18 @@
 
 use crate::{
     error::{DataError, failed, refused},
-    plain::Plain,
-    udp_gateway::{UDP_GATEWAY_ITEMS, UdpGatewayCounters, UdpGatewaySetup, relay},
+    plain::{ApplicationSetup, Plain},
+    report_forwarder::{FORWARDER_ITEMS, forwarder},
+    udp_gateway::{UDP_GATEWAY_ITEMS, relay},
 };
 use gatewright_edge::ReadySet;
 use gatewright_stack::{
-    Counter, FoundApplication, RemoteDatagram, RunningApplication, SOCKETS_MAX, SocketOrder,
-    Sockets, UdpSocket, Wake,
+    Counter, FoundApplication, RemoteDatagram, RunningApplication, SOCKETS_MAX, SocketApplication,
+    SocketOrder, Sockets, UdpSocket, Wake,
 };
 use gatewright_tables::{
-    CounterName, CounterOwner, CounterSlots, CountersFull, MessageReceiver, MessageSender,
-    records::Name,
+    CounterName, CounterOwner, CounterSlots, CountersFull, DataEntities, MessageReceiver,
+    MessageSender, records::Name,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +25,7 @@ use std::{
 pub(super) struct SocketRelay {
     sockets: Sockets,
     counters: CounterSlots,
+    entities: DataEntities,
     ready: Arc<ReadySet>,
     open: BTreeMap<u32, UdpSocket>,
     /// The sockets that have datagrams, or may have.
@@ -48,13 +50,14 @@ impl SocketRelay {
     /// Relays between `sockets` and the rings; `wake` is called when a socket has datagrams.
     pub(super) fn new(
         sockets: Sockets,
-        counters: CounterSlots,
+        (counters, entities): (CounterSlots, DataEntities),
         (arrivals, departures): (MessageSender, MessageReceiver),
         wake: Arc<dyn Wake>,
     ) -> Self {
         Self {
             sockets,
             counters,
+            entities,
             ready: ReadySet::new(SOCKETS_MAX, wake),
             open: BTreeMap::new(),
             pending: BTreeSet::new(),
@@ -139,16 +142,32 @@ impl SocketRelay {
     }
 
     fn start(&self, application: &FoundApplication) -> Result<RunningApplication, DataError> {
-        let setup = UdpGatewaySetup::of(&application.parameters);
-        let setup = setup.ok_or_else(|| refused("no such application is known".to_owned()))?;
-        let counters = self.counters(application.id)?;
-        let started = self.sockets.run(&application.locals, relay(setup, counters));
-        started.map_err(failed("start a UDP gateway"))
+        let FoundApplication { id, parameters, locals, precedes } = application;
+        let (run, action): (Box<dyn SocketApplication>, _) = match ApplicationSetup::of(parameters)
+        {
+            Some(ApplicationSetup::UdpGateway(setup)) => {
+                (relay(setup, self.counters(*id, UDP_GATEWAY_ITEMS)?), "start a UDP gateway")
+            }
+            Some(ApplicationSetup::ReportForwarder(setup)) => {
+                let counters = self.counters(*id, FORWARDER_ITEMS)?;
+                (forwarder(setup, &self.entities, counters), "start the forwarder of reports")
+            }
+            None => return Err(refused("no such application is known".to_owned())),
+        };
+        let started = match locals.split_first().filter(|_| *precedes) {
+            Some((shared, own)) => self.sockets.run_before(*shared, own, run),
+            None => self.sockets.run(locals, run),
+        };
+        started.map_err(failed(action))
     }
 
-    fn counters(&self, application: u32) -> Result<UdpGatewayCounters, CountersFull> {
-        let mut counters = UdpGatewayCounters::default();
-        for (counter, item) in counters.iter_mut().zip(UDP_GATEWAY_ITEMS) {
+    fn counters<const N: usize>(
+        &self,
+        application: u32,
+        items: [&str; N],
+    ) -> Result<[Counter; N], CountersFull> {
+        let mut counters = std::array::from_fn(|_| Counter::default());
+        for (counter, item) in counters.iter_mut().zip(items) {
             let name = CounterName {
                 worker: FIRST_WORKER,
                 owner: CounterOwner::Application(application),

@@ -1,0 +1,426 @@
+//! The forwarder of reports: an application on the worker that sends readings of associated devices
+//! to a CSE.
+//!
+//! It is the data plane of an IEEE 11073 gateway: a report of a device in the AE table becomes CoAP
+//! requests by the plan in that table, and leaves at once. Everything else of an associated device,
+//! and each association request, is passed on to the control plane. Datagrams of others are dropped
+//! and counted. So reports go on while the control plane is away.
+//!
+//! Requests are non-confirmable: a lost one is lost, as the report itself would be. If the CSE answers
+//! that it lacks the place of a reading, the device's reports go to the control plane, which creates
+//! the place again and compiles another plan.
+
+use crate::plain::{ApplicationSetup, Plain};
+use gatewright_health::numbers::ReportNumbers;
+use gatewright_interwork::{CoapPlan, CoapWriter, ReportArrival};
+use gatewright_onem2m::{Status, Timestamp, coap::primitive::option};
+use gatewright_stack::{
+    ApplicationSockets, Counter, Datagram, Origin, RunningApplication, SocketApplication,
+    SocketIndex, Sockets,
+};
+use gatewright_tables::{
+    DataEntities, EntityTables, TableWriter,
+    records::{Entity, EntityReports, Sender},
+};
+use gatewright_wire::coap::{Code, Message, MessageType};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A forwarder of reports to be started.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ReportForwarderSetup {
+    /// The address of this gateway to which devices send.
+    pub listen: SocketAddr,
+    /// The CoAP address of the CSE.
+    pub cse: SocketAddr,
+}
+
+/// Counts of a forwarder at one moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ReportForwarderCounts {
+    /// Reports sent on.
+    pub reports: u64,
+    /// Requests that they became.
+    pub requests: u64,
+    /// Requests that could not be sent.
+    pub not_sent: u64,
+    /// Datagrams passed on to the control plane.
+    pub passed_on: u64,
+    /// Datagrams of senders that are not associated, and of other senders than the CSE.
+    pub strangers: u64,
+    /// Requests that the CSE has executed.
+    pub created: u64,
+    /// Requests that the CSE has refused.
+    pub refused: u64,
+    /// Plans that could not be read.
+    pub plans_unread: u64,
+    /// Requests with a message ID that may be remembered still (RFC 7252 §4.4): the CSE may take them
+    /// for repetitions.
+    pub ids_reused: u64,
+}
+
+/// The names of [`ReportForwarderCounts`] in the table of counters, in their order.
+pub(crate) const FORWARDER_ITEMS: [&str; 9] = [
+    "reports",
+    "requests",
+    "not-sent",
+    "passed-on",
+    "strangers",
+    "created",
+    "refused",
+    "plans-unread",
+    "ids-reused",
+];
+
+impl ReportForwarderCounts {
+    /// The counts by the name of each.
+    fn of(count: impl Fn(usize, &str) -> u64) -> Self {
+        let mut counts = FORWARDER_ITEMS.iter().enumerate().map(|(at, item)| count(at, item));
+        let mut next = || counts.next().unwrap_or_default();
+        Self {
+            reports: next(),
+            requests: next(),
+            not_sent: next(),
+            passed_on: next(),
+            strangers: next(),
+            created: next(),
+            refused: next(),
+            plans_unread: next(),
+            ids_reused: next(),
+        }
+    }
+
+    const fn in_order(self) -> [u64; FORWARDER_ITEMS.len()] {
+        [
+            self.reports,
+            self.requests,
+            self.not_sent,
+            self.passed_on,
+            self.strangers,
+            self.created,
+            self.refused,
+            self.plans_unread,
+            self.ids_reused,
+        ]
+    }
+}
+
+type ForwarderCounters = [Counter; FORWARDER_ITEMS.len()];
+
+/// A running forwarder; dropping it ends it.
+#[derive(Debug)]
+pub struct ReportForwarder {
+    /// Its counters, if it runs in this process.
+    counters: ForwarderCounters,
+    running: RunningApplication,
+}
+
+impl ReportForwarder {
+    /// Starts to forward reports with sockets of the gateway's own stack, beside the socket at which
+    /// the control plane receives what devices send.
+    ///
+    /// # Errors
+    ///
+    /// If too many sockets are open.
+    pub fn start(
+        sockets: &Sockets,
+        setup: ReportForwarderSetup,
+        entities: &DataEntities,
+    ) -> io::Result<Self> {
+        let any: IpAddr = match setup.cse {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let counters = ForwarderCounters::default();
+        let run = forwarder(setup, entities, counters.clone());
+        let towards_cse = [SocketAddr::new(any, 0); PORTS];
+        let running = sockets.run_before(setup.listen, &towards_cse, run)?;
+        Ok(Self { counters, running })
+    }
+
+    /// Its counts at this moment.
+    pub fn counts(&self) -> ReportForwarderCounts {
+        ReportForwarderCounts::of(|at, item| {
+            let own = || self.counters.get(at).map_or(0, Counter::get);
+            self.running.count(item).unwrap_or_else(own)
+        })
+    }
+}
+
+/// The application of a forwarder.
+pub(crate) fn forwarder(
+    setup: ReportForwarderSetup,
+    entities: &DataEntities,
+    counters: ForwarderCounters,
+) -> Box<dyn SocketApplication> {
+    let (tables, reports) = (entities.readers.clone(), entities.reports());
+    let mut plans = Vec::new();
+    plans.resize_with(usize::try_from(tables.plans.capacity()).unwrap_or_default(), || None);
+    let table = PlanTable { tables, reports, plans };
+    let writer = CoapWriter::default();
+    let (clock, ids) = (wall_micros, MessageIds::new(wall_micros()));
+    Box::new(Forwarder { setup, table, writer, counters, ids, clock })
+}
+
+/// Microseconds since 1970.
+fn wall_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The socket of devices; the others lead to the CSE.
+const DEVICES: SocketIndex = SocketIndex(0);
+
+/// Number of ports towards the CSE. Each has 65,536 message IDs, which it may use again after
+/// [`NON_LIFETIME`]: together 28,900 requests a second.
+const PORTS: usize = PORT_COUNT as usize;
+const PORT_COUNT: u16 = 64;
+
+/// First octets of an association request and of data (ISO/IEEE 11073-20601, AARQ and PRST).
+const AARQ: [u8; 2] = [0xE2, 0x00];
+const PRST: [u8; 2] = [0xE7, 0x00];
+/// Where a fixed scan report has its number.
+const SCAN_NUMBER: usize = 24;
+
+/// A plan that was read from the table, and what came of it.
+struct KnownPlan {
+    serial: u32,
+    /// None if it is not to be used: unreadable, or for places that the CSE lacks.
+    plan: Option<CoapPlan>,
+    numbers: ReportNumbers,
+    /// The time of the last report, if the device reports one.
+    time: Option<u64>,
+    reports: u64,
+}
+
+/// The plans in the AE table, read once each.
+struct PlanTable {
+    tables: EntityTables,
+    reports: TableWriter<EntityReports>,
+    /// By their places in the table.
+    plans: Vec<Option<Box<KnownPlan>>>,
+}
+
+impl PlanTable {
+    /// The plan of a device.
+    fn known(
+        &mut self,
+        entity: &Entity,
+        tally: &mut ReportForwarderCounts,
+    ) -> Option<&mut KnownPlan> {
+        let (place, serial) = entity.plan;
+        let known = self.plans.get_mut(usize::try_from(place).ok()?)?;
+        if known.as_ref().is_none_or(|known| known.serial != serial) {
+            // The control plane may be writing another one there: then this device has none.
+            let plan = self.tables.plans.get(place).ok().flatten();
+            let plan = plan.filter(|plan| plan.serial == serial)?;
+            let plan = CoapPlan::of(plan.octets());
+            tally.plans_unread += u64::from(plan.is_none());
+            let before = self.reports.get(place).filter(|before| before.serial == serial);
+            let numbers = before
+                .map_or_else(ReportNumbers::default, |before| ReportNumbers::after(before.last));
+            let reports = before.map_or(0, |before| before.reports);
+            let time = plan.as_ref().and_then(CoapPlan::last_time);
+            *known = Some(Box::new(KnownPlan { serial, plan, numbers, time, reports }));
+        }
+        known.as_deref_mut()
+    }
+}
+
+/// The application.
+struct Forwarder {
+    setup: ReportForwarderSetup,
+    table: PlanTable,
+    writer: CoapWriter,
+    counters: ForwarderCounters,
+    ids: MessageIds,
+    /// Microseconds since 1970.
+    clock: fn() -> u64,
+}
+
+impl SocketApplication for Forwarder {
+    fn parameters(&self) -> Option<Vec<u8>> {
+        Some(ApplicationSetup::ReportForwarder(self.setup).octets())
+    }
+
+    fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
+        let mut tally = ReportForwarderCounts::default();
+        let received = (self.clock)();
+        while let Some(socket) = sockets.next_ready() {
+            for _ in 0..sockets.waiting(socket) {
+                let Some(datagram) = sockets.receive(socket) else { break };
+                if socket == DEVICES {
+                    self.device(datagram, received, sockets, &mut tally);
+                } else {
+                    self.answer(socket, &datagram, sockets, &mut tally);
+                }
+            }
+        }
+        let counts = self.counters.iter().zip(tally.in_order());
+        counts.filter(|(_, count)| *count > 0).for_each(|(counter, count)| counter.add(count));
+    }
+}
+
+impl Forwarder {
+    /// Handles what a device has sent.
+    fn device(
+        &mut self,
+        datagram: Datagram,
+        received: u64,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut ReportForwarderCounts,
+    ) {
+        let from = datagram.from();
+        let sender = Sender { address: from.ip(), port: from.port() };
+        let asks = datagram.octets().starts_with(&AARQ);
+        match self.table.tables.entities.get(&sender) {
+            Ok(None) if !asks => tally.strangers += 1,
+            Ok(Some(entity)) if self.forward(&datagram, &entity, received, sockets, tally) => {}
+            // The control plane judges what it is just writing, too.
+            _ => {
+                tally.passed_on += 1;
+                sockets.pass_on(datagram);
+            }
+        }
+    }
+
+    /// Sends a report on; returns whether it did.
+    fn forward(
+        &mut self,
+        datagram: &Datagram,
+        entity: &Entity,
+        received: u64,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut ReportForwarderCounts,
+    ) -> bool {
+        let report = datagram.octets();
+        if entity.plan.1 == 0 || !report.starts_with(&PRST) || datagram.to().is_multicast() {
+            return false;
+        }
+        let Self { setup, table, writer, ids, .. } = self;
+        let place = entity.plan.0;
+        let Some(known) = table.known(entity, tally) else { return false };
+        let Some(plan) = &known.plan else { return false };
+        let number = report.get(SCAN_NUMBER..).and_then(|rest| rest.first_chunk().copied());
+        let mut numbers = known.numbers;
+        let (last, _) = numbers.extend(number.map(u16::from_be_bytes));
+        let arrival = ReportArrival { report: last, received: Timestamp::from_micros(received) };
+        let origin = datagram.origin().of_own_message();
+        // A device whose clock stands still gives different reports the same time.
+        let own = plan.identity(report);
+        let time = own.map(|own| own.epoch);
+        let own = own.filter(|_| time != known.time);
+        let is_planned = writer.convert(plan, (arrival, own), report, |message| {
+            let (socket, id, is_reused) = ids.next(received);
+            set_header(message, id, place);
+            let sent = sockets.send(socket, message, setup.cse, origin);
+            tally.ids_reused += u64::from(is_reused);
+            tally.requests += u64::from(sent.is_ok());
+            tally.not_sent += u64::from(sent.is_err());
+        });
+        if is_planned {
+            tally.reports += 1;
+            known.numbers = numbers;
+            known.time = time.or(known.time);
+            known.reports += 1;
+            let (serial, reports) = (known.serial, known.reports);
+            let noted = EntityReports { serial, reports, last, received };
+            // Its place is that of the plan.
+            let _noted = table.reports.set(place, &noted);
+        }
+        is_planned
+    }
+
+    /// Handles an answer of the CSE.
+    fn answer(
+        &mut self,
+        socket: SocketIndex,
+        datagram: &Datagram,
+        sockets: &mut ApplicationSockets<'_, '_>,
+        tally: &mut ReportForwarderCounts,
+    ) {
+        let message = Message::parse(datagram.octets());
+        let Some(message) = message.ok().filter(|_| datagram.from() == self.setup.cse) else {
+            tally.strangers += 1;
+            return;
+        };
+        if message.message_type() == MessageType::CONFIRMABLE {
+            let [high, low] = message.message_id().to_be_bytes();
+            // Version 1, acknowledgement, empty (RFC 7252 §3). A lost one is asked for again.
+            let acknowledgement = [0x60, 0, high, low];
+            let _lost = sockets.send(socket, &acknowledgement, self.setup.cse, Origin::default());
+        }
+        // A name that is there is a reading that has arrived before.
+        let is_there = message.uint(option::RSC) == Some(Status::Conflict.number().into());
+        if message.code().class() == 2 || is_there {
+            tally.created += 1;
+            return;
+        }
+        tally.refused += 1;
+        let is_lacking = message.code() == Code::NOT_FOUND;
+        let token = message.token().first_chunk().copied().map(u32::from_be_bytes);
+        let place = token.and_then(|place| usize::try_from(place).ok());
+        let known = place.and_then(|place| self.table.plans.get_mut(place)?.as_mut());
+        if let Some(known) = known.filter(|_| is_lacking) {
+            known.plan = None;
+        }
+    }
+}
+
+/// Microseconds for which a message ID must not be used again (RFC 7252 §4.8.2: 145 s).
+const NON_LIFETIME: u64 = NON_LIFETIME_SECONDS * 1_000_000;
+const NON_LIFETIME_SECONDS: u64 = gatewright_onem2m::coap::NON_LIFETIME.as_secs();
+
+/// Gives out message IDs: all of one port, then those of the next.
+struct MessageIds {
+    port: u16,
+    id: u16,
+    /// When each port's turn began, 0 for never.
+    begun: [u64; PORTS],
+    /// Whether the IDs of this turn may be remembered still.
+    is_early: bool,
+}
+
+impl MessageIds {
+    /// Begins anywhere, as a forwarder before this one may just have used the first ones.
+    fn new(now: u64) -> Self {
+        let [.., a, b, c] = (now >> MILLISECOND_BITS).to_be_bytes();
+        Self {
+            port: u16::from(a) % PORT_COUNT,
+            id: u16::from_be_bytes([b, c]),
+            begun: [0; PORTS],
+            is_early: false,
+        }
+    }
+
+    /// The next ID with its socket, and whether it may be remembered still.
+    fn next(&mut self, now: u64) -> (SocketIndex, u16, bool) {
+        let given = (SocketIndex(self.port + 1), self.id, self.is_early);
+        self.id = self.id.wrapping_add(1);
+        if self.id == 0 {
+            self.port = (self.port + 1) % PORT_COUNT;
+            if let Some(begun) = self.begun.get_mut(usize::from(self.port)) {
+                let ended = now.saturating_sub(*begun);
+                self.is_early = *begun > 0 && ended < NON_LIFETIME;
+                *begun = now;
+            }
+        }
+        given
+    }
+}
+
+/// Bits of microseconds that are about a millisecond.
+const MILLISECOND_BITS: u32 = 10;
+
+/// Sets message ID and token of a planned message; the token is the place of the plan.
+fn set_header(message: &mut [u8], id: u16, token: u32) {
+    if let Some([_, _, id_place @ .., _, _, _, _]) = message.first_chunk_mut::<8>() {
+        id_place.copy_from_slice(&id.to_be_bytes());
+    }
+    if let Some(place) = message.get_mut(4..8) {
+        place.copy_from_slice(&token.to_be_bytes());
+    }
+}

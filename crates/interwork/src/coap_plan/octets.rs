@@ -1,0 +1,165 @@
+//! Plans as plain octets. All numbers have two octets, the higher one first.
+//!
+//! ```text
+//! version, serialisation (0 JSON, 1 CBOR), epoch (eight octets), time before (eight octets)
+//! place of the time in a report, or 65535; length of a report
+//! number of the parts that each report has, and for each:
+//!   place, length and octets
+//! number of requests, and for each:
+//!   length and octets of the options before the request identifier
+//!   length and octets of the name before the report's identity, and behind it
+//!   number of pieces of the content, and for each:
+//!     kind, and the length with octets or the place in the report
+//! ```
+
+use super::content::{ContentPiece, PIECES_MAX};
+use super::{CoapPlan, OPTIONS_MAX, RequestPlan};
+use crate::plan::{OBJECTS_MAX, REPORT_MAX};
+use gatewright_onem2m::Serialisation;
+
+/// Version of this form.
+const VERSION: u16 = 1;
+
+/// Kinds of pieces.
+const OCTETS: u16 = 0;
+const NAME: u16 = 1;
+const REPORT: u16 = 2;
+const RECEIVED: u16 = 3;
+const SFLOAT: u16 = 4;
+const FLOAT: u16 = 5;
+const ABSOLUTE_TIME: u16 = 6;
+const IDENTITY: u16 = 7;
+/// Parts that each report has, at the most: before, between and behind the gaps.
+const PARTS_MAX: usize = 64;
+/// The place of a time that no report has.
+const NOWHERE: usize = 65_535;
+
+impl CoapPlan {
+    /// The plan as octets.
+    pub fn octets(&self) -> Vec<u8> {
+        let mut octets = Vec::new();
+        put(&mut octets, VERSION.into());
+        put(&mut octets, usize::from(self.serialisation == Serialisation::Cbor));
+        octets.extend_from_slice(&self.epoch.to_be_bytes());
+        octets.extend_from_slice(&self.last_time.to_be_bytes());
+        put(&mut octets, self.time_at.unwrap_or(NOWHERE));
+        put(&mut octets, self.length);
+        put(&mut octets, self.fixed.len());
+        for (at, part) in &self.fixed {
+            put(&mut octets, *at);
+            put(&mut octets, part.len());
+            octets.extend_from_slice(part);
+        }
+        put(&mut octets, self.requests.len());
+        for RequestPlan { options, name: [before, behind], content } in &self.requests {
+            for part in [options, before, behind] {
+                put(&mut octets, part.len());
+                octets.extend_from_slice(part);
+            }
+            put(&mut octets, content.len());
+            for piece in content {
+                let (kind, number, more) = match piece {
+                    ContentPiece::Octets(more) => (OCTETS, more.len(), more.as_slice()),
+                    ContentPiece::Name => (NAME, 0, &[][..]),
+                    ContentPiece::Report => (REPORT, 0, &[][..]),
+                    ContentPiece::Received => (RECEIVED, 0, &[][..]),
+                    ContentPiece::Sfloat(at) => (SFLOAT, *at, &[][..]),
+                    ContentPiece::Float(at) => (FLOAT, *at, &[][..]),
+                    ContentPiece::AbsoluteTime(at) => (ABSOLUTE_TIME, *at, &[][..]),
+                    ContentPiece::Identity => (IDENTITY, 0, &[][..]),
+                };
+                put(&mut octets, kind.into());
+                put(&mut octets, number);
+                octets.extend_from_slice(more);
+            }
+        }
+        octets
+    }
+
+    /// Reads a plan from its octets, which nobody has to be trusted with; `None` if they are none.
+    pub fn of(octets: &[u8]) -> Option<Self> {
+        let mut rest = PlanReader(octets);
+        if rest.number()? != usize::from(VERSION) {
+            return None;
+        }
+        let serialisation = match rest.number()? {
+            0 => Serialisation::Json,
+            1 => Serialisation::Cbor,
+            _ => return None,
+        };
+        let (epoch, last_time) = (rest.long()?, rest.long()?);
+        let time_at = Some(rest.number()?).filter(|at| *at != NOWHERE);
+        let length = rest.number().filter(|it| *it <= REPORT_MAX)?;
+        let parts = rest.number().filter(|it| *it <= PARTS_MAX)?;
+        let mut fixed = Vec::with_capacity(parts);
+        for _ in 0..parts {
+            fixed.push((rest.number()?, rest.counted()?));
+        }
+        let count = rest.number().filter(|it| (1..=OBJECTS_MAX).contains(it))?;
+        let mut requests = Vec::with_capacity(count);
+        for _ in 0..count {
+            requests.push(rest.request(length)?);
+        }
+        let plan = Self { serialisation, length, fixed, epoch, time_at, last_time, requests };
+        (rest.0.is_empty() && plan.is_within_bounds()).then_some(plan)
+    }
+}
+
+/// Appends a number; one that is too large makes octets that are no plan.
+fn put(octets: &mut Vec<u8>, number: usize) {
+    octets.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
+}
+
+/// Takes octets from the front.
+struct PlanReader<'octets>(&'octets [u8]);
+
+impl<'octets> PlanReader<'octets> {
+    fn number(&mut self) -> Option<usize> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(*number).into())
+    }
+
+    fn long(&mut self) -> Option<u64> {
+        self.take(size_of::<u64>())?.first_chunk().copied().map(u64::from_be_bytes)
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'octets [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn counted(&mut self) -> Option<Vec<u8>> {
+        let length = self.number()?;
+        self.take(length).map(<[u8]>::to_vec)
+    }
+
+    /// A request for reports of so many octets.
+    fn request(&mut self, report: usize) -> Option<RequestPlan> {
+        let options = self.counted().filter(|it| it.len() <= OPTIONS_MAX)?;
+        let name = [self.counted()?, self.counted()?];
+        let count = self.number().filter(|it| *it <= PIECES_MAX)?;
+        let mut content = Vec::with_capacity(count);
+        for _ in 0..count {
+            content.push(self.piece(report)?);
+        }
+        Some(RequestPlan { options, name, content })
+    }
+
+    fn piece(&mut self, report: usize) -> Option<ContentPiece> {
+        let (kind, number) = (self.number()?, self.number()?);
+        let place = |width: usize| (number + width <= report).then_some(number);
+        Some(match u16::try_from(kind).ok()? {
+            OCTETS => ContentPiece::Octets(self.take(number)?.to_vec()),
+            NAME => ContentPiece::Name,
+            REPORT => ContentPiece::Report,
+            RECEIVED => ContentPiece::Received,
+            SFLOAT => ContentPiece::Sfloat(place(2)?),
+            FLOAT => ContentPiece::Float(place(4)?),
+            ABSOLUTE_TIME => ContentPiece::AbsoluteTime(place(8)?),
+            IDENTITY => ContentPiece::Identity,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Plans as CoAP requests beside the general way: the same requests, or none.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_health::code::{DataRequestId, Handle, InvokeId, SystemId, event};
+use gatewright_health::configuration::Configuration;
+use gatewright_health::data::{DataApdu, DataMessage, EventReport};
+use gatewright_health::manager::{RecordId, ReportRecord};
+use gatewright_health::report::{FixedObservation, encode_scan};
+use gatewright_health::specialisation::{self, OXIMETER};
+use gatewright_interwork::plan::Confirmation;
+use gatewright_interwork::{
+    CoapPlan, CoapWriter, Device, DeviceAssociation, Mapping, ReportArrival, ReportPlan,
+};
+use gatewright_onem2m::coap::CoapMessage;
+use gatewright_onem2m::coap::primitive::read_request;
+use gatewright_onem2m::{Request, Serialisation, Timestamp};
+use gatewright_wire::coap::{Code, Message, MessageType};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const DEVICE: SystemId = SystemId([0, 0x22, 0x09, 0x22, 0x5C, 0xFE, 0x4D, 0x32]);
+const BOTH: [Serialisation; 2] = [Serialisation::Json, Serialisation::Cbor];
+
+fn report(handles: &[Handle], values: &[Vec<u8>]) -> Vec<u8> {
+    let fixed = |(handle, octets): (&Handle, &Vec<u8>)| (*handle, octets.clone());
+    let all: Vec<_> = handles.iter().zip(values).map(fixed).collect();
+    let all: Vec<_> =
+        all.iter().map(|(handle, octets)| FixedObservation { handle: *handle, octets }).collect();
+    let info = encode_scan(DataRequestId::AGENT_INITIATED, 7, &all).unwrap();
+    let (handle, event) = (Handle::MDS, event::SCAN_FIXED);
+    let message = DataMessage::EventReport(EventReport { handle, time: 99, event, info: &info });
+    DataApdu { invoke_id: InvokeId(0x1234), message }.encode().unwrap()
+}
+
+fn device(configuration: &Configuration) -> Device {
+    Device::new(&Mapping::default(), "cse-mn", DEVICE, 7, configuration)
+}
+
+/// A request as the CSE above receives it.
+fn moved(request: Request) -> Request {
+    let to = format!("/id-in/{}", request.to.replacen("cse-mn", "cse-in", 1));
+    Request { to, ..request }
+}
+
+/// The general way: an association whose first report this is.
+fn general(configuration: &Configuration, arrival: ReportArrival, octets: &[u8]) -> Vec<Request> {
+    let (mapping, device) = (Mapping::default(), device(configuration));
+    let mut association = DeviceAssociation::new(device, Arc::new(configuration.clone()));
+    let ReportArrival { report: number, received } = arrival;
+    let apdu = octets.to_vec();
+    let record = ReportRecord { id: RecordId(1), number, confirmed: false, apdu };
+    let mut all = Vec::new();
+    let read = association.read(&mapping, &record, received, |instance| {
+        all.push(moved(instance.request()));
+    });
+    if read.is_ok() { all } else { Vec::new() }
+}
+
+fn plan(
+    configuration: &Configuration,
+    handles: &[Handle],
+    serialisation: Serialisation,
+) -> Option<CoapPlan> {
+    let (mapping, device) = (Mapping::default(), device(configuration));
+    let layout = (handles, Confirmation::Unconfirmed);
+    let plan = ReportPlan::new(&mapping, &device, configuration, layout, "4")?;
+    let plan = CoapPlan::new(&plan, &device, serialisation, moved)?;
+    // Always by way of the table's octets.
+    assert_eq!(CoapPlan::of(&plan.octets()), Some(plan.clone()));
+    Some(plan)
+}
+
+/// The requests that a plan writes, read as a CSE reads them.
+fn planned(plan: &CoapPlan, arrival: ReportArrival, octets: &[u8]) -> Option<Vec<Request>> {
+    let mut all = Vec::new();
+    let arrived = (arrival, plan.identity(octets));
+    let done = CoapWriter::default().convert(plan, arrived, octets, |message| {
+        let message = Message::parse(message).unwrap();
+        assert_eq!(message.message_type(), MessageType::NON_CONFIRMABLE);
+        assert_eq!((message.code(), message.token()), (Code::POST, &[0; 4][..]));
+        let options = message.options().map(|it| (it.number, it.value.to_vec())).collect();
+        let payload = message.payload().to_vec();
+        all.push(read_request(&CoapMessage { code: Code::POST, options, payload }).unwrap());
+    });
+    assert!(done || all.is_empty(), "a report that goes the general way is not sent as well");
+    done.then_some(all)
+}
+
+/// Content is compared as a value: CBOR says nothing of the order of members.
+fn same(one: &[Request], other: &[Request]) -> bool {
+    let value = |it: &Request| -> serde_json::Value {
+        serde_json::from_str(it.content.as_deref().unwrap()).unwrap()
+    };
+    let bare = |it: &Request| Request { content: None, ..it.clone() };
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(a, b)| bare(a) == bare(b) && value(a) == value(b))
+}
+
+fn width(configuration: &Configuration, handle: Handle) -> usize {
+    configuration.object(handle).unwrap().map.iter().map(|it| usize::from(it.length)).sum()
+}
+
+/// The layouts that have a plan.
+fn layouts() -> Vec<(Configuration, Vec<Handle>)> {
+    let mut all = Vec::new();
+    for kind in specialisation::ALL {
+        let Some(configuration) = kind.configuration() else { continue };
+        let places = device(&configuration).places().to_vec();
+        let mut wanted: Vec<Vec<Handle>> = places.iter().map(|it| vec![it.handle]).collect();
+        wanted.push(places.iter().map(|it| it.handle).collect());
+        for handles in wanted {
+            if plan(&configuration, &handles, Serialisation::Json).is_some() {
+                all.push((configuration.clone(), handles));
+            }
+        }
+    }
+    all
+}
+
+/// Values of ISO/IEEE 11073-10404's examples: 98 % and 72 per minute.
+#[test]
+fn an_oximeters_report_becomes_two_requests() {
+    let configuration = OXIMETER.configuration().unwrap();
+    let handles = [Handle(1), Handle(10)];
+    let received = Timestamp::from_micros(1_795_266_000_000_007);
+    let arrival = ReportArrival { report: 41, received };
+    let octets = report(&handles, &[vec![0, 98], vec![0, 72]]);
+    for serialisation in BOTH {
+        let plan = plan(&configuration, &handles, serialisation).unwrap();
+        assert_eq!(plan.requests(), 2);
+        let all = planned(&plan, arrival, &octets).unwrap();
+        assert!(same(&all, &general(&configuration, arrival, &octets)), "{all:?}");
+        assert_eq!(all[0].id, "002209225cfe4d32-7-41-1");
+        assert!(all[0].to.starts_with("/id-in/cse-in/"), "{}", all[0].to);
+        assert!(all[0].content.as_deref().unwrap().contains(r#""value":"98""#));
+    }
+}
+
+#[test]
+fn what_does_not_match_to_the_octet_is_not_converted() {
+    let configuration = OXIMETER.configuration().unwrap();
+    let plan = plan(&configuration, &[Handle(1)], Serialisation::Json).unwrap();
+    let octets = report(&[Handle(1)], &[vec![0, 98]]);
+    let arrival = ReportArrival::default();
+    assert!(planned(&plan, arrival, &octets).is_some());
+    for end in 0..octets.len() {
+        assert_eq!(planned(&plan, arrival, &octets[..end]), None);
+    }
+    assert_eq!(planned(&plan, arrival, &[&octets[..], &[0]].concat()), None);
+    // NaN, NRes, both infinities, reserved (ISO/IEEE 11073-20601, SFLOAT).
+    for special in [[0x07, 0xFF], [0x08, 0], [0x07, 0xFE], [0x08, 2], [0x08, 1]] {
+        let octets = report(&[Handle(1)], &[special.to_vec()]);
+        assert_eq!(planned(&plan, arrival, &octets), None);
+    }
+}
+
+/// Octets behind the mapped ones, as devices in the field send them: up to the paper's sizes.
+#[test]
+fn octets_behind_the_mapped_ones_are_skipped() {
+    let configuration = OXIMETER.configuration().unwrap();
+    let (mapping, device) = (Mapping::default(), device(&configuration));
+    let arrival = ReportArrival { report: 3, received: Timestamp::from_micros(1) };
+    for more in [0, 1, 28, 988] {
+        let padded = |octet: u8| {
+            let value = [&[0, 98][..], &vec![octet; more]].concat();
+            report(&[Handle(1), Handle(10)], &[value, vec![0, 72]])
+        };
+        let like = padded(7);
+        let plan = ReportPlan::of_report(&mapping, &device, &configuration, &like, "4").unwrap();
+        let plan = CoapPlan::new(&plan, &device, Serialisation::Cbor, moved).unwrap();
+        let octets = plan.octets();
+        assert!(octets.len() < 2_000, "{}", octets.len());
+        assert_eq!(CoapPlan::of(&octets).as_ref(), Some(&plan));
+        let all = planned(&plan, arrival, &padded(8)).unwrap();
+        assert!(same(&all, &general(&configuration, arrival, &padded(8))), "{all:?}");
+        assert_eq!(planned(&plan, arrival, &like[..like.len() - 1]), None);
+    }
+    // Fewer octets than are mapped.
+    let cut = report(&[Handle(1)], &[vec![98]]);
+    assert_eq!(ReportPlan::of_report(&mapping, &device, &configuration, &cut, "4"), None);
+}
+
+#[test]
+fn several_kinds_of_device_have_plans() {
+    assert!(layouts().len() >= 4, "{:?}", layouts().iter().map(|it| &it.1).collect::<Vec<_>>());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Any values, and then any one octet changed: the same as the general way, or nothing.
+    #[test]
+    fn a_plan_writes_what_the_general_way_writes(
+        random in prop::collection::vec(any::<u8>(), 64),
+        changed in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        number: u64,
+        micros in 0_u64..4_000_000_000_000_000,
+        date: bool,
+    ) {
+        let arrival = ReportArrival { report: number, received: Timestamp::from_micros(micros) };
+        for (configuration, handles) in layouts() {
+            let value = |handle: &Handle| {
+                let width = width(&configuration, *handle);
+                let mut octets: Vec<u8> = random.iter().cycle().take(width).copied().collect();
+                if date && width > 8 {
+                    let time = [0x20, 0x26, 0x11, 0x24, 9, 0x30, 0, random[0] % 10];
+                    octets[width - 8..].copy_from_slice(&time);
+                }
+                octets
+            };
+            let values: Vec<Vec<u8>> = handles.iter().map(value).collect();
+            let mut octets = report(&handles, &values);
+            if let Some((at, octet)) = changed {
+                let at = at.index(octets.len());
+                octets[at] = octet;
+            }
+            for serialisation in BOTH {
+                let plan = plan(&configuration, &handles, serialisation).unwrap();
+                if let Some(all) = planned(&plan, arrival, &octets) {
+                    let expected = general(&configuration, arrival, &octets);
+                    prop_assert!(same(&all, &expected), "{all:?} {expected:?}");
+                }
+            }
+        }
+    }
+
+    /// Octets of corrupted memory are no plan, or one that is within its bounds.
+    #[test]
+    fn corrupted_octets_are_read(
+        at: prop::sample::Index, octet: u8, cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let configuration = OXIMETER.configuration().unwrap();
+        let handles = [Handle(1), Handle(10)];
+        let mut octets = plan(&configuration, &handles, Serialisation::Cbor).unwrap().octets();
+        let at = at.index(octets.len());
+        octets[at] = octet;
+        octets.truncate(cut.map_or(octets.len(), |cut| cut.index(octets.len())));
+        if let Some(plan) = CoapPlan::of(&octets) {
+            let report = report(&handles, &[vec![0, 98], vec![0, 72]]);
+            let arrived = (ReportArrival::default(), plan.identity(&report));
+            CoapWriter::default().convert(&plan, arrived, &report, |message| {
+                assert!(message.len() <= gatewright_interwork::coap_plan::MESSAGE_MAX);
+            });
+        }
+    }
+}

@@ -183,6 +183,8 @@ impl Driver {
     /// Runs until it is told to stop.
     pub(crate) fn run(mut self) {
         self.follow_ports(true);
+        // The start is no late timer.
+        self.report_at = self.now();
         while !self.ended {
             let due = self.node.poll_timeout().map_or(self.report_at, |at| at.min(self.report_at));
             // What has arrived counts before what is due: a thread that comes late has heard its

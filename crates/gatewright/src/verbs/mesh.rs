@@ -124,7 +124,10 @@ fn status(state: &Value) -> String {
     let mut out = format!("node {node} at {interface}: {profile}, {trust}, up {uptime} s\n");
     let [interval, late] =
         ["liveness_interval_us", "timer_lateness_us"].map(|name| echo::ms(number(state, name)));
-    let _ = writeln!(out, "liveness: a message each {interval}; timers are at most {late} late");
+    let _ = writeln!(
+        out,
+        "liveness: a message each {interval}; 99.9 % of its timers are at most {late} late"
+    );
     for link in list(state, "links") {
         let (name, word) = (word(link, "link"), word(link, "state"));
         let _ = write!(out, "link {name}: {word}");

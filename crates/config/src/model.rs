@@ -69,40 +69,47 @@ pub struct Config {
 impl Config {
     /// This description, with relative paths of programs, of their parameter files, of the capture
     /// files of links, of the database and of the certificates' files resolved in `folder`.
+    ///
+    /// `credential:NAME` as a parameter file, or as a file of certificates and keys, is the file NAME in
+    /// `credentials`, where a service manager puts what it hands over (systemd.exec(5),
+    /// `LoadCredential=`); without that, in the folder `credentials` of `folder`.
     #[must_use]
-    pub fn with_files_in(mut self, folder: &Path) -> Self {
+    pub fn with_files_in(mut self, folder: &Path, credentials: Option<&Path>) -> Self {
+        let credentials = credentials.map_or_else(|| folder.join("credentials"), Path::to_owned);
+        let resolve = |file: &mut String| {
+            let credential = file.strip_prefix(CREDENTIAL).map(|name| credentials.join(name));
+            let path = credential.unwrap_or_else(|| folder.join(&*file));
+            *file = path.to_string_lossy().into_owned();
+        };
+        let beside = |file: &mut String| {
+            *file = folder.join(&*file).to_string_lossy().into_owned();
+        };
         for link in &mut self.links {
             let Device::Pcapng { read, write, .. } = &mut link.device else { continue };
-            for file in [read, write].into_iter().flatten() {
-                file.value = folder.join(&file.value).to_string_lossy().into_owned();
-            }
+            [read, write].into_iter().flatten().for_each(|file| beside(&mut file.value));
         }
         for program in &mut self.programs {
-            program.file.value = folder.join(&program.file.value).to_string_lossy().into_owned();
-            for (_, file) in &mut program.set_file {
-                *file = folder.join(&*file).to_string_lossy().into_owned();
-            }
+            beside(&mut program.file.value);
+            program.set_file.iter_mut().for_each(|(_, file)| resolve(file));
         }
-        let (cse, devices) = (self.cse.as_mut(), self.devices.as_mut());
-        let of_devices = devices.and_then(|devices| devices.tls.as_mut());
-        let of_devices = of_devices.map(|tls| {
+        if let Some(tls) = self.devices.as_mut().and_then(|devices| devices.tls.as_mut()) {
             let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
-            files.into_iter().chain(&mut tls.crl)
-        });
-        let (store, tls) = cse.map_or((None, None), |cse| (cse.store.as_mut(), cse.tls.as_mut()));
-        let of_cse = tls.map(|tls| {
-            let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
-            files.into_iter().chain(&mut tls.crl)
-        });
-        let of_devices = of_devices.into_iter().flatten();
-        let of_tls = of_devices.chain(of_cse.into_iter().flatten());
-        let of_mesh = self.mesh.as_mut().and_then(|mesh| mesh.key_file.as_mut());
-        for file in store.into_iter().chain(of_tls).chain(of_mesh) {
-            *file = folder.join(&*file).to_string_lossy().into_owned();
+            files.into_iter().chain(&mut tls.crl).for_each(resolve);
+        }
+        self.mesh.iter_mut().filter_map(|mesh| mesh.key_file.as_mut()).for_each(resolve);
+        if let Some(cse) = &mut self.cse {
+            cse.store.iter_mut().for_each(beside);
+            if let Some(tls) = &mut cse.tls {
+                let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
+                files.into_iter().chain(&mut tls.crl).for_each(resolve);
+            }
         }
         self
     }
 }
+
+/// What stands before the name of a credential in place of a path.
+const CREDENTIAL: &str = "credential:";
 
 /// The node of the label-switched mesh.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -11,6 +11,7 @@ use gatewright_config::{Device, Mode, TEMPLATES, TEXT_LEN_MAX, parse, schema};
 use gatewright_diagnostic::{SourceId, Sources};
 use proptest::prelude::*;
 use serde_json::Value;
+use std::path::Path;
 
 /// A broken text is told, never a panic, and every finding can be drawn.
 fn total(text: &str) -> bool {
@@ -145,4 +146,29 @@ fn covers(schema: &Value, value: &Value, path: &str) {
         }
         _ => assert_eq!(schema["type"], "boolean", "{path}"),
     }
+}
+
+/// systemd.exec(5), `LoadCredential=`: each credential is a file in `$CREDENTIALS_DIRECTORY`.
+#[test]
+fn a_credential_is_a_file_that_the_service_manager_has_put_there() {
+    let text = "[cse]\nbase = \"b\"\nid = \"/i\"\nstore = \"cse.db\"\n[cse.tls]\nhttps = \"127.0.0.1:8443\"\n\
+                certificate = \"cse.pem\"\nkey = \"credential:cse.key\"\nauthorities = \"/etc/ca.pem\"\n\
+                [[program]]\nfile = \"mail.gate\"\nset_file = [\"password=credential:mail\"]\n";
+    let parsed = parse(SourceId::default(), text);
+    let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+    let files = |credentials: Option<&str>| {
+        let (folder, credentials) = (Path::new("/etc/gw"), credentials.map(Path::new));
+        let config = config.clone().with_files_in(folder, credentials);
+        let cse = config.cse.unwrap();
+        let tls = cse.tls.unwrap();
+        let password = config.programs[0].set_file[0].1.clone();
+        [cse.store.unwrap(), tls.certificate, tls.authorities, tls.key, password]
+    };
+    let paths = ["/etc/gw/cse.db", "/etc/gw/cse.pem", "/etc/ca.pem"];
+    let handed_over = files(Some("/run/credentials/gw"));
+    assert_eq!(handed_over[..3], paths);
+    assert_eq!(handed_over[3..], ["/run/credentials/gw/cse.key", "/run/credentials/gw/mail"]);
+    let beside = files(None);
+    assert_eq!(beside[..3], paths);
+    assert_eq!(beside[3..], ["/etc/gw/credentials/cse.key", "/etc/gw/credentials/mail"]);
 }

@@ -42,6 +42,7 @@ use crate::{
     CaptureRequest, Gateway, MessageTraceRequest, ReloadError, TraceRequest,
     capture::{LOOK, Live, has_closed},
     clients::{Client, Clients, ProcessId, SERVED_MAX, WAITING_MAX},
+    credentials_folder,
     events::EventReader,
     gateway::about,
     listener::ListenerThread,
@@ -455,7 +456,7 @@ fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Valu
         ControlRequest::Reload { text, folder } => {
             let own = gateway.folder();
             let folder = folder.as_deref().or(own).unwrap_or(Path::new(""));
-            let config = read(&text)?.with_files_in(folder);
+            let config = read(&text)?.with_files_in(folder, credentials_folder().as_deref());
             let changes = gateway.reload(&config)?;
             // In another folder its paths would mean other files.
             if own.is_some_and(|own| std::fs::canonicalize(folder).is_ok_and(|it| it == own)) {

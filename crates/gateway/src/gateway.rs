@@ -445,6 +445,12 @@ impl Drop for Gateway {
     }
 }
 
+/// Where the service manager has put what it hands over, if it has (systemd.exec(5),
+/// `LoadCredential=`).
+pub fn credentials_folder() -> Option<PathBuf> {
+    std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
 /// An event of the gateway itself.
 pub(crate) fn about(level: LogLevel, kind: &'static str, text: impl Into<String>) -> LogEvent {
     LogEvent::new(level, "gateway", kind, text)

@@ -41,7 +41,9 @@ mod which;
 pub use capture::{CaptureRequest, CaptureStream};
 pub use error::RunError;
 pub use events::{EventLog, LogOptions};
-pub use gateway::{DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions};
+pub use gateway::{
+    DataPlaneProgram, Gateway, ProgramExec, Say, StartError, StartOptions, credentials_folder,
+};
 pub use gatewright_part::{Change, LogEvent, LogLevel, Part};
 /// The setup that embedders write in code.
 pub use gatewright_planes::{LinkSetup, Planes, PlanesError, Setup};

@@ -6,8 +6,8 @@ use gatewright_diagnostic::{
     Diagnostic, Severity, Source, SourceId, SourceRange, Sources, Span, has_errors,
 };
 use gatewright_gateway::{
-    Change, ProgramSettings, beside, import, open_text, post, read_file, read_text, stack_findings,
-    strangers, unreadable_captures,
+    Change, ProgramSettings, beside, credentials_folder, import, open_text, post, read_file,
+    read_text, stack_findings, strangers, unreadable_captures,
 };
 use gatewright_lang::ir::Program;
 use std::fs;
@@ -103,7 +103,8 @@ impl Description {
         findings.extend(parsed.config.iter().flat_map(captures));
         let config = parsed.config.filter(|_| !has_errors(&findings));
         let folder = folder_of(path)?;
-        let config = config.map(|config| config.with_files_in(&folder));
+        let credentials = credentials_folder();
+        let config = config.map(|config| config.with_files_in(&folder, credentials.as_deref()));
         Ok(Self { sources, config, findings })
     }
 }

@@ -312,7 +312,7 @@ mod tests {
         let parsed = gatewright_config::parse(SourceId::default(), &text);
         let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
         // A relative path is one in the folder of the description.
-        let config = config.with_files_in(&folder);
+        let config = config.with_files_in(&folder, None);
         Services::start(&config).unwrap().unwrap().stop();
         assert!(store.exists());
         let (database, restored) = Database::open(&store, &DatabaseOptions::default()).unwrap();
@@ -355,7 +355,7 @@ mod tests {
         );
         let parsed = gatewright_config::parse(SourceId::default(), &text);
         let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
-        let config = config.with_files_in(&folder);
+        let config = config.with_files_in(&folder, None);
         let services = Services::start(&config).unwrap().unwrap();
         let parts = parts(Some(Arc::clone(&services)));
         assert!(parts[0].new_events().is_empty());

@@ -50,7 +50,7 @@ impl Gateway {
         );
         let parsed = gatewright_config::parse(SourceId::default(), &text);
         let config = parsed.config.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
-        Self { config: config.with_files_in(&folder), folder }
+        Self { config: config.with_files_in(&folder, None), folder }
     }
 
     /// A certificate that ends in so many days; its authority ends much later.

@@ -9,6 +9,7 @@ pub mod installed;
 
 use crate::{root, sbom::sbom, step::CommandStep};
 use control::Control;
+pub(crate) use control::epoch;
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -109,16 +110,22 @@ pub fn deb(plan: &DebPlan) -> bool {
 ///
 /// Which program failed, or which file cannot be read or written.
 pub fn build(plan: &DebPlan) -> io::Result<PathBuf> {
-    let cargo =
-        ["build", "--locked", "--package", "gatewright", "--profile", plan.profile.as_str()];
-    if plan.program.is_none() && !CommandStep::cargo("deb", &cargo).run() {
-        return Err(io::Error::other("the command was not built"));
-    }
+    compile(plan)?;
     assemble(&program_of(plan), plan.revision, &target().join("deb"))
 }
 
+/// Builds the command, unless the plan names one.
+pub(crate) fn compile(plan: &DebPlan) -> io::Result<()> {
+    let cargo =
+        ["build", "--locked", "--package", "gatewright", "--profile", plan.profile.as_str()];
+    if plan.program.is_none() && !CommandStep::cargo("build", &cargo).run() {
+        return Err(io::Error::other("the command was not built"));
+    }
+    Ok(())
+}
+
 /// The command of a plan: the one that it names, or where cargo puts the one that it builds.
-fn program_of(plan: &DebPlan) -> PathBuf {
+pub(crate) fn program_of(plan: &DebPlan) -> PathBuf {
     let folder = match plan.profile.as_str() {
         "dev" => "debug",
         other => other,
@@ -223,7 +230,7 @@ fn put_folder(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn write(to: &Path, octets: &[u8]) -> io::Result<()> {
+pub(crate) fn write(to: &Path, octets: &[u8]) -> io::Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -237,12 +244,12 @@ fn compress(file: &Path) -> io::Result<()> {
 }
 
 /// Runs a program to its end.
-fn run(command: &mut Command) -> io::Result<()> {
+pub(crate) fn run(command: &mut Command) -> io::Result<()> {
     output(command).map(drop)
 }
 
 /// What a program writes on standard output.
-fn output(command: &mut Command) -> io::Result<Vec<u8>> {
+pub(crate) fn output(command: &mut Command) -> io::Result<Vec<u8>> {
     let name = command.get_program().display().to_string();
     let output = command
         .output()
@@ -255,12 +262,12 @@ fn output(command: &mut Command) -> io::Result<Vec<u8>> {
 }
 
 /// Where cargo builds.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a size for people")]
-fn in_mib(octets: u64) -> f64 {
+pub(crate) fn in_mib(octets: u64) -> f64 {
     octets as f64 / f64::from(1 << 20)
 }
 

@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, dashboard, deb, interop, sbom, setup, step::CommandStep};
+use xtask::{checks, dashboard, deb, interop, oci, sbom, setup, step::CommandStep};
 
 const HELP: &str = "\
 The project's automation.
@@ -31,7 +31,9 @@ Verbs:
                            its package for Debian, in target/deb
   deb-check [--profile NAME | --program FILE] [--revision N]
                            the same, and judge it by lintian; install, upgrade, remove and purge it
-                           in a clean Debian; installs debootstrap and lintian
+                           in a clean Debian; installs debootstrap, lintian and skopeo
+  oci [--profile NAME | --program FILE]
+                           the same as an image for containers, in target/oci
   sbom                     print the packages of the command's binary as CycloneDX
   soak [KILLS]             kill -9 of the gateway and of the CSE above while devices report, KILLS
                            times (200): nothing lost, nothing twice; then of both planes at random
@@ -60,8 +62,9 @@ fn main() -> ExitCode {
             // Without arguments, what a newcomer is to see.
             if rest.is_empty() { demo(&[]) && demo(&["mesh".to_owned()]) } else { demo(&rest) }
         }
-        "deb" | "deb-check" => match deb::DebPlan::parse(&rest) {
+        "deb" | "deb-check" | "oci" => match deb::DebPlan::parse(&rest) {
             Ok(plan) if verb == "deb" => deb::deb(&plan),
+            Ok(plan) if verb == "oci" => oci::oci(&plan),
             Ok(plan) => deb::installed::deb_check(&plan),
             Err(problem) => return usage(&problem),
         },

@@ -40,12 +40,7 @@ impl Control {
         let text = |command: &mut Command| -> io::Result<String> {
             Ok(String::from_utf8_lossy(&output(command)?).trim().to_owned())
         };
-        let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
-            Ok(epoch) => epoch,
-            Err(_) => {
-                text(Command::new("git").current_dir(root()).args(["log", "-1", "--format=%ct"]))?
-            }
-        };
+        let epoch = epoch()?;
         let is_wrong = |_| io::Error::new(ErrorKind::InvalidData, "the time of the last commit");
         let date = text(Command::new("date").args(["-u", "-R", "-d", &format!("@{epoch}")]))?;
         Ok(Self {
@@ -78,11 +73,11 @@ impl Control {
 
     /// Writes the files about the tree into `metadata`.
     pub(super) fn write(&self, tree: &Path, metadata: &Path) -> io::Result<()> {
-        let conffiles = CONFFILES.map(|file| format!("/{file}\n")).concat();
-        write(&metadata.join("conffiles"), conffiles.as_bytes())?;
         let mut files = Vec::new();
         list(tree, tree, &mut files)?;
         files.sort();
+        let conffiles = CONFFILES.map(|file| format!("/{file}\n")).concat();
+        write(&metadata.join("conffiles"), conffiles.as_bytes())?;
         let octets = files.iter().map(|(_, len)| len.div_ceil(1024)).sum::<u64>();
         write(&metadata.join("control"), self.text(octets).as_bytes())?;
         let hashed =
@@ -101,6 +96,16 @@ impl Control {
              Description: {DESCRIPTION}\n"
         )
     }
+}
+
+/// The time of the last commit, in seconds since 1970; `SOURCE_DATE_EPOCH` if it is set
+/// (reproducible-builds.org).
+pub(crate) fn epoch() -> io::Result<String> {
+    if let Ok(epoch) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(epoch);
+    }
+    let log = output(Command::new("git").current_dir(root()).args(["log", "-1", "--format=%ct"]))?;
+    Ok(String::from_utf8_lossy(&log).trim().to_owned())
 }
 
 /// Packages that a program needs: the C library, of the highest version whose symbols it names, and

@@ -1,11 +1,11 @@
-//! `cargo xtask deb-check`: lintian judges the package, and a clean Debian installs, upgrades,
-//! removes and purges it.
+//! `cargo xtask deb-check`: lintian judges the package, skopeo reads the image, and a clean Debian
+//! installs, upgrades, removes and purges the package.
 //!
 //! The clean Debian is made by `debootstrap` once and copied for each run. Its processes have
 //! namespaces of their own for mounts, processes and the network, so nothing of them is left.
 
 use super::{DebPlan, assemble, build, output, program_of, run, target};
-use crate::{packages::Package, setup, summary::Summary};
+use crate::{oci, packages::Package, setup, summary::Summary};
 use std::{
     fs,
     io::{self, BufRead, BufReader, ErrorKind},
@@ -24,7 +24,14 @@ const INCLUDED: &str = "systemd,passwd";
 const SCRIPT: &str = include_str!("installed.sh");
 
 /// What has to be installed here.
-const PACKAGES: [Package<'_>; 2] = [
+const PACKAGES: [Package<'_>; 3] = [
+    Package {
+        name: "skopeo",
+        programs: Vec::new(),
+        service: None,
+        demo: false,
+        reason: "reads the image for containers",
+    },
     Package {
         name: "debootstrap",
         programs: Vec::new(),
@@ -67,7 +74,25 @@ fn check(plan: &DebPlan, summary: &mut Summary) -> io::Result<bool> {
     note(summary, "the_same_program_gives_the_same_package", same);
     let second = assemble(&program, plan.revision + 1, &out)?;
     let judged = lintian(&first, summary)?;
-    Ok(same & judged & installs(&first, &second, summary)?)
+    let image = oci::assemble(&program, &target().join("oci"))?;
+    let read = skopeo(&image, summary)?;
+    Ok(same & judged & read & installs(&first, &second, summary)?)
+}
+
+/// A program for images reads ours.
+fn skopeo(image: &Path, summary: &mut Summary) -> io::Result<bool> {
+    let image = format!("oci-archive:{}", image.display());
+    match Command::new("skopeo").arg("inspect").arg(image).status() {
+        Ok(status) => {
+            note(summary, "skopeo_reads_the_image", status.success());
+            Ok(status.success())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            summary.skip("deb::skopeo_reads_the_image", "needs the program skopeo");
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Says and notes the verdict of a step.

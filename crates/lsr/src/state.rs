@@ -23,7 +23,7 @@ pub struct MeshState {
     pub trust: &'static str,
     /// Seconds since the start.
     pub uptime_s: u64,
-    /// Interval of LIVENESS in microseconds: at least five times the lateness of this node's timers.
+    /// Interval of LIVENESS in microseconds: at least twice the lateness of this node's timers.
     pub liveness_interval_us: u64,
     /// Lateness in microseconds that 99.9 % of the timers of the last minute did not exceed.
     pub timer_lateness_us: u64,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use gatewright_mesh::liveness::{LivenessSession, SessionChange, SessionState};
+use gatewright_mesh::{MeshInput, MeshNode, MeshSettings, NodeId, Profile};
 use gatewright_sim::Random;
 use std::time::Duration;
 
@@ -96,5 +97,27 @@ fn a_silent_peer_is_found_in_three_of_the_longer_interval() {
         }
         let took = sessions.now.saturating_sub(began).as_millis();
         assert!(bounds.contains(&took), "{interval} ms: {took} ms");
+    }
+}
+
+/// A node whose timers are late sends less often at once, and more often when they have been in time
+/// for half a minute.
+#[test]
+fn a_late_node_sends_less_often() {
+    let mut node = MeshNode::new(MeshSettings::new(NodeId(1), 1, Profile::Default));
+    for (now, late, interval) in [
+        (1, 20, 50),
+        (2, 40, 80),
+        (3, 100, 200),
+        (4, 1, 200),
+        (32, 1, 200),
+        (33, 1, 50),
+        (34, 2_000, 1_000),
+        (70, 400, 1_000),
+        (71, 300, 600),
+    ] {
+        let input = MeshInput::TimerLateness { p999: late * MS };
+        node.handle(Duration::from_secs(now), input);
+        assert_eq!(node.liveness_interval(), interval * MS, "{now} s");
     }
 }

@@ -17,9 +17,10 @@ const LIST_EVERY: u8 = 10;
 /// A neighbour that was lost is forgotten after this many intervals.
 const FORGET_INTERVALS: u32 = 10;
 
-/// LIVENESS is no faster than this many times the lateness that 99.9 % of the timers do not exceed:
-/// the detection time is then three times as long, and one packet may be late on both sides.
-const LATENESS_FACTOR: u32 = 5;
+/// LIVENESS is no faster than this many times the lateness that 99.9 % of this node's timers do not
+/// exceed. The peer waits for three intervals: so one packet may be lost and the next one be twice as
+/// late. A node that is late in receiving finds nobody silent, as it takes first what has arrived.
+const LATENESS_FACTOR: u32 = 2;
 
 /// The longest interval of LIVENESS, however late the timers are.
 const LIVENESS_INTERVAL_MAX: Duration = Duration::from_secs(1);

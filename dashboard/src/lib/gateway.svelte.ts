@@ -81,15 +81,13 @@ class Gateway {
     this.stop();
     this.connection = 'connecting';
     try {
-      const session = await ask<{ role: Role | null }>('/api/v1/session');
-      this.role = session.role;
-    } catch (error) {
-      if (error instanceof Refusal && (error.code === 401 || error.code === 403)) {
-        this.role = null;
+      this.role = (await ask<{ role: Role | null }>('/api/v1/session')).role;
+      if (this.role === null) {
         this.connection = 'refused';
         return;
       }
-      // Older gateways, or none for the moment: the stream says which.
+    } catch {
+      // No gateway for the moment: the stream tells when there is one.
     }
     this.#open();
     this.#every(2000, () => this.#lookMesh());

@@ -17,7 +17,9 @@ export function curve(instances: Instances['instances']): Curve | null {
     const value = Number(content.value ?? NaN);
     const time = moment(String(content.received ?? instance.created)) / 1000;
     if (content.value === '' || !Number.isFinite(value) || !Number.isFinite(time)) continue;
-    unit = typeof content.unit === 'string' ? content.unit : unit;
+    // UCUM: what is in braces is a remark.
+    if (typeof content.unit === 'string')
+      unit = content.unit.replace('Cel', '°C').replace(/[{}]/g, '');
     points.push([time, value]);
   }
   if (points.length === 0) return null;

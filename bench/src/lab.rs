@@ -4,6 +4,7 @@
 use bench::{Bench, Chart, Curve, Options, Relation, Scales};
 use gatewright_config::{Arrivals, Centre, Experiment, NodeShape, RelayKind, Vary};
 use gatewright_diagnostic::SourceId;
+use gatewright_lab::analysis::least_squares;
 use gatewright_lab::balance::{BalanceExperiment, balance};
 use gatewright_lab::{ConditionResult, LabRun, fit, plan, report, run};
 use gatewright_testbed::Needs;
@@ -84,6 +85,8 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
             bench.note(format!("left out: {}: {}", it.what, it.why));
         }
         sample(&mut bench, &run);
+        tails(&mut bench, &measure(&Experiment { seed, ..tail_experiment(options) })?);
+        line(&mut bench, &measure(&Experiment { seed, ..slow_experiment(options) })?);
         last = Some(run);
     }
     bench.ratio("translate_vs_kernel", "node_translate-udp_us", "node_kernel_us");
@@ -159,6 +162,53 @@ fn experiment(options: Options) -> Experiment {
     }
 }
 
+/// Delays at one condition, so many that a 99th percentile can be told.
+fn tail_experiment(options: Options) -> Experiment {
+    Experiment {
+        relays: MODELS.map(|(relay, _)| relay).to_vec(),
+        centre: Centre { octets: 1000, rate: 800, load_pct: 0 },
+        vary: Vary { octets: Vec::new(), rate: Vec::new(), load_pct: Vec::new() },
+        seconds: options.pick(2.5, 0.7),
+        repeats: 4,
+        repeats_max: 4,
+        ..experiment(options)
+    }
+}
+
+/// Portable AES on a processor that is slower: the paper's encrypts some 10 MB/s, this one some 90.
+fn slow_experiment(options: Options) -> Experiment {
+    Experiment {
+        relays: vec![RelayKind::EncryptPortable],
+        vary: Vary { octets: vec![100, 400, 700, 1400], rate: Vec::new(), load_pct: Vec::new() },
+        node: NodeShape { slowdown: 10, ..NodeShape::default() },
+        ..experiment(options)
+    }
+}
+
+/// The errors of fitted 99th percentiles.
+fn tails(bench: &mut Bench, run: &LabRun) {
+    for (relay, name) in MODELS {
+        if let Some(error) = run.model(relay).and_then(|model| model.p99_error_pct) {
+            bench.sample(&format!("p99_error_{name}_pct"), "%", error);
+        }
+    }
+    let errors: Vec<f64> = run.models.iter().filter_map(|model| model.p99_error_pct).collect();
+    if !errors.is_empty() {
+        let count = f64::from(u32::try_from(errors.len()).unwrap_or(1));
+        bench.sample("p99_error_pct", "%", errors.iter().sum::<f64>() / count);
+    }
+}
+
+/// How well a line through the medians of each payload explains the delay of encryption.
+fn line(bench: &mut Bench, run: &LabRun) {
+    let point = |it: &ConditionResult| Some((f64::from(it.octets), it.node?.p50));
+    let points: Vec<(f64, f64)> = run.conditions.iter().filter_map(point).collect();
+    if let Some(fit) = least_squares(&points) {
+        bench.sample("encrypt_r2", "R²", fit.r_squared);
+        bench.sample("c_encrypt_slow_ns", "ns", fit.slope * 1000.0);
+    }
+}
+
 fn measure(experiment: &Experiment) -> Result<LabRun, String> {
     run(experiment, &mut |_| {}).map_err(|error| error.to_string())
 }
@@ -184,22 +234,19 @@ fn sample(bench: &mut Bench, run: &LabRun) {
         bench.sample(&format!("lost_{name}_pct"), "%", it.loss_pct());
     }
     truth(bench, run);
-    let errors: Vec<f64> = run.models.iter().filter_map(|model| model.p99_error_pct).collect();
-    if !errors.is_empty() {
-        let count = f64::from(u32::try_from(errors.len()).unwrap_or(1));
-        bench.sample("p99_error_pct", "%", errors.iter().sum::<f64>() / count);
-    }
     for (relay, name) in MODELS {
         let Some(model) = run.model(relay) else { continue };
         if let Some(queue) = model.queue {
             bench.sample(&format!("model_error_{name}_pct"), "%", queue.error_pct);
             bench.sample(&format!("loser_error_{name}_pct"), "%", queue.loser_error_pct);
+            let setup = queue.setup.map_or(0.0, |setup| setup.longest * 1e6);
+            bench.sample(&format!("setup_{name}_us"), "us", setup);
         }
         if let Some(service) = model.service {
             bench.sample(&format!("a_{name}_us"), "us", service.intercept);
             bench.sample(&format!("c_{name}_ns"), "ns", service.slope * 1000.0);
             if relay == RelayKind::EncryptPortable {
-                bench.sample("encrypt_r2", "R²", service.r_squared);
+                bench.sample("encrypt_fast_r2", "R²", service.r_squared);
             }
         }
     }

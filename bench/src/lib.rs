@@ -6,7 +6,6 @@
 //! benchmark fails because of a time.
 
 mod chart;
-mod machine;
 mod numbers;
 mod report;
 mod rounds;

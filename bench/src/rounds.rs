@@ -2,7 +2,7 @@
 
 use crate::report::{BenchReport, Figure, Normalised, Promise, Relation, Spread};
 use crate::yardstick::{Loops, REFERENCE};
-use crate::{Chart, Scales, Yardstick, machine};
+use crate::{Chart, Scales, Yardstick};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -294,7 +294,7 @@ impl Bench {
         let promises = self.promises.iter().map(|promise| promise.evaluate(&figures, &ratios));
         let report = BenchReport {
             name: self.name.to_owned(),
-            machine: machine::describe(),
+            machine: gatewright_lab::machine(),
             rounds: self.options.rounds(),
             yardstick: loops,
             reference: REFERENCE,

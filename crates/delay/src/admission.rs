@@ -133,6 +133,11 @@ impl FlowAdmission {
         self.nodes.get(node).map(|node| node.load)
     }
 
+    /// The number of flows that a node carries.
+    pub fn flow_count(&self, node: usize) -> usize {
+        self.nodes.get(node).map_or(0, |node| node.flows.len())
+    }
+
     /// The predicted delay of an admitted flow at its quantile, in microseconds.
     pub fn delay_us(&self, flow: FlowId) -> Option<f64> {
         let flow = self.flows.get(&flow)?;
@@ -270,7 +275,13 @@ impl FlowAdmission {
         }
         let nodes = path.iter().filter_map(|&at| self.nodes.get(at));
         let others: BTreeSet<FlowId> = nodes.flat_map(|node| node.flows.iter().copied()).collect();
+        // Flows of one kind on one path have one delay; one after the other is often such a one.
+        let mut last: Option<&PlacedFlow> = None;
         for flow in others.iter().filter_map(|id| self.flows.get(id)) {
+            if last.is_some_and(|last| (last.kind, &last.path) == (flow.kind, &flow.path)) {
+                continue;
+            }
+            last = Some(flow);
             let delay_us = self.path_delay(&flow.kind, &flow.path, with).unwrap_or(f64::INFINITY);
             let bound_us = flow.kind.bound_us;
             if delay_us > bound_us {
@@ -332,7 +343,7 @@ mod tests {
         let service =
             LinearFit { intercept: service_ms / 1e3, slope: 0.0, r_squared: 1.0, count: 4 };
         let queue = QueueModel::FirstInFirstOut;
-        NodeModel { queue, service, variation: 1.0, spread: 1.0 }
+        NodeModel { queue, service, setup: None, variation: 1.0, spread: 1.0 }
     }
 
     fn kind(bound_ms: f64) -> FlowKind {

@@ -3,6 +3,7 @@
 //! - [`LinearFit`] is the service time of a packet by its size, S(b) = a + c·b; [`QueueModel`] the
 //!   wait in front of it, [`choose_model`] picks the one that predicts better.
 //! - [`NodeModel`] predicts delays of a node under a [`NodeLoad`].
+//! - [`LiveModel`] is fitted again and again from the sojourn histogram of a relay that runs.
 //! - [`FlowAdmission`] places flows on paths of such nodes as long as every flow keeps its bound.
 //!
 //! All of it is pure: no clock, no device, no randomness. Times are in seconds unless a name says
@@ -11,13 +12,15 @@
 
 mod admission;
 mod linear;
+mod live;
 mod node;
 mod queue;
 
 pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow};
 pub use linear::{LinearFit, least_squares};
+pub use live::{DelayReading, LiveModel, ServerCount};
 pub use node::{FlowKind, NodeLoad, NodeModel};
-pub use queue::{LoadPoint, ModelChoice, QueueModel, choose_model};
+pub use queue::{LoadPoint, ModelChoice, QueueModel, SetupTime, choose_model};
 
 /// The mean; `None` without values.
 fn mean(values: &[f64]) -> Option<f64> {

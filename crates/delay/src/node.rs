@@ -1,7 +1,7 @@
 //! Delays of a node under the flows that it carries.
 
 use crate::linear::LinearFit;
-use crate::queue::QueueModel;
+use crate::queue::{QueueModel, SetupTime};
 use serde::{Deserialize, Serialize};
 
 /// A kind of flow, and the bound that its packets need.
@@ -24,6 +24,8 @@ pub struct NodeModel {
     pub queue: QueueModel,
     /// Service time by size.
     pub service: LinearFit,
+    /// What it takes longer after pauses.
+    pub setup: Option<SetupTime>,
     /// Squared coefficient of variation of service times.
     pub variation: f64,
     /// The flow's quantile of the delay of an idle node over its mean, at least 1.
@@ -69,13 +71,20 @@ impl NodeModel {
         (rest > 0.0).then(|| load.second_moment / (2.0 * rest))
     }
 
+    /// The mean time that a packet takes longer as the node had a pause, at its load of Poisson
+    /// arrivals.
+    fn setup_time(&self, load: &NodeLoad) -> f64 {
+        self.setup.map_or(0.0, |setup| setup.mean(load.rate, 1.0))
+    }
+
     /// The mean delay of a packet of so many octets; `None` if the node cannot keep up.
     pub fn mean(&self, octets: f64, load: &NodeLoad) -> Option<f64> {
         let (service, wait) = (self.service_time(octets), Self::wait(load)?);
-        Some(match self.queue {
+        let served = match self.queue {
             QueueModel::FirstInFirstOut => service + wait,
             QueueModel::ProcessorSharing => service / (1.0 - load.utilisation),
-        })
+        };
+        Some(served + self.setup_time(load))
     }
 
     /// The delay that this share of the packets does not exceed; `None` if the node cannot keep up.
@@ -83,15 +92,16 @@ impl NodeModel {
     /// It is that of an idle node, plus a wait that is zero with probability 1 − ρ and else
     /// exponential with mean W/ρ.
     pub fn quantile(&self, octets: f64, load: &NodeLoad, quantile: f64) -> Option<f64> {
+        let unqueued = self.service_time(octets) + self.setup_time(load);
         let wait = match self.queue {
             QueueModel::FirstInFirstOut => Self::wait(load)?,
-            QueueModel::ProcessorSharing => self.mean(octets, load)? - self.service_time(octets),
+            QueueModel::ProcessorSharing => self.mean(octets, load)? - unqueued,
         };
         let late = load.utilisation / (1.0 - quantile).max(f64::EPSILON);
         let is_late = late > 1.0 && load.utilisation > 0.0;
         let waited = if is_late { wait / load.utilisation * late.ln() } else { 0.0 };
         let spread = self.spread.max(1.0);
-        let alone = self.service_time(octets) * spread + waited;
+        let alone = unqueued * spread + waited;
         Some(match self.queue {
             QueueModel::FirstInFirstOut => alone,
             QueueModel::ProcessorSharing => (self.mean(octets, load)? * spread).max(alone),

@@ -1,6 +1,6 @@
 //! Sojourn times of a node: first in, first out, or the processor shared.
 
-use crate::linear::{LinearFit, least_squares};
+use crate::linear::{LinearFit, relative_plane};
 use crate::mean;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,32 @@ pub enum QueueModel {
     FirstInFirstOut,
     /// All at the same time: M/G/1 processor sharing.
     ProcessorSharing,
+}
+
+/// The time that a packet takes longer where the node has been idle before: a processor that sleeps
+/// wakes up the later the longer it slept, and caches are cold.
+///
+/// After a pause of g it is D·(1 − exp(−g/τ)). Times are in seconds.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct SetupTime {
+    /// D: that after a long pause.
+    pub longest: f64,
+    /// τ.
+    pub time_constant: f64,
+}
+
+impl SetupTime {
+    /// The mean of it with so many packets a second, whose gaps have this squared coefficient of
+    /// variation: 0 if they are all the same, 1 for Poisson arrivals.
+    pub fn mean(&self, rate: f64, arrival_variation: f64) -> f64 {
+        self.longest * Self::share(self.time_constant, rate, arrival_variation)
+    }
+
+    /// The mean of 1 − exp(−g/τ) over the gaps g.
+    fn share(time_constant: f64, rate: f64, arrival_variation: f64) -> f64 {
+        let packets = rate * time_constant;
+        if arrival_variation < 0.5 { 1.0 - (-1.0 / packets).exp() } else { 1.0 / (1.0 + packets) }
+    }
 }
 
 /// A condition with its measured sojourn time. Times are in seconds.
@@ -37,6 +63,9 @@ pub struct ModelChoice {
     pub chosen: QueueModel,
     /// Service time by size under it, in seconds.
     pub service: LinearFit,
+    /// What the node takes longer after pauses, if that predicts better.
+    #[serde(default)]
+    pub setup: Option<SetupTime>,
     /// Its mean error in percent over conditions that were left out of the fit.
     pub error_pct: f64,
     /// The other model's error.
@@ -102,45 +131,176 @@ impl QueueModel {
         Some(f64::midpoint(low, high))
     }
 
-    fn fit<'point>(self, points: impl Iterator<Item = &'point LoadPoint>) -> Option<LinearFit> {
-        let services = points.filter_map(|point| Some((point.octets, self.service(point)?)));
-        let services: Vec<(f64, f64)> = services.collect();
-        // One size has no slope: the time is the mean.
-        least_squares(&services).or_else(|| {
-            let times: Vec<f64> = services.iter().map(|&(_, time)| time).collect();
-            let intercept = mean(&times)?;
-            Some(LinearFit { intercept, slope: 0.0, r_squared: 0.0, count: times.len() })
-        })
+    /// The points with the service times that explain them.
+    fn explained(self, points: &[LoadPoint]) -> Vec<ExplainedPoint> {
+        let explain = |point: &LoadPoint| Some((*point, self.service(point)?));
+        points.iter().filter_map(explain).collect()
     }
 
-    /// The relative error of each point, predicted from all others.
-    fn held_out(self, points: &[LoadPoint]) -> Vec<f64> {
-        let error = |(left_out, point): (usize, &LoadPoint)| {
-            let others = points.iter().enumerate().filter(|&(at, _)| at != left_out);
-            let fit = self.fit(others.map(|(_, point)| point))?;
-            let predicted = self.sojourn(fit.at(point.octets).max(0.0), point);
-            // A node that is predicted not to keep up is wrong by all of the measured time.
-            Some(predicted.map_or(1.0, |predicted| (predicted / point.sojourn - 1.0).abs()))
+    /// The relative error of a prediction for `left_out`.
+    fn error(self, fit: &ServiceFit, left_out: &LoadPoint) -> f64 {
+        let predicted = self.sojourn(fit.at(left_out).max(0.0), left_out);
+        // A node that is predicted not to keep up is wrong by all of the measured time.
+        predicted.map_or(1.0, |predicted| (predicted / left_out.sojourn - 1.0).abs())
+    }
+
+    /// The mean relative error over the points, each predicted from all others.
+    fn mean_error(self, points: &[ExplainedPoint], time_constant: Option<f64>) -> Option<f64> {
+        let error = |at: usize| {
+            let fit = ServiceFit::of(&without(points, at), time_constant)?;
+            Some(self.error(&fit, &points.get(at)?.0))
         };
-        points.iter().enumerate().filter_map(error).collect()
+        mean(&(0..points.len()).map(error).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// The time constant of a set-up time by which left-out points are predicted clearly better than
+    /// without one.
+    fn time_constant(self, points: &[ExplainedPoint]) -> Option<f64> {
+        let mut rates: Vec<f64> = points.iter().map(|(point, _)| point.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.dedup();
+        if rates.len() < SETUP_RATES_MIN || points.len() < SETUP_POINTS_MIN {
+            return None;
+        }
+        let plain = self.mean_error(points, None)?;
+        let tried =
+            TIME_CONSTANTS.iter().filter_map(|&it| Some((self.mean_error(points, Some(it))?, it)));
+        let (error, best) = tried.min_by(|one, other| one.0.total_cmp(&other.0))?;
+        (error < plain * BETTER_BY && error + BETTER_AT_LEAST < plain).then_some(best)
+    }
+
+    /// The relative error of each point, predicted from all others; what set-up time they have is
+    /// chosen without the point, too.
+    fn held_out(self, points: &[ExplainedPoint]) -> Vec<f64> {
+        let error = |at: usize| {
+            let others = without(points, at);
+            let fit = ServiceFit::of(&others, self.time_constant(&others))?;
+            Some(self.error(&fit, &points.get(at)?.0))
+        };
+        (0..points.len()).filter_map(error).collect()
+    }
+}
+
+/// A point with the service time that explains it.
+type ExplainedPoint = (LoadPoint, f64);
+
+/// Rates, and points, below which nothing is said about set-up times.
+const SETUP_RATES_MIN: usize = 3;
+const SETUP_POINTS_MIN: usize = 5;
+/// Time constants that are tried, in seconds: from what is always over to what never is.
+const TIME_CONSTANTS: [f64; 8] = [0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064];
+/// Share of the error without a set-up time that one with it may have at the most, and by how much
+/// it must be less.
+const BETTER_BY: f64 = 0.9;
+const BETTER_AT_LEAST: f64 = 0.005;
+
+/// All points but one.
+fn without(points: &[ExplainedPoint], left_out: usize) -> Vec<ExplainedPoint> {
+    let kept = points.iter().enumerate().filter(|&(at, _)| at != left_out);
+    kept.map(|(_, point)| *point).collect()
+}
+
+/// A service time a + c·b, and a set-up time.
+#[derive(Clone, Copy, Debug)]
+struct ServiceFit {
+    line: LinearFit,
+    setup: Option<SetupTime>,
+}
+
+impl ServiceFit {
+    fn of(points: &[ExplainedPoint], time_constant: Option<f64>) -> Option<Self> {
+        let coordinates = |(point, service): &ExplainedPoint| {
+            let share = time_constant
+                .map_or(0.0, |it| SetupTime::share(it, point.rate, point.arrival_variation));
+            (point.octets, share, *service)
+        };
+        let plane = relative_plane(&points.iter().map(coordinates).collect::<Vec<_>>())?;
+        let [intercept, slope, longest] = plane.coefficients;
+        // A node that is faster after a pause is no node with a set-up time.
+        if longest < 0.0 {
+            return None;
+        }
+        let line = LinearFit { intercept, slope, r_squared: plane.r_squared, count: points.len() };
+        let setup = time_constant.map(|time_constant| SetupTime { longest, time_constant });
+        Some(Self { line, setup })
+    }
+
+    fn at(&self, point: &LoadPoint) -> f64 {
+        let setup = self.setup.map_or(0.0, |it| it.mean(point.rate, point.arrival_variation));
+        self.line.at(point.octets) + setup
     }
 }
 
 /// Chooses the model whose predictions of left-out conditions are better; `None` below three
 /// conditions.
 pub fn choose_model(points: &[LoadPoint]) -> Option<ModelChoice> {
-    let error = |model: QueueModel| mean(&model.held_out(points)).map(|error| error * 100.0);
+    let error = |model: QueueModel| {
+        let explained = model.explained(points);
+        let error_pct = mean(&model.held_out(&explained))? * 100.0;
+        Some((model, explained, error_pct))
+    };
     let [first, second] = QueueModel::ALL;
     let (one, other) = (error(first)?, error(second)?);
-    let (chosen, error_pct, loser_error_pct) =
-        if one <= other { (first, one, other) } else { (second, other, one) };
-    let service = chosen.fit(points.iter())?;
+    let loser_error_pct = one.2.max(other.2);
+    let (chosen, explained, error_pct) = if one.2 <= other.2 { one } else { other };
+    let fit = ServiceFit::of(&explained, chosen.time_constant(&explained))?;
     let conditions = points.len();
     (conditions >= 3).then_some(ModelChoice {
         chosen,
-        service,
+        service: fit.line,
+        setup: fit.setup,
         error_pct,
         loser_error_pct,
         conditions,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sojourn times of a node that is idle nearly all the time, with a set-up time of 40 µs after
+    /// long pauses.
+    fn points(longest: f64, arrival_variation: f64) -> Vec<LoadPoint> {
+        let conditions =
+            [(1000, 50), (1000, 100), (100, 200), (400, 200), (1000, 200), (1400, 200)];
+        let more = [(1000, 400), (1000, 800)];
+        let point = |(octets, rate): (u32, u32)| {
+            let (octets, rate) = (f64::from(octets), f64::from(rate));
+            let share = if arrival_variation > 0.5 {
+                1.0 / (1.0 + rate * 0.008)
+            } else {
+                1.0 - (-1.0 / (rate * 0.008)).exp()
+            };
+            let service = 20e-6 + 5e-9 * octets + longest * share;
+            let mut point =
+                LoadPoint { octets, rate, sojourn: 0.0, service_variation: 0.1, arrival_variation };
+            point.sojourn = QueueModel::FirstInFirstOut.sojourn(service, &point).unwrap();
+            point
+        };
+        conditions.into_iter().chain(more).map(point).collect()
+    }
+
+    #[test]
+    fn a_set_up_time_after_pauses_is_found() {
+        for arrival_variation in [0.0, 1.0] {
+            let choice = choose_model(&points(40e-6, arrival_variation)).unwrap();
+            let setup = choice.setup.unwrap();
+            assert!((setup.longest - 40e-6).abs() < 1e-6, "{choice:?}");
+            assert!((setup.time_constant - 0.008).abs() < 1e-9, "{choice:?}");
+            assert!((choice.service.intercept - 20e-6).abs() < 1e-6, "{choice:?}");
+            assert!((choice.service.slope - 5e-9).abs() < 1e-10, "{choice:?}");
+            assert!(choice.error_pct < 2.0, "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_one_gets_none() {
+        let choice = choose_model(&points(0.0, 1.0)).unwrap();
+        assert_eq!(choice.setup, None, "{choice:?}");
+        assert!(choice.error_pct < 0.01 && choice.service.r_squared > 0.99, "{choice:?}");
+        // Of two rates nothing is said.
+        let few: Vec<LoadPoint> = points(40e-6, 1.0).into_iter().skip(2).take(5).collect();
+        assert_eq!(choose_model(&few).unwrap().setup, None);
+    }
 }

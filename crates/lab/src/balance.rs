@@ -150,7 +150,7 @@ fn fitted(speed: f64, random: &mut Random) -> Option<NodeModel> {
     let squares: Vec<f64> = ratios.iter().map(|it| (it / mean - 1.0).powi(2)).collect();
     let variation = crate::analysis::mean(&squares)?;
     let spread = quantile(&sorted(&ratios), 0.95)? / mean;
-    Some(NodeModel { queue: QueueModel::FirstInFirstOut, service, variation, spread })
+    Some(NodeModel { queue: QueueModel::FirstInFirstOut, service, setup: None, variation, spread })
 }
 
 /// The candidate paths of each flow that asks, between random nodes.

@@ -30,6 +30,6 @@ pub use compare::{ComparedCondition, LabComparison, compare};
 pub use gatewright_delay::FlowKind;
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;
-pub use promise::{FlowPromise, promise};
+pub use promise::{BalanceKeys, FlowPromise, promise};
 pub use result::{ConditionResult, LabRun, LeftOut, ObserverCost, RelayModel};
 pub use run::{LabError, LabProgress, run};

@@ -20,6 +20,43 @@ pub struct FlowPromise {
     pub next_us: Option<f64>,
     /// The model's error over left-out conditions, in percent.
     pub error_pct: f64,
+    /// The model as keys of a description.
+    pub model: BalanceKeys,
+}
+
+/// The delay model of a relay, as the keys of `[[balance.NAME.relay]]` have it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct BalanceKeys {
+    /// a of the service time a + c·b, in nanoseconds.
+    pub fixed_ns: u64,
+    /// c, in picoseconds for each octet.
+    pub octet_ps: u64,
+    /// Squared coefficient of variation of service times, in percent.
+    pub variation_pct: u64,
+    /// The 95th percentile of the delay when idle relative to its mean, in percent.
+    pub spread_pct: u64,
+}
+
+impl From<&NodeModel> for BalanceKeys {
+    fn from(model: &NodeModel) -> Self {
+        Self {
+            fixed_ns: whole(model.service.intercept * 1e9, 1.0),
+            octet_ps: whole(model.service.slope * 1e12, 0.0),
+            variation_pct: whole(model.variation * 100.0, 0.0),
+            spread_pct: whole(model.spread * 100.0, 100.0),
+        }
+    }
+}
+
+/// A number, at least `least`, as a whole one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is a positive number below 2^53 then"
+)]
+fn whole(number: f64, least: f64) -> u64 {
+    const MOST: f64 = 1e12;
+    number.max(least).min(MOST).round() as u64
 }
 
 /// Flows that are tried at the most.
@@ -52,6 +89,7 @@ pub fn promise(model: &RelayModel, flow: &FlowKind) -> Option<FlowPromise> {
         delay_us: (low > 0).then(|| delay(low)).flatten(),
         next_us: delay(low + 1),
         error_pct: queue.error_pct,
+        model: (&node).into(),
     })
 }
 
@@ -62,6 +100,7 @@ impl RelayModel {
         Some(NodeModel {
             queue: queue.chosen,
             service: queue.service,
+            setup: queue.setup,
             variation: self.service_variation,
             spread: self.p95_over_mean.unwrap_or(1.0).max(1.0),
         })
@@ -79,6 +118,7 @@ mod tests {
         let queue = ModelChoice {
             chosen: QueueModel::FirstInFirstOut,
             service,
+            setup: None,
             error_pct: 1.0,
             loser_error_pct: 2.0,
             conditions: 4,
@@ -105,6 +145,10 @@ mod tests {
         assert_eq!(promise.flows, 52, "{promise:?}");
         assert!(promise.delay_us.unwrap() <= 6000.0 && promise.next_us.unwrap() > 6000.0);
         assert!((promise.load - 0.52).abs() < 1e-9);
+        // A millisecond, whatever the size, with exponential times.
+        let model =
+            BalanceKeys { fixed_ns: 1_000_000, octet_ps: 0, variation_pct: 100, spread_pct: 100 };
+        assert_eq!(promise.model, model);
     }
 
     #[test]

@@ -155,7 +155,8 @@ pub struct RelayModel {
     pub queue: Option<ModelChoice>,
     /// Squared coefficient of variation of service times.
     pub service_variation: f64,
-    /// Error of the fitted 0.99 quantile against the last repetition's, in percent.
+    /// Error of the 0.99 quantile of a tail fitted to every other repetition against that of the rest,
+    /// in percent; none with too few probes.
     pub p99_error_pct: Option<f64>,
     /// Quantile 0.95 over the mean of the node delay at the centre.
     pub p95_over_mean: Option<f64>,

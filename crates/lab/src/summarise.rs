@@ -33,6 +33,9 @@ pub(crate) struct Repetition {
 const HALF_WINDOW: usize = 50;
 /// Resamples of each bootstrap.
 const RESAMPLES: usize = 400;
+/// Probes from which a 0.99 quantile is judged: ten are above it. With a hundred it is the largest of
+/// them, which another hundred do not repeat.
+const P99_PROBES_MIN: usize = 1000;
 /// Points of a time series at the most, beside its spikes.
 const SERIES_MAX: usize = 500;
 
@@ -211,12 +214,20 @@ pub(crate) fn relay_model(
     }
 }
 
-/// The error of the 0.99 quantile of a tail fitted to all repetitions at the centre but the last,
-/// against that last one's, in percent.
+/// The error of the 0.99 quantile of a tail fitted to every other repetition at the centre, against
+/// that of the rest, in percent; `None` if either half has too few probes to tell. Halves that take
+/// turns see the same drift of the machine.
 fn p99_error(measured: &[(Centre, Vec<Repetition>)], centre: Centre) -> Option<f64> {
     let (_, repetitions) = measured.iter().find(|(condition, _)| *condition == centre)?;
-    let (last, others) = repetitions.split_last()?;
-    let fitted = fit_tail(&others.iter().flat_map(Repetition::nodes).collect::<Vec<_>>())?;
-    let held_out = quantile(&sorted(&last.nodes()), 0.99)?;
+    let half = |turn: usize| -> Vec<f64> {
+        let of_turn = repetitions.iter().enumerate().filter(|(at, _)| at % 2 == turn);
+        of_turn.flat_map(|(_, repetition)| repetition.nodes()).collect()
+    };
+    let (fitted_to, held_out) = (half(0), half(1));
+    if fitted_to.len().min(held_out.len()) < P99_PROBES_MIN {
+        return None;
+    }
+    let fitted = fit_tail(&fitted_to)?;
+    let held_out = quantile(&sorted(&held_out), 0.99)?;
     (held_out > 0.0).then(|| 100.0 * (fitted.quantile(0.99) / held_out - 1.0).abs())
 }

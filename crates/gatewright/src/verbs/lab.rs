@@ -22,7 +22,7 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
-     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct}]; balance: {nodes, links, offered, \
+     unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct, model: {fixed_ns, octet_ps, variation_pct, spread_pct}}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}";
 

@@ -4,7 +4,7 @@ use super::chart::{digits, escape};
 use super::figures::{Figure, figures};
 use super::statements::{Agreement, statements};
 use super::table::csv;
-use crate::analysis::{ConfidenceInterval, DelaySummary};
+use crate::analysis::{ConfidenceInterval, DelaySummary, ModelChoice};
 use crate::result::{LabRun, RelayModel};
 use std::fmt::Write;
 
@@ -212,8 +212,10 @@ fn models(page: &mut String, run: &LabRun) {
         "</tbody></table></div><p class=\"soft\">S(b) = a + c·b by least squares, with bootstrap \
          intervals of 95 %. The queue model is the one that predicts the mean of each condition, left \
          out of the fit in its turn, with the smaller error; spikes are not part of these means. Where \
-         the node is hardly loaded, both models say the same. The p99 error is that of a generalised \
-         Pareto tail fitted to all repetitions but the last, against that one.</p>",
+         the node is hardly loaded, both models say the same. A set-up time D is what packets take \
+         longer after a pause g, as D·(1 − exp(−g/τ)); it is part of a model that predicts better with \
+         it. The p99 error is that of a generalised Pareto tail fitted to every other repetition, \
+         against the rest, where each half has a thousand probes.</p>",
     );
 }
 
@@ -235,11 +237,23 @@ fn push_model(page: &mut String, model: &RelayModel) {
         interval(model.intervals.map(|it| nano(it.slope))),
         service.map_or("–".to_owned(), |it| format!("{:.3}", it.r_squared)),
         micros(model.robust.map(|it| it.slope * 1000.0)),
-        model.queue.map_or("–", |it| it.chosen.name()),
+        model.queue.map_or_else(|| "–".to_owned(), queue),
         percent(model.queue.map(|it| it.error_pct)),
         percent(model.queue.map(|it| it.loser_error_pct)),
         percent(model.p99_error_pct)
     );
+}
+
+/// A queue model in words.
+fn queue(it: ModelChoice) -> String {
+    let name = it.chosen.name();
+    it.setup.map_or_else(
+        || name.to_owned(),
+        |setup| {
+            let (longest, time_constant) = (setup.longest * 1e6, setup.time_constant * 1e3);
+            format!("{name}, set-up D {longest:.1} µs, τ {time_constant} ms")
+        },
+    )
 }
 
 fn conditions(page: &mut String, run: &LabRun) {

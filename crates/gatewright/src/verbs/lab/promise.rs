@@ -5,7 +5,7 @@ use crate::{
     face::Face,
 };
 use anyhow::Result;
-use gatewright_lab::{FlowKind, FlowPromise};
+use gatewright_lab::{BalanceKeys, FlowKind, FlowPromise};
 use std::{fmt::Write, ops::RangeInclusive};
 
 /// Tells how many flows of a kind this node carries under a bound, by the models of a run.
@@ -29,6 +29,9 @@ pub(super) struct Promise {
     /// Share of the packets that must keep it.
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = quantile)]
     quantile: f64,
+    /// Print the models too, as lines of a description: for `[[balance.NAME.relay]]`.
+    #[arg(long)]
+    model: bool,
 }
 
 impl Promise {
@@ -43,7 +46,7 @@ impl Promise {
             let message = format!("{}: no relay has a model: too few conditions", self.results);
             return Err(Failure::new(Exit::Negative, message).into());
         }
-        face.answer(&promises, || text(&promises, &flow))?;
+        face.answer(&promises, || text(&promises, &flow, self.model))?;
         Ok(Exit::Success)
     }
 }
@@ -76,7 +79,7 @@ fn within(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, Str
     number.ok_or_else(|| format!("from {least} to {most} {what}"))
 }
 
-fn text(promises: &[FlowPromise], flow: &FlowKind) -> String {
+fn text(promises: &[FlowPromise], flow: &FlowKind, has_models: bool) -> String {
     let mut text = format!(
         "flows of {} packets of {} octets a second, {} % of them within {} ms in the node\n",
         flow.rate,
@@ -99,6 +102,14 @@ fn text(promises: &[FlowPromise], flow: &FlowKind) -> String {
             millis(it.next_us),
             it.error_pct
         );
+        if has_models {
+            let BalanceKeys { fixed_ns, octet_ps, variation_pct, spread_pct } = it.model;
+            let _ = writeln!(
+                text,
+                "    fixed_ns = {fixed_ns}\n    octet_ps = {octet_ps}\n    variation_pct = \
+                 {variation_pct}\n    spread_pct = {spread_pct}"
+            );
+        }
     }
     text
 }

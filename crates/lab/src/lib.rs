@@ -3,6 +3,7 @@
 //! - [`analysis`] is pure: statistics of delays, the linear service model, sojourn times.
 //! - [`plan`](plan()) tells what a run will do, [`run`](run()) does it and gives a [`LabRun`].
 //! - [`failover`] cuts cables of a mesh while datagrams pass, and tells how long nothing arrived.
+//! - [`stamp`] measures to any host that reflects test packets (RFC 8762), and reflects them.
 //! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
 //!   other; [`promise`](promise()) says how many flows the node carries under a bound.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod report;
 mod result;
 mod routing;
 mod run;
+pub mod stamp;
 mod summarise;
 
 pub use compare::{ComparedCondition, LabComparison, compare};

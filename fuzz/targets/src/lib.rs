@@ -19,6 +19,7 @@ mod mesh;
 mod olsr;
 mod report_plan;
 pub mod stack;
+mod stamp;
 mod stored;
 
 pub use coap_endpoint::coap_endpoint;
@@ -31,6 +32,7 @@ pub use mesh::{labelled_frame, mesh_message};
 pub use olsr::olsr;
 pub use report_plan::report_plan;
 pub use stack::{discovery, gateway, leases, reassembly};
+pub use stamp::stamp;
 pub use stored::stored;
 
 use core::time::Duration;
@@ -69,6 +71,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mesh_message", mesh_message),
     ("labelled_frame", labelled_frame),
     ("olsr", olsr),
+    ("stamp", stamp),
 ];
 
 /// Options of every header that has some.

@@ -6,6 +6,7 @@ mod mesh;
 mod plan;
 mod promise;
 mod run;
+mod stamp;
 
 use crate::{
     description::read_whole,
@@ -24,10 +25,12 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
      unmatched, level}; promise: [{relay, flows, load, delay_us, next_us, error_pct, model: {fixed_ns, octet_ps, variation_pct, spread_pct}}]; balance: {nodes, links, offered, \
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
-     events, seconds, figures: [{name, value}], violations}";
+     events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \
+     lost_there, lost_back, round_trip, jitter, inside, offset_us, offset_error_us, reflector_error_us, ttl}; stamp \
+     reflect: {listens, mode}, at the end its counters";
 
 /// Measures how long relaying takes on this node, models it, and says what the node can promise;
-/// simulates meshes and networks that carry flows.
+/// simulates meshes and networks that carry flows; measures to hosts that reflect test packets.
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true)]
 pub(crate) struct Lab {
@@ -43,6 +46,7 @@ enum LabVerb {
     Promise(promise::Promise),
     Balance(balance::Balance),
     Mesh(mesh::Mesh),
+    Stamp(stamp::Stamp),
 }
 
 impl Lab {
@@ -54,6 +58,7 @@ impl Lab {
             LabVerb::Promise(verb) => verb.run(face),
             LabVerb::Balance(verb) => verb.run(face),
             LabVerb::Mesh(verb) => verb.run(face),
+            LabVerb::Stamp(verb) => verb.run(face),
         }
     }
 }

@@ -1,0 +1,167 @@
+//! STAMP beside another implementation: Scapy makes and reads the test packets of RFC 8762, as a
+//! sender in front of our reflector, and as a reflector behind our sender.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+use gatewright_lab::stamp::{StampReflectorMode, StampSettings, measure, reflect};
+use gatewright_testbed::python_program;
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// The peer as a sender: three packets, the last with padding and an unknown extension; it answers
+/// with what came back, as it reads it.
+const SENDER: &str = "\
+import json, socket, sys, time
+from scapy.contrib.stamp import *
+NTP = 2208988800
+to = ('127.0.0.1', int(sys.argv[1]))
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.settimeout(20)
+own.bind(('127.0.0.1', 0))
+own.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
+tlvs = [STAMPTestTLV(flags=0x80, type=1, value=b'12345678'),
+        STAMPTestTLV(flags=0x80, type=9, value=b'ab')]
+read = []
+for seq in range(5, 8):
+    more = tlvs if seq == 7 else []
+    error = ErrorEstimate(S=1, Z=0, scale=10, multiplier=3)
+    asked = bytes(STAMPSessionSenderTestUnauthenticated(
+        seq=seq, ts=time.time() + NTP, err_estimate=error, ssid=77, tlv_objects=more))
+    own.sendto(asked, to)
+    octets = own.recv(9000)
+    it = STAMPSessionReflectorTestUnauthenticated(octets)
+    read.append({
+        'seq': it.seq, 'ssid': it.ssid, 'seq_sender': it.seq_sender, 'ttl': it.ttl_sender,
+        'error': [it.err_estimate_sender.scale, it.err_estimate_sender.multiplier],
+        'same_time': octets[28:36] == asked[4:12], 'same_length': len(octets) == len(asked),
+        'order': int.from_bytes(octets[16:24], 'big') <= int.from_bytes(octets[4:12], 'big'),
+        'tlvs': [[int(tlv.flags), tlv.type, bytes(tlv.value).decode()] for tlv in it.tlv_objects],
+    })
+print(json.dumps(read))
+";
+
+/// The peer as a reflector that counts: packet 3 gets lost there, the reflection of 5 on its way back.
+const REFLECTOR: &str = "\
+import json, socket, time
+from scapy.contrib.stamp import *
+NTP = 2208988800
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(('127.0.0.1', 0))
+print(own.getsockname()[1], flush=True)
+count = 0
+while True:
+    octets, sender = own.recvfrom(9000)
+    received = time.time() + NTP
+    it = STAMPSessionSenderTestUnauthenticated(octets)
+    if it.seq == 3:
+        continue
+    error = ErrorEstimate(S=1, Z=0, scale=10, multiplier=3)
+    back = bytes(STAMPSessionReflectorTestUnauthenticated(
+        seq=count, ts=time.time() + NTP, err_estimate=error, ssid=it.ssid, ts_rx=received,
+        seq_sender=it.seq, err_estimate_sender=it.err_estimate, ttl_sender=99))
+    count += 1
+    # The sender's time as it was, to the last bit.
+    back = back[:28] + octets[4:12] + back[36:]
+    if it.seq != 5:
+        own.sendto(back, sender)
+";
+
+fn main() {
+    let python = python();
+    let tests: [(&str, fn(&Path)); 2] = [
+        ("scapy_reads_what_we_reflect", scapy_sends),
+        ("we_read_what_scapy_reflects", scapy_reflects),
+    ];
+    let trials = tests.map(|(name, test)| {
+        let found = python.clone();
+        let name = if found.is_some() {
+            name.to_owned()
+        } else {
+            format!("{name} (needs Python with Scapy)")
+        };
+        let run = move || {
+            test(&found.unwrap());
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(python.is_none())
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().collect()).exit();
+}
+
+/// A Python that has Scapy.
+fn python() -> Option<PathBuf> {
+    let has = |python: &Path| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import scapy.contrib.stamp"]).stderr(Stdio::null());
+        command.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    let system = PathBuf::from("python3");
+    if has(&system) {
+        return Some(system);
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("scapy");
+    python_program(&folder, "scapy==2.8.0", "scapy")?;
+    Some(folder.join("bin/python3")).filter(|python| has(python))
+}
+
+fn scapy_sends(python: &Path) {
+    let stop = AtomicBool::new(false);
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut ready = |at: SocketAddr| tell.send(at).unwrap();
+            let mut is_over = || stop.load(Ordering::Relaxed);
+            let mode = (StampReflectorMode::Stateful, None);
+            reflect(([127, 0, 0, 1], 0).into(), mode, &mut ready, &mut is_over).unwrap()
+        };
+        let reflector = scope.spawn(work);
+        let port = told.recv().unwrap().port().to_string();
+        let output = Command::new(python).args(["-c", SENDER, &port]).output().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let counters = reflector.join().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{error}");
+        let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for (at, it) in read.as_array().unwrap().iter().enumerate() {
+            assert_eq!((&it["seq"], &it["seq_sender"]), (&at.into(), &(at + 5).into()), "{it}");
+            assert_eq!((&it["ssid"], &it["ttl"]), (&77.into(), &255.into()), "{it}");
+            assert_eq!(it["error"], serde_json::json!([10, 3]));
+            for same in ["same_time", "same_length", "order"] {
+                assert_eq!(it[same], true, "{same}: {it}");
+            }
+        }
+        // U is the first bit, 0x80 (Scapy names the bits from the other end): cleared on padding, set on what is not understood.
+        let tlvs = serde_json::json!([[0, 1, "12345678"], [0x80, 9, "ab"]]);
+        assert_eq!(read[2]["tlvs"], tlvs, "{read}");
+        assert_eq!((counters.reflected, counters.malformed), (3, 0));
+    });
+}
+
+fn scapy_reflects(python: &Path) {
+    let mut command = Command::new(python);
+    let mut peer = command.args(["-c", REFLECTOR]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(peer.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let to = SocketAddr::from(([127, 0, 0, 1], line.trim().parse().unwrap()));
+    let wait = Duration::from_secs(3);
+    let settings = StampSettings { count: 8, rate: 50, octets: 60, wait, key: None };
+    let report = measure(to, &settings, &mut |_| {});
+    let _gone = peer.kill();
+    let _gone = peer.wait();
+    let report = report.unwrap();
+    assert_eq!((report.sent, report.reflected, report.foreign), (8, 6, 0), "{report:?}");
+    assert_eq!((report.stateful, report.lost_there, report.lost_back), (true, Some(1), Some(1)));
+    assert_eq!(report.ttl, Some(99));
+    // 3 · 2^(10 − 32) s.
+    assert!((report.reflector_error_us.unwrap() - 0.715).abs() < 0.001, "{report:?}");
+    // One clock: no offset beyond its bound and what Scapy's floating-point times round.
+    let (offset, bound) = (report.offset_us.unwrap(), report.offset_error_us.unwrap());
+    assert!(offset.abs() <= bound + 2.0, "{report:?}");
+    assert!(report.inside.unwrap().p50 > 0.0);
+}

@@ -1,0 +1,35 @@
+//! STAMP test packets and their reflector.
+
+use core::time::Duration;
+use gatewright_lab::stamp::{
+    ClockErrorEstimate, NtpTime, StampArrival, StampKey, StampReflector, StampReflectorMode,
+    StampReflectorPacket, StampSenderPacket,
+};
+
+/// A reflector that receives a datagram, without a key and with one. What it reflects is as long,
+/// has the sender's fields, and is read again.
+pub fn stamp(octets: &[u8]) {
+    let error = ClockErrorEstimate::new(false, Duration::from_secs(1));
+    let from = ([192, 0, 2, 1], 9).into();
+    let arrival = StampArrival { at: NtpTime(5), ttl: 64 };
+    for key in [None, Some(StampKey::new(b"key"))] {
+        let mode = StampReflectorMode::Stateful;
+        let mut reflector = StampReflector::new(mode, error, key.clone());
+        let key = key.as_ref();
+        let reflected = reflector.reflect(Duration::ZERO, from, octets, arrival, || NtpTime(6));
+        let Some(reflected) = reflected else {
+            assert_eq!(reflector.counters().reflected, 0);
+            continue;
+        };
+        assert_eq!(reflected.len(), octets.len());
+        let (sender, _) = StampSenderPacket::parse(octets, key).expect("it was reflected");
+        let (packet, rest) = StampReflectorPacket::parse(&reflected, key).expect("it is ours");
+        assert_eq!((packet.sender, packet.sequence, packet.sender_ttl), (sender, 0, 64));
+        assert_eq!(packet.emit(key), reflected[..reflected.len() - rest.len()]);
+    }
+    if let Ok((packet, rest)) = StampReflectorPacket::parse(octets, None) {
+        let again = packet.emit(None);
+        assert_eq!(StampReflectorPacket::parse(&again, None), Ok((packet, [].as_slice())));
+        assert_eq!(again.len() + rest.len(), octets.len());
+    }
+}

@@ -25,8 +25,8 @@ codes! {
 
     UNKNOWN_TABLE 102 "unknown table"
     "The tables of a description are [gateway], [planes], [link.NAME], [[route]], [[attach]], \
-    [udp_gateway.NAME], [tcp_proxy.NAME], [control], [web], [log], [[program]], [devices], [cse] \
-    and [mesh]."
+    [udp_gateway.NAME], [tcp_proxy.NAME], [balance.NAME], [control], [web], [log], [[program]], \
+    [devices], [cse] and [mesh]."
 
     WRONG_TYPE 103 "a value of the wrong type"
     "Numbers stand without quotes, strings with them, lists in brackets:\n\n    \
@@ -209,6 +209,16 @@ codes! {
 
     FORWARD_LOOP 154 "the gateway forwards to itself"
     "Every datagram would come back to where it was taken from, without end."
+
+    PROXY_TARGET 190 "a proxy without one target"
+    "Connections of a TCP proxy go to one server:\n\n    \
+    forward = { address = \"192.0.2.80\", port = 80 }\n\nor to relays that share flows, of which the \
+    balance must know what flow a connection is:\n\n    \
+    balance = \"servers\"\n    flow = { rate = 50, octets = 400, within_us = 5000 }\n\n\
+    A balance names each of its relays once."
+
+    UNKNOWN_BALANCE 189 "no such balance"
+    "The proxy names a table [balance.NAME] that is not there."
 
     WIDE_OPEN 160 "reachable from other machines"
     "Metrics and device ports have no password. Bound to an address that is not loopback, everyone \

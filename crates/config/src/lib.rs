@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod balance;
 pub mod codes;
 mod difference;
 mod experiment;
@@ -38,6 +39,7 @@ mod templates;
 mod values;
 mod view;
 
+pub use balance::{Balance, BalancedFlow, BalancedRelay, ProxyTarget};
 pub use codes::CODES;
 pub use difference::{KeyDifference, WrittenValues, differences, differences_of};
 pub use experiment::{

@@ -1,6 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
+use crate::balance::{Balance, ProxyTarget};
 use crate::difference::WrittenValues;
 pub use crate::located::Located;
 use crate::log::Log;
@@ -48,6 +49,8 @@ pub struct Config {
     pub udp_gateways: Vec<UdpGateway>,
     /// `[tcp_proxy.NAME]`.
     pub tcp_proxies: Vec<TcpProxy>,
+    /// `[balance.NAME]`.
+    pub balances: Vec<Balance>,
     /// `[control]`.
     pub control: Control,
     /// `[web]`.
@@ -465,8 +468,8 @@ pub struct TcpProxy {
     pub name: Located<String>,
     /// The address that it listens at.
     pub listen: Located<SocketAddr>,
-    /// The server.
-    pub forward: Located<SocketAddr>,
+    /// The server, or relays that share flows.
+    pub target: ProxyTarget,
     /// Maximum number of concurrent connections.
     pub connections_max: usize,
     /// How long a connection may be idle.

@@ -1,6 +1,7 @@
 //! Converts the tables of a text to the typed description. Invalid values were reported before and
 //! are omitted, so that the rules can check everything else.
 
+use crate::balance;
 use crate::filter;
 use crate::log::Log;
 use crate::messages::{self, AttachMessages};
@@ -73,6 +74,9 @@ pub(crate) fn config(root: View<'_>) -> Config {
             .collect(),
         udp_gateways: (root.named("udp_gateway").into_iter())
             .filter_map(|(name, table)| udp_gateway(name, table))
+            .collect(),
+        balances: (root.named("balance").into_iter())
+            .filter_map(|(name, table)| balance::balance(name, table))
             .collect(),
         control: root.table("control").map(control).unwrap_or_default(),
         web: root.table("web").map(web),
@@ -315,14 +319,11 @@ const IDLE: Duration = Duration::from_mins(5);
 const CONNECT: Duration = Duration::from_secs(10);
 
 fn tcp_proxy(name: Located<String>, table: View<'_>) -> Option<TcpProxy> {
-    let forward = table.table("forward")?;
-    let to = forward.parsed("address", |text| text.parse::<IpAddr>().ok())?;
-    let port = forward.number("port")?;
     let seconds = |key| table.number(key).map(Duration::from_secs);
     Some(TcpProxy {
         name,
         listen: table.parsed("listen", |text| text.parse().ok())?,
-        forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
+        target: balance::target(table)?,
         connections_max: table.number("connections_max").unwrap_or(CONNECTIONS),
         idle: seconds("idle_s").unwrap_or(IDLE),
         connect: seconds("connect_s").unwrap_or(CONNECT),

@@ -5,6 +5,7 @@ mod services;
 
 pub(crate) use links::{LINK, kind_of_link};
 
+use crate::balance::{BALANCE, FLOW_KEY};
 use crate::log::{FORMATS, LEVELS};
 use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
 use services::{CSE, DEVICES};
@@ -119,18 +120,18 @@ pub(crate) enum Form {
     Ports,
 }
 
-const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+pub(crate) const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     let (kinds, default): (&[_], _) = (&[], None);
     Key { name, doc, shape, required: false, fixed: false, default, kinds, of_device: false }
 }
 
-const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+pub(crate) const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     Key { required: true, ..key(name, shape, doc) }
 }
 
 impl Key {
     /// The value if the key is not given.
-    const fn or(self, default: &'static str) -> Self {
+    pub(crate) const fn or(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
 
@@ -220,6 +221,7 @@ pub(crate) static ROOT: Table = Table {
         key("attach", Shape::Many(&ATTACH, TABLES_MAX), "Handlers at positions of the graph."),
         key("udp_gateway", Shape::Named(&UDP_GATEWAY, TABLES_MAX), "Relays of UDP datagrams."),
         key("tcp_proxy", Shape::Named(&TCP_PROXY, TABLES_MAX), "Relays of TCP connections."),
+        key("balance", Shape::Named(&BALANCE, TABLES_MAX), "Relays that share flows."),
         key("control", Shape::Table(&CONTROL), "How the running gateway is reached."),
         key("web", Shape::Table(&WEB), "The gateway's web interface."),
         key("log", Shape::Table(&LOG), "Where the running gateway writes its events."),
@@ -475,7 +477,9 @@ static TCP_PROXY: Table = Table {
             Shape::Text(Form::Socket),
             "Where it listens, an address of the kernel; [::] accepts both families.",
         ),
-        required("forward", Shape::Table(&FORWARD), "The server."),
+        key("forward", Shape::Table(&FORWARD), "The server."),
+        key("balance", Shape::Text(Form::Name), "In place of a server: relays that share flows."),
+        FLOW_KEY,
         key(
             "connections_max",
             Shape::Number(1, CONNECTIONS_MAX),

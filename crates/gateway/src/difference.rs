@@ -49,11 +49,13 @@ pub(crate) fn udp_gateways(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// Differences in TCP proxies.
+/// Differences in TCP proxies and their balances.
 pub(crate) fn tcp_proxies(old: &Config, new: &Config) -> Vec<Change> {
     let proxy = |proxy: &config::TcpProxy| format!("tcp_proxy {}", proxy.name.value);
     let mut changes = Vec::new();
     named(&old.tcp_proxies, &new.tcp_proxies, proxy, &mut changes);
+    let balance = |balance: &config::Balance| format!("balance {}", balance.name.value);
+    named(&old.balances, &new.balances, balance, &mut changes);
     changes
 }
 

@@ -2,7 +2,9 @@
 
 use crate::{
     RunError,
+    balance::BalanceStatus,
     control::{ControlListeners, SocketPlace},
+    delay_models::{DelayWatch, RelayDelay},
     descriptor_need,
     events::{EventLog, LogOptions, LogPart, Watcher},
     handlers::Handlers,
@@ -16,10 +18,10 @@ use crate::{
     udp_gateways::UdpGateways,
 };
 use gatewright_bindings::services::{self, ServiceError, Services};
-use gatewright_config::{Config, PlaneMode};
+use gatewright_config::{Config, PlaneMode, ProxyTarget};
 use gatewright_descriptors::Shortage;
 use gatewright_lsr::MeshPart;
-use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus};
+use gatewright_part::{LogEvent, LogLevel, NamedStatus, Part, PartStatus, Sojourn};
 use gatewright_planes::{Planes, ProcessSetup};
 use std::{
     ffi::OsString,
@@ -32,6 +34,8 @@ use std::{
 /// socket and metrics page, each a [`Part`].
 #[derive(Debug)]
 pub struct Gateway {
+    /// Ended before what it reads.
+    delays: Mutex<DelayWatch>,
     /// Ended before the planes, whose sockets they use.
     pub(crate) udp_gateways: UdpGateways,
     report_forwarding: ReportForwarding,
@@ -274,7 +278,7 @@ impl Gateway {
         let links = Links::open(config, seed, process, events.sink())?;
         let handlers = Handlers::start(&links, config, events.sink())?;
         let udp_gateways = UdpGateways::start(&links, config)?;
-        let tcp_proxies = TcpProxies::start(config)?;
+        let tcp_proxies = TcpProxies::start(config, events.sink())?;
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let own_stack = report_forwarder::own_stack(&links, config);
         let services = services::parts(Services::start_over(config, own_stack)?);
@@ -292,7 +296,11 @@ impl Gateway {
         links.planes().begin_replays().map_err(RunError::from)?;
         let watcher =
             Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
+        let read = sojourns_of(&links, &tcp_proxies, &programs);
+        let delays = DelayWatch::start(read, config.workers, &events);
+        let delays = Mutex::new(delays.map_err(|error| in_words(&error))?);
         Ok(Self {
+            delays,
             udp_gateways,
             report_forwarding,
             messages,
@@ -390,6 +398,16 @@ impl Gateway {
         told.filter(|part| part.told != PartStatus::default()).collect()
     }
 
+    /// Its balances.
+    pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
+        self.tcp_proxies.balances()
+    }
+
+    /// The delay models of its relays, and how many relays have none as there are too many.
+    pub(crate) fn delays(&self) -> (Vec<RelayDelay>, u64) {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner).delays()
+    }
+
     /// Adds a part that an embedder runs: it stages descriptions after devices and service entity.
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
@@ -432,6 +450,7 @@ impl Gateway {
     pub fn stop(&self) -> Result<StatusAnswer, String> {
         self.control.stop();
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner).stop();
         let status = self.status();
         self.events.log(about(LogLevel::Info, "stopped", "the gateway ends"));
         self.told_order().into_iter().for_each(Part::stop);
@@ -449,6 +468,21 @@ impl Drop for Gateway {
 /// `LoadCredential=`).
 pub fn credentials_folder() -> Option<PathBuf> {
     std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
+/// Reads the sojourn times of packets, proxies and programs.
+fn sojourns_of(
+    links: &Links,
+    proxies: &TcpProxies,
+    programs: &Programs,
+) -> impl Fn() -> Vec<Sojourn> + Send + 'static {
+    let (links, proxies, programs) = (links.clone(), proxies.clone(), programs.clone());
+    move || {
+        let times = links.planes().sojourn();
+        let packets = Sojourn { mode: "graph", times, ..Sojourn::default() };
+        let told = [proxies.tell(), programs.tell()];
+        std::iter::once(packets).chain(told.into_iter().flat_map(|part| part.sojourns)).collect()
+    }
 }
 
 /// An event of the gateway itself.
@@ -500,7 +534,11 @@ fn say_links(say: &dyn Fn(&str), config: &Config, links: &Links) -> Result<(), R
         say(&format!("link {name}: {device} by {mode}, {why}; {kernel}; MTU {mtu}, {addresses}"));
     }
     for relay in &config.tcp_proxies {
-        let (name, to) = (&relay.name.value, relay.forward.value);
+        let name = &relay.name.value;
+        let to = match &relay.target {
+            ProxyTarget::Server(server) => server.value.to_string(),
+            ProxyTarget::Balance(flow) => format!("balance {}", flow.balance.value),
+        };
         say(&format!("tcp_proxy {name}: relays {} to {to}", relay.listen.value));
     }
     Ok(())

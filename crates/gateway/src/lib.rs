@@ -8,10 +8,12 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod balance;
 mod capture;
 mod capture_paths;
 mod clients;
 mod control;
+mod delay_models;
 mod descriptor_need;
 mod difference;
 pub mod doctor;
@@ -38,7 +40,9 @@ mod trace;
 mod udp_gateways;
 mod which;
 
+pub use balance::{BalanceStatus, BalancedRelayStatus, Balancer};
 pub use capture::{CaptureRequest, CaptureStream};
+pub use delay_models::RelayDelay;
 pub use error::RunError;
 pub use events::{EventLog, LogOptions};
 pub use gateway::{
@@ -55,6 +59,6 @@ pub use programs::{
 pub use reload::ReloadError;
 pub use settings::ProgramSettings;
 pub use stack_network::{StackDatagrams, StackNetwork, StackPoller, stack_findings};
-pub use tcp_proxy::{TcpProxy, TcpProxyCounters, TcpProxySetup};
+pub use tcp_proxy::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
 pub use trace::{StepAnswer, TraceAnswer, TraceRequest};
 pub use which::Which;

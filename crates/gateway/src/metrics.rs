@@ -5,6 +5,8 @@
 //! their link as the description does; those of no particular link have no label `link`.
 
 mod attached;
+mod balances;
+mod delays;
 mod handled;
 mod histogram;
 mod part;
@@ -260,6 +262,8 @@ pub fn text(status: &StatusAnswer) -> String {
     let handlers: Vec<_> = status.parts.iter().flat_map(|part| &part.told.handlers).collect();
     handled::text(&mut out, &handlers);
     sojourns(&mut out, &gateway.sojourn);
+    delays::text(&mut out, &status.delays);
+    balances::text(&mut out, &status.balances);
     out.push_str(&page.text());
     out
 }

@@ -2,6 +2,8 @@
 
 use crate::{
     Gateway,
+    balance::BalanceStatus,
+    delay_models::RelayDelay,
     events::EventCount,
     messages::{AttachedMessages, MessageCounts},
 };
@@ -23,6 +25,13 @@ pub struct StatusAnswer {
     pub udp_gateways: Vec<UdpGatewayAnswer>,
     /// The reports of TCP proxies, services and programs.
     pub parts: Vec<NamedStatus>,
+    /// The delay models of packets, proxies and programs that have a reading.
+    pub delays: Vec<RelayDelay>,
+    /// Relays without a delay model, as there are too many.
+    pub delays_left_out: u64,
+    /// The balances.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub balances: Vec<BalanceStatus>,
     /// The numbers of logged events, by kind.
     pub events: Vec<EventCount>,
     /// Why the last good description runs instead of the file's, if it does.
@@ -102,11 +111,15 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     let mut planes = gateway.planes().status().map_err(|error| error.to_string())?;
     let parts = gateway.parts_told();
     planes.sojourn.extend(parts.iter().flat_map(|part| part.told.sojourns.iter().cloned()));
+    let (delays, delays_left_out) = gateway.delays();
     Ok(StatusAnswer {
         gateway: planes,
         attached: attached.collect(),
         udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counts())),
         parts,
+        delays,
+        delays_left_out,
+        balances: gateway.balances(),
         events: gateway.events().counts(),
         fallback: gateway.fallback(),
     })

@@ -1,7 +1,7 @@
 //! A TCP proxy between clients and servers of the kernel, on this host's own addresses.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use gatewright_gateway::{TcpProxy, TcpProxyCounters, TcpProxySetup};
+use gatewright_gateway::{ConnectionTarget, TcpProxy, TcpProxyCounters, TcpProxySetup};
 use gatewright_testbed::wait_until;
 use std::{
     io::{ErrorKind, Read, Write},
@@ -18,8 +18,9 @@ fn proxy(
     server: SocketAddr,
     change: impl FnOnce(&mut TcpProxySetup),
 ) -> TcpProxy {
+    let target = ConnectionTarget::Server(server);
     let mut setup =
-        TcpProxySetup { listen, server, connections_max: 100, idle: PATIENCE, connect: PATIENCE };
+        TcpProxySetup { listen, target, connections_max: 100, idle: PATIENCE, connect: PATIENCE };
     change(&mut setup);
     TcpProxy::start(setup).unwrap()
 }

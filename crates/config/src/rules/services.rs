@@ -1,6 +1,7 @@
 //! Rules for listeners (relays, metrics, devices, service entity) and for programs.
 
 use super::{check_link, check_needed, check_unused, twice, unusable};
+use crate::balance::{self, ProxyTarget};
 use crate::codes;
 use crate::model::{
     Config, Delivery, Devices, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway,
@@ -20,6 +21,7 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     }
     check_relays_apart(&config.udp_gateways, findings);
     config.tcp_proxies.iter().for_each(|proxy| check_proxy(proxy, findings));
+    balance::check(config, root, findings);
     for (_, table) in root.named("udp_gateway") {
         check_series(table, config, findings);
     }
@@ -130,7 +132,10 @@ fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings)
 
 /// Checks that a TCP proxy forwards to a host's address, and not to itself.
 fn check_proxy(proxy: &TcpProxy, findings: &mut Findings) {
-    let (listen, Located { value: forward, span }) = (&proxy.listen, proxy.forward.clone());
+    let ProxyTarget::Server(Located { value: forward, span }) = proxy.target.clone() else {
+        return;
+    };
+    let listen = &proxy.listen;
     let address = forward.ip();
     let here = listen.ip() == address || (listen.ip().is_unspecified() && address.is_loopback());
     if address.is_unspecified() || address.is_multicast() {

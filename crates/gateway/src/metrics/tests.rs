@@ -3,8 +3,11 @@
 use super::*;
 use crate::{
     api::{AttachedAnswer, UdpGatewayAnswer},
+    balance::{BalanceStatus, BalancedRelayStatus},
+    delay_models::RelayDelay,
     events::EventCount,
 };
+use gatewright_delay::DelayReading;
 use gatewright_histogram::{Histogram, Sample};
 use gatewright_link::LinkCounters;
 use gatewright_packet::LinkIndex;
@@ -135,6 +138,29 @@ fn part_status() -> PartStatus {
     }
 }
 
+fn balance() -> BalanceStatus {
+    let address = "192.0.2.1:80".parse().unwrap();
+    let relay = BalancedRelayStatus { address, flows: 3, load: 0.125, a_us: 1.0, c_ns: 0.0 };
+    let refused = [("late", 2)].into();
+    let name = "servers".to_owned();
+    BalanceStatus { name, policy: "least-load", admitted: 5, refused, relays: vec![relay] }
+}
+
+fn delay(mode: &'static str, c_ns: Option<f64>, predicted_p99_us: Option<f64>) -> RelayDelay {
+    let reading = DelayReading {
+        seconds: 5.0,
+        samples: 1000,
+        rate: 200.0,
+        a_us: 40.0,
+        c_ns,
+        load: 0.25,
+        predicted_p99_us,
+        measured_p99_us: 2000.0,
+        drifts: predicted_p99_us.is_some(),
+    };
+    RelayDelay { mode, relay: None, handler: None, reading }
+}
+
 fn status() -> StatusAnswer {
     let at = At::EtherType(EtherType(0x0800));
     let attachment = Attachment { link: Some(LinkIndex(1)), ..Attachment::new(at, Place::Tap) };
@@ -188,11 +214,15 @@ fn status() -> StatusAnswer {
         events: 5,
         suppressed: 2,
     }];
+    let delays = vec![delay("graph", Some(1.25), None), delay("program", None, Some(900.0))];
     StatusAnswer {
         gateway,
         attached: attached(),
         udp_gateways: vec![relay],
         parts,
+        delays,
+        delays_left_out: 0,
+        balances: vec![balance()],
         events,
         fallback: None,
     }
@@ -250,6 +280,17 @@ fn a_page_follows_the_format_and_says_what_was_counted() {
             "gatewright_layer_dropped_packets_total{layer=\"arp\",link=\"lan\",reason=\"malformed\"}",
             1.0,
         ),
+        ("gatewright_balance_flows{balance=\"servers\",relay=\"192.0.2.1:80\"}", 3.0),
+        ("gatewright_balance_load{balance=\"servers\",relay=\"192.0.2.1:80\"}", 0.125),
+        ("gatewright_balance_admitted_flows_total{balance=\"servers\"}", 5.0),
+        ("gatewright_balance_refused_flows_total{balance=\"servers\",reason=\"late\"}", 2.0),
+        ("gatewright_delay_fixed_seconds{mode=\"graph\"}", 40e-6),
+        ("gatewright_delay_per_byte_seconds{mode=\"graph\"}", 1.25e-9),
+        ("gatewright_delay_load{mode=\"program\"}", 0.25),
+        ("gatewright_delay_predicted_p99_seconds{mode=\"program\"}", 900e-6),
+        ("gatewright_delay_measured_p99_seconds{mode=\"program\"}", 0.002),
+        ("gatewright_delay_drift{mode=\"program\"}", 1.0),
+        ("gatewright_delay_drift{mode=\"graph\"}", 0.0),
         ("gatewright_unclaimed_packets_total{reason=\"no_handler\"}", 4.0),
         (
             "gatewright_icmp_sent_messages_total{ip_version=\"4\",type=\"3\",message=\"fragmentation-needed\"}",

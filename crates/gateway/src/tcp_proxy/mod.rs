@@ -11,6 +11,8 @@ mod serve;
 
 pub(crate) use part::TcpProxies;
 
+use crate::balance::Balancer;
+use gatewright_delay::FlowKind;
 use gatewright_descriptors::Claim;
 use gatewright_histogram::{Histogram, SharedHistogram};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -30,18 +32,27 @@ use std::{
 const DESCRIPTORS_EACH: u64 = 2;
 
 /// A TCP proxy to be started.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TcpProxySetup {
     /// Its listening address; `[::]` takes both families.
     pub listen: SocketAddr,
-    /// The server of each connection.
-    pub server: SocketAddr,
+    /// The target of each connection.
+    pub target: ConnectionTarget,
     /// Maximum connections at once; further ones are closed at once.
     pub connections_max: usize,
     /// Maximum time without octets in either direction.
     pub idle: Duration,
     /// Maximum time for the server to accept.
     pub connect: Duration,
+}
+
+/// The target of a proxy's connections.
+#[derive(Clone, Debug)]
+pub enum ConnectionTarget {
+    /// One server.
+    Server(SocketAddr),
+    /// The relays of a balance, to which each connection is a flow of this kind.
+    Balance(Arc<Balancer>, FlowKind),
 }
 
 /// Counters of a TCP proxy.
@@ -55,6 +66,8 @@ pub struct TcpProxyCounters {
     pub ended: u64,
     /// Connections closed at once, because the maximum was open.
     pub refused: u64,
+    /// Connections closed at once, because no relay of the balance can carry their flow.
+    pub not_admitted: u64,
     /// Connections whose server could not be reached in time.
     pub unreachable: u64,
     /// Connections that one side broke off.
@@ -74,6 +87,7 @@ struct Counts {
     accepted: AtomicU64,
     ended: AtomicU64,
     refused: AtomicU64,
+    not_admitted: AtomicU64,
     unreachable: AtomicU64,
     broken: AtomicU64,
     idle: AtomicU64,
@@ -109,7 +123,7 @@ impl TcpProxy {
         let counts = Arc::new(Counts::default());
         let stop = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let stop = Arc::new(stop);
-        let server = ProxyServer::new(setup, listener, Arc::clone(&counts), &stop)?;
+        let server = ProxyServer::new(setup.clone(), listener, Arc::clone(&counts), &stop)?;
         let thread = std::thread::Builder::new().name("tcp-proxy".to_owned());
         let thread = thread.spawn(move || server.run())?;
         Ok(Self { setup, address, counts, stop, thread: Some(thread), descriptors })
@@ -139,6 +153,7 @@ impl TcpProxyCounters {
             accepted: self.accepted + other.accepted,
             ended: self.ended + other.ended,
             refused: self.refused + other.refused,
+            not_admitted: self.not_admitted + other.not_admitted,
             unreachable: self.unreachable + other.unreachable,
             broken: self.broken + other.broken,
             idle: self.idle + other.idle,
@@ -156,6 +171,7 @@ impl Counts {
             accepted: get(&self.accepted),
             ended: get(&self.ended),
             refused: get(&self.refused),
+            not_admitted: get(&self.not_admitted),
             unreachable: get(&self.unreachable),
             broken: get(&self.broken),
             idle: get(&self.idle),

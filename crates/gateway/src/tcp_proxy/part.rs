@@ -1,18 +1,31 @@
 //! The TCP proxies of a description, as a part of its gateway.
 
-use super::{Counts, TcpProxy, TcpProxyCounters, TcpProxySetup};
-use crate::{RunError, difference};
-use gatewright_config::{self as config, Config};
-use gatewright_part::{Change, Part, PartStatus, Sojourn, Staged, Unable};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::{ConnectionTarget, Counts, TcpProxy, TcpProxyCounters, TcpProxySetup};
+use crate::{
+    RunError,
+    balance::{BalanceStatus, Balancer, flow_kind},
+    difference,
+};
+use gatewright_config::{self as config, Config, ProxyTarget};
+use gatewright_part::{Change, EventSink, Part, PartStatus, Sojourn, Staged, Unable};
+use std::{
+    io::ErrorKind,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 /// The proxies of a gateway, by name. Counters of removed proxies are kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TcpProxies(Arc<Mutex<RunningProxies>>);
+pub(crate) struct TcpProxies {
+    running: Arc<Mutex<RunningProxies>>,
+    /// Takes the refusals of balances.
+    log: EventSink,
+}
 
 #[derive(Debug, Default)]
 struct RunningProxies {
     proxies: Vec<(String, TcpProxy)>,
+    /// The balances of these proxies; several of them share one.
+    balancers: Vec<Arc<Balancer>>,
     /// Counters of proxies whose threads are ending.
     ending: Vec<Arc<Counts>>,
     /// Counters of proxies that have ended.
@@ -28,20 +41,54 @@ impl RunningProxies {
 
 impl TcpProxies {
     /// Starts the proxies of `config`.
-    pub(crate) fn start(config: &Config) -> Result<Self, RunError> {
-        let this = Self::default();
-        config.tcp_proxies.iter().try_for_each(|proxy| this.begin(proxy))?;
+    pub(crate) fn start(config: &Config, log: EventSink) -> Result<Self, RunError> {
+        let this = Self { running: Arc::default(), log };
+        config.tcp_proxies.iter().try_for_each(|proxy| this.begin(proxy, config))?;
         Ok(this)
     }
 
-    fn lock(&self) -> MutexGuard<'_, RunningProxies> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The balances that proxies use.
+    pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
+        self.lock().balancers.iter().map(|balancer| balancer.status()).collect()
     }
 
-    fn begin(&self, proxy: &config::TcpProxy) -> Result<(), RunError> {
+    /// The balancer of a described balance; one that runs already, if it is the same.
+    fn balancer(&self, described: &config::Balance) -> Arc<Balancer> {
+        let mut running = self.lock();
+        let known = running.balancers.iter().find(|known| known.described() == described);
+        if let Some(known) = known {
+            return Arc::clone(known);
+        }
+        let new = Balancer::new(described, self.log.clone());
+        running.balancers.push(Arc::clone(&new));
+        new
+    }
+
+    /// Forgets the balances that no proxy uses.
+    fn forget_balances(&self) {
+        self.lock().balancers.retain(|balancer| Arc::strong_count(balancer) > 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningProxies> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a proxy of `config`.
+    fn begin(&self, proxy: &config::TcpProxy, config: &Config) -> Result<(), RunError> {
+        let target = match &proxy.target {
+            ProxyTarget::Server(server) => ConnectionTarget::Server(server.value),
+            ProxyTarget::Balance(flow) => {
+                // That it is there was checked with the description.
+                let Some(described) = balance_of(config, proxy) else {
+                    let (name, source) = (proxy.name.value.clone(), ErrorKind::NotFound.into());
+                    return Err(RunError::TcpProxy { name, source });
+                };
+                ConnectionTarget::Balance(self.balancer(described), flow_kind(flow))
+            }
+        };
         let setup = TcpProxySetup {
             listen: proxy.listen.value,
-            server: proxy.forward.value,
+            target,
             connections_max: proxy.connections_max,
             idle: proxy.idle,
             connect: proxy.connect,
@@ -71,9 +118,14 @@ impl TcpProxies {
 
     /// Ends changed TCP proxies with their connections, and starts new ones; all of them or none.
     fn exchange(&self, old: &Config, new: &Config) -> Result<(), RunError> {
-        let (old, new) = (&old.tcp_proxies, &new.tcp_proxies);
-        let gone: Vec<_> = old.iter().filter(|proxy| !new.contains(proxy)).collect();
-        let come = new.iter().filter(|proxy| !old.contains(proxy));
+        let is_in = |config: &Config, proxy: &config::TcpProxy, its: &Config| {
+            let same = |other: &config::TcpProxy| {
+                other == proxy && balance_of(config, other) == balance_of(its, proxy)
+            };
+            config.tcp_proxies.iter().any(same)
+        };
+        let gone: Vec<_> = old.tcp_proxies.iter().filter(|proxy| !is_in(new, proxy, old)).collect();
+        let come = new.tcp_proxies.iter().filter(|proxy| !is_in(old, proxy, new));
         // Whoever listens where another one does can begin only when that one has ended; the others
         // begin first, so that what fails cuts no connection.
         let taken = |proxy: &config::TcpProxy| {
@@ -82,21 +134,22 @@ impl TcpProxies {
             })
         };
         let (later, first): (Vec<_>, Vec<_>) = come.partition(|proxy| taken(proxy));
-        self.start_all(&first)?;
+        self.start_all(&first, new)?;
         self.end_all(&gone);
-        if let Err(error) = self.start_all(&later) {
+        let started = self.start_all(&later, new);
+        if started.is_err() {
             self.end_all(&first);
             // Their ports were their own a moment ago.
-            let _free = self.start_all(&gone);
-            return Err(error);
+            let _free = self.start_all(&gone, old);
         }
-        Ok(())
+        self.forget_balances();
+        started
     }
 
-    /// Starts all of them or none.
-    fn start_all(&self, proxies: &[&config::TcpProxy]) -> Result<(), RunError> {
+    /// Starts all of these proxies of `config` or none.
+    fn start_all(&self, proxies: &[&config::TcpProxy], config: &Config) -> Result<(), RunError> {
         for (at, proxy) in proxies.iter().enumerate() {
-            if let Err(error) = self.begin(proxy) {
+            if let Err(error) = self.begin(proxy, config) {
                 self.end_all(proxies.get(..at).unwrap_or_default());
                 return Err(error);
             }
@@ -138,8 +191,14 @@ impl Part for TcpProxies {
             return PartStatus::default();
         }
         let words = running.proxies.iter().map(|(_, proxy)| {
-            let TcpProxySetup { listen, server, .. } = proxy.setup;
-            ("relays", format!("{listen} to {server}"))
+            let TcpProxySetup { listen, target, .. } = &proxy.setup;
+            let to = match target {
+                ConnectionTarget::Server(server) => server.to_string(),
+                ConnectionTarget::Balance(balancer, _) => {
+                    format!("balance {}", balancer.described().name.value)
+                }
+            };
+            ("relays", format!("{listen} to {to}"))
         });
         let each = running.proxies.iter().map(|(_, proxy)| proxy.counters());
         let sum = each.fold(running.gone(), TcpProxyCounters::and);
@@ -160,6 +219,7 @@ impl Part for TcpProxies {
                 ("accepted", sum.accepted),
                 ("ended", sum.ended),
                 ("refused", sum.refused),
+                ("not_admitted", sum.not_admitted),
                 ("unreachable", sum.unreachable),
                 ("broken", sum.broken),
                 ("idle", sum.idle),
@@ -170,6 +230,15 @@ impl Part for TcpProxies {
             ..PartStatus::default()
         }
     }
+}
+
+/// The balance of a proxy of `config`, if it has one.
+fn balance_of<'config>(
+    config: &'config Config,
+    proxy: &config::TcpProxy,
+) -> Option<&'config config::Balance> {
+    let ProxyTarget::Balance(flow) = &proxy.target else { return None };
+    config.balances.iter().find(|balance| balance.name.value == flow.balance.value)
 }
 
 struct StagedProxies {

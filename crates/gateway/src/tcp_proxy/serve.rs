@@ -1,9 +1,10 @@
 //! The thread of a TCP proxy: it accepts, connects, and relays octets.
 
 use super::{
-    Counts, TcpProxySetup,
+    ConnectionTarget, Counts, TcpProxySetup,
     pipe::{Carried, Pipe, Stay},
 };
+use crate::balance::AdmittedFlow;
 use gatewright_descriptors::is_among_last;
 use gatewright_histogram::{Sample, SharedHistogram};
 use nix::{
@@ -63,6 +64,8 @@ struct ProxiedConnection {
     connected: bool,
     /// The time of its last activity.
     moved_at: Instant,
+    /// Its place at a relay of the balance, until it is closed.
+    _flow: Option<AdmittedFlow>,
 }
 
 pub(super) struct ProxyServer {
@@ -157,9 +160,8 @@ impl ProxyServer {
                     if open >= self.setup.connections_max || is_among_last(&client) {
                         count(&self.counts.refused, 1);
                         break_off(&client);
-                    } else if let Err(client) = self.open(client, now) {
-                        count(&self.counts.unreachable, 1);
-                        break_off(&client);
+                    } else {
+                        self.serve(client, now);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -176,9 +178,33 @@ impl ProxyServer {
         }
     }
 
+    /// Begins to connect for a client, or breaks it off.
+    fn serve(&mut self, client: TcpStream, now: Instant) {
+        let (server, flow) = match &self.setup.target {
+            ConnectionTarget::Server(server) => (*server, None),
+            ConnectionTarget::Balance(balancer, kind) => match balancer.admit(*kind) {
+                Ok(flow) => (flow.server, Some(flow)),
+                Err(_refusal) => {
+                    count(&self.counts.not_admitted, 1);
+                    break_off(&client);
+                    return;
+                }
+            },
+        };
+        if let Err(client) = self.open(client, (server, flow), now) {
+            count(&self.counts.unreachable, 1);
+            break_off(&client);
+        }
+    }
+
     /// Begins to connect to the server for a client; returns the client if that fails at once.
-    fn open(&mut self, client: TcpStream, now: Instant) -> Result<(), TcpStream> {
-        let Ok(server) = begin(self.setup.server) else { return Err(client) };
+    fn open(
+        &mut self,
+        client: TcpStream,
+        (server, flow): (SocketAddr, Option<AdmittedFlow>),
+        now: Instant,
+    ) -> Result<(), TcpStream> {
+        let Ok(server) = begin(server) else { return Err(client) };
         if is_among_last(&server) {
             return Err(client);
         }
@@ -205,6 +231,7 @@ impl ProxyServer {
             to_client: Pipe::new(),
             connected: false,
             moved_at: now,
+            _flow: flow,
         };
         match self.connections.get_mut(index) {
             Some(place) => *place = Some(connection),

@@ -12,6 +12,8 @@ pub(super) const JSON: &str = "{planes: {mode, control, data, running, given_up,
      layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
+     delays: [{mode, relay, handler, seconds, samples, rate, a_us, c_ns, load, predicted_p99_us, measured_p99_us, drifts}], delays_left_out, \
+     balances: [{name, policy, admitted, refused, relays: [{address, flows, load, a_us, c_ns}]}], \
      sojourn: [{mode, relay, handler, count, sum, largest, p50, p99, value_squares, octets, octet_squares, products, buckets}], \
      workers: [{worker, received, taken, given}], next_hops: [{link, via, packets, octets}], \
      attached: [{id, handler, at, packets, octets, missed, messages, refused}], \
@@ -126,10 +128,44 @@ fn microseconds(nanoseconds: u64) -> String {
 fn sojourns(status: &Value, out: &mut String) {
     for sojourn in list(status, "sojourn") {
         let Some(times) = values(sojourn) else { continue };
-        let names = ["mode", "relay", "handler"].iter();
-        let names: Vec<_> = names.filter_map(|name| sojourn.get(name)?.as_str()).collect();
-        let _ = writeln!(out, "delay in {}", spread(&format!("{}_ns", names.join(" ")), &times));
+        let name = passed(sojourn);
+        let _ = writeln!(out, "delay in {}", spread(&format!("{name}_ns"), &times));
+        if let Some(delay) = list(status, "delays").iter().find(|it| passed(it) == name) {
+            let _ = writeln!(out, "     {}", model(delay));
+        }
     }
+    let left_out = number(status, "delays_left_out");
+    if left_out > 0 {
+        let _ = writeln!(out, "{left_out} relays have no delay model: there are too many");
+    }
+}
+
+/// How something passed: mode, relay, handler.
+fn passed(value: &Value) -> String {
+    let names = ["mode", "relay", "handler"].iter();
+    let names: Vec<_> = names.filter_map(|name| value.get(name)?.as_str()).collect();
+    names.join(" ")
+}
+
+/// A delay model in words.
+fn model(delay: &Value) -> String {
+    let real = |name: &str| delay.get(name).and_then(Value::as_f64);
+    let micros = |name: &str| real(name).map_or("?".to_owned(), |us| format!("{us:.1} µs"));
+    let per_octet = real("c_ns").map_or(String::new(), |c| format!(" + {c:.2} ns an octet"));
+    // Of programs it is a number of requests, which take no server's time while they wait.
+    let load = match (word(delay, "mode"), real("load").unwrap_or_default()) {
+        ("program", load) => format!("{load:.2} under way"),
+        (_, load) => format!("load {:.1} %", load * 100.0),
+    };
+    let drift = delay.get("drifts").and_then(Value::as_bool) == Some(true);
+    format!(
+        "model: {}{per_octet}, {load}; in the last {:.0} s 99 % within {}, predicted {}{}",
+        micros("a_us"),
+        real("seconds").unwrap_or_default(),
+        micros("measured_p99_us"),
+        micros("predicted_p99_us"),
+        if drift { ": DRIFT" } else { "" }
+    )
 }
 
 /// The built-in handlers with their counts.
@@ -265,6 +301,7 @@ fn text(status: &Value) -> String {
     for part in list(status, "parts") {
         part_text(&mut out, part);
     }
+    balances(status, &mut out);
     for layer in list(status, "layers") {
         let drops = counts(layer, "drops");
         if !drops.is_empty() {
@@ -278,6 +315,35 @@ fn text(status: &Value) -> String {
     }
     sojourns(status, &mut out);
     out
+}
+
+/// Balances with the flows and loads of their relays.
+fn balances(status: &Value, out: &mut String) {
+    for balance in list(status, "balances") {
+        let refused = balance.get("refused").and_then(Value::as_object);
+        let refused: Vec<_> =
+            refused.into_iter().flatten().map(|(why, count)| format!("{count} {why}")).collect();
+        let _ = writeln!(
+            out,
+            "balance {}: {}, {} flows admitted, refused {}",
+            word(balance, "name"),
+            word(balance, "policy"),
+            number(balance, "admitted"),
+            if refused.is_empty() { "none".to_owned() } else { refused.join(", ") }
+        );
+        for relay in list(balance, "relays") {
+            let real = |name: &str| relay.get(name).and_then(Value::as_f64).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "     {}: {} flows, load {:.1} %, model {:.1} µs + {:.2} ns an octet",
+                word(relay, "address"),
+                number(relay, "flows"),
+                real("load") * 100.0,
+                real("a_us"),
+                real("c_ns")
+            );
+        }
+    }
 }
 
 /// Where a link's packets are forwarded, if its driver is asked to.
@@ -302,6 +368,23 @@ fn driver(link: &Value, out: &mut String) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_delay_model_is_told_below_its_delays() {
+        let status = json!({
+            "sojourn": [{"mode": "tcp_proxy", "relay": "front", "count": 1, "sum": 900, "largest": 900,
+                "buckets": [[927, 1]]}],
+            "delays": [{"mode": "tcp_proxy", "relay": "front", "seconds": 5.0, "a_us": 12.34,
+                "c_ns": 1.5, "load": 0.0215, "predicted_p99_us": null, "measured_p99_us": 99.0,
+                "drifts": true}],
+        });
+        let mut out = String::new();
+        sojourns(&status, &mut out);
+        let (_, told) = out.split_once('\n').unwrap();
+        let expected = "     model: 12.3 µs + 1.50 ns an octet, load 2.1 %; in the last 5 s 99 % \
+             within 99.0 µs, predicted ?: DRIFT\n";
+        assert_eq!(told, expected);
+    }
 
     #[test]
     fn icmp_messages_are_told_by_version_and_fate() {

@@ -39,7 +39,7 @@ mod templates;
 mod values;
 mod view;
 
-pub use balance::{Balance, BalancedFlow, BalancedRelay, ProxyTarget};
+pub use balance::{Balance, BalancedFlow, BalancedRelay, ProxyTarget, TcpProxy};
 pub use codes::CODES;
 pub use difference::{KeyDifference, WrittenValues, differences, differences_of};
 pub use experiment::{
@@ -52,8 +52,8 @@ pub use model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
-    UDP_CLIENTS_MAX, UdpGateway, VirtualTag, WORKERS_MAX, Web,
+    SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, UDP_CLIENTS_MAX,
+    UdpGateway, VirtualTag, WORKERS_MAX, Web,
 };
 pub use position::MessagePosition;
 pub use redact::{REMOVED, RedactedDescription, redacted};

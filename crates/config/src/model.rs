@@ -1,7 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
-use crate::balance::{Balance, ProxyTarget};
+use crate::balance::{Balance, TcpProxy};
 use crate::difference::WrittenValues;
 pub use crate::located::Located;
 use crate::log::Log;
@@ -460,23 +460,6 @@ pub struct UdpGateway {
 /// Maximum number of clients of a UDP gateway: each has one of the 4096 sockets of the gateway's
 /// stack.
 pub const UDP_CLIENTS_MAX: u16 = 3000;
-
-/// A relay of TCP connections over the kernel's sockets.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TcpProxy {
-    /// NAME of `[tcp_proxy.NAME]`, unique.
-    pub name: Located<String>,
-    /// The address that it listens at.
-    pub listen: Located<SocketAddr>,
-    /// The server, or relays that share flows.
-    pub target: ProxyTarget,
-    /// Maximum number of concurrent connections.
-    pub connections_max: usize,
-    /// How long a connection may be idle.
-    pub idle: Duration,
-    /// How long the server may take to accept a connection.
-    pub connect: Duration,
-}
 
 /// Limits on what is merged into one datagram.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -3,6 +3,7 @@
 //! Each rule checks the values that could be read; the others were reported before.
 
 pub(crate) mod attachments;
+mod balance;
 mod links;
 mod neighbours;
 mod routes;
@@ -28,6 +29,7 @@ pub(crate) fn check(config: &mut Config, root: View<'_>, findings: &mut Findings
     neighbours::check(config, &names, findings);
     attachments::check(config, root, &names, findings);
     services::check(config, root, &names, findings);
+    balance::check(config, root, findings);
 }
 
 /// Tells keys by their former names.

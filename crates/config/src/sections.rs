@@ -1,7 +1,7 @@
 //! Converts the tables of a text to the typed description. Invalid values were reported before and
 //! are omitted, so that the rules can check everything else.
 
-use crate::balance;
+use crate::balance::{self, TcpProxy};
 use crate::filter;
 use crate::log::Log;
 use crate::messages::{self, AttachMessages};
@@ -9,8 +9,8 @@ use crate::model::{
     Advertise, Attach, Config, Control, Cse, CseAlarms, CseTls, Delivery, Device, DeviceMap,
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
-    SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, TcpProxy,
-    UdpGateway, VirtualTag, Web,
+    SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, UdpGateway,
+    VirtualTag, Web,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;

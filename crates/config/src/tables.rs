@@ -1,13 +1,14 @@
 //! Every table and key of a description, as data for the checks and the schema.
 
+mod balance;
 mod links;
 mod services;
 
 pub(crate) use links::{LINK, kind_of_link};
 
-use crate::balance::{BALANCE, FLOW_KEY};
 use crate::log::{FORMATS, LEVELS};
 use crate::{UDP_CLIENTS_MAX, WORKERS_MAX};
+use balance::{BALANCE, FLOW_KEY};
 use services::{CSE, DEVICES};
 
 /// A table: `[name]`.
@@ -120,18 +121,18 @@ pub(crate) enum Form {
     Ports,
 }
 
-pub(crate) const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     let (kinds, default): (&[_], _) = (&[], None);
     Key { name, doc, shape, required: false, fixed: false, default, kinds, of_device: false }
 }
 
-pub(crate) const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
     Key { required: true, ..key(name, shape, doc) }
 }
 
 impl Key {
     /// The value if the key is not given.
-    pub(crate) const fn or(self, default: &'static str) -> Self {
+    const fn or(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }
     }
 

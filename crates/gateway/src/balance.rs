@@ -206,7 +206,10 @@ mod tests {
 
     fn balancer(policy: PathPolicy, relays: &[(u64, u8)], log: EventSink) -> Arc<Balancer> {
         let relay = |(at, &(fixed_ms, hops)): (usize, &(u64, u8))| BalancedRelay {
-            address: located(SocketAddr::new([127, 0, 0, 1].into(), 8000 + at as u16)),
+            address: located(SocketAddr::new(
+                [127, 0, 0, 1].into(),
+                8000 + u16::try_from(at).unwrap(),
+            )),
             fixed: Duration::from_millis(fixed_ms),
             octet_ps: 0,
             variation_pct: 100,

@@ -81,7 +81,9 @@ impl DelayWatch {
             loop {
                 let sojourns = read();
                 let events = lock(&shared).look(begin.elapsed(), &sojourns);
-                events.into_iter().for_each(|event| log.log(event));
+                for event in events {
+                    log.log(event);
+                }
                 if ended.recv_timeout(READ_EVERY) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }

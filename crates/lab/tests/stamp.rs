@@ -25,8 +25,8 @@ own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.settimeout(20)
 own.bind(('127.0.0.1', 0))
 own.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 255)
-tlvs = [STAMPTestTLV(flags=0x80, type=1, value=b'12345678'),
-        STAMPTestTLV(flags=0x80, type=9, value=b'ab')]
+tlvs = [STAMPTestTLV(flags=0x80, type=1, len=8, value=b'12345678'),
+        STAMPTestTLV(flags=0x80, type=9, len=2, value=b'ab')]
 read = []
 for seq in range(5, 8):
     more = tlvs if seq == 7 else []
@@ -41,7 +41,7 @@ for seq in range(5, 8):
         'error': [it.err_estimate_sender.scale, it.err_estimate_sender.multiplier],
         'same_time': octets[28:36] == asked[4:12], 'same_length': len(octets) == len(asked),
         'order': int.from_bytes(octets[16:24], 'big') <= int.from_bytes(octets[4:12], 'big'),
-        'tlvs': [[int(tlv.flags), tlv.type, bytes(tlv.value).decode()] for tlv in it.tlv_objects],
+        'tlvs': [[int(tlv.flags), tlv.type, bytes(tlv.value).decode('latin-1')] for tlv in it.tlv_objects],
     })
 print(json.dumps(read))
 ";
@@ -72,9 +72,12 @@ while True:
         own.sendto(back, sender)
 ";
 
+/// A test, with the Python that it runs.
+type Test = fn(&Path);
+
 fn main() {
     let python = python();
-    let tests: [(&str, fn(&Path)); 2] = [
+    let tests: [(&str, Test); 2] = [
         ("scapy_reads_what_we_reflect", scapy_sends),
         ("we_read_what_scapy_reflects", scapy_reflects),
     ];

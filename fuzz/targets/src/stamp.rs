@@ -22,10 +22,17 @@ pub fn stamp(octets: &[u8]) {
             continue;
         };
         assert_eq!(reflected.len(), octets.len());
-        let (sender, _) = StampSenderPacket::parse(octets, key).expect("it was reflected");
-        let (packet, rest) = StampReflectorPacket::parse(&reflected, key).expect("it is ours");
-        assert_eq!((packet.sender, packet.sequence, packet.sender_ttl), (sender, 0, 64));
-        assert_eq!(packet.emit(key), reflected[..reflected.len() - rest.len()]);
+        let sender = StampSenderPacket::parse(octets, key).map(|(sender, _)| sender);
+        let read = StampReflectorPacket::parse(&reflected, key);
+        assert_eq!(
+            read.map(|(packet, _)| packet.sender),
+            sender,
+            "what was reflected is read again"
+        );
+        if let Ok((packet, rest)) = read {
+            assert_eq!((packet.sequence, packet.sender_ttl), (0, 64));
+            assert_eq!([packet.emit(key).as_slice(), rest].concat(), reflected);
+        }
     }
     if let Ok((packet, rest)) = StampReflectorPacket::parse(octets, None) {
         let again = packet.emit(None);

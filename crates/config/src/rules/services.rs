@@ -1,11 +1,9 @@
 //! Rules for listeners (relays, metrics, devices, service entity) and for programs.
 
 use super::{check_link, check_needed, check_unused, twice, unusable};
-use crate::balance::{self, ProxyTarget};
+use crate::balance::{ProxyTarget, TcpProxy};
 use crate::codes;
-use crate::model::{
-    Config, Delivery, Devices, Link, Listen, Located, Merge, Series, TcpProxy, UdpGateway,
-};
+use crate::model::{Config, Delivery, Devices, Link, Listen, Located, Merge, Series, UdpGateway};
 use crate::shape::Findings;
 use crate::values::is_host_address;
 use crate::view::View;
@@ -21,7 +19,6 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
     }
     check_relays_apart(&config.udp_gateways, findings);
     config.tcp_proxies.iter().for_each(|proxy| check_proxy(proxy, findings));
-    balance::check(config, root, findings);
     for (_, table) in root.named("udp_gateway") {
         check_series(table, config, findings);
     }

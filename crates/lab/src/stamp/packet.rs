@@ -78,7 +78,8 @@ impl ClockErrorEstimate {
     }
 
     fn of(word: u16) -> Result<Self, StampError> {
-        if word & 0xff == 0 { Err(StampError::NoErrorEstimate) } else { Ok(Self(word)) }
+        let [_, multiplier] = word.to_be_bytes();
+        if multiplier == 0 { Err(StampError::NoErrorEstimate) } else { Ok(Self(word)) }
     }
 
     /// Whether the clock follows UTC.

@@ -105,7 +105,7 @@ pub fn stamp_report(
     // A stateless reflector repeats our numbers. One that counts agrees with them as long as none is
     // lost on the way there, and then its numbers say no more than the count does.
     let is_other = |it: &&StampExchange| it.reflected.sequence != it.reflected.sender.sequence;
-    let stateful = reflected.iter().any(|it| is_other(it));
+    let stateful = reflected.iter().any(is_other);
     let reached = reflected.iter().map(|it| it.reflected.sequence.saturating_add(1)).max();
     let lost = reached.filter(|_| stateful);
     let trips = micros(&StampExchange::round_trip);

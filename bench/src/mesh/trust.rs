@@ -30,7 +30,8 @@ impl Neighbours {
             let mut settings = MeshSettings::new(id, 1, Profile::Default);
             settings.trust = trust.clone();
             let mut node = MeshNode::new(settings);
-            let properties = LinkProperties { address: address(number), ..LinkProperties::default() };
+            let properties =
+                LinkProperties { address: address(number), ..LinkProperties::default() };
             node.handle(Duration::ZERO, MeshInput::LinkUp { link: LINK, properties });
             node
         };

@@ -214,6 +214,10 @@ impl MeshNode {
         let gone: Vec<Adjacency> =
             self.near.all.keys().filter(|at| at.link == link).copied().collect();
         for adjacency in gone {
+            // No farewell: a neighbour that still hears us would stop to watch a link that is gone.
+            if let Some(neighbour) = self.near.all.get_mut(&adjacency) {
+                neighbour.session = None;
+            }
             self.lose(now, adjacency, Reason::LINK_DOWN);
             self.near.all.remove(&adjacency);
         }

@@ -208,6 +208,8 @@ fn failover_takes_no_longer_than_its_detection() {
         (Profile::Default, (1, 6), LinkCut::Carrier, 3 * MS),
         (Profile::Default, (0, 1), LinkCut::Silent, 200 * MS),
         (Profile::Default, (1, 6), LinkCut::Silent, 200 * MS),
+        (Profile::Default, (0, 1), LinkCut::OneEnd, 200 * MS),
+        (Profile::Default, (1, 6), LinkCut::OneEnd, 200 * MS),
         (Profile::Classic, (0, 1), LinkCut::Carrier, 3 * MS),
         (Profile::Classic, (0, 1), LinkCut::Silent, 6_300 * MS),
         (Profile::Classic, (1, 6), LinkCut::Silent, 6_300 * MS),

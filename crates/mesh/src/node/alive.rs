@@ -199,6 +199,10 @@ impl MeshNode {
             SessionChange::Ended => {
                 neighbour.session = None;
                 neighbour.watched = false;
+                // The peer needs no session; our paths through it do.
+                if neighbour.paths > 0 {
+                    self.monitor(now, adjacency);
+                }
             }
         }
         if let Some(answer) = answer {

@@ -44,6 +44,8 @@ pub enum LinkCut {
     Silent,
     /// Frames from the first end to the second are lost.
     OneWay,
+    /// The first end leaves the link, and only it knows; what it says last arrives.
+    OneEnd,
 }
 
 /// A ping and when its answer arrived.
@@ -314,10 +316,15 @@ impl MeshWorld {
 
     /// Cuts a link.
     pub fn cut(&mut self, link: usize, cut: LinkCut) {
+        if cut == LinkCut::OneEnd
+            && let Some(&(node, port)) = self.ends(link).first()
+        {
+            self.give(node, MeshInput::LinkDown { link: at(port) });
+        }
         let Some(line) = self.lines.get_mut(link) else { return };
         match cut {
             LinkCut::Carrier => line.down = true,
-            LinkCut::Silent => line.silent = [true; 2],
+            LinkCut::Silent | LinkCut::OneEnd => line.silent = [true; 2],
             LinkCut::OneWay => line.silent = [true, false],
         }
         if cut == LinkCut::Carrier {

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -132,17 +133,93 @@ impl Tls {
     }
 
     fn authorities(&self) -> Result<RootCertStore, TlsError> {
-        let mut store = RootCertStore::empty();
-        for certificate in certificates(&self.authorities)? {
-            store.add(certificate)?;
-        }
-        Ok(store)
+        store(&self.authorities)
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
-        let path = self.key.clone();
-        PrivateKeyDer::from_pem_file(&self.key).map_err(|source| TlsError::File { path, source })
+        private_key(&self.key)
     }
+}
+
+/// Certificate and key of a listener whose clients need no certificate, and the authorities of those
+/// that have one, as PEM files.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OpenTls {
+    /// Its certificate, followed by the intermediate ones.
+    pub certificate: PathBuf,
+    /// The key of its certificate.
+    pub key: PathBuf,
+    /// The authorities that sign clients' certificates; with `None` none is asked for.
+    pub authorities: Option<PathBuf>,
+}
+
+/// Performs the handshakes of such a listener.
+#[derive(Clone)]
+pub struct OpenAcceptor(TlsAcceptor);
+
+impl OpenTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] with the cause.
+    pub fn acceptor(&self) -> Result<OpenAcceptor, TlsError> {
+        let builder =
+            ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+        let builder = match &self.authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let authorities = Arc::new(store(authorities)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider());
+                builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+            }
+        };
+        let (certificates, key) = (certificates(&self.certificate)?, private_key(&self.key)?);
+        let mut config = builder.with_single_cert(certificates, key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(OpenAcceptor(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+impl OpenAcceptor {
+    /// Performs a handshake; returns the stream and the names (subject alternative names of type URI)
+    /// of the client's certificate, if it has shown one. `None` if the handshake fails.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> Option<(TlsStream<TcpStream>, Option<Vec<String>>)> {
+        let handshake = tokio::time::timeout(HANDSHAKE_WITHIN, self.0.accept(stream)).await;
+        let stream = handshake.ok()?.ok()?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let names = match certificate {
+            None => None,
+            Some(certificate) => {
+                let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+                let names = parsed.valid_uri_names().take(NAMES_MAX);
+                Some(names.map(str::to_owned).collect())
+            }
+        };
+        Some((stream, names))
+    }
+}
+
+impl core::fmt::Debug for OpenAcceptor {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("OpenAcceptor")
+    }
+}
+
+fn store(authorities: &Path) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(authorities)? {
+        store.add(certificate)?;
+    }
+    Ok(store)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let refuse = |source| TlsError::File { path: path.to_owned(), source };
+    PrivateKeyDer::from_pem_file(path).map_err(refuse)
 }
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {

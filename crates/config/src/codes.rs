@@ -352,10 +352,13 @@ codes! {
     "A station has one link-layer address on a link. Give the second neighbour another IP address, or \
     take one of the two away."
 
-    WEB_WIDE_OPEN 188 "a web interface that other machines reach"
-    "The web interface shows what a gateway does, without a password. In this version it listens on an \
-    address of loopback (127.0.0.1, ::1) or on a Unix socket only. From another machine, ssh leads \
-    there: `ssh -L 8787:127.0.0.1:8787 gateway`, and then http://127.0.0.1:8787."
+    WEB_WIDE_OPEN 188 "a web interface that everybody reaches"
+    "Beyond loopback and Unix sockets, the web interface listens only with TLS, and to those that show \
+    who they are, by a token or by a certificate:\n\n    \
+    [web]\n    listen = \"192.0.2.1:8787\"\n    tokens = \"web-tokens\"\n    \
+    tls = { certificate = \"web.pem\", key = \"web.key\" }\n\n\
+    `gatewright web token add` makes a token. From another machine, ssh leads to loopback, too: \
+    ssh -L 8787:127.0.0.1:8787 gateway."
 
     DEVICES_OVER_STACK 189 "devices where the gateway's own stack is no host"
     "`stack` in [devices] is a UDP port of the gateway's own stack. That is the host on exclusive links \

@@ -23,6 +23,7 @@ mod filter;
 mod form;
 mod handler_spec;
 mod host;
+mod listen;
 mod located;
 mod log;
 mod messages;
@@ -53,7 +54,7 @@ pub use model::{
     DeviceView, Devices, DevicesTls, Handler, HostPart, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, PlaneMode, Program, Registrar, ReplayPace, Route,
     SegmentImpairment, Series, SilentAfter, StaticNeighbour, SystemIdField, UDP_CLIENTS_MAX,
-    UdpGateway, VirtualTag, WORKERS_MAX, Web,
+    UdpGateway, VirtualTag, WORKERS_MAX, Web, WebTls,
 };
 pub use position::MessagePosition;
 pub use redact::{REMOVED, RedactedDescription, redacted};

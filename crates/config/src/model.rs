@@ -3,6 +3,7 @@
 use crate::Prefix;
 use crate::balance::{Balance, TcpProxy};
 use crate::difference::WrittenValues;
+pub use crate::listen::{Listen, Web, WebTls};
 pub use crate::located::Located;
 use crate::log::Log;
 use crate::messages::AttachMessages;
@@ -105,6 +106,12 @@ impl Config {
             if let Some(tls) = &mut cse.tls {
                 let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
                 files.into_iter().chain(&mut tls.crl).for_each(resolve);
+            }
+        }
+        if let Some(Web { tokens, tls, .. }) = &mut self.web {
+            tokens.iter_mut().for_each(resolve);
+            for WebTls { certificate, key, authorities } in tls {
+                [certificate, key].into_iter().chain(authorities).for_each(resolve);
             }
         }
         self
@@ -492,22 +499,6 @@ pub struct Control {
     pub socket: Option<String>,
     /// Where metrics are served; nowhere unless given.
     pub metrics: Option<Located<Listen>>,
-}
-
-/// The web interface.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Web {
-    /// Where it listens.
-    pub listen: Located<Listen>,
-}
-
-/// Address of a listener.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Listen {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(String),
 }
 
 /// A program in the gateway language.

@@ -10,7 +10,7 @@ use crate::model::{
     DeviceView, Devices, DevicesTls, Handler, Link, Listen, Located, Match, Merge, Mesh,
     MeshProfile, Mode, PeerBounds, Place, PlaneMode, Program, Registrar, ReplayPace, Route,
     SegmentImpairment, Series, Side, SilentAfter, StaticNeighbour, SystemIdField, UdpGateway,
-    VirtualTag, Web,
+    VirtualTag, Web, WebTls,
 };
 use crate::values::{self, Prefix};
 use crate::view::View;
@@ -344,7 +344,12 @@ fn listen(text: &str) -> Option<Listen> {
 
 fn web(table: View<'_>) -> Web {
     let usual = Located { value: Listen::Tcp(WEB_LISTEN), span: table.header };
-    Web { listen: table.parsed("listen", listen).unwrap_or(usual) }
+    let tls = table.table("tls").and_then(|table| {
+        let (certificate, key) = (table.owned("certificate")?, table.owned("key")?);
+        Some(WebTls { certificate, key, authorities: table.owned("authorities") })
+    });
+    let tokens = table.owned("tokens");
+    Web { listen: table.parsed("listen", listen).unwrap_or(usual), tokens, tls }
 }
 
 fn program(table: View<'_>) -> Option<Program> {

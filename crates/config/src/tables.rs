@@ -557,13 +557,44 @@ static WEB: Table = Table {
     name: "[web]",
     doc: "The web interface: a page, an API, and a stream of status and events. Without this table \
           nothing listens.",
-    keys: &[key(
-        "listen",
-        Shape::Text(Form::Listen),
-        "Where it listens: an address of loopback with a port, or unix:PATH; 127.0.0.1:8787 if not \
-         given.",
-    )
-    .or("127.0.0.1:8787")],
+    keys: &[
+        key(
+            "listen",
+            Shape::Text(Form::Listen),
+            "Where it listens: an address with a port, or unix:PATH; 127.0.0.1:8787 if not given. \
+             Any address but loopback needs `tls`, and `tokens` or `tls.authorities`.",
+        )
+        .or("127.0.0.1:8787"),
+        key(
+            "tokens",
+            Shape::Text(Form::Any("/etc/gatewright/web-tokens")),
+            "Path of the file of tokens, which `gatewright web token` writes. If not given, \
+             everybody on this machine may look, and nobody may do more.",
+        ),
+        key("tls", Shape::Table(&WEB_TLS), "TLS 1.3."),
+    ],
+};
+
+static WEB_TLS: Table = Table {
+    name: "[web.tls]",
+    doc: "TLS of the web interface.",
+    keys: &[
+        required(
+            "certificate",
+            Shape::Text(Form::Any("/etc/gatewright/web.pem")),
+            "Path of its certificate, followed by the intermediate ones.",
+        ),
+        required(
+            "key",
+            Shape::Text(Form::Any("/etc/gatewright/web.key")),
+            "Path of the certificate's key.",
+        ),
+        key(
+            "authorities",
+            Shape::Text(Form::Any("/etc/gatewright/clients.pem")),
+            "Path of the authorities whose certificates clients may show in place of a token.",
+        ),
+    ],
 };
 
 static PROGRAM: Table = Table {

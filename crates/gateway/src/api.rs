@@ -420,7 +420,12 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
+/// Answers a request as the control socket does; not those that a connection itself carries.
+///
+/// # Errors
+///
+/// [`Refused`] in the gateway's words.
+pub fn answer(request: ControlRequest, gateway: &Gateway) -> Result<serde_json::Value, Refused> {
     let value = match request {
         ControlRequest::Status => serde_json::to_value(status(gateway)?),
         ControlRequest::Metrics => serde_json::to_value(metrics(gateway)?),

@@ -10,14 +10,18 @@ use crate::{
     handlers::Handlers,
     last_good::LastGood,
     links::Links,
-    messages::Messages,
+    messages::{ConversationAnswer, MessageTraceRequest, Messages},
     programs::{ProgramError, Programs},
     report_forwarder::{self, ReportForwarding},
     status::{self, StatusAnswer},
     tcp_proxy::TcpProxies,
+    trace::{self, TraceAnswer, TraceRequest},
     udp_gateways::UdpGateways,
 };
-use gatewright_bindings::services::{self, ServiceError, Services};
+use gatewright_bindings::{
+    Engine,
+    services::{self, ServiceError, Services},
+};
 use gatewright_config::{Config, PlaneMode, ProxyTarget};
 use gatewright_descriptors::Shortage;
 use gatewright_lsr::MeshPart;
@@ -27,7 +31,7 @@ use std::{
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 /// A running description: links, handlers, proxies, mesh, programs, devices and service entity, control
@@ -46,6 +50,8 @@ pub struct Gateway {
     pub(crate) mesh: MeshPart,
     programs: Programs,
     services: ServiceParts,
+    /// The service entity, for requests of this process.
+    entity: Option<Weak<Engine>>,
     control: ControlListeners,
     events: EventLog,
     /// Writes events, if this gateway writes them.
@@ -281,7 +287,9 @@ impl Gateway {
         let tcp_proxies = TcpProxies::start(config, events.sink())?;
         let mesh = MeshPart::start(config, seed, events.sink()).map_err(RunError::from)?;
         let own_stack = report_forwarder::own_stack(&links, config);
-        let services = services::parts(Services::start_over(config, own_stack)?);
+        let services = Services::start_over(config, own_stack)?;
+        let entity = services.as_ref().map(|services| Arc::downgrade(services.cse().engine()));
+        let services = services::parts(services);
         let report_forwarding = ReportForwarding::start(&links, config)?;
         for part in &services {
             for line in said_at_start(part.name(), part.tell().words) {
@@ -310,6 +318,7 @@ impl Gateway {
             mesh,
             programs,
             services: ServiceParts(services),
+            entity,
             control: ControlListeners::default(),
             events,
             log,
@@ -425,6 +434,32 @@ impl Gateway {
     /// The planes, for handlers and sockets of an embedder.
     pub fn planes(&self) -> &Planes {
         self.links.planes()
+    }
+
+    /// The service entity, if one runs, for requests without a socket.
+    pub fn service_entity(&self) -> Option<Arc<Engine>> {
+        self.entity.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Traces one packet; waits until it has come.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there can be no such packet.
+    pub fn trace(&self, request: &TraceRequest) -> Result<TraceAnswer, String> {
+        trace::trace(self, request)
+    }
+
+    /// Records the conversation of one message of a program; waits until it has come.
+    ///
+    /// # Errors
+    ///
+    /// In words, if there can be no such message.
+    pub fn trace_message(
+        &self,
+        request: &MessageTraceRequest,
+    ) -> Result<ConversationAnswer, String> {
+        self.messages.trace(request)
     }
 
     /// The file of the description, if there is one.

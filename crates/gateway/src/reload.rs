@@ -68,10 +68,19 @@ impl Gateway {
         self.events().log(about(LogLevel::Warning, "reload-refused", text));
     }
 
+    /// The changes that a reload of `config` would make, or would refuse as they need a restart.
+    pub fn differences(&self, config: &Config) -> Vec<Change> {
+        self.differences_from(&self.in_force(), config)
+    }
+
+    fn differences_from(&self, in_force: &Config, config: &Config) -> Vec<Change> {
+        let differences = |part: &dyn Part| part.differences(in_force, config);
+        self.told_order().into_iter().flat_map(differences).collect()
+    }
+
     fn take(&self, config: &Config) -> Result<Vec<Change>, ReloadError> {
         let mut in_force = self.in_force();
-        let differences = |part: &dyn Part| part.differences(&in_force, config);
-        let mut changes: Vec<_> = self.told_order().into_iter().flat_map(differences).collect();
+        let mut changes = self.differences_from(&in_force, config);
         if changes.iter().any(|change| change.restart) {
             changes.retain(|change| change.restart);
             return Err(ReloadError::Restart(changes));

@@ -35,6 +35,7 @@ mod top;
 mod trace;
 mod upgrade;
 mod version;
+mod web;
 
 use crate::exit::Exit;
 use crate::face::Face;
@@ -127,4 +128,5 @@ verbs! {
     Completion = "completion" in completion,
     Man = "man" in man,
     Version = "version" in version,
+    Web = "web" in web,
 }

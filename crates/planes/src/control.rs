@@ -278,16 +278,16 @@ impl Control {
     /// The ways with their packet counts.
     pub(crate) fn ways(&self, sums: &CounterSums) -> Vec<WayStatus> {
         let layers: Vec<_> = self.plan.layers().collect();
-        let name = |way: &Binding| match way.to {
-            EdgeTarget::Layer(node) => {
-                let found = layers.iter().find(|(index, ..)| *index == node);
-                found.map(|(_, name, _)| *name)
-            }
+        let place = |node| layers.iter().position(|(index, ..)| *index == node);
+        let to = |way: &Binding| match way.to {
+            EdgeTarget::Layer(node) => place(node),
             EdgeTarget::Device(_) | EdgeTarget::Nothing => None,
         };
-        let way = |(number, (way, _))| {
+        let way = |(number, (way, _)): (_, (&Binding, _))| {
             let packets = sums.get(CounterOwner::Edge(number), WAY_PACKETS).unwrap_or(0);
-            WayStatus::new(way, name(way), packets)
+            let (from, to) = (way.from.and_then(place), to(way));
+            let name = to.and_then(|to| layers.get(to)).map(|(_, name, _)| *name);
+            WayStatus::new(way, (from, to), name, packets)
         };
         (0..).zip(self.plan.ways()).map(way).collect()
     }

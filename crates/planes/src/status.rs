@@ -293,7 +293,12 @@ pub struct WayStatus {
     pub side: String,
     /// The link, if the edge is of one link.
     pub link: Option<u16>,
-    /// The receiving layer; none for a device, or for an edge without a receiver.
+    /// The layer that it leaves, by its place among the layers; none for frames of a device.
+    pub from: Option<usize>,
+    /// The receiving layer by its place among the layers; none for a device, or for an edge without
+    /// a receiver.
+    pub to: Option<usize>,
+    /// The receiving layer's name.
     pub layer: Option<&'static str>,
     /// Whether the receiver is a device.
     pub to_device: bool,
@@ -302,8 +307,15 @@ pub struct WayStatus {
 }
 
 impl WayStatus {
-    pub(crate) fn new(way: &Binding, layer: Option<&'static str>, packets: u64) -> Self {
+    pub(crate) fn new(
+        way: &Binding,
+        (from, to): (Option<usize>, Option<usize>),
+        layer: Option<&'static str>,
+        packets: u64,
+    ) -> Self {
         Self {
+            from,
+            to,
             at: way.at.to_string(),
             side: way.side.to_string(),
             link: way.link.map(|link| link.0),

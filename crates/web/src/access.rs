@@ -3,6 +3,8 @@
 use crate::{
     answer::WebRefusal,
     counters::{WebCounters, count},
+    session::Caller,
+    tokens::AccessRole,
 };
 use hyper::{
     StatusCode, Uri,
@@ -12,21 +14,42 @@ use std::net::IpAddr;
 
 /// How a connection came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Arrival {
-    /// By TCP at an address of loopback.
+pub(crate) struct Arrival {
+    pub(crate) kind: ArrivalKind,
+    /// The peer's address, if it has one.
+    pub(crate) peer: Option<IpAddr>,
+    /// Whether it is encrypted.
+    pub(crate) is_secure: bool,
+    /// The role that the peer's certificate gives it.
+    pub(crate) certified: Option<AccessRole>,
+}
+
+/// The kind of a listener.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ArrivalKind {
+    /// TCP at an address of loopback.
     Loopback,
-    /// By a Unix socket, which only its owner can open.
+    /// A Unix socket, which only its owner can open.
     Unix,
+    /// TCP at an address that other machines reach.
+    Network,
 }
 
 impl Arrival {
     /// The scheme of its pages' origin.
-    const fn scheme(self) -> &'static str {
-        match self {
-            Self::Loopback | Self::Unix => "http",
-        }
+    const fn scheme(&self) -> &'static str {
+        if self.is_secure { "https" } else { "http" }
     }
 }
+
+/// The role of a client certificate with these names: `urn:gatewright:role:operator`, else viewer.
+pub(crate) fn certified(names: &[String]) -> AccessRole {
+    let roles = names.iter().filter_map(|name| name.strip_prefix(ROLE_NAME)?.parse().ok());
+    roles.max().unwrap_or(AccessRole::Viewer)
+}
+
+/// What a name of a certificate begins with that gives a role (RFC 8141).
+const ROLE_NAME: &str = "urn:gatewright:role:";
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
@@ -37,7 +60,7 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// resolves to it (DNS rebinding) even read the answers. The field Host shows such a name, Origin
 /// and Sec-Fetch-Site show such a page.
 pub(crate) fn check(
-    arrival: Arrival,
+    arrival: &Arrival,
     uri: &Uri,
     headers: &HeaderMap,
     counters: &WebCounters,
@@ -47,7 +70,7 @@ pub(crate) fn check(
 }
 
 /// The field Host, which names this listener.
-fn host<'a>(arrival: Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a str, WebRefusal> {
+fn host<'a>(arrival: &Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a str, WebRefusal> {
     let bad = |why| WebRefusal::new(StatusCode::BAD_REQUEST, why);
     let mut hosts = headers.get_all(HOST).into_iter();
     // RFC 9112 §3.2: exactly one field Host.
@@ -58,7 +81,7 @@ fn host<'a>(arrival: Arrival, uri: &Uri, headers: &'a HeaderMap) -> Result<&'a s
     if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
         return Err(bad("the target and the field Host name different hosts"));
     }
-    if arrival == Arrival::Loopback && !names_loopback(host) {
+    if arrival.kind == ArrivalKind::Loopback && !names_loopback(host) {
         return Err(WebRefusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "the field Host is no name of this listener: use localhost, 127.0.0.1 or [::1]",
@@ -85,7 +108,7 @@ fn names_loopback(host: &str) -> bool {
 }
 
 /// Refuses requests of pages of other origins, but lets a link lead here.
-fn origin(arrival: Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebRefusal> {
+fn origin(arrival: &Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebRefusal> {
     let foreign = || {
         let why =
             "the request comes from a page of another origin, which this server does not answer";
@@ -109,6 +132,23 @@ fn origin(arrival: Arrival, host: &str, headers: &HeaderMap) -> Result<(), WebRe
     }
 }
 
+/// Checks that no page of another origin sends a request that changes something. A browser says with
+/// each of them where it comes from (Fetch §3.2); what shows its own token is no browser's.
+pub(crate) fn check_change(
+    caller: &Caller,
+    headers: &HeaderMap,
+    counters: &WebCounters,
+) -> Result<(), WebRefusal> {
+    if caller.has_token || headers.contains_key(ORIGIN) {
+        // An Origin of its own, as `check` has found.
+        return Ok(());
+    }
+    count(&counters.origins_refused);
+    let why =
+        "a change needs the field Origin of this server, or a token: Authorization: Bearer TOKEN";
+    Err(WebRefusal::new(StatusCode::FORBIDDEN, why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,9 +162,10 @@ mod tests {
         headers
     }
 
-    fn status(arrival: Arrival, fields: &[(&'static str, &'static str)]) -> u16 {
+    fn status(kind: ArrivalKind, fields: &[(&'static str, &'static str)]) -> u16 {
         let uri = Uri::from_static("/api/v1/status");
-        let checked = check(arrival, &uri, &headers(fields), &WebCounters::default());
+        let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
+        let checked = check(&arrival, &uri, &headers(fields), &WebCounters::default());
         checked.map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
     }
 
@@ -148,11 +189,11 @@ mod tests {
             ("::1", 421),
             ("", 421),
         ] {
-            assert_eq!(status(Arrival::Loopback, &[("host", host)]), expected, "{host}");
+            assert_eq!(status(ArrivalKind::Loopback, &[("host", host)]), expected, "{host}");
         }
-        assert_eq!(status(Arrival::Unix, &[("host", "gateway.example")]), 200);
-        assert_eq!(status(Arrival::Unix, &[]), 400);
-        assert_eq!(status(Arrival::Loopback, &[("host", "localhost"), ("host", "a")]), 400);
+        assert_eq!(status(ArrivalKind::Unix, &[("host", "gateway.example")]), 200);
+        assert_eq!(status(ArrivalKind::Unix, &[]), 400);
+        assert_eq!(status(ArrivalKind::Loopback, &[("host", "localhost"), ("host", "a")]), 400);
     }
 
     #[test]
@@ -160,7 +201,9 @@ mod tests {
         let uri = Uri::from_static("http://evil.example/api/v1/status");
         let fields = headers(&[("host", "localhost")]);
         let counters = WebCounters::default();
-        let refused = check(Arrival::Loopback, &uri, &fields, &counters).unwrap_err();
+        let kind = ArrivalKind::Loopback;
+        let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
+        let refused = check(&arrival, &uri, &fields, &counters).unwrap_err();
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
 
@@ -180,7 +223,7 @@ mod tests {
             (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
             (&[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], 403),
         ] {
-            assert_eq!(status(Arrival::Loopback, fields), expected, "{fields:?}");
+            assert_eq!(status(ArrivalKind::Loopback, fields), expected, "{fields:?}");
         }
     }
 }

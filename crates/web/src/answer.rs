@@ -31,8 +31,8 @@ const TAG_OCTETS: usize = 12;
 const SECURITY: [(HeaderName, &str); 6] = [
     (
         CONTENT_SECURITY_POLICY,
-        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-         object-src 'none'",
+        "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; \
+         frame-ancestors 'none'; object-src 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -164,8 +164,8 @@ impl WebRefusal {
     }
 
     /// The refusal with a field.
-    pub(crate) fn with(self, name: HeaderName, value: &'static str) -> Self {
-        Self { field: Some((name, HeaderValue::from_static(value))), ..self }
+    pub(crate) fn with(self, name: HeaderName, value: &str) -> Self {
+        Self { field: HeaderValue::from_str(value).ok().map(|value| (name, value)), ..self }
     }
 }
 

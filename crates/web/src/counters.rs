@@ -19,6 +19,8 @@ pub(crate) struct WebCounters {
     pub(crate) origins_refused: AtomicU64,
     /// Requests for paths that do not exist.
     pub(crate) paths_unknown: AtomicU64,
+    /// TLS handshakes that failed.
+    pub(crate) handshakes_failed: AtomicU64,
     /// Requests refused as too many wait for the gateway.
     pub(crate) busy_refused: AtomicU64,
     /// Connections that the server ended, by cause.
@@ -34,6 +36,7 @@ impl WebCounters {
             ("hosts_refused", &self.hosts_refused),
             ("origins_refused", &self.origins_refused),
             ("paths_unknown", &self.paths_unknown),
+            ("handshakes_failed", &self.handshakes_failed),
             ("busy_refused", &self.busy_refused),
             ("silent_peers_closed", &self.endings.silent),
             ("slow_readers_closed", &self.endings.stuck),

@@ -10,13 +10,19 @@
 mod access;
 mod answer;
 mod counters;
+mod description;
+mod inspection;
+mod openapi;
 mod page;
 mod part;
 mod probes;
 mod query;
+mod resources;
 mod routes;
 mod server;
+mod session;
 mod site;
 mod stream;
+pub mod tokens;
 
 pub use part::{WebError, WebPart};

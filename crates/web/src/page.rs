@@ -40,8 +40,11 @@ pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<WebAnswer> {
     let gzip = file.gzip.filter(|_| accepts_gzip(headers));
     let octets = Bytes::from_static(gzip.unwrap_or(file.octets));
     let plain = PlainAnswer::new(media_type(file.name), octets);
-    // A page of an earlier program must not stay: each use asks whether the file has changed.
-    let plain = plain.cache("no-cache").etag(HeaderValue::from_static(file.etag));
+    // A name in `assets/` has a hash of its content. Whether the page has changed is asked each time:
+    // that of an earlier program must not stay.
+    let cache =
+        if name.starts_with("assets/") { "max-age=31536000, immutable" } else { "no-cache" };
+    let plain = plain.cache(cache).etag(HeaderValue::from_static(file.etag));
     let mut answer = plain.finish(headers);
     if gzip.is_some() {
         answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));

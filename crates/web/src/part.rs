@@ -1,13 +1,17 @@
 //! The web interface as a part of a gateway: `[web]`.
 
 use crate::{
-    server::{BoundWeb, CONNECTIONS_MAX, WebServer},
+    server::{BoundWeb, CONNECTIONS_MAX, WebKeys, WebServer},
     site::Site,
+    tokens::TokenFile,
 };
-use gatewright_config::{Config, Listen, Web, differences};
+use gatewright_bindings::tls::{OpenAcceptor, OpenTls, TlsError};
+use gatewright_config::{Config, Listen, Web, WebTls, differences};
 use gatewright_descriptors::Claim;
 use gatewright_gateway::Gateway;
-use gatewright_part::{Change, Part, PartStatus, Staged, Unable, Unchanged};
+use gatewright_part::{
+    Change, LogLevel, Part, PartStatus, Staged, Unable, Unchanged, Watched, When,
+};
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -16,6 +20,15 @@ use std::{
 
 /// How long a stop waits for answers that were begun.
 const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+/// Values whose changes are events.
+const WATCHED: &[Watched] = &[Watched {
+    name: "tokens_limited",
+    when: When::Grows,
+    level: LogLevel::Warning,
+    kind: "tokens-limited",
+    text: "an address has shown the web interface too many wrong tokens, and waits a minute",
+}];
 
 /// The web interface of a gateway. A clone is the same one.
 ///
@@ -36,17 +49,65 @@ struct WebInterface {
 #[derive(Debug)]
 struct RunningWeb {
     server: WebServer,
+    keys: WebKeys,
     claim: Claim,
 }
 
 /// Why the web interface cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("[web] listen: cannot listen on {place}: {source}")]
-pub struct WebError {
-    /// Where.
-    pub place: String,
-    /// The cause.
-    pub source: io::Error,
+#[non_exhaustive]
+pub enum WebError {
+    /// The address cannot be bound.
+    #[error("[web] listen: cannot listen on {place}: {source}")]
+    Listen {
+        /// Where.
+        place: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The certificate's files cannot be used.
+    #[error("[web] tls: {0}")]
+    Tls(#[from] TlsError),
+    /// The file of tokens cannot be used.
+    #[error("[web] tokens: {file}: {source}")]
+    Tokens {
+        /// The file.
+        file: String,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl WebError {
+    /// The key of the description that cannot be applied, and why.
+    pub fn refused(&self) -> (&'static str, String) {
+        match self {
+            Self::Listen { place, source } => {
+                ("[web] listen", format!("cannot listen on {place}: {source}"))
+            }
+            Self::Tls(error) => ("[web] tls", error.to_string()),
+            Self::Tokens { file, source } => ("[web] tokens", format!("{file}: {source}")),
+        }
+    }
+
+    /// The exit code of a program that ends for this (`sysexits.h`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Listen { source, .. } => match source.kind() {
+                io::ErrorKind::AddrInUse => 75,
+                io::ErrorKind::PermissionDenied => 77,
+                _ => 69,
+            },
+            Self::Tls(_) | Self::Tokens { .. } => 78,
+        }
+    }
+}
+
+impl From<WebError> for Unable {
+    fn from(error: WebError) -> Self {
+        let (key, why) = error.refused();
+        Self { key: Some(key.to_owned()), why }
+    }
 }
 
 impl WebPart {
@@ -54,13 +115,17 @@ impl WebPart {
     ///
     /// # Errors
     ///
-    /// [`WebError`] names the place.
+    /// [`WebError`] names the place or the file.
     pub fn serve(
         &self,
         gateway: &Arc<Gateway>,
         config: &Config,
     ) -> Result<Option<String>, WebError> {
         self.0.site.serve(gateway);
+        if let Some(web) = &config.web {
+            check_tokens(web)?;
+            self.0.site.authenticator.configure(web.tokens.as_deref());
+        }
         let running = self.open(config.web.as_ref())?;
         let url = running.as_ref().map(|running| running.server.url().to_owned());
         *self.running() = running;
@@ -77,18 +142,20 @@ impl WebPart {
 
     fn open(&self, web: Option<&Web>) -> Result<Option<RunningWeb>, WebError> {
         let Some(web) = web else { return Ok(None) };
-        let listen = &web.listen.value;
+        let (listen, keys) = (&web.listen.value, WebKeys::default());
+        keys.set(acceptor(web)?);
         let error = |source| {
             let place = match listen {
                 Listen::Tcp(address) => address.to_string(),
                 Listen::Unix(path) => format!("unix:{path}"),
             };
-            WebError { place, source }
+            WebError::Listen { place, source }
         };
         let bound = BoundWeb::bind(listen).map_err(error)?;
-        let server = WebServer::start(bound, Arc::clone(&self.0.site)).map_err(error)?;
+        let site = Arc::clone(&self.0.site);
+        let server = WebServer::start(bound, site, keys.clone()).map_err(error)?;
         let claim = Claim::new(u64::try_from(CONNECTIONS_MAX).unwrap_or(u64::MAX));
-        Ok(Some(RunningWeb { server, claim }))
+        Ok(Some(RunningWeb { server, keys, claim }))
     }
 
     fn running(&self) -> MutexGuard<'_, Option<RunningWeb>> {
@@ -106,14 +173,21 @@ impl Part for WebPart {
     }
 
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
-        if old.web == new.web {
-            return Ok(Box::new(Unchanged));
+        if let Some(web) = &new.web {
+            check_tokens(web)?;
         }
-        let opened = self.open(new.web.as_ref()).map_err(|WebError { place, source }| Unable {
-            key: Some("[web] listen".to_owned()),
-            why: format!("cannot listen on {place}: {source}"),
-        })?;
-        Ok(Box::new(StagedWeb { part: self.clone(), opened }))
+        let staged = match (&old.web, &new.web) {
+            // The listener stays. Its certificate is read again, as it may be renewed.
+            (Some(old), Some(new))
+                if old.listen == new.listen && old.tls.is_some() == new.tls.is_some() =>
+            {
+                StagedListener::Kept(acceptor(new).map_err(WebError::from)?)
+            }
+            (None, None) => return Ok(Box::new(Unchanged)),
+            (_, new) => StagedListener::Other(self.open(new.as_ref())?),
+        };
+        let tokens = new.web.as_ref().and_then(|web| web.tokens.clone());
+        Ok(Box::new(StagedWeb { part: self.clone(), staged, tokens }))
     }
 
     fn tell(&self) -> PartStatus {
@@ -125,7 +199,12 @@ impl Part for WebPart {
         let gauges = vec![("viewers", u64::try_from(site.stream.viewers()).unwrap_or(u64::MAX))];
         let mut counters = site.counters.read();
         counters.extend(site.stream.counters.read());
+        counters.extend(site.authenticator.counters.read());
         PartStatus { words, gauges, counters, ..PartStatus::default() }
+    }
+
+    fn watched(&self) -> &'static [Watched] {
+        WATCHED
     }
 
     fn stop(&self) {
@@ -133,19 +212,60 @@ impl Part for WebPart {
     }
 }
 
-/// A listener that is open beside the present one.
+/// The listener of a staged description.
+enum StagedListener {
+    /// The present one, with this certificate.
+    Kept(Option<OpenAcceptor>),
+    /// Another one, which is open beside the present one, or none.
+    Other(Option<RunningWeb>),
+}
+
+/// A staged description.
 struct StagedWeb {
     part: WebPart,
-    opened: Option<RunningWeb>,
+    staged: StagedListener,
+    tokens: Option<String>,
 }
 
 impl Staged for StagedWeb {
     fn commit(self: Box<Self>) -> Result<Vec<Change>, Unable> {
-        let before = std::mem::replace(&mut *self.part.running(), self.opened);
-        // It is not waited for: the request for this reload may be among its own.
-        drop(before);
+        self.part.0.site.authenticator.configure(self.tokens.as_deref());
+        let mut running = self.part.running();
+        match self.staged {
+            StagedListener::Kept(acceptor) => {
+                if let Some(running) = &*running {
+                    running.keys.set(acceptor);
+                }
+            }
+            StagedListener::Other(opened) => {
+                let before = std::mem::replace(&mut *running, opened);
+                drop(running);
+                // It is not waited for: the request for this reload may be among its own.
+                drop(before);
+            }
+        }
         Ok(Vec::new())
     }
 
     fn undo(self: Box<Self>) {}
+}
+
+/// The certificate that a description names.
+fn acceptor(web: &Web) -> Result<Option<OpenAcceptor>, TlsError> {
+    let acceptor = web.tls.as_ref().map(|WebTls { certificate, key, authorities }| {
+        let (certificate, key) = (certificate.into(), key.into());
+        OpenTls { certificate, key, authorities: authorities.as_ref().map(Into::into) }.acceptor()
+    });
+    acceptor.transpose()
+}
+
+/// Checks that the file of tokens can be read. One that does not exist yet admits nobody.
+fn check_tokens(web: &Web) -> Result<(), WebError> {
+    let Some(file) = &web.tokens else { return Ok(()) };
+    match TokenFile::new(file).read() {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(WebError::Tokens { file: file.clone(), source })
+        }
+        _ => Ok(()),
+    }
 }

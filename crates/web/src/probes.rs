@@ -1,6 +1,6 @@
 //! `/livez` and `/readyz`.
 
-use gatewright_gateway::api::StatusAnswer;
+use gatewright_gateway::{LogLevel, api::StatusAnswer};
 use serde::Serialize;
 
 /// The cause of a gateway whose own description is refused.
@@ -12,30 +12,49 @@ const OTHER_DESCRIPTION: &str =
 pub(crate) struct Readiness {
     /// Whether its workers run and each of its links is up.
     pub(crate) ready: bool,
-    /// Why it is not ready.
-    pub(crate) causes: Vec<String>,
-    /// Alarms that are raised; they do not change whether it is ready.
-    pub(crate) alarms: Vec<String>,
+    /// Why it is not, as errors; and raised alarms, as warnings, which do not change that.
+    pub(crate) causes: Vec<ReadinessCause>,
+}
+
+/// Why a gateway is not ready, or may soon not be.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(crate) struct ReadinessCause {
+    /// The part that it is about.
+    pub(crate) part: String,
+    pub(crate) level: LogLevel,
+    /// What, and what to do.
+    pub(crate) text: String,
 }
 
 impl Readiness {
     /// The readiness that a status shows.
     pub(crate) fn of(status: &Result<StatusAnswer, String>) -> Self {
+        let cause = |part: &str, level, text| ReadinessCause { part: part.to_owned(), level, text };
         let status = match status {
             Ok(status) => status,
             Err(why) => {
-                return Self { ready: false, causes: vec![why.clone()], alarms: Vec::new() };
+                let causes = vec![cause("gateway", LogLevel::Error, why.clone())];
+                return Self { ready: false, causes };
             }
         };
         // A capture file that was replayed has ended, as it should.
         let down = status.gateway.links.iter().filter(|link| !link.up && link.state != "ended");
-        let down = down.map(|link| format!("link {} is {}", link.name, link.state));
-        let other = status.fallback.iter().map(|_| OTHER_DESCRIPTION.to_owned());
-        let causes: Vec<String> = other.chain(down).collect();
-        let raised = status.parts.iter().flat_map(|part| {
-            let raised = part.told.alarms.iter().filter(|alarm| alarm.raised > 0);
-            raised.map(|alarm| format!("{}: {}", part.name, alarm.name))
+        let down = down.map(|link| {
+            let (name, state, device) = (&link.name, &link.state, &link.device);
+            let text = format!("link {name} is {state}: look at its device {device}");
+            cause("links", LogLevel::Error, text)
         });
-        Self { ready: causes.is_empty(), causes, alarms: raised.collect() }
+        let other = status.fallback.iter();
+        let other = other.map(|_| cause("gateway", LogLevel::Error, OTHER_DESCRIPTION.to_owned()));
+        let mut causes: Vec<_> = other.chain(down).collect();
+        let ready = causes.is_empty();
+        for part in &status.parts {
+            let raised = part.told.alarms.iter().filter(|alarm| alarm.raised > 0);
+            causes.extend(raised.map(|alarm| {
+                let text = format!("the alarm {} is raised: the log says why", alarm.name);
+                cause(part.name, LogLevel::Warning, text)
+            }));
+        }
+        Self { ready, causes }
     }
 }

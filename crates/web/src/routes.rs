@@ -1,6 +1,8 @@
 //! Every path of the server, with its methods: the dispatcher and the description of the API read
 //! this table.
 
+use crate::tokens::AccessRole;
+
 /// What answers at a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Endpoint {
@@ -10,12 +12,34 @@ pub(crate) enum Endpoint {
     Ready,
     /// OpenMetrics text.
     Metrics,
+    /// The caller's role.
+    Session,
+    /// Begins a session with a token.
+    BeginSession,
+    /// Ends the session.
+    EndSession,
     /// Status and counters.
     Status,
     /// Status and events as they change.
     Stream,
     /// Kept events.
     Events,
+    /// The description of the API.
+    OpenApi,
+    /// Layers and edges.
+    Graph,
+    /// The mesh's node.
+    Mesh,
+    /// Devices.
+    Devices,
+    /// A resource with its children.
+    Resources,
+    /// Traces packets or a message.
+    Trace,
+    /// The description's file.
+    Config,
+    /// Takes the description's file.
+    Reload,
 }
 
 /// A path with a method.
@@ -25,39 +49,66 @@ pub(crate) struct WebRoute {
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) endpoint: Endpoint,
+    /// The least role that may ask; `None` if everybody may.
+    pub(crate) role: Option<AccessRole>,
 }
 
-const fn get(path: &'static str, endpoint: Endpoint) -> WebRoute {
-    WebRoute { method: "GET", path, endpoint }
+impl WebRoute {
+    /// Whether it changes something (RFC 9110 §9.2.1).
+    pub(crate) fn is_change(&self) -> bool {
+        self.method != "GET"
+    }
 }
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    endpoint: Endpoint,
+    role: Option<AccessRole>,
+) -> WebRoute {
+    WebRoute { method, path, endpoint, role }
+}
+
+const VIEWER: Option<AccessRole> = Some(AccessRole::Viewer);
 
 /// All routes beside the page's own files.
 pub(crate) static ROUTES: &[WebRoute] = &[
-    get("/livez", Endpoint::Live),
-    get("/readyz", Endpoint::Ready),
-    get("/metrics", Endpoint::Metrics),
-    get("/api/v1/status", Endpoint::Status),
-    get("/api/v1/stream", Endpoint::Stream),
-    get("/api/v1/events", Endpoint::Events),
+    route("GET", "/livez", Endpoint::Live, None),
+    route("GET", "/readyz", Endpoint::Ready, None),
+    route("GET", "/metrics", Endpoint::Metrics, VIEWER),
+    route("GET", "/api/v1/session", Endpoint::Session, None),
+    route("POST", "/api/v1/session", Endpoint::BeginSession, None),
+    route("DELETE", "/api/v1/session", Endpoint::EndSession, None),
+    route("GET", "/api/v1/status", Endpoint::Status, VIEWER),
+    route("GET", "/api/v1/stream", Endpoint::Stream, VIEWER),
+    route("GET", "/api/v1/events", Endpoint::Events, VIEWER),
+    route("GET", "/api/v1/openapi.json", Endpoint::OpenApi, None),
+    route("GET", "/api/v1/graph", Endpoint::Graph, VIEWER),
+    route("GET", "/api/v1/mesh", Endpoint::Mesh, VIEWER),
+    route("GET", "/api/v1/devices", Endpoint::Devices, VIEWER),
+    route("GET", "/api/v1/resources", Endpoint::Resources, VIEWER),
+    route("POST", "/api/v1/trace", Endpoint::Trace, Some(AccessRole::Operator)),
+    route("GET", "/api/v1/config", Endpoint::Config, Some(AccessRole::Admin)),
+    route("POST", "/api/v1/reload", Endpoint::Reload, Some(AccessRole::Operator)),
 ];
 
 /// The route of a request, if its path has one.
 pub(crate) enum Found {
     Route(&'static WebRoute),
     /// The path has other methods: these.
-    OtherMethod(&'static str),
+    OtherMethod(String),
     Nothing,
 }
 
 /// Finds the route of a request.
 pub(crate) fn find(method: &str, path: &str) -> Found {
     let method = if method == "HEAD" { "GET" } else { method };
-    let mut other = None;
-    for route in ROUTES.iter().filter(|route| route.path == path) {
-        if route.method == method {
-            return Found::Route(route);
-        }
-        other = Some(if route.method == "GET" { "GET, HEAD" } else { route.method });
+    let of_path = || ROUTES.iter().filter(|route| route.path == path);
+    if let Some(route) = of_path().find(|route| route.method == method) {
+        return Found::Route(route);
     }
-    other.map_or(Found::Nothing, Found::OtherMethod)
+    let methods =
+        of_path().map(|route| if route.method == "GET" { "GET, HEAD" } else { route.method });
+    let methods = methods.collect::<Vec<_>>().join(", ");
+    if methods.is_empty() { Found::Nothing } else { Found::OtherMethod(methods) }
 }

@@ -1,10 +1,15 @@
 //! A listener with the thread that serves its connections.
 
-use crate::{access::Arrival, counters::count, site::Site};
+use crate::{
+    access::{Arrival, ArrivalKind, certified},
+    counters::count,
+    site::Site,
+};
 use gatewright_bindings::{
-    accept::{Admission, Peers, UNAVAILABLE},
+    accept::{Admission, ConnectionPermit, Peers, UNAVAILABLE},
     http::{Patience, serve_http1},
     tasks::spawn,
+    tls::OpenAcceptor,
 };
 use gatewright_config::Listen;
 use gatewright_gateway::socket_path::{self, SocketPath};
@@ -14,7 +19,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdTcpListener},
     os::{fd::AsFd, unix::net::UnixListener as StdUnixListener},
     path::Path,
-    sync::{Arc, mpsc as std_mpsc},
+    sync::{Arc, PoisonError, RwLock, mpsc as std_mpsc},
     thread::Builder,
     time::Duration,
 };
@@ -27,6 +32,9 @@ use tokio::{
 
 /// Maximum connections at a time. Each takes a descriptor and some 20 KiB.
 pub(crate) const CONNECTIONS_MAX: usize = 512;
+
+/// Those of one address, where other machines may connect.
+const OF_ONE_MAX: usize = CONNECTIONS_MAX / 4;
 
 /// Threads that wait for the gateway; they end when nothing is asked for ten seconds.
 const ASKING_THREADS_MAX: usize = 4;
@@ -66,9 +74,9 @@ impl BoundWeb {
     }
 
     /// Where clients reach it.
-    fn url(&self) -> String {
+    fn url(&self, scheme: &str) -> String {
         match self {
-            Self::Tcp(_, address) => format!("http://{address}"),
+            Self::Tcp(_, address) => format!("{scheme}://{address}"),
             Self::Unix(_, place) => format!("unix:{}", place.path().display()),
         }
     }
@@ -89,19 +97,19 @@ impl WebServer {
     /// # Errors
     ///
     /// If the system gives no thread or no descriptor.
-    pub(crate) fn start(bound: BoundWeb, site: Arc<Site>) -> io::Result<Self> {
+    pub(crate) fn start(bound: BoundWeb, site: Arc<Site>, tls: WebKeys) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(ASKING_THREADS_MAX)
             .thread_name("web-ask")
             .build()?;
-        let url = bound.url();
+        let url = bound.url(if tls.acceptor().is_some() { "https" } else { "http" });
         let (stop, stopped) = watch::channel(false);
         let (alive, ended) = std_mpsc::channel();
         let listener = WebListener::new(bound, &runtime)?;
         Builder::new().name("web".to_owned()).spawn(move || {
-            runtime.block_on(listener.run(site, stopped));
+            runtime.block_on(listener.run((site, tls), stopped));
             // One that still waits for the gateway is not waited for.
             runtime.shutdown_background();
             drop(alive);
@@ -168,23 +176,35 @@ impl WebListener {
     }
 
     /// Serves connections until `stop` is set, and then at most [`FINISH_WITHIN`].
-    async fn run(self, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
-        let admission = Admission::new(CONNECTIONS_MAX, &Arc::new(Peers::new(CONNECTIONS_MAX)));
+    async fn run(self, (site, tls): (Arc<Site>, WebKeys), mut stop: watch::Receiver<bool>) {
+        let kind = self.kind();
+        let of_one = if kind == ArrivalKind::Network { OF_ONE_MAX } else { CONNECTIONS_MAX };
+        let admission = Admission::new(CONNECTIONS_MAX, &Arc::new(Peers::new(of_one)));
         let (served, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 _ = stop.changed() => break,
             };
+            let serving =
+                Serving { site: Arc::clone(&site), stop: stop.clone(), _served: served.clone() };
+            let arrival = Arrival { kind, peer: None, is_secure: false, certified: None };
             match accepted {
                 Ok(WebStream::Tcp(stream, peer)) => {
-                    let serving = (Arc::clone(&site), stop.clone(), served.clone());
-                    serve(stream, (peer.ip(), Arrival::Loopback), &admission, serving);
+                    let Some(stream) = admit(stream, peer.ip(), (&admission, &site)) else {
+                        continue;
+                    };
+                    let arrival = Arrival { peer: Some(peer.ip()), ..arrival };
+                    match tls.acceptor() {
+                        None => drop(spawn(serving.serve(stream, arrival))),
+                        Some(acceptor) => drop(spawn(serving.meet(acceptor, stream, arrival))),
+                    }
                 }
                 Ok(WebStream::Unix(stream)) => {
-                    let serving = (Arc::clone(&site), stop.clone(), served.clone());
-                    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-                    serve(stream, (peer, Arrival::Unix), &admission, serving);
+                    let owner = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                    if let Some(stream) = admit(stream, owner, (&admission, &site)) {
+                        spawn(serving.serve(stream, arrival));
+                    }
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
@@ -192,33 +212,89 @@ impl WebListener {
         drop((self, served));
         let _late = tokio::time::timeout(FINISH_WITHIN, all_ended.recv()).await;
     }
+
+    fn kind(&self) -> ArrivalKind {
+        match self {
+            Self::Unix { .. } => ArrivalKind::Unix,
+            Self::Tcp(listener) => {
+                let is_loopback = listener.local_addr().is_ok_and(|at| at.ip().is_loopback());
+                if is_loopback { ArrivalKind::Loopback } else { ArrivalKind::Network }
+            }
+        }
+    }
 }
 
-/// What a connection is served with: the site, whether to stop, and what it holds while it is served.
-type Serving = (Arc<Site>, watch::Receiver<bool>, mpsc::Sender<Infallible>);
+/// A connection's stream with its place among the others.
+type Admitted<S> = (S, ConnectionPermit);
 
-/// Serves a connection on a task of its own, or refuses it.
-fn serve<S: RefusableStream>(
+/// Admits a connection, or refuses it.
+fn admit<S: RefusableStream>(
     stream: S,
-    (peer, arrival): (IpAddr, Arrival),
-    admission: &Admission,
-    (site, stop, served): Serving,
-) {
+    peer: IpAddr,
+    (admission, site): (&Admission, &Site),
+) -> Option<Admitted<S>> {
     let Some(permit) = admission.admit(&stream, peer) else {
         count(&site.counters.connections_refused);
         stream.refuse();
-        return;
+        return None;
     };
-    let limits = (Patience::default(), Arc::clone(&site.counters.endings));
-    let stopped = stop.clone();
-    let answer = move |request| {
-        let answer = Arc::clone(&site).answer(request, (arrival, stopped.clone()));
-        async move { Ok::<_, Infallible>(answer.await) }
-    };
-    spawn(async move {
+    Some((stream, permit))
+}
+
+/// What a connection is served with.
+struct Serving {
+    site: Arc<Site>,
+    stop: watch::Receiver<bool>,
+    /// Closed when no connection is left.
+    _served: mpsc::Sender<Infallible>,
+}
+
+impl Serving {
+    /// Serves a connection after its handshake.
+    async fn meet(
+        self,
+        acceptor: OpenAcceptor,
+        (stream, permit): Admitted<TcpStream>,
+        arrival: Arrival,
+    ) {
+        let Some((stream, names)) = acceptor.accept(stream).await else {
+            count(&self.site.counters.handshakes_failed);
+            return;
+        };
+        let certified = names.map(|names| certified(&names));
+        let arrival = Arrival { is_secure: true, certified, ..arrival };
+        self.serve((stream, permit), arrival).await;
+    }
+
+    /// Serves a connection.
+    async fn serve<S>(self, (stream, _permit): Admitted<S>, arrival: Arrival)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { site, stop, _served } = self;
+        let limits = (Patience::default(), Arc::clone(&site.counters.endings));
+        let stopped = stop.clone();
+        let answer = move |request| {
+            let answer = Arc::clone(&site).answer(request, (arrival, stopped.clone()));
+            async move { Ok::<_, Infallible>(answer.await) }
+        };
         serve_http1(stream, limits, answer, stop).await;
-        drop((permit, served));
-    });
+    }
+}
+
+/// The certificate of a listener, which a reload may exchange; `None` without TLS.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WebKeys(Arc<RwLock<Option<OpenAcceptor>>>);
+
+impl WebKeys {
+    /// Uses this acceptor for handshakes from now on.
+    pub(crate) fn set(&self, acceptor: Option<OpenAcceptor>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+    }
+
+    fn acceptor(&self) -> Option<OpenAcceptor> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// A stream that can be refused without waiting.

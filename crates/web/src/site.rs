@@ -4,23 +4,29 @@ use crate::{
     access::{self, Arrival},
     answer::{self, PlainAnswer, WebAnswer, WebRefusal, json, secured, streamed, tag_of},
     counters::{WebCounters, count},
-    page,
+    openapi, page,
     probes::Readiness,
     query::Query,
-    routes::{self, Endpoint, Found},
+    routes::{self, Endpoint, Found, WebRoute},
+    session::{Authenticator, Caller},
     stream::{StatusStream, VIEWERS_MAX},
+    tokens::AccessRole,
 };
 use gatewright_gateway::{
-    Gateway, LogLevel,
+    Gateway, LogEvent, LogLevel,
     api::StatusAnswer,
     metrics::{self, OPEN_METRICS},
 };
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
     Request, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, HeaderMap, HeaderName, RETRY_AFTER},
+    header::{
+        ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+    },
     http::request::Parts,
 };
+use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
@@ -34,8 +40,11 @@ const ASKING_MAX: usize = 16;
 /// gateway four a second at most.
 const STATUS_FOR: Duration = Duration::from_millis(250);
 
+/// Traces at a time; each waits on a thread for its packet.
+const TRACES_MAX: usize = 2;
+
 /// The media type of Server-Sent Events.
-const EVENT_STREAM: &str = "text/event-stream";
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
 /// The last event that a client has (WHATWG HTML §9.2.3).
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -43,13 +52,37 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Maximum events of one answer; a client asks for those after its last one.
 const EVENTS_MAX: usize = 500;
 
+/// Maximum octets of a request's body.
+const BODY_MAX: usize = 16 * 1024;
+
+/// How long a body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+
+/// The body of a request for a session.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewSession {
+    token: String,
+}
+
+/// A request that was admitted.
+pub(crate) struct Asked<'a> {
+    pub(crate) head: &'a Parts,
+    pub(crate) arrival: &'a Arrival,
+    pub(crate) caller: Caller,
+    stop: watch::Receiver<bool>,
+}
+
 /// State of the server that outlives its listeners.
 #[derive(Debug)]
 pub(crate) struct Site {
     gateway: OnceLock<Weak<Gateway>>,
     pub(crate) counters: WebCounters,
     pub(crate) stream: Arc<StatusStream>,
+    pub(crate) authenticator: Authenticator,
     asking: Semaphore,
+    /// Traces under way.
+    pub(crate) tracing: Arc<Semaphore>,
     /// The last status, as JSON, and when it was asked for.
     status: Mutex<Option<(Instant, Bytes)>>,
 }
@@ -60,7 +93,9 @@ impl Default for Site {
             gateway: OnceLock::new(),
             counters: WebCounters::default(),
             stream: Arc::default(),
+            authenticator: Authenticator::default(),
             asking: Semaphore::new(ASKING_MAX),
+            tracing: Arc::new(Semaphore::new(TRACES_MAX)),
             status: Mutex::default(),
         }
     }
@@ -73,35 +108,106 @@ impl Site {
     }
 
     /// The gateway, until it ends.
-    fn gateway(&self) -> Result<Arc<Gateway>, String> {
+    pub(crate) fn gateway(&self) -> Result<Arc<Gateway>, String> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         gateway.ok_or_else(|| "the gateway ends".to_owned())
     }
 
-    /// Answers a request.
+    /// Answers a request that came by `arrival`; streams end when `stop` is set.
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
         (arrival, stop): (Arrival, watch::Receiver<bool>),
     ) -> WebAnswer {
         count(&self.counters.requests);
-        let (head, _body) = request.into_parts();
-        let answered = self.dispatch(&head, (arrival, stop)).await;
+        let (head, body) = request.into_parts();
+        let answered = self.dispatch(&head, body, (arrival, stop)).await;
         secured(answered.unwrap_or_else(WebAnswer::from))
     }
 
     async fn dispatch(
         self: &Arc<Self>,
         head: &Parts,
+        body: Incoming,
         (arrival, stop): (Arrival, watch::Receiver<bool>),
     ) -> Result<WebAnswer, WebRefusal> {
-        access::check(arrival, &head.uri, &head.headers, &self.counters)?;
+        let headers = &head.headers;
+        access::check(&arrival, &head.uri, headers, &self.counters)?;
         let (method, path) = (head.method.as_str(), head.uri.path());
-        match routes::find(method, path) {
-            Found::Route(route) => self.endpoint(route.endpoint, head, stop).await,
-            Found::OtherMethod(methods) => Err(other_method(methods)),
-            Found::Nothing => self.file(method, path, &head.headers),
+        let route = match routes::find(method, path) {
+            Found::Route(route) => route,
+            Found::OtherMethod(methods) => return Err(other_method(&methods)),
+            Found::Nothing => return self.file(method, path, headers),
+        };
+        if route.endpoint == Endpoint::BeginSession {
+            return self.begin_session(&arrival, headers, body).await;
         }
+        let caller = self.authenticator.caller(&arrival, headers)?;
+        self.admit(&caller, route)?;
+        if route.is_change() {
+            access::check_change(&caller, headers, &self.counters)?;
+        }
+        let asked = Asked { head, arrival: &arrival, caller, stop };
+        if route.endpoint == Endpoint::Trace {
+            return self.trace(&asked, body).await;
+        }
+        self.endpoint(route.endpoint, asked).await
+    }
+
+    /// Checks that a caller has the role that a route needs.
+    fn admit(&self, caller: &Caller, route: &WebRoute) -> Result<(), WebRefusal> {
+        let Some(needed) = route.role.filter(|needed| caller.role < Some(*needed)) else {
+            return Ok(());
+        };
+        count(&self.authenticator.counters.roles_refused);
+        Err(if caller.role.is_none() {
+            let why = format!(
+                "this needs a token of role {needed}: `gatewright web token add` makes one; send it \
+                 as Authorization: Bearer TOKEN, or to /api/v1/session"
+            );
+            WebRefusal::new(StatusCode::UNAUTHORIZED, why).with(WWW_AUTHENTICATE, "Bearer")
+        } else {
+            let why = format!("this needs the role {needed}: show a token that has it");
+            WebRefusal::new(StatusCode::FORBIDDEN, why)
+        })
+    }
+
+    /// Begins a session with the token in the body.
+    async fn begin_session(
+        &self,
+        arrival: &Arrival,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let NewSession { token } = read_json(headers, body).await?;
+        let (known, cookie) = self.authenticator.begin(arrival, &token)?;
+        let text = format!("{} begins a session as {}", known.name, known.role);
+        self.log("web-session", text, (&known.name, known.role, arrival));
+        let mut answer = json(StatusCode::OK, &serde_json::json!({ "role": known.role }));
+        answer.headers_mut().insert(SET_COOKIE, cookie);
+        Ok(answer)
+    }
+
+    /// Logs what a caller changes, or looks at beyond counters.
+    pub(crate) fn log_change(&self, asked: &Asked<'_>, kind: &'static str, text: String) {
+        let role = asked.caller.role.unwrap_or(AccessRole::Viewer);
+        self.log(kind, text, (&asked.caller.name, role, asked.arrival));
+    }
+
+    /// Logs what a caller does.
+    fn log(
+        &self,
+        kind: &'static str,
+        text: String,
+        (name, role, arrival): (&str, AccessRole, &Arrival),
+    ) {
+        let Ok(gateway) = self.gateway() else { return };
+        let event = LogEvent::new(LogLevel::Info, "web", kind, text).with("by", name);
+        let event = event.with("role", role);
+        gateway.events().log(match arrival.peer {
+            Some(address) => event.with("address", address),
+            None => event,
+        });
     }
 
     /// A file of the page.
@@ -118,12 +224,24 @@ impl Site {
     async fn endpoint(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        Parts { headers, uri, .. }: &Parts,
-        stop: watch::Receiver<bool>,
+        asked: Asked<'_>,
     ) -> Result<WebAnswer, WebRefusal> {
+        let Asked { head, arrival, caller, .. } = &asked;
+        let (headers, uri) = (&head.headers, &head.uri);
         match endpoint {
+            Endpoint::Session | Endpoint::BeginSession | Endpoint::Trace => {
+                let tokens = self.authenticator.has_tokens();
+                let document = serde_json::json!({ "role": caller.role, "tokens": tokens });
+                Ok(json(StatusCode::OK, &document))
+            }
+            Endpoint::EndSession => {
+                let cookie = self.authenticator.end(arrival, headers)?;
+                let mut answer = json(StatusCode::OK, &serde_json::json!({ "role": null }));
+                answer.headers_mut().insert(SET_COOKIE, cookie);
+                Ok(answer)
+            }
             Endpoint::Live => Ok(json(StatusCode::OK, &serde_json::json!({ "live": true }))),
-            Endpoint::Ready => self.ready().await,
+            Endpoint::Ready => self.ready(caller.role.is_some()).await,
             Endpoint::Metrics => {
                 let text = self.ask(|gateway| Ok(metrics::text(&gateway.status()?))).await?;
                 Ok(PlainAnswer::new(OPEN_METRICS, text).finish(headers))
@@ -134,8 +252,20 @@ impl Site {
                 let plain = PlainAnswer::new(answer::JSON, octets).cache("no-cache").etag(etag);
                 Ok(plain.finish(headers))
             }
-            Endpoint::Stream => self.begin_stream(headers, stop),
+            Endpoint::Stream => self.begin_stream(headers, asked.stop.clone()),
             Endpoint::Events => self.events(uri.query()),
+            Endpoint::OpenApi => {
+                let octets = openapi::document().to_string();
+                let etag = tag_of(octets.as_bytes());
+                let plain = PlainAnswer::new(answer::JSON, octets).cache("no-cache").etag(etag);
+                Ok(plain.finish(headers))
+            }
+            Endpoint::Graph => self.graph().await,
+            Endpoint::Mesh => self.mesh(headers).await,
+            Endpoint::Devices => self.devices(caller.role).await,
+            Endpoint::Resources => self.resources(&asked).await,
+            Endpoint::Config => self.description(&asked).await,
+            Endpoint::Reload => self.reload(&asked).await,
         }
     }
 
@@ -174,7 +304,8 @@ impl Site {
         Ok(json(StatusCode::OK, &document))
     }
 
-    async fn ready(self: &Arc<Self>) -> Result<WebAnswer, WebRefusal> {
+    /// The readiness; with its causes for those who may see names.
+    async fn ready(self: &Arc<Self>, is_told: bool) -> Result<WebAnswer, WebRefusal> {
         let readiness = self.ask(|gateway| Ok(Readiness::of(&gateway.status()))).await;
         let readiness = match readiness {
             Ok(readiness) => readiness,
@@ -183,6 +314,9 @@ impl Site {
             Err(refusal) => Readiness::of(&Err(refusal.why)),
         };
         let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        if !is_told {
+            return Ok(json(status, &serde_json::json!({ "ready": readiness.ready })));
+        }
         Ok(json(status, &readiness))
     }
 
@@ -207,7 +341,7 @@ impl Site {
     }
 
     /// Asks the gateway on a thread that may wait for it.
-    async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         question: impl FnOnce(&Gateway) -> Result<T, String> + Send + 'static,
     ) -> Result<T, WebRefusal> {
@@ -225,7 +359,33 @@ impl Site {
 }
 
 /// The refusal of a method, with those that the path has (RFC 9110 §15.5.6).
-fn other_method(methods: &'static str) -> WebRefusal {
+fn other_method(methods: &str) -> WebRefusal {
     let why = format!("this path has no such method: it has {methods}");
     WebRefusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(ALLOW, methods)
+}
+
+/// Reads a request's body as JSON. Only a body that says so is read: a form of another page cannot.
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<T, WebRefusal> {
+    let refuse = |status, why: &str| WebRefusal::new(status, why);
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some(answer::JSON) {
+        let why = "the body is to be JSON: Content-Type: application/json";
+        return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let collected = tokio::time::timeout(BODY_WITHIN, Limited::new(body, BODY_MAX).collect()).await;
+    let Ok(collected) = collected else {
+        return Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
+    };
+    let octets = collected.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB")
+        } else {
+            refuse(StatusCode::BAD_REQUEST, "the body was broken off")
+        }
+    })?;
+    serde_json::from_slice(&octets.to_bytes())
+        .map_err(|error| refuse(StatusCode::BAD_REQUEST, &format!("the body: {error}")))
 }

@@ -3,7 +3,9 @@
 use super::{check_link, check_needed, check_unused, twice, unusable};
 use crate::balance::{ProxyTarget, TcpProxy};
 use crate::codes;
-use crate::model::{Config, Delivery, Devices, Link, Listen, Located, Merge, Series, UdpGateway};
+use crate::model::{
+    Config, Delivery, Devices, Link, Listen, Located, Merge, Series, UdpGateway, Web, WebTls,
+};
 use crate::shape::Findings;
 use crate::values::is_host_address;
 use crate::view::View;
@@ -271,6 +273,21 @@ fn check_brokers(config: &Config, root: View<'_>, findings: &mut Findings) {
     }
 }
 
+/// Checks that a web interface which other machines reach knows who asks.
+fn check_web(web: &Web, socket: &Located<SocketAddr>, findings: &mut Findings) {
+    let is_known = |tls: &WebTls| tls.authorities.is_some() || web.tokens.is_some();
+    if socket.ip().is_loopback() || web.tls.as_ref().is_some_and(is_known) {
+        return;
+    }
+    let message = "other machines reach the web interface, and it does not know who asks";
+    let finding = Diagnostic::error(&codes::WEB_WIDE_OPEN, socket.span, message);
+    let port = socket.port();
+    findings.add(finding.help(format!(
+        "127.0.0.1:{port} is for this machine only; else it needs `tls`, and `tokens` or \
+         `tls.authorities`"
+    )));
+}
+
 fn check_sockets(config: &Config, findings: &mut Findings) {
     let metrics = config.control.metrics.as_ref().and_then(|listen| match listen.value {
         Listen::Tcp(socket) => Some(Located { value: socket, span: listen.span }),
@@ -290,10 +307,8 @@ fn check_sockets(config: &Config, findings: &mut Findings) {
         Listen::Tcp(socket) => Some(Located { value: socket, span: web.listen.span }),
         Listen::Unix(_) => None,
     });
-    if let Some(socket) = web.as_ref().filter(|socket| !socket.ip().is_loopback()) {
-        let message = "the web interface can be reached from other machines";
-        let finding = Diagnostic::error(&codes::WEB_WIDE_OPEN, socket.span, message);
-        findings.add(finding.help(format!("127.0.0.1:{} is for this one only", socket.port())));
+    if let (Some(socket), Some(asked)) = (&web, &config.web) {
+        check_web(asked, socket, findings);
     }
     // CoAP is UDP and meets nobody here.
     let http = config.cse.as_ref().and_then(|cse| cse.http.clone());

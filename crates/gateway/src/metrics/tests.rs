@@ -169,6 +169,8 @@ fn status() -> StatusAnswer {
         side: "receive".to_owned(),
         link,
         layer: None,
+        from: None,
+        to: None,
         to_device: false,
         packets: 5,
     };

@@ -21,11 +21,11 @@ use gatewright_gateway::{
     DataPlaneProgram, Gateway, LogOptions, ProgramExec, StartError, StartOptions,
 };
 use gatewright_planes::release_start_pages;
-use gatewright_web::{WebError, WebPart};
+use gatewright_web::WebPart;
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, Read},
+    io::Read,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
@@ -159,7 +159,14 @@ impl Run {
         match web.serve(gateway, config) {
             Ok(Some(url)) if !self.logs_json(config, face) => face.note(&format!("web: {url}")),
             Ok(_) => {}
-            Err(error) => return Err(refused_web(gateway, &error).into()),
+            Err(error) => {
+                // It runs completely or not at all.
+                let _status = gateway.stop();
+                let (key, why) = error.refused();
+                let sources = &choice.read.sources;
+                face.findings(&[refusal(sources, key, &why, false)], sources);
+                return Err(Failure::new(Exit::of(error.exit_code()), error.to_string()).into());
+            }
         }
         if choice.fallback.is_none() {
             gateway.keep_description(choice.text());
@@ -323,17 +330,6 @@ fn warnings(findings: &[Diagnostic]) -> BTreeSet<String> {
 /// A finding without its place, which moves with every line before it.
 fn in_short(found: &Diagnostic) -> String {
     format!("{}: {}", found.code, found.message)
-}
-
-/// Ends a gateway whose web interface cannot listen: it runs completely or not at all.
-fn refused_web(gateway: &Gateway, error: &WebError) -> Failure {
-    let _status = gateway.stop();
-    let exit = match error.source.kind() {
-        io::ErrorKind::AddrInUse => Exit::Busy,
-        io::ErrorKind::PermissionDenied => Exit::Permission,
-        _ => Exit::Unavailable,
-    };
-    Failure::new(exit, error.to_string())
 }
 
 /// A gateway's failure with its exit code.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 pub(super) const JSON: &str = "{planes: {mode, control, data, running, given_up, adopted, version}, uptime, links: [{link, name, device, mode, why, kernel, up, state, mtu, mac, addresses, queues: [{queue, worker}], counters, forwarding, forwards_in_driver, not_redirected, in_driver: [{outcome, packets, octets}]}], \
-     layers: [{layer, link, drops}], ways: [{at, side, link, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
+     layers: [{layer, link, drops}], ways: [{at, side, link, from, to, layer, to_device, packets}], unclaimed, icmp: [{ip_version, type, message, received, sent, rate_limited}], \
      handlers: [{id, at, taken}], \
      kernel: {routes, forwarded, neighbours, renewed, overruns, withdrawn}, \
      delays: [{mode, relay, handler, seconds, samples, rate, a_us, c_ns, load, predicted_p99_us, measured_p99_us, drifts}], delays_left_out, \

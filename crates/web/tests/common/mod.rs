@@ -34,16 +34,19 @@ pub fn config() -> Config {
 pub fn at(listen: Listen) -> Web {
     let parsed = parse(SourceId::default(), "[cse]\nbase = \"a\"\nid = \"/a\"\n[web]\n");
     let span = parsed.config.unwrap().web.unwrap().listen.span;
-    Web { listen: Located { value: listen, span } }
+    Web { listen: Located { value: listen, span }, tokens: None, tls: None }
 }
 
 pub fn serve() -> Served {
-    let config = config();
+    serve_as(&config())
+}
+
+pub fn serve_as(config: &Config) -> Served {
     let web = WebPart::default();
-    let gateway = Gateway::open(&config, 1).unwrap().with_part(Arc::new(web.clone()));
+    let gateway = Gateway::open(config, 1).unwrap().with_part(Arc::new(web.clone()));
     let gateway = Arc::new(gateway);
-    let url = web.serve(&gateway, &config).unwrap().unwrap();
-    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let url = web.serve(&gateway, config).unwrap().unwrap();
+    let address = url.split_once("://").unwrap().1.parse().unwrap();
     Served { gateway, web, address }
 }
 

@@ -1,0 +1,139 @@
+//! `gatewright web`: who may use the web interface.
+
+use crate::{
+    description::Description,
+    exit::{Exit, Failure},
+    face::Face,
+};
+use anyhow::Result;
+use gatewright_web::tokens::{AccessRole, KnownToken, TokenFile};
+use serde_json::json;
+use std::io;
+
+pub(crate) const JSON: &str = "token add: {file, name, role, token}; token list: {file, tokens: \
+     [{name, role}]}; token remove: {file, name, removed}";
+
+/// Makes, lists and removes the tokens of a web interface (`[web] tokens`).
+///
+/// A token is shown once, when it is made; its file has a hash of it. A running gateway sees a change
+/// of the file within a second.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true)]
+pub(crate) struct Web {
+    #[command(subcommand)]
+    verb: WebVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum WebVerb {
+    /// Makes, lists and removes tokens.
+    Token(TokenCommand),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true)]
+struct TokenCommand {
+    #[command(subcommand)]
+    verb: TokenVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenVerb {
+    /// Makes a token and prints it, once.
+    Add(AddToken),
+    /// Lists tokens by name and role.
+    List(ListTokens),
+    /// Removes a token; sessions that began with it end.
+    Remove(RemoveToken),
+}
+
+#[derive(Debug, clap::Args)]
+struct AddToken {
+    /// The gateway's description.
+    file: String,
+    /// The token's name, for logs: letters, digits, `-`, `_`, `.`.
+    #[arg(long)]
+    name: String,
+    /// What its holder may do: viewer looks, operator also traces and reloads, admin also sees the
+    /// description.
+    #[arg(long, value_name = "ROLE")]
+    role: AccessRole,
+}
+
+#[derive(Debug, clap::Args)]
+struct ListTokens {
+    /// The gateway's description.
+    file: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveToken {
+    /// The gateway's description.
+    file: String,
+    /// The token's name.
+    name: String,
+}
+
+impl Web {
+    pub(crate) fn run(self, face: Face) -> Result<Exit> {
+        let WebVerb::Token(TokenCommand { verb }) = self.verb;
+        match verb {
+            TokenVerb::Add(AddToken { file, name, role }) => {
+                let file = tokens_of(face, &file)?;
+                let token = file.add(role, &name).map_err(|error| failure(&file, &error))?;
+                let path = file.path().display().to_string();
+                let answer = json!({ "file": path, "name": name, "role": role, "token": token });
+                face.answer(&answer, || format!("{token}\n"))?;
+                face.note(&format!(
+                    "{path}: the token {name} is shown this once, and kept as a hash"
+                ));
+                Ok(Exit::Success)
+            }
+            TokenVerb::List(ListTokens { file }) => {
+                let file = tokens_of(face, &file)?;
+                let tokens = file.read().map_err(|error| failure(&file, &error))?;
+                let row = |KnownToken { name, role, .. }: &KnownToken| json!({ "name": name, "role": role });
+                let rows: Vec<_> = tokens.iter().map(row).collect();
+                let answer = json!({ "file": file.path().display().to_string(), "tokens": rows });
+                let line = |token: &KnownToken| format!("{:8} {}\n", token.role.name(), token.name);
+                face.answer(&answer, || tokens.iter().map(line).collect())?;
+                Ok(Exit::Success)
+            }
+            TokenVerb::Remove(RemoveToken { file, name }) => {
+                let file = tokens_of(face, &file)?;
+                let removed = file.remove(&name).map_err(|error| failure(&file, &error))?;
+                let path = file.path().display().to_string();
+                let answer = json!({ "file": path, "name": name, "removed": removed });
+                face.answer(&answer, || {
+                    let what = if removed { "is removed" } else { "is not there" };
+                    format!("the token {name} {what}\n")
+                })?;
+                Ok(if removed { Exit::Success } else { Exit::Negative })
+            }
+        }
+    }
+}
+
+/// The file of tokens that a description names.
+fn tokens_of(face: Face, file: &str) -> Result<TokenFile, Failure> {
+    let read = Description::load(file)?;
+    let Some(config) = read.config else {
+        face.findings(&read.findings, &read.sources);
+        let message = format!("{file}: the description has errors");
+        return Err(Failure::new(Exit::Configuration, message));
+    };
+    let tokens = config.web.and_then(|web| web.tokens).map(TokenFile::new);
+    let message =
+        format!("{file}: add `tokens = \"web-tokens\"` to [web]: it names the file of tokens");
+    tokens.ok_or_else(|| Failure::new(Exit::Configuration, message))
+}
+
+fn failure(file: &TokenFile, error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Permission,
+        io::ErrorKind::InvalidInput => Exit::Usage,
+        io::ErrorKind::InvalidData => Exit::Configuration,
+        _ => Exit::Negative,
+    };
+    Failure::new(exit, format!("{}: {error}", file.path().display()))
+}

@@ -1,0 +1,293 @@
+//! What the API answers about the inside of the gateway, and the two requests that make it do something.
+
+use crate::{
+    answer::{JSON, PlainAnswer, WebAnswer, WebRefusal, json, streamed, tag_of},
+    description::DescriptionFile,
+    query::Query,
+    resources::ResourceReader,
+    site::{Asked, EVENT_STREAM, Site},
+    tokens::AccessRole,
+};
+use futures_util::stream::unfold;
+use gatewright_gateway::{
+    Gateway, MessageTraceRequest, TraceRequest, Which,
+    api::{self, ControlRequest},
+};
+use gatewright_planes::WayStatus;
+use hyper::{
+    StatusCode,
+    body::{Bytes, Incoming},
+    header::{ETAG, HeaderMap, IF_MATCH},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// Maximum packets of one trace.
+const TRACED_MAX: u32 = 16;
+
+/// Maximum seconds to wait for each.
+const TRACE_SECONDS_MAX: f64 = 60.0;
+
+/// The body of a request for a trace.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTrace {
+    /// A position of messages, `gateway:NAME/HANDLER`; packets if it is not given.
+    #[serde(default)]
+    position: Option<String>,
+    /// Which packets.
+    #[serde(default)]
+    which: Which,
+    /// How many.
+    #[serde(default = "one")]
+    count: u32,
+    /// How long to wait for each.
+    #[serde(default = "ten")]
+    seconds: f64,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn ten() -> f64 {
+    10.0
+}
+
+impl Site {
+    /// The layers and edges of the workers' graph with their counters. An edge names its ends by the
+    /// places of the layers in the list.
+    pub(crate) async fn graph(self: &Arc<Self>) -> Result<WebAnswer, WebRefusal> {
+        let document = self.ask(|gateway| {
+            let status = gateway.status()?;
+            let planes = &status.gateway;
+            let edge = |way: &WayStatus| {
+                let to = if way.to_device { json!("device") } else { json!(way.to) };
+                json!({
+                    "from": way.from, "to": to, "at": way.at, "side": way.side, "link": way.link,
+                    "packets": way.packets,
+                })
+            };
+            let edges: Vec<Value> = planes.ways.iter().map(edge).collect();
+            Ok(json!({
+                "layers": planes.layers, "edges": edges, "unclaimed": planes.unclaimed,
+                "workers": planes.workers, "attached": status.attached, "sojourn": planes.sojourn,
+            }))
+        });
+        Ok(json(StatusCode::OK, &document.await?))
+    }
+
+    /// The state of the mesh's node, with every node that it knows.
+    pub(crate) async fn mesh(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let state = self.ask(|gateway| {
+            // Without a mesh that is an answer, too.
+            Ok(api::answer(ControlRequest::Mesh, gateway).map_err(|refused| refused.error))
+        });
+        let missing = |why| WebRefusal::new(StatusCode::NOT_FOUND, why);
+        let mut state = state.await?.map_err(missing)?;
+        let nodes = nodes_of(&state);
+        if let Some(state) = state.as_object_mut() {
+            state.insert("nodes".to_owned(), nodes);
+        }
+        let octets = state.to_string();
+        let etag = tag_of(octets.as_bytes());
+        Ok(PlainAnswer::new(JSON, octets).cache("no-cache").etag(etag).finish(headers))
+    }
+
+    /// Reads resources for a caller.
+    fn reader(&self, role: Option<AccessRole>) -> Result<ResourceReader, WebRefusal> {
+        let unavailable = |why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let engine = self.gateway().map_err(unavailable)?.service_entity();
+        let why = "this gateway has no service entity: [cse] in the description begins one";
+        let engine = engine.ok_or_else(|| WebRefusal::new(StatusCode::NOT_FOUND, why))?;
+        Ok(ResourceReader::new(engine, role.unwrap_or(AccessRole::Viewer)))
+    }
+
+    /// The devices with their containers, and the counters of their listener.
+    pub(crate) async fn devices(
+        self: &Arc<Self>,
+        role: Option<AccessRole>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let (devices, is_cut) = self.reader(role)?.devices().await?;
+        let parts = self.ask(|gateway| Ok(gateway.status()?.parts)).await?;
+        let told = |name: &str| parts.iter().find(|part| part.name == name).map(|part| &part.told);
+        let waiting = told("cse").and_then(|told| {
+            let found = told.gauges.iter().find(|(name, _)| *name == "messages_waiting");
+            found.map(|(_, waiting)| json!({ "waiting": waiting }))
+        });
+        let counters = told("devices").map(|told| told.counters.clone()).unwrap_or_default();
+        let document = json!({
+            "devices": devices, "cut": is_cut, "outbox": waiting, "counters": counters,
+        });
+        Ok(json(StatusCode::OK, &document))
+    }
+
+    /// A resource with its children, or the last readings of a container.
+    pub(crate) async fn resources(&self, asked: &Asked<'_>) -> Result<WebAnswer, WebRefusal> {
+        let query = Query::parse(asked.head.uri.query(), &["at", "depth", "latest"])?;
+        let reader = self.reader(asked.caller.role)?;
+        if let Some(latest) = query.value("latest", "a number of readings, 1 to 500")? {
+            let document = reader.readings(query.text("at"), latest).await?;
+            return Ok(json(StatusCode::OK, &document));
+        }
+        let depth = query.value("depth", "a number of levels, 0 to 3")?.unwrap_or(1);
+        let document = reader.resource(query.text("at"), depth).await?;
+        Ok(json(StatusCode::OK, &document))
+    }
+
+    /// The description's file, findings about it, and its differences from what runs.
+    pub(crate) async fn description(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let found = self.ask(|gateway| {
+            let file = DescriptionFile::read(gateway)?;
+            Ok((file.etag.clone(), file.document(gateway).to_string()))
+        });
+        let (etag, text) = found.await?;
+        let plain = PlainAnswer::new(JSON, text).cache("no-cache").etag(etag);
+        Ok(plain.finish(&asked.head.headers))
+    }
+
+    /// Has the gateway take the file in the version that the caller has seen.
+    pub(crate) async fn reload(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let Some(seen) = asked.head.headers.get(IF_MATCH).cloned() else {
+            let why = "the field If-Match is missing: it has the ETag of /api/v1/config, or *";
+            return Err(WebRefusal::new(StatusCode::PRECONDITION_REQUIRED, why));
+        };
+        let done = self.ask(move |gateway| {
+            let file = DescriptionFile::read(gateway)?;
+            if seen != "*" && seen != file.etag {
+                return Ok(None);
+            }
+            Ok(Some((file.etag.clone(), file.reload(gateway))))
+        });
+        let Some((etag, done)) = done.await? else {
+            let why = "the file is no longer the one that you saw: look at /api/v1/config again";
+            return Err(WebRefusal::new(StatusCode::PRECONDITION_FAILED, why));
+        };
+        let outcome = if done.status == StatusCode::OK { "is taken" } else { "is refused" };
+        let text = format!("a reload by {} {outcome}", asked.caller.name);
+        self.log_change(asked, "web-reload", text);
+        let mut answer = json(done.status, &done.document);
+        answer.headers_mut().insert(ETAG, etag);
+        Ok(answer)
+    }
+
+    /// Traces packets or a message; each is an event of the answer.
+    pub(crate) async fn trace(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        body: Incoming,
+    ) -> Result<WebAnswer, WebRefusal> {
+        let request: NewTrace = crate::site::read_json(&asked.head.headers, body).await?;
+        let is_right = (1..=TRACED_MAX).contains(&request.count)
+            && (0.0..=TRACE_SECONDS_MAX).contains(&request.seconds);
+        if !is_right {
+            let why = format!("count is 1 to {TRACED_MAX}, seconds at most {TRACE_SECONDS_MAX}");
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        let Ok(permit) = Arc::clone(&self.tracing).try_acquire_owned() else {
+            let why = "a trace is under way: come again when it has ended";
+            return Err(WebRefusal::new(StatusCode::CONFLICT, why));
+        };
+        let what = request.position.as_deref().unwrap_or("packets").to_owned();
+        self.log_change(asked, "web-trace", format!("{} traces {what}", asked.caller.name));
+        let (site, request) = (Arc::clone(self), Arc::new(request));
+        let begin = (0, Some((site, request, Arc::new(permit))));
+        let events = unfold(begin, |(number, state)| async move {
+            let (site, request, permit) = state?;
+            let asked = Arc::clone(&request);
+            // It goes on waiting for its packet when the client is gone.
+            let held = Arc::clone(&permit);
+            let run = move |gateway: &Gateway| {
+                let traced = asked.run(gateway);
+                drop(held);
+                traced
+            };
+            let traced = site.ask(run).await;
+            let (kind, data) = match traced {
+                Ok(traced) => ("trace", traced),
+                Err(refusal) => ("error", json!({ "error": refusal.why })),
+            };
+            let is_last = kind == "error" || number + 1 >= request.count;
+            let end = if is_last { "event: end\ndata: {}\n\n" } else { "" };
+            let event = Bytes::from(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n{end}"));
+            let next = (!is_last).then_some((site, request, permit));
+            Some((event, (number + 1, next)))
+        });
+        Ok(streamed(EVENT_STREAM, events))
+    }
+}
+
+impl NewTrace {
+    /// Traces one packet, or one message.
+    fn run(&self, gateway: &Gateway) -> Result<Value, String> {
+        let seconds = Some(self.seconds);
+        if let Some(at) = &self.position {
+            let request = MessageTraceRequest { at: at.clone(), seconds };
+            return gateway.trace_message(&request).map(|traced| json!(traced));
+        }
+        let request =
+            TraceRequest { which: self.which.clone(), seconds, ..TraceRequest::default() };
+        gateway.trace(&request).map(|traced| json!(traced))
+    }
+}
+
+/// Every node that the state of a node names, each once, with its distance in hops if that is known.
+fn nodes_of(state: &Value) -> Value {
+    let list = |of: &Value, name: &str| of.get(name).and_then(Value::as_array).cloned();
+    let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let mut nodes: BTreeMap<String, Option<u64>> = BTreeMap::new();
+    let mut meet = |node: Option<String>, hops: Option<u64>| {
+        let Some(node) = node else { return };
+        let known = nodes.entry(node).or_insert(hops);
+        *known = (*known).into_iter().chain(hops).min();
+    };
+    meet(text(state, "node"), Some(0));
+    for neighbour in list(state, "neighbours").unwrap_or_default() {
+        let is_up = neighbour.get("up").and_then(Value::as_bool).unwrap_or(false);
+        meet(text(&neighbour, "node"), is_up.then_some(1));
+    }
+    for destination in list(state, "destinations").unwrap_or_default() {
+        let node = text(&destination, "node");
+        meet(node.clone(), None);
+        for path in list(&destination, "paths").unwrap_or_default() {
+            let relays = list(&path, "relays").unwrap_or_default();
+            for (hops, relay) in (1..).zip(&relays) {
+                meet(relay.as_str().map(str::to_owned), Some(hops));
+            }
+            meet(node.clone(), u64::try_from(relays.len() + 1).ok());
+        }
+    }
+    nodes.into_iter().map(|(node, hops)| json!({ "node": node, "hops": hops })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths a–b–c and a–d–e–c: b and d are one hop away, c two by the shorter one.
+    #[test]
+    fn nodes_of_a_mesh_are_named_once_with_their_distance() {
+        let path = |relays: &[&str]| json!({ "relays": relays });
+        let state = json!({
+            "node": "a",
+            "neighbours": [{ "node": "b", "up": true }, { "node": "f", "up": false }],
+            "destinations": [{ "node": "c", "paths": [path(&["d", "e"]), path(&["b"])] }],
+        });
+        let hops = |node: &str, hops: Value| json!({ "node": node, "hops": hops });
+        let expected = [("a", 0), ("b", 1), ("c", 2), ("d", 1), ("e", 2)];
+        let mut expected: Vec<Value> =
+            expected.into_iter().map(|(node, count)| hops(node, count.into())).collect();
+        expected.push(hops("f", Value::Null));
+        assert_eq!(nodes_of(&state), Value::from(expected));
+    }
+}

@@ -1,0 +1,263 @@
+//! The description of the API (OpenAPI 3.1), made of the table of routes.
+//!
+//! What is served and what is described cannot differ: both read the same table, and each endpoint has
+//! its entry here.
+
+use crate::routes::{Endpoint, ROUTES, WebRoute};
+use serde_json::{Map, Value, json};
+
+/// What an endpoint takes and answers.
+struct Described {
+    summary: &'static str,
+    /// Parameters of the query: name, type, meaning.
+    query: &'static [(&'static str, &'static str, &'static str)],
+    /// Fields of the head: name, whether it is needed, meaning.
+    fields: &'static [(&'static str, bool, &'static str)],
+    /// The schema of the body.
+    body: Option<Value>,
+    media_type: &'static str,
+    /// The schema of the answer.
+    answer: Value,
+}
+
+impl Described {
+    fn json(summary: &'static str, answer: Value) -> Self {
+        let media_type = crate::answer::JSON;
+        Self { summary, query: &[], fields: &[], body: None, media_type, answer }
+    }
+}
+
+/// The document.
+pub(crate) fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        if let Some(path) = path.as_object_mut() {
+            path.insert(route.method.to_ascii_lowercase(), operation(route));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gatewright",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The web interface of a running gateway.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "session": { "type": "apiKey", "in": "cookie", "name": "gatewright" },
+            },
+            "schemas": { "Error": error() },
+        },
+    })
+}
+
+fn operation(route: &WebRoute) -> Value {
+    let Described { summary, query, fields, body, media_type, answer } = described(route.endpoint);
+    let of_query = query.iter().map(|(name, kind, meaning)| {
+        let schema = json!({ "type": kind });
+        json!({ "name": name, "in": "query", "schema": schema, "description": meaning })
+    });
+    let of_fields = fields.iter().map(|(name, needed, meaning)| {
+        json!({
+            "name": name, "in": "header", "required": needed, "schema": { "type": "string" },
+            "description": meaning,
+        })
+    });
+    let parameters: Vec<Value> = of_query.chain(of_fields).collect();
+    let mut operation = json!({
+        "summary": summary,
+        "operationId": format!("{:?}", route.endpoint),
+        "parameters": parameters,
+        "responses": {
+            "200": { "description": "Done.", "content": { media_type: { "schema": answer } } },
+            "default": {
+                "description": "Refused, or not possible now.",
+                "content": {
+                    "application/json": { "schema": { "$ref": "#/components/schemas/Error" } },
+                },
+            },
+        },
+    });
+    if let Some(operation) = operation.as_object_mut() {
+        if let Some(role) = route.role {
+            operation.insert("security".to_owned(), json!([{ "token": [] }, { "session": [] }]));
+            operation.insert("x-role".to_owned(), json!(role));
+        }
+        if let Some(schema) = body {
+            let content = json!({ "application/json": { "schema": schema } });
+            let body = json!({ "required": true, "content": content });
+            operation.insert("requestBody".to_owned(), body);
+        }
+    }
+    operation
+}
+
+/// An object with these members, all of which are there; `array`, `object` and the like are types.
+fn object(members: &[(&str, &str)]) -> Value {
+    let properties: Map<String, Value> = (members.iter())
+        .map(|(name, kind)| {
+            let schema = match kind.strip_suffix('?') {
+                Some(kind) => json!({ "type": [kind, "null"] }),
+                None => json!({ "type": kind }),
+            };
+            ((*name).to_owned(), schema)
+        })
+        .collect();
+    let required: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+fn error() -> Value {
+    object(&[("error", "string")])
+}
+
+fn role() -> Value {
+    object(&[("role", "string?")])
+}
+
+fn described(endpoint: Endpoint) -> Described {
+    match endpoint {
+        Endpoint::Live => Described::json("The process runs.", object(&[("live", "boolean")])),
+        Endpoint::Ready => Described::json(
+            "Whether each link is up and the workers run; 503 if not. Callers without a role see \
+             `ready` alone.",
+            json!({
+                "type": "object",
+                "properties": {
+                    "ready": { "type": "boolean" }, "causes": { "type": "array" },
+                },
+                "required": ["ready"],
+            }),
+        ),
+        Endpoint::Metrics => Described {
+            media_type: gatewright_gateway::metrics::OPEN_METRICS,
+            ..Described::json("Metrics as OpenMetrics text.", json!({ "type": "string" }))
+        },
+        Endpoint::OpenApi => Described::json(
+            "This description.",
+            object(&[("openapi", "string"), ("paths", "object")]),
+        ),
+        Endpoint::Session => Described::json(
+            "The caller's role, null if it needs a token.",
+            object(&[("role", "string?"), ("tokens", "boolean")]),
+        ),
+        Endpoint::BeginSession => Described {
+            body: Some(object(&[("token", "string")])),
+            ..Described::json("Begins a session with a token, as a cookie.", role())
+        },
+        Endpoint::EndSession => Described::json("Ends the session.", role()),
+        Endpoint::Status => Described::json(
+            "The document of `gatewright status --json`, at most 250 ms old.",
+            object(&[
+                ("planes", "object"),
+                ("uptime", "object"),
+                ("links", "array"),
+                ("layers", "array"),
+                ("ways", "array"),
+                ("parts", "array"),
+                ("events", "array"),
+            ]),
+        ),
+        Endpoint::Stream => Described {
+            fields: &[("Last-Event-ID", false, "The last event that the client has.")],
+            media_type: "text/event-stream",
+            ..Described::json(
+                "Status and events as they change: snapshot, delta (RFC 7396), event, missed.",
+                json!({ "type": "string" }),
+            )
+        },
+        Endpoint::Events => Described {
+            query: &[
+                ("after", "integer", "Only events after this number."),
+                ("level", "string", "The least severe: error, warning, info, debug."),
+            ],
+            ..Described::json(
+                "Kept events, at most 500, as `gatewright events --json` has them.",
+                object(&[("events", "array"), ("missed", "integer")]),
+            )
+        },
+        Endpoint::Graph
+        | Endpoint::Mesh
+        | Endpoint::Devices
+        | Endpoint::Resources
+        | Endpoint::Config
+        | Endpoint::Reload
+        | Endpoint::Trace => inside(endpoint),
+    }
+}
+
+/// The endpoints about the inside of the gateway.
+fn inside(endpoint: Endpoint) -> Described {
+    match endpoint {
+        Endpoint::Graph => Described::json(
+            "Layers and edges of the workers' graph with their counters.",
+            object(&[("layers", "array"), ("edges", "array"), ("workers", "array")]),
+        ),
+        Endpoint::Mesh => Described::json(
+            "The document of `gatewright mesh status --json`, with all known nodes; 404 without a mesh.",
+            object(&[("node", "string"), ("nodes", "array"), ("destinations", "array")]),
+        ),
+        Endpoint::Devices => Described::json(
+            "Devices by their AEs, with their containers, and the counters of their listener.",
+            object(&[("devices", "array"), ("cut", "boolean"), ("counters", "array")]),
+        ),
+        Endpoint::Resources => Described {
+            query: &[
+                ("at", "string", "The resource's address; the CSEBase if not given."),
+                ("depth", "integer", "Levels of children, 0 to 3; 1 if not given."),
+                ("latest", "integer", "Operators: the last readings of a container, at most 500."),
+            ],
+            ..Described::json(
+                "A resource with its children. Viewers see names, types and labels; operators all.",
+                object(&[
+                    ("at", "string"),
+                    ("name", "string"),
+                    ("type", "string"),
+                    ("attributes", "object"),
+                    ("children", "array"),
+                    ("cut", "boolean"),
+                ]),
+            )
+        },
+        Endpoint::Config => Described::json(
+            "The description's file: text, findings, and what a reload would change.",
+            object(&[
+                ("file", "string"),
+                ("text", "string"),
+                ("etag", "string"),
+                ("findings", "array"),
+                ("differences", "array"),
+            ]),
+        ),
+        Endpoint::Reload => Described {
+            fields: &[(
+                "If-Match",
+                true,
+                "The ETag of /api/v1/config that the caller has seen, or *.",
+            )],
+            ..Described::json(
+                "Has the gateway take the file: all of it or nothing.",
+                object(&[("changes", "array"), ("findings", "array")]),
+            )
+        },
+        _ => Described {
+            body: Some(json!({
+                "type": "object",
+                "properties": {
+                    "position": { "type": "string", "description": "gateway:NAME/HANDLER; packets if not given" },
+                    "which": { "type": "object" },
+                    "count": { "type": "integer", "minimum": 1, "maximum": 16 },
+                    "seconds": { "type": "number", "maximum": 60 },
+                },
+            })),
+            media_type: "text/event-stream",
+            ..Described::json(
+                "Traces packets or a message: each is an event `trace`; `end` is the last.",
+                json!({ "type": "string" }),
+            )
+        },
+    }
+}

@@ -1,0 +1,298 @@
+//! Devices and resources of the gateway's service entity, as the entity itself sees them.
+//!
+//! What a viewer sees are names, types and labels. Values of readings are for operators.
+
+use crate::{answer::WebRefusal, tokens::AccessRole};
+use gatewright_bindings::{Engine, http::http_status};
+use gatewright_onem2m::{Filter, Operation, Request, ResourceType, Response};
+use hyper::StatusCode;
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// References to the children beside the resource itself (m2m:resultContent).
+const CHILD_REFERENCES: u8 = 6;
+
+/// The children themselves, without the resource.
+const CHILDREN: u8 = 8;
+
+/// Maximum readings in one answer.
+const READINGS_MAX: usize = 500;
+
+/// Maximum levels below a resource in one answer.
+const DEPTH_MAX: u32 = 3;
+
+/// Maximum children in one answer.
+const CHILDREN_MAX: usize = 1000;
+
+/// Maximum devices in one answer.
+const DEVICES_MAX: usize = 200;
+
+/// Maximum octets of a resource's address.
+const ADDRESS_MAX: usize = 512;
+
+/// Attributes that say what a resource is and nothing of what was measured.
+const NAMED: [&str; 16] = [
+    "ty", "rn", "ri", "pi", "ct", "lt", "et", "lbl", "acpi", "aei", "api", "csi", "cbs", "cni",
+    "mni", "mbs",
+];
+
+/// The requests that one answer needs.
+pub(crate) struct ResourceReader {
+    engine: Arc<Engine>,
+    role: AccessRole,
+}
+
+impl ResourceReader {
+    /// Reads for a caller with this role.
+    pub(crate) fn new(engine: Arc<Engine>, role: AccessRole) -> Self {
+        Self { engine, role }
+    }
+
+    async fn retrieve(&self, to: &str, result_content: Option<u8>) -> Result<Value, WebRefusal> {
+        let mut request = Request::new(Operation::Retrieve, to, self.engine.cse_id(), "web");
+        request.result_content = result_content;
+        self.ask(request).await
+    }
+
+    /// The content of the answer to a request.
+    async fn ask(&self, request: Request) -> Result<Value, WebRefusal> {
+        let answer = self.engine.ask(request).await;
+        let stopping = || {
+            let why = "the service entity is stopping";
+            WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        };
+        let Response { status, content, .. } = answer.ok_or_else(stopping)?;
+        let content = content.as_deref().unwrap_or("null");
+        let content: Value = serde_json::from_str(content).unwrap_or_default();
+        if status.is_success() {
+            return Ok(content);
+        }
+        let said = content.get("m2m:dbg").and_then(Value::as_str).unwrap_or_default();
+        let number = status.number();
+        let why = format!("the service entity answers {number}: {said}");
+        Err(WebRefusal::new(http_status(status), why))
+    }
+
+    /// The resource at `address` with its children down to `depth`; the CSEBase if none is given.
+    pub(crate) async fn resource(
+        &self,
+        address: Option<&str>,
+        depth: u32,
+    ) -> Result<Value, WebRefusal> {
+        let to = local(address)?;
+        if depth > DEPTH_MAX {
+            let why =
+                format!("depth is at most {DEPTH_MAX}: ask for the children one after the other");
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        let found = self.retrieve(to, None).await?;
+        let (mut children, mut level, mut is_cut) = (Vec::new(), vec![to.to_owned()], false);
+        for _ in 0..depth {
+            let mut next = Vec::new();
+            for parent in level {
+                let references = self.retrieve(&parent, Some(CHILD_REFERENCES)).await?;
+                for child in references_of(&references).into_iter().filter(|it| !it.is_instance()) {
+                    if children.len() >= CHILDREN_MAX {
+                        is_cut = true;
+                        break;
+                    }
+                    next.push(child.address.clone());
+                    children.push(child.document());
+                }
+            }
+            level = next;
+        }
+        let (kind, attributes) = content_of(&found).ok_or_else(unreadable)?;
+        let is_seen = |name: &str| self.role >= AccessRole::Operator || NAMED.contains(&name);
+        let seen: Map<String, Value> = (attributes.iter())
+            .filter(|(name, _)| is_seen(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        Ok(json!({
+            "at": to, "name": attributes.get("rn"), "type": short(kind), "attributes": seen,
+            "children": children, "cut": is_cut,
+        }))
+    }
+
+    /// The last readings of a container, the oldest first.
+    pub(crate) async fn readings(
+        &self,
+        address: Option<&str>,
+        latest: usize,
+    ) -> Result<Value, WebRefusal> {
+        if self.role < AccessRole::Operator {
+            let why = "values of readings need the role operator: show a token that has it";
+            return Err(WebRefusal::new(StatusCode::FORBIDDEN, why));
+        }
+        if !(1..=READINGS_MAX).contains(&latest) {
+            let why = format!("latest is a number of readings, 1 to {READINGS_MAX}");
+            return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+        }
+        let to = local(address)?;
+        let container = self.retrieve(to, None).await?;
+        let (_, attributes) = content_of(&container).ok_or_else(unreadable)?;
+        let count = attributes.get("cni").and_then(Value::as_u64).unwrap_or(0);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut filter = Filter::default();
+        filter.resource_types = vec![ResourceType::ContentInstance.number()];
+        (filter.level, filter.limit) = (Some(1), Some(latest));
+        // Results are numbered from 1.
+        filter.offset = Some(count.saturating_sub(latest) + 1);
+        let mut request = Request::new(Operation::Retrieve, to, self.engine.cse_id(), "web");
+        request.result_content = Some(CHILDREN);
+        request.filter = Some(Box::new(filter));
+        let found = self.ask(request).await?;
+        let mut instances: Vec<Value> = (instances_of(&found).iter())
+            .map(|instance| {
+                let of = |name: &str| instance.get(name).cloned().unwrap_or_default();
+                let created = instance.get("ct").and_then(Value::as_str).map(rfc3339);
+                json!({ "name": of("rn"), "created": created, "content": of("con") })
+            })
+            .collect();
+        instances
+            .sort_by_key(|instance| instance["created"].as_str().unwrap_or_default().to_owned());
+        Ok(json!({ "instances": instances }))
+    }
+
+    /// The devices that have an AE here, with the names of their containers, and whether some are
+    /// left out.
+    pub(crate) async fn devices(&self) -> Result<(Vec<Value>, bool), WebRefusal> {
+        let references = self.retrieve("-", Some(CHILD_REFERENCES)).await?;
+        let entities = references_of(&references);
+        let entities: Vec<_> = entities.iter().filter(|it| it.is(ENTITY)).collect();
+        let mut devices = BTreeMap::new();
+        for entity in entities.iter().take(DEVICES_MAX) {
+            let own = self.retrieve(&entity.address, None).await?;
+            let below = self.retrieve(&entity.address, Some(CHILD_REFERENCES)).await?;
+            let (_, own) = content_of(&own).ok_or_else(unreadable)?;
+            let labels = own.get("lbl").and_then(Value::as_array).cloned().unwrap_or_default();
+            let kind = labels.iter().find_map(|it| it.as_str()?.strip_prefix(KIND_LABEL));
+            let changed = own.get("lt").and_then(Value::as_str).map(rfc3339);
+            let containers = references_of(&below);
+            let containers = containers.iter().filter(|it| it.is(CONTAINER));
+            let containers: Vec<&str> = containers.map(|it| it.name.as_str()).collect();
+            let device = json!({
+                "name": entity.name, "address": entity.address, "kind": kind, "labels": labels,
+                "changed": changed, "containers": containers,
+            });
+            devices.insert(entity.name.clone(), device);
+        }
+        Ok((devices.into_values().collect(), entities.len() > DEVICES_MAX))
+    }
+}
+
+/// A resource in its wrapper: its type's tag, and its attributes.
+fn content_of(content: &Value) -> Option<(&str, &Map<String, Value>)> {
+    let (kind, attributes) = content.as_object()?.iter().next()?;
+    Some((kind, attributes.as_object()?))
+}
+
+fn unreadable() -> WebRefusal {
+    WebRefusal::new(StatusCode::BAD_GATEWAY, "the service entity answers with no resource")
+}
+
+/// The short name of a type, `cnt` of `m2m:cnt`.
+fn short(kind: &str) -> &str {
+    kind.strip_prefix("m2m:").unwrap_or(kind)
+}
+
+/// The instances in an answer with children, wherever they are nested.
+fn instances_of(content: &Value) -> Vec<Value> {
+    let Some(members) = content.as_object() else { return Vec::new() };
+    match members.get("m2m:cin") {
+        Some(Value::Array(list)) => list.clone(),
+        Some(one) => vec![one.clone()],
+        None => members.values().flat_map(instances_of).collect(),
+    }
+}
+
+/// A time of oneM2M, `20260101T120000,123456`, in the form of RFC 3339.
+fn rfc3339(time: &str) -> String {
+    let of = |from, to| time.get(from..to).unwrap_or_default();
+    let (year, month, day) = (of(0, 4), of(4, 6), of(6, 8));
+    let (hour, minute, second) = (of(9, 11), of(11, 13), of(13, 15));
+    let fraction = time.get(16..).filter(|it| !it.is_empty()).unwrap_or("0");
+    format!("{year}-{month}-{day}T{hour}:{minute}:{second}.{fraction}Z")
+}
+
+/// What the label of a device's AE begins with that says its kind.
+const KIND_LABEL: &str = "kind:";
+
+/// The type of a device's entity.
+const ENTITY: ResourceType = ResourceType::ApplicationEntity;
+/// The type of what holds a device's readings.
+const CONTAINER: ResourceType = ResourceType::Container;
+
+/// An address as this CSE reads it: structured ones are relative to it, and `-` is its base.
+fn local(address: Option<&str>) -> Result<&str, WebRefusal> {
+    let address = address.unwrap_or("-");
+    let is_plain = !address.contains(['?', '#', '\\']) && !address.contains(char::is_control);
+    if address.len() > ADDRESS_MAX || !is_plain {
+        let why = "at is the address of a resource: /BASE/NAME/…";
+        return Err(WebRefusal::new(StatusCode::BAD_REQUEST, why));
+    }
+    let relative = address.strip_prefix('/').unwrap_or(address);
+    Ok(if relative.is_empty() { "-" } else { relative })
+}
+
+/// A child as the CSE names it (m2m:childResourceRef).
+struct ResourceReference {
+    name: String,
+    address: String,
+    kind: Option<u64>,
+}
+
+impl ResourceReference {
+    fn resource_type(&self) -> Option<ResourceType> {
+        ResourceType::from_number(u16::try_from(self.kind?).ok()?)
+    }
+
+    fn is(&self, kind: ResourceType) -> bool {
+        self.resource_type() == Some(kind)
+    }
+
+    fn is_instance(&self) -> bool {
+        self.resource_type().is_some_and(ResourceType::is_instance)
+    }
+
+    fn document(&self) -> Value {
+        let kind = self.resource_type().map_or("unknown", |it| short(it.tag()));
+        json!({ "name": self.name, "address": self.address, "type": kind })
+    }
+}
+
+fn references_of(content: &Value) -> Vec<ResourceReference> {
+    let list = content.get("m2m:rrl").unwrap_or(content);
+    let list = list.get("rrf").or_else(|| content.get("m2m:rrf")).unwrap_or(list);
+    let read = |entry: &Value| {
+        let address = entry.get("val").and_then(Value::as_str)?.to_owned();
+        let name = entry.get("nm").and_then(Value::as_str);
+        let name = name.or_else(|| address.rsplit('/').next()).unwrap_or_default().to_owned();
+        Some(ResourceReference { name, address, kind: entry.get("typ").and_then(Value::as_u64) })
+    };
+    list.as_array().map(|list| list.iter().filter_map(read).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TS-0004 §6.3.3 has the form; RFC 3339 §5.6 the other.
+    #[test]
+    fn times_are_those_of_rfc_3339() {
+        assert_eq!(rfc3339("20260131T235959,123456"), "2026-01-31T23:59:59.123456Z");
+        assert_eq!(rfc3339("20260131T235959"), "2026-01-31T23:59:59.0Z");
+    }
+
+    #[test]
+    fn an_address_is_of_this_entity_and_nothing_but_an_address() {
+        for (given, expected) in
+            [(None, "-"), (Some("-"), "-"), (Some("/"), "-"), (Some("/gw/a b"), "gw/a b")]
+        {
+            assert_eq!(local(given).unwrap(), expected);
+        }
+        for bad in ["/gw?rcn=8", "/gw#x", "/gw\n", "/gw\\x"] {
+            assert!(local(Some(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Who a caller is: by a token, a session that began with one, or a certificate.
+
+use crate::{
+    access::{Arrival, ArrivalKind},
+    answer::WebRefusal,
+    counters::count,
+    tokens::{AccessRole, KnownToken, LiveTokens, TokenFile, TokenHash, random_token},
+};
+use gatewright_onem2m::network;
+use hyper::{
+    StatusCode,
+    header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long a session lasts.
+const SESSION_FOR: Duration = Duration::from_hours(12);
+
+/// Maximum sessions; the one that ends first gives way.
+const SESSIONS_MAX: usize = 256;
+
+/// Wrong tokens of one address in [`WRONG_FOR`]; then it is told to wait, also with a right one.
+const WRONG_MAX: u32 = 10;
+
+/// How long a wrong token counts.
+const WRONG_FOR: Duration = Duration::from_mins(1);
+
+/// Maximum addresses whose wrong tokens are counted; the oldest gives way.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Maximum octets of a token that are looked at.
+pub(crate) const TOKEN_MAX: usize = 256;
+
+/// The name of the session's cookie.
+const COOKIE_NAME: &str = "gatewright";
+
+/// A caller of the API.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Caller {
+    /// What it may do; `None` if it has shown nothing.
+    pub(crate) role: Option<AccessRole>,
+    /// The name of its token, or how else it is known.
+    pub(crate) name: String,
+    /// Whether it shows a token in the request itself, which no page of another site can.
+    pub(crate) has_token: bool,
+}
+
+/// What authentication counts.
+#[derive(Debug, Default)]
+pub(crate) struct AuthenticationCounters {
+    /// Wrong tokens.
+    pub(crate) tokens_refused: AtomicU64,
+    /// Requests of addresses that had too many.
+    pub(crate) tokens_limited: AtomicU64,
+    /// Requests without the role that they need.
+    pub(crate) roles_refused: AtomicU64,
+    /// Sessions that were begun.
+    pub(crate) sessions: AtomicU64,
+}
+
+impl AuthenticationCounters {
+    /// Each counter with its name in status and metrics.
+    pub(crate) fn read(&self) -> Vec<(&'static str, u64)> {
+        [
+            ("tokens_refused", &self.tokens_refused),
+            ("tokens_limited", &self.tokens_limited),
+            ("roles_refused", &self.roles_refused),
+            ("sessions", &self.sessions),
+        ]
+        .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))
+        .into()
+    }
+}
+
+/// Authenticates callers.
+#[derive(Debug, Default)]
+pub(crate) struct Authenticator {
+    /// The tokens of `[web] tokens`; `None` if none are configured.
+    tokens: RwLock<Option<Arc<LiveTokens>>>,
+    sessions: Mutex<Vec<WebSession>>,
+    wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
+    pub(crate) counters: AuthenticationCounters,
+}
+
+#[derive(Debug)]
+struct WebSession {
+    id: TokenHash,
+    token: TokenHash,
+    until: Instant,
+}
+
+impl Authenticator {
+    /// Takes the tokens of this file from now on; sessions whose token is not in it end.
+    pub(crate) fn configure(&self, file: Option<&str>) {
+        let tokens = file.map(|file| Arc::new(LiveTokens::new(TokenFile::new(file))));
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+    }
+
+    fn tokens(&self) -> Option<Arc<LiveTokens>> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether tokens are configured.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.tokens().is_some()
+    }
+
+    fn find(&self, hash: &TokenHash) -> Option<KnownToken> {
+        self.tokens()?.find(hash)
+    }
+
+    /// The caller of a request.
+    ///
+    /// # Errors
+    ///
+    /// 401 if it shows a wrong token, 429 if its address has shown too many.
+    pub(crate) fn caller(
+        &self,
+        arrival: &Arrival,
+        headers: &HeaderMap,
+    ) -> Result<Caller, WebRefusal> {
+        if let Some(authorization) = headers.get(AUTHORIZATION) {
+            let token = authorization.to_str().ok().and_then(|text| text.split_once(' '));
+            let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            let known = self.verify(arrival, token.map_or("", |(_, token)| token.trim()))?;
+            return Ok(Caller { role: Some(known.role), name: known.name, has_token: true });
+        }
+        if let Some(known) = self.of_session(headers) {
+            return Ok(Caller { role: Some(known.role), name: known.name, has_token: false });
+        }
+        let (role, name) = match (arrival.certified, arrival.kind) {
+            (Some(role), _) => (Some(role), "certificate"),
+            (None, ArrivalKind::Network) => (None, ""),
+            (None, _) if self.tokens().is_some() => (None, ""),
+            (None, ArrivalKind::Loopback | ArrivalKind::Unix) => {
+                (Some(AccessRole::Viewer), "local")
+            }
+        };
+        Ok(Caller { role, name: name.to_owned(), has_token: false })
+    }
+
+    /// The token that a caller shows.
+    fn verify(&self, arrival: &Arrival, token: &str) -> Result<KnownToken, WebRefusal> {
+        let address = arrival.peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), network);
+        if self.is_limited(address) {
+            count(&self.counters.tokens_limited);
+            let why = "too many wrong tokens came from this address: wait a minute";
+            let refusal = WebRefusal::new(StatusCode::TOO_MANY_REQUESTS, why);
+            return Err(refusal.with(RETRY_AFTER, "60"));
+        }
+        let hash = (token.len() <= TOKEN_MAX).then(|| TokenHash::of(token));
+        if let Some(known) = hash.and_then(|hash| self.find(&hash)) {
+            return Ok(known);
+        }
+        count(&self.counters.tokens_refused);
+        self.count_wrong(address);
+        let why = "the token is not known: `gatewright web token add` makes one";
+        let refusal = WebRefusal::new(StatusCode::UNAUTHORIZED, why);
+        Err(refusal.with(WWW_AUTHENTICATE, "Bearer"))
+    }
+
+    fn wrong(&self) -> MutexGuard<'_, HashMap<IpAddr, (u32, Instant)>> {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_limited(&self, address: IpAddr) -> bool {
+        let is_much =
+            |(number, since): &(u32, Instant)| *number >= WRONG_MAX && since.elapsed() < WRONG_FOR;
+        self.wrong().get(&address).is_some_and(is_much)
+    }
+
+    fn count_wrong(&self, address: IpAddr) {
+        let mut wrong = self.wrong();
+        if wrong.len() >= ADDRESSES_MAX && !wrong.contains_key(&address) {
+            wrong.retain(|_, (_, since)| since.elapsed() < WRONG_FOR);
+            let oldest = wrong.iter().min_by_key(|(_, (_, since))| *since).map(|(one, _)| *one);
+            if let Some(oldest) = oldest.filter(|_| wrong.len() >= ADDRESSES_MAX) {
+                wrong.remove(&oldest);
+            }
+        }
+        let now = Instant::now();
+        let (number, since) = wrong.entry(address).or_insert((0, now));
+        if since.elapsed() >= WRONG_FOR {
+            (*number, *since) = (0, now);
+        }
+        *number = number.saturating_add(1);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<WebSession>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token with which the session of a request began, if both are still there.
+    fn of_session(&self, headers: &HeaderMap) -> Option<KnownToken> {
+        let id = TokenHash::of(cookie(headers)?);
+        let token = {
+            let mut sessions = self.sessions();
+            sessions.retain(|session| Instant::now() < session.until);
+            sessions.iter().find(|session| session.id == id)?.token
+        };
+        self.find(&token)
+    }
+
+    /// Begins a session with a token; returns the token and the cookie.
+    ///
+    /// # Errors
+    ///
+    /// As [`caller`](Self::caller).
+    pub(crate) fn begin(
+        &self,
+        arrival: &Arrival,
+        token: &str,
+    ) -> Result<(KnownToken, HeaderValue), WebRefusal> {
+        let known = self.verify(arrival, token)?;
+        let refuse = |why: String| WebRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, why);
+        let id = random_token().map_err(|error| refuse(error.to_string()))?;
+        let mut sessions = self.sessions();
+        if sessions.len() >= SESSIONS_MAX {
+            let first = sessions.iter().enumerate().min_by_key(|(_, session)| session.until);
+            if let Some(first) = first.map(|(at, _)| at) {
+                sessions.swap_remove(first);
+            }
+        }
+        let until = Instant::now() + SESSION_FOR;
+        let hash = TokenHash::of(token);
+        sessions.push(WebSession { id: TokenHash::of(&id), token: hash, until });
+        drop(sessions);
+        count(&self.counters.sessions);
+        Ok((known, set_cookie(arrival, &id, SESSION_FOR).map_err(refuse)?))
+    }
+
+    /// Ends the session of a request; returns what makes its client forget the cookie.
+    pub(crate) fn end(
+        &self,
+        arrival: &Arrival,
+        headers: &HeaderMap,
+    ) -> Result<HeaderValue, WebRefusal> {
+        if let Some(id) = cookie(headers).map(TokenHash::of) {
+            self.sessions().retain(|session| session.id != id);
+        }
+        let refuse = |why: String| WebRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, why);
+        set_cookie(arrival, "", Duration::ZERO).map_err(refuse)
+    }
+}
+
+/// The session's cookie of a request (RFC 6265 §4.2.1).
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split("; "));
+    let value = pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
+    (value.len() <= TOKEN_MAX).then_some(value)
+}
+
+/// The field that sets the cookie (RFC 6265 §4.1).
+fn set_cookie(arrival: &Arrival, id: &str, lasts: Duration) -> Result<HeaderValue, String> {
+    let secure = if arrival.is_secure { "; Secure" } else { "" };
+    let age = lasts.as_secs();
+    let field =
+        format!("{COOKIE_NAME}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}");
+    HeaderValue::try_from(field).map_err(|error| error.to_string())
+}

@@ -1,0 +1,359 @@
+//! Tokens: what a program or a person shows to be more than a viewer.
+//!
+//! A token is 32 random octets. It is printed once, when it is made; the file of tokens has a hash of
+//! each, so that who reads the file can use none. As a token is random, a fast hash suffices: there
+//! is nothing to guess it from.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{
+    fmt::{self, Write as _},
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Random octets of a token.
+const TOKEN_OCTETS: usize = 32;
+
+/// What a token begins with, so that one that is left somewhere is recognised.
+const PREFIX: &str = "gwt_";
+
+/// Maximum tokens in a file.
+const TOKENS_MAX: usize = 256;
+
+/// Maximum octets of a file of tokens.
+const FILE_MAX: u64 = 64 * 1024;
+
+/// Maximum octets of a token's name.
+const NAME_MAX: usize = 32;
+
+/// How long the file is believed before it is looked at again.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+
+/// Read and write for the owner, nothing for anybody else.
+const OWNER_ONLY: u32 = 0o600;
+
+/// The first line of a file of tokens.
+const HEADER: &str =
+    "# Tokens of the web interface: role, name, SHA-256. `gatewright web token` writes it.\n";
+
+/// What the holder of a token may do; each role may do what those before it may.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessRole {
+    /// Looks at status, events, topology and names of resources.
+    Viewer,
+    /// Also traces packets, reloads the description, and sees values of readings.
+    Operator,
+    /// Also sees the description's text.
+    Admin,
+}
+
+impl AccessRole {
+    /// All roles, the least first.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Operator, Self::Admin];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for AccessRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for AccessRole {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| format!("{text} is no role: viewer, operator or admin"))
+    }
+}
+
+/// A SHA-256 hash of a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of a token.
+    pub(crate) fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let digits: Option<Vec<u8>> =
+            text.bytes().map(|digit| u8::try_from(char::from(digit).to_digit(16)?).ok()).collect();
+        let octets: Option<Vec<u8>> = digits?
+            .chunks(2)
+            .map(|pair| match pair {
+                [high, low] => Some(high * 16 + low),
+                _ => None,
+            })
+            .collect();
+        Some(Self(octets?.try_into().ok()?))
+    }
+}
+
+/// In a time that does not depend on where two differ.
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        let differing = self.0.iter().zip(&other.0).fold(0, |all, (one, two)| all | (one ^ two));
+        differing == 0
+    }
+}
+
+impl Eq for TokenHash {}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+/// A token as its file has it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KnownToken {
+    /// What its holder may do.
+    pub role: AccessRole,
+    /// Its name, for logs.
+    pub name: String,
+    hash: TokenHash,
+}
+
+/// A file of tokens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TokenFile(PathBuf);
+
+impl TokenFile {
+    /// The file at this path, which need not exist yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes a token; returns it. It is nowhere else afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the name is no name, `AlreadyExists` if a token has it, `QuotaExceeded` if
+    /// there are [`TOKENS_MAX`]; else the system's error.
+    pub fn add(&self, role: AccessRole, name: &str) -> io::Result<String> {
+        if !is_name(name) {
+            let text = format!("a token's name has 1 to {NAME_MAX} letters, digits, `-`, `_`, `.`");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let mut tokens = self.read_or_none()?;
+        if tokens.iter().any(|token| token.name == name) {
+            let text = format!("there is a token {name} already: remove it, or take another name");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        if tokens.len() >= TOKENS_MAX {
+            let text = format!("there are {TOKENS_MAX} tokens: remove some");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
+        }
+        let token = random_token()?;
+        tokens.push(KnownToken { role, name: name.to_owned(), hash: TokenHash::of(&token) });
+        self.write(&tokens)?;
+        Ok(token)
+    }
+
+    /// Removes a token: sessions that began with it end, too. Returns whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
+        let mut tokens = self.read_or_none()?;
+        let before = tokens.len();
+        tokens.retain(|token| token.name != name);
+        if tokens.len() < before {
+            self.write(&tokens)?;
+        }
+        Ok(tokens.len() < before)
+    }
+
+    /// Its tokens, in its order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if a line is no token's; else the system's error.
+    pub fn read(&self) -> io::Result<Vec<KnownToken>> {
+        let mut text = String::new();
+        File::open(&self.0)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
+        if u64::try_from(text.len()).is_ok_and(|length| length > FILE_MAX) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
+        }
+        let lines = text.lines().enumerate();
+        let rows = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        rows.map(|(number, line)| {
+            let text = || format!("line {} is no token's: role, name, hash", number + 1);
+            parse(line).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text()))
+        })
+        .take(TOKENS_MAX)
+        .collect()
+    }
+
+    fn read_or_none(&self) -> io::Result<Vec<KnownToken>> {
+        match self.read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read,
+        }
+    }
+
+    /// Writes the file beside itself and moves it into its place: a reader finds the whole of it.
+    fn write(&self, tokens: &[KnownToken]) -> io::Result<()> {
+        let mut text = String::from(HEADER);
+        for KnownToken { role, name, hash } in tokens {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{role} {name} {hash}");
+        }
+        let beside = PathBuf::from(format!("{}.{}", self.0.display(), std::process::id()));
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&beside)?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        let moved = written.and_then(|()| fs::rename(&beside, &self.0));
+        if moved.is_err() {
+            let _gone = fs::remove_file(&beside);
+        }
+        moved
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_right = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_right)
+}
+
+/// A line of a file of tokens: `operator ops 9f86…`.
+fn parse(line: &str) -> Option<KnownToken> {
+    let mut words = line.split_ascii_whitespace();
+    let (role, name, hash) = (words.next()?, words.next()?, words.next()?);
+    let is_whole = words.next().is_none() && is_name(name);
+    let (role, hash) = (role.parse().ok()?, TokenHash::parse(hash)?);
+    is_whole.then(|| KnownToken { role, name: name.to_owned(), hash })
+}
+
+/// A new token.
+pub(crate) fn random_token() -> io::Result<String> {
+    let mut octets = [0; TOKEN_OCTETS];
+    File::open("/dev/urandom")?.read_exact(&mut octets)?;
+    let mut token = String::from(PREFIX);
+    for octet in octets {
+        // Writing to a string cannot fail.
+        let _ = write!(token, "{octet:02x}");
+    }
+    Ok(token)
+}
+
+/// Tokens of a file that may change while they are used.
+#[derive(Debug)]
+pub(crate) struct LiveTokens {
+    file: TokenFile,
+    last: Mutex<LastRead>,
+}
+
+#[derive(Debug, Default)]
+struct LastRead {
+    looked_at: Option<Instant>,
+    /// The file's inode, length and time of change.
+    version: Option<(u64, u64, i64, i64)>,
+    tokens: Vec<KnownToken>,
+}
+
+impl LiveTokens {
+    pub(crate) fn new(file: TokenFile) -> Self {
+        Self { file, last: Mutex::default() }
+    }
+
+    /// The token with this hash, as the file has it now.
+    pub(crate) fn find(&self, hash: &TokenHash) -> Option<KnownToken> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.looked_at.is_none_or(|when| when.elapsed() >= BELIEVED_FOR) {
+            let version = fs::metadata(self.file.path())
+                .ok()
+                .map(|found| (found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
+            if version != last.version || version.is_none() {
+                // A file that cannot be read admits nobody.
+                last.tokens = self.file.read().unwrap_or_default();
+                last.version = version;
+            }
+            last.looked_at = Some(Instant::now());
+        }
+        last.tokens.iter().find(|token| token.hash == *hash).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> TokenFile {
+        let folder = std::env::temp_dir().join(format!("gw-tokens-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        TokenFile::new(folder.join(name))
+    }
+
+    /// FIPS 180-4's example: SHA-256 of "abc".
+    #[test]
+    fn a_hash_is_sha_256() {
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(TokenHash::of("abc").to_string(), text);
+        assert_eq!(TokenHash::parse(text), Some(TokenHash::of("abc")));
+        for bad in ["", "ba78", &text[1..], &format!("{text}0"), &text.replace('b', "x")] {
+            assert_eq!(TokenHash::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_in_its_file_as_a_hash_only() {
+        let file = file("added");
+        let token = file.add(AccessRole::Operator, "ops").unwrap();
+        assert!(token.len() == PREFIX.len() + 64 && token.starts_with(PREFIX), "{token}");
+        let text = fs::read_to_string(file.path()).unwrap();
+        assert!(!text.contains(token.trim_start_matches(PREFIX)), "{text}");
+        assert_eq!(fs::metadata(file.path()).unwrap().mode() & 0o777, OWNER_ONLY);
+        let known = file.read().unwrap();
+        assert_eq!((known[0].role, known[0].name.as_str()), (AccessRole::Operator, "ops"));
+        assert_eq!(
+            file.add(AccessRole::Viewer, "ops").unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        for bad in ["", "a b", "<script>", &"x".repeat(33)] {
+            let refused = file.add(AccessRole::Viewer, bad).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{bad}");
+        }
+        let live = LiveTokens::new(file.clone());
+        assert_eq!(live.find(&TokenHash::of(&token)).map(|it| it.name), Some("ops".to_owned()));
+        assert_eq!(live.find(&TokenHash::of("gwt_0")), None);
+        assert!(file.remove("ops").unwrap() && !file.remove("ops").unwrap());
+        assert_eq!(LiveTokens::new(file.clone()).find(&TokenHash::of(&token)), None);
+        fs::remove_file(file.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_admits_nobody() {
+        let file = file("broken");
+        for text in ["viewer a", "viewer a zz", "root a 00", "viewer a b c", "operator <b> 00"] {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::InvalidData, "{text}");
+        }
+        fs::remove_file(file.path()).unwrap();
+    }
+}

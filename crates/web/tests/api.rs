@@ -1,0 +1,338 @@
+//! What the API answers about the inside of a gateway, and its description.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests share a file, and not all of it"
+)]
+
+mod common;
+
+use common::{DESCRIPTION, Served, split};
+use gatewright_config::parse;
+use gatewright_diagnostic::SourceId;
+use gatewright_gateway::{Gateway, LogOptions, StartOptions};
+use gatewright_onem2m::{Operation, Request, ResourceType};
+use gatewright_web::{
+    WebPart,
+    tokens::{AccessRole, TokenFile},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// A gateway that was started with a file, and a token of each role.
+struct Started {
+    served: Served,
+    folder: PathBuf,
+    file: PathBuf,
+    tokens: [String; 3],
+}
+
+impl Started {
+    fn new() -> Self {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("gw-web-api-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("gateway.toml");
+        let port = free_port();
+        let text =
+            format!("{DESCRIPTION}[web]\nlisten = \"127.0.0.1:{port}\"\ntokens = \"tokens\"\n");
+        fs::write(&file, &text).unwrap();
+        let tokens = TokenFile::new(folder.join("tokens"));
+        let tokens = AccessRole::ALL.map(|role| tokens.add(role, role.name()).unwrap());
+        let config = parse(SourceId::default(), &text).config.unwrap().with_files_in(&folder, None);
+        let web = WebPart::default();
+        let socket = folder.join("gateway.sock");
+        let options = StartOptions {
+            seed: 1,
+            file: Some(file.to_string_lossy().into_owned()),
+            last_good: None,
+            fallback: None,
+            socket: Some(socket.clone()),
+            default_socket: socket,
+            say: Arc::new(|_| {}),
+            log: LogOptions {
+                format: Some(gatewright_config::LogFormat::None),
+                ..LogOptions::default()
+            },
+            upgrade: None,
+            data_plane: None,
+            parts: vec![Arc::new(web.clone())],
+        };
+        let gateway = Gateway::start(&config, options).unwrap();
+        web.serve(&gateway, &config).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Self { served: Served { gateway, web, address }, folder, file, tokens }
+    }
+
+    fn get(&self, role: AccessRole, path: &str) -> (u16, String, Value) {
+        let (status, head, body) = self.served.get(path, &self.bearer(role));
+        let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{body}: {error}"));
+        (status, head, body)
+    }
+
+    fn bearer(&self, role: AccessRole) -> String {
+        format!("Authorization: Bearer {}\r\n", self.tokens[role as usize])
+    }
+
+    fn post(
+        &self,
+        role: AccessRole,
+        path: &str,
+        fields: &str,
+        body: &str,
+    ) -> (u16, String, String) {
+        let (length, token) = (body.len(), self.bearer(role));
+        split(&self.served.exchange(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {length}\r\nContent-Type: application/json\r\n{token}{fields}\r\n{body}"
+        )))
+    }
+
+    /// Has the service entity create a resource.
+    fn create(&self, to: &str, kind: ResourceType, from: &str, content: &Value) {
+        let engine = self.served.gateway.service_entity().unwrap();
+        let from = if from.is_empty() { engine.cse_id() } else { from.to_owned() };
+        let mut request = Request::new(Operation::Create, to, from, "t");
+        request.resource_type = Some(kind);
+        request.content = Some(content.to_string().into());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = runtime.block_on(engine.ask(request)).unwrap();
+        assert!(answer.status.is_success(), "{to}: {:?} {:?}", answer.status, answer.content);
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An AE called `<script>` in its label, with a container of three readings.
+fn with_a_reading(started: &Started) {
+    let entity = json!({ "m2m:ae": {
+        "rn": "phd-1", "api": "N.phd", "rr": false, "srv": ["4"],
+        "lbl": ["<script>alert(1)</script>"],
+    }});
+    started.create("gw", ResourceType::ApplicationEntity, "Cphd-1", &entity);
+    let container = json!({ "m2m:cnt": { "rn": "pulse-rate" } });
+    started.create("gw/phd-1", ResourceType::Container, "Cphd-1", &container);
+    for (name, value) in [("r0", "seeded-95"), ("r1", "seeded-96"), ("r2", "seeded-97")] {
+        let reading = json!({ "m2m:cin": { "rn": name, "con": value } });
+        started.create("gw/phd-1/pulse-rate", ResourceType::ContentInstance, "Cphd-1", &reading);
+    }
+}
+
+#[test]
+fn a_viewer_sees_names_and_types_and_an_operator_values() {
+    let started = Started::new();
+    with_a_reading(&started);
+    let (status, _, base) = started.get(AccessRole::Viewer, "/api/v1/resources");
+    assert_eq!(status, 200, "{base}");
+    assert_eq!((&base["name"], &base["type"]), (&"gw".into(), &"cb".into()));
+    let children = base["children"].as_array().unwrap();
+    let entity = children.iter().find(|child| child["name"] == "phd-1").unwrap();
+    assert_eq!((&entity["type"], &entity["address"]), (&"ae".into(), &"gw/phd-1".into()));
+    let below = "/api/v1/resources?at=%2Fgw%2Fphd-1&depth=2";
+    let (_, _, found) = started.get(AccessRole::Viewer, below);
+    assert_eq!(found["attributes"]["lbl"][0], "<script>alert(1)</script>");
+    let children = found["children"].as_array().unwrap();
+    assert_eq!((children.len(), &children[0]["name"]), (1, &"pulse-rate".into()), "no instances");
+    let reading = "/api/v1/resources?at=/gw/phd-1/pulse-rate/r2&depth=0";
+    let (status, _, found) = started.get(AccessRole::Viewer, reading);
+    assert_eq!((status, &found["name"]), (200, &"r2".into()));
+    assert!(!found.to_string().contains("seeded-"), "{found}");
+    let (_, _, found) = started.get(AccessRole::Operator, reading);
+    assert_eq!(found["attributes"]["con"], "seeded-97");
+    let latest = "/api/v1/resources?at=/gw/phd-1/pulse-rate&latest=2";
+    let (status, _, refused) = started.get(AccessRole::Viewer, latest);
+    assert!(status == 403 && refused["error"].as_str().unwrap().contains("operator"), "{refused}");
+    let (_, _, found) = started.get(AccessRole::Operator, latest);
+    let instances = found["instances"].as_array().unwrap();
+    let names: Vec<_> = instances.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["r1", "r2"], "the last two, the oldest first");
+    assert_eq!(instances[1]["content"], "seeded-97");
+    assert!(instances[0]["created"].as_str().unwrap().ends_with('Z'));
+    for (query, expected) in [
+        ("?at=/gw/nothing", 404),
+        ("?at=/gw?rcn=8", 400),
+        ("?depth=4", 400),
+        ("?at=/gw/phd-1/pulse-rate&latest=0", 400),
+        ("?at=/gw/phd-1/pulse-rate&latest=501", 400),
+        ("?depth=-1", 400),
+        (&format!("?at=/{}", "x".repeat(600)), 400),
+    ] {
+        let path = format!("/api/v1/resources{query}");
+        assert_eq!(started.get(AccessRole::Operator, &path).0, expected, "{query}");
+    }
+}
+
+/// Values of readings are in nothing that a viewer, a log or a collector gets.
+#[test]
+fn values_are_neither_in_devices_nor_in_status_events_and_metrics() {
+    let started = Started::new();
+    with_a_reading(&started);
+    let (status, _, found) = started.get(AccessRole::Viewer, "/api/v1/devices");
+    assert_eq!(status, 200);
+    let device = &found["devices"][0];
+    assert_eq!((&device["name"], &device["address"]), (&"phd-1".into(), &"gw/phd-1".into()));
+    assert_eq!(device["containers"], json!(["pulse-rate"]));
+    for path in ["/api/v1/devices", "/api/v1/status", "/api/v1/events", "/metrics", "/api/v1/graph"]
+    {
+        let (status, _, body) = started.served.get(path, &started.bearer(AccessRole::Viewer));
+        assert_eq!(status, 200, "{path}");
+        assert!(!body.contains("seeded-"), "{path}");
+    }
+}
+
+#[test]
+fn the_mesh_is_404_with_a_reason_where_there_is_none() {
+    let started = Started::new();
+    let (status, _, body) = started.get(AccessRole::Viewer, "/api/v1/mesh");
+    assert!(status == 404 && body["error"].as_str().unwrap().contains("mesh"), "{body}");
+}
+
+#[test]
+fn the_description_is_shown_to_administrators_and_taken_in_the_version_that_was_seen() {
+    let started = Started::new();
+    for role in [AccessRole::Viewer, AccessRole::Operator] {
+        assert_eq!(started.get(role, "/api/v1/config").0, 403);
+    }
+    let reload = |role, fields: &str| started.post(role, "/api/v1/reload", fields, "");
+    assert_eq!(reload(AccessRole::Viewer, "If-Match: *\r\n").0, 403);
+    assert_eq!(reload(AccessRole::Operator, "").0, 428);
+    let config = || started.get(AccessRole::Admin, "/api/v1/config");
+    let (_, head, seen) = config();
+    assert!(head.contains(&format!("etag: {}", seen["etag"].as_str().unwrap())), "{head}");
+    assert_eq!(seen["text"], fs::read_to_string(&started.file).unwrap());
+    assert_eq!((&seen["differences"], &seen["findings"]), (&json!([]), &json!([])));
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+    let with_log = format!("{}[log]\nlevel = \"warning\"\n", seen["text"].as_str().unwrap());
+    fs::write(&started.file, &with_log).unwrap();
+    let (status, _, body) = reload(AccessRole::Operator, &format!("If-Match: {tag}\r\n"));
+    assert_eq!(status, 412, "{body}");
+    let (_, head, changed) = config();
+    assert_eq!(changed["differences"][0]["what"], "[log] level");
+    let tag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+    let (status, _, body) = reload(AccessRole::Operator, &format!("If-Match: {tag}\r\n"));
+    assert_eq!(status, 200, "{body}");
+    let done: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(done["changes"][0]["what"], "[log] level");
+    fs::write(&started.file, "[cse]\nbase = \"gw\"\nid = \"no\"\n").unwrap();
+    let (status, _, body) = reload(AccessRole::Operator, "If-Match: *\r\n");
+    let refused: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, 422, "{body}");
+    let finding = &refused["findings"][0];
+    assert_eq!((&finding["code"], &finding["line"]), (&"GW0163".into(), &3.into()));
+    fs::write(&started.file, "[cse]\nbase = \"other\"\nid = \"/gw\"\n").unwrap();
+    let (status, _, body) = reload(AccessRole::Operator, "If-Match: *\r\n");
+    let refused: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &refused["restart"]), (409, &true.into()), "{body}");
+    let (_, _, events) = started.get(AccessRole::Viewer, "/api/v1/events");
+    let events = events["events"].as_array().unwrap();
+    let by = |event: &&Value| event["kind"] == "web-reload" && event["fields"]["by"] == "operator";
+    assert_eq!(events.iter().filter(by).count(), 3, "each is in the log: {events:?}");
+}
+
+/// The request for the reload comes by the listener that the reload ends.
+#[test]
+fn a_reload_may_end_the_listener_that_it_came_by() {
+    let started = Started::new();
+    fs::write(&started.file, DESCRIPTION).unwrap();
+    let reload = started.post(AccessRole::Admin, "/api/v1/reload", "If-Match: *\r\n", "");
+    assert_eq!(reload.0, 200, "{}", reload.2);
+}
+
+#[test]
+fn a_trace_is_for_operators_and_ends() {
+    let started = Started::new();
+    let trace = |role, body: &str| started.post(role, "/api/v1/trace", "", body);
+    assert_eq!(trace(AccessRole::Viewer, "{}").0, 403);
+    for bad in ["", "{\"count\":0}", "{\"count\":17}", "{\"seconds\":61}", "{\"frame\":\"00\"}"] {
+        assert_eq!(trace(AccessRole::Operator, bad).0, 400, "{bad}");
+    }
+    let position = "{\"position\":\"gateway:none/handler\",\"seconds\":0.1}";
+    let (status, head, body) = trace(AccessRole::Operator, position);
+    assert!(status == 200 && head.contains("content-type: text/event-stream"), "{head}");
+    assert!(body.contains("event: error\n") && body.contains("event: end\n"), "{body}");
+}
+
+/// Each path that is served is described and the other way round, and each answer has the members that
+/// its description requires.
+#[test]
+fn the_description_of_the_api_is_true() {
+    let started = Started::new();
+    let (status, head, document) = started.get(AccessRole::Admin, "/api/v1/openapi.json");
+    assert!(status == 200 && head.contains("etag: "), "{head}");
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 14, "{} paths", paths.len());
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().unwrap() {
+            let content = &operation["responses"]["200"]["content"];
+            let (kind, content) = content.as_object().unwrap().iter().next().unwrap();
+            let may_stream = kind == "text/event-stream";
+            if method != "get" || may_stream {
+                continue;
+            }
+            let (status, head, body) = started.served.get(path, &started.bearer(AccessRole::Admin));
+            if path == "/api/v1/mesh" {
+                assert_eq!(status, 404, "{path}");
+                continue;
+            }
+            assert_eq!(status, 200, "{path}: {body}");
+            assert!(head.contains(&format!("content-type: {kind}")), "{path}: {head}");
+            if kind == "application/json" {
+                fits(path, &serde_json::from_str(&body).unwrap(), &content["schema"]);
+            }
+            let role = operation.get("x-role").and_then(Value::as_str);
+            let stranger = started.served.get(path, "").0;
+            assert_eq!(stranger == 401, role.is_some(), "{path} is described for {role:?}");
+        }
+    }
+    let page = fs::read_to_string(format!("{}/../../docs/web.md", env!("CARGO_MANIFEST_DIR")));
+    let page = page.unwrap();
+    for path in paths.keys() {
+        assert!(page.contains(&format!("`{path}`")), "docs/web.md does not tell {path}");
+    }
+}
+
+/// Checks the members that a schema requires, and their types (JSON Schema 2020-12).
+fn fits(path: &str, document: &Value, schema: &Value) {
+    for name in schema["required"].as_array().unwrap() {
+        let name = name.as_str().unwrap();
+        let member = document.get(name).unwrap_or_else(|| panic!("{path}: no {name}: {document}"));
+        let kind = match member {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let told = &schema["properties"][name]["type"];
+        let fits = told == kind || told.as_array().is_some_and(|all| all.contains(&kind.into()));
+        assert!(fits, "{path}: {name} is {kind}, described as {told}");
+    }
+}

@@ -110,7 +110,7 @@ impl Config {
         }
         if let Some(Web { tokens, tls, .. }) = &mut self.web {
             tokens.iter_mut().for_each(resolve);
-            for WebTls { certificate, key, authorities } in tls {
+            if let Some(WebTls { certificate, key, authorities }) = tls {
                 [certificate, key].into_iter().chain(authorities).for_each(resolve);
             }
         }

@@ -72,6 +72,21 @@ impl Neighbourhood {
         Self { caches, learnt, permanent, seen: 0, told, sweep }
     }
 
+    /// Puts neighbours of `links` that an earlier data plane has written down into the caches. They are
+    /// used, and asked whether they are still there (stale, RFC 4861 §7.3.2).
+    pub(crate) fn remember(&mut self, links: &[LinkIndex], now: Duration) {
+        let found = self.learnt.as_mut().map(|learnt| learnt.writer.take_found());
+        for (NeighbourKey { link, address }, record) in found.unwrap_or_default() {
+            let is_learnt = !record.address.is_none()
+                && record.state != records::NeighbourState::Permanent
+                && links.contains(&LinkIndex(link));
+            let of = self.caches.iter().find(|of| of.link.0 == link).filter(|_| is_learnt);
+            let Some(of) = of else { continue };
+            let cache = if address.is_ipv4() { &of.v4 } else { &of.v6 };
+            cache.borrow_mut().heard(address, record.address, true, now);
+        }
+    }
+
     /// Writes changes down at once, where others follow them.
     pub(crate) fn tell(&mut self, now: Duration) {
         if self.learnt.is_none() || now.saturating_sub(self.told.1) < TELL_EVERY {

@@ -380,13 +380,15 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
     let told =
         Opened { sockets, links: first_shares(&mine, &opened), preparer: opener.preparer(), plan };
     let links = all_links(opened, &setup, (&away, &split.shares), &virtual_links, group.as_ref());
+    let mut neighbours = Neighbourhood::new(neighbours, order.learnt, order.permanent, in_driver);
+    neighbours.remember(&with_own_neighbours(&setup), order.clock.now());
     let worker = Worker {
         counts: link_counts(&setup, &order.counters, own)?,
         drops: graph.drops(),
         remaining: Vec::new(),
         graph,
         segments,
-        neighbours: Neighbourhood::new(neighbours, order.learnt, order.permanent, in_driver),
+        neighbours,
         clock: order.clock,
         due: Due::default(),
         pace: Pace { spin: setup.spin },
@@ -406,6 +408,13 @@ pub(crate) fn build(order: Order) -> Result<(Worker, Opened), DataError> {
         links,
     };
     Ok((worker, told))
+}
+
+/// The links whose neighbours are not the kernel's: those of exclusive links.
+fn with_own_neighbours(setup: &DataSetup) -> Vec<LinkIndex> {
+    let is_shared = |link: &WorkerLink| matches!(&link.device, DeviceSetup::Interface(device) if !device.exclusive);
+    let links = setup.links.iter().filter(|link| !is_shared(link));
+    links.map(|link| link.device.index()).collect()
 }
 
 /// The links of which a worker has the first share, with their properties.

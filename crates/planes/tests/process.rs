@@ -37,12 +37,20 @@ const DATAGRAMS: u32 = 2000;
 const AT_ONCE: u32 = 32;
 /// The name of a data plane whose drivers forward.
 const DRIVERS: &str = "drivers";
-/// Time after a start within which it knows its neighbours.
-const SETTLE: Duration = Duration::from_millis(700);
+/// Time after a start within which it has been given a packet for each neighbour, and has sent it on:
+/// one that it has when it is killed is lost.
+const SETTLE: Duration = Duration::from_millis(1500);
+/// Kills of either plane. A packet by which the graph is to ask a neighbour is lost if there is no graph
+/// at that moment.
+const KILLS: u32 = 11;
 /// Datagrams between two kills.
 const BETWEEN: u32 = 2000;
 /// Datagrams on their way at once that each queue holds.
 const HELD: u32 = 200;
+/// Datagrams that are sent while there is no data plane.
+const WAITING: u32 = 200;
+/// Time in which a process that is killed does nothing more.
+const DEAD_WITHIN: Duration = Duration::from_millis(20);
 const SOUTH: &str = "10.10.2.2:7100";
 
 fn main() {
@@ -261,6 +269,11 @@ fn goes_on() -> Result<(), Failed> {
     // The data plane dies: it is started again.
     let died = Instant::now();
     assert!(signal(&middle, "-KILL", data)?);
+    std::thread::sleep(DEAD_WITHIN);
+    // They wait in its socket, which control holds, and the next one knows its neighbours.
+    let sent: u32 = (0..WAITING).map(|_| u32::from(flow.send())).sum();
+    let came = (0..sent).map_while(|_| flow.take(WITHIN)).count();
+    assert_eq!((sent, came), (WAITING, usize::try_from(WAITING)?));
     next.says("event data-plane-died")?;
     let again = next.says("event data-plane-restarted: ")?;
     assert!(wait_until(WITHIN, || flow.passes()), "it forwards again");
@@ -283,8 +296,8 @@ fn goes_on() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Both planes are killed in turn while numbered datagrams pass: each arrives, by the drivers. A data
-/// plane that was given up takes nothing from them either.
+/// Both planes are killed in turn while numbered datagrams pass by the drivers, at the end until the data
+/// plane is given up: at most one for each kill is lost, and none comes twice.
 fn drivers_go_on() -> Result<(), Failed> {
     let hosts = TwoSubnets::with_queues(1)?;
     for (host, end) in [(&hosts.north, "n0"), (&hosts.south, "s0")] {
@@ -340,12 +353,16 @@ fn drivers_go_on() -> Result<(), Failed> {
     };
     let limits = (Flight::AtMost(HELD), WITHIN);
     let Passed { sent, rate, numbers } =
-        numbered::pass(&sender, &receiver, limits, kills, |sent, received| sent == received)?;
+        numbered::pass(&sender, &receiver, limits, kills, |sent, received| {
+            sent <= received + KILLS
+        })?;
     let mut once = numbers.clone();
     once.sort_unstable();
     once.dedup();
     println!("{sent} sent, {rate:.0} a second, {} came, {} once", numbers.len(), once.len());
-    assert_eq!((once.len(), numbers.len()), (usize::try_from(sent)?, usize::try_from(sent)?));
+    assert_eq!(once.len(), numbers.len(), "none comes twice");
+    let lost = sent - u32::try_from(once.len())?;
+    assert!(lost <= KILLS, "{lost} lost");
     drop(now.map(|control| control.input));
     let links = || hosts.middle.ip(&["-d", "link", "show"]);
     let is_clean = || links().is_ok_and(|links| !links.contains("prog/xdp"));

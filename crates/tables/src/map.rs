@@ -226,12 +226,14 @@ pub struct MapWriter<K, R> {
     capacity: u32,
     torn: u32,
     refused: u64,
+    /// Slots that had a record when the map was taken over.
+    found: Vec<usize>,
 }
 
 impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
     /// The writer of the empty map in `words`, whose seed is set.
     pub(crate) fn new(words: Words, capacity: u32) -> Self {
-        Self { reader: Map::new(words), capacity, torn: 0, refused: 0 }
+        Self { reader: Map::new(words), capacity, torn: 0, refused: 0, found: Vec::new() }
     }
 
     /// Takes over the map in `words`, whose last writer may have died anywhere.
@@ -243,7 +245,7 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
 
     /// Frees the slots inside of which the last writer died, and counts the records anew.
     fn mend(&mut self) {
-        let mut records = 0;
+        self.found.clear();
         for slot in 0..=self.reader.mask {
             let Some(cell) = self.reader.cell(slot) else { continue };
             if record::is_torn(cell) {
@@ -251,9 +253,20 @@ impl<K: Record + PartialEq, R: Record> MapWriter<K, R> {
                 record::write(cell, std::iter::once(TOMBSTONE));
                 self.torn += 1;
             }
-            records += u32::from(tag_of(cell) > TOMBSTONE);
+            if tag_of(cell) > TOMBSTONE {
+                self.found.push(slot);
+            }
         }
-        self.store_header(RECORDS, records);
+        self.store_header(RECORDS, u32::try_from(self.found.len()).unwrap_or(u32::MAX));
+    }
+
+    /// The records that the map had when it was taken over, as they are now. They are given once.
+    ///
+    /// Looking for them is looking through the whole map, which the takeover has done.
+    pub fn take_found(&mut self) -> Vec<(K, R)> {
+        let found = std::mem::take(&mut self.found);
+        let record = |slot: usize| Map::entry(self.reader.cell(slot)?)?.ok();
+        found.into_iter().filter_map(record).collect()
     }
 
     /// A reader of this map, for any thread.

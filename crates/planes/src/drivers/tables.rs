@@ -217,9 +217,12 @@ impl DriverTables {
 
     /// Sends one packet for each neighbour to the graph: nobody knows any more whether they are there.
     pub(super) fn ask_all(&mut self, now: Instant) {
-        let all: Vec<_> = self.neighbours.iter().map(|(key, known)| (*key, known.mac)).collect();
-        for (key, mac) in all {
-            self.set_neighbour(key, mac, Some(now));
+        for (key, known) in &mut self.neighbours {
+            known.stale_since = Some(now);
+            let _full = self.forwarding.ask_neighbour(key.link.into(), key.address, known.mac);
+            for hop in self.by_router.get(key).into_iter().flatten() {
+                self.forwarding.ask_router(*hop);
+            }
         }
     }
 

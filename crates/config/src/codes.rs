@@ -210,14 +210,14 @@ codes! {
     FORWARD_LOOP 154 "the gateway forwards to itself"
     "Every datagram would come back to where it was taken from, without end."
 
-    PROXY_TARGET 190 "a proxy without one target"
+    PROXY_TARGET 192 "a proxy without one target"
     "Connections of a TCP proxy go to one server:\n\n    \
     forward = { address = \"192.0.2.80\", port = 80 }\n\nor to relays that share flows, of which the \
     balance must know what flow a connection is:\n\n    \
     balance = \"servers\"\n    flow = { rate = 50, octets = 400, within_us = 5000 }\n\n\
     A balance names each of its relays once."
 
-    UNKNOWN_BALANCE 189 "no such balance"
+    UNKNOWN_BALANCE 193 "no such balance"
     "The proxy names a table [balance.NAME] that is not there."
 
     WIDE_OPEN 160 "reachable from other machines"

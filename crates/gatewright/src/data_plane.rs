@@ -9,6 +9,9 @@ use std::ffi::OsStr;
 /// The only argument of the process.
 pub(crate) const WORD: &str = "data-plane";
 
+/// The name of the process, in `ps` and in messages about who has a link.
+const NAME: &str = "gatewright";
+
 /// Whether this process is a data plane, by its arguments.
 pub(crate) fn is_meant() -> bool {
     std::env::args_os().nth(1).as_deref() == Some(OsStr::new(WORD))
@@ -16,6 +19,8 @@ pub(crate) fn is_meant() -> bool {
 
 /// Moves packets until the control plane or a signal ends it.
 pub(crate) fn run() -> Exit {
+    // It was started as /proc/self/exe; without a name of its own it goes on as `exe`.
+    let _unnamed = std::fs::write("/proc/self/comm", NAME);
     match serve_data_plane() {
         Ok(()) => Exit::Success,
         Err(error) => {

@@ -210,6 +210,8 @@ pub(super) fn launch(
     let (own, theirs) = UnixStream::pair().map_err(failed("make a socket"))?;
     let mut child = Command::new(&command.program)
         .args(&command.arguments)
+        // The path of the program may be that of a link of the system.
+        .arg0(std::env::args_os().next().unwrap_or_else(|| command.program.clone().into()))
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         // A signal of the terminal is the control plane's, which tells it.

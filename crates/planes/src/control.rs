@@ -319,6 +319,11 @@ impl Control {
         self.set_up_with_virtual(link, !closed && carried);
     }
 
+    /// Whether the operator has set a link down.
+    pub(crate) fn is_closed(&self, link: LinkIndex) -> bool {
+        self.closed.contains(&link)
+    }
+
     fn is_up(&self, link: LinkIndex) -> bool {
         self.host.interfaces().iter().any(|own| own.link == link && own.up)
     }

@@ -45,6 +45,8 @@ pub struct Planes {
     port: PlanePort,
     /// Whether the data plane ran before.
     adopted: bool,
+    /// The process that was found, if the data plane ran before; a later one was started here.
+    adopted_process: Option<u32>,
     sockets: Sockets,
     started: Instant,
     /// The thread that acts upon events, and what ends it.
@@ -118,6 +120,7 @@ impl Planes {
         Ok(Self {
             control,
             port: plane.port(),
+            adopted_process: plane.process().filter(|_| adopted),
             plane,
             adopted,
             sockets,
@@ -312,9 +315,16 @@ impl Planes {
     ///
     /// # Errors
     ///
-    /// [`DataError::Ended`] if the worker has ended.
+    /// [`DataError::Late`] or [`DataError::Ended`] if the worker does not answer or has ended; then
+    /// the order is withdrawn.
     pub fn set_link(&self, link: LinkIndex, up: bool) -> Result<(), PlanesError> {
-        self.port().ask(PortRequest::SetLink { link, up })?;
+        let before = !self.control().is_closed(link);
+        if let Err(error) = self.port().ask(PortRequest::SetLink { link, up }) {
+            // A worker that is late executes both, one after the other; a process that comes after
+            // this one has the link as before.
+            let _ended = self.port().submit(PortRequest::SetLink { link, up: before });
+            return Err(error.into());
+        }
         self.change(|control| control.close(link, !up));
         Ok(())
     }
@@ -474,7 +484,7 @@ impl Planes {
             data,
             running: self.plane.is_running(),
             given_up: self.plane.is_given_up(),
-            adopted: self.adopted,
+            adopted: data.is_some() && data == self.adopted_process,
             version: gatewright_data::process_version(),
         }
     }

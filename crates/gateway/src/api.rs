@@ -46,7 +46,7 @@ use crate::{
     events::EventReader,
     gateway::about,
     listener::ListenerThread,
-    socket_path::{SocketPath, bind},
+    socket_path::{SocketPath, bind, end_upgrade, is_upgrading},
     status::metrics,
     trace,
 };
@@ -248,7 +248,15 @@ impl ClaimedSocket {
         let accepting = clients.clone();
         let accept = move |listener: &UnixListener| accept(listener, &gateway, &accepting);
         let listener = Some(ListenerThread::start("api", listener, accept)?);
+        end_upgrade(self.path());
         Ok(ControlServer { clients, listener, _socket: self })
+    }
+}
+
+impl Drop for ClaimedSocket {
+    fn drop(&mut self) {
+        // The program that went on in this process ends, and no other does.
+        end_upgrade(self.place.path());
     }
 }
 
@@ -579,7 +587,7 @@ fn placement_of(spec: &HandlerSpec, gateway: &Gateway) -> Result<HandlerPlacemen
 ///
 /// The system's error if nobody answers there, `UnexpectedEof` if the gateway ends before it
 /// answers, `TimedOut` if it takes too long; with a [`Refused`], in the gateway's own words,
-/// `ResourceBusy` if it has too many clients, and `InvalidData` if it refuses.
+/// `ResourceBusy` if it has too many clients or is being upgraded, and `InvalidData` if it refuses.
 pub fn ask(path: &Path, request: &ControlRequest) -> io::Result<serde_json::Value> {
     begin(path, request).map(|(_, answer)| answer)
 }
@@ -598,6 +606,24 @@ pub fn follow(path: &Path, request: &ControlRequest) -> io::Result<BufReader<Uni
 
 /// As [`ask`]; returns the connection too, on which more may follow.
 pub(crate) fn begin(
+    path: &Path,
+    request: &ControlRequest,
+) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    // It may begin or end meanwhile.
+    let was_upgrading = is_upgrading(path);
+    converse(path, request).map_err(|error| match error.kind() {
+        BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof
+            if was_upgrading || is_upgrading(path) =>
+        {
+            io::Error::new(io::ErrorKind::ResourceBusy, "the gateway is being upgraded")
+        }
+        _ => error,
+    })
+}
+
+/// As [`begin`]; of a gateway that is being upgraded there is nobody.
+fn converse(
     path: &Path,
     request: &ControlRequest,
 ) -> io::Result<(BufReader<UnixStream>, serde_json::Value)> {

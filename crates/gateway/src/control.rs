@@ -41,6 +41,11 @@ impl ControlListeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The path of the control socket, if there is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.lock().as_ref().map(|now| now.path.clone())
+    }
+
     /// Serves the socket `socket` and the metrics page as `control` says.
     pub(crate) fn serve(
         &self,

@@ -13,6 +13,7 @@ use crate::{
     messages::{ConversationAnswer, MessageTraceRequest, Messages},
     programs::{ProgramError, Programs},
     report_forwarder::{self, ReportForwarding},
+    socket_path::{begin_upgrade, end_upgrade},
     status::{self, StatusAnswer},
     tcp_proxy::TcpProxies,
     trace::{self, TraceAnswer, TraceRequest},
@@ -387,7 +388,11 @@ impl Gateway {
         let _in_force = self.in_force();
         let text = format!("{} goes on in this process", program.display());
         self.events.log(about(LogLevel::Info, "upgrade", text));
+        let socket = self.control.path();
+        // Clients are told that it is busy while nobody listens.
+        socket.iter().for_each(|path| begin_upgrade(path));
         let error = (upgrade.0)(program);
+        socket.iter().for_each(|path| end_upgrade(path));
         let text = format!("{} does not go on in this process: {error}", program.display());
         self.events.log(about(LogLevel::Error, "upgrade-failed", text));
     }

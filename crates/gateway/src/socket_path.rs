@@ -1,12 +1,14 @@
 //! Unix sockets at paths: what is replaced when one is bound, and what is removed at its end.
 
 use std::{
+    ffi::OsString,
     fs, io,
     os::unix::{
         fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 /// Read and write for the owner, nothing for anybody else.
@@ -81,6 +83,37 @@ impl Drop for SocketPath {
     }
 }
 
+/// Maximum time in which another program goes on in a gateway's process.
+const UPGRADED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The file beside a control socket that is there while another program goes on in the gateway's
+/// process, and nobody listens.
+fn mark_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".upgrade");
+    PathBuf::from(name)
+}
+
+/// Says that nobody will listen at the control socket `path` for a moment.
+pub(crate) fn begin_upgrade(path: &Path) {
+    // Without it clients are told that no gateway runs.
+    let _unmarked = fs::write(mark_of(path), "");
+}
+
+/// Says that a gateway listens again at the control socket `path`, or does not end.
+pub(crate) fn end_upgrade(path: &Path) {
+    // There is one only after an upgrade.
+    let _none = fs::remove_file(mark_of(path));
+}
+
+/// Whether another program goes on in the process of the gateway at `path`.
+pub(crate) fn is_upgrading(path: &Path) -> bool {
+    let began = fs::symlink_metadata(mark_of(path)).and_then(|mark| mark.modified());
+    let age = began.map(|began| SystemTime::now().duration_since(began));
+    // One of the future was made by a clock that has been set back.
+    age.is_ok_and(|age| age.is_ok_and(|age| age < UPGRADED_WITHIN))
+}
+
 /// The identity of a file: its device and inode.
 fn inode(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
@@ -110,6 +143,24 @@ mod tests {
         drop(bound);
         assert!(!path.exists());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The mark of an upgrade that never ended means nothing after a while.
+    #[test]
+    fn a_gateway_that_is_upgraded_is_busy_and_one_that_has_ended_is_not() {
+        let path = std::env::temp_dir().join(format!("gw-socket-upgrade-{}", std::process::id()));
+        let asked = || crate::api::ask(&path, &crate::api::ControlRequest::Status).unwrap_err();
+        assert_eq!(asked().kind(), io::ErrorKind::NotFound);
+        begin_upgrade(&path);
+        assert_eq!(asked().kind(), io::ErrorKind::ResourceBusy);
+        let mark = fs::File::options().write(true).open(mark_of(&path)).unwrap();
+        mark.set_modified(SystemTime::now() - UPGRADED_WITHIN).unwrap();
+        assert_eq!(asked().kind(), io::ErrorKind::NotFound);
+        begin_upgrade(&path);
+        assert!(is_upgrading(&path));
+        end_upgrade(&path);
+        assert_eq!(asked().kind(), io::ErrorKind::NotFound);
+        assert!(!mark_of(&path).exists());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use gatewright_testbed::{Namespace, Needs, Process, Veth, wait_until};
 use running::{Said, WITHIN, ping};
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     fs,
     net::{SocketAddr, UdpSocket},
     os::unix::fs::PermissionsExt,
@@ -37,11 +38,13 @@ const KILLS: &str = "GATEWRIGHT_PLANE_KILLS";
 
 fn main() {
     let needs = Needs::new().namespaces().program("ping").program("tshark");
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("udp_gateways_go_on_without_control", udp_gateways_go_on_without_control),
         ("a_description_that_changed_meanwhile_is_taken", a_changed_description_is_taken),
         ("shared_links_go_on_and_follow_the_kernel_again", shared_links_go_on),
         ("an_upgrade_under_traffic_loses_what_it_says", upgraded),
+        ("an_upgrade_with_a_wrong_description_changes_nothing", wrong_descriptions),
+        ("an_order_that_a_data_plane_is_late_for_is_withdrawn", orders_are_withdrawn),
         ("kills_at_random_points_leave_nothing", kills_at_random_points_leave_nothing),
     ];
     trials::run(&needs, tests)
@@ -158,9 +161,13 @@ impl World {
     }
 
     fn kill(&self, process: &str) {
+        self.signal("-KILL", process);
+    }
+
+    fn signal(&self, signal: &str, process: &str) {
         // It may have ended.
         let _gone =
-            self.middle.command("kill").args(["-KILL", process]).stderr(Stdio::null()).output();
+            self.middle.command("kill").args([signal, process]).stderr(Stdio::null()).output();
     }
 
     /// Ends the gateway, and waits until nothing of it is left.
@@ -353,10 +360,20 @@ fn upgraded() {
             }
             sent
         });
+        let asking = threads.spawn(|| {
+            let mut codes = BTreeSet::new();
+            while !ended.load(Ordering::Relaxed) {
+                codes.insert(world.ask(&["status"]).code);
+            }
+            codes
+        });
         thread::sleep(Duration::from_millis(200));
         let said = Said::from(world.upgrade(new.to_str().unwrap()).output().unwrap());
         thread::sleep(Duration::from_millis(200));
         ended.store(true, Ordering::Relaxed);
+        let codes = asking.join().unwrap();
+        // Done, or busy: never as if no gateway ran.
+        assert!(codes.is_subset(&BTreeSet::from([Some(0), Some(75)])), "{codes:?}");
         (sending.join().unwrap(), said)
     });
     assert_eq!(said.code, Some(0), "{}{}", said.err, world.said());
@@ -372,6 +389,7 @@ fn upgraded() {
         (&before["data"], &after["data"])
     );
     assert_ne!(before["data"], after["data"]);
+    assert_eq!(after["adopted"], false, "control itself has started it");
     let (lost, frames) =
         (sent - arrived.load(Ordering::Relaxed), told["data"]["frames"].as_u64().unwrap());
     println!("{told}: {lost} of {sent} datagrams lost");
@@ -385,6 +403,82 @@ fn upgraded() {
     process.terminate().unwrap();
     let is_gone = || world.processes_of(new.to_str().unwrap()).is_empty();
     assert!(wait_until(WITHIN, is_gone), "{}", world.shown());
+}
+
+/// A description that cannot be read or that a running gateway cannot take ends nothing; what it can
+/// take is in force after an upgrade.
+fn wrong_descriptions() {
+    let world = World::new("wrong");
+    world.describe("");
+    let process = world.start();
+    world.await_passes(SOUTH);
+    let before = world.planes();
+    let file = world.folder.join("gateway.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let new = world.folder.join("gatewright");
+    fs::copy(env!("CARGO_BIN_EXE_gatewright"), &new).unwrap();
+    let upgrade = || Said::from(world.upgrade(new.to_str().unwrap()).output().unwrap());
+    let wrong = [
+        Some(format!("{text}garbage = [\n")),
+        Some(text.replace("[planes]\n", "[planes]\ndata_cores = 2\n")),
+        Some(text.replace("\"g1\"", "\"no-device\"")),
+        None,
+    ];
+    for wrong in wrong {
+        match &wrong {
+            Some(text) => fs::write(&file, text).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let refused = upgrade();
+        assert_eq!(refused.code, Some(78), "{wrong:?}: {}{}", refused.out, refused.err);
+        assert!(refused.out.contains("nothing is changed"), "{wrong:?}: {}", refused.out);
+        assert_eq!(world.planes(), before, "{wrong:?}");
+        assert!(world.passes(SOUTH), "{wrong:?}");
+    }
+    fs::write(&file, text.replace("1.1/24\"", &format!("1.1/24\", \"{LATER}/24\""))).unwrap();
+    let said = upgrade();
+    assert_eq!(said.code, Some(0), "{}{}{}", said.out, said.err, world.said());
+    world.await_passes(LATER);
+    // The data plane has the program's name, not that of the link by which it was started.
+    let processes = world.processes_of(new.to_str().unwrap());
+    assert_eq!(processes.len(), 2, "{}", world.shown());
+    for process in processes {
+        let told = |what: &str| {
+            let path = format!("/proc/{process}/{what}");
+            world.middle.command("cat").arg(path).output().unwrap().stdout
+        };
+        assert_eq!(told("comm"), b"gatewright\n");
+        assert!(told("cmdline").starts_with(new.as_os_str().as_encoded_bytes()));
+    }
+    process.terminate().unwrap();
+    let is_gone = || world.processes_of(new.to_str().unwrap()).is_empty();
+    assert!(wait_until(WITHIN, is_gone), "{}", world.shown());
+}
+
+/// A link that was to be set down while the data plane stood still is up when it goes on, and in the
+/// next one, as `status` says.
+fn orders_are_withdrawn() {
+    let world = World::new("withdrawn");
+    world.describe("");
+    let process = world.start();
+    world.await_passes(SOUTH);
+    let data = world.planes()["data"].to_string();
+    world.signal("-STOP", &data);
+    let refused = world.ask(&["link", "down", "lan"]);
+    world.signal("-CONT", &data);
+    assert_ne!(refused.code, Some(0), "{}", refused.out);
+    let is_up = || world.ask(&["status", "--json"]).json()["links"][0]["state"] == "up";
+    // It has executed all orders when it answers.
+    assert!(wait_until(WITHIN, is_up), "{}", world.ask(&["status"]).out);
+    world.await_passes(SOUTH);
+    world.kill(&data);
+    assert!(wait_until(WITHIN, || world.planes()["data"].to_string() != data), "{}", world.said());
+    world.await_passes(SOUTH);
+    assert_eq!(world.planes()["adopted"], false);
+    // One that is executed stays in force.
+    world.ask(&["link", "down", "lan"]).text();
+    assert!(!world.passes(SOUTH) && !is_up());
+    world.end(&process);
 }
 
 /// Datagrams that wait in a data plane at its end, or for a neighbour after the next one's beginning.

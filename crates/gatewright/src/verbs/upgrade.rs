@@ -1,18 +1,21 @@
 //! `gatewright upgrade`: another binary for a running gateway, one plane after the other.
 
+mod program;
+
 use super::status::{list, number, word};
 use crate::{
+    description::{Description, folder_of, refusals},
     exit::{Exit, Failure},
     face::Face,
     socket::Which,
 };
 use anyhow::Result;
+use gatewright_diagnostic::SourceId;
 use gatewright_gateway::api::ControlRequest;
+use program::{NewProgram, UNCHANGED};
 use serde_json::{Value, json};
 use std::{
-    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -29,7 +32,9 @@ pub(super) const JSON: &str = "{program, control: {process, ms, lost}, data: {be
 /// each took, how many packets were dropped during the first, and how many frames arrived during the
 /// second. A data plane that was given up is started again by the new control plane.
 ///
-/// A program whose planes do not understand the running ones is refused, and nothing is changed.
+/// A program whose planes do not understand the running ones is refused, and nothing is changed. So
+/// is a description that this program or BINARY refuses, that cannot be read, or that needs a
+/// restart: what has changed in it is taken first, as `reload` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upgrade {
     #[command(flatten)]
@@ -43,9 +48,6 @@ pub(crate) struct Upgrade {
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What the kernel appends to the path of a program that was exchanged.
-const DELETED: &str = " (deleted)";
-
 impl Upgrade {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
         let before = self.status()?;
@@ -55,17 +57,19 @@ impl Upgrade {
                 "the gateway is one process ([planes] mode = \"threads\"): restart it instead";
             return Err(Failure::new(Exit::Negative, text).into());
         }
-        let program = self.program(number(planes, "control"))?;
-        let (ours, theirs) = (word(planes, "version"), version_of(&program)?);
+        let program = NewProgram::of(self.program.as_deref(), number(planes, "control"))?;
+        let (ours, theirs) = (word(planes, "version"), program.version()?);
         if ours != theirs {
             let text = format!(
                 "{} does not fit: its planes are of version {theirs}, the running ones of {ours}; \
-                 nothing is changed; end the gateway and start it with the new program",
-                program.display()
+                 {UNCHANGED}; end the gateway and start it with the new program",
+                program.path().display()
             );
             return Err(Failure::new(Exit::Negative, text).into());
         }
-        let mut control = self.exchange_control(&program, &before)?;
+        self.take_description(face, &program, ran(&before))?;
+        let program = program.path();
+        let mut control = self.exchange_control(program, &before)?;
         let started = control.as_object_mut().and_then(|told| told.remove("started"));
         face.note(&format!(
             "control: {} ms without it, {} packets dropped meanwhile",
@@ -105,19 +109,41 @@ impl Upgrade {
         self.which.ask(&ControlRequest::Status)
     }
 
-    /// The new program: as told, or what is now at the path of the process's.
-    fn program(&self, process: u64) -> Result<PathBuf, Failure> {
-        let found = match &self.program {
-            Some(program) => fs::canonicalize(program),
-            None => fs::read_link(format!("/proc/{process}/exe")).and_then(|running| {
-                let path = running.to_string_lossy();
-                fs::canonicalize(path.strip_suffix(DELETED).unwrap_or(&path))
-            }),
-        };
-        found.map_err(|error| {
-            let named = self.program.as_deref().unwrap_or(Path::new("the gateway's program"));
-            Failure::new(Exit::Usage, format!("{}: {error}: say BINARY", named.display()))
-        })
+    /// Has the running gateway take its description as it is now: then the new control plane begins
+    /// with nothing that could end it. Without a data plane the gateway takes nothing, and the
+    /// description is only checked.
+    fn take_description(
+        &self,
+        face: Face,
+        program: &NewProgram,
+        runs: bool,
+    ) -> Result<(), Failure> {
+        let answer = self.which.ask(&ControlRequest::Description)?;
+        // The gateway refuses what came by standard input in its own words.
+        let Some(file) = answer.get("file").and_then(Value::as_str) else { return Ok(()) };
+        let refused = |exit, why: &str| Failure::new(exit, format!("{why}; {UNCHANGED}"));
+        let read = Description::load(file).map_err(|it| refused(it.exit, &it.message))?;
+        if read.config.is_none() {
+            face.findings(&read.findings, &read.sources);
+            return Err(refused(Exit::Configuration, &read.first_error()));
+        }
+        program.check(file)?;
+        if !runs {
+            return Ok(());
+        }
+        let text = read.sources.get(SourceId::default()).text().to_owned();
+        let request = ControlRequest::Reload { text, folder: Some(folder_of(file)?) };
+        let answer = self.which.ask_to_take(&request).map_err(|(failure, of)| {
+            face.findings(&refusals(&read.sources, &of.refused, of.restart), &read.sources);
+            match failure.exit {
+                Exit::Negative => Failure::new(Exit::Configuration, failure.message),
+                _ => failure,
+            }
+        })?;
+        for change in list(&answer, "changes") {
+            face.note(&format!("{}: {}", word(change, "what"), word(change, "how")));
+        }
+        Ok(())
     }
 
     /// Has the control plane become the new program; returns how long nobody answered.
@@ -182,18 +208,4 @@ fn dropped(status: &Value) -> u64 {
     let drops = list(status, "layers").iter().flat_map(|layer| list(layer, "drops"));
     // Each is a reason and a number.
     drops.filter_map(|drop| drop.get(1)?.as_u64()).sum()
-}
-
-/// The version of a program's planes.
-fn version_of(program: &Path) -> Result<String, Failure> {
-    let failed = |why: String| {
-        let text = format!("{} is no such program: {why}; nothing is changed", program.display());
-        Failure::new(Exit::Usage, text)
-    };
-    let mut command = Command::new(program);
-    let told = command.args(["version", "--json"]).stdin(Stdio::null()).output();
-    let told = told.map_err(|error| failed(error.to_string()))?;
-    let value: Value = serde_json::from_slice(&told.stdout)
-        .map_err(|_| failed("it does not answer `version --json`".to_owned()))?;
-    Ok(word(&value, "planes").to_owned())
 }

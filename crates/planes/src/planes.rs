@@ -448,6 +448,15 @@ impl Planes {
         let several = (0..self.plane.len()).filter(|_| self.plane.len() > 1);
         let workers = several.map(|worker| WorkerStatus::new(worker, &table)).collect();
         let (mut layers, mut ways) = (control.layers(&sums), control.ways(&sums));
+        // Edges name their ends by the places of the layers that are left.
+        let kept: Vec<bool> = layers.iter().map(|layer| is_there(layer.link)).collect();
+        let left = |place: Option<usize>| {
+            let place = place.filter(|&place| kept.get(place) == Some(&true))?;
+            Some(kept.iter().take(place).filter(|kept| **kept).count())
+        };
+        for way in &mut ways {
+            (way.from, way.to) = (left(way.from), left(way.to));
+        }
         layers.retain(|layer| is_there(layer.link));
         ways.retain(|way| is_there(way.link));
         Ok(Status {

@@ -390,9 +390,13 @@ impl Gateway {
         self.events.log(about(LogLevel::Info, "upgrade", text));
         let socket = self.control.path();
         // Clients are told that it is busy while nobody listens.
-        socket.iter().for_each(|path| begin_upgrade(path));
+        if let Some(path) = &socket {
+            begin_upgrade(path);
+        }
         let error = (upgrade.0)(program);
-        socket.iter().for_each(|path| end_upgrade(path));
+        if let Some(path) = &socket {
+            end_upgrade(path);
+        }
         let text = format!("{} does not go on in this process: {error}", program.display());
         self.events.log(about(LogLevel::Error, "upgrade-failed", text));
     }

@@ -325,6 +325,15 @@ fn shared_links_go_on() {
     world.end(&third);
 }
 
+fn another_version_is_refused(world: &World) {
+    let other = world.folder.join("other");
+    fs::write(&other, "#!/bin/sh\necho '{\"planes\": \"0, tables 0\"}'\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Said::from(world.upgrade(other.to_str().unwrap()).output().unwrap());
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(refused.out.contains("does not fit: its planes are of version 0, tables 0"));
+}
+
 /// Another file with the same program takes over, one plane after the other, while datagrams pass at a
 /// thousand a second. A program of another version changes nothing.
 fn upgraded() {
@@ -333,12 +342,7 @@ fn upgraded() {
     let process = world.start();
     world.await_passes(SOUTH);
     let before = world.planes();
-    let other = world.folder.join("other");
-    fs::write(&other, "#!/bin/sh\necho '{\"planes\": \"0, tables 0\"}'\n").unwrap();
-    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
-    let refused = Said::from(world.upgrade(other.to_str().unwrap()).output().unwrap());
-    assert_eq!(refused.code, Some(1), "{}", refused.out);
-    assert!(refused.out.contains("does not fit: its planes are of version 0, tables 0"));
+    another_version_is_refused(&world);
     assert_eq!(world.planes(), before, "nothing is taken over");
     let new = world.folder.join("gatewright");
     fs::copy(env!("CARGO_BIN_EXE_gatewright"), &new).unwrap();
@@ -472,7 +476,8 @@ fn orders_are_withdrawn() {
     assert!(wait_until(WITHIN, is_up), "{}", world.ask(&["status"]).out);
     world.await_passes(SOUTH);
     world.kill(&data);
-    assert!(wait_until(WITHIN, || world.planes()["data"].to_string() != data), "{}", world.said());
+    let comes = || world.planes()["data"].as_u64().is_some_and(|it| it.to_string() != data);
+    assert!(wait_until(WITHIN, comes), "{}", world.said());
     world.await_passes(SOUTH);
     assert_eq!(world.planes()["adopted"], false);
     // One that is executed stays in force.

@@ -31,10 +31,10 @@ pub(super) const JSON: &str =
 /// again.
 ///
 /// Only a restart applies other values of [gateway] name, workers, neighbours_max, routes_max;
-/// [planes] mode, data_cores, control_core; [devices] devices_max, views, map; [cse] base, id, mqtt,
-/// store, store_mib, reserve_mib, type, audit_mib, provider; [cse.registrar] id, base; added or
-/// removed tables [devices], [cse], [cse.tls] and [cse.registrar]; and added or removed links that
-/// are shared, of mode tun, or on another link (VLANs).
+/// [planes] mode, data_cores, control_core; [devices] stack, devices_max, views, map; [cse] base, id,
+/// mqtt, store, store_mib, reserve_mib, type, audit_mib, provider; [cse.registrar] coap,
+/// coap_content, id, base; added or removed tables [devices], [cse], [cse.tls] and [cse.registrar];
+/// and added or removed links that are shared, of mode tun, or on another link (VLANs).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Reload {
     #[command(flatten)]

@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_until_its_end() {
-        let told = shell("printf one; printf two", Duration::from_secs(60)).unwrap();
+        let told = shell("printf one; printf two", Duration::from_mins(1)).unwrap();
         assert_eq!(told, b"onetwo");
-        assert_eq!(shell("exit 1", Duration::from_secs(60)).unwrap(), b"");
+        assert_eq!(shell("exit 1", Duration::from_mins(1)).unwrap(), b"");
     }
 
     /// Neither the program nor what it has started, which has its standard output, is waited for.

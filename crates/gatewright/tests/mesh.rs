@@ -18,10 +18,11 @@ use std::process::Stdio;
 fn main() {
     let needs =
         Needs::new().namespaces().program("ping").program("dnsmasq").program("udhcpc").linux(6, 6);
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("a_lease_crosses_four_hops", a_lease_crosses_four_hops),
         ("a_killed_relay_is_replaced", a_killed_relay_is_replaced),
         ("the_verbs_show_the_mesh", the_verbs_show_the_mesh),
+        ("a_reload_keeps_the_addresses", a_reload_keeps_the_addresses),
     ];
     trials::run(&needs, tests)
 }
@@ -134,6 +135,31 @@ fn a_killed_relay_is_replaced() {
     last.process.wait().unwrap();
     let gone = line.nodes[1].ip(&["-br", "link"]).unwrap();
     assert!(!gone.contains("mesh0"), "{gone}");
+}
+
+/// A link that comes or goes leaves the host's interface as it is; one that was deleted is said to be
+/// gone, and comes back by a reload.
+fn a_reload_keeps_the_addresses() {
+    let line = Line::addressed("mesh-reload", 2);
+    let (own, node) = (&line.daemons[0], &line.nodes[0]);
+    line.reaches("10.99.0.2");
+    let _third = Veth::pair(node, "more", &line.nodes[1], "other").unwrap();
+    let status = || own.ask(&["status"]).text();
+    for links in ["\"right\", \"more\"", "\"right\""] {
+        own.describe(&format!("[mesh]\nlinks = [{links}]\n"));
+        let said = own.ask(&["reload"]).text();
+        assert!(said.contains("[mesh] links"), "{said}");
+        let kept = node.ip(&["-br", "address", "show", "mesh0"]).unwrap();
+        assert!(kept.contains("10.99.0.1/24"), "{kept}");
+        line.reaches("10.99.0.2");
+    }
+    node.ip(&["link", "delete", "mesh0"]).unwrap();
+    assert!(wait_until(WITHIN, || status().contains("mesh: ended")), "{}", status());
+    let said = own.ask(&["reload"]).text();
+    assert!(said.contains("started again"), "{said}");
+    node.ip(&["address", "add", "10.99.0.1/24", "dev", "mesh0"]).unwrap();
+    line.reaches("10.99.0.2");
+    assert!(!status().contains("mesh: ended"), "{}", status());
 }
 
 fn the_verbs_show_the_mesh() {

@@ -43,10 +43,10 @@ const ANSWER_WITHIN_MS: u16 = 5_000;
 /// Octets of an interface's name with its zero (`IFNAMSIZ`).
 const NAME_MAX: usize = 16;
 
-/// A pair of interfaces that ends with this value.
+/// A pair of interfaces that ends with this value, unless it is left ([`InterfacePair::leave`]).
 ///
 /// The host uses the first one as an Ethernet interface; what it sends arrives at the other, which
-/// has no addresses and answers nothing. A pair that an earlier process has left is taken over with
+/// has no addresses and answers nothing. A pair that somebody has left is taken over with
 /// the addresses that the host has there.
 #[derive(Debug)]
 pub struct InterfacePair {
@@ -55,6 +55,8 @@ pub struct InterfacePair {
     peer: String,
     peer_index: u32,
     taken_over: bool,
+    /// Whether the interfaces stay when this value ends.
+    stays: bool,
     _claim: Option<Claim>,
 }
 
@@ -84,8 +86,8 @@ impl InterfacePair {
         let (index, peer_index) = (index?, peer_index?);
         let claim = Claim::take(index)
             .map_err(|process| io::Error::new(io::ErrorKind::AddrInUse, process))?;
-        let this =
-            Self { name: name.to_owned(), index, peer, peer_index, taken_over, _claim: claim };
+        let name = name.to_owned();
+        let this = Self { name, index, peer, peer_index, taken_over, stays: false, _claim: claim };
         // The peer has no addresses of its own; without IPv6, there is nothing to switch off.
         let _without =
             fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", this.peer), "1");
@@ -115,7 +117,13 @@ impl InterfacePair {
         self.peer_index
     }
 
-    /// Whether an earlier process had left it.
+    /// Has the interfaces stay when this value ends: another one takes them over, with the addresses
+    /// that the host has there.
+    pub const fn leave(&mut self) {
+        self.stays = true;
+    }
+
+    /// Whether somebody had left it.
     pub const fn is_taken_over(&self) -> bool {
         self.taken_over
     }
@@ -123,6 +131,9 @@ impl InterfacePair {
 
 impl Drop for InterfacePair {
     fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
         // Both ends go together; one that is gone already is what is wanted.
         if let Ok(netlink) = RouteSocket::open(0) {
             let _gone = netlink.delete(self.index);

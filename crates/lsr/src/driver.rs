@@ -48,7 +48,7 @@ pub(crate) enum NodeQuestion {
     State(SyncSender<MeshState>),
     Echo { destination: NodeId, class: PathClass, ttl: u8, tell: SyncSender<EchoOutcome> },
     Cut { link: String, is_cut: bool, tell: SyncSender<Result<(), String>> },
-    Stop,
+    Stop { leaves_interface: bool },
 }
 
 /// The latest numbers for status and metrics.
@@ -438,20 +438,20 @@ impl Driver {
         }
     }
 
-    /// Looks at the interfaces of all links, and tells the machine what has changed.
     /// Ends the node if somebody has deleted its interface: nothing can leave it or reach it.
     fn follow_host(&mut self) {
         let name = self.pair.name();
         let is_there = InterfaceProperties::of(name).is_ok_and(|it| it.index == self.pair.index());
         if !is_there {
             let text = format!(
-                "the mesh ends, as {name} has been deleted; start the gateway again to have it back"
+                "the mesh ends, as {name} has been deleted; `gatewright reload` starts it again"
             );
             self.sink.log(report::about(LogLevel::Error, "mesh-ended", text));
             self.ended = true;
         }
     }
 
+    /// Looks at the interfaces of all links, and tells the machine what has changed.
     fn follow_ports(&mut self, at_start: bool) {
         for link in 0..self.ports.len() {
             let Some(port) = self.ports.get_mut(link) else { return };
@@ -502,7 +502,12 @@ impl Driver {
             NodeQuestion::Cut { link, is_cut, tell } => {
                 let _gone = tell.try_send(self.cut(&link, is_cut));
             }
-            NodeQuestion::Stop => self.ended = true,
+            NodeQuestion::Stop { leaves_interface } => {
+                if leaves_interface {
+                    self.pair.leave();
+                }
+                self.ended = true;
+            }
         }
     }
 

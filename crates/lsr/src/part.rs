@@ -66,16 +66,23 @@ impl MeshPart {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the node, and starts another one.
+    /// Whether there was a node, and it has ended by itself.
+    fn has_ended(&self) -> bool {
+        self.lock().as_ref().is_some_and(|router| router.has_ended())
+    }
+
+    /// Ends the node, and starts another one, which takes an interface of the same name over.
     fn exchange(&self, mesh: Option<&Mesh>) -> Result<(), MeshError> {
+        let setup = mesh.map(|mesh| trust(mesh).map(|trust| setup(mesh, trust))).transpose()?;
         let mut running = self.lock();
-        // Its interface may have the same name.
         if let Some(router) = running.take() {
-            router.stop();
+            match &setup {
+                Some(next) if next.interface == router.interface() => router.hand_over(),
+                _ => router.stop(),
+            }
         }
-        if let Some(mesh) = mesh {
-            let trust = trust(mesh)?;
-            let router = MeshRouter::start(&setup(mesh, trust), self.seed, self.sink.clone())?;
+        if let Some(setup) = setup {
+            let router = MeshRouter::start(&setup, self.seed, self.sink.clone())?;
             *running = Some(Arc::new(router));
         }
         Ok(())
@@ -88,11 +95,16 @@ impl Part for MeshPart {
     }
 
     fn differences(&self, old: &Config, new: &Config) -> Vec<Change> {
-        gatewright_config::differences(old, new, PART).into_iter().map(Change::from).collect()
+        let differences = gatewright_config::differences(old, new, PART);
+        let mut changes: Vec<_> = differences.into_iter().map(Change::from).collect();
+        if changes.is_empty() && self.has_ended() {
+            changes.push(Change::new("[mesh]", "its node had ended, and is started again"));
+        }
+        changes
     }
 
     fn stage(&self, old: &Config, new: &Config) -> Result<Box<dyn Staged>, Unable> {
-        if old.mesh == new.mesh {
+        if old.mesh == new.mesh && !self.has_ended() {
             return Ok(Box::new(gatewright_part::Unchanged));
         }
         if let Err(error) = self.exchange(new.mesh.as_ref()) {
@@ -107,6 +119,10 @@ impl Part for MeshPart {
         // A stage in progress holds the lock; nobody waits for it here.
         let Ok(running) = self.running.try_lock() else { return PartStatus::default() };
         let Some(router) = running.as_ref() else { return PartStatus::default() };
+        if router.has_ended() {
+            let words = vec![("ended", "`gatewright reload` starts it again".to_owned())];
+            return PartStatus { words, ..PartStatus::default() };
+        }
         let summary = router.summary();
         PartStatus {
             words: summary.words,

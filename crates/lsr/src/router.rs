@@ -81,6 +81,7 @@ pub enum MeshError {
 /// A running node of the mesh; dropping it ends the node and removes its interface.
 #[derive(Debug)]
 pub struct MeshRouter {
+    interface: String,
     commands: SyncSender<NodeQuestion>,
     wake: Arc<EventFd>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -133,7 +134,8 @@ impl MeshRouter {
         .map_err(MeshError::Thread)?;
         let thread = std::thread::Builder::new().name("mesh".to_owned());
         let thread = thread.spawn(move || driver.run()).map_err(MeshError::Thread)?;
-        Ok(Self { commands, wake, thread: Mutex::new(Some(thread)), summary })
+        let (interface, thread) = (setup.interface.clone(), Mutex::new(Some(thread)));
+        Ok(Self { interface, commands, wake, thread, summary })
     }
 
     /// The state of the node.
@@ -190,12 +192,33 @@ impl MeshRouter {
         self.summary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Name of its interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// Whether it has ended by itself: its interface was deleted, or its thread could not go on.
+    pub fn has_ended(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Ends the node: its thread, its interface and its programs.
     pub fn stop(&self) {
+        self.end(false);
+    }
+
+    /// As [`Self::stop`], but the interface stays with the host's addresses for a node that takes it
+    /// over.
+    pub fn hand_over(&self) {
+        self.end(true);
+    }
+
+    fn end(&self, leaves_interface: bool) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // It may have ended by itself.
-            let _gone = self.send(NodeQuestion::Stop);
+            let _gone = self.send(NodeQuestion::Stop { leaves_interface });
             let _panicked = thread.join();
         }
     }

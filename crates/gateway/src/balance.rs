@@ -106,22 +106,14 @@ impl Balancer {
             .map(|(at, _)| vec![at])
             .collect();
         let mut state = self.lock();
-        let placed = state.admission.place(kind, &candidates, *policy);
+        let placed = state.admission.place(kind, &candidates, *policy).and_then(|flow| {
+            let relay = flow.path.first().and_then(|&at| relays.get(at));
+            Ok((flow.id, relay.ok_or(FlowRefusal::NoPath)?.address.value))
+        });
         let refusal = match placed {
-            Ok(flow) => {
-                let at = flow.path.first().and_then(|&at| relays.get(at));
-                match at {
-                    Some(relay) => {
-                        state.admitted += 1;
-                        let server = relay.address.value;
-                        return Ok(AdmittedFlow {
-                            balancer: Arc::clone(self),
-                            id: flow.id,
-                            server,
-                        });
-                    }
-                    None => FlowRefusal::NoPath,
-                }
+            Ok((id, server)) => {
+                state.admitted += 1;
+                return Ok(AdmittedFlow { balancer: Arc::clone(self), id, server });
             }
             Err(refusal) => refusal,
         };

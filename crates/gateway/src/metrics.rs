@@ -247,6 +247,8 @@ pub fn text(status: &StatusAnswer) -> String {
     handlers(&mut page, status);
     events_text(&mut page, &status.events);
     alarms_text(&mut page, &status.parts);
+    delays::write(&mut page, &status.delays);
+    balances::write(&mut page, &status.balances);
     for relay in &status.udp_gateways {
         let name = [("udp_gateway", relay.name.as_str())];
         page.count(UDP_RECEIVED, &name, relay.received);
@@ -262,8 +264,6 @@ pub fn text(status: &StatusAnswer) -> String {
     let handlers: Vec<_> = status.parts.iter().flat_map(|part| &part.told.handlers).collect();
     handled::text(&mut out, &handlers);
     sojourns(&mut out, &gateway.sojourn);
-    delays::text(&mut out, &status.delays);
-    balances::text(&mut out, &status.balances);
     out.push_str(&page.text());
     out
 }

@@ -1,6 +1,6 @@
 //! Metrics of balances: flows, loads, refusals.
 
-use super::{Family, head, sample, written};
+use super::{Family, Page};
 use crate::balance::BalanceStatus;
 
 const FLOWS: Family = ("gatewright_balance_flows", "flows", "Flows that a relay of a balance has.");
@@ -15,32 +15,18 @@ const REFUSED: Family =
     ("gatewright_balance_refused_flows", "flows", "Flows that a balance refused, by reason.");
 
 /// The families of all balances; nothing without one.
-pub(super) fn text(out: &mut String, balances: &[BalanceStatus]) {
-    if balances.is_empty() {
-        return;
-    }
-    for (family, is_flows) in [(FLOWS, true), (LOAD, false)] {
-        head(out, family, "gauge");
-        for balance in balances {
-            for relay in &balance.relays {
-                let address = relay.address.to_string();
-                let labels = written(&[("balance", &balance.name), ("relay", &address)]);
-                let value =
-                    if is_flows { relay.flows.to_string() } else { format!("{:e}", relay.load) };
-                sample(out, family.0, "", &labels, value);
-            }
+pub(super) fn write(page: &mut Page, balances: &[BalanceStatus]) {
+    for balance in balances {
+        let name = ("balance", balance.name.as_str());
+        for relay in &balance.relays {
+            let address = relay.address.to_string();
+            let labels = [name, ("relay", address.as_str())];
+            page.gauge(FLOWS, &labels, relay.flows);
+            page.gauge(LOAD, &labels, format!("{:e}", relay.load));
         }
-    }
-    head(out, ADMITTED, "counter");
-    for balance in balances {
-        let labels = written(&[("balance", &balance.name)]);
-        sample(out, ADMITTED.0, "_total", &labels, balance.admitted);
-    }
-    head(out, REFUSED, "counter");
-    for balance in balances {
+        page.count(ADMITTED, &[name], balance.admitted);
         for (reason, count) in &balance.refused {
-            let labels = written(&[("balance", &balance.name), ("reason", reason)]);
-            sample(out, REFUSED.0, "_total", &labels, count);
+            page.count(REFUSED, &[name, ("reason", reason)], *count);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Metrics of the delay models: gauges by relay, in seconds.
 
-use super::{Family, given, head, sample, written};
+use super::{Family, Page, given};
 use crate::delay_models::RelayDelay;
 
 const FIXED: Family = (
@@ -29,29 +29,25 @@ const DRIFT: Family =
     ("gatewright_delay_drift", "", "Whether both differ by more than a factor of two.");
 
 /// The families of all models; nothing without one.
-pub(super) fn text(out: &mut String, delays: &[RelayDelay]) {
-    type Value = fn(&RelayDelay) -> Option<f64>;
-    let families: [(Family, Value); 6] = [
-        (FIXED, |it| Some(it.reading.a_us / 1e6)),
-        (PER_BYTE, |it| it.reading.c_ns.map(|c| c / 1e9)),
-        (LOAD, |it| Some(it.reading.load)),
-        (PREDICTED, |it| it.reading.predicted_p99_us.map(|it| it / 1e6)),
-        (MEASURED, |it| Some(it.reading.measured_p99_us / 1e6)),
-        (DRIFT, |it| Some(f64::from(u8::from(it.reading.drifts)))),
-    ];
-    for (family, value) in families {
-        let values: Vec<_> = delays.iter().filter_map(|it| Some((it, value(it)?))).collect();
-        if values.is_empty() {
-            continue;
+pub(super) fn write(page: &mut Page, delays: &[RelayDelay]) {
+    for RelayDelay { mode, relay, handler, reading } in delays {
+        let labels = given([
+            Some(("mode", *mode)),
+            relay.as_deref().map(|relay| ("relay", relay)),
+            handler.as_deref().map(|handler| ("handler", handler)),
+        ]);
+        let gauges = [
+            (FIXED, Some(reading.a_us / 1e6)),
+            (PER_BYTE, reading.c_ns.map(|c| c / 1e9)),
+            (LOAD, Some(reading.load)),
+            (PREDICTED, reading.predicted_p99_us.map(|it| it / 1e6)),
+            (MEASURED, Some(reading.measured_p99_us / 1e6)),
+        ];
+        for (family, value) in gauges {
+            if let Some(value) = value {
+                page.gauge(family, &labels, format!("{value:e}"));
+            }
         }
-        head(out, family, "gauge");
-        for (it, value) in values {
-            let labels = given([
-                Some(("mode", it.mode)),
-                it.relay.as_deref().map(|relay| ("relay", relay)),
-                it.handler.as_deref().map(|handler| ("handler", handler)),
-            ]);
-            sample(out, family.0, "", &written(&labels), format!("{value:e}"));
-        }
+        page.gauge(DRIFT, &labels, u8::from(reading.drifts));
     }
 }

@@ -255,22 +255,31 @@ pub(crate) fn read(path: &str) -> Result<String, Failure> {
     text_of(path, octets)
 }
 
-/// The text of a file, or of standard input for `-`, without a limit.
+/// Maximum octets of a file that is no description: results of the lab, RFCs.
+const FILE_MAX: u64 = 64 << 20;
+
+/// The text of a file of at most 64 MiB, or of standard input for `-`.
 ///
 /// # Errors
 ///
 /// A [`Failure`] that names the file.
 pub(crate) fn read_whole(path: &str) -> Result<String, Failure> {
     let octets = if path == "-" {
-        let mut octets = Vec::new();
-        std::io::stdin().read_to_end(&mut octets).map(|_| octets)
+        read_most(std::io::stdin())
     } else {
-        let mut octets = Vec::new();
-        open_text(Path::new(path))
-            .and_then(|mut file| file.read_to_end(&mut octets))
-            .map(|_| octets)
+        open_text(Path::new(path)).and_then(read_most)
     };
     text_of(path, octets)
+}
+
+fn read_most(file: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    let read = file.take(FILE_MAX + 1).read_to_end(&mut octets)?;
+    if read as u64 > FILE_MAX {
+        let words = format!("longer than {} MiB", FILE_MAX >> 20);
+        return Err(std::io::Error::new(ErrorKind::FileTooLarge, words));
+    }
+    Ok(octets)
 }
 
 fn text_of(path: &str, octets: std::io::Result<Vec<u8>>) -> Result<String, Failure> {

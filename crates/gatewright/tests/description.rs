@@ -135,6 +135,9 @@ impl Service {
     fn runs(folder: &Path) -> Self {
         let service = Self::start(folder);
         assert!(wait_until(WITHIN, || service.ask(&["status"]).code == 0), "{}", service.said());
+        // Its socket answers before its description is kept, after which it is ready.
+        let is_kept = || folder.join("last-good.toml").exists();
+        assert!(wait_until(WITHIN, is_kept), "{}", service.said());
         service
     }
 

@@ -298,9 +298,14 @@ impl Planes {
         let control = self.control();
         let names = || control.links.iter().map(|(name, _)| name.as_str());
         let found = (0..).map(LinkIndex).zip(names()).find(|(_, known)| *known == name);
-        let known = || names().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
+        let refusal = || {
+            let known: Vec<_> = names().filter(|name| !name.is_empty()).collect();
+            let known =
+                if known.is_empty() { "the stack has none".into() } else { known.join(", ") };
+            format!("there is no link {name}: {known}")
+        };
         let found = found.filter(|_| !name.is_empty()).map(|(link, _)| link);
-        found.ok_or_else(|| format!("there is no link {name}: {}", known()))
+        found.ok_or_else(refusal)
     }
 
     /// The link-layer address of an Ethernet link.

@@ -143,7 +143,7 @@ fn status(state: &Value) -> String {
         out,
         "neighbours: {heard} of {known} heard; paths to {to} nodes; {labels} labels installed"
     );
-    let _ = writeln!(out, "counters{}", separated(&counts(state, "counters")));
+    let _ = writeln!(out, "counters: {}", counts(state, "counters").join(", "));
     out
 }
 

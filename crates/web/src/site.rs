@@ -139,6 +139,7 @@ impl Site {
             Found::OtherMethod(methods) => return Err(other_method(&methods)),
             Found::Nothing => return self.file(method, path, headers),
         };
+        // Whatever the caller shows of an earlier session.
         if route.endpoint == Endpoint::BeginSession {
             return self.begin_session(&arrival, headers, body).await;
         }
@@ -147,11 +148,7 @@ impl Site {
         if route.is_change() {
             access::check_change(&caller, headers, &self.counters)?;
         }
-        let asked = Asked { head, arrival: &arrival, caller, stop };
-        if route.endpoint == Endpoint::Trace {
-            return self.trace(&asked, body).await;
-        }
-        self.endpoint(route.endpoint, asked).await
+        self.endpoint(route.endpoint, Asked { head, arrival: &arrival, caller, stop }, body).await
     }
 
     /// Checks that a caller has the role that a route needs.
@@ -225,11 +222,14 @@ impl Site {
         self: &Arc<Self>,
         endpoint: Endpoint,
         asked: Asked<'_>,
+        body: Incoming,
     ) -> Result<WebAnswer, WebRefusal> {
         let Asked { head, arrival, caller, .. } = &asked;
         let (headers, uri) = (&head.headers, &head.uri);
         match endpoint {
-            Endpoint::Session | Endpoint::BeginSession | Endpoint::Trace => {
+            Endpoint::BeginSession => self.begin_session(arrival, headers, body).await,
+            Endpoint::Trace => self.trace(&asked, body).await,
+            Endpoint::Session => {
                 let tokens = self.authenticator.has_tokens();
                 let document = serde_json::json!({ "role": caller.role, "tokens": tokens });
                 Ok(json(StatusCode::OK, &document))

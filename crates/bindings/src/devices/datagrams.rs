@@ -7,7 +7,8 @@ use crate::datagram_socket::DatagramSocket;
 use crate::listeners::Latch;
 use crate::tasks::boxed;
 use core::time::Duration;
-use gatewright_tables::records::Sender;
+use gatewright_tables::Map;
+use gatewright_tables::records::{Entity, Sender};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,10 +63,7 @@ pub(super) async fn serve(
             }
             () = tokio::time::sleep(LOOK_EVERY), if is_leaving => {
                 // Who is not associated has nothing to wait for here.
-                connections.retain(|peer, _| {
-                    let sender = Sender { address: peer.ip(), port: peer.port() };
-                    matches!(entities.get(&sender), Ok(Some(_)))
-                });
+                connections.retain(|peer, _| is_in(&entities, &sender_at(*peer)));
                 continue;
             }
             _ = stop.changed() => break,
@@ -73,15 +71,7 @@ pub(super) async fn serve(
         // An error is an earlier answer's: nobody was there to take it.
         let Ok((length, peer)) = received else { continue };
         let apdu = octets.get(..length).unwrap_or_default();
-        // The AE table says who is associated (the paper's rule).
-        let sender = Sender { address: peer.ip(), port: peer.port() };
-        let is_associated = matches!(entities.get(&sender), Ok(Some(_)));
-        // A device that an earlier control plane knew gets a connection, by which it hears that its
-        // association has ended.
-        let is_left = !is_associated
-            && socket.is_of_own_stack()
-            && shared.lock().entities.forwarded().is_some_and(|it| it.forget_left(&sender));
-        let asks = is_left || apdu.starts_with(&AARQ);
+        let (is_associated, asks) = standing(&shared, &socket, &entities, (peer, apdu));
         if !is_associated && (!asks || is_leaving) {
             shared.count(|counters| {
                 counters.strangers += u64::from(!asks);
@@ -109,6 +99,33 @@ pub(super) async fn serve(
     }
     drop(connections);
     while running.join_next().await.is_some() {}
+}
+
+fn sender_at(peer: SocketAddr) -> Sender {
+    Sender { address: peer.ip(), port: peer.port() }
+}
+
+/// Whether the AE table has a sender: it says who is associated (the paper's rule).
+fn is_in(entities: &Map<Sender, Entity>, sender: &Sender) -> bool {
+    matches!(entities.get(sender), Ok(Some(_)))
+}
+
+/// Whether the sender of an APDU is associated, and whether it is to be given a connection if it is
+/// not.
+fn standing(
+    shared: &Shared,
+    socket: &DatagramSocket,
+    entities: &Map<Sender, Entity>,
+    (peer, apdu): (SocketAddr, &[u8]),
+) -> (bool, bool) {
+    let sender = sender_at(peer);
+    let is_associated = is_in(entities, &sender);
+    // A device that an earlier control plane knew gets a connection, by which it hears that its
+    // association has ended.
+    let is_left = !is_associated
+        && socket.is_of_own_stack()
+        && shared.lock().entities.forwarded().is_some_and(|it| it.forget_left(&sender));
+    (is_associated, is_left || apdu.starts_with(&AARQ))
 }
 
 /// Serves one device until it disconnects; returns its address.

@@ -34,7 +34,7 @@ pub(super) fn work(report: &[u8], stop: &AtomicBool) -> Result<(), String> {
         std::thread::sleep(LOOK);
     }
     let status = gateway.status().map_err(text)?;
-    if let Some(link) = status.links.iter().find(|link| !link.mode.contains("xdp")) {
+    if let Some(link) = status.links.iter().find(|link| !link.mode.starts_with("AF_XDP")) {
         return Err(format!("{} is a link of mode {}", link.name, link.mode));
     }
     let counts = forwarder.counts();

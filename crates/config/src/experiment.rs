@@ -29,6 +29,8 @@ pub enum RelayKind {
     GraphXdpHandler,
     /// Our UDP gateway translates addresses in the data plane, on AF_XDP, polling.
     GatewayXdp,
+    /// Our data plane makes oneM2M requests of a device's reports (IEEE 11073), on AF_XDP, polling.
+    InterworkXdp,
     /// A gateway program relays UDP datagrams, run by our loops.
     ProgramNative,
     /// The same program, built as C.
@@ -41,7 +43,7 @@ pub enum RelayKind {
 
 impl RelayKind {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Kernel,
         Self::TranslateUdp,
         Self::TranslateTcp,
@@ -51,6 +53,7 @@ impl RelayKind {
         Self::GraphXdp,
         Self::GraphXdpHandler,
         Self::GatewayXdp,
+        Self::InterworkXdp,
         Self::ProgramNative,
         Self::ProgramC,
         Self::ProgramJava,
@@ -69,6 +72,7 @@ impl RelayKind {
             Self::GraphXdp => "graph-xdp",
             Self::GraphXdpHandler => "graph-xdp-handler",
             Self::GatewayXdp => "gateway-xdp",
+            Self::InterworkXdp => "interwork-xdp",
             Self::ProgramNative => "program-native",
             Self::ProgramC => "program-c",
             Self::ProgramJava => "program-java",

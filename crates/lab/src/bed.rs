@@ -101,7 +101,8 @@ impl Bed {
                 let addresses: [Option<Ipv4Addr>; 2] = addresses;
                 let addresses = addresses.map(|_| Ipv4Addr::LOCALHOST);
                 let node = None;
-                return Ok(vec![Seat { node, interfaces, addresses, local, to, processor }]);
+                let from = Ipv4Addr::LOCALHOST;
+                return Ok(vec![Seat { node, interfaces, addresses, from, local, to, processor }]);
             }
         };
         let seat = |(at, pair): (usize, &[[TestInterface; 2]])| {
@@ -110,6 +111,7 @@ impl Bed {
                 node: Some(hosts.host(at + 1)?.clone()),
                 interfaces: [inward, outward].map(|end| end.name().to_owned()),
                 addresses: [address(at, 2), address(at + 1, 1)],
+                from: address(at, 1),
                 local: SocketAddrV4::new(address(at, 2), PORT),
                 to: SocketAddrV4::new(address(at + 1, 2), PORT),
                 processor,
@@ -185,6 +187,7 @@ pub(crate) fn is_ours(kind: RelayKind) -> bool {
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
             | RelayKind::GatewayXdp
+            | RelayKind::InterworkXdp
     )
 }
 

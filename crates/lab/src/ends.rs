@@ -4,47 +4,94 @@ use crate::bed::{Bed, BedEnd};
 use crate::clock;
 use crate::probe::{Place, ProbeIdentity, ProbeRecords};
 use crate::processor::pin;
+use crate::relay::interwork;
 use crate::relay::sockets::{LOOK, is_idle, receive_stamped};
-use gatewright_config::{Arrivals, Centre};
+use gatewright_config::{Arrivals, Centre, RelayKind};
 use gatewright_sim::Random;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+
+/// What probes are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ProbeForm {
+    /// Datagrams that begin with their identity.
+    Datagrams,
+    /// The same in a stream.
+    Stream,
+    /// Reports of a device, which arrive as oneM2M requests.
+    Reports,
+}
+
+impl ProbeForm {
+    /// What probes of a relay are.
+    pub(crate) const fn of(kind: RelayKind) -> Self {
+        match kind {
+            RelayKind::TranslateTcp => Self::Stream,
+            RelayKind::InterworkXdp => Self::Reports,
+            _ => Self::Datagrams,
+        }
+    }
+
+    /// Octets of a probe's payload before its identity.
+    pub(crate) const fn identity_at(self) -> u32 {
+        match self {
+            Self::Datagrams | Self::Stream => 0,
+            Self::Reports => interwork::IDENTITY_AT,
+        }
+    }
+}
 
 /// How probes travel.
 #[derive(Debug)]
 pub(crate) enum Carriage {
     Datagrams(UdpSocket),
     Stream(TcpStream),
+    Reports(UdpSocket),
 }
 
 impl Carriage {
-    /// To `target`, from where the sender is.
+    /// To `target`, from where the sender is, for probes of so many octets.
     pub(crate) fn connect(
         bed: &Bed,
         target: SocketAddrV4,
-        is_stream: bool,
+        (form, octets): (ProbeForm, u16),
     ) -> Result<Self, String> {
-        let connect = || {
-            if is_stream {
+        let datagrams = |port| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            socket.connect(target)?;
+            Ok(socket)
+        };
+        let connect = || match form {
+            ProbeForm::Stream => {
                 let stream = TcpStream::connect(target)?;
                 stream.set_nodelay(true)?;
-                return Ok(Self::Stream(stream));
+                Ok(Self::Stream(stream))
             }
-            let socket = UdpSocket::bind("0.0.0.0:0")?;
-            socket.connect(target)?;
-            Ok(Self::Datagrams(socket))
+            ProbeForm::Datagrams => datagrams(0).map(Self::Datagrams),
+            ProbeForm::Reports => datagrams(interwork::device_port(octets)).map(Self::Reports),
         };
         bed.at_end(BedEnd::Sender, connect)?.map_err(|error: std::io::Error| error.to_string())
     }
 
     fn send(&mut self, payload: &[u8]) -> std::io::Result<()> {
         match self {
-            Self::Datagrams(socket) => socket.send(payload).map(drop),
+            Self::Datagrams(socket) | Self::Reports(socket) => socket.send(payload).map(drop),
             Self::Stream(stream) => stream.write_all(payload),
+        }
+    }
+
+    /// The payload of a probe.
+    fn payload(&self, identity: ProbeIdentity, records: &ProbeRecords) -> Vec<u8> {
+        match self {
+            Self::Datagrams(_) | Self::Stream(_) => identity.payload(records.octets()),
+            Self::Reports(_) => {
+                let number = records.report_number(identity.sequence);
+                interwork::report(identity, number, records.octets()).unwrap_or_default()
+            }
         }
     }
 }
@@ -63,7 +110,7 @@ pub(crate) fn send(
     let mut due = clock::now() + LEAD_NS;
     let mut refused = 0;
     for sequence in 0..count {
-        let payload = ProbeIdentity { sequence, tag }.payload(condition.octets.into());
+        let payload = carriage.payload(ProbeIdentity { sequence, tag }, records);
         clock::sleep_until(due);
         records.set(sequence, Place::Due, due);
         records.set(sequence, Place::Sent, clock::now());
@@ -103,7 +150,7 @@ impl Receiver {
     /// Listens at the bed's receiver; when this returns, it does.
     pub(crate) fn start(
         bed: &Bed,
-        is_stream: bool,
+        form: ProbeForm,
         records: &Arc<ProbeRecords>,
         processor: Option<usize>,
     ) -> Result<Self, String> {
@@ -112,14 +159,14 @@ impl Receiver {
         let arrived = Arc::new(AtomicU64::new(0));
         let shared = (Arc::clone(records), Arc::clone(&stop), Arc::clone(&arrived));
         let text = |error: std::io::Error| error.to_string();
-        let body: Box<dyn FnOnce() + Send> = if is_stream {
+        let body: Box<dyn FnOnce() + Send> = if form == ProbeForm::Stream {
             let listen = bed.at_end(BedEnd::Receiver, || TcpListener::bind(at))?.map_err(text)?;
             Box::new(move || accept(&listen, &shared.0, &shared.1, &shared.2))
         } else {
             let socket = bed.at_end(BedEnd::Receiver, || UdpSocket::bind(at))?.map_err(text)?;
             socket.set_read_timeout(Some(LOOK)).map_err(text)?;
             setsockopt(&socket, ReceiveTimestampns, &true).map_err(|error| error.to_string())?;
-            Box::new(move || receive(&socket, &shared.0, &shared.1, &shared.2))
+            Box::new(move || receive(&socket, form, &shared.0, (&shared.1, &shared.2)))
         };
         let pinned = move || {
             if let Some(processor) = processor {
@@ -147,12 +194,22 @@ impl Drop for Receiver {
     }
 }
 
-fn receive(socket: &UdpSocket, records: &ProbeRecords, stop: &AtomicBool, arrived: &AtomicU64) {
+fn receive(
+    socket: &UdpSocket,
+    form: ProbeForm,
+    records: &ProbeRecords,
+    (stop, arrived): (&AtomicBool, &AtomicU64),
+) {
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
         let Ok((len, stamp)) = receive_stamped(socket, &mut buffer) else { continue };
         let time = stamp.unwrap_or_else(clock::now);
-        if records.stamp(buffer.get(..len).unwrap_or(&[]), Place::Arrived, time) {
+        let octets = buffer.get(..len).unwrap_or(&[]);
+        let has_arrived = match form {
+            ProbeForm::Reports => interwork::stamp_request(records, octets, time),
+            _ => records.stamp(octets, Place::Arrived, time),
+        };
+        if has_arrived {
             arrived.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -13,6 +13,7 @@ pub mod balance;
 mod bed;
 mod clock;
 mod compare;
+mod covariates;
 mod ends;
 pub mod failover;
 mod line;
@@ -30,6 +31,7 @@ pub mod stamp;
 mod summarise;
 
 pub use compare::{ComparedCondition, LabComparison, compare};
+pub use covariates::{Covariates, RadioCovariates};
 pub use gatewright_delay::FlowKind;
 pub use plan::{LabPlan, fit, plan};
 pub use processor::machine;

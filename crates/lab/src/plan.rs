@@ -66,7 +66,7 @@ pub(crate) fn plan_with(experiment: &Experiment, missing: Option<String>) -> Lab
     }
     let mut relays = Vec::new();
     for &kind in &experiment.relays {
-        match relay::unavailable(kind, experiment.node, namespaces) {
+        match relay::unavailable(kind, experiment, namespaces) {
             None if !relays.contains(&kind) => relays.push(kind),
             None => {}
             Some(why) => left_out.push(LeftOut { what: format!("relay {}", kind.name()), why }),

@@ -107,11 +107,3 @@ pub fn machine() -> String {
     let load = load.split(' ').next().unwrap_or("unknown");
     format!("{cpus} x {model}, Linux {}, load average {load}", kernel.trim())
 }
-
-/// Frequency and temperature of the first processor, where the system tells them.
-pub(crate) fn frequency_and_temperature() -> (Option<f64>, Option<f64>) {
-    let number = |path: &str| read_to_string(path).ok()?.trim().parse::<f64>().ok();
-    let frequency = number("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq");
-    let temperature = number("/sys/class/thermal/thermal_zone0/temp");
-    (frequency.map(|khz| khz / 1000.0), temperature.map(|milli| milli / 1000.0))
-}

@@ -4,6 +4,7 @@ use crate::analysis::{
     ConfidenceInterval, DelayJitter, DelaySummary, EmpiricalCdf, FitIntervals, LinearFit,
     ModelChoice, Periodicity, TailFit,
 };
+use crate::covariates::Covariates;
 use gatewright_config::{Experiment, RelayKind};
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +29,9 @@ pub struct LabRun {
     pub namespaces: bool,
     /// Processors of the ends and of the relay.
     pub processors: (usize, usize),
-    /// Frequency of the first processor in MHz, before and after, where it is told.
-    pub frequency_mhz: [Option<f64>; 2],
-    /// Temperature in °C, before and after, where it is told.
-    pub temperature: [Option<f64>; 2],
+    /// What may have changed the delays and is no condition; none in results of earlier versions.
+    #[serde(default)]
+    pub covariates: Option<Covariates>,
     /// What was left out, each with the reason.
     pub left_out: Vec<LeftOut>,
     /// Disturbances of the run: clocks that jumped, probes without stamps, unsteady conditions.

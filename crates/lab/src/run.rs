@@ -3,10 +3,11 @@
 use crate::analysis::{coefficient_of_variation, mean, quantile, sorted};
 use crate::bed::{Bed, NodeStamps};
 use crate::clock;
-use crate::ends::{Carriage, Receiver, send};
+use crate::covariates::CovariatesBefore;
+use crate::ends::{Carriage, ProbeForm, Receiver, send};
 use crate::plan::{self, COLD_PROBES, LabPlan, OBSERVER_PAIRS};
 use crate::probe::{IDENTITY_LEN, Place, ProbeIdentity, ProbeRecords};
-use crate::processor::{OtherLoad, ProcessorTime, frequency_and_temperature, machine, pin, seats};
+use crate::processor::{OtherLoad, ProcessorTime, machine, pin, seats};
 use crate::relay::program::BuiltPrograms;
 use crate::relay::{self, RunningRelay};
 use crate::result::{LabRun, LeftOut, ObserverCost};
@@ -64,7 +65,7 @@ pub fn run(
     }
     let machine = machine();
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (before, begin) = (frequency_and_temperature(), Instant::now());
+    let (before, begin) = (CovariatesBefore::read(), Instant::now());
     let bed = Bed::build(experiment, namespaces).map_err(LabError::Bed)?;
     let mut lab = Lab {
         experiment,
@@ -86,7 +87,7 @@ pub fn run(
     };
     lab.rounds(&relays, progress);
     let observer = if namespaces { lab.observer(&relays) } else { None };
-    let after = frequency_and_temperature();
+    let covariates = Some(before.end());
     lab.check_line();
     let Lab { measured, left_out, mut warnings, .. } = lab;
     let (conditions, models) = summaries(&measured, experiment, &mut warnings);
@@ -100,8 +101,7 @@ pub fn run(
         seconds: begin.elapsed().as_secs_f64(),
         namespaces,
         processors: seats(),
-        frequency_mhz: [before.0, after.0],
-        temperature: [before.1, after.1],
+        covariates,
         left_out,
         warnings,
         observer,
@@ -244,19 +244,17 @@ impl Lab<'_> {
     /// Starts the relays in line, the receiver and the stamps, and warms them up.
     fn set(&mut self, kind: RelayKind) -> Result<Setting, String> {
         let (ends, node) = seats();
-        let receiver = Receiver::start(&self.bed, is_stream(kind), &self.records, Some(ends))?;
+        let receiver = Receiver::start(&self.bed, ProbeForm::of(kind), &self.records, Some(ends))?;
         self.bed.routes(kind == RelayKind::Kernel)?;
-        let slowdown = self.experiment.node.slowdown;
         let mut relays = Vec::new();
         // The last one first, so that each finds its next one listening.
         for seat in self.bed.seats(Some(node))?.iter().rev() {
-            relays.extend(relay::start(kind, slowdown, seat, &self.records, &self.built)?);
+            relays.extend(relay::start(kind, self.experiment, seat, &self.records, &self.built)?);
         }
         let stamps = self.bed.stamp(kind)?;
         let setting = Setting { kind, stamps, receiver, _relays: relays };
-        let warm = Centre { octets: 200, rate: 500, load_pct: 0 };
         for _attempt in 0..5 {
-            let repetition = self.probe(&setting, warm, 25);
+            let repetition = self.probe(&setting, relay::WARM, 25);
             if repetition.is_ok_and(|it| it.median_end_to_end().is_some()) {
                 return Ok(setting);
             }
@@ -288,16 +286,17 @@ impl Lab<'_> {
     ) -> Result<Repetition, String> {
         self.tags += 1;
         let tag = (self.experiment.seed ^ self.tags << 16).to_be_bytes();
+        let form = ProbeForm::of(setting.kind);
         self.records.begin(tag, condition.octets, count);
         for stamper in setting.stamps.iter().flat_map(|it| [&it.ingress, &it.egress]) {
-            stamper.begin(tag);
+            stamper.begin_at(tag, form.identity_at());
         }
         let (ends, node) = seats();
         // The kernel routes on the processor that sends; all other relays have their own.
         let relays = if setting.kind == RelayKind::Kernel { ends } else { node };
         let _load = OtherLoad::start(condition.load_pct, relays);
         let target = self.bed.target(setting.kind);
-        let mut carriage = Carriage::connect(&self.bed, target, is_stream(setting.kind))?;
+        let mut carriage = Carriage::connect(&self.bed, target, (form, condition.octets))?;
         let (times, clocks) = (ProcessorTime::read(), (clock::now(), clock::wall()));
         let before = setting.receiver.arrived();
         let records = &self.records;
@@ -336,6 +335,10 @@ impl Lab<'_> {
         }
         let encrypts = matches!(kind, RelayKind::EncryptPortable | RelayKind::EncryptHardware);
         let (_, unaltered) = self.records.repeated_and_unaltered();
+        let altered = self.records.altered();
+        if altered > 0 {
+            self.warn(format!("{name}: {altered} readings arrived with other values"));
+        }
         if encrypts && unaltered > 0 && usize::from(condition.octets) > IDENTITY_LEN {
             self.warn(format!("{name}: {unaltered} probes arrived in clear"));
         }
@@ -352,6 +355,10 @@ impl Lab<'_> {
         let at = |place| self.records.time(sequence, place);
         let arrived = at(Place::Arrived);
         let (ingress, egress) = match &setting.stamps {
+            // A program at a hook does not read requests: the receiver's kernel stamps them there.
+            Some(stamps) if ProbeForm::of(setting.kind) == ProbeForm::Reports => {
+                (stamps.ingress.time(sequence), arrived)
+            }
             Some(stamps) => (stamps.ingress.time(sequence), stamps.egress.time(sequence)),
             // On loopback a packet is received within the call that sends it.
             None => (at(Place::Ingress), arrived),
@@ -422,9 +429,4 @@ fn program_cost(stamps: &NodeStamps) -> Option<f64> {
         stamper.cost(&frame, REPEAT).ok().map(f64::from)
     };
     mean(&[cost(&stamps.ingress)?, cost(&stamps.egress)?])
-}
-
-/// Whether the relay's probes travel in a stream.
-fn is_stream(kind: RelayKind) -> bool {
-    kind == RelayKind::TranslateTcp
 }

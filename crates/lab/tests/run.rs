@@ -15,10 +15,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let missing = Needs::new().namespaces().linux(6, 6).missing();
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 4] = [
         ("every_relay_carries_probes_between_namespaces", every_relay),
         ("a_relay_that_computes_for_a_known_time_is_found", known_time),
         ("a_shaped_link_has_its_latency", shaped_link),
+        ("a_report_leaves_the_node_as_two_requests", reports),
     ];
     let trials = tests.map(|(name, test)| match &missing {
         None => Trial::test(name, move || {
@@ -108,4 +109,27 @@ fn shaped_link() {
     // Two links, each 2 ms and (1000 + 28 + 14 + 24) octets at 20 Mbit/s: 426 µs.
     assert!(link.min >= 2.0 * 2426.0, "{link:?}");
     assert!(link.min < 2.0 * 2426.0 + 3000.0, "{link:?}");
+}
+
+fn reports() {
+    let more = "[centre]\noctets = 400\nrate = 200\n[vary]\noctets = [54, 1400]\n";
+    let result = measure(&experiment(&[RelayKind::InterworkXdp], more));
+    let mut sizes: Vec<u16> = result.conditions.iter().map(|it| it.octets).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [54, 400, 1400], "{:?}", result.left_out);
+    for it in &result.conditions {
+        let node = it.node.unwrap();
+        eprintln!("{} octets: node {:.1} µs, {} of {}", it.octets, node.p50, it.received, it.sent);
+        assert!(it.received > 0 && it.repeated == 0, "{it:?}");
+        assert_eq!(it.unstamped, 0, "each that arrived has been seen on its way in");
+        // It entered before it left, and no request can be there before its report was sent.
+        assert!(node.min > 0.0 && it.link.unwrap().min > 0.0, "{it:?}");
+    }
+    assert!(!result.warnings.iter().any(|it| it.contains("other values")), "{:?}", result.warnings);
+    let covariates = result.covariates.unwrap();
+    assert!(covariates.load[0].is_some() && covariates.busy_pct > 0.0, "{covariates:?}");
+    // Reports of 16 octets there are none.
+    let small = "[centre]\noctets = 16\nrate = 200\n";
+    let why = run(&experiment(&[RelayKind::InterworkXdp], small), &mut |_| {}).unwrap_err();
+    assert!(why.to_string().contains("54 to 1400 octets"), "{why}");
 }

@@ -1,5 +1,6 @@
 /* Writes down when probe packets pass a hook, by their sequence numbers. Every packet goes on as it
- * came. A probe's payload begins with its identity: sequence number, then the tag of the run. */
+ * came. A probe's payload has its identity at a known place: sequence number, then the tag of the
+ * run. */
 #include "bpf.h"
 
 #define PLACES 65536
@@ -25,6 +26,7 @@ struct stamps {
 
 struct probe {
     u32 tag[2];
+    u32 at; /* octets of payload before the identity */
 };
 
 VALUE(struct probe, probe);
@@ -44,7 +46,7 @@ SECTION("xdp") int stamp(struct sk_buff *context)
         at = 34 + (data[46] >> 4) * 4;
     else if (data[23] != UDP)
         return NEXT;
-    if (load_bytes(context, at, identity, sizeof identity))
+    if (load_bytes(context, at + probe.at, identity, sizeof identity))
         return NEXT;
     if (identity[1] != probe.tag[0] || identity[2] != probe.tag[1])
         return NEXT;

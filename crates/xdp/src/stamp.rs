@@ -18,12 +18,12 @@ const PLACE_WORDS: usize = 4;
 
 /// Writes down when probe packets pass an interface, at its ingress or egress (tcx).
 ///
-/// A probe is an IPv4 packet of UDP or TCP whose payload begins with its sequence number (32 bits,
-/// big-endian) and the tag of the run (64 bits). Times are of the monotonic clock, in nanoseconds.
+/// A probe is an IPv4 packet of UDP or TCP whose payload has its identity, at its beginning or at
+/// another place: its sequence number (32 bits, big-endian) and the tag of the run (64 bits). Times are of the monotonic clock, in nanoseconds.
 /// Needs Linux 6.6.
 #[derive(Debug)]
 pub struct Stamper {
-    tag: SharedWords,
+    probe: SharedWords,
     places: SharedWords,
     program: BpfProgram,
     _attached: AttachedProgram,
@@ -41,7 +41,7 @@ impl Stamper {
             map.map_err(failed("make a table"))
         };
         let places = memory("stamps", STAMPS_MAX * 4 * 4)?;
-        let probe = memory("probe", 8)?;
+        let probe = memory("probe", 4 * 3)?;
         let linked = CompiledProgram::read(STAMP)?.link(|name| match name {
             "stamps" => Some(Symbol::Memory(places.as_fd())),
             "probe" => Some(Symbol::Memory(probe.as_fd())),
@@ -50,19 +50,26 @@ impl Stamper {
         let kind = if hook == Hook::Egress { ProgramType::Egress } else { ProgramType::Ingress };
         let program = BpfProgram::load(kind, "gw_stamp", &linked, 0)?;
         let attached = program.attach(interface, hook).map_err(failed("attach the stamps"))?;
-        let [tag, places] =
+        let [probe, places] =
             [probe, places].map(|map| map.words().map_err(failed("map a table's memory")));
-        Ok(Self { tag: tag?, places: places?, program, _attached: attached })
+        Ok(Self { probe: probe?, places: places?, program, _attached: attached })
     }
 
-    /// Forgets all times and takes probes with `tag` from now on.
+    /// Forgets all times and takes probes with `tag` from now on, whose payloads begin with their
+    /// identity.
     pub fn begin(&self, tag: [u8; 8]) {
+        self.begin_at(tag, 0);
+    }
+
+    /// The same, where so many octets of the payload are before the identity.
+    pub fn begin_at(&self, tag: [u8; 8], octets: u32) {
         for word in self.places.all() {
             word.store(0, Ordering::Relaxed);
         }
         let (halves, _) = tag.as_chunks::<4>();
-        for (word, half) in self.tag.all().iter().zip(halves) {
-            word.store(u32::from_ne_bytes(*half), Ordering::Relaxed);
+        let words = halves.iter().map(|half| u32::from_ne_bytes(*half)).chain([octets]);
+        for (word, value) in self.probe.all().iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
         }
     }
 

@@ -41,11 +41,13 @@ fn run() {
     let receiver = right.run(|| UdpSocket::bind("10.74.9.2:9000")).unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let sender = left.run(|| UdpSocket::bind("10.74.9.1:0")).unwrap().unwrap();
-    let send = |sequence: u32, tag: [u8; 8]| {
-        let payload = [&sequence.to_be_bytes()[..], &tag, &[0; 100]].concat();
+    let send_behind = |octets: usize, sequence: u32, tag: [u8; 8]| {
+        let before = vec![0x5a; octets];
+        let payload = [&before[..], &sequence.to_be_bytes(), &tag, &[0; 100]].concat();
         sender.send_to(&payload, "10.74.9.2:9000").unwrap();
         receiver.recv(&mut [0; 200]).expect("it arrives as it was sent");
     };
+    let send = |sequence, tag| send_behind(0, sequence, tag);
     send(7, TAG);
     send(70_000, TAG);
     send(8, *b"another.");
@@ -60,4 +62,9 @@ fn run() {
     }
     egress.begin(TAG);
     assert_eq!(egress.time(7), None, "a new run begins without times");
+    egress.begin_at(TAG, 42);
+    send(3, TAG);
+    send_behind(42, 4, TAG);
+    assert_eq!(egress.time(3), None, "its identity is not at that place");
+    assert!(egress.time(4).is_some(), "an identity behind 42 octets");
 }

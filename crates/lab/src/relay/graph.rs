@@ -1,7 +1,7 @@
-//! Relays of our own stack: routing and the UDP gateway, in the data plane.
+//! Relays of our own stack: routing, the UDP gateway and interworking, in the data plane.
 
 use super::sockets::LOOK;
-use super::{Ready, RelayJob, Seat};
+use super::{Ready, RelayJob, Seat, interwork};
 use gatewright_config::RelayKind;
 use gatewright_link::{Backend, Mode};
 use gatewright_planes::{Planes, Series, Setup, UdpGateway, UdpGatewaySetup};
@@ -30,7 +30,7 @@ pub(super) fn serve(
     for (name, ip) in seat.interfaces.iter().zip(seat.addresses) {
         setup.link(name, name).backend(backend).address(ip, 24);
     }
-    if kind == RelayKind::GatewayXdp {
+    if matches!(kind, RelayKind::GatewayXdp | RelayKind::InterworkXdp) {
         setup.spin = FOR_EVER;
     }
     let planes = Planes::open(&setup).map_err(|error| error.to_string())?;
@@ -55,6 +55,9 @@ pub(super) fn serve(
         UdpGateway::start(planes.sockets(), setup).map_err(|error| error.to_string())
     });
     let _gateway = gateway.transpose()?;
+    let forwarder =
+        (kind == RelayKind::InterworkXdp).then(|| interwork::forward(&planes, seat, &job.sizes));
+    let _forwarder = forwarder.transpose()?;
     ready.tell(Ok(()));
     while !job.is_stopped() {
         std::thread::sleep(LOOK);

@@ -2,13 +2,14 @@
 
 pub(crate) mod cipher;
 mod graph;
+pub(crate) mod interwork;
 pub(crate) mod program;
 pub(crate) mod sockets;
 
 use crate::probe::ProbeRecords;
 use crate::processor::pin;
 use cipher::Cipher;
-use gatewright_config::{NodeShape, RelayKind};
+use gatewright_config::{Centre, Experiment, RelayKind};
 use gatewright_testbed::Namespace;
 use program::BuiltPrograms;
 use sockets::Work;
@@ -38,6 +39,8 @@ pub(crate) struct Seat {
     pub(crate) interfaces: [String; 2],
     /// Addresses there.
     pub(crate) addresses: [Ipv4Addr; 2],
+    /// Who sends to it.
+    pub(crate) from: Ipv4Addr,
     /// Where a relay over sockets receives.
     pub(crate) local: SocketAddrV4,
     /// Where it sends to.
@@ -53,6 +56,8 @@ pub(crate) struct RelayJob {
     /// Whether the relay has the kernel's stamps of received packets written down.
     pub(crate) stamps_ingress: bool,
     pub(crate) onward_ip: Ipv4Addr,
+    /// Octets that probes of this run have.
+    pub(crate) sizes: Vec<u16>,
     stop: Arc<AtomicBool>,
 }
 
@@ -93,9 +98,10 @@ impl Drop for RunningRelay {
 /// Why a relay cannot be measured here; none if it can.
 pub(crate) fn unavailable(
     kind: RelayKind,
-    node: NodeShape,
+    experiment: &Experiment,
     has_namespaces: bool,
 ) -> Option<String> {
+    let node = experiment.node;
     let needs_namespaces = matches!(
         kind,
         RelayKind::Kernel
@@ -103,6 +109,7 @@ pub(crate) fn unavailable(
             | RelayKind::GraphXdp
             | RelayKind::GraphXdpHandler
             | RelayKind::GatewayXdp
+            | RelayKind::InterworkXdp
     );
     if needs_namespaces && !has_namespaces {
         return Some("it needs network namespaces (root)".to_owned());
@@ -123,6 +130,11 @@ pub(crate) fn unavailable(
             return Some(why);
         }
     }
+    if kind == RelayKind::InterworkXdp
+        && let Some(why) = interwork::unavailable(&experiment.conditions())
+    {
+        return Some(why);
+    }
     if kind == RelayKind::EncryptHardware && !cipher::has_instructions() {
         return Some("this processor has no AES instructions".to_owned());
     }
@@ -139,7 +151,7 @@ pub(crate) fn unavailable(
 /// Starts the relay and waits until it is ready; `None` if the kernel is the relay.
 pub(crate) fn start(
     kind: RelayKind,
-    slowdown: u32,
+    experiment: &Experiment,
     seat: &Seat,
     records: &Arc<ProbeRecords>,
     built: &Arc<BuiltPrograms>,
@@ -152,9 +164,11 @@ pub(crate) fn start(
         records: Arc::clone(records),
         stamps_ingress: seat.node.is_none(),
         onward_ip: if seat.node.is_none() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED },
+        sizes: sizes(experiment),
         stop: Arc::clone(&stop),
     };
     let (tell, told) = channel();
+    let slowdown = experiment.node.slowdown;
     let (seat, built) = (seat.clone(), Arc::clone(built));
     let body = move || {
         let inside = || {
@@ -180,6 +194,18 @@ pub(crate) fn start(
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err("it was not ready in time".to_owned()),
     }
+}
+
+/// The condition under which a relay is warmed up.
+pub(crate) const WARM: Centre = Centre { octets: 200, rate: 500, load_pct: 0 };
+
+/// Octets that probes of an experiment have, each once.
+fn sizes(experiment: &Experiment) -> Vec<u16> {
+    let mut sizes: Vec<u16> =
+        experiment.conditions().iter().chain([&WARM]).map(|it| it.octets).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
 }
 
 fn serve(

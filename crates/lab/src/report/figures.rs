@@ -284,6 +284,7 @@ fn short(relay: RelayKind) -> &'static str {
         RelayKind::GraphXdp => "xdp",
         RelayKind::GraphXdpHandler => "hdl",
         RelayKind::GatewayXdp => "gw",
+        RelayKind::InterworkXdp => "iw",
         RelayKind::ProgramNative => "pn",
         RelayKind::ProgramC => "pc",
         RelayKind::ProgramJava => "pj",

@@ -5,6 +5,7 @@ use super::figures::{Figure, figures};
 use super::statements::{Agreement, statements};
 use super::table::csv;
 use crate::analysis::{ConfidenceInterval, DelaySummary, ModelChoice};
+use crate::covariates::Covariates;
 use crate::result::{LabRun, RelayModel};
 use std::fmt::Write;
 
@@ -338,24 +339,19 @@ fn method(page: &mut String, run: &LabRun) {
 }
 
 fn machine(page: &mut String, run: &LabRun) {
-    let told = |values: [Option<f64>; 2], unit: &str| match values {
-        [Some(before), Some(after)] => {
-            format!("{before:.0} {unit} before, {after:.0} {unit} after")
-        }
-        _ => "not told by this system".to_owned(),
-    };
+    let earlier = || "Covariates were not recorded.".to_owned();
+    let covariates = run.covariates.as_ref().map_or_else(earlier, Covariates::text);
     let steal = run.conditions.iter().map(|it| it.steal_pct);
     let steal: Vec<f64> = steal.collect();
     let worst = steal.iter().copied().fold(0.0, f64::max);
     let experiment = serde_json::to_string_pretty(&run.experiment).unwrap_or_default();
     let _ = write!(
         page,
-        "<h2>Machine</h2><p>{}. Frequency: {}. Temperature: {}. Time taken by the host: at most \
-         {worst:.1} % of a condition. Started {} s after 1970-01-01, {:.0} s long.</p>\
+        "<h2>Machine</h2><p>{}. {} Time taken by the host: at most {worst:.1} % of a condition. Started \
+         {} s after 1970-01-01, {:.0} s long.</p>\
          <details><summary>The experiment</summary><pre>{}</pre></details>",
         escape(&run.machine),
-        told(run.frequency_mhz, "MHz"),
-        told(run.temperature, "°C"),
+        escape(&covariates),
         run.started,
         run.seconds,
         escape(&experiment)

@@ -12,6 +12,7 @@ pub mod checks;
 pub mod dashboard;
 pub mod deb;
 pub mod interop;
+pub mod manual;
 pub mod oci;
 pub mod packages;
 pub mod sbom;

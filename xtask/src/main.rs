@@ -6,7 +6,7 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, dashboard, deb, interop, oci, sbom, setup, step::CommandStep};
+use xtask::{checks, dashboard, deb, interop, manual, oci, sbom, setup, step::CommandStep};
 
 const HELP: &str = "\
 The project's automation.
@@ -24,6 +24,8 @@ Verbs:
                            and run `gatewright demo ARGUMENTS`; at most three minutes from a fresh
                            clone on two cores
   dashboard                build the page that a gateway serves from its sources; needs Node
+  manual                   write the manual's reference anew from the sources, and build the manual as
+                           a book in target/manual, where mdBook is
   interop                  tests against two kernels of Debian, in virtual machines; installs
                            qemu-system-x86; the page in a browser, where Node and Chromium are
   deb [--profile NAME | --program FILE] [--revision N]
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         "lint" if rest.is_empty() => checks::lint(),
         "interop" if rest.is_empty() => interop::interop(),
         "dashboard" if rest.is_empty() => dashboard::build(),
+        "manual" if rest.is_empty() => manual::manual(),
         "demo" => {
             setup::setup_demo();
             // Without arguments, what a newcomer is to see.
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
             println!("{HELP}");
             true
         }
-        "setup" | "test" | "lint" | "dashboard" | "interop" | "sbom" => {
+        "setup" | "test" | "lint" | "dashboard" | "manual" | "interop" | "sbom" => {
             return usage(&format!("`{verb}` takes no arguments"));
         }
         other => return usage(&format!("there is no verb `{other}`")),

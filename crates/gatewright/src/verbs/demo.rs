@@ -3,6 +3,7 @@
 mod checks;
 mod mesh;
 mod planes;
+mod story;
 mod ward;
 mod world;
 
@@ -21,9 +22,10 @@ use world::DemoNetwork;
 pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name, passed, said, milliseconds}], passed}; \
      ward: {demo, in_cse, kills, devices: [{kind, measured, answered, values, passed}], waited, \
      sent, stored, received, twice, notified_again, passed}; mesh: {demo, cuts: [{cut, cable, at_ms, healed_ms, outage_ms, before, \
-     after}], ping: {sent, answered, rtt_median_ms}, video: the same, svg, passed}";
+     after}], ping: {sent, answered, rtt_median_ms}, video: the same, svg, \
+     passed}; story: {demo, page, checks, sent, stored, received, twice, mails, passed}";
 
-/// Demonstrates a gateway: between two kernel hosts, as two processes, in a hospital ward, or as a mesh.
+/// Demonstrates a gateway: between two kernel hosts, as two processes, in a hospital ward, as a mesh, or all of it in one story.
 ///
 /// gateway: creates, in network namespaces, two hosts on two subnets, IPv4 and IPv6, the second
 /// link with a smaller MTU, and a gateway between them, with AF_XDP if possible. Each check uses
@@ -43,15 +45,20 @@ pub(super) const JSON: &str = "{demo, links: [{name, mode, why}], checks: [{name
 /// path in use are cut and healed, near and far, with and without loss of the carrier, while a ping
 /// and a flow like a video's pass. Shows how long nothing arrived, and draws the round trips as SVG.
 ///
+/// story: an oximeter reports over UDP and a mesh whose path is cut meanwhile, to a gateway of two planes
+/// with mesh, devices, CSE, program and page in one description; its readings go on to a CSE above and
+/// its monitor, and an alarm leaves as mail through a program in the gateway language. Counts what was
+/// sent, stored and received, and compares the delay of each hop with its budget.
+///
 /// Ends with 0 only if every check passed; for the ward, only if every reading sent was stored and
 /// received, none twice.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// The demo.
-    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "planes", "ward", "mesh"])]
+    #[arg(value_name = "NAME", default_value = "gateway", value_parser = ["gateway", "planes", "ward", "mesh", "story"])]
     name: String,
-    /// gateway: time to continue forwarding after the checks, for inspection; ward: duration of
-    /// measuring (12).
+    /// gateway: time to continue forwarding after the checks, for inspection; ward and
+    /// story: duration of measuring (12, 8).
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
     /// mesh: file of the drawing; gatewright-demo-mesh.svg in the temporary folder if not given.
@@ -138,6 +145,15 @@ impl Demo {
                 );
             }
             return planes::run(face);
+        }
+        if self.name == "story" {
+            let needs = Needs::new().namespaces().program("ip").program("ping").linux(6, 6);
+            if let Some(missing) = needs.missing() {
+                return Err(
+                    Failure::new(Exit::Permission, format!("the demo needs {missing}")).into()
+                );
+            }
+            return story::run(self.seconds, face);
         }
         if self.name == "mesh" {
             let needs = Needs::new().namespaces().program("ip").linux(6, 6);

@@ -138,12 +138,12 @@ fn described(name: &str) -> (PathBuf, u16, u16) {
     (file, devices, http)
 }
 
-/// The commands that README shows for the template, as printed there but for ports of this test's
+/// The commands that the page shows for the template, as printed there but for ports of this test's
 /// own and for how long devices measure.
 #[test]
 fn the_commands_of_the_readme_run_as_printed() {
-    const README: &str = include_str!("../../../README.md");
-    let (_, text) = README.split_once("`gatewright init health -o health.toml`").unwrap();
+    const PAGE: &str = include_str!("../../../docs/overview.md");
+    let (_, text) = PAGE.split_once("`gatewright init health -o health.toml`").unwrap();
     let block = text.split("```").nth(1).unwrap();
     let commands: Vec<Vec<&str>> = (block.lines())
         .filter_map(|line| line.split('#').next().unwrap().strip_prefix("gatewright "))

@@ -1,4 +1,5 @@
-//! Every command of README's fenced blocks runs as it is printed, in namespaces of this test.
+//! Every command of the fenced blocks of README and of `docs/overview.md` runs as it is printed, in
+//! namespaces of this test.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -15,6 +16,10 @@ use std::os::unix::{fs::PermissionsExt, process::ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+
+/// The pages.
+const README: &str = "README.md";
+const OVERVIEW: &str = "docs/overview.md";
 
 /// How long anything may take.
 const WITHIN: Duration = Duration::from_mins(2);
@@ -46,11 +51,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// A page of the repository.
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
+}
+
 /// The commands of each fenced block without a language, without the remarks behind them.
 fn blocks() -> Vec<Vec<String>> {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let [readme, overview] = [README, OVERVIEW].map(read);
     let mut blocks = Vec::new();
-    let mut lines = readme.lines();
+    let mut lines = readme.lines().chain(overview.lines());
     while let Some(line) = lines.next() {
         let Some(language) = line.strip_prefix("```") else { continue };
         let block: Vec<&str> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
@@ -178,15 +188,15 @@ fn the_commands_of_programs_run_as_printed() {
     }
 }
 
-/// README says in a sentence what runs in the other terminal.
+/// The page says in a sentence what runs in the other terminal.
 fn the_commands_of_devices_run_as_printed() {
     let mut terminal = Terminal::new("readme-devices");
     for command in block("gatewright demo") {
         terminal.run(&command);
     }
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let overview = read(OVERVIEW);
     let [init, run] = ["gatewright init health -o health.toml", "gatewright run health.toml"];
-    assert!(readme.contains(&format!("`{init}` and `{run}`")));
+    assert!(overview.contains(&format!("`{init}` and `{run}`")));
     terminal.run(init);
     terminal.run(&format!("{run} &"));
     let (meanwhile, others): (Vec<_>, Vec<_>) =

@@ -1,7 +1,7 @@
 //! TLS certificates that can be replaced while connections stay: each new handshake, incoming or
 //! outgoing, uses the latest ones.
 
-use crate::tls::{RevokedPeers, Tls, TlsError, provider};
+use crate::tls::{ChecksStaples, RevokedPeers, Tls, TlsError, provider};
 use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicU64, Ordering};
 use gatewright_onem2m::Timestamp;
@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::ResolvesClientCert;
-use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -35,7 +34,7 @@ pub(crate) struct Keys {
     print: u64,
     server: Arc<ServerConfig>,
     client: ClientConfig,
-    trusted: Arc<WebPkiServerVerifier>,
+    trusted: Arc<ChecksStaples>,
     revoked: Arc<RevokedPeers>,
     /// The files of certificates, each with the first end of a certificate in it.
     ends: Vec<(PathBuf, Timestamp)>,
@@ -58,10 +57,12 @@ impl Keys {
 /// A hash of the files' content.
 fn print(tls: &Tls) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for path in [&tls.certificate, &tls.key, &tls.authorities].into_iter().chain(&tls.crl) {
+    let files = [&tls.certificate, &tls.key, &tls.authorities];
+    for path in files.into_iter().chain(&tls.crl).chain(&tls.ocsp_response) {
         // One that cannot be read is found out by whoever reads it.
         std::fs::read(path).unwrap_or_default().hash(&mut hasher);
     }
+    tls.ocsp_required.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -604,16 +604,20 @@ fn differ(keyring: Option<&Arc<Keyring>>, tls: Option<&Tls>) -> bool {
 }
 
 fn cse_tls(tls: &gatewright_config::CseTls) -> Tls {
-    files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref())
+    let files = files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref());
+    let ocsp_response = tls.ocsp_response.as_ref().map(PathBuf::from);
+    Tls { ocsp_response, ocsp_required: tls.ocsp_required, ..files }
 }
 
 fn devices_tls(tls: &gatewright_config::DevicesTls) -> Tls {
-    files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref())
+    let files = files([&tls.certificate, &tls.key, &tls.authorities], tls.crl.as_ref());
+    Tls { ocsp_response: tls.ocsp_response.as_ref().map(PathBuf::from), ..files }
 }
 
 fn files(paths: [&String; 3], crl: Option<&String>) -> Tls {
     let [certificate, key, authorities] = paths.map(PathBuf::from);
-    Tls { certificate, key, authorities, crl: crl.map(PathBuf::from) }
+    let (crl, ocsp_response) = (crl.map(PathBuf::from), None);
+    Tls { certificate, key, authorities, crl, ocsp_response, ocsp_required: false }
 }
 
 /// Mapping of the description, then the built-in one.

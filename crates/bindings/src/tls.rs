@@ -6,11 +6,16 @@
 //! the CSE knows whether it authorises others, such as the AEs that it brought here: the request
 //! carries the certificate's identity ([`Request::sponsor`]).
 
+mod der;
+mod ocsp;
 mod validity;
+
+pub use ocsp::StapleError;
 
 use crate::keyring::Keyring;
 use core::time::Duration;
 use gatewright_onem2m::{Operation, Request, Timestamp};
+pub(crate) use ocsp::ChecksStaples;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +52,11 @@ pub struct Tls {
     /// The authorities' lists of revoked certificates (RFC 5280 §5), one of each authority that has
     /// issued any. With `None`, no certificate is taken for revoked.
     pub crl: Option<PathBuf>,
+    /// The OCSP response (RFC 6960) about its certificate, as DER: a server staples it in each
+    /// handshake.
+    pub ocsp_response: Option<PathBuf>,
+    /// Whether a server must staple such a response. One that it staples is compared in any case.
+    pub ocsp_required: bool,
 }
 
 /// Why TLS cannot be set up.
@@ -67,6 +77,22 @@ pub enum TlsError {
     /// There is no list of revoked certificates in the file.
     #[error("{} holds no list of revoked certificates (X509 CRL)", .0.display())]
     NoList(PathBuf),
+    /// The OCSP response is not about the certificate.
+    #[error("{}: {source}", path.display())]
+    Staple {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: StapleError,
+    },
+    /// The OCSP response cannot be read.
+    #[error("{}: {source}", path.display())]
+    Response {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// Certificate and key do not match, or are refused.
     #[error("certificate or key refused: {0}")]
     Refused(#[from] rustls::Error),
@@ -90,7 +116,11 @@ impl Tls {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(Arc::new(verifier))
-            .with_single_cert(certificates(&self.certificate)?, self.key()?)?;
+            .with_single_cert_with_ocsp(
+                certificates(&self.certificate)?,
+                self.key()?,
+                self.staple()?,
+            )?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -99,16 +129,40 @@ impl Tls {
     pub(crate) fn client(&self) -> Result<ClientConfig, TlsError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
-            .with_webpki_verifier(self.trusted()?)
+            .dangerous()
+            .with_custom_certificate_verifier(self.trusted()?)
             .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)?;
         Ok(config)
     }
 
     /// Verifier of servers' certificates.
-    pub(crate) fn trusted(&self) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    pub(crate) fn trusted(&self) -> Result<Arc<ChecksStaples>, TlsError> {
         let authorities = Arc::new(self.authorities()?);
         let trusted = WebPkiServerVerifier::builder_with_provider(authorities, provider());
-        Ok(trusted.with_crls(self.lists()?).build()?)
+        let verifier = trusted.with_crls(self.lists()?).build()?;
+        let authorities = certificates(&self.authorities)?;
+        Ok(Arc::new(ChecksStaples { verifier, authorities, required: self.ocsp_required }))
+    }
+
+    /// The response to staple; nothing without a file. One that is out of date is stapled, too: peers
+    /// judge it by their own clocks, and this one may be wrong.
+    fn staple(&self) -> Result<Vec<u8>, TlsError> {
+        let Some(path) = &self.ocsp_response else { return Ok(Vec::new()) };
+        let refuse = |source| TlsError::Response { path: path.clone(), source };
+        let response = std::fs::read(path).map_err(refuse)?;
+        let mut chain = certificates(&self.certificate)?;
+        let certificate = chain.remove(0);
+        chain.extend(certificates(&self.authorities)?);
+        match ocsp::check(&response, &certificate, &chain, UnixTime::now()) {
+            Ok(())
+            | Err(
+                StapleError::NoIssuer
+                | StapleError::Outdated
+                | StapleError::Revoked
+                | StapleError::Unknown,
+            ) => Ok(response),
+            Err(source) => Err(TlsError::Staple { path: path.clone(), source }),
+        }
     }
 
     /// The files of certificates, each with the first end of a certificate in it.

@@ -98,14 +98,15 @@ impl Config {
         }
         if let Some(tls) = self.devices.as_mut().and_then(|devices| devices.tls.as_mut()) {
             let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
-            files.into_iter().chain(&mut tls.crl).for_each(resolve);
+            files.into_iter().chain(&mut tls.crl).chain(&mut tls.ocsp_response).for_each(resolve);
         }
         self.mesh.iter_mut().filter_map(|mesh| mesh.key_file.as_mut()).for_each(resolve);
         if let Some(cse) = &mut self.cse {
             cse.store.iter_mut().for_each(beside);
             if let Some(tls) = &mut cse.tls {
                 let files = [&mut tls.certificate, &mut tls.key, &mut tls.authorities];
-                files.into_iter().chain(&mut tls.crl).for_each(resolve);
+                let others = tls.crl.iter_mut().chain(&mut tls.ocsp_response);
+                files.into_iter().chain(others).for_each(resolve);
             }
         }
         if let Some(Web { tokens, tls, .. }) = &mut self.web {
@@ -620,6 +621,8 @@ pub struct DevicesTls {
     pub authorities: String,
     /// Path of their lists of revoked certificates; with `None`, none is revoked.
     pub crl: Option<String>,
+    /// Path of the OCSP response about the manager's certificate, which it staples.
+    pub ocsp_response: Option<String>,
     /// Field of a device's certificate with its system-id; with `None`, they are not compared.
     pub system_id: Option<SystemIdField>,
 }
@@ -757,6 +760,10 @@ pub struct CseTls {
     pub authorities: String,
     /// Path of their lists of revoked certificates; with `None`, none is revoked.
     pub crl: Option<String>,
+    /// Path of the OCSP response about its certificate, which it staples as a server.
+    pub ocsp_response: Option<String>,
+    /// Whether servers must staple an OCSP response.
+    pub ocsp_required: bool,
 }
 
 /// The CSE above it: this one registers there, and sends readings there.

@@ -12,12 +12,13 @@ use toml::de::{DeTable, DeValue};
 pub const REMOVED: &str = "REMOVED";
 
 /// Keys whose text names a file, an identifier of a standard, or a size.
-const PUBLIC_TEXTS: [&str; 14] = [
+const PUBLIC_TEXTS: [&str; 15] = [
     "store",
     "certificate",
     "key",
     "authorities",
     "crl",
+    "ocsp_response",
     "read",
     "write",
     "file",

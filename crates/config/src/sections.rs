@@ -491,6 +491,8 @@ fn cse_tls(table: View<'_>) -> Option<CseTls> {
         key: table.owned("key")?,
         authorities: table.owned("authorities")?,
         crl: table.owned("crl"),
+        ocsp_response: table.owned("ocsp_response"),
+        ocsp_required: table.flag("ocsp_required").unwrap_or(false),
     })
 }
 
@@ -506,6 +508,7 @@ fn devices_tls(table: View<'_>) -> Option<DevicesTls> {
         key: table.owned("key")?,
         authorities: table.owned("authorities")?,
         crl: table.owned("crl"),
+        ocsp_response: table.owned("ocsp_response"),
     })
 }
 

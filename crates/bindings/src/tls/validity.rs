@@ -1,19 +1,14 @@
 //! The end of a certificate's validity (RFC 5280 §4.1.2.5), which the verifier does not tell.
 
+use super::der::{EXPLICIT_0, GENERALIZED_TIME, SEQUENCE, UTC_TIME, element};
 use gatewright_onem2m::Timestamp;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-
-/// DER tags (X.690 §8): SEQUENCE, the explicit tag 0 of a version, `UTCTime`, `GeneralizedTime`.
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
 
 /// The end of a certificate's validity (notAfter); `None` if it is not DER.
 pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut rest, _) = element(certificate)?;
-    if let Some((VERSION, _, after)) = element(rest) {
+    if let Some((EXPLICIT_0, _, after)) = element(rest) {
         rest = after;
     }
     // Serial number, signature algorithm, issuer.
@@ -34,22 +29,6 @@ pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let whole = format!("{century}{digits}");
     let (date, time) = whole.split_at_checked(8)?;
     Timestamp::parse(&format!("{date}T{time}"))
-}
-
-/// The first element of DER: its tag, its content, and what follows it.
-fn element(octets: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&[tag, first], rest) = octets.split_first_chunk()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        let length = length.iter().try_fold(0_usize, |length, &octet| {
-            Some(length.checked_mul(256)?.saturating_add(usize::from(octet)))
-        })?;
-        (length, rest)
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 #[cfg(test)]

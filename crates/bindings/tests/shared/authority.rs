@@ -44,6 +44,8 @@ impl Authority {
             key: self.place.join(format!("{name}.key")),
             authorities: self.file.clone(),
             crl: None,
+            ocsp_response: None,
+            ocsp_required: false,
         };
         std::fs::write(&tls.certificate, certificate.pem()).unwrap();
         std::fs::write(&tls.key, key.serialize_pem()).unwrap();

@@ -68,6 +68,12 @@ const CRL: Key = key(
     "Certificate revocation lists (CRL), PEM: one for each authority; none if not \
              given.",
 );
+/// The response that a server staples.
+const OCSP_RESPONSE: Key = key(
+    "ocsp_response",
+    Shape::Text(Form::Any("/etc/gatewright/ocsp.der")),
+    "The OCSP response about the certificate, DER: stapled in handshakes; none if not given.",
+);
 
 pub(super) static DEVICES: Table = Table {
     name: "[devices]",
@@ -241,6 +247,7 @@ static DEVICES_TLS: Table = Table {
         PRIVATE_KEY,
         AUTHORITIES,
         CRL,
+        OCSP_RESPONSE,
         key(
             "system_id",
             Shape::Choice(SYSTEM_ID_FIELDS),
@@ -460,6 +467,12 @@ static CSE_TLS: Table = Table {
         PRIVATE_KEY,
         AUTHORITIES,
         CRL,
+        OCSP_RESPONSE,
+        key(
+            "ocsp_required",
+            Shape::Flag,
+            "Servers must staple an OCSP response to their certificates; not if not given.",
+        ),
     ],
 };
 

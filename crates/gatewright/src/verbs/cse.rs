@@ -112,8 +112,14 @@ impl Whom {
         if let (Some(certificate), Some(key), Some(authorities)) =
             (&self.how.certificate, &self.how.key, &self.how.authorities)
         {
-            let (certificate, key) = (certificate.clone(), key.clone());
-            let tls = Tls { certificate, key, authorities: authorities.clone(), crl: None };
+            let tls = Tls {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authorities: authorities.clone(),
+                crl: None,
+                ocsp_response: None,
+                ocsp_required: false,
+            };
             let set = client.with_tls(&tls);
             client = set.map_err(|error| Failure::new(Exit::Configuration, error.to_string()))?;
         }

@@ -184,6 +184,8 @@ impl Simulate {
                 key: key.clone(),
                 authorities: authorities.clone(),
                 crl: None,
+                ocsp_response: None,
+                ocsp_required: false,
             }),
             _ => None,
         };

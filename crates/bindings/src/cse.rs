@@ -15,12 +15,13 @@ use crate::mqtt::{Broker, MqttIdentity, Url};
 use crate::outgoing::Sender;
 pub use crate::quota::Quota;
 use crate::quota::Quotas;
-use crate::reach::{Reach, is_loopback};
+use crate::reach::{Reach, ReachRules, is_loopback};
 use crate::tasks::spawn;
 use crate::tls::{ListenerSecurity, Tls, TlsError};
 use crate::ws;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use gatewright_config::Prefix;
 use gatewright_descriptors::{Claim, Shortage};
 use gatewright_onem2m::{Cse, Damage, NoBase, Unreadable};
 use gatewright_store::{
@@ -83,6 +84,10 @@ pub struct CseServerConfig {
     /// Whether peers may have requests sent to this machine's own addresses although the CSE
     /// listens beyond loopback.
     pub reach_own: bool,
+    /// The only networks that peers may have asked; all if there is none.
+    pub reach_only: Vec<Prefix>,
+    /// Networks that peers may not have asked.
+    pub reach_not: Vec<Prefix>,
 }
 
 impl CseServerConfig {
@@ -103,7 +108,15 @@ impl CseServerConfig {
             connections_per_peer_max: 1_024,
             quota: Quota::default(),
             reach_own: false,
+            reach_only: Vec::new(),
+            reach_not: Vec::new(),
         }
+    }
+
+    /// Which addresses peers may have asked.
+    fn reach(&self) -> ReachRules {
+        let (only, not) = (self.reach_only.clone(), self.reach_not.clone());
+        ReachRules { own: self.reaches_own(), only, not }
     }
 
     /// Whether peers may have this machine's own addresses asked; always if the CSE listens on
@@ -190,7 +203,7 @@ pub async fn start(config: CseServerConfig) -> Result<RunningCse, StartError> {
         None => OpenedStore::in_memory(&config.options)?,
     };
     let descriptors = Claim::new(descriptors(&config));
-    let reach = Arc::new(Reach::new(config.reaches_own()));
+    let reach = Arc::new(Reach::new(config.reach()));
     let body_octets_max = body_octets_max(&config);
     let keys = config.tls.as_ref().map(Keys::read).transpose()?;
     let keyring = keys.map(Keyring::new);
@@ -553,7 +566,7 @@ impl RunningCse {
     /// [exchanged](Self::exchange_listeners); everything else needs a restart.
     pub fn reconfigure(&self, config: CseServerConfig) {
         self.engine().quotas().set(config.quota);
-        self.reach.set(config.reaches_own());
+        self.reach.set(config.reach());
         self.context.http.admission.set_most_of_one(config.connections_per_peer_max);
         let mut machine = config.cse;
         if self.points_of_access.is_empty() {

@@ -2,31 +2,62 @@
 //!
 //! An originator that registers an entity or subscribes names URLs that the CSE asks. It could
 //! reach services that listen on loopback only, or learn of them. Such addresses are refused unless
-//! the CSE itself listens on loopback only, or an operator allows them.
+//! the CSE itself listens on loopback only, or an operator allows them. An operator may also name the
+//! networks that are to be asked, or are not.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
+use gatewright_config::Prefix;
 use std::net::UdpSocket;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Port for the lookup of a URL without one: only the address matters.
 const ANY_PORT: u16 = 9;
 
+/// Which addresses may be asked on behalf of peers.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ReachRules {
+    /// Whether this machine may be.
+    pub(crate) own: bool,
+    /// The only networks that may be; all if there is none.
+    pub(crate) only: Vec<Prefix>,
+    /// Networks that may not be.
+    pub(crate) not: Vec<Prefix>,
+}
+
+impl ReachRules {
+    fn allow(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let within = |networks: &[Prefix]| networks.iter().any(|one| one.contains(address));
+        !within(&self.not)
+            && (self.only.is_empty() || within(&self.only))
+            && (self.own || !is_own(address))
+    }
+
+    const fn allow_all(&self) -> bool {
+        self.own && self.only.is_empty() && self.not.is_empty()
+    }
+}
+
 /// Addresses that may be asked on behalf of peers.
 #[derive(Debug)]
 pub(crate) struct Reach {
-    includes_own: AtomicBool,
+    rules: RwLock<Arc<ReachRules>>,
     refused: AtomicU64,
 }
 
 impl Reach {
-    /// Allows everything except this machine, unless `includes_own`.
-    pub(crate) const fn new(includes_own: bool) -> Self {
-        Self { includes_own: AtomicBool::new(includes_own), refused: AtomicU64::new(0) }
+    pub(crate) fn new(rules: ReachRules) -> Self {
+        Self { rules: RwLock::new(Arc::new(rules)), refused: AtomicU64::new(0) }
     }
 
-    /// Sets whether this machine may be asked.
-    pub(crate) fn set(&self, includes_own: bool) {
-        self.includes_own.store(includes_own, Ordering::Relaxed);
+    /// Sets what may be asked.
+    pub(crate) fn set(&self, rules: ReachRules) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    fn rules(&self) -> Arc<ReachRules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Requests that were not sent.
@@ -36,18 +67,19 @@ impl Reach {
 
     /// Whether an address may be asked; a refusal is counted.
     pub(crate) fn allows_address(&self, address: IpAddr) -> bool {
-        let is_allowed = self.includes_own.load(Ordering::Relaxed) || !is_own(address);
+        let is_allowed = self.rules().allow(address);
         self.refused.fetch_add(u64::from(!is_allowed), Ordering::Relaxed);
         is_allowed
     }
 
-    /// Whether a URL may be asked: none of its host's addresses is this machine's.
+    /// Whether a URL may be asked: each address of its host may be.
     pub(crate) async fn allows(&self, url: &str) -> bool {
-        if self.includes_own.load(Ordering::Relaxed) {
+        let rules = self.rules();
+        if rules.allow_all() {
             return true;
         }
         let is_allowed = match tokio::net::lookup_host(host_of(url)).await {
-            Ok(addresses) => addresses.into_iter().all(|address| !is_own(address.ip())),
+            Ok(addresses) => addresses.into_iter().all(|address| rules.allow(address.ip())),
             // Nobody is asked then.
             Err(_) => true,
         };
@@ -110,7 +142,7 @@ mod tests {
     /// IPv4-mapped), which libraries take for an address.
     #[tokio::test]
     async fn this_machine_is_not_asked_however_it_is_spelt() {
-        let reach = Reach::new(false);
+        let reach = Reach::new(ReachRules::default());
         let spellings = [
             "http://127.0.0.1:8080/x",
             "http://127.9.9.9",
@@ -131,7 +163,36 @@ mod tests {
         assert_eq!(reach.refused(), 12);
         // A documentation address (RFC 5737) is nobody's here.
         assert!(reach.allows("http://192.0.2.1:80/x").await);
-        reach.set(true);
+        reach.set(ReachRules { own: true, ..ReachRules::default() });
         assert!(reach.allows("http://127.0.0.1:8080/x").await);
+    }
+
+    /// The addresses are those of documentation (RFC 5737, RFC 3849).
+    #[tokio::test]
+    async fn networks_are_asked_or_not_as_an_operator_says() {
+        let networks = |all: &[&str]| all.iter().map(|one| Prefix::parse(one).unwrap()).collect();
+        let only = networks(&["192.0.2.0/24", "2001:db8:1::/48", "127.0.0.0/8"]);
+        let not = networks(&["192.0.2.128/25", "2001:db8:1:2::/64"]);
+        let reach = Reach::new(ReachRules { own: false, only, not });
+        for (url, expected) in [
+            ("http://192.0.2.1:80/x", true),
+            ("http://[::ffff:192.0.2.1]/", true),
+            ("http://192.0.2.129", false),
+            ("http://[::ffff:192.0.2.129]/", false),
+            ("coap://198.51.100.1", false),
+            ("http://[2001:db8:1::7]", true),
+            ("http://[2001:db8:1:2::7]", false),
+            ("http://[2001:db8:2::7]", false),
+            // A list does not open this machine.
+            ("http://127.0.0.1:8080/x", false),
+        ] {
+            assert_eq!(reach.allows(url).await, expected, "{url}");
+        }
+        assert_eq!(reach.refused(), 6);
+        assert!(!reach.allows_address([198, 51, 100, 1].into()));
+        let not = networks(&["127.0.0.0/8"]);
+        reach.set(ReachRules { own: true, only: Vec::new(), not });
+        assert!(!reach.allows("http://127.0.0.1:8080/x").await, "what is denied stays so");
+        assert!(reach.allows("http://[::1]:80/").await);
     }
 }

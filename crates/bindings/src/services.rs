@@ -540,6 +540,8 @@ fn cse_config(config: &Config, described: &gatewright_config::Cse) -> cse::CseSe
     }
     running.quota = quota(described.peer);
     running.reach_own = described.reach_own;
+    running.reach_only.clone_from(&described.reach_only);
+    running.reach_not.clone_from(&described.reach_not);
     if let Some(most) = described.peer.connections {
         running.connections_per_peer_max = usize::try_from(most).unwrap_or(usize::MAX);
     }

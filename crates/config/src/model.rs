@@ -697,6 +697,10 @@ pub struct Cse {
     pub audit_strict: bool,
     /// Whether peers may have requests sent to this machine's own addresses.
     pub reach_own: bool,
+    /// The only networks to which peers may have requests sent; all if there is none.
+    pub reach_only: Vec<Prefix>,
+    /// Networks to which peers may not have requests sent.
+    pub reach_not: Vec<Prefix>,
     /// Limits for one peer.
     pub peer: PeerBounds,
     /// Domain of its service provider.

@@ -430,6 +430,11 @@ fn owned(table: &View<'_>, key: &str) -> Vec<String> {
     table.texts(key).into_iter().map(|text| text.value.to_owned()).collect()
 }
 
+/// Networks of a list; one that cannot be read was reported.
+fn networks(table: &View<'_>, key: &str) -> Vec<Prefix> {
+    table.texts(key).into_iter().filter_map(|text| Prefix::parse(text.value)).collect()
+}
+
 fn cse(table: View<'_>) -> Option<Cse> {
     let socket = |key| table.parsed(key, |text| text.parse().ok());
     Some(Cse {
@@ -456,6 +461,8 @@ fn cse(table: View<'_>) -> Option<Cse> {
         audit_mib: table.number("audit_mib"),
         audit_strict: table.flag("audit_strict").unwrap_or(true),
         reach_own: table.flag("reach_own").unwrap_or(false),
+        reach_only: networks(&table, "reach_only"),
+        reach_not: networks(&table, "reach_not"),
         peer: PeerBounds {
             rate: table.number("peer_rate"),
             requests: table.number("peer_requests"),

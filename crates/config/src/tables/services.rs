@@ -43,6 +43,9 @@ const DELIVERIES: &[&str] = &["durable", "direct"];
 const CONTENTS: &[&str] = &["cbor", "json"];
 const CSE_TYPES: &[&str] = &["middle", "infrastructure"];
 
+/// Networks of a list of destinations: each is compared with every address.
+const REACH_MAX: usize = 64;
+
 /// The certificate that a listener shows.
 const CERTIFICATE: Key = required(
     "certificate",
@@ -375,6 +378,16 @@ pub(super) static CSE: Table = Table {
             "Whether the CSE sends requests to this machine's own addresses, loopback and \
              link-local ones included, on behalf of peers (subscriptions, points of \
              access); false if not given, unless the CSE listens on loopback only.",
+        ),
+        key(
+            "reach_only",
+            Shape::List(Form::Network, REACH_MAX),
+            "The only networks to which it sends such requests; all if not given.",
+        ),
+        key(
+            "reach_not",
+            Shape::List(Form::Network, REACH_MAX),
+            "Networks to which it sends no such requests, whatever else is given.",
         ),
         key(
             "peer_rate",

@@ -291,6 +291,24 @@ async fn a_middle_node_registers_and_requests_are_sent_on() {
     upper.stop().await;
 }
 
+/// Nobody connects before the tree is there: where neither database nor address can be had, it is the
+/// database that is told.
+#[tokio::test]
+async fn the_tree_is_read_before_a_port_is_open() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("order");
+    std::fs::create_dir_all(&place).unwrap();
+    let [damaged, fresh] = ["damaged.db", "fresh.db"].map(|name| place.join(name));
+    std::fs::write(&damaged, "no database".repeat(1000)).unwrap();
+    for (store, is_told) in [(damaged, "not a database"), (fresh, "in use")] {
+        let mut config = config();
+        config.listen = vec![taken.local_addr().unwrap()];
+        config.store = Some(store);
+        let error = start(config).await.err().unwrap().to_string();
+        assert!(error.contains(is_told), "{error}");
+    }
+}
+
 /// A peer cannot have the CSE ask what listens on this machine only, nor learn whether anything does;
 /// an operator may allow it.
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::world::{LOCAL, OWN_IP, REMOTE};
 use gatewright_link::{Backend, Mode};
 use gatewright_planes::{Planes, Series, Setup, UdpGateway, UdpGatewaySetup};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ pub(crate) fn gateway(
     setup.spin = spin.unwrap_or(setup.spin);
     let gateway = Planes::open(&setup).map_err(|error| error.to_string())?;
     let relay = series.map(|series| {
-        let (listen, server) = (LOCAL.into(), REMOTE.into());
-        let setup = UdpGatewaySetup { listen, server, series, clients_max: 256 };
+        let (listen, target) = (LOCAL.into(), SocketAddr::from(REMOTE).into());
+        let setup = UdpGatewaySetup { listen, target, series, clients_max: 256 };
         UdpGateway::start(gateway.sockets(), setup).map_err(|error| error.to_string())
     });
     let relay = relay.transpose()?;

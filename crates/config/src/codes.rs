@@ -211,14 +211,19 @@ codes! {
     "Every datagram would come back to where it was taken from, without end."
 
     PROXY_TARGET 192 "a proxy without one target"
-    "Connections of a TCP proxy go to one server:\n\n    \
+    "Connections of a TCP proxy and clients of a UDP gateway go to one server:\n\n    \
     forward = { address = \"192.0.2.80\", port = 80 }\n\nor to relays that share flows, of which the \
-    balance must know what flow a connection is:\n\n    \
+    balance must know what flow a connection or client is:\n\n    \
     balance = \"servers\"\n    flow = { rate = 50, octets = 400, within_us = 5000 }\n\n\
     A balance names each of its relays once."
 
     UNKNOWN_BALANCE 193 "no such balance"
     "The proxy names a table [balance.NAME] that is not there."
+
+    BALANCE_SHARED 199 "a UDP gateway shares a balance"
+    "The data plane admits the clients of a UDP gateway, and knows of no other flows: a balance that \
+    others use as well would count the flows of each for itself, and promise the relays twice. \
+    TCP proxies may share one."
 
     WIDE_OPEN 160 "reachable from other machines"
     "Metrics and device ports have no password. Bound to an address that is not loopback, everyone \

@@ -1,7 +1,7 @@
 //! The typed description, valid by construction.
 
 use crate::Prefix;
-use crate::balance::{Balance, TcpProxy};
+use crate::balance::{Balance, ProxyTarget, TcpProxy};
 use crate::difference::WrittenValues;
 pub use crate::listen::{Listen, Web, WebTls};
 pub use crate::located::Located;
@@ -455,8 +455,8 @@ pub struct UdpGateway {
     pub address: Option<Located<IpAddr>>,
     /// The port that it listens at.
     pub port: Located<u16>,
-    /// The address that it forwards to.
-    pub forward: Located<SocketAddr>,
+    /// The address that it forwards to, or relays that share the clients.
+    pub target: ProxyTarget,
     /// How much it merges into one datagram.
     pub merge: Merge,
     /// Format that separates the parts of a merged datagram.

@@ -282,10 +282,8 @@ fn matching(table: View<'_>) -> Match {
 }
 
 fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
-    let (listen, forward) = (table.table("listen")?, table.table("forward")?);
+    let listen = table.table("listen")?;
     let address = |text: &str| text.parse::<IpAddr>().ok();
-    let to = forward.parsed("address", address)?;
-    let port = forward.number("port")?;
     let merge = match table.text("merge").map(|merge| merge.value) {
         Some("mtu") => Merge::PathMtu,
         Some(_) => Merge::Off,
@@ -301,7 +299,7 @@ fn udp_gateway(name: Located<String>, table: View<'_>) -> Option<UdpGateway> {
         link: listen.name("link")?,
         address: listen.parsed("address", address),
         port: listen.number_at("port")?,
-        forward: Located { value: SocketAddr::new(to.value, port), span: to.span },
+        target: balance::target(table)?,
         merge,
         series,
         clients_max: table.number("clients_max").unwrap_or(UDP_CLIENTS),

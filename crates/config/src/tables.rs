@@ -448,7 +448,9 @@ static UDP_GATEWAY: Table = Table {
     doc: "A relay of UDP datagrams between two links; it can merge small ones.",
     keys: &[
         required("listen", Shape::Table(&LISTEN), "Where it listens."),
-        required("forward", Shape::Table(&FORWARD), "Where it sends to."),
+        key("forward", Shape::Table(&FORWARD), "Where it sends to."),
+        key("balance", Shape::Text(Form::Name), "In place of that: relays that share the clients."),
+        FLOW_KEY,
         key(
             "merge",
             Shape::ChoiceOrNumber(MERGES, MERGE.0, MERGE.1),

@@ -75,12 +75,6 @@ impl<'a> View<'a> {
         texts.collect()
     }
 
-    /// Whether the address to which this relay's table forwards is the one at `span`.
-    pub(crate) fn holds(self, span: Span) -> bool {
-        let inner = self.table("forward").and_then(|forward| forward.text("address"));
-        inner.is_some_and(|address| address.span == span)
-    }
-
     pub(crate) fn table(self, key: &str) -> Option<Self> {
         let (value, header) = self.value(key)?;
         Some(Self { table: value.as_table()?, header })

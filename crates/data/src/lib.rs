@@ -60,7 +60,8 @@ pub use setup::{DataSetup, DeviceSetup, WORKERS_MAX, WorkerLink};
 pub use simulator::Simulator;
 pub use start::{Opened, Started, start};
 pub use udp_gateway::{
-    MergeLimit, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts, UdpGatewaySetup,
+    MergeLimit, Series, UDP_CLIENTS_MAX, UdpBalance, UdpBalanceCounts, UdpGateway,
+    UdpGatewayCounts, UdpGatewaySetup, UdpRelay, UdpTarget,
 };
 pub use waker::Waker;
 pub use worker::Pace;

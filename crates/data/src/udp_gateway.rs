@@ -5,8 +5,15 @@
 //! counted below the sockets, so this relay reads exactly those, merges them, and sends. No
 //! datagram waits for a later one that may never come. The relay runs on the worker, which calls it
 //! once for each batch. A client costs a socket and a place in a table, not a thread.
+//!
+//! In place of one server several relays can share the clients: `balance.rs` admits each as a flow.
+
+mod balance;
+
+pub use balance::{UdpBalance, UdpBalanceCounts, UdpRelay, UdpTarget};
 
 use crate::plain::{ApplicationSetup, Plain};
+use balance::{ClientAdmission, ClientFlow, balance_item, balance_items};
 use gatewright_stack::{
     ApplicationSockets, Counter, CutShort, Datagram, Form, Merger, Origin, RunningApplication,
     SocketApplication, SocketIndex, Sockets, split,
@@ -39,12 +46,12 @@ pub enum MergeLimit {
 }
 
 /// A UDP gateway to be started.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UdpGatewaySetup {
     /// The address of this gateway to which clients send.
     pub listen: SocketAddr,
-    /// The server that receives their datagrams.
-    pub server: SocketAddr,
+    /// The server that receives their datagrams, or the relays that share them.
+    pub target: UdpTarget,
     /// Their treatment on the way.
     pub series: Series,
     /// Maximum clients whose answers are carried back, at most [`UDP_CLIENTS_MAX`]; each has a
@@ -90,7 +97,7 @@ pub struct UdpGatewayCounts {
 }
 
 /// The names of [`UdpGatewayCounts`] in the table of counters, in their order.
-pub(crate) const UDP_GATEWAY_ITEMS: [&str; 8] = [
+const UDP_GATEWAY_ITEMS: [&str; 8] = [
     "received",
     "sent",
     "returned",
@@ -101,10 +108,27 @@ pub(crate) const UDP_GATEWAY_ITEMS: [&str; 8] = [
     "strangers",
 ];
 
+impl UdpGatewaySetup {
+    /// The names of its counters in the table of counters, in their order.
+    pub(crate) fn items(&self) -> Vec<String> {
+        let own = UDP_GATEWAY_ITEMS.map(str::to_owned);
+        let balance = self.relay_count().map_or(0, balance_items);
+        own.into_iter().chain((0..balance).map(balance_item)).collect()
+    }
+
+    /// The relays of its balance, if it has one.
+    const fn relay_count(&self) -> Option<usize> {
+        match &self.target {
+            UdpTarget::Server(_) => None,
+            UdpTarget::Balance(balance) => Some(balance.relays.len()),
+        }
+    }
+}
+
 impl UdpGatewayCounts {
     /// The counts by the name of each.
-    fn of(count: impl Fn(usize, &str) -> u64) -> Self {
-        let mut counts = UDP_GATEWAY_ITEMS.iter().enumerate().map(|(at, item)| count(at, item));
+    fn of(count: impl Fn(usize) -> u64) -> Self {
+        let mut counts = (0..UDP_GATEWAY_ITEMS.len()).map(count);
         let mut next = || counts.next().unwrap_or_default();
         Self {
             received: next(),
@@ -119,14 +143,15 @@ impl UdpGatewayCounts {
     }
 }
 
-/// The counters of a UDP gateway, in the order of [`UDP_GATEWAY_ITEMS`].
-pub(crate) type UdpGatewayCounters = [Counter; UDP_GATEWAY_ITEMS.len()];
-
 /// A running UDP gateway; dropping it ends it.
 #[derive(Debug)]
 pub struct UdpGateway {
+    /// The names of its counters.
+    items: Vec<String>,
     /// Its counters, if it runs in this process.
-    counters: UdpGatewayCounters,
+    counters: Vec<Counter>,
+    /// The relays of its balance, if it has one.
+    relays: Option<usize>,
     running: RunningApplication,
 }
 
@@ -137,34 +162,42 @@ impl UdpGateway {
     ///
     /// If the port is taken, or too many sockets are open.
     pub fn start(sockets: &Sockets, setup: UdpGatewaySetup) -> io::Result<Self> {
-        let counters = UdpGatewayCounters::default();
-        let any: IpAddr = match setup.server {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let items = setup.items();
+        let counters = items.iter().map(|_| Counter::default()).collect::<Vec<_>>();
         // Ports towards the server are taken now: the worker asks nobody for one later.
         let clients_max = setup.clients_max.clamp(1, UDP_CLIENTS_MAX);
+        let any: IpAddr = match setup.target.addresses().next() {
+            None | Some(SocketAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        };
         let towards_server = (0..clients_max).map(|_| SocketAddr::new(any, 0));
         let locals: Vec<_> = std::iter::once(setup.listen).chain(towards_server).collect();
+        let relays = setup.relay_count();
         let relay = relay(UdpGatewaySetup { clients_max, ..setup }, counters.clone());
         let running = sockets.run(&locals, relay)?;
-        Ok(Self { counters, running })
+        Ok(Self { items, counters, relays, running })
     }
 
     /// Its counts at this moment.
     pub fn counts(&self) -> UdpGatewayCounts {
-        UdpGatewayCounts::of(|at, item| {
-            let own = || self.counters.get(at).map_or(0, Counter::get);
-            self.running.count(item).unwrap_or_else(own)
-        })
+        UdpGatewayCounts::of(|at| self.count(at))
+    }
+
+    /// The counts of its balance at this moment; `None` if it has one server.
+    pub fn balance_counts(&self) -> Option<UdpBalanceCounts> {
+        let at = |place| self.count(UDP_GATEWAY_ITEMS.len() + place);
+        self.relays.map(|relays| UdpBalanceCounts::of(relays, at))
+    }
+
+    fn count(&self, at: usize) -> u64 {
+        let own = || self.counters.get(at).map_or(0, Counter::get);
+        let item = self.items.get(at);
+        item.and_then(|item| self.running.count(item)).unwrap_or_else(own)
     }
 }
 
-/// The application of a UDP gateway.
-pub(crate) fn relay(
-    setup: UdpGatewaySetup,
-    counters: UdpGatewayCounters,
-) -> Box<dyn SocketApplication> {
+/// The application of a UDP gateway, with a counter for each of its items.
+pub(crate) fn relay(setup: UdpGatewaySetup, counters: Vec<Counter>) -> Box<dyn SocketApplication> {
     Box::new(Relay::new(setup, counters))
 }
 
@@ -174,6 +207,11 @@ const LISTENER: SocketIndex = SocketIndex(0);
 /// One client; its place in the table is that of its socket.
 struct Client {
     address: SocketAddr,
+    /// The server of its datagrams.
+    server: SocketAddr,
+    /// Its place at that relay, if that is one of a balance. It ends with the client's silence; the
+    /// client asks for another one when it sends again.
+    flow: Option<ClientFlow>,
     /// Our address to which it sends, the source of its answers.
     asked: IpAddr,
     seen: Duration,
@@ -205,7 +243,9 @@ impl Client {
 /// The application.
 struct Relay {
     setup: UdpGatewaySetup,
-    counters: UdpGatewayCounters,
+    counters: Vec<Counter>,
+    /// Admits clients, if relays share them.
+    admission: Option<ClientAdmission>,
     clients: Vec<Client>,
     places: HashMap<SocketAddr, usize>,
     /// The client of the last datagram: the datagrams of a batch mostly have one client.
@@ -218,7 +258,7 @@ struct Relay {
 
 impl SocketApplication for Relay {
     fn parameters(&self) -> Option<Vec<u8>> {
-        Some(ApplicationSetup::UdpGateway(self.setup).octets())
+        Some(ApplicationSetup::UdpGateway(self.setup.clone()).octets())
     }
 
     fn handle(&mut self, sockets: &mut ApplicationSockets<'_, '_>) {
@@ -240,10 +280,16 @@ impl SocketApplication for Relay {
 }
 
 impl Relay {
-    fn new(setup: UdpGatewaySetup, counters: UdpGatewayCounters) -> Self {
+    fn new(setup: UdpGatewaySetup, mut counters: Vec<Counter>) -> Self {
+        let of_balance = counters.split_off(UDP_GATEWAY_ITEMS.len().min(counters.len()));
+        let admission = match &setup.target {
+            UdpTarget::Server(_) => None,
+            UdpTarget::Balance(balance) => Some(ClientAdmission::new(balance.clone(), of_balance)),
+        };
         Self {
             setup,
             counters,
+            admission,
             clients: Vec::new(),
             places: HashMap::new(),
             last: None,
@@ -261,17 +307,16 @@ impl Relay {
     ) {
         // The server is no client of its own: forged in its name, a datagram that it answers would go
         // to and fro for ever.
-        if datagram.from() == self.setup.server {
+        if self.is_server(datagram.from()) {
             tally.strangers += 1;
             return;
         }
         tally.received += 1;
-        let Some(place) = self.place(&datagram, sockets, tally) else {
-            tally.too_many_clients += 1;
-            return;
-        };
-        let (server, socket) = (self.setup.server, socket_of(place));
+        // Why there is no place has been counted.
+        let Some(place) = self.place(&datagram, sockets, tally) else { return };
+        let socket = socket_of(place);
         let Some(client) = self.clients.get_mut(place) else { return };
+        let server = client.server;
         client.seen = sockets.now();
         if client.trust == Trust::Answered {
             client.trust = Trust::Confirmed;
@@ -313,7 +358,7 @@ impl Relay {
     ) {
         let place = usize::from(socket.0).checked_sub(1);
         let client = place.and_then(|place| self.clients.get_mut(place));
-        let Some(client) = client.filter(|_| datagram.from() == self.setup.server) else {
+        let Some(client) = client.filter(|client| datagram.from() == client.server) else {
             tally.strangers += 1;
             return;
         };
@@ -329,9 +374,9 @@ impl Relay {
 
     /// Sends the merged datagrams.
     fn flush(&mut self, sockets: &mut ApplicationSockets<'_, '_>, tally: &mut Tally) {
-        let server = self.setup.server;
         for place in self.merging.drain(..) {
             let Some(client) = self.clients.get_mut(place) else { continue };
+            let server = client.server;
             let Some(merger) = &mut client.merger else { continue };
             merger.flush(|octets| {
                 tally.sent(sockets.send(socket_of(place), octets, server, client.origin).is_ok());
@@ -355,21 +400,78 @@ impl Relay {
             return Some(place);
         }
         let place = match self.places.get(&from) {
-            Some(&place) => place,
+            Some(&place) => self.readmit(place, sockets.now())?,
             None => self.settle(datagram, sockets, tally)?,
         };
         self.last = Some((from, place));
         Some(place)
     }
 
-    /// Allocates an entry for a new client: a free one, or that of the client that expired first.
+    /// Whether an address is that of the server, or of a relay.
+    fn is_server(&self, from: SocketAddr) -> bool {
+        // The client of the last datagram is none.
+        if self.last.is_some_and(|(last, _)| last == from) {
+            return false;
+        }
+        match (&self.admission, &self.setup.target) {
+            (Some(admission), _) => admission.is_relay(from),
+            (None, UdpTarget::Server(server)) => from == *server,
+            (None, UdpTarget::Balance(_)) => false,
+        }
+    }
+
+    /// Gives a known client a flow again if its own has ended.
+    fn readmit(&mut self, place: usize, now: Duration) -> Option<usize> {
+        let Some(admission) = &mut self.admission else { return Some(place) };
+        if self.clients.get(place).is_some_and(|client| client.flow.is_some()) {
+            return Some(place);
+        }
+        end_silent(&mut self.clients, admission, now);
+        let client = self.clients.get_mut(place)?;
+        let (flow, server) = admission.admit(now.saturating_add(UNCONFIRMED_FOR))?;
+        (client.flow, client.server) = (Some(flow), server);
+        Some(place)
+    }
+
+    /// The table entry for a new client: a free one, or that of the client that expired first.
+    fn free_place(&mut self, now: Duration) -> Option<usize> {
+        let place = self.clients.len();
+        if place < usize::from(self.setup.clients_max) {
+            return Some(place);
+        }
+        if now < self.full_until {
+            return None;
+        }
+        let first = self.clients.iter().enumerate().min_by_key(|(_, old)| old.until());
+        let (place, old) = first?;
+        // Whoever sends meanwhile only stays longer. One whose datagrams are being merged was seen
+        // just now.
+        self.full_until = old.until();
+        (now >= self.full_until).then_some(place)
+    }
+
+    /// Allocates an entry for a new client, and admits it if relays share the clients.
     fn settle(
         &mut self,
         datagram: &Datagram,
         sockets: &mut ApplicationSockets<'_, '_>,
         tally: &mut Tally,
     ) -> Option<usize> {
-        let server = self.setup.server;
+        let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
+        let Some(place) = self.free_place(seen) else {
+            tally.too_many_clients += 1;
+            return None;
+        };
+        self.last = None;
+        let (flow, server) = match (&mut self.admission, &self.setup.target) {
+            (Some(admission), _) => {
+                end_silent(&mut self.clients, admission, seen);
+                let (flow, relay) = admission.admit(seen.saturating_add(UNCONFIRMED_FOR))?;
+                (Some(flow), relay)
+            }
+            (None, UdpTarget::Server(server)) => (None, *server),
+            (None, UdpTarget::Balance(_)) => return None,
+        };
         let merger = match self.setup.series {
             Series::Merge(form, MergeLimit::Octets(limit)) => Some(Merger::new(form, limit)),
             Series::Merge(form, MergeLimit::PathMtu) => {
@@ -377,33 +479,39 @@ impl Relay {
             }
             Series::Plain | Series::Split => None,
         };
-        let (address, asked, seen) = (datagram.from(), datagram.to(), sockets.now());
-        let trust = Trust::Unanswered;
-        let client = Client { address, asked, seen, trust, merger, origin: Origin::default() };
-        let place = if self.clients.len() < usize::from(self.setup.clients_max) {
-            self.clients.push(client);
-            self.clients.len() - 1
-        } else {
-            if seen < self.full_until {
-                return None;
+        let (trust, origin) = (Trust::Unanswered, Origin::default());
+        let client = Client { address, server, flow, asked, seen, trust, merger, origin };
+        match self.clients.get_mut(place) {
+            None => self.clients.push(client),
+            Some(old) => {
+                // Its flow has ended with its silence.
+                self.places.remove(&old.address);
+                *old = client;
+                tally.clients_replaced += 1;
             }
-            let first = self.clients.iter_mut().enumerate().min_by_key(|(_, old)| old.until());
-            let (place, old) = first?;
-            // Whoever sends meanwhile only stays longer. One whose datagrams are being merged was
-            // seen just now.
-            self.full_until = old.until();
-            if seen < self.full_until {
-                return None;
-            }
-            self.places.remove(&old.address);
-            *old = client;
-            tally.clients_replaced += 1;
-            place
-        };
+        }
         self.places.insert(address, place);
-        self.last = None;
         Some(place)
     }
+}
+
+/// Ends the flows of clients that have been silent for too long.
+fn end_silent(clients: &mut [Client], admission: &mut ClientAdmission, now: Duration) {
+    if !admission.is_due(now) {
+        return;
+    }
+    let mut next_end = Duration::MAX;
+    for client in clients {
+        let Some(flow) = &client.flow else { continue };
+        // Those that send meanwhile only stay longer.
+        if client.until() <= now {
+            admission.end(flow);
+            client.flow = None;
+        } else {
+            next_end = next_end.min(client.until());
+        }
+    }
+    admission.set_next_end(next_end);
 }
 
 /// The socket of the client at a place of the table.
@@ -434,7 +542,7 @@ impl Tally {
         *(if is_sent { &mut self.sent } else { &mut self.not_sent }) += 1;
     }
 
-    fn add_to(&self, counters: &UdpGatewayCounters) {
+    fn add_to(&self, counters: &[Counter]) {
         let counts = [
             self.received,
             self.sent,

@@ -33,6 +33,14 @@ impl PathPolicy {
     }
 }
 
+/// Relays, by the hops to each, as paths of one node each: all of them, or by
+/// [`PathPolicy::MinHop`] those of fewest hops.
+pub fn relay_paths(policy: PathPolicy, hops: &[u8]) -> Vec<Vec<usize>> {
+    let least = hops.iter().min();
+    let is_candidate = |its: &u8| policy != PathPolicy::MinHop || Some(its) == least;
+    (hops.iter().enumerate()).filter(|(_, its)| is_candidate(its)).map(|(at, _)| vec![at]).collect()
+}
+
 /// Why a flow is refused. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "why")]
@@ -76,6 +84,9 @@ pub enum FlowRefusal {
 }
 
 impl FlowRefusal {
+    /// The kinds of reasons, in the order of the variants.
+    pub const NAMES: [&str; 5] = ["no-path", "full", "overload", "late", "disturbs"];
+
     /// The kind of reason, without its numbers.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -273,11 +284,18 @@ impl FlowAdmission {
                 });
             }
         }
-        let nodes = path.iter().filter_map(|&at| self.nodes.get(at));
-        let others: BTreeSet<FlowId> = nodes.flat_map(|node| node.flows.iter().copied()).collect();
+        let union: BTreeSet<FlowId>;
+        // Flows of one node need no set of their own.
+        let others = if let [at] = path {
+            self.nodes.get(*at).map(|node| &node.flows)
+        } else {
+            let nodes = path.iter().filter_map(|&at| self.nodes.get(at));
+            union = nodes.flat_map(|node| node.flows.iter().copied()).collect();
+            Some(&union)
+        };
         // Flows of one kind on one path have one delay; one after the other is often such a one.
         let mut last: Option<&PlacedFlow> = None;
-        for flow in others.iter().filter_map(|id| self.flows.get(id)) {
+        for flow in others.into_iter().flatten().filter_map(|id| self.flows.get(id)) {
             if last.is_some_and(|last| (last.kind, &last.path) == (flow.kind, &flow.path)) {
                 continue;
             }
@@ -360,6 +378,13 @@ mod tests {
                 return refusal;
             }
         }
+    }
+
+    #[test]
+    fn the_fewest_hops_leave_the_others_out() {
+        assert_eq!(relay_paths(PathPolicy::MinHop, &[2, 1, 1]), [[1], [2]]);
+        assert_eq!(relay_paths(PathPolicy::Weighted, &[2, 1, 1]), [[0], [1], [2]]);
+        assert_eq!(relay_paths(PathPolicy::MinHop, &[]), Vec::<Vec<usize>>::new());
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod live;
 mod node;
 mod queue;
 
-pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow};
+pub use admission::{FlowAdmission, FlowId, FlowRefusal, PathPolicy, PlacedFlow, relay_paths};
 pub use linear::{LinearFit, least_squares};
 pub use live::{DelayReading, LiveModel, ServerCount};
 pub use node::{FlowKind, NodeLoad, NodeModel};

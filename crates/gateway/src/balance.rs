@@ -5,7 +5,8 @@
 
 use gatewright_config as config;
 use gatewright_delay::{
-    FlowAdmission, FlowId, FlowKind, FlowRefusal, LinearFit, NodeModel, PathPolicy, QueueModel,
+    FlowAdmission, FlowId, FlowKind, FlowRefusal, LinearFit, NodeLoad, NodeModel, QueueModel,
+    relay_paths,
 };
 use gatewright_part::{EventSink, LogEvent, LogLevel};
 use serde::Serialize;
@@ -97,14 +98,8 @@ impl Balancer {
     /// Admits a flow to a relay; a refusal is counted and an event.
     pub(crate) fn admit(self: &Arc<Self>, kind: FlowKind) -> Result<AdmittedFlow, FlowRefusal> {
         let config::Balance { name, policy, relays, .. } = &self.described;
-        let nearest = relays.iter().map(|relay| relay.hops).min();
-        let is_candidate = |relay: &config::BalancedRelay| {
-            *policy != PathPolicy::MinHop || Some(relay.hops) == nearest
-        };
-        let candidates: Vec<Vec<usize>> = (relays.iter().enumerate())
-            .filter(|(_, relay)| is_candidate(relay))
-            .map(|(at, _)| vec![at])
-            .collect();
+        let hops: Vec<u8> = relays.iter().map(|relay| relay.hops).collect();
+        let candidates = relay_paths(*policy, &hops);
         let mut state = self.lock();
         let placed = state.admission.place(kind, &candidates, *policy).and_then(|flow| {
             let relay = flow.path.first().and_then(|&at| relays.get(at));
@@ -138,23 +133,53 @@ impl Balancer {
     /// Its state at this moment.
     pub(crate) fn status(&self) -> BalanceStatus {
         let state = self.lock();
-        let relay = |(at, relay): (usize, &config::BalancedRelay)| {
-            let model = model(relay);
-            BalancedRelayStatus {
-                address: relay.address.value,
-                flows: state.admission.flow_count(at),
-                load: state.admission.load(at).unwrap_or_default().utilisation,
-                a_us: model.service.intercept * 1e6,
-                c_ns: model.service.slope * 1e9,
-            }
-        };
+        let relays = self.described.relays.iter().enumerate();
+        let relays = relays.map(|(at, relay)| {
+            let load = state.admission.load(at).unwrap_or_default();
+            relay_status(relay, state.admission.flow_count(at), load)
+        });
         BalanceStatus {
             name: self.described.name.value.clone(),
             policy: self.described.policy.name(),
             admitted: state.admitted,
             refused: state.refused.clone(),
-            relays: self.described.relays.iter().enumerate().map(relay).collect(),
+            relays: relays.collect(),
         }
+    }
+}
+
+fn relay_status(
+    relay: &config::BalancedRelay,
+    flows: usize,
+    load: NodeLoad,
+) -> BalancedRelayStatus {
+    let model = model(relay);
+    BalancedRelayStatus {
+        address: relay.address.value,
+        flows,
+        load: load.utilisation,
+        a_us: model.service.intercept * 1e6,
+        c_ns: model.service.slope * 1e9,
+    }
+}
+
+/// A balance whose relays have so many flows of one kind; nothing is admitted or refused yet.
+pub(crate) fn status_of(
+    described: &config::Balance,
+    kind: &FlowKind,
+    flows: impl Iterator<Item = u64>,
+) -> BalanceStatus {
+    let relay = |(relay, flows): (&config::BalancedRelay, u64)| {
+        let count = u32::try_from(flows).unwrap_or(u32::MAX);
+        let load = NodeLoad::default().with(&model(relay), kind, count.into());
+        relay_status(relay, usize::try_from(flows).unwrap_or(usize::MAX), load)
+    };
+    BalanceStatus {
+        name: described.name.value.clone(),
+        policy: described.policy.name(),
+        admitted: 0,
+        refused: BTreeMap::new(),
+        relays: described.relays.iter().zip(flows).map(relay).collect(),
     }
 }
 
@@ -169,7 +194,7 @@ pub(crate) fn flow_kind(flow: &config::BalancedFlow) -> FlowKind {
 }
 
 /// The model of a described relay: one server, first in, first out.
-fn model(relay: &config::BalancedRelay) -> NodeModel {
+pub(crate) fn model(relay: &config::BalancedRelay) -> NodeModel {
     let picoseconds = u32::try_from(relay.octet_ps).unwrap_or(u32::MAX);
     let service = LinearFit {
         intercept: relay.fixed.as_secs_f64(),
@@ -190,6 +215,7 @@ fn model(relay: &config::BalancedRelay) -> NodeModel {
 mod tests {
     use super::*;
     use gatewright_config::{BalancedRelay, Located};
+    use gatewright_delay::PathPolicy;
     use std::time::Duration;
 
     fn located<T>(value: T) -> Located<T> {

@@ -303,8 +303,9 @@ impl Gateway {
         let messages = Messages::start(&links, &programs, config)?;
         say_links(say, config, &links)?;
         links.planes().begin_replays().map_err(RunError::from)?;
+        let watched = watched_parts(&services, &udp_gateways);
         let watcher =
-            Mutex::new(Watcher::start(&services, &events).map_err(|error| in_words(&error))?);
+            Mutex::new(Watcher::start(&watched, &events).map_err(|error| in_words(&error))?);
         let read = sojourns_of(&links, &tcp_proxies, &programs);
         let delays = DelayWatch::start(read, config.workers, &events);
         let delays = Mutex::new(delays.map_err(|error| in_words(&error))?);
@@ -418,7 +419,9 @@ impl Gateway {
 
     /// Its balances.
     pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
-        self.tcp_proxies.balances()
+        let mut balances = self.tcp_proxies.balances();
+        balances.extend(self.udp_gateways.balances());
+        balances
     }
 
     /// The delay models of its relays, and how many relays have none as there are too many.
@@ -430,7 +433,8 @@ impl Gateway {
     #[must_use]
     pub fn with_part(mut self, part: Arc<dyn Part>) -> Self {
         self.services.0.push(part);
-        match Watcher::start(&self.services.0, &self.events) {
+        let watched = watched_parts(&self.services.0, &self.udp_gateways);
+        match Watcher::start(&watched, &self.events) {
             Ok(watcher) => self.watcher = Mutex::new(watcher),
             Err(error) => {
                 let text = format!("no thread watches the parts: {error}");
@@ -563,6 +567,12 @@ fn said_at_start(part: &str, words: Vec<(&'static str, String)>) -> Vec<String> 
     let state = (!states.is_empty()).then(|| format!("{part}: {}", states.join(", ")));
     let warnings = warnings.into_iter().map(|(_, said)| format!("warning: {part}: {said}"));
     state.into_iter().chain(warnings).collect()
+}
+
+/// The parts whose reports may have values to watch.
+fn watched_parts(services: &[Arc<dyn Part>], udp: &UdpGateways) -> Vec<Arc<dyn Part>> {
+    let udp: Arc<dyn Part> = Arc::new(udp.clone());
+    services.iter().cloned().chain([udp]).collect()
 }
 
 /// Why the log or the watcher cannot start.

@@ -9,7 +9,7 @@ use crate::{
 };
 use gatewright_config::MessageHandler;
 use gatewright_part::NamedStatus;
-use gatewright_planes::{Status, UdpGatewayCounts};
+use gatewright_planes::{Status, UdpGateway};
 use gatewright_stack::Attachment;
 use serde::Serialize;
 
@@ -115,7 +115,7 @@ pub fn status(gateway: &Gateway) -> Result<StatusAnswer, String> {
     Ok(StatusAnswer {
         gateway: planes,
         attached: attached.collect(),
-        udp_gateways: gateway.udp_gateways.map(|name, relay| relay_answer(name, relay.counts())),
+        udp_gateways: gateway.udp_gateways.map(relay_answer),
         parts,
         delays,
         delays_left_out,
@@ -149,12 +149,14 @@ fn place_of(attachment: Attachment, names: &[String]) -> String {
     name.map_or(everywhere.clone(), |name| format!("{everywhere} on {name}"))
 }
 
-fn relay_answer(name: &str, counts: UdpGatewayCounts) -> UdpGatewayAnswer {
+fn relay_answer(name: &str, gateway: &UdpGateway) -> UdpGatewayAnswer {
+    let counts = gateway.counts();
+    let refused = gateway.balance_counts().map_or(0, |balance| balance.refused());
     UdpGatewayAnswer {
         name: name.to_owned(),
         received: counts.received,
         sent: counts.sent,
         returned: counts.returned,
-        lost: counts.cut_short + counts.not_sent + counts.too_many_clients,
+        lost: counts.cut_short + counts.not_sent + counts.too_many_clients + refused,
     }
 }

@@ -1,11 +1,19 @@
 //! The UDP gateways of a description, as a part of its gateway.
 
-use crate::{RunError, difference, links::Links};
-use gatewright_config::{self as config, Config};
-use gatewright_part::{Change, Part, Staged, Unable};
-use gatewright_planes::{MergeLimit, Series, UdpGateway, UdpGatewaySetup};
+use crate::{
+    RunError,
+    balance::{BalanceStatus, flow_kind, model, status_of},
+    difference,
+    links::Links,
+};
+use gatewright_config::{self as config, Config, ProxyTarget};
+use gatewright_part::{Change, LogLevel, Part, PartStatus, Staged, Unable, Watched, When};
+use gatewright_planes::{
+    MergeLimit, Series, UdpBalance, UdpGateway, UdpGatewaySetup, UdpRelay, UdpTarget,
+};
 use gatewright_stack::Form;
 use std::{
+    io::ErrorKind,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -13,32 +21,64 @@ use std::{
 /// Running UDP gateways, by name.
 #[derive(Clone, Debug)]
 pub(crate) struct UdpGateways {
-    running: Arc<Mutex<Vec<(String, UdpGateway)>>>,
+    running: Arc<Mutex<Vec<RunningGateway>>>,
     /// The links whose sockets they use.
     links: Links,
+    /// Whether one had a balance at the start: the gateway watches refusals then.
+    watches: bool,
+}
+
+#[derive(Debug)]
+struct RunningGateway {
+    name: String,
+    gateway: UdpGateway,
+    /// The relays that share its clients, and the flow that each client is.
+    balance: Option<(config::Balance, config::BalancedFlow)>,
 }
 
 impl UdpGateways {
     /// Starts the UDP gateways of `config`.
     pub(crate) fn start(links: &Links, config: &Config) -> Result<Self, RunError> {
-        let this = Self { running: Arc::default(), links: links.clone() };
-        config.udp_gateways.iter().try_for_each(|relay| this.begin(relay))?;
+        let watches = config.udp_gateways.iter().any(|relay| balance_of(config, relay).is_some());
+        let this = Self { running: Arc::default(), links: links.clone(), watches };
+        config.udp_gateways.iter().try_for_each(|relay| this.begin(relay, config))?;
         Ok(this)
+    }
+
+    /// The balances that they use.
+    pub(crate) fn balances(&self) -> Vec<BalanceStatus> {
+        let running = self.lock();
+        let status = |one: &RunningGateway| {
+            let (balance, flow) = one.balance.as_ref()?;
+            let counts = one.gateway.balance_counts()?;
+            let flows = counts.admitted.iter().zip(&counts.ended);
+            // A flow that ends between the two readings is counted as one that goes on.
+            let flows = flows.map(|(admitted, ended)| admitted.saturating_sub(*ended));
+            Some(BalanceStatus {
+                admitted: counts.admitted.iter().sum(),
+                refused: counts.refused.into_iter().filter(|(_, count)| *count > 0).collect(),
+                ..status_of(balance, &flow_kind(flow), flows)
+            })
+        };
+        running.iter().filter_map(status).collect()
     }
 
     /// Calls `show` for each with its name.
     pub(crate) fn map<T>(&self, show: impl Fn(&str, &UdpGateway) -> T) -> Vec<T> {
-        self.lock().iter().map(|(name, relay)| show(name, relay)).collect()
+        self.lock().iter().map(|one| show(&one.name, &one.gateway)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, UdpGateway)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<RunningGateway>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, relay: &config::UdpGateway) -> Result<(), RunError> {
+    fn begin(&self, relay: &config::UdpGateway, config: &Config) -> Result<(), RunError> {
         let name = relay.name.value.clone();
-        match UdpGateway::start(self.links.planes().sockets(), setup(relay)) {
-            Ok(started) => self.lock().push((name, started)),
+        let balance = balance_of(config, relay);
+        // That the balance is there was checked with the description.
+        let setup = setup(relay, balance.as_ref()).ok_or_else(|| ErrorKind::NotFound.into());
+        match setup.and_then(|setup| UdpGateway::start(self.links.planes().sockets(), setup)) {
+            Ok(gateway) => self.lock().push(RunningGateway { name, gateway, balance }),
             Err(source) => return Err(RunError::UdpGateway { name, source }),
         }
         Ok(())
@@ -46,16 +86,22 @@ impl UdpGateways {
 
     /// Ends changed UDP gateways and starts new ones; all of them or none.
     fn exchange(&self, old: &Config, new: &Config) -> Result<(), RunError> {
-        let (old, new) = (&old.udp_gateways, &new.udp_gateways);
-        let gone: Vec<_> = old.iter().filter(|relay| !new.contains(relay)).collect();
+        let is_in = |config: &Config, relay: &config::UdpGateway, its: &Config| {
+            let same = |other: &config::UdpGateway| {
+                other == relay && balance_of(config, other) == balance_of(its, relay)
+            };
+            config.udp_gateways.iter().any(same)
+        };
+        let gone = old.udp_gateways.iter().filter(|relay| !is_in(new, relay, old));
+        let gone: Vec<_> = gone.collect();
         self.end(&gone);
         let mut started = Vec::new();
-        for relay in new.iter().filter(|relay| !old.contains(relay)) {
-            if let Err(error) = self.begin(relay) {
+        for relay in new.udp_gateways.iter().filter(|relay| !is_in(old, relay, new)) {
+            if let Err(error) = self.begin(relay, new) {
                 self.end(&started);
                 for relay in gone {
                     // Its port was its own a moment ago.
-                    let _free = self.begin(relay);
+                    let _free = self.begin(relay, old);
                 }
                 return Err(error);
             }
@@ -65,9 +111,8 @@ impl UdpGateways {
     }
 
     fn end(&self, relays: &[&config::UdpGateway]) {
-        let goes = |(name, _): &mut (String, UdpGateway)| {
-            relays.iter().any(|relay| relay.name.value == *name)
-        };
+        let goes =
+            |one: &mut RunningGateway| relays.iter().any(|relay| relay.name.value == one.name);
         let gone: Vec<_> = self.lock().extract_if(.., goes).collect();
         drop(gone);
     }
@@ -86,6 +131,19 @@ impl Part for UdpGateways {
         self.exchange(old, new)?;
         let (this, before, after) = (self.clone(), old.clone(), new.clone());
         Ok(Box::new(StagedUdp { this, before, after }))
+    }
+
+    fn watched(&self) -> &'static [Watched] {
+        if self.watches { &REFUSALS } else { &[] }
+    }
+
+    /// The refusals of all balances; nothing without one.
+    fn tell(&self) -> PartStatus {
+        let running = self.lock();
+        let counts = running.iter().filter_map(|one| one.gateway.balance_counts());
+        let refused = counts.map(|counts| counts.refused()).reduce(|sum, more| sum + more);
+        let counters = refused.map(|refused| ("flows_refused", refused));
+        PartStatus { counters: counters.into_iter().collect(), ..PartStatus::default() }
     }
 
     fn stop(&self) {
@@ -111,11 +169,53 @@ impl Staged for StagedUdp {
     }
 }
 
-/// The planes' setup of a described UDP gateway.
-fn setup(relay: &config::UdpGateway) -> UdpGatewaySetup {
-    let server = relay.forward.value;
+/// Refusals that are events.
+static REFUSALS: [Watched; 1] = [Watched {
+    name: "flows_refused",
+    when: When::Grows,
+    level: LogLevel::Warning,
+    kind: "flow-refused",
+    text: "no relay can carry clients of UDP gateways within their bounds; more relays, or a wider \
+           bound, would",
+}];
+
+/// The balance of a UDP gateway of `config`, with the flow that each client is; none without one.
+fn balance_of(
+    config: &Config,
+    relay: &config::UdpGateway,
+) -> Option<(config::Balance, config::BalancedFlow)> {
+    let ProxyTarget::Balance(flow) = &relay.target else { return None };
+    let balance = config.balances.iter().find(|known| known.name.value == flow.balance.value)?;
+    Some((balance.clone(), flow.clone()))
+}
+
+/// The setup of relays that share clients.
+fn target((balance, flow): &(config::Balance, config::BalancedFlow)) -> UdpBalance {
+    let relay = |relay: &config::BalancedRelay| UdpRelay {
+        address: relay.address.value,
+        model: model(relay),
+        hops: relay.hops,
+    };
+    UdpBalance {
+        policy: balance.policy,
+        kind: flow_kind(flow),
+        flows_max: balance.flows_max,
+        relays: balance.relays.iter().map(relay).collect(),
+    }
+}
+
+/// The planes' setup of a described UDP gateway; `None` if its balance is not there.
+fn setup(
+    relay: &config::UdpGateway,
+    balance: Option<&(config::Balance, config::BalancedFlow)>,
+) -> Option<UdpGatewaySetup> {
+    let target = match (&relay.target, balance) {
+        (ProxyTarget::Server(server), _) => UdpTarget::Server(server.value),
+        (ProxyTarget::Balance(_), balance) => UdpTarget::Balance(target(balance?)),
+    };
+    let is_ipv4 = target.addresses().next().is_none_or(|server| server.is_ipv4());
     let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let ip = relay.address.as_ref().map_or(any, |address| address.value);
     let limit = match relay.merge {
         config::Merge::Off => None,
@@ -129,5 +229,5 @@ fn setup(relay: &config::UdpGateway) -> UdpGatewaySetup {
         (config::Series::Merge, Some(limit)) => Series::Merge(Form::Prefixed, limit),
     };
     let listen = SocketAddr::new(ip, relay.port.value);
-    UdpGatewaySetup { listen, server, series, clients_max: relay.clients_max }
+    Some(UdpGatewaySetup { listen, target, series, clients_max: relay.clients_max })
 }

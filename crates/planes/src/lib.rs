@@ -42,8 +42,9 @@ pub use exchange::{Exchanged, ReopenedLink};
 pub use gatewright_data::{
     CaptureCloser, CaptureNumber, DataError, DeviceSetup, Downtime, FoundPlane, HandlerNow,
     HandlerValue, MergeLimit, OpenCapture, Pace, ReportForwarder, ReportForwarderCounts,
-    ReportForwarderSetup, Series, UDP_CLIENTS_MAX, UdpGateway, UdpGatewayCounts, UdpGatewaySetup,
-    WORKERS_MAX, landlock_version, process_version,
+    ReportForwarderSetup, Series, UDP_CLIENTS_MAX, UdpBalance, UdpBalanceCounts, UdpGateway,
+    UdpGatewayCounts, UdpGatewaySetup, UdpRelay, UdpTarget, WORKERS_MAX, landlock_version,
+    process_version,
 };
 pub use kernel::KernelStatus;
 pub use limits::limit_shortages;

@@ -464,7 +464,7 @@ fn dig_asks_dnsmasq_through_the_udp_gateway(kind: Kind) -> Result<(), Failed> {
         let listen = SocketAddr::new(any.parse()?, PORT);
         let server = SocketAddr::new(server.parse()?, 53);
         let (series, clients_max) = (Series::Plain, 256);
-        let setup = UdpGatewaySetup { listen, server, series, clients_max };
+        let setup = UdpGatewaySetup { listen, target: server.into(), series, clients_max };
         let relay = UdpGateway::start(world.gateway.as_ref().unwrap().sockets(), setup)?;
         for (name, kind, answer) in [
             ("gateway.example", "A", "192.0.2.77"),

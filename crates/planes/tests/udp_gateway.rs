@@ -56,7 +56,7 @@ impl World {
     fn relay(&self, port: u16, server: SocketAddr, series: Series) -> Result<UdpGateway, Failed> {
         let listen = SocketAddr::new(LAN.into(), port);
         let gateway = self.gateway.as_ref().ok_or("no gateway")?;
-        let setup = UdpGatewaySetup { listen, server, series, clients_max: 256 };
+        let setup = UdpGatewaySetup { listen, target: server.into(), series, clients_max: 256 };
         Ok(UdpGateway::start(gateway.sockets(), setup)?)
     }
 }

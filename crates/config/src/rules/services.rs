@@ -17,12 +17,15 @@ pub(super) fn check(config: &Config, root: View<'_>, names: &[String], findings:
         check_link(&gateway.link, names, findings);
         check_listen(gateway, config, findings);
         check_dhcp(gateway, config, root, findings);
-        check_forward(gateway, config, findings);
+        receivers(gateway, config).for_each(|forward| check_forward(forward, config, findings));
     }
     check_relays_apart(&config.udp_gateways, findings);
     config.tcp_proxies.iter().for_each(|proxy| check_proxy(proxy, findings));
-    for (_, table) in root.named("udp_gateway") {
-        check_series(table, config, findings);
+    for (name, table) in root.named("udp_gateway") {
+        let gateway = config.udp_gateways.iter().find(|gateway| gateway.name == name);
+        if let Some(gateway) = gateway {
+            check_series(gateway, table, findings);
+        }
     }
     check_sockets(config, findings);
     check_entity(config, root, findings);
@@ -64,10 +67,12 @@ fn check_mesh(config: &Config, root: View<'_>, findings: &mut Findings) {
 
 fn check_listen(gateway: &UdpGateway, config: &Config, findings: &mut Findings) {
     let Some(address) = &gateway.address else { return };
-    if address.is_ipv4() != gateway.forward.is_ipv4() {
-        let message = format!("listens at {}, sends to {}", address.value, gateway.forward.ip());
-        let finding = Diagnostic::error(&codes::OTHER_FAMILY, gateway.forward.span, message);
-        findings.add(finding.also(address.span, "the other family"));
+    for forward in receivers(gateway, config) {
+        if address.is_ipv4() != forward.is_ipv4() {
+            let message = format!("listens at {}, sends to {}", address.value, forward.ip());
+            let finding = Diagnostic::error(&codes::OTHER_FAMILY, forward.span, message);
+            findings.add(finding.also(address.span, "the other family"));
+        }
     }
     let link = config.links.iter().find(|link| link.name.value == gateway.link.value);
     let Some(link) = link.filter(|link| !link.is_dynamic()) else { return };
@@ -105,8 +110,24 @@ fn check_dhcp(gateway: &UdpGateway, config: &Config, root: View<'_>, findings: &
     });
 }
 
-fn check_forward(gateway: &UdpGateway, config: &Config, findings: &mut Findings) {
-    let Located { value: forward, span } = gateway.forward;
+/// The server of a UDP gateway, or the relays of its balance.
+fn receivers<'config>(
+    gateway: &'config UdpGateway,
+    config: &'config Config,
+) -> impl Iterator<Item = &'config Located<SocketAddr>> {
+    let (server, relays) = match &gateway.target {
+        ProxyTarget::Server(server) => (Some(server), None),
+        ProxyTarget::Balance(flow) => {
+            let balances = &config.balances;
+            (None, balances.iter().find(|balance| balance.name.value == flow.balance.value))
+        }
+    };
+    let relays = relays.into_iter().flat_map(|balance| &balance.relays);
+    server.into_iter().chain(relays.map(|relay| &relay.address))
+}
+
+fn check_forward(forward: &Located<SocketAddr>, config: &Config, findings: &mut Findings) {
+    let Located { value: forward, span } = *forward;
     let address = forward.ip();
     if !is_host_address(address) {
         let message = format!("{address} is no receiver");
@@ -164,9 +185,7 @@ fn check_relays_apart(gateways: &[UdpGateway], findings: &mut Findings) {
     }
 }
 
-fn check_series(table: View<'_>, config: &Config, findings: &mut Findings) {
-    let read = |gateway: &&UdpGateway| table.holds(gateway.forward.span);
-    let Some(gateway) = config.udp_gateways.iter().find(read) else { return };
+fn check_series(gateway: &UdpGateway, table: View<'_>, findings: &mut Findings) {
     let message = match (gateway.series, gateway.merge) {
         (Series::Merge, Merge::Off) => "series \"merge\" with nothing to merge",
         (Series::Split, Merge::Octets(_) | Merge::PathMtu) => "series \"split\" does not merge",

@@ -62,12 +62,15 @@ static RELAY: Table = Table {
 };
 
 /// The key of a proxy's flow.
-pub(super) const FLOW_KEY: Key =
-    key("flow", Shape::Table(&FLOW), "The flow that each connection is, for its balance.");
+pub(super) const FLOW_KEY: Key = key(
+    "flow",
+    Shape::Table(&FLOW),
+    "The flow that each connection or client is, for its balance.",
+);
 
 static FLOW: Table = Table {
     name: "flow",
-    doc: "What a balance admits for each connection.",
+    doc: "What a balance admits for each connection or client.",
     keys: &[
         required("rate", Shape::Number(1, 1_000_000), "Packets a second."),
         required("octets", Shape::Number(1, 65_507), "Octets of payload of a packet."),

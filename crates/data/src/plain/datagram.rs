@@ -2,7 +2,8 @@
 
 use super::{Plain, plain_enum, plain_struct, taken};
 use crate::report_forwarder::ReportForwarderSetup;
-use crate::udp_gateway::{MergeLimit, Series, UdpGatewaySetup};
+use crate::udp_gateway::{MergeLimit, Series, UdpBalance, UdpGatewaySetup, UdpRelay, UdpTarget};
+use gatewright_delay::{FlowKind, LinearFit, NodeModel, PathPolicy, QueueModel, SetupTime};
 use gatewright_stack::{
     Form, FoundApplication, PacketOctets, RemoteDatagram, SocketOrder, builtin::CapturedPacket,
 };
@@ -25,7 +26,16 @@ impl Plain for SocketAddr {
 plain_enum!(Form { 0 => Plain, 1 => Prefixed });
 plain_enum!(MergeLimit { 0 => Octets(most), 1 => PathMtu });
 plain_enum!(Series { 0 => Plain, 1 => Merge(form, limit), 2 => Split });
-plain_struct!(UdpGatewaySetup { listen, server, series, clients_max });
+plain_struct!(UdpGatewaySetup { listen, target, series, clients_max });
+plain_enum!(UdpTarget { 0 => Server(server), 1 => Balance(balance) });
+plain_struct!(UdpBalance { policy, kind, flows_max, relays });
+plain_struct!(UdpRelay { address, model, hops });
+plain_enum!(PathPolicy { 0 => LeastLoad, 1 => Weighted, 2 => MinHop });
+plain_struct!(FlowKind { rate, octets, bound_us, quantile });
+plain_struct!(NodeModel { queue, service, setup, variation, spread });
+plain_enum!(QueueModel { 0 => FirstInFirstOut, 1 => ProcessorSharing });
+plain_struct!(LinearFit { intercept, slope, r_squared, count });
+plain_struct!(SetupTime { longest, time_constant });
 plain_struct!(ReportForwarderSetup { listen, cse });
 plain_struct!(FoundApplication { id, parameters, locals, precedes });
 plain_struct!(CapturedPacket { capture, octets, framing, at, side, link });
@@ -40,7 +50,7 @@ plain_enum!(SocketOrder {
 });
 
 /// The parameters of an application, from which the data plane's process builds it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ApplicationSetup {
     UdpGateway(UdpGatewaySetup),
     ReportForwarder(ReportForwarderSetup),
@@ -122,14 +132,27 @@ mod tests {
             assert_eq!(RemoteDatagram::of(&datagram.octets()), Some(datagram));
         }
         let series = Series::Merge(Form::Prefixed, MergeLimit::Octets(1400));
-        let setup = UdpGatewaySetup { listen: peer, server: peer, series, clients_max: 9 };
+        let setup = UdpGatewaySetup { listen: peer, target: peer.into(), series, clients_max: 9 };
+        let service = LinearFit { intercept: 1e-3, slope: 4e-10, r_squared: 0.98, count: 4 };
+        let waking = Some(SetupTime { longest: 5e-5, time_constant: 0.1 });
+        let queue = QueueModel::ProcessorSharing;
+        let model = NodeModel { queue, service, setup: waking, variation: 0.4, spread: 1.3 };
+        let balance = UdpBalance {
+            policy: PathPolicy::Weighted,
+            kind: FlowKind { rate: 10.0, octets: 400.0, bound_us: 6000.0, quantile: 0.95 },
+            flows_max: 100,
+            relays: vec![UdpRelay { address: peer, model, hops: 3 }; 2],
+        };
+        let balanced = UdpGatewaySetup { target: UdpTarget::Balance(balance), ..setup.clone() };
         let forwarder = ReportForwarderSetup { listen: peer, cse: peer };
-        for setup in
-            [ApplicationSetup::UdpGateway(setup), ApplicationSetup::ReportForwarder(forwarder)]
-        {
+        for setup in [
+            ApplicationSetup::UdpGateway(setup.clone()),
+            ApplicationSetup::UdpGateway(balanced),
+            ApplicationSetup::ReportForwarder(forwarder),
+        ] {
             assert_eq!(ApplicationSetup::of(&setup.octets()), Some(setup));
         }
-        let (parameters, locals) = (setup.octets(), vec![peer, peer]);
+        let (parameters, locals) = (ApplicationSetup::UdpGateway(setup).octets(), vec![peer, peer]);
         let start = FoundApplication { id: 4, parameters, locals, precedes: true };
         let group = "ff02::1".parse().unwrap();
         for order in [

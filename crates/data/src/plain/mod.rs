@@ -91,7 +91,7 @@ macro_rules! taken {
     };
 }
 
-/// Implements [`Plain`] for numbers, highest octet first.
+/// Implements [`Plain`] for numbers, highest octet first; real ones as IEEE 754 has them.
 macro_rules! plain_number {
     ($($type:ty),*) => {
         $(impl Plain for $type {
@@ -125,7 +125,7 @@ macro_rules! plain_newtype {
 
 pub(crate) use {plain_enum, plain_newtype, plain_struct, taken};
 
-plain_number!(u8, u16, u32, u64);
+plain_number!(u8, u16, u32, u64, f64);
 plain_newtype!(LinkIndex);
 
 impl Plain for usize {

@@ -4,7 +4,7 @@ use crate::{
     error::{DataError, failed, refused},
     plain::{ApplicationSetup, Plain},
     report_forwarder::{FORWARDER_ITEMS, forwarder},
-    udp_gateway::{UDP_GATEWAY_ITEMS, relay},
+    udp_gateway::relay,
 };
 use gatewright_edge::ReadySet;
 use gatewright_stack::{
@@ -146,7 +146,10 @@ impl SocketRelay {
         let (run, action): (Box<dyn SocketApplication>, _) = match ApplicationSetup::of(parameters)
         {
             Some(ApplicationSetup::UdpGateway(setup)) => {
-                (relay(setup, self.counters(*id, UDP_GATEWAY_ITEMS)?), "start a UDP gateway")
+                let items = setup.items();
+                let counters = items.iter().map(|item| self.counter(*id, item));
+                let counters = counters.collect::<Result<_, _>>()?;
+                (relay(setup, counters), "start a UDP gateway")
             }
             Some(ApplicationSetup::ReportForwarder(setup)) => {
                 let counters = self.counters(*id, FORWARDER_ITEMS)?;
@@ -168,16 +171,20 @@ impl SocketRelay {
     ) -> Result<[Counter; N], CountersFull> {
         let mut counters = std::array::from_fn(|_| Counter::default());
         for (counter, item) in counters.iter_mut().zip(items) {
-            let name = CounterName {
-                worker: FIRST_WORKER,
-                owner: CounterOwner::Application(application),
-                of: Name::default(),
-                link: None,
-                item: Name::new(item).unwrap_or_default(),
-            };
-            *counter = Counter::from(self.counters.named(&name)?);
+            *counter = self.counter(application, item)?;
         }
         Ok(counters)
+    }
+
+    fn counter(&self, application: u32, item: &str) -> Result<Counter, CountersFull> {
+        let name = CounterName {
+            worker: FIRST_WORKER,
+            owner: CounterOwner::Application(application),
+            of: Name::default(),
+            link: None,
+            item: Name::new(item).unwrap_or_default(),
+        };
+        self.counters.named(&name).map(Counter::from)
     }
 
     /// Whether datagrams wait that can be passed on.

@@ -49,10 +49,10 @@ impl World {
     }
 
     fn with(series: Series, clients_max: u16) -> Self {
-        Self::towards(SERVER.into(), series, clients_max)
+        Self::towards(SocketAddr::from(SERVER), series, clients_max)
     }
 
-    fn towards(server: SocketAddr, series: Series, clients_max: u16) -> Self {
+    fn towards(target: impl Into<UdpTarget>, series: Series, clients_max: u16) -> Self {
         let links = OWN.map(|(link, ..)| SuiteLink::Ethernet(link));
         let Suite { plan, layers, sockets, neighbours, .. } = assemble(&links, Arc::new(Asleep), 1);
         for (cache, ip) in neighbours.iter().zip([CLIENT, SERVER.0]) {
@@ -72,7 +72,7 @@ impl World {
         let datagrams = Rc::new(Pool::new(8, CHUNK_SIZE_DATAGRAM).unwrap());
         let mut graph = Graph::new(layers, plan.wire(&[]).unwrap(), host.view(), frames, datagrams);
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-        let setup = UdpGatewaySetup { listen, server, series, clients_max };
+        let setup = UdpGatewaySetup { listen, target: target.into(), series, clients_max };
         let gateway = UdpGateway::start(&sockets, setup).unwrap();
         // Addresses are probed and announced, the application is started.
         let now = Duration::from_secs(20);
@@ -187,7 +187,7 @@ fn two_gateways_that_are_each_others_servers_do_not_circle_for_ever() {
         let mut world = World::towards(other, one, CLIENTS_MAX);
         let setup = UdpGatewaySetup {
             listen: other,
-            server: SocketAddr::new(own.into(), PORT),
+            target: SocketAddr::new(own.into(), PORT).into(),
             series: two,
             clients_max: CLIENTS_MAX,
         };
@@ -311,3 +311,5 @@ fn forged_addresses_lock_nobody_out() {
     world.now += UNCONFIRMED_FOR;
     assert_eq!(world.clients_send(&newcomer).len(), 1);
 }
+
+mod balance;

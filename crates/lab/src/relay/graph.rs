@@ -7,6 +7,7 @@ use gatewright_link::{Backend, Mode};
 use gatewright_planes::{Planes, Series, Setup, UdpGateway, UdpGatewaySetup};
 use gatewright_stack::{At, Attachment, Place, tap};
 use gatewright_wire::EtherType;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Longer than any run: a worker that never sleeps.
@@ -49,9 +50,9 @@ pub(super) fn serve(
         planes.attach(at, handler).map_err(|error| error.to_string())?;
     }
     let gateway = (kind == RelayKind::GatewayXdp).then(|| {
-        let (listen, server) = (seat.local.into(), seat.to.into());
+        let (listen, target) = (seat.local.into(), SocketAddr::from(seat.to).into());
         let series = Series::Plain;
-        let setup = UdpGatewaySetup { listen, server, series, clients_max: CLIENTS_MAX };
+        let setup = UdpGatewaySetup { listen, target, series, clients_max: CLIENTS_MAX };
         UdpGateway::start(planes.sockets(), setup).map_err(|error| error.to_string())
     });
     let _gateway = gateway.transpose()?;

@@ -180,7 +180,7 @@ fn merge(world: &DemoNetwork) -> Outcome {
     south.set_read_timeout(Some(Duration::from_millis(300))).map_err(text)?;
     let setup = UdpGatewaySetup {
         listen: SocketAddr::new(LAN.into(), 7072),
-        server: SocketAddr::new(SOUTH.into(), 7072),
+        target: SocketAddr::new(SOUTH.into(), 7072).into(),
         series: Series::Merge(Form::Plain, MergeLimit::Octets(1300)),
         clients_max: 256,
     };

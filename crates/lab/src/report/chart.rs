@@ -44,6 +44,36 @@ pub struct LabChart {
     pub log_y: bool,
     /// The series.
     pub series: Vec<ChartSeries>,
+    /// Intervals of x behind them.
+    pub spans: Vec<ChartSpan>,
+}
+
+/// A named interval of x, shaded behind the series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChartSpan {
+    /// Its text, at the top.
+    pub name: String,
+    /// Where it begins.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+}
+
+impl ChartSpan {
+    fn draw(&self, svg: &mut String, x: &Axis, y: &Axis) {
+        let (from, to) = (x.at(self.from), x.at(self.to));
+        let _ = write!(
+            svg,
+            "<path d=\"M{from:.1} {0:.1}V{1:.1}H{to:.1}V{0:.1}Z\" style=\"fill:{2}\" \
+             fill-opacity=\".16\"/><text x=\"{3:.1}\" y=\"{4:.1}\">{5}</text>",
+            y.from,
+            y.to,
+            colour(1),
+            from + 3.0,
+            y.to + 13.0,
+            escape(&self.name)
+        );
+    }
 }
 
 /// A chart of bars, each divided into parts.
@@ -271,12 +301,14 @@ impl LabChart {
             self.series.iter().map(|it| (it.name.clone(), it.colour)).collect();
         let points = || self.series.iter().flat_map(|series| &series.points);
         let bands = || self.series.iter().flat_map(|series| &series.band);
-        let xs = points().map(|it| it.0).chain(bands().map(|it| it.0));
+        let spans = self.spans.iter().flat_map(|it| [it.from, it.to]);
+        let xs = points().map(|it| it.0).chain(bands().map(|it| it.0)).chain(spans);
         let ys = points().map(|it| it.1).chain(bands().flat_map(|it| [it.1, it.2]));
         let x = Axis::new(xs, (MARGIN[0], WIDTH - MARGIN[1]), self.log_x, false);
         let y = Axis::new(ys, (HEIGHT - MARGIN[3], top(&names)), self.log_y, true);
         let mut svg = head(&self.title);
         legend(&mut svg, &names);
+        self.spans.iter().for_each(|span| span.draw(&mut svg, &x, &y));
         frame(&mut svg, &x, &y, (&self.x, &self.y), true);
         for series in &self.series {
             series.draw(&mut svg, &x, &y);
@@ -432,6 +464,18 @@ mod tests {
         assert!(svg.contains("&lt;&amp;&quot;") && !svg.contains("<&"), "{svg}");
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn a_span_is_behind_the_points_and_inside_the_axis() {
+        let points = vec![(0.0, 1.0), (2.0, 1.0)];
+        let series = vec![ChartSeries { points, ..ChartSeries::default() }];
+        let spans = vec![ChartSpan { name: "a<b".to_owned(), from: 1.0, to: 4.0 }];
+        let svg = LabChart { series, spans, ..LabChart::default() }.svg();
+        let (span, point) = (svg.find("a&lt;b").unwrap(), svg.find("<circle").unwrap());
+        assert!(span < point, "{svg}");
+        // The axis reaches to the end of the span, which is 4 of x.
+        assert!(svg.contains(">4</text>"), "{svg}");
     }
 
     #[test]

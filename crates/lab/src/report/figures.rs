@@ -202,6 +202,7 @@ fn delay(run: &LabRun, over: Over, name: &str, tail: bool) -> Option<Figure> {
         log_x: over == Over::Rate,
         log_y: true,
         series: series(run, over, &value),
+        ..LabChart::default()
     };
     let caption = if tail {
         "The 95th percentile of all repetitions."
@@ -229,8 +230,8 @@ fn distribution(run: &LabRun) -> Option<Figure> {
         x: "node delay [µs]".to_owned(),
         y: "share of the probes".to_owned(),
         log_x: true,
-        log_y: false,
         series: run.relays().into_iter().enumerate().filter_map(one).collect(),
+        ..LabChart::default()
     };
     let caption = "At the centre. The bands of 95 % (Dvoretzky, Kiefer, Wolfowitz) contain the whole \
                    true distribution if probes are independent.";

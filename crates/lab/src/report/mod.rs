@@ -6,7 +6,7 @@ mod page;
 mod statements;
 mod table;
 
-pub use chart::{BarChart, ChartSeries, LabChart, Mark};
+pub use chart::{BarChart, ChartSeries, ChartSpan, LabChart, Mark};
 pub use page::html;
 pub use statements::{Agreement, PaperStatement, statements};
 pub use table::csv;

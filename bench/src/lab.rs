@@ -5,7 +5,7 @@ use bench::{Bench, Chart, Curve, Options, Relation, Scales};
 use gatewright_config::{Arrivals, Centre, Experiment, NodeShape, RelayKind, Vary};
 use gatewright_diagnostic::SourceId;
 use gatewright_lab::analysis::least_squares;
-use gatewright_lab::balance::{BalanceExperiment, balance};
+use gatewright_lab::balance::{BalanceExperiment, BalanceOutcome, balance, balance_on_namespaces};
 use gatewright_lab::{ConditionResult, LabRun, fit, plan, report, round_trips_beside_irtt, run};
 use gatewright_testbed::Needs;
 use std::time::Duration;
@@ -41,6 +41,13 @@ const SIMULATED: [(&str, Relation, f64); 3] = [
     ("violations_ways_min-hop_pct", Relation::AtMost, 1.0),
 ];
 
+/// The same flows over relays in namespaces.
+const SLOWED: [(&str, Relation, f64); 3] = [
+    ("flows_vs_min_hop_namespaces", Relation::AtLeast, 1.5),
+    ("violations_namespaces_least-load_pct", Relation::AtMost, 1.0),
+    ("violations_namespaces_min-hop_pct", Relation::AtMost, 1.0),
+];
+
 const PROMISES: [(&str, Relation, f64); 13] = [
     ("translate_vs_kernel", Relation::AtLeast, 10.0),
     ("encrypt_r2", Relation::AtLeast, 0.98),
@@ -68,11 +75,12 @@ pub(crate) fn run_lab(options: Options) -> Result<Bench, String> {
         bench.promise(key, relation, bound);
     }
     if let Some(missing) = Needs::new().namespaces().linux(6, 6).missing() {
-        for (key, relation, bound) in PROMISES {
+        for (key, relation, bound) in SLOWED.into_iter().chain(PROMISES) {
             bench.skip(key, relation, bound, &missing.to_string());
         }
         return Ok(bench);
     }
+    slowed_nodes(&mut bench, options)?;
     let experiment = experiment(options);
     let mut last = None;
     for round in 0..options.rounds() {
@@ -147,8 +155,41 @@ fn networks(bench: &mut Bench, options: Options) {
     bench.note("flows_…: simulated packet by packet; 10 packets of 400 octets a second, p95 10 ms");
 }
 
+/// The three ways over ten relays in network namespaces, slower by [`SLOWER`] than those that are
+/// simulated, with a bound as much wider; and the simulation of just these.
+fn slowed_nodes(bench: &mut Bench, options: Options) -> Result<(), String> {
+    for round in 0..options.rounds() {
+        let seed = 1 + u64::try_from(round).unwrap_or(0);
+        let ways = BalanceExperiment::three_ways(seed).slower(SLOWER);
+        let ways = BalanceExperiment { seconds: options.pick(20.0, 6.0), offered: 500, ..ways };
+        outcomes(bench, "namespaces", balance_on_namespaces(&ways)?);
+        carry(bench, "slower", ways, options.pick(20.0, 6.0));
+    }
+    bench.ratio(
+        "flows_vs_min_hop_namespaces",
+        "flows_namespaces_least-load",
+        "flows_namespaces_min-hop",
+    );
+    bench.ratio("flows_vs_min_hop_slower", "flows_slower_least-load", "flows_slower_min-hop");
+    for (key, relation, bound) in SLOWED {
+        bench.promise(key, relation, bound);
+    }
+    bench.note(
+        "flows_namespaces_…: real datagrams over ten relays in namespaces that keep each for the \
+         time of a slow processor; models fitted from probes; p95 40 ms; flows_slower_… simulates these",
+    );
+    Ok(())
+}
+
+/// How much slower relays in namespaces are, so that two processors can keep the times of ten.
+const SLOWER: f64 = 4.0;
+
 fn carry(bench: &mut Bench, name: &str, experiment: BalanceExperiment, seconds: f64) {
-    for it in balance(&BalanceExperiment { seconds, ..experiment }) {
+    outcomes(bench, name, balance(&BalanceExperiment { seconds, ..experiment }));
+}
+
+fn outcomes(bench: &mut Bench, name: &str, of: Vec<BalanceOutcome>) {
+    for it in of {
         let flows = f64::from(u32::try_from(it.flows).unwrap_or(u32::MAX));
         let policy = it.policy.name();
         bench.sample(&format!("flows_{name}_{policy}"), "flows", flows);

@@ -3,7 +3,12 @@
 //! Each node is a relay with one queue. Its model is fitted from samples of its service times, as
 //! the lab fits that of a real relay. Flows between random nodes ask one after the other and are
 //! admitted by [`FlowAdmission`]; then every packet of the admitted flows is simulated, and a flow that
-//! is later than its bound more often than it may be is a violation.
+//! is later than its bound more often than it may be is a violation. `balance/slowed.rs` does the same
+//! with real packets over relays in network namespaces.
+
+mod slowed;
+
+pub use slowed::balance_on_namespaces;
 
 use crate::analysis::{mean, quantile, sorted};
 use gatewright_delay::{
@@ -21,6 +26,8 @@ const SERVICE: (f64, f64) = (400e-6, 0.4e-6);
 const PATHS_MAX: usize = 4;
 /// Samples of each of four sizes that a node's model is fitted from.
 const SAMPLES: usize = 200;
+/// Those sizes, in octets.
+const SIZES: [f64; 4] = [100.0, 400.0, 700.0, 1400.0];
 /// Service times are uniform from a half to three halves of their mean.
 const HALF: f64 = 0.5;
 /// Nodes of a network.
@@ -78,6 +85,15 @@ impl BalanceExperiment {
         let links = pairs.map(|(&one, &other)| (one, other)).collect();
         Self { speeds, links, kind: KIND, offered: 2000, apart_max: None, seconds: 60.0, seed }
     }
+
+    /// The same with nodes slower by this factor, and a bound wider by it: fewer flows, alike in all
+    /// else. So real relays keep times that a machine of few processors can keep.
+    #[must_use]
+    pub fn slower(mut self, factor: f64) -> Self {
+        self.speeds.iter_mut().for_each(|speed| *speed /= factor);
+        self.kind.bound_us *= factor;
+        self
+    }
 }
 
 /// The flows of both topologies.
@@ -106,29 +122,56 @@ pub fn balance(experiment: &BalanceExperiment) -> Vec<BalanceOutcome> {
     let models: Vec<NodeModel> =
         experiment.speeds.iter().filter_map(|&speed| fitted(speed, &mut random)).collect();
     let offers = offers(experiment, &mut random);
-    let policies = [PathPolicy::MinHop, PathPolicy::Weighted, PathPolicy::LeastLoad];
     let outcome = |policy| {
+        let admitted = AdmittedFlows::new(experiment, &models, &offers, policy);
+        let carried = simulate(experiment, &admitted.flows);
+        admitted.outcome(policy, carried)
+    };
+    POLICIES.map(outcome).to_vec()
+}
+
+/// The policies, in the order of their outcomes.
+const POLICIES: [PathPolicy; 3] = [PathPolicy::MinHop, PathPolicy::Weighted, PathPolicy::LeastLoad];
+
+/// What one policy admits.
+struct AdmittedFlows {
+    flows: Vec<PlacedFlow>,
+    refused: BTreeMap<&'static str, usize>,
+    busiest_pct: f64,
+}
+
+impl AdmittedFlows {
+    /// Offers flows with these candidate paths, one after the other.
+    fn new(
+        experiment: &BalanceExperiment,
+        models: &[NodeModel],
+        offers: &[Vec<Vec<usize>>],
+        policy: PathPolicy,
+    ) -> Self {
         let mut admission = FlowAdmission::new(models.iter().copied(), experiment.offered);
         let mut refused = BTreeMap::new();
-        for paths in &offers {
+        for paths in offers {
             if let Err(refusal) = admission.place(experiment.kind, paths, policy) {
                 *refused.entry(refusal.name()).or_insert(0) += 1;
             }
         }
-        let flows: Vec<PlacedFlow> = admission.flows().cloned().collect();
-        let (violated, packets) = simulate(experiment, &flows);
         let loads = (0..models.len()).filter_map(|node| admission.load(node));
-        let real = crate::analysis::real;
+        let busiest_pct = 100.0 * loads.map(|load| load.utilisation).fold(0.0, f64::max);
+        Self { flows: admission.flows().cloned().collect(), refused, busiest_pct }
+    }
+
+    /// The outcome when so many flows were late, of so many packets.
+    fn outcome(self, policy: PathPolicy, (violated, packets): (usize, u64)) -> BalanceOutcome {
+        let (real, flows) = (crate::analysis::real, self.flows.len());
         BalanceOutcome {
             policy,
-            flows: flows.len(),
-            violations_pct: 100.0 * real(violated) / real(flows.len().max(1)),
+            flows,
+            violations_pct: 100.0 * real(violated) / real(flows.max(1)),
             packets,
-            busiest_pct: 100.0 * loads.map(|load| load.utilisation).fold(0.0, f64::max),
-            refused,
+            busiest_pct: self.busiest_pct,
+            refused: self.refused,
         }
-    };
-    policies.map(outcome).to_vec()
+    }
 }
 
 /// A service time of a node, as it is on one packet.
@@ -139,12 +182,17 @@ fn service_time(speed: f64, octets: f64, random: &mut Random) -> f64 {
 /// The model of a node by samples of its service times.
 fn fitted(speed: f64, random: &mut Random) -> Option<NodeModel> {
     let mut points = Vec::new();
-    for octets in [100.0, 400.0, 700.0, 1400.0] {
+    for octets in SIZES {
         for _sample in 0..SAMPLES {
             points.push((octets, service_time(speed, octets, random)));
         }
     }
-    let service = least_squares(&points)?;
+    model_of(&points)
+}
+
+/// The model of a node by service times of packets of several sizes.
+fn model_of(points: &[(f64, f64)]) -> Option<NodeModel> {
+    let service = least_squares(points)?;
     let ratios: Vec<f64> = points.iter().map(|&(b, time)| time / service.at(b)).collect();
     let mean = mean(&ratios)?;
     let squares: Vec<f64> = ratios.iter().map(|it| (it / mean - 1.0).powi(2)).collect();
@@ -278,13 +326,17 @@ fn simulate(experiment: &BalanceExperiment, flows: &[PlacedFlow]) -> (usize, u64
             *late += u64::from(delay > nanoseconds(placed.kind.bound_us / 1e6));
         }
     }
-    let is_violated = |(placed, (arrived, late)): (&PlacedFlow, &(u64, u64))| {
-        crate::analysis::real(usize::try_from(*late).unwrap_or(usize::MAX))
-            > (1.0 - placed.kind.quantile)
-                * crate::analysis::real(usize::try_from(*arrived).unwrap_or(usize::MAX))
+    (violated(flows, &counts), counts.iter().map(|(arrived, _)| arrived).sum())
+}
+
+/// The number of flows that are late more often than they may be, by their packets and those of
+/// them that were late.
+fn violated(flows: &[PlacedFlow], counts: &[(u64, u64)]) -> usize {
+    let real = |count: u64| crate::analysis::real(usize::try_from(count).unwrap_or(usize::MAX));
+    let is_violated = |(placed, (packets, late)): &(&PlacedFlow, &(u64, u64))| {
+        real(*late) > (1.0 - placed.kind.quantile) * real(*packets)
     };
-    let violated = flows.iter().zip(&counts).filter(|pair| is_violated(*pair)).count();
-    (violated, counts.iter().map(|(arrived, _)| arrived).sum())
+    flows.iter().zip(counts).filter(is_violated).count()
 }
 
 /// The gap before the next packet of a Poisson process.

@@ -8,6 +8,7 @@
 
 use gatewright_config::{Experiment, RelayKind, parse_experiment};
 use gatewright_diagnostic::SourceId;
+use gatewright_lab::balance::{BalanceExperiment, balance_on_namespaces};
 use gatewright_lab::{LabRun, run};
 use gatewright_testbed::Needs;
 use libtest_mimic::{Arguments, Trial};
@@ -15,11 +16,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let missing = Needs::new().namespaces().linux(6, 6).missing();
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("every_relay_carries_probes_between_namespaces", every_relay),
         ("a_relay_that_computes_for_a_known_time_is_found", known_time),
         ("a_shaped_link_has_its_latency", shaped_link),
         ("a_report_leaves_the_node_as_two_requests", reports),
+        ("flows_pass_ten_relays_of_their_policy", ten_relays),
     ];
     let trials = tests.map(|(name, test)| match &missing {
         None => Trial::test(name, move || {
@@ -36,6 +38,25 @@ fn main() -> ExitCode {
         trials.into(),
     )
     .exit_code()
+}
+
+/// Ten relays on three ways: the fewest hops lead over two of speed 1, and least load takes all. Each
+/// datagram of an admitted flow is sent; how many are late is the benchmark's question, on a quiet
+/// machine.
+fn ten_relays() {
+    let ways = BalanceExperiment::three_ways(1).slower(4.0);
+    let ways = BalanceExperiment { seconds: 0.5, offered: 500, ..ways };
+    let outcomes = balance_on_namespaces(&ways).unwrap();
+    for it in &outcomes {
+        eprintln!("{it:?}");
+        // 10 datagrams a second of each flow, in half a second.
+        let expected = 5.0 * f64::from(u32::try_from(it.flows).unwrap());
+        let packets = f64::from(u32::try_from(it.packets).unwrap());
+        assert!((packets - expected).abs() <= 5.0 * expected.sqrt(), "{it:?}");
+        assert!(it.busiest_pct < 100.0, "{it:?}");
+    }
+    assert!(outcomes[1].flows > 0, "{outcomes:?}");
+    assert!(outcomes[1].flows >= outcomes[0].flows, "{outcomes:?}");
 }
 
 fn experiment(relays: &[RelayKind], more: &str) -> Experiment {

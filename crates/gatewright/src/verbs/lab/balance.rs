@@ -1,9 +1,11 @@
 //! `gatewright lab balance`.
 
 use crate::{exit::Exit, face::Face};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use gatewright_lab::FlowKind;
-use gatewright_lab::balance::{BALANCE_NODES, BalanceExperiment, BalanceOutcome, balance};
+use gatewright_lab::balance::{
+    BALANCE_NODES, BalanceExperiment, BalanceOutcome, balance, balance_on_namespaces,
+};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -16,11 +18,18 @@ use std::fmt::Write;
 /// bounds and leave the others theirs, by the delay models of the nodes. Then all packets of the
 /// admitted flows are simulated: a flow whose packets are late more often than they may be is a
 /// violation. The same seed gives the same run.
+///
+/// With --namespaces, real datagrams pass ten relays in network namespaces on the three ways, by
+/// min-hop and by least load. Each relay keeps a datagram for the time of a slow processor, four times
+/// as long as a simulated one, and the bound is four times as wide. That needs root.
 #[derive(Debug, clap::Args)]
 pub(super) struct Balance {
     /// The network.
     #[arg(long, value_enum, default_value_t)]
     network: NetworkName,
+    /// Sends real datagrams over relays in network namespaces, in place of a simulation.
+    #[arg(long, conflicts_with_all = ["network", "nodes"])]
+    namespaces: bool,
     /// Nodes of a grid.
     #[arg(long, default_value_t = 10, value_name = "NUMBER", value_parser = nodes)]
     nodes: usize,
@@ -40,6 +49,10 @@ pub(super) struct Balance {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
 }
+
+/// How much slower relays in namespaces are than simulated ones, and the flows that ask there.
+const SLOWER: f64 = 4.0;
+const SLOWED_OFFERED: usize = 500;
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum NetworkName {
@@ -78,12 +91,20 @@ impl Balance {
             bound_us: f64::from(self.within_ms) * 1000.0,
             ..experiment.kind
         };
+        let policies = if self.namespaces {
+            experiment = BalanceExperiment { offered: SLOWED_OFFERED, ..experiment.slower(SLOWER) };
+            face.note("ten relays start, and probes show how long each takes");
+            balance_on_namespaces(&experiment)
+                .map_err(|why| anyhow!("{why}; relays in network namespaces need root"))?
+        } else {
+            balance(&experiment)
+        };
         let answer = BalanceAnswer {
             nodes: experiment.speeds.len(),
             links: experiment.links.len(),
             offered: experiment.offered,
             seed: self.seed,
-            policies: balance(&experiment),
+            policies,
         };
         face.answer(&answer, || text(&answer))?;
         Ok(Exit::Success)

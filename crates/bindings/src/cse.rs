@@ -142,6 +142,18 @@ pub enum StartError {
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The database at this path cannot be read.
+    #[error(
+        "{}: {source}: `gatewright store verify` shows what is wrong, `store salvage` saves what is \
+         whole, `store restore` puts a backup in its place",
+        path.display()
+    )]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// The cause.
+        source: StoreError,
+    },
     /// The database at this path has no readable CSEBase.
     #[error("{}: {cause}", path.display())]
     Tree {
@@ -281,9 +293,20 @@ struct Opened {
     blocks_damaged: usize,
 }
 
+impl StartError {
+    /// Why the database at a path is not opened: most errors name it themselves.
+    fn of(path: &Path, error: StoreError) -> Self {
+        match error {
+            source @ StoreError::Database(_) => Self::Database { path: path.to_owned(), source },
+            other => Self::Store(other),
+        }
+    }
+}
+
 impl OpenedStore {
-    fn open(path: &Path, options: &DatabaseOptions) -> Result<Self, StoreError> {
-        let (database, rows, next_seq) = Database::open_reading(path, options)?;
+    fn open(path: &Path, options: &DatabaseOptions) -> Result<Self, StartError> {
+        let opened = Database::open_reading(path, options);
+        let (database, rows, next_seq) = opened.map_err(|error| StartError::of(path, error))?;
         Ok(Self { database, stored: Some((rows, next_seq)) })
     }
 
@@ -308,7 +331,8 @@ impl OpenedStore {
             return Ok(Opened { database, cse, unreadable, remembered_damaged, blocks_damaged });
         };
         let opened = Cse::open_stored(config, now(), &mut rows, next_seq);
-        let RestoredMarks { damaged, remembered_damaged, blocks_damaged, .. } = rows.end()?;
+        let ended = rows.end().map_err(|error| StartError::of(path, error))?;
+        let RestoredMarks { damaged, remembered_damaged, blocks_damaged, .. } = ended;
         // What a damaged row says is not known: the machine has seen an empty one.
         let explain = |found: Unreadable| {
             // Rows are read in ascending order.

@@ -101,7 +101,9 @@ impl ServiceError {
     /// The configuration key at fault, such as `[cse] http`, and the cause.
     pub fn key(&self) -> (&'static str, String) {
         match self {
-            Self::Cse(cse::StartError::Store(error)) => ("[cse] store", error.to_string()),
+            Self::Cse(error @ (cse::StartError::Store(_) | cse::StartError::Database { .. })) => {
+                ("[cse] store", error.to_string())
+            }
             Self::Cse(cse::StartError::Broker(error)) => ("[cse] mqtt", error.to_string()),
             Self::Cse(error) => ("[cse]", error.to_string()),
             Self::Devices(error) => ("[devices]", error.to_string()),

@@ -300,12 +300,14 @@ async fn the_tree_is_read_before_a_port_is_open() {
     std::fs::create_dir_all(&place).unwrap();
     let [damaged, fresh] = ["damaged.db", "fresh.db"].map(|name| place.join(name));
     std::fs::write(&damaged, "no database".repeat(1000)).unwrap();
-    for (store, is_told) in [(damaged, "not a database"), (fresh, "in use")] {
+    for (store, is_told) in [(damaged, "damaged.db: error of the database"), (fresh, "in use")] {
         let mut config = config();
         config.listen = vec![taken.local_addr().unwrap()];
         config.store = Some(store);
         let error = start(config).await.err().unwrap().to_string();
         assert!(error.contains(is_told), "{error}");
+        // What to do is told, too.
+        assert_eq!(error.contains("gatewright store verify"), is_told != "in use", "{error}");
     }
 }
 

@@ -329,7 +329,7 @@ fn wrong_values(experiment: &Experiment) -> Vec<(&'static str, String)> {
 }
 
 /// The code of an error of the deserialiser, by the beginning of its message.
-fn code_of(message: &str) -> &'static Code {
+pub(crate) fn code_of(message: &str) -> &'static Code {
     let known = [
         ("unknown field", &codes::UNKNOWN_KEY),
         ("unknown variant", &codes::NOT_A_CHOICE),
@@ -341,7 +341,7 @@ fn code_of(message: &str) -> &'static Code {
 }
 
 /// Where the first line with `key` has it; the beginning of the text if it stands nowhere.
-fn key_range(text: &str, key: &str) -> Range<usize> {
+pub(crate) fn key_range(text: &str, key: &str) -> Range<usize> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let bare = line.trim_start();

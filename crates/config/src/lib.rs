@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agents;
 mod balance;
 pub mod codes;
 mod difference;
@@ -40,6 +41,7 @@ mod templates;
 mod values;
 mod view;
 
+pub use agents::{AgentAddress, AgentExperiment, AgentSession, parse_agent_experiment};
 pub use balance::{Balance, BalancedFlow, BalancedRelay, ProxyTarget, TcpProxy};
 pub use codes::CODES;
 pub use difference::{KeyDifference, WrittenValues, differences, differences_of};

@@ -8,8 +8,8 @@ pub(crate) fn now() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds of the wall clock.
-pub(crate) fn wall() -> u64 {
+/// Nanoseconds of the wall clock since 1970.
+pub fn wall() -> u64 {
     read(ClockId::CLOCK_REALTIME)
 }
 

@@ -4,10 +4,12 @@
 //! - [`plan`](plan()) tells what a run will do, [`run`](run()) does it and gives a [`LabRun`].
 //! - [`failover`] cuts cables of a mesh while datagrams pass, and tells how long nothing arrived.
 //! - [`stamp`] measures to any host that reflects test packets (RFC 8762), and reflects them.
+//! - [`agent`] runs experiments between machines: an agent on each, and a coordinator.
 //! - [`report`] shows a run as one HTML file and as CSV; [`compare`](compare()) sets two beside each
 //!   other; [`promise`](promise()) says how many flows the node carries under a bound.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod analysis;
 pub mod balance;
 mod bed;

@@ -32,7 +32,7 @@ pub use mesh::{labelled_frame, mesh_message};
 pub use olsr::olsr;
 pub use report_plan::report_plan;
 pub use stack::{discovery, gateway, leases, reassembly};
-pub use stamp::stamp;
+pub use stamp::{agent_message, stamp};
 pub use stored::stored;
 
 use core::time::Duration;
@@ -71,6 +71,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mesh_message", mesh_message),
     ("labelled_frame", labelled_frame),
     ("olsr", olsr),
+    ("agent_message", agent_message),
     ("stamp", stamp),
 ];
 

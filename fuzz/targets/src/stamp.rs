@@ -1,6 +1,7 @@
-//! STAMP test packets and their reflector.
+//! STAMP test packets and their reflector; what a coordinator of the lab and its agents say.
 
 use core::time::Duration;
+use gatewright_lab::agent::{AgentAnswer, AgentRequest};
 use gatewright_lab::stamp::{
     ClockErrorEstimate, NtpTime, StampArrival, StampKey, StampReflector, StampReflectorMode,
     StampReflectorPacket, StampSenderPacket,
@@ -38,5 +39,17 @@ pub fn stamp(octets: &[u8]) {
         let again = packet.emit(None);
         assert_eq!(StampReflectorPacket::parse(&again, None), Ok((packet, [].as_slice())));
         assert_eq!(again.len() + rest.len(), octets.len());
+    }
+}
+
+/// A message of a coordinator or an agent, whose codes are right: what is read is written and read as
+/// the same.
+pub fn agent_message(octets: &[u8]) {
+    if let Some(request) = AgentRequest::parse(octets) {
+        assert_eq!(AgentRequest::parse(&request.octets()), Some(request));
+    }
+    if let Some(answer) = AgentAnswer::parse(octets) {
+        let again = AgentAnswer::parse(&answer.octets());
+        assert!(again.is_some(), "what was read is written");
     }
 }

@@ -1,5 +1,6 @@
 //! `gatewright lab`: how long relaying takes on this node, measured and modelled.
 
+mod agent;
 mod balance;
 mod compare;
 mod mesh;
@@ -19,7 +20,7 @@ use gatewright_diagnostic::{SourceId, Sources};
 use gatewright_lab::LabRun;
 use std::path::Path;
 
-pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, and \
+pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, probes, conditions, left_out, warnings}, with --agents {title, files, seconds, machines, packets, findings}, and \
      the file json has everything; plan: {relays, left_out: [{what, why}], conditions, \
      repetitions, probes, seconds, seconds_max, namespaces}; compare: {machines, conditions: \
      [{relay, octets, rate, load_pct, medians_us, difference: {relative, interval, verdict}}], \
@@ -27,7 +28,7 @@ pub(super) const JSON: &str = "run: {title, files: {html, json, csv}, seconds, p
      seed, policies: [{policy, flows, violations_pct, packets, busiest_pct, refused}]}; mesh: {seed, nodes, links, \
      events, seconds, figures: [{name, value}], violations}; stamp send: {sent, reflected, repeated, foreign, stateful, \
      lost_there, lost_back, round_trip, jitter, inside, offset_us, offset_error_us, reflector_error_us, ttl}; stamp \
-     reflect: {listens, mode}, at the end its counters";
+     reflect: {listens, mode}, at the end its counters; agent: {listens, reflects, sends_to}, at the end its counters";
 
 /// Measures how long relaying takes on this node, models it, and says what the node can promise;
 /// simulates meshes and networks that carry flows; measures to hosts that reflect test packets.
@@ -47,6 +48,7 @@ enum LabVerb {
     Balance(balance::Balance),
     Mesh(mesh::Mesh),
     Stamp(stamp::Stamp),
+    Agent(agent::Agent),
 }
 
 impl Lab {
@@ -59,6 +61,7 @@ impl Lab {
             LabVerb::Balance(verb) => verb.run(face),
             LabVerb::Mesh(verb) => verb.run(face),
             LabVerb::Stamp(verb) => verb.run(face),
+            LabVerb::Agent(verb) => verb.run(face),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The report: one HTML file with every chart, its data, method and machine; and CSV.
 
+mod between;
 pub(crate) mod chart;
 mod figures;
 mod page;
 mod statements;
 mod table;
 
+pub use between::{agents_csv, agents_html};
 pub use chart::{BarChart, ChartSeries, ChartSpan, LabChart, Mark};
 pub use page::html;
 pub use statements::{Agreement, PaperStatement, statements};

@@ -34,7 +34,7 @@ pub fn html(run: &LabRun) -> String {
     page + "</main></body></html>\n"
 }
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--soft:#5a6169;--edge:#d0d7de;--tint:#f4f6f8;\
 --good:#1a7f37;--bad:#b35900}\
 @media(prefers-color-scheme:dark){:root{--paper:#15191e;--ink:#e6e9ec;--soft:#a0a8b1;--edge:#3a424b;\

@@ -17,6 +17,7 @@ pub use packet::{
 };
 pub use reflector::{StampArrival, StampReflector, StampReflectorCounters, StampReflectorMode};
 pub use sender::{StampExchange, StampReport, stamp_report};
+pub(crate) use session::exchanges;
 pub use session::{StampSettings, measure, reflect};
 
 /// The port of reflectors (RFC 8762 §4.1).

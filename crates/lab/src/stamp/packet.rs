@@ -128,10 +128,18 @@ impl StampKey {
         Self { inner: padded(0x36), outer: padded(0x5c) }
     }
 
+    /// The HMAC of octets that are there in parts.
+    pub(crate) fn whole_hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut inner = self.inner.clone();
+        for part in parts {
+            inner.update(part);
+        }
+        self.outer.clone().chain_update(inner.finalize()).finalize().into()
+    }
+
     /// The truncated HMAC of `octets`.
     fn hmac(&self, octets: &[u8]) -> [u8; HMAC_LEN] {
-        let inner = self.inner.clone().chain_update(octets).finalize();
-        let whole = self.outer.clone().chain_update(inner).finalize();
+        let whole = self.whole_hmac(&[octets]);
         let mut hmac = [0; HMAC_LEN];
         for (to, from) in hmac.iter_mut().zip(whole.iter()) {
             *to = *from;

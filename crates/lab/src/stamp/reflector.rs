@@ -3,7 +3,7 @@
 use super::packet::{
     ClockErrorEstimate, NtpTime, StampError, StampKey, StampReflectorPacket, StampSenderPacket,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub enum StampReflectorMode {
 }
 
 /// Counters of a reflector.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Deserialize, Serialize)]
 pub struct StampReflectorCounters {
     /// Packets reflected.
     pub reflected: u64,

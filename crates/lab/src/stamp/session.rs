@@ -156,6 +156,20 @@ pub fn measure(
     settings: &StampSettings,
     progress: &mut dyn FnMut(u32),
 ) -> io::Result<StampReport> {
+    let (sent, exchanges, others) = exchanges(to, settings, progress)?;
+    Ok(stamp_report(sent, &exchanges, others))
+}
+
+/// What came of packets: how many were sent, the exchange of each, and how many datagrams were
+/// repeated and foreign.
+pub(crate) type StampExchanges = (u32, Vec<Option<StampExchange>>, (u32, u32));
+
+/// Does what [`measure`] does, for those that want each exchange.
+pub(crate) fn exchanges(
+    to: SocketAddr,
+    settings: &StampSettings,
+    progress: &mut dyn FnMut(u32),
+) -> io::Result<StampExchanges> {
     let any: IpAddr =
         if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = socket(SocketAddr::new(any, 0))?;
@@ -185,7 +199,7 @@ pub fn measure(
             session.take(buffer.get(..it.len).unwrap_or_default(), &it);
         }
     }
-    Ok(stamp_report(sent, &session.exchanges, (session.repeated, session.foreign)))
+    Ok((sent, session.exchanges, (session.repeated, session.foreign)))
 }
 
 impl StampSenderSession<'_> {

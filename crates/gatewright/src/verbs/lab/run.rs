@@ -26,6 +26,10 @@ pub(super) struct RunLab {
     /// Time for the whole run, in place of the experiment's time for each repetition.
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
+    /// An experiment between machines, in place of EXPERIMENT: a TOML file with agents and sessions
+    /// such as examples/lab/agents.toml.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiment", "minutes"])]
+    agents: Option<PathBuf>,
     /// Folder for the files.
     #[arg(long, short, value_name = "FOLDER", default_value = ".")]
     output: PathBuf,
@@ -54,6 +58,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(2);
 
 impl RunLab {
     pub(super) fn run(self, face: Face) -> Result<Exit> {
+        if let Some(file) = &self.agents {
+            return super::agent::run_file(file, &self.output, face);
+        }
         let (mut experiment, name) = super::experiment(&self.experiment, face)?;
         if let Some(minutes) = self.minutes {
             let time = Duration::try_from_secs_f64(minutes * 60.0);
@@ -104,7 +111,7 @@ fn exit_of(error: &LabError) -> Exit {
     }
 }
 
-fn line(progress: &LabProgress) -> String {
+pub(super) fn line(progress: &LabProgress) -> String {
     let LabProgress { done, all, elapsed, now } = progress;
     let done_share = u32::try_from((*done).max(1)).unwrap_or(1);
     let rest = u32::try_from(all.saturating_sub(*done)).unwrap_or(0);

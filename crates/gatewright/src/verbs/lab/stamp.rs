@@ -73,14 +73,14 @@ struct StampSend {
 
 /// The key of authenticated sessions.
 #[derive(Debug, clap::Args)]
-struct StampKeyFile {
+pub(super) struct StampKeyFile {
     /// File with the key of authenticated sessions: all its octets, without a line feed at the end.
     #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
 }
 
 impl StampKeyFile {
-    fn read(&self) -> Result<Option<StampKey>, Failure> {
+    pub(super) fn read(&self) -> Result<Option<StampKey>, Failure> {
         let Some(path) = &self.key_file else { return Ok(None) };
         let shown = path.to_string_lossy();
         let octets = std::fs::read(path).map_err(|error| Failure::file(&shown, &error))?;

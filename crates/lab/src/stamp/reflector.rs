@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Sessions that a stateful reflector knows at the most.
 const SESSIONS_MAX: usize = 4096;
+/// A reflection leaves within this long of what it reflects: a packet whose "must be zero" octets
+/// have a time of arrival that near to its own time is another reflector's, not a sender's.
+const REFLECTED_WITHIN_S: f64 = 3600.0;
 /// How long a session without packets is known (REFWAIT of RFC 5357 §4.2).
 const SESSION_IDLE: Duration = Duration::from_mins(15);
 /// Octets of a packet at the most; larger ones would be fragments nearly everywhere.
@@ -46,8 +49,10 @@ pub struct StampReflectorCounters {
     pub malformed: u64,
     /// Packets whose HMAC is not that of the key.
     pub not_authentic: u64,
-    /// Packets of new sessions when the table was full.
-    pub sessions_full: u64,
+    /// Reflections that arrived, of this reflector or another: they would circle for ever.
+    pub reflections: u64,
+    /// Sessions that new ones have displaced; their numbers begin anew.
+    pub sessions_displaced: u64,
     /// Reflected packets that the system did not send.
     pub not_sent: u64,
 }
@@ -73,7 +78,7 @@ pub struct StampReflector {
     mode: StampReflectorMode,
     error: ClockErrorEstimate,
     key: Option<StampKey>,
-    sessions: BTreeMap<(SocketAddr, u16), StampSession>,
+    sessions: StampSessions,
     pub(super) counters: StampReflectorCounters,
 }
 
@@ -82,7 +87,7 @@ impl StampReflector {
     /// by it.
     pub fn new(mode: StampReflectorMode, error: ClockErrorEstimate, key: Option<StampKey>) -> Self {
         let counters = StampReflectorCounters::default();
-        Self { mode, error, key, sessions: BTreeMap::new(), counters }
+        Self { mode, error, key, sessions: StampSessions::default(), counters }
     }
 
     /// Its counters.
@@ -117,9 +122,17 @@ impl StampReflector {
                 return None;
             }
         };
+        if is_reflection(octets, self.key.as_ref()) {
+            self.counters.reflections += 1;
+            return None;
+        }
         let sequence = match self.mode {
             StampReflectorMode::Stateless => sender.sequence,
-            StampReflectorMode::Stateful => self.number(now, (from, sender.session))?,
+            StampReflectorMode::Stateful => {
+                let (number, displaced) = self.sessions.number(now, (from, sender.session));
+                self.counters.sessions_displaced += displaced;
+                number
+            }
         };
         self.counters.reflected += 1;
         let (error, session, sender_ttl) = (self.error, sender.session, arrival.ttl);
@@ -131,25 +144,41 @@ impl StampReflector {
         reflect_extensions(rest, unverified, &mut reflected);
         Some(reflected)
     }
+}
 
-    /// The next number of a session.
-    fn number(&mut self, now: Duration, session: (SocketAddr, u16)) -> Option<u32> {
-        let is_new = !self.sessions.contains_key(&session);
-        if is_new && self.sessions.len() >= SESSIONS_MAX {
-            self.sessions.retain(|_, it| now.saturating_sub(it.seen) < SESSION_IDLE);
-            if self.sessions.len() >= SESSIONS_MAX {
-                self.counters.sessions_full += 1;
-                return None;
-            }
+/// Sessions of a stateful reflector in two halves. Packets move their session into the recent half;
+/// when that is full it becomes the older one, and what was in that is displaced. So a flood of new
+/// senders displaces who is silent, and closes the reflector to nobody.
+#[derive(Debug, Default)]
+struct StampSessions {
+    recent: BTreeMap<(SocketAddr, u16), StampSession>,
+    older: BTreeMap<(SocketAddr, u16), StampSession>,
+}
+
+impl StampSessions {
+    /// The next number of a session, and how many sessions it has displaced.
+    fn number(&mut self, now: Duration, session: (SocketAddr, u16)) -> (u32, u64) {
+        let known = self.recent.get(&session).copied().or_else(|| self.older.remove(&session));
+        let known = known.filter(|it| now.saturating_sub(it.seen) < SESSION_IDLE);
+        let mut displaced = 0;
+        if self.recent.len() >= SESSIONS_MAX / 2 && !self.recent.contains_key(&session) {
+            let gone = std::mem::replace(&mut self.older, std::mem::take(&mut self.recent));
+            displaced = u64::try_from(gone.len()).unwrap_or(u64::MAX);
         }
-        let state = self.sessions.entry(session).or_default();
-        if now.saturating_sub(state.seen) >= SESSION_IDLE {
-            state.next = 0;
-        }
-        let number = state.next;
-        *state = StampSession { next: number.wrapping_add(1), seen: now };
-        Some(number)
+        let number = known.map_or(0, |it| it.next);
+        self.recent.insert(session, StampSession { next: number.wrapping_add(1), seen: now });
+        (number, displaced)
     }
+}
+
+/// Whether octets are a reflector's packet. One that is sent to a reflector, by whoever forges its
+/// source, would be reflected by two for ever. A sender's own octets there "MUST be zeroed" (RFC 8762
+/// §4.2.1), and random padding of TWAMP Light (RFC 8762 §4.6) has such times once in 500,000 packets.
+fn is_reflection(octets: &[u8], key: Option<&StampKey>) -> bool {
+    StampReflectorPacket::parse(octets, key).is_ok_and(|(packet, _)| {
+        let apart = packet.sent.since(packet.received).abs();
+        packet.sender_ttl != 0 && apart < REFLECTED_WITHIN_S
+    })
 }
 
 /// Appends the TLVs of a sender's packet with the flags of RFC 8972 §4: padding is understood, and
@@ -265,17 +294,53 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_bounded() {
+    fn a_flood_of_senders_displaces_the_silent_and_closes_to_nobody() {
         let mut it = reflector(StampReflectorMode::Stateful);
-        let ask = |it: &mut StampReflector, at: Duration, host: usize| {
-            let host = u32::try_from(host).unwrap();
-            let from = SocketAddr::new(std::net::Ipv4Addr::from_bits(host).into(), 9);
-            it.reflect(at, from, &question(0, 0, None), ARRIVAL, NtpTime::default).is_some()
+        let ask = |it: &mut StampReflector, host: usize| {
+            let from = SocketAddr::new(
+                std::net::Ipv4Addr::from_bits(u32::try_from(host).unwrap()).into(),
+                9,
+            );
+            let octets = question(0, 0, None);
+            let answer = it.reflect(Duration::ZERO, from, &octets, ARRIVAL, NtpTime::default);
+            StampReflectorPacket::parse(&answer.unwrap(), None).unwrap().0.sequence
         };
-        assert!((0..SESSIONS_MAX).all(|host| ask(&mut it, Duration::ZERO, host)));
-        assert!(!ask(&mut it, Duration::ZERO, SESSIONS_MAX), "one too many");
-        assert!(ask(&mut it, Duration::ZERO, 1), "a known one");
-        assert_eq!(it.counters().sessions_full, 1);
-        assert!(ask(&mut it, SESSION_IDLE, SESSIONS_MAX), "the others have ended");
+        for host in 1..=5 * SESSIONS_MAX {
+            assert_eq!(ask(&mut it, host), 0);
+            // Whoever sends meanwhile keeps its numbers.
+            if host % (SESSIONS_MAX / 4) == 0 {
+                let number = host / (SESSIONS_MAX / 4) - 1;
+                assert_eq!(ask(&mut it, 0), u32::try_from(number).unwrap());
+            }
+            assert!(it.sessions.recent.len() + it.sessions.older.len() <= SESSIONS_MAX);
+        }
+        let known = it.sessions.recent.len() + it.sessions.older.len();
+        let displaced = u64::try_from(5 * SESSIONS_MAX + 1 - known).unwrap();
+        assert_eq!(it.counters().sessions_displaced, displaced);
+    }
+
+    #[test]
+    fn reflections_are_not_reflected() {
+        let key = StampKey::new(b"a shared secret");
+        let from = "192.0.2.1:9".parse().unwrap();
+        for key in [None, Some(key)] {
+            let error = ClockErrorEstimate::new(false, Duration::from_millis(10));
+            let mut it = StampReflector::new(StampReflectorMode::Stateless, error, key.clone());
+            // T2 is 1 s before T3, by the layouts of RFC 8762 §4.3.
+            let arrival = StampArrival { at: NtpTime(7 << 32), ttl: 1 };
+            let mut reflect = |octets: &[u8]| {
+                it.reflect(Duration::ZERO, from, octets, arrival, || NtpTime(8 << 32))
+            };
+            let first = reflect(&question(1, 0, key.as_ref())).unwrap();
+            assert_eq!(reflect(&first), None, "its own, or another one's");
+            assert_eq!((it.counters().reflected, it.counters().reflections), (1, 1));
+        }
+        // Padding that is not zero (TWAMP Light): a time of arrival 68 years from its own.
+        let mut it = reflector(StampReflectorMode::Stateless);
+        let mut padded = question(1, 0, None);
+        padded[16..].fill(0x5a);
+        padded[16] = 0x80;
+        let answer = it.reflect(Duration::ZERO, from, &padded, ARRIVAL, NtpTime::default);
+        assert!(answer.is_some());
     }
 }

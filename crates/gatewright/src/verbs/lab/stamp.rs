@@ -134,11 +134,13 @@ impl StampReflect {
         said?;
         face.line(&counters, || {
             format!(
-                "{} reflected; {} malformed, {} not authentic, {} of too many sessions, {} not sent",
+                "{} reflected; {} malformed, {} not authentic, {} reflections, {} sessions displaced, \
+                 {} not sent",
                 counters.reflected,
                 counters.malformed,
                 counters.not_authentic,
-                counters.sessions_full,
+                counters.reflections,
+                counters.sessions_displaced,
                 counters.not_sent
             )
         })?;

@@ -11,9 +11,13 @@ use crate::error::StoreError;
 use crate::sqlite::beside;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Read and write for the owner, nothing for anybody else: a database has readings of patients. SQLite
+/// gives its log and its index the mode of the database.
+pub(crate) const OWNER_ONLY: u32 = 0o600;
 
 /// Locks of a database. They are to be dropped after its connections.
 #[derive(Debug)]
@@ -34,7 +38,8 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Where it leads to is known once there is a file.
-            File::options().create(true).append(true).open(path).map_err(file_error)?;
+            let mut options = File::options();
+            options.create(true).append(true).mode(OWNER_ONLY).open(path).map_err(file_error)?;
             path.canonicalize().map_err(file_error)
         }
         resolved => resolved.map_err(file_error),
@@ -59,6 +64,7 @@ pub(crate) fn lock(path: &Path, absent: Absent) -> Result<Lock, StoreError> {
     refuse_links(path)?;
     let mut options = File::options();
     options.read(true).write(true).truncate(false).create(absent == Absent::Create);
+    options.mode(OWNER_ONLY);
     let file = match options.open(path) {
         Ok(file) => Some(Arc::new(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -5,7 +5,7 @@ use crate::blocks;
 use crate::checksum::of_row;
 use crate::database::{Database, DatabaseOptions};
 use crate::error::StoreError;
-use crate::lock::{Absent, lock, resolve};
+use crate::lock::{Absent, OWNER_ONLY, lock, resolve};
 use crate::opening::{Owner, check_owner, open_shared, open_stopped};
 use crate::remembered;
 use crate::sqlite::{SCHEMA_VERSION, beside, has_checksums, to_row_id};
@@ -15,6 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -175,6 +176,10 @@ fn copy_into(connection: &Connection, path: &Path, to: &Path) -> Result<(), Stor
     let name = to.to_str().ok_or_else(|| {
         file_error(to, io::Error::new(io::ErrorKind::InvalidInput, "the name is not UTF-8"))
     })?;
+    // SQLite takes an empty file; one that it makes itself is everybody's to read until it is whole.
+    let mut options = File::options();
+    let made = options.write(true).create(true).truncate(false).mode(OWNER_ONLY).open(to);
+    made.map_err(|source| file_error(to, source))?;
     connection.execute("VACUUM INTO ?1", [name])?;
     let copy = File::open(to).map_err(|source| file_error(to, source))?;
     let same = path.metadata().and_then(|source| copy.set_permissions(source.permissions()));

@@ -17,6 +17,7 @@ use gatewright_store::{
 };
 use rusqlite::Connection;
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -132,6 +133,12 @@ fn a_backup_is_made_while_a_cse_runs_and_can_be_restored() {
     let found = backup(&place.file(), &copy).unwrap();
     assert!(found.is_sound(), "{found:?}");
     assert_eq!((found.resources, found.unchecked), (22, 0));
+    // Readings are their owner's: neither the files of a CSE that runs nor a copy are others' to read.
+    for file in std::fs::read_dir(copy.parent().unwrap()).unwrap().map(Result::unwrap) {
+        let others = file.metadata().unwrap().permissions().mode() & 0o077;
+        let is_lock = file.path().extension().is_some_and(|it| it == "lock" || it == "reserve");
+        assert!(others == 0 || is_lock, "{}: {others:o}", file.path().display());
+    }
     assert!(matches!(backup(&place.file(), &copy), Err(StoreError::Exists(_))), "it exists");
     // The copy is of one moment, and the CSE goes on.
     ward.instances(5);

@@ -24,6 +24,7 @@ use gatewright_tables::{
 };
 use gatewright_wire::coap::{Code, Message, MessageType};
 use std::{
+    hash::{BuildHasher, RandomState},
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::{SystemTime, UNIX_EPOCH},
@@ -60,10 +61,12 @@ pub struct ReportForwarderCounts {
     /// Requests with a message ID that may be remembered still (RFC 7252 §4.4): the CSE may take them
     /// for repetitions.
     pub ids_reused: u64,
+    /// Answers in the CSE's name to no request that waits for one: late, repeated or forged.
+    pub unmatched: u64,
 }
 
 /// The names of [`ReportForwarderCounts`] in the table of counters, in their order.
-pub(crate) const FORWARDER_ITEMS: [&str; 9] = [
+pub(crate) const FORWARDER_ITEMS: [&str; 10] = [
     "reports",
     "requests",
     "not-sent",
@@ -73,6 +76,7 @@ pub(crate) const FORWARDER_ITEMS: [&str; 9] = [
     "refused",
     "plans-unread",
     "ids-reused",
+    "unmatched",
 ];
 
 impl ReportForwarderCounts {
@@ -90,6 +94,7 @@ impl ReportForwarderCounts {
             refused: next(),
             plans_unread: next(),
             ids_reused: next(),
+            unmatched: next(),
         }
     }
 
@@ -104,6 +109,7 @@ impl ReportForwarderCounts {
             self.refused,
             self.plans_unread,
             self.ids_reused,
+            self.unmatched,
         ]
     }
 }
@@ -162,7 +168,8 @@ pub(crate) fn forwarder(
     let table = PlanTable { tables, reports, plans };
     let writer = CoapWriter::default();
     let (clock, ids) = (wall_micros, MessageIds::new(wall_micros()));
-    Box::new(Forwarder { setup, table, writer, counters, ids, clock })
+    let awaited = AwaitedAnswers::default();
+    Box::new(Forwarder { setup, table, writer, counters, ids, awaited, clock })
 }
 
 /// Microseconds since 1970.
@@ -237,6 +244,7 @@ struct Forwarder {
     writer: CoapWriter,
     counters: ForwarderCounters,
     ids: MessageIds,
+    awaited: AwaitedAnswers,
     /// Microseconds since 1970.
     clock: fn() -> u64,
 }
@@ -300,7 +308,7 @@ impl Forwarder {
         if entity.plan.1 == 0 || !report.starts_with(&PRST) || datagram.to().is_multicast() {
             return false;
         }
-        let Self { setup, table, writer, ids, .. } = self;
+        let Self { setup, table, writer, ids, awaited, .. } = self;
         let place = entity.plan.0;
         let Some(known) = table.known(entity, tally) else { return false };
         let Some(plan) = &known.plan else { return false };
@@ -315,7 +323,7 @@ impl Forwarder {
         let own = own.filter(|_| time != known.time);
         let is_planned = writer.convert(plan, (arrival, own), report, |message| {
             let (socket, id, is_reused) = ids.next(received);
-            set_header(message, id, place);
+            set_header(message, id, awaited.begin(place));
             let sent = sockets.send(socket, message, setup.cse, origin);
             tally.ids_reused += u64::from(is_reused);
             tally.requests += u64::from(sent.is_ok());
@@ -353,6 +361,12 @@ impl Forwarder {
             let acknowledgement = [0x60, 0, high, low];
             let _lost = sockets.send(socket, &acknowledgement, self.setup.cse, Origin::default());
         }
+        let token = <[u8; 4]>::try_from(message.token()).ok();
+        let Some(place) = token.and_then(|token| self.awaited.end(u32::from_be_bytes(token)))
+        else {
+            tally.unmatched += 1;
+            return;
+        };
         // A name that is there is a reading that has arrived before.
         let is_there = message.uint(option::RSC) == Some(Status::Conflict.number().into());
         if message.code().class() == 2 || is_there {
@@ -361,12 +375,56 @@ impl Forwarder {
         }
         tally.refused += 1;
         let is_lacking = message.code() == Code::NOT_FOUND;
-        let token = message.token().first_chunk().copied().map(u32::from_be_bytes);
-        let place = token.and_then(|place| usize::try_from(place).ok());
+        let place = usize::try_from(place).ok();
         let known = place.and_then(|place| self.table.plans.get_mut(place)?.as_mut());
         if let Some(known) = known.filter(|_| is_lacking) {
             known.plan = None;
         }
+    }
+}
+
+/// Requests whose answers are awaited at the most; a further one displaces the oldest.
+const AWAITED_MAX: u32 = 1 << 14;
+
+/// The last requests by their tokens. 14 bits of a token are a request's place here, and 18 are drawn
+/// with keys that nobody outside knows: who only forges the CSE's address meets none of them (RFC 7252
+/// §5.3.1), and each is answered once.
+struct AwaitedAnswers {
+    /// Token, and the plan of the request.
+    requests: Vec<Option<(u32, u32)>>,
+    begun: u64,
+    keys: RandomState,
+}
+
+impl Default for AwaitedAnswers {
+    fn default() -> Self {
+        let len = usize::try_from(AWAITED_MAX).unwrap_or_default();
+        Self { requests: vec![None; len], begun: 0, keys: RandomState::new() }
+    }
+}
+
+impl AwaitedAnswers {
+    /// The token of a further request, of the plan at `place`.
+    fn begin(&mut self, place: u32) -> u32 {
+        let slot = u32::try_from(self.begun % u64::from(AWAITED_MAX)).unwrap_or_default();
+        let drawn = u32::try_from(self.keys.hash_one(self.begun) >> 32).unwrap_or_default();
+        let token = drawn & !(AWAITED_MAX - 1) | slot;
+        self.begun = self.begun.wrapping_add(1);
+        if let Some(request) = self.at(token) {
+            *request = Some((token, place));
+        }
+        token
+    }
+
+    /// The plan of the request that is answered with `token`, whose answer is awaited no longer.
+    fn end(&mut self, token: u32) -> Option<u32> {
+        let request = self.at(token)?;
+        let (_, place) = request.take_if(|(awaited, _)| *awaited == token)?;
+        Some(place)
+    }
+
+    fn at(&mut self, token: u32) -> Option<&mut Option<(u32, u32)>> {
+        self.requests.get_mut(usize::try_from(token & (AWAITED_MAX - 1)).ok()?)
     }
 }
 
@@ -415,12 +473,38 @@ impl MessageIds {
 /// Bits of microseconds that are about a millisecond.
 const MILLISECOND_BITS: u32 = 10;
 
-/// Sets message ID and token of a planned message; the token is the place of the plan.
+/// Sets message ID and token of a planned message.
 fn set_header(message: &mut [u8], id: u16, token: u32) {
     if let Some([_, _, id_place @ .., _, _, _, _]) = message.first_chunk_mut::<8>() {
         id_place.copy_from_slice(&id.to_be_bytes());
     }
     if let Some(place) = message.get_mut(4..8) {
         place.copy_from_slice(&token.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_once_and_no_other_is_taken_for_it() {
+        let mut awaited = AwaitedAnswers::default();
+        let (first, second) = (awaited.begin(7), awaited.begin(9));
+        for drawn in 1..4096 {
+            assert_eq!(awaited.end(first ^ drawn * AWAITED_MAX), None, "another token");
+        }
+        assert_eq!((awaited.end(first), awaited.end(first)), (Some(7), None));
+        assert_eq!(awaited.end(2), None, "no request has been there");
+        // The oldest is displaced; those of this round wait.
+        let mut third = 0;
+        for place in 2..=AWAITED_MAX + 1 {
+            third = awaited.begin(place);
+        }
+        assert_eq!((awaited.end(second), awaited.end(third)), (None, Some(AWAITED_MAX + 1)));
+        // Another forwarder draws other ones.
+        let mut other = AwaitedAnswers::default();
+        let same = (0..64).filter(|place| awaited.begin(*place) == other.begin(*place)).count();
+        assert!(same < 8, "{same} of 64 tokens are the same");
     }
 }

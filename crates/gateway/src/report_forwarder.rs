@@ -80,6 +80,7 @@ impl Part for ReportForwarding {
             ("refused", counts.refused),
             ("plans_unread", counts.plans_unread),
             ("ids_reused", counts.ids_reused),
+            ("unmatched", counts.unmatched),
         ];
         let words = vec![("sends_to", format!("coap://{cse}"))];
         PartStatus { words, counters, ..PartStatus::default() }

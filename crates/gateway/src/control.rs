@@ -196,7 +196,15 @@ fn at_path(path: &Path, error: &io::Error) -> ControlError {
         );
         return ControlError { why, exit_code: UNAVAILABLE };
     }
-    ControlError { why: format!("control socket {path}: {error}"), exit_code: exit_code_of(error) }
+    let help = match error.kind() {
+        // The default folder belongs to root, or to the user of the package's service.
+        io::ErrorKind::PermissionDenied => {
+            "; `run --socket PATH`, `[control] socket` or XDG_RUNTIME_DIR chooses another place"
+        }
+        _ => "",
+    };
+    let why = format!("control socket {path}: {error}{help}");
+    ControlError { why, exit_code: exit_code_of(error) }
 }
 
 /// The metrics page, if the description asks for one.

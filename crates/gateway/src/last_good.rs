@@ -41,12 +41,20 @@ impl LastGood {
     /// The system's error; the copy is as before then.
     pub(crate) fn keep(&self, text: &str) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
+        // A pipe would hold the gateway until somebody reads it.
+        if fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+            return Err(io::Error::other("it is not a regular file"));
+        }
         if fs::read_to_string(path).is_ok_and(|kept| kept == text) {
             return Ok(());
         }
         let part = path.with_extension("part");
-        write(&part, text)?;
-        fs::rename(&part, path)
+        let kept = write(&part, text).and_then(|()| fs::rename(&part, path));
+        if kept.is_err() {
+            // It may not even have been created.
+            let _gone = fs::remove_file(&part);
+        }
+        kept
     }
 
     /// A poisoned lock is safe here: the value is always whole.
@@ -82,6 +90,11 @@ mod tests {
         assert_eq!(kept.fallback().as_deref(), Some("why"));
         kept.replaced();
         assert_eq!(kept.fallback(), None);
+        // What cannot be replaced leaves nothing beside it.
+        let place = LastGood::new(Some(folder.join("a folder")), None);
+        fs::create_dir_all(folder.join("a folder")).unwrap();
+        assert_eq!(place.keep("text").unwrap_err().to_string(), "it is not a regular file");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
         fs::remove_dir_all(&folder).unwrap();
         assert!(kept.keep("third").is_err(), "the folder is gone");
         assert!(LastGood::default().keep("none is kept").is_ok());

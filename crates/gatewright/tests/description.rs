@@ -221,6 +221,18 @@ fn without_a_last_good_description_a_refused_one_ends_with_78() {
 }
 
 #[test]
+fn the_copy_is_not_the_description_itself() {
+    let folder = describe("own-copy", &proxy("one"), &[("10.toml", "[gateway]\n")]);
+    let folder = folder.to_str().unwrap();
+    for copy in ["gateway.toml", "conf.d/10.toml", "conf.d/new.toml", "../own-copy/gateway.toml"] {
+        let copy = format!("{folder}/{copy}");
+        let before = fs::read_to_string(&copy).ok();
+        let ran = gatewright(&["run", folder, "--last-good", &copy, "--stop-after", "1"]);
+        assert_eq!((ran.code, fs::read_to_string(&copy).ok()), (2, before), "{copy}: {}", ran.err);
+    }
+}
+
+#[test]
 fn the_level_of_written_events_changes_while_it_runs() {
     let folder = describe("level", &proxy("one"), &[]);
     let service = Service::runs(&folder);

@@ -24,7 +24,7 @@ use gatewright_planes::release_start_pages;
 use gatewright_web::WebPart;
 use std::{
     collections::BTreeSet,
-    fs::File,
+    fs::{self, File},
     io::Read,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -77,6 +77,11 @@ impl Run {
         // Fewer are too few for any description, and for reading it.
         require(DESCRIPTORS_MIN).map_err(|short| failure(&StartError::Descriptors(short)))?;
         let last_good = self.last_good.as_deref();
+        if last_good.is_some_and(|copy| is_part_of(copy, &self.file)) {
+            let message =
+                "--last-good FILE is the description itself: name another file for the copy";
+            return Err(Failure::new(Exit::Usage, message.to_owned()).into());
+        }
         let Some(choice) = Choice::of(&self.file, last_good, face)? else {
             return Ok(Exit::Configuration);
         };
@@ -102,6 +107,17 @@ impl Run {
         face.answer_within(ANSWERED_WITHIN, &status, || super::status::summary(&status))?;
         Ok(Exit::Success)
     }
+}
+
+/// Whether `copy` is the description at `file`, or in the folder of its further files.
+fn is_part_of(copy: &Path, file: &str) -> bool {
+    let same = |one: &Path, other: &Path| {
+        fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|it| it == one))
+    };
+    let file = Path::new(file);
+    let folder = copy.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    same(copy, file) || same(copy, &file.join("gateway.toml")) || same(folder, &file.join("conf.d"))
 }
 
 /// A gateway that runs, with the description that was chosen.
@@ -193,9 +209,7 @@ impl Run {
         Ok(StartOptions {
             seed: seed()?,
             // Standard input cannot be read a second time.
-            file: std::fs::canonicalize(&self.file)
-                .ok()
-                .map(|file| file.to_string_lossy().into_owned()),
+            file: fs::canonicalize(&self.file).ok().map(|file| file.to_string_lossy().into_owned()),
             last_good: self.last_good.clone(),
             fallback: None,
             socket: self.socket.clone(),

@@ -224,7 +224,12 @@ fn without_a_last_good_description_a_refused_one_ends_with_78() {
 fn the_copy_is_not_the_description_itself() {
     let folder = describe("own-copy", &proxy("one"), &[("10.toml", "[gateway]\n")]);
     let folder = folder.to_str().unwrap();
-    for copy in ["gateway.toml", "conf.d/10.toml", "conf.d/new.toml", "../own-copy/gateway.toml"] {
+    for copy in [
+        "gateway.toml",
+        "conf.d/10.toml",
+        "conf.d/new.toml",
+        "../description-own-copy/gateway.toml",
+    ] {
         let copy = format!("{folder}/{copy}");
         let before = fs::read_to_string(&copy).ok();
         let ran = gatewright(&["run", folder, "--last-good", &copy, "--stop-after", "1"]);

@@ -16,6 +16,8 @@ use std::{fs, io};
 const PAGES: &str = "docs/";
 /// The book's order.
 const SUMMARY: &str = "docs/SUMMARY.md";
+/// The book's first page, at its root, so that links are right from there.
+const FIRST: &str = "README.md";
 /// Folder of the book that is built, from the root.
 const BOOK: &str = "target/manual";
 
@@ -163,12 +165,14 @@ fn stage(repository: &[File], to: &Path) -> io::Result<()> {
         fs::remove_dir_all(to)?;
     }
     let mut outside = BTreeSet::new();
-    for page in repository.iter().filter(|file| file.path.starts_with(PAGES)) {
+    let is_first = |file: &File| file.path == FIRST || file.path.starts_with(PAGES);
+    for page in repository.iter().filter(|file| is_first(file)) {
         copy(&page.path, to)?;
         let leads = links(page).into_iter().map(|link| link.path);
-        outside.extend(leads.filter(|path| !path.starts_with(PAGES)));
+        outside.extend(leads.filter(|path| !path.starts_with(PAGES) && path != FIRST));
     }
     let mut summary = fs::read_to_string(root().join(SUMMARY))?.replace("](", "](docs/");
+    summary = summary.replacen("\n\n", &format!("\n\n[Gatewright]({FIRST})\n"), 1);
     summary.push_str("\n# The project\n\n");
     let there = repository.iter().filter(|file| outside.contains(&file.path));
     for file in there {
@@ -180,7 +184,9 @@ fn stage(repository: &[File], to: &Path) -> io::Result<()> {
     fs::write(to.join("src/SUMMARY.md"), summary)?;
     fs::remove_file(to.join("src").join(SUMMARY))?;
     let settings = fs::read_to_string(root().join("docs/book.toml"))?;
-    fs::write(to.join("book.toml"), settings.replace("src = \".\"", "src = \"src\""))
+    // mdBook names it index.html, and leaves links to it as they are.
+    let first = "\n[output.html.redirect]\n\"/docs/README.html\" = \"index.html\"\n";
+    fs::write(to.join("book.toml"), settings.replace("src = \".\"", "src = \"src\"") + first)
 }
 
 fn copy(path: &str, to: &Path) -> io::Result<()> {

@@ -111,7 +111,7 @@ impl StoryDemo {
     fn build(seconds: u64) -> Result<Self> {
         let network = StoryNetwork::build()?;
         let mails = MailSink::start(&network)?;
-        let page = PageProxy::start(network.folder.join("page"))?;
+        let page = PageProxy::start(network.folder.join(network::PAGE))?;
         Ok(Self {
             network,
             monitor: ReadingMonitor::default(),
@@ -128,6 +128,9 @@ impl StoryDemo {
         let began = Instant::now();
         self.network.start()?;
         let heard = self.network.neighbours()?;
+        if !wait_until(WITHIN, || self.page.is_ready().unwrap_or(false)) {
+            return Err("the gateway's page does not say that it is ready".to_owned());
+        }
         let status = self.network.status(Member::Gateway)?;
         let planes = |of: &str| number(&status, &format!("/planes/{of}"));
         let (control, data) = (planes("control")?, planes("data")?);

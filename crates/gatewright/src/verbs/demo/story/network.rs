@@ -35,8 +35,10 @@ const GATEWAY: &str = "\
 [devices]\nlisten = \"127.0.0.1:6024\"\nudp = \"0.0.0.0:6024\"\n\
 [cse]\nbase = \"cse-gw\"\nid = \"/gw\"\nhttp = \"127.0.0.1:8080\"\nstore = \"gateway.db\"\n\
 [cse.registrar]\nurl = \"http://10.98.0.2:8090\"\nid = \"/id-in\"\nbase = \"cse-in\"\n\
-[[program]]\nfile = \"http_to_smtp.gate\"\nat = [\"web=127.0.0.1:8025\", \"next=10.98.0.2:2525\"]\n\
-[web]\nlisten = \"unix:page\"\n";
+[[program]]\nfile = \"http_to_smtp.gate\"\nat = [\"web=127.0.0.1:8025\", \"next=10.98.0.2:2525\"]\n";
+
+/// Socket of the gateway's page, in the folder.
+pub(super) const PAGE: &str = "page";
 
 const CENTRAL: &str = "\
 [gateway]\nname = \"central\"\n\
@@ -125,7 +127,13 @@ impl StoryNetwork {
             fs::write(folder.join(name), text)?;
         }
         for member in Member::ALL {
-            fs::write(folder.join(format!("{}.toml", member.name())), member.description())?;
+            let mut description = member.description().to_owned();
+            if member == Member::Gateway {
+                let page = folder.join(PAGE);
+                let page = page.to_string_lossy();
+                description.extend(["[web]\nlisten = 'unix:", &page, "'\n"]);
+            }
+            fs::write(folder.join(format!("{}.toml", member.name())), description)?;
         }
         Ok(Self { running: Vec::new(), ward, relay, gateway, above, _cables: cables, folder })
     }

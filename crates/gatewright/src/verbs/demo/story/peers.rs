@@ -115,6 +115,18 @@ impl PageProxy {
         Ok(Self { address })
     }
 
+    /// Whether the gateway answers there that it is ready.
+    pub(super) fn is_ready(&self) -> io::Result<bool> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        let host = self.address;
+        let request = format!("GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line.starts_with("HTTP/1.1 200"))
+    }
+
     /// The page's address for a browser on this machine.
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -11,7 +11,7 @@
 mod common;
 
 use common::{Daemon, WITHIN, folder};
-use gatewright_testbed::wait_until;
+use gatewright_testbed::{free_port, wait_until};
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -50,11 +50,6 @@ impl Echo {
     fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
-}
-
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// A client whose connection is served: it has an answer.

@@ -39,7 +39,7 @@ pub use namespace::{Namespace, Transport};
 pub use needs::{Missing, Needs};
 pub use port::free_port;
 pub use process::{Command, Process};
-pub use python::python_program;
+pub use python::{python_program, python_with};
 pub use two_subnets::TwoSubnets;
 
 use std::time::{Duration, Instant};

@@ -8,7 +8,6 @@ use libtest_mimic::Trial;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 /// A test, which is shown as ignored if this system lacks what it needs.
 pub fn trial(name: &str, missing: bool, test: impl FnOnce() + Send + 'static) -> Trial {
@@ -122,14 +121,16 @@ impl BackEnd {
 
     /// Compiles a gateway as its users do, unless that was done; what runs it.
     fn built(self, name: &str, text: &str) -> Vec<String> {
-        static BUILDING: Mutex<()> = Mutex::new(());
         let program = compiled(name, text);
         let (files, runtime): (Vec<SourceFile>, Vec<(&str, &str)>) = match self {
             Self::Java => (java(&program, &|_| None).unwrap(), JAVA_RUNTIME.into_iter().collect()),
             _ => (c(&program, &|_| None).unwrap(), C_RUNTIME.into_iter().chain(C_IO).collect()),
         };
         let folder = folder(self, name);
-        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::create_dir_all(folder.parent().unwrap()).unwrap();
+        // Other tests, and other test programs, may build the same.
+        let building = fs::File::create(folder.with_extension("lock")).unwrap();
+        building.lock().unwrap();
         let runtime = runtime.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
         for (name, text) in runtime.chain(files.into_iter().map(|file| (file.name, file.text))) {
             let path = folder.join(name);

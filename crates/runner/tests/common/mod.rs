@@ -7,7 +7,7 @@ use gatewright_lang::ir::Program;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,18 +41,7 @@ pub fn compiled(name: &str, text: &str) -> Arc<Program> {
 pub fn python_with(package: &str) -> Option<PathBuf> {
     let name = package.split("==").next().unwrap();
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-venv"));
-    let (python, ready) = (folder.join("bin/python"), folder.join("ready"));
-    if ready.exists() {
-        return Some(python);
-    }
-    let done = |command: &mut Command| {
-        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let made = done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-    let pip = ["-m", "pip", "install", "--quiet", package];
-    let installed = made && done(Command::new(&python).args(pip));
-    (installed && std::fs::write(ready, "").is_ok()).then_some(python)
+    gatewright_testbed::python_with(&folder, package)
 }
 
 /// A program in Python of the tests.

@@ -1,6 +1,6 @@
 //! The verbs that judge the code: `test`, `lint`, `soak`, `fuzz`.
 
-use crate::{dashboard, root, setup, step::CommandStep, summary::Summary};
+use crate::{dashboard, programs, root, setup, step::CommandStep, summary::Summary};
 use std::time::Instant;
 
 /// Sets up, checks format and lints, runs every test, and closes with a summary.
@@ -11,39 +11,11 @@ pub fn test() -> bool {
         summary.skip("setup", "not everything could be installed, see its words above");
     }
     let style = style(&mut summary);
-    let tests = tests(&mut summary) & dashboard::smoke(&mut summary);
+    let tests = programs::test(&mut summary) & dashboard::smoke(&mut summary);
     summary.took(start.elapsed());
     println!("== summary\n{summary}");
     let passed = style && tests;
     println!("== test: {}", if passed { "passed" } else { "FAILED" });
-    passed
-}
-
-/// Test programs that may fail at the first attempt: more of them is no chance.
-const AGAIN_MAX: usize = 3;
-
-/// Runs every test. Many of them run kernels and programs that are not ours on two cores, where one in
-/// thousands may meet its peer at a bad moment: a test program that failed is run once more, alone,
-/// and the summary names each test that passed at the second attempt only.
-fn tests(summary: &mut Summary) -> bool {
-    let mut failed = Vec::new();
-    let all = ["test", "--workspace", "--no-fail-fast", "--locked"];
-    if CommandStep::cargo_with_signals("tests", &all).run_tests(summary, &mut failed) {
-        return true;
-    }
-    // Without a failed test something else is wrong: what does not compile, a program that crashed.
-    if failed.len() > AGAIN_MAX || summary.failures() < failed.len() || failed.is_empty() {
-        return false;
-    }
-    let again = |target: &String| {
-        let words = ["test", "--locked"].into_iter().chain(target.split_whitespace());
-        let step = CommandStep::cargo_with_signals("second attempt", &words.collect::<Vec<_>>());
-        step.run_tests(&mut Summary::default(), &mut Vec::new())
-    };
-    let passed = failed.iter().fold(true, |passed, target| passed & again(target));
-    if passed {
-        summary.passed_again();
-    }
     passed
 }
 

@@ -15,6 +15,7 @@ pub mod interop;
 pub mod manual;
 pub mod oci;
 pub mod packages;
+pub mod programs;
 pub mod sbom;
 pub mod setup;
 pub mod step;

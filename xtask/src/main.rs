@@ -6,7 +6,9 @@
 )]
 
 use std::process::ExitCode;
-use xtask::{checks, dashboard, deb, interop, manual, oci, sbom, setup, step::CommandStep};
+use xtask::{
+    checks, dashboard, deb, interop, manual, oci, programs, sbom, setup, step::CommandStep,
+};
 
 const HELP: &str = "\
 The project's automation.
@@ -16,9 +18,9 @@ Usage: cargo xtask VERB [ARGUMENTS]
 Verbs:
   setup                    install the Debian packages that tests and the demo use
                            (xtask/packages.txt); says first what it installs
-  test                     set up, check format and lints, run every test, and list what was
-                           skipped, or passed at a second attempt only; at most 25 minutes from
-                           a fresh clone on two cores
+  test                     set up, check format and lints, run every test, several test programs
+                           at a time, and list what was skipped, or passed at a second attempt
+                           only; at most 25 minutes from a fresh clone on two cores
   lint                     format, lints, and cargo-deny's bans, licences and sources
   demo [ARGUMENTS]         install what the demo needs, build the command with the profile `demo`,
                            and run `gatewright demo ARGUMENTS`; at most three minutes from a fresh
@@ -77,6 +79,11 @@ fn main() -> ExitCode {
             Err(problem) => return usage(&problem),
         },
         "bench" => bench(&rest),
+        // What cargo runs in place of a test program.
+        programs::NOTE => match programs::note(&rest) {
+            Ok(()) => true,
+            Err(problem) => return usage(&format!("`{}`: {problem}", programs::NOTE)),
+        },
         "fuzz" => match checks::FuzzPlan::parse(&rest) {
             Ok(plan) => checks::fuzz(&plan),
             Err(problem) => return usage(&problem),

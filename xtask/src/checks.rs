@@ -110,13 +110,14 @@ pub struct FuzzPlan {
 
 /// Targets that read one message and keep nothing. The others are machines, in which one message
 /// changes what the next one finds, or compilers, in which one line does.
-const DECODERS: [&str; 11] = [
+const DECODERS: [&str; 12] = [
     "coap",
     "dhcp",
     "labelled_frame",
     "layouts",
     "mesh_message",
     "mqtt",
+    "ocsp",
     "options",
     "partial",
     "pcapng",

@@ -263,6 +263,23 @@ impl core::fmt::Debug for OpenAcceptor {
     }
 }
 
+/// Compares an OCSP response (RFC 6960) with a server's certificate, of which one of `issuers` is the
+/// authority's, at this time.
+///
+/// # Errors
+///
+/// [`StapleError`] unless the authority says in it that the certificate is good.
+pub fn check_staple(
+    response: &[u8],
+    certificate: &[u8],
+    issuers: &[&[u8]],
+    now: Timestamp,
+) -> Result<(), StapleError> {
+    let issuers: Vec<_> = issuers.iter().map(|issuer| CertificateDer::from(*issuer)).collect();
+    let now = UnixTime::since_unix_epoch(now.since_epoch());
+    ocsp::check(response, &CertificateDer::from(certificate), &issuers, now)
+}
+
 fn store(authorities: &Path) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(authorities)? {

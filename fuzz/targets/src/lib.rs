@@ -36,6 +36,8 @@ pub use stamp::{agent_message, stamp};
 pub use stored::stored;
 
 use core::time::Duration;
+use gatewright_bindings::tls::check_staple;
+use gatewright_onem2m::Timestamp;
 use gatewright_onem2m::mqtt::{Input, MqttSession, MqttSettings, Output, Topic, filters};
 use gatewright_wire::partial::{Framing, complete};
 use gatewright_wire::{coap, dhcpv4, igmp, ipv4, ipv6, mld, ndp, tcp};
@@ -53,6 +55,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("onem2m", onem2m),
     ("coap_endpoint", coap_endpoint),
     ("mqtt", mqtt),
+    ("ocsp", ocsp),
     ("partial", partial),
     ("pcapng", pcapng),
     ("gateway", gateway),
@@ -134,6 +137,17 @@ pub fn mqtt(octets: &[u8]) {
             }
         }
     }
+}
+
+/// An OCSP response to a certificate: whoever is not its authority vouches for nothing. All are of
+/// a week in November 2026.
+pub fn ocsp(octets: &[u8]) {
+    const CERTIFICATE: &[u8] = include_bytes!("../../../crates/bindings/tests/ocsp/server.crt");
+    const AUTHORITY: &[u8] = include_bytes!("../../../crates/bindings/tests/ocsp/authority.crt");
+    let now = Timestamp::new(Duration::from_secs(1_795_543_809));
+    let checked = check_staple(octets, CERTIFICATE, &[AUTHORITY], now);
+    let alone = check_staple(octets, CERTIFICATE, &[CERTIFICATE], now);
+    assert!(alone.is_err(), "{checked:?}");
 }
 
 /// A oneM2M request in each serialisation.

@@ -369,9 +369,8 @@ mod tests {
 
     /// What a response says of the certificate, so many seconds after it was made.
     fn said(response: &[u8], after: u64) -> Result<(), StapleError> {
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(MADE + after));
-        let issuers = [CERTIFICATE, AUTHORITY].map(CertificateDer::from);
-        check(response, &CertificateDer::from(CERTIFICATE), &issuers, now)
+        let now = Timestamp::new(Duration::from_secs(MADE + after));
+        crate::tls::check_staple(response, CERTIFICATE, &[CERTIFICATE, AUTHORITY], now)
     }
 
     /// RFC 6960 §3.2 and §4.2.2.2: whose response, about what, signed by whom.

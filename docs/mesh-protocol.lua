@@ -21,6 +21,7 @@ f.alive_interval = ProtoField.uint32("gwmesh.alive.interval", "interval", base.D
 f.alive_full = ProtoField.bool("gwmesh.alive.full", "full", base.NONE)
 f.alive_more = ProtoField.bool("gwmesh.alive.more", "more", base.NONE)
 f.alive_part = ProtoField.uint32("gwmesh.alive.part", "part", base.DEC)
+f.alive_wants_list = ProtoField.bool("gwmesh.alive.wants_list", "wants list", base.NONE)
 f.alive_relay_delay = ProtoField.uint32("gwmesh.alive.relay_delay", "relay delay", base.DEC)
 f.alive_neighbours = ProtoField.uint32("gwmesh.alive.neighbours", "neighbours", base.DEC)
 f.alive_labels = ProtoField.uint32("gwmesh.alive.labels", "labels", base.DEC)
@@ -121,6 +122,7 @@ layouts.alive = { octets = 8, fields = {
   { field = f.alive_full, offset = 16, width = 1 },
   { field = f.alive_more, offset = 17, width = 1 },
   { field = f.alive_part, offset = 18, width = 6 },
+  { field = f.alive_wants_list, offset = 24, width = 1 },
   { field = f.alive_relay_delay, offset = 32, width = 16 },
   { field = f.alive_neighbours, offset = 48, width = 8 },
   { field = f.alive_labels, offset = 56, width = 8 },

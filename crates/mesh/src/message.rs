@@ -112,6 +112,8 @@ pub struct Alive<'p> {
     pub more: bool,
     /// Number of the part.
     pub part: u8,
+    /// Whether the sender asks for the list of its neighbours.
+    pub wants_list: bool,
     /// Time that a packet spends in the sender, in microseconds.
     pub relay_delay_us: u16,
     /// Octets of the neighbour list, if the message has one.
@@ -392,6 +394,7 @@ fn alive(body: &[u8]) -> Result<Alive<'_>, MessageError> {
         interval_ms: head.interval(),
         more: head.more(),
         part: head.part(),
+        wants_list: head.wants_list(),
         relay_delay_us: head.relay_delay(),
         neighbours: head.full().then_some(neighbours),
         labels,
@@ -406,6 +409,7 @@ fn write_alive(alive: &Alive<'_>, octets: &mut Vec<u8>) {
         full: alive.neighbours.is_some(),
         more: alive.more,
         part: alive.part,
+        wants_list: alive.wants_list,
         relay_delay: alive.relay_delay_us,
         neighbours: count(neighbours),
         labels: count(alive.labels),

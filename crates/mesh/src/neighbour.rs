@@ -91,6 +91,11 @@ impl Neighbour {
         self.up && self.deaf < DEAF_LISTS
     }
 
+    /// Whether its last list lacked this node.
+    pub(crate) const fn is_doubted(&self) -> bool {
+        self.deaf > 0
+    }
+
     /// Whether its liveness session has found it silent and not yet heard again.
     pub(crate) fn is_session_down(&self) -> bool {
         let down = |session: &LivenessSession| session.state() != SessionState::Up;

@@ -40,6 +40,7 @@ fn alive(
         interval_ms: 2_000,
         more: false,
         part: 0,
+        wants_list: false,
         relay_delay_us: 50,
         neighbours: Some(&list),
         labels: &[],
@@ -112,4 +113,51 @@ fn confirmed_neighbours_stay() {
     let (counters, near) = (node.counters(), node.neighbours());
     assert_eq!((counters.neighbours_evicted, counters.neighbours_refused), (0, 1));
     assert!(near.len() == 256 && !near.contains(&NodeId(99)));
+}
+
+/// A link whose lists were lost is not taken for a one-way link until the tenth message: a node that
+/// a list lacks asks for the next one, and a node that is asked sends it.
+#[test]
+fn a_list_that_was_lost_is_asked_for() {
+    let message = |wants_list, list: &[u8]| {
+        let message = Message::Alive(Alive {
+            interval_ms: 2_000,
+            more: false,
+            part: 0,
+            wants_list,
+            relay_delay_us: 50,
+            neighbours: (!list.is_empty()).then_some(list),
+            labels: &[],
+        });
+        let sender = Sender { node: NodeId(7), epoch: 1, sequence: 1 };
+        message.encode(sender, Profile::Default)
+    };
+    let mut node = node();
+    let mut at = Duration::ZERO;
+    // The messages of the next four intervals on link 0: whether each asks, and whether it lists.
+    let mut said = |node: &mut MeshNode, octets: &[u8]| {
+        let (link, from) = (LinkIndex(0), address(7));
+        node.handle(at, MeshInput::Received { link, from, octets });
+        let mut said = Vec::new();
+        for _ in 0..80 {
+            at += 100 * MS;
+            node.handle(at, MeshInput::Received { link, from, octets: &message(false, &[]) });
+            node.handle(at, MeshInput::Tick);
+            while let Some(output) = node.poll_output() {
+                let MeshOutput::Send { link: LinkIndex(0), octets, .. } = output else { continue };
+                let (_, message) = Message::decode(&octets, Profile::Default).unwrap();
+                let Message::Alive(alive) = message else { continue };
+                said.push((alive.wants_list, alive.neighbours.is_some()));
+            }
+        }
+        said
+    };
+    let first = said(&mut node, &message(false, &OWN.0.to_be_bytes()));
+    assert!(first.iter().all(|(asks, _)| !asks) && !first.last().unwrap().1, "{first:?}");
+    let asked = said(&mut node, &message(true, &[]));
+    assert_eq!(asked.iter().filter(|(_, lists)| *lists).count(), 1, "{asked:?}");
+    let lacking = said(&mut node, &message(false, &9_u64.to_be_bytes()));
+    assert!(lacking.iter().all(|(asks, _)| *asks), "{lacking:?}");
+    let again = said(&mut node, &message(false, &OWN.0.to_be_bytes()));
+    assert!(again.iter().all(|(asks, _)| !asks), "{again:?}");
 }

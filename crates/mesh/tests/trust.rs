@@ -143,6 +143,7 @@ fn alive() -> Message<'static> {
         interval_ms: 2_000,
         more: false,
         part: 0,
+        wants_list: false,
         relay_delay_us: 50,
         neighbours: None,
         labels: &[],

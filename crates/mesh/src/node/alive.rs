@@ -66,6 +66,10 @@ impl MeshNode {
             link.full_lists = link.full_lists.saturating_sub(1);
             link.since_list = 0;
         }
+        // A list that lacked this node may have been overtaken by one that was lost.
+        let wants_list = self.near.all.iter().any(|(known, neighbour)| {
+            known.link == at && neighbour.up && neighbour.is_doubted()
+        });
         let list = full.then(|| node_list(self.near.heard(at).into_iter()));
         // The list says more than the interval, so it is sent by the profiles that use it.
         let labels = if self.is_classic() { self.received_by_label(at) } else { Vec::new() };
@@ -78,6 +82,7 @@ impl MeshNode {
                 interval_ms: u16::try_from(interval.as_millis()).unwrap_or(u16::MAX),
                 more,
                 part,
+                wants_list,
                 relay_delay_us: self.settings.relay_delay_us,
                 neighbours: if part == 0 { list.as_deref() } else { None },
                 labels: &labels,
@@ -122,6 +127,11 @@ impl MeshNode {
         if alive.neighbours.is_some() {
             neighbour.learn_list(alive.neighbours().collect(), own);
             self.broadcasts.forget_election();
+        }
+        if alive.wants_list
+            && let Some(link) = self.near.links.get_mut(&adjacency.link)
+        {
+            link.full_lists = link.full_lists.max(1);
         }
         if self.is_classic() {
             self.check_labels(now, adjacency, alive);
